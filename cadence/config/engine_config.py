@@ -1,0 +1,68 @@
+"""The resolved configuration: frozen, complete, every default decided. A part receives its own sub-config only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cadence.config.hf import HFConfig
+from cadence.config.reference import ModelFiles
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    files: ModelFiles
+    hf: HFConfig
+    dtype: str  # "float32" | "bfloat16" | "float16"
+    max_model_len: int  # tokens, prompt and output together
+    seed: int
+    max_logprobs: int  # -1 = no cap
+    logprobs_mode: str  # raw_logprobs | raw_logits | processed_logprobs | processed_logits
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerConfig:
+    files: ModelFiles  # where the tokenizer lies; usually the model's own files
+    skip: bool  # skip_tokenizer_init
+    chat_template: str  # a template, or the path of one; "" = the model's own
+    trust_request_template: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoadConfig:
+    load_format: str  # auto | safetensors | gguf | dummy
+    use_tqdm: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    block_size: int  # tokens per KV block
+    enable_prefix_caching: bool
+    gpu_memory_utilization: float  # share of the device's memory the engine may fill
+    kv_cache_memory_bytes: int  # 0 = from memory
+    num_blocks_override: int  # 0 = from memory
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    max_num_seqs: int  # rows
+    max_num_batched_tokens: int  # token budget of a step
+    policy: str  # fcfs | priority
+    enable_chunked_prefill: bool
+    long_prefill_token_threshold: int  # 0 = none: most prompt tokens of one request in a step
+    steps_in_flight: int  # 1 = plain, 2 = async scheduling
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceConfig:
+    kind: str  # cpu | cuda
+    kernels: str  # auto | reference | triton | cpu
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    model: ModelConfig
+    tokenizer: TokenizerConfig
+    load: LoadConfig
+    cache: CacheConfig
+    scheduler: SchedulerConfig
+    device: DeviceConfig

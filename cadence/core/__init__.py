@@ -1,0 +1,1 @@
+"""Plain data that both halves share. Nothing here imports torch."""

@@ -1,0 +1,90 @@
+"""THE contract between the two halves: `StepPlan` goes down, `StepResult` comes up.
+
+A plan is a difference: rows that begin, rows that end, blocks that were added, and for this step two
+small arrays saying who computes how many tokens. What did not change is not repeated.
+
+Order of application: `ended`, then `begun`, then `blocks`, then the step itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from cadence.core.sampling_params import SamplingParams
+
+IntArray = npt.NDArray[np.int32]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """A request that takes a row: fresh, or resumed after preemption (the device sees no difference)."""
+
+    row: int
+    request_id: str
+    token_ids_np: IntArray  # [known]: prompt, and after a preemption also the tokens generated so far
+    prompt_len: int  # the first prompt_len tokens are the prompt
+    num_computed: int  # leading tokens whose KV already lies in the blocks (prefix-cache hit)
+    block_ids: tuple[list[int], ...]  # per KV group; index i holds tokens [i*block_size, (i+1)*block_size)
+    sampling: SamplingParams
+    seed: int
+    stop_token_ids: frozenset[int]  # eos and stop ids together: what min_tokens suppresses
+    max_len: int  # most tokens (prompt + output) this request may ever hold
+
+
+@dataclass(frozen=True, slots=True)
+class NewBlocks:
+    """Blocks appended to the table of a row that already exists."""
+
+    row: int
+    group: int
+    start: int  # index of the first new entry in the row's table
+    block_ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    step_id: int
+    ended: list[int]  # rows given back since the last plan
+    begun: list[NewRow]
+    blocks: list[NewBlocks]
+    rows_np: IntArray  # [n] rows that compute in this step, in any order, each at most once
+    num_tokens_np: IntArray  # [n] tokens each computes, >= 1
+    num_computed_np: IntArray  # [n] tokens computed before this step (an upper bound; the device holds the truth)
+    samples_np: BoolArray  # [n] True where the last computed token yields a new one
+
+    @property
+    def total_tokens(self) -> int:
+        return int(self.num_tokens_np.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Logprobs at one position. Entry 0 is the token that stands there, the rest are the most likely ones."""
+
+    token_ids_np: IntArray  # [1 + k]
+    logprobs_np: FloatArray  # [1 + k]
+    rank: int  # of the token that stands there, 1 = most likely
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Logprobs of prompt tokens [start, start + m) of one request (never of token 0)."""
+
+    start: int
+    token_ids_np: IntArray  # [m, 1 + k], column 0 is the prompt's own token
+    logprobs_np: FloatArray  # [m, 1 + k]
+    ranks_np: IntArray  # [m]
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    step_id: int
+    token_ids_np: IntArray  # [number of True in plan.samples_np], in plan order
+    logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)  # by row, only rows that asked
+    prompt_logprobs: dict[int, PromptLogprobs] = field(default_factory=dict)  # by row, only rows that asked
+    errors: dict[int, str] = field(default_factory=dict)  # by row: this request failed, the others did not

@@ -1,0 +1,24 @@
+"""What the scheduler tells the front about one request after a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cadence.core.request import FinishReason
+from cadence.core.step import PromptLogprobs, TokenLogprobs
+
+
+@dataclass(slots=True)
+class RequestUpdate:
+    """News of one request. The last one of a request, and only that, carries a finish reason."""
+
+    request_id: str
+    new_token_ids: list[int]
+    logprobs: Sequence[TokenLogprobs]  # one per new token, or empty when none were asked for
+    prompt_logprobs: Sequence[PromptLogprobs]  # parts of the prompt in order, none twice
+    finish_reason: FinishReason | None
+    stop_reason: int | str | None  # the stop token, or the message of an error
+    num_cached_tokens: int  # prompt tokens found in the prefix cache when the request was first admitted
+    num_preemptions: int
+    first_scheduled_time: float  # seconds, time.monotonic; 0.0 = never scheduled

@@ -1,0 +1,52 @@
+"""The one door to the hardware. `cpu.py` and `cuda.py` are true twins behind this interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCaps:
+    """What `config.resolve` needs to know of the hardware. Plain data, no handles."""
+
+    name: str  # "NVIDIA H200", "aarch64 CPU, 2 threads"
+    kind: str  # "cpu" | "cuda"
+    total_memory: int  # bytes
+    native_bf16: bool  # bfloat16 matmul runs in hardware
+    native_fp16: bool
+
+
+class Transfer(Protocol):
+    """Device tensors on their way to the host."""
+
+    def wait(self) -> list[np.ndarray]: ...
+
+
+class Device(Protocol):
+    torch_device: torch.device
+    caps: DeviceCaps
+
+    def upload(self, array_np: np.ndarray) -> torch.Tensor:
+        """A new device tensor with the array's contents; the array may be reused at once, nobody waits."""
+        ...
+
+    def download(self, tensors: Sequence[torch.Tensor]) -> Transfer:
+        """Starts copying to the host behind all work queued so far, without stopping the device."""
+        ...
+
+    def synchronize(self) -> None: ...
+
+    def free_memory(self) -> int:
+        """Bytes that could be allocated now."""
+        ...
+
+    def peak_memory(self) -> int:
+        """Most bytes this process had allocated since `reset_peak_memory`."""
+        ...
+
+    def reset_peak_memory(self) -> None: ...

@@ -1,0 +1,41 @@
+"""Who attends to what in one step. Built once per step, read by every attention layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBatch:
+    """R sequences, T tokens in all; tokens of sequence r are [query_start[r], query_start[r + 1]).
+
+    The queries of a sequence are its last tokens: query j of sequence r stands at position
+    seq_lens[r] - (query_start[r + 1] - query_start[r]) + j and sees positions up to its own
+    (and, with a window w, only the last w of those).
+    """
+
+    rows: torch.Tensor  # [R] int32, row of each sequence in the block tables
+    query_start: torch.Tensor  # [R + 1] int32
+    seq_lens: torch.Tensor  # [R] int32, tokens in the cache once this step's keys are written
+    block_tables: tuple[torch.Tensor, ...]  # per group [num_rows, max_blocks] int32, indexed by row
+    slots: tuple[torch.Tensor, ...]  # per group [T] int64: block * block_size + offset of each token
+    max_query_len: int  # exact, known to the host
+    max_seq_len: int  # upper bound, known to the host
+
+    @property
+    def num_sequences(self) -> int:
+        return self.rows.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """What one attention layer is, apart from its weights."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    window: int = 0  # 0 = full attention
+    softcap: float = 0.0  # 0 = none; else logits become softcap * tanh(logits / softcap)

@@ -1,0 +1,57 @@
+"""What the runner knows of a model: ids, positions and a context in, hidden states out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from cadence.core.kv_spec import LayerKV
+from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.ops import Ops
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCache:
+    """Where one attention layer keeps its keys and values."""
+
+    group: int
+    k: torch.Tensor  # [num_blocks, Hk, block_size, D]
+    v: torch.Tensor  # [num_blocks, Hk, block_size, D]
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardContext:
+    """Everything a forward pass needs besides ids, positions and weights. Built per step, never global."""
+
+    ops: Ops
+    batch: AttentionBatch
+    caches: Sequence[LayerCache]  # by layer index
+
+    def attend(
+        self, layer: int, shape: AttentionShape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+    ) -> torch.Tensor:
+        """Stores this step's keys and values, then attends. q [T, Hq, D], k and v [T, Hk, D] -> [T, Hq, D]."""
+        cache = self.caches[layer]
+        self.ops.write_kv(k, v, cache.k, cache.v, self.batch.slots[cache.group])
+        return self.ops.paged_attention(q, (cache.k, cache.v), self.batch, cache.group, shape)
+
+
+class CausalLM(Protocol):
+    """A decoder. Built by `models.loader`, run by the runner."""
+
+    vocab_size: int
+
+    def kv_layers(self) -> list[LayerKV]:
+        """One entry per attention layer, in order of the layer index used with `ctx.attend`."""
+        ...
+
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        """ids [T] int32, positions [T] int64 -> hidden states [T, H] after the final norm."""
+        ...
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [S, H] -> [S, vocab_size] float32 (soft-capped where the model does so)."""
+        ...

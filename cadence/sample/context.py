@@ -1,0 +1,31 @@
+"""What sampling knows of the rows it samples for, and the shape of a step on logits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class SampleContext:
+    """One line per row that samples in this step; line i of the logits belongs to row rows[i]."""
+
+    rows: torch.Tensor  # [S] int64
+    rows_np: np.ndarray  # [S] int32, the same on the host
+    lengths: torch.Tensor  # [S] int64: tokens known so far = position of the token about to be sampled
+    tokens: torch.Tensor  # [num_rows, max_len] int32: all tokens of every row; line i uses tokens[rows[i], :lengths[i]]
+    prompt_lens: torch.Tensor  # [S] int64
+    errors: dict[int, str]  # row -> message: a step that fails for one row says so here and goes on
+
+
+class LogitsStep(Protocol):
+    """One transformation of the logits. A step that no row uses launches nothing."""
+
+    def active(self, rows_np: np.ndarray) -> bool: ...
+
+    def apply(self, logits: torch.Tensor, ctx: SampleContext) -> torch.Tensor:
+        """logits [S, V] float32, may be changed in place; returns the logits to go on with."""
+        ...
