@@ -1,0 +1,31 @@
+"""How the engine reaches the device half: in this process, or later in others, behind the same verbs."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cadence.core.kv_spec import KVLayout
+from cadence.core.step import StepPlan, StepResult
+
+
+class Ticket(Protocol):
+    """A step in flight."""
+
+    def result(self) -> StepResult: ...
+
+
+class Executor(Protocol):
+    @property
+    def layout(self) -> KVLayout: ...
+
+    def kv_bytes(self) -> int:
+        """Bytes the KV cache may take."""
+        ...
+
+    def kv_block_bytes(self) -> int: ...
+
+    def allocate_kv(self, num_blocks: int) -> None: ...
+
+    def step(self, plan: StepPlan) -> Ticket:
+        """Queues the step and returns at once."""
+        ...

@@ -1,0 +1,81 @@
+"""One device with its model and its runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from cadence.config.engine_config import EngineConfig
+from cadence.core.errors import ConfigError
+from cadence.core.kv_spec import KVLayout, plan_layout
+from cadence.core.step import StepPlan
+from cadence.device.probe import open_device
+from cadence.kernels.select import select_ops
+from cadence.models.build import BuildContext
+from cadence.models.interfaces import LayerCache
+from cadence.models.loader.load import load_model
+from cadence.runner.handle import StepHandle
+from cadence.runner.profile import dummy_plan
+from cadence.runner.runner import Runner
+from cadence.runner.setup import RunnerLimits, build_parts
+from cadence.runner.state.kv_cache import allocate_kv_cache
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Worker:
+    def __init__(self, config: EngineConfig, logits_processors: Sequence[Callable] = ()) -> None:
+        self._cache = config.cache
+        self._max_tokens = config.scheduler.max_num_batched_tokens
+        self._dtype = DTYPES[config.model.dtype]
+        self._device = open_device(config.device.kind)
+        ops = select_ops(config.device.kind, config.device.kernels)
+        model_len = config.model.max_model_len
+        build = BuildContext(self._dtype, self._device.torch_device, ops, model_len)
+        model = load_model(config.model, config.load, build)
+        self.vocab_size = model.vocab_size
+        self.layout: KVLayout = plan_layout(model.kv_layers(), config.cache.block_size)
+        self._limits = RunnerLimits(config.scheduler.max_num_seqs, model_len, config.model.logprobs_mode)
+        parts = build_parts(self._device, ops, model, self.layout, self._limits, logits_processors)
+        # Until the real cache exists there is the null block alone: enough for dummy plans.
+        self._runner = Runner(parts, self._new_caches(num_blocks=1))
+
+    def kv_block_bytes(self) -> int:
+        return self.layout.block_bytes(self._dtype.itemsize)
+
+    def kv_bytes(self) -> int:
+        """Bytes the KV cache may take: as told, or what the largest step leaves of the allowed memory."""
+        if self._cache.kv_cache_memory_bytes:
+            return self._cache.kv_cache_memory_bytes
+        used = self._device.caps.total_memory - self._device.free_memory()
+        self._device.reset_peak_memory()
+        before = self._device.peak_memory()
+        self.run_dummy(self._max_tokens)
+        growth = self._device.peak_memory() - before
+        left = int(self._device.caps.total_memory * self._cache.gpu_memory_utilization) - used - growth
+        if left <= 0:
+            raise ConfigError(
+                f"gpu_memory_utilization={self._cache.gpu_memory_utilization} leaves no memory for the KV cache: "
+                f"the model and its largest step ({self._max_tokens} tokens) fill the share; raise it, or lower "
+                "max_num_batched_tokens",
+                field="gpu_memory_utilization",
+            )
+        return left
+
+    def run_dummy(self, num_tokens: int) -> None:
+        limits = self._limits
+        plan = dummy_plan(
+            limits.dummy_row, num_tokens, limits.max_model_len, limits.max_num_seqs, len(self.layout.groups)
+        )
+        self._runner.step(plan).result()
+        self._device.synchronize()
+
+    def allocate_kv(self, num_blocks: int) -> None:
+        self._runner.use_caches(self._new_caches(num_blocks))
+
+    def step(self, plan: StepPlan) -> StepHandle:
+        return self._runner.step(plan)
+
+    def _new_caches(self, num_blocks: int) -> list[LayerCache]:
+        return allocate_kv_cache(self.layout, num_blocks, self._dtype, self._device.torch_device)

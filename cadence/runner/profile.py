@@ -1,0 +1,44 @@
+"""The largest step there can be, as an ordinary plan on the dummy row. Run to measure memory and to warm up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cadence.core.sampling_params import SamplingParams
+from cadence.core.step import NewRow, StepPlan
+
+
+def dummy_plan(dummy_row: int, num_tokens: int, max_model_len: int, max_rows: int, num_groups: int) -> StepPlan:
+    """`num_tokens` tokens over as many sampling lines as there can be, the first ones as long as the model allows.
+
+    Every sequence is the dummy row, whose block table names only the null block.
+    """
+    counts = [1] * min(max_rows, num_tokens)
+    spare = num_tokens - len(counts)
+    for index in range(len(counts)):
+        extra = min(spare, max_model_len - 1)
+        counts[index] += extra
+        spare -= extra
+    begun = NewRow(
+        row=dummy_row,
+        request_id="dummy",
+        token_ids_np=np.zeros(1, dtype=np.int32),
+        prompt_len=1,
+        num_computed=0,
+        block_ids=tuple([] for _ in range(num_groups)),
+        sampling=SamplingParams(temperature=1.0, top_p=0.9),
+        seed=0,
+        stop_token_ids=frozenset(),
+        max_len=max_model_len,
+    )
+    num = len(counts)
+    return StepPlan(
+        step_id=0,
+        ended=[],
+        begun=[begun],
+        blocks=[],
+        rows_np=np.full(num, dummy_row, dtype=np.int32),
+        num_tokens_np=np.asarray(counts, dtype=np.int32),
+        num_computed_np=np.zeros(num, dtype=np.int32),
+        samples_np=np.ones(num, dtype=np.bool_),
+    )
