@@ -1,0 +1,60 @@
+"""Cadence runs large language models: from Python, from the shell, and behind a server.
+
+Names are imported when first used, so that `import cadence` costs milliseconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from cadence.config.version import __version__
+
+if TYPE_CHECKING:
+    from cadence.config.args import EngineArgs
+    from cadence.core.outputs import CompletionOutput, Logprob, RequestOutput
+    from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
+    from cadence.engine.llm_engine import LLMEngine
+    from cadence.engine.prompts import PromptType, TextPrompt, TokensPrompt
+    from cadence.entrypoints.llm import LLM
+
+_HOMES = {
+    "LLM": "cadence.entrypoints.llm",
+    "LLMEngine": "cadence.engine.llm_engine",
+    "EngineArgs": "cadence.config.args",
+    "SamplingParams": "cadence.core.sampling_params",
+    "BeamSearchParams": "cadence.core.sampling_params",
+    "RequestOutputKind": "cadence.core.sampling_params",
+    "RequestOutput": "cadence.core.outputs",
+    "CompletionOutput": "cadence.core.outputs",
+    "Logprob": "cadence.core.outputs",
+    "TextPrompt": "cadence.engine.prompts",
+    "TokensPrompt": "cadence.engine.prompts",
+    "PromptType": "cadence.engine.prompts",
+}
+
+__all__ = [
+    "LLM",
+    "BeamSearchParams",
+    "CompletionOutput",
+    "EngineArgs",
+    "LLMEngine",
+    "Logprob",
+    "PromptType",
+    "RequestOutput",
+    "RequestOutputKind",
+    "SamplingParams",
+    "TextPrompt",
+    "TokensPrompt",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cadence' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

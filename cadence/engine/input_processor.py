@@ -1,0 +1,133 @@
+"""At the door: a prompt and parameters become a complete, checked `EngineRequest`, or one clear error."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from cadence.core.errors import InvalidRequestError
+from cadence.core.request import EngineRequest, StopRule
+from cadence.core.sampling_params import SamplingParams
+from cadence.engine.prompts import ParsedPrompt, parse_prompt
+from cadence.text.tokenizer import Tokenizer
+
+_MASK64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class InputLimits:
+    vocab_size: int
+    max_model_len: int
+    max_logprobs: int
+    seed: int
+    eos_token_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessedInput:
+    request: EngineRequest
+    prompt_text: str | None
+
+
+class InputProcessor:
+    def __init__(self, limits: InputLimits, tokenizer: Tokenizer | None) -> None:
+        self._limits = limits
+        self._tokenizer = tokenizer  # None with skip_tokenizer_init: then token ids only
+        self._counter = itertools.count()
+
+    def process(
+        self, request_id: str, prompt: Any, params: SamplingParams, priority: int = 0, cap_logprobs: bool = True
+    ) -> ProcessedInput:
+        parsed = parse_prompt(prompt)
+        if not isinstance(params, SamplingParams):
+            raise InvalidRequestError(f"sampling_params must be SamplingParams, not {type(params).__name__}")
+        limits = self._limits
+        params.verify(limits.vocab_size, limits.max_logprobs if cap_logprobs else -1, limits.max_model_len)
+        token_ids = self.token_ids(parsed)
+        sampling = params.clone()
+        sampling.bad_words_token_ids = self._bad_words(sampling)
+        request = EngineRequest(
+            request_id=request_id,
+            prompt_token_ids=token_ids,
+            sampling=sampling,
+            stop=self._stop_rule(sampling, len(token_ids)),
+            seed=self._seed(sampling),
+            arrival_time=time.monotonic(),
+            priority=priority,
+            cache_salt=parsed.cache_salt,
+        )
+        return ProcessedInput(request, parsed.text)
+
+    def token_ids(self, parsed: ParsedPrompt) -> list[int]:
+        if parsed.token_ids is None:
+            if self._tokenizer is None:
+                raise InvalidRequestError("skip_tokenizer_init is set: give prompt_token_ids, not text", "prompt")
+            token_ids = self._tokenizer.encode(parsed.text or "")
+        else:
+            token_ids = _checked_ids(parsed.token_ids, self._limits.vocab_size)
+        if not token_ids:
+            raise InvalidRequestError("the prompt is empty: it must hold at least one token", "prompt")
+        if len(token_ids) >= self._limits.max_model_len:
+            raise InvalidRequestError(
+                f"the prompt has {len(token_ids)} tokens; with max_model_len={self._limits.max_model_len} it may have "
+                f"at most {self._limits.max_model_len - 1}, so that one can be generated",
+                "prompt",
+            )
+        return token_ids
+
+    def _stop_rule(self, params: SamplingParams, prompt_len: int) -> StopRule:
+        room = self._limits.max_model_len - prompt_len
+        if params.stop and not params.detokenize:
+            raise InvalidRequestError("stop strings need detokenize=True", "stop")
+        if (params.stop or params.bad_words) and self._tokenizer is None:
+            raise InvalidRequestError("stop and bad_words need a tokenizer: skip_tokenizer_init is set", "stop")
+        return StopRule(
+            eos_token_ids=frozenset() if params.ignore_eos else self._limits.eos_token_ids,
+            stop_token_ids=frozenset(params.stop_token_ids or ()),
+            min_tokens=params.min_tokens,
+            max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
+        )
+
+    def _seed(self, params: SamplingParams) -> int:
+        """The user's, or one derived from the engine's seed and the order of arrival."""
+        if params.seed is not None:
+            return params.seed & _MASK64
+        return _mix((self._limits.seed << 32) + next(self._counter))
+
+    def _bad_words(self, params: SamplingParams) -> list[list[int]] | None:
+        """Each word as it is spelled at the start of a text and, where it differs, after a space."""
+        if not params.bad_words or self._tokenizer is None:
+            return None
+        sequences: list[list[int]] = []
+        for word in params.bad_words:
+            bare = self._tokenizer.encode(word.lstrip(), add_special_tokens=False)
+            spaced = self._tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
+            sequences.append(bare)
+            if spaced != bare and len(spaced) == len(bare):
+                sequences.append(spaced)
+        return sequences
+
+
+def _checked_ids(token_ids: list[int], vocab_size: int) -> list[int]:
+    try:
+        checked = [operator.index(token) for token in token_ids]
+    except TypeError:
+        raise InvalidRequestError("prompt_token_ids must be integers", "prompt_token_ids") from None
+    for index, token in enumerate(checked):
+        if not 0 <= token < vocab_size:
+            raise InvalidRequestError(
+                f"prompt_token_ids[{index}] = {token} is out of range: the vocabulary has {vocab_size} tokens",
+                "prompt_token_ids",
+            )
+    return checked
+
+
+def _mix(value: int) -> int:
+    """A 64-bit finaliser: neighbouring inputs give unrelated seeds."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK64
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return value ^ (value >> 31)

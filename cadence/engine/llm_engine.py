@@ -1,0 +1,100 @@
+"""The synchronous engine: add requests, step, collect outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from cadence.config.args import EngineArgs
+from cadence.core.errors import InvalidRequestError
+from cadence.core.outputs import RequestOutput
+from cadence.core.request import FinishReason
+from cadence.core.sampling_params import SamplingParams
+from cadence.engine.build import EngineParts, build_engine
+from cadence.engine.input_processor import InputLimits, InputProcessor
+from cadence.engine.metrics.metric import Metric
+from cadence.engine.metrics.recorder import MetricsRecorder
+from cadence.engine.output_processor import OutputProcessor
+from cadence.engine.parallel_sampling import fan_out
+from cadence.engine.prompts import parse_prompt
+from cadence.text.tokenizer import Tokenizer
+
+
+class LLMEngine:
+    def __init__(self, parts: EngineParts) -> None:
+        model = parts.config.model
+        own_eos = parts.tokenizer.eos_token_ids if parts.tokenizer is not None else frozenset[int]()
+        self.eos_token_ids = frozenset(model.hf.eos_token_ids) | own_eos
+        limits = InputLimits(
+            vocab_size=parts.vocab_size,
+            max_model_len=model.max_model_len,
+            max_logprobs=model.max_logprobs,
+            seed=model.seed,
+            eos_token_ids=self.eos_token_ids,
+        )
+        self.config = parts.config
+        self.num_blocks = parts.num_blocks
+        self._core = parts.core
+        self._default_sampling = parts.default_sampling
+        self._tokenizer = parts.tokenizer
+        self._metrics = MetricsRecorder(model.files.name)
+        self._inputs = InputProcessor(limits, parts.tokenizer)
+        self._outputs = OutputProcessor(parts.tokenizer, self._metrics)
+
+    @classmethod
+    def from_engine_args(
+        cls, engine_args: EngineArgs, logits_processors: Sequence[Callable[..., Any]] = ()
+    ) -> LLMEngine:
+        return cls(build_engine(engine_args, logits_processors))
+
+    def add_request(
+        self, request_id: str, prompt: Any, params: SamplingParams, *, priority: int = 0, cap_logprobs: bool = True
+    ) -> None:
+        """Accepts a request, or raises and leaves everything as it was."""
+        if self._outputs.core_ids(request_id):
+            raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
+        processed = self._inputs.process(request_id, prompt, params, priority, cap_logprobs)
+        children = fan_out(processed.request)
+        self._outputs.add(request_id, children, processed.prompt_text)
+        for child in children:
+            self._core.add(child)
+
+    def step(self) -> list[RequestOutput]:
+        outputs, stopped = self._outputs.process(self._core.step())
+        if stopped:
+            self._core.abort(stopped, FinishReason.STOP)
+        return outputs
+
+    def abort_request(self, request_id: str | Iterable[str]) -> None:
+        """Ends requests early; each still gives one last output, with finish_reason 'abort'."""
+        ids = [request_id] if isinstance(request_id, str) else list(request_id)
+        self._core.abort([core_id for user_id in ids for core_id in self._outputs.core_ids(user_id)])
+
+    def has_unfinished_requests(self) -> bool:
+        return self._outputs.num_unfinished() > 0 or self._core.has_unfinished()
+
+    def encode(self, prompt: Any) -> list[int]:
+        """The token ids of a prompt in any shape, checked as for a request."""
+        return self._inputs.token_ids(parse_prompt(prompt))
+
+    def default_sampling_params(self) -> SamplingParams:
+        """What the model's own generation config asks for."""
+        return SamplingParams(**self._default_sampling)
+
+    def get_num_unfinished_requests(self) -> int:
+        return self._outputs.num_unfinished()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        if self._tokenizer is None:
+            raise InvalidRequestError("there is no tokenizer: skip_tokenizer_init is set", "skip_tokenizer_init")
+        return self._tokenizer
+
+    def get_tokenizer(self) -> Tokenizer:
+        return self.tokenizer
+
+    def reset_prefix_cache(self) -> bool:
+        return self._core.reset_prefix_cache()
+
+    def get_metrics(self) -> list[Metric]:
+        return self._metrics.snapshot(self._core.stats())

@@ -1,0 +1,40 @@
+"""From arrays of logprobs to the dicts users know."""
+
+from __future__ import annotations
+
+from cadence.core.outputs import Logprob, PositionLogprobs
+from cadence.core.step import FloatArray, IntArray, PromptLogprobs, TokenLogprobs
+from cadence.text.tokenizer import Tokenizer
+
+
+class LogprobNames:
+    """Decoded text of single tokens, remembered: the same few thousand tokens come again and again."""
+
+    def __init__(self, tokenizer: Tokenizer | None) -> None:
+        self._tokenizer = tokenizer
+        self._texts: dict[int, str | None] = {}
+
+    def __getitem__(self, token_id: int) -> str | None:
+        if token_id not in self._texts:
+            decode = self._tokenizer.decode if self._tokenizer is not None else None
+            self._texts[token_id] = decode([token_id], skip_special_tokens=False) if decode else None
+        return self._texts[token_id]
+
+
+def position_logprobs(entry: TokenLogprobs, names: LogprobNames) -> PositionLogprobs:
+    return _position(entry.token_ids_np, entry.logprobs_np, entry.rank, names)
+
+
+def prompt_position_logprobs(chunk: PromptLogprobs, names: LogprobNames) -> list[PositionLogprobs]:
+    return [
+        _position(chunk.token_ids_np[i], chunk.logprobs_np[i], int(rank), names)
+        for i, rank in enumerate(chunk.ranks_np)
+    ]
+
+
+def _position(token_ids_np: IntArray, logprobs_np: FloatArray, rank: int, names: LogprobNames) -> PositionLogprobs:
+    """Column 0 is the token that stands there; the others follow in falling order, ranks 1, 2, 3, …"""
+    position: PositionLogprobs = {}
+    for index, (token_id, logprob) in enumerate(zip(token_ids_np.tolist(), logprobs_np.tolist(), strict=True)):
+        position.setdefault(token_id, Logprob(logprob, rank if index == 0 else index, names[token_id]))
+    return position

@@ -1,0 +1,47 @@
+"""Counters, gauges and histograms as plain values, with the names existing dashboards know."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Metric:
+    name: str
+    labels: dict[str, str]
+
+
+@dataclass(slots=True)
+class Counter(Metric):
+    value: int = 0
+
+
+@dataclass(slots=True)
+class Gauge(Metric):
+    value: float = 0.0
+
+
+@dataclass(slots=True)
+class Histogram(Metric):
+    bounds: tuple[float, ...] = ()  # upper bounds, ascending; the last bucket is open
+    count: int = 0
+    sum: float = 0.0
+    _counts: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._counts = [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect.bisect_left(self.bounds, value)] += 1
+        self.count += 1
+        self.sum += value
+
+    @property
+    def buckets(self) -> dict[str, int]:
+        """Cumulative counts by upper bound, as Prometheus has them."""
+        total, cumulative = 0, {}
+        for bound, number in zip([*map(str, self.bounds), "+Inf"], self._counts, strict=True):
+            total += number
+            cumulative[bound] = total
+        return cumulative

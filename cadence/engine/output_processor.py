@@ -1,0 +1,63 @@
+"""From the core's updates to what users see."""
+
+from __future__ import annotations
+
+from cadence.core.outputs import RequestOutput
+from cadence.core.request import EngineRequest
+from cadence.core.update import RequestUpdate
+from cadence.engine.logprobs import LogprobNames
+from cadence.engine.metrics.recorder import MetricsRecorder
+from cadence.engine.parallel_sampling import CompletionGroup
+from cadence.engine.request_text import RequestText
+from cadence.text.tokenizer import Tokenizer
+
+
+class OutputProcessor:
+    def __init__(self, tokenizer: Tokenizer | None, metrics: MetricsRecorder) -> None:
+        self._tokenizer = tokenizer
+        self._metrics = metrics
+        self._names = LogprobNames(tokenizer)
+        self._texts: dict[str, RequestText] = {}  # by the core's request id (one per completion)
+        self._groups: dict[str, CompletionGroup] = {}  # by the core's request id
+        self._children: dict[str, list[str]] = {}  # by the user's request id
+
+    def add(self, user_id: str, children: list[EngineRequest], prompt: str | None) -> None:
+        group = CompletionGroup(user_id, len(children), children[0].sampling.output_kind)
+        self._children[user_id] = [child.request_id for child in children]
+        for index, child in enumerate(children):
+            self._texts[child.request_id] = RequestText(child, prompt, index, self._tokenizer)
+            self._groups[child.request_id] = group
+
+    def process(self, updates: list[RequestUpdate]) -> tuple[list[RequestOutput], list[str]]:
+        """Outputs to show, and the core's ids of requests that a stop string ended (the core must drop them)."""
+        outputs: list[RequestOutput] = []
+        stopped: list[str] = []
+        for update in updates:
+            text = self._texts.get(update.request_id)
+            if text is None:
+                continue  # ended by a stop string while this token was on its way
+            text.accept(update, self._names)
+            self._metrics.tokens(text, update)
+            if text.finish_reason is not None and update.finish_reason is None:
+                stopped.append(update.request_id)
+            if text.wants_output():
+                output = self._groups[update.request_id].output(text)
+                outputs.extend([output] if output is not None else [])
+            if text.finish_reason is not None:
+                self._forget(text)
+        return outputs, stopped
+
+    def core_ids(self, user_id: str) -> list[str]:
+        """Ids under which the core still runs a user's request; empty when it is unknown or over."""
+        return self._children.get(user_id, [])
+
+    def num_unfinished(self) -> int:
+        return len(self._children)
+
+    def _forget(self, text: RequestText) -> None:
+        self._metrics.finished(text)
+        user_id = self._groups.pop(text.request_id).request_id
+        del self._texts[text.request_id]
+        self._children[user_id].remove(text.request_id)
+        if not self._children[user_id]:
+            del self._children[user_id]

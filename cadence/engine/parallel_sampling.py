@@ -1,0 +1,60 @@
+"""n completions of one prompt: n requests below, one above."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cadence.core.outputs import CompletionOutput, RequestOutput
+from cadence.core.request import EngineRequest
+from cadence.core.sampling_params import RequestOutputKind
+from cadence.engine.request_text import RequestText
+
+_MASK64 = (1 << 64) - 1
+
+
+def fan_out(request: EngineRequest) -> list[EngineRequest]:
+    """One request per completion, each with a seed of its own. The prompt is computed once: prefix caching sees to it."""
+    count = request.sampling.n
+    if count == 1:
+        return [request]
+    children = []
+    for index in range(count):
+        sampling = request.sampling.clone()
+        sampling.n = 1
+        seed = (request.seed + index) & _MASK64
+        children.append(replace(request, request_id=f"{index}_{request.request_id}", sampling=sampling, seed=seed))
+    return children
+
+
+class CompletionGroup:
+    """Gathers the completions of one user request into `RequestOutput`s."""
+
+    def __init__(self, request_id: str, count: int, kind: RequestOutputKind) -> None:
+        self.request_id = request_id
+        self._count = count
+        self._kind = kind
+        self._finished: dict[int, CompletionOutput] = {}
+
+    def output(self, text: RequestText) -> RequestOutput | None:
+        """The output to show now that one completion changed; None while only the final one is wanted."""
+        completion = text.completion()
+        if text.finish_reason is not None:
+            self._finished[text.index] = completion
+        finished = len(self._finished) == self._count
+        if self._kind is RequestOutputKind.FINAL_ONLY:
+            if not finished:
+                return None
+            return self._request_output(text, [self._finished[i] for i in range(self._count)], True)
+        return self._request_output(text, [completion], finished)
+
+    def _request_output(self, text: RequestText, outputs: list[CompletionOutput], finished: bool) -> RequestOutput:
+        return RequestOutput(
+            request_id=self.request_id,
+            prompt=text.prompt,
+            prompt_token_ids=text.prompt_token_ids,
+            prompt_logprobs=text.prompt_logprobs,
+            outputs=outputs,
+            finished=finished,
+            metrics=text.metrics,
+            num_cached_tokens=text.num_cached_tokens,
+        )

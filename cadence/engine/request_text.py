@@ -1,0 +1,123 @@
+"""One request on its way back to text: tokens in, text, logprobs and the stop decision out."""
+
+from __future__ import annotations
+
+import time
+
+from cadence.core.outputs import CompletionOutput, PositionLogprobs, RequestMetrics
+from cadence.core.request import EngineRequest, FinishReason
+from cadence.core.sampling_params import RequestOutputKind, SamplingParams
+from cadence.core.update import RequestUpdate
+from cadence.engine.logprobs import LogprobNames, position_logprobs, prompt_position_logprobs
+from cadence.text.detokenizer import IncrementalDetokenizer, NullDetokenizer
+from cadence.text.stop import stop_state
+from cadence.text.tokenizer import Tokenizer
+
+
+class RequestText:
+    """Everything the front keeps of one running request (one of n completions)."""
+
+    def __init__(self, request: EngineRequest, prompt: str | None, index: int, tokenizer: Tokenizer | None) -> None:
+        params = request.sampling
+        self.request_id = request.request_id
+        self.index = index
+        self.prompt = prompt
+        self.prompt_token_ids = request.prompt_token_ids
+        self.token_ids: list[int] = []
+        self.finish_reason: FinishReason | None = None
+        self.stop_reason: int | str | None = None
+        self.num_cached_tokens = 0
+        self.metrics = RequestMetrics(arrival_time=request.arrival_time)
+        self._prompt_logprobs: list[PositionLogprobs | None] = [None]  # the first token has no predecessor
+        self._params: SamplingParams = params
+        self._detokenizer = _detokenizer(request, tokenizer)
+        self._stops = stop_state(params.stop or (), params.include_stop_str_in_output)
+        self._text = ""  # released to the user: never half a character, never the beginning of a stop string
+        self._logprobs: list[PositionLogprobs] | None = None if params.logprobs is None else []
+        self._cumulative = 0.0
+        self._sent_tokens = 0
+        self._sent_text = 0
+
+    def accept(self, update: RequestUpdate, names: LogprobNames) -> None:
+        """Takes in what one step produced. Sets finish_reason when a stop string was found or the core ended it."""
+        self._accept_times(update)
+        self.num_cached_tokens = update.num_cached_tokens
+        for chunk in update.prompt_logprobs:
+            self._prompt_logprobs.extend(prompt_position_logprobs(chunk, names))
+        hide_last = update.finish_reason is FinishReason.STOP and not self._params.include_stop_str_in_output
+        for number, token_id in enumerate(update.new_token_ids, start=1):
+            self._accept_token(token_id, show=not (hide_last and number == len(update.new_token_ids)))
+            if update.logprobs and self._logprobs is not None:
+                entry = update.logprobs[number - 1]
+                self._logprobs.append(position_logprobs(entry, names))
+                self._cumulative += float(entry.logprobs_np[0])
+            if self._stops.matched is not None:
+                self._finish(FinishReason.STOP, self._stops.matched)
+                return
+        if update.finish_reason is not None:
+            self._text += self._stops.push(self._detokenizer.flush(), check=self._stop_strings_count())
+            matched = self._stops.matched
+            if matched is not None:
+                self._finish(FinishReason.STOP, matched)
+            else:
+                self._text += self._stops.finish()
+                self._finish(update.finish_reason, update.stop_reason)
+
+    @property
+    def prompt_logprobs(self) -> list[PositionLogprobs | None] | None:
+        return None if self._params.prompt_logprobs is None else self._prompt_logprobs
+
+    def wants_output(self) -> bool:
+        """Whether the user asked to hear of this state (kind and stream_interval)."""
+        if self.finish_reason is not None:
+            return True
+        if self._params.output_kind is RequestOutputKind.FINAL_ONLY or len(self.token_ids) == self._sent_tokens:
+            return False
+        interval = self._params.stream_interval or 1
+        return self._sent_tokens == 0 or len(self.token_ids) - self._sent_tokens >= interval
+
+    def completion(self) -> CompletionOutput:
+        delta = self._params.output_kind is RequestOutputKind.DELTA
+        first_token = self._sent_tokens if delta else 0
+        first_char = self._sent_text if delta else 0
+        self._sent_tokens, self._sent_text = len(self.token_ids), len(self._text)
+        return CompletionOutput(
+            index=self.index,
+            text=self._text[first_char:],
+            token_ids=self.token_ids[first_token:],
+            cumulative_logprob=None if self._logprobs is None else self._cumulative,
+            logprobs=None if self._logprobs is None else self._logprobs[first_token:],
+            finish_reason=None if self.finish_reason is None else self.finish_reason.value,
+            stop_reason=self.stop_reason,
+        )
+
+    def _accept_token(self, token_id: int, show: bool) -> None:
+        self.token_ids.append(token_id)
+        if show:
+            self._text += self._stops.push(self._detokenizer.append([token_id]), check=self._stop_strings_count())
+
+    def _stop_strings_count(self) -> bool:
+        return len(self.token_ids) > self._params.min_tokens
+
+    def _accept_times(self, update: RequestUpdate) -> None:
+        now = time.monotonic()
+        self.metrics.first_scheduled_time = update.first_scheduled_time
+        self.metrics.num_preemptions = update.num_preemptions
+        if update.new_token_ids:
+            self.metrics.first_token_time = self.metrics.first_token_time or now
+            self.metrics.last_token_time = now
+
+    def _finish(self, reason: FinishReason, stop_reason: int | str | None) -> None:
+        self.finish_reason, self.stop_reason = reason, stop_reason
+        self.metrics.finished_time = time.monotonic()
+
+
+def _detokenizer(request: EngineRequest, tokenizer: Tokenizer | None) -> IncrementalDetokenizer | NullDetokenizer:
+    if tokenizer is None or not request.sampling.detokenize:
+        return NullDetokenizer()
+    params = request.sampling
+    return IncrementalDetokenizer(
+        tokenizer, request.prompt_token_ids, params.skip_special_tokens, params.spaces_between_special_tokens
+    )
+
+

@@ -1,0 +1,172 @@
+"""`LLM`: run a model from Python, offline."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cadence.config.args import EngineArgs
+from cadence.core.errors import InvalidRequestError
+from cadence.core.outputs import BeamSearchOutput, RequestOutput
+from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
+from cadence.engine.beam import BeamPort, BeamSearch
+from cadence.engine.llm_engine import LLMEngine
+from cadence.engine.metrics.metric import Metric
+from cadence.engine.prompts import PromptType, split_prompts
+from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
+from cadence.entrypoints.progress import open_progress
+from cadence.text.chat_template import ChatRequest
+from cadence.text.tokenizer import Tokenizer
+
+ParamsType = SamplingParams | Sequence[SamplingParams] | None
+
+
+class LLM:
+    """Loads a model once, then generates for as many prompts as you give it.
+
+    `model` is a directory, a .gguf file, a hub id, or an alias such as "smollm2"; all other options are the
+    fields of `EngineArgs` (docs/using/python.md lists them). `logits_processors` are callables applied to the
+    logits of every request.
+    """
+
+    def __init__(
+        self, model: str, *, logits_processors: Sequence[Callable[..., Any]] | None = None, **options: Any
+    ) -> None:
+        args = EngineArgs.from_options(model=model, **options)
+        self.llm_engine = LLMEngine.from_engine_args(args, logits_processors or ())
+        self._chat_template = read_template(self.llm_engine.config.tokenizer.chat_template)
+        self._ids = itertools.count()
+
+    def generate(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        sampling_params: ParamsType = None,
+        *,
+        use_tqdm: bool | Callable[..., Any] = True,
+        priority: Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Completes every prompt; outputs come in the order of the prompts."""
+        many = split_prompts(prompts)
+        params = self._params_for(sampling_params, len(many))
+        if priority is not None and len(priority) != len(many):
+            raise InvalidRequestError(f"{len(priority)} priorities for {len(many)} prompts", "priority")
+        ids = self._submit(many, params, priority or [0] * len(many))
+        return self._run(ids, use_tqdm)
+
+    def chat(
+        self,
+        messages: Sequence[Any],
+        sampling_params: ParamsType = None,
+        use_tqdm: bool | Callable[..., Any] = True,
+        *,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: list[dict[str, Any]] | None = None,
+        chat_template_kwargs: dict[str, Any] | None = None,
+    ) -> list[RequestOutput]:
+        """Answers one conversation, or a list of them."""
+        template = chat_template or self._chat_template
+        chats = [
+            ChatRequest(
+                messages=conversation,
+                tools=tools,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                kwargs=chat_template_kwargs or {},
+            )
+            for conversation in split_conversations(messages)
+        ]
+        prompts: list[PromptType] = [chat_prompt(self.get_tokenizer(), chat, template) for chat in chats]
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def beam_search(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        params: BeamSearchParams,
+        use_tqdm: bool | Callable[..., Any] = False,
+        concurrency_limit: int | None = None,
+    ) -> list[BeamSearchOutput]:
+        """The `beam_width` best continuations of every prompt; `concurrency_limit` bounds prompts searched at once."""
+        engine = self.llm_engine
+        port = BeamPort(
+            max_model_len=engine.config.model.max_model_len,
+            eos_token_ids=engine.eos_token_ids,
+            probe=self._probe,
+            encode=engine.encode,
+            decode=self.get_tokenizer().decode,
+        )
+        many = split_prompts(prompts)
+        with open_progress(use_tqdm, len(many)) as progress:
+            return BeamSearch(port, params).run(many, concurrency_limit or len(many), progress.advance)
+
+    def get_tokenizer(self) -> Tokenizer:
+        return self.llm_engine.get_tokenizer()
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What the model's own generation config asks for."""
+        return self.llm_engine.default_sampling_params()
+
+    def reset_prefix_cache(self) -> bool:
+        """Forgets all cached prefixes; False, and nothing done, while requests are running."""
+        return self.llm_engine.reset_prefix_cache()
+
+    def get_metrics(self) -> list[Metric]:
+        return self.llm_engine.get_metrics()
+
+    def _params_for(self, params: ParamsType, count: int) -> list[SamplingParams]:
+        if params is None:
+            params = self.get_default_sampling_params()
+        if isinstance(params, SamplingParams):
+            return [params] * count
+        if len(params) != count:
+            raise InvalidRequestError(f"{len(params)} sampling_params for {count} prompts", "sampling_params")
+        return list(params)
+
+    def _submit(
+        self, prompts: list[PromptType], params: list[SamplingParams], priorities: Sequence[int]
+    ) -> list[str]:
+        """All or nothing: a bad prompt leaves no half-submitted batch behind."""
+        ids: list[str] = []
+        try:
+            for prompt, param, priority in zip(prompts, params, priorities, strict=True):
+                ids.append(str(next(self._ids)))
+                self.llm_engine.add_request(ids[-1], prompt, _final_only(param), priority=priority)
+        except Exception:
+            self.llm_engine.abort_request(ids)
+            raise
+        return ids
+
+    def _probe(self, prompts: list[list[int]], params: SamplingParams) -> list[RequestOutput]:
+        """One round of beam search. Its logprobs are not the user's, so the cap on those does not apply."""
+        ids = [str(next(self._ids)) for _ in prompts]
+        for request_id, prompt in zip(ids, prompts, strict=True):
+            self.llm_engine.add_request(request_id, prompt, params, cap_logprobs=False)
+        return self._run(ids, use_tqdm=False)
+
+    def _run(self, ids: list[str], use_tqdm: bool | Callable[..., Any]) -> list[RequestOutput]:
+        """Steps until all of `ids` are done. Outputs of requests aborted earlier may pass by and are dropped."""
+        waiting = set(ids)
+        finished: dict[str, RequestOutput] = {}
+        try:
+            with open_progress(use_tqdm, len(ids)) as progress:
+                while waiting:
+                    for output in self.llm_engine.step():
+                        if output.request_id in waiting:
+                            waiting.remove(output.request_id)
+                            finished[output.request_id] = output
+                            progress.count_tokens(output)
+                            progress.advance()
+        except BaseException:
+            self.llm_engine.abort_request(ids)
+            raise
+        return [finished[request_id] for request_id in ids]
+
+
+def _final_only(params: SamplingParams) -> SamplingParams:
+    if not isinstance(params, SamplingParams):
+        raise InvalidRequestError(f"sampling_params must be SamplingParams, not {type(params).__name__}")
+    final = params.clone()
+    final.output_kind = RequestOutputKind.FINAL_ONLY
+    return final
