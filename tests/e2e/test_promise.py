@@ -1,0 +1,116 @@
+"""The promise: the same request gives the same tokens, whatever else happens around it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cadence import LLM, RequestOutput, SamplingParams
+
+NUM_REQUESTS = 40
+BASE = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 16}
+ALL_AT_ONCE = {"max_num_seqs": 48, "max_num_batched_tokens": 8192}
+
+# A pool of 36 blocks holds two or three of the forty requests: most are preempted, many more than once.
+WAYS: dict[str, dict[str, Any]] = {
+    "together": ALL_AT_ONCE,
+    "chunks of 16": {"max_num_batched_tokens": 16},
+    "chunks of 64": {"max_num_batched_tokens": 64},
+    "no prefix cache": {**ALL_AT_ONCE, "enable_prefix_caching": False},
+    "tiny pool": {"num_gpu_blocks_override": 36, "max_num_seqs": 48},
+    "depth 2": {**ALL_AT_ONCE, "async_scheduling": True},
+    "depth 2, chunks of 16": {"max_num_batched_tokens": 16, "async_scheduling": True},
+    "depth 2, tiny pool": {"num_gpu_blocks_override": 36, "max_num_seqs": 48, "async_scheduling": True},
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    token_ids: list[int]
+    logprobs: list[float]
+    finish: tuple[str | None, int | str | None]
+    text: str
+
+
+def requests(vocab_size: int) -> list[tuple[list[int], SamplingParams]]:
+    """Forty requests: a third share a prefix; greedy and seeded; every sampling option in the mix."""
+    rng = random.Random(11)
+    shared = [rng.randrange(3, vocab_size) for _ in range(70)]
+    options: list[dict[str, Any]] = [
+        {"temperature": 0},
+        {"temperature": 1.0},
+        {"temperature": 0.7, "top_p": 0.9},
+        {"temperature": 1.2, "top_k": 20},
+        {"temperature": 0.9, "min_p": 0.05, "repetition_penalty": 1.3},
+        {"temperature": 0, "presence_penalty": 0.8, "frequency_penalty": 0.4},
+        {"temperature": 0.8, "logit_bias": {5: 3.0, 9: -100.0}},
+        {"temperature": 1.0, "allowed_token_ids": list(range(10, 60))},
+        {"temperature": 0, "min_tokens": 8, "stop_token_ids": list(range(0, vocab_size, 7))},
+        {"temperature": 0.6, "top_k": 50, "top_p": 0.8, "stop": ["a", "th"]},
+    ]
+    made = []
+    for index in range(NUM_REQUESTS):
+        body = [rng.randrange(3, vocab_size) for _ in range(rng.choice([1, 5, 16, 17, 40, 90]))]
+        prompt = (shared[: rng.choice([16, 40, 70])] if index % 3 == 0 else []) + body
+        params = SamplingParams(
+            seed=1000 + index, max_tokens=rng.choice([1, 9, 24, 48]), logprobs=2, **options[index % len(options)]
+        )
+        made.append((prompt, params))
+    return made
+
+
+def answer(output: RequestOutput) -> Answer:
+    completion = output.outputs[0]
+    assert completion.logprobs is not None
+    values = [position[token].logprob for position, token in zip(completion.logprobs, completion.token_ids, strict=True)]
+    return Answer(
+        list(completion.token_ids), values, (completion.finish_reason, completion.stop_reason), completion.text
+    )
+
+
+def run(llm: LLM, order: list[int], work: list[tuple[list[int], SamplingParams]]) -> dict[int, Answer]:
+    outputs = llm.generate([work[i][0] for i in order], [work[i][1] for i in order], use_tqdm=False)
+    return {index: answer(output) for index, output in zip(order, outputs, strict=True)}
+
+
+def assert_same(found: dict[int, Answer], expected: dict[int, Answer]) -> None:
+    for index, wanted in expected.items():
+        got = found[index]
+        assert got.token_ids == wanted.token_ids, f"request {index}"
+        assert got.finish == wanted.finish and got.text == wanted.text, f"request {index}"
+        assert got.logprobs == pytest.approx(wanted.logprobs, abs=1e-5), f"request {index}"
+
+
+class Subject:
+    """One model with its forty requests, each answered alone by a plain engine: what all ways must give."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = str(directory)
+        plain = LLM(self.directory, **BASE, enable_prefix_caching=False)
+        self.work = requests(plain.get_tokenizer().vocab_size)
+        self.alone = {i: run(plain, [i], self.work)[i] for i in range(NUM_REQUESTS)}
+
+
+@pytest.fixture(scope="module")
+def subject_of(tiny_model: Callable[[str], Path]) -> Callable[[str], Subject]:
+    return cache(lambda family: Subject(tiny_model(family)))
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])  # one KV group, and two over one pool
+@pytest.mark.parametrize("way", WAYS)
+def test_same_request_same_tokens(subject_of: Callable[[str], Subject], family: str, way: str) -> None:
+    subject = subject_of(family)
+    llm = LLM(subject.directory, **{**BASE, **WAYS[way]})
+    order = list(range(NUM_REQUESTS))
+    assert_same(run(llm, order, subject.work), subject.alone)  # cold cache
+    random.Random(3).shuffle(order)
+    assert_same(run(llm, order, subject.work), subject.alone)  # warm cache, shuffled
+    if "tiny pool" in way:
+        preemptions = next(metric for metric in llm.get_metrics() if metric.name == "vllm:num_preemptions")
+        assert preemptions.value >= NUM_REQUESTS // 2

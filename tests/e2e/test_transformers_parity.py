@@ -1,0 +1,79 @@
+"""Token for token what transformers gives, for every family, batched and alone."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cadence import LLM, RequestOutput, SamplingParams
+from tests.helpers import oracle
+
+FAMILIES = [
+    "llama",
+    "llama3",
+    "llama_linear",
+    "llama_dynamic",
+    "llama_yarn",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "opt",
+    "gpt2",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "phi3_longrope",
+]
+LENGTHS = (1, 17, 300)
+NUM_TOKENS = 64
+PARAMS = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, logprobs=5, prompt_logprobs=3)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def pair(request: pytest.FixtureRequest, tiny_model: Callable[[str], Path]) -> Iterator[tuple[LLM, Any]]:
+    directory = tiny_model(request.param)
+    yield LLM(str(directory), dtype="float32", max_model_len=400), oracle.load_oracle(directory)
+    gc.collect()
+
+
+def prompts_for(vocab_size: int) -> list[list[int]]:
+    rng = random.Random(7)
+    return [[rng.randrange(3, vocab_size) for _ in range(length)] for length in LENGTHS]
+
+
+def test_greedy_tokens_and_logprobs(pair: tuple[LLM, Any]) -> None:
+    llm, reference = pair
+    prompts = prompts_for(reference.config.get_text_config().vocab_size)
+    together = llm.generate(prompts, PARAMS, use_tqdm=False)
+    for prompt, batched in zip(prompts, together, strict=True):
+        llm.reset_prefix_cache()
+        alone = llm.generate(prompt, PARAMS, use_tqdm=False)[0]
+        expected = oracle.greedy(reference, prompt, NUM_TOKENS)
+        assert list(batched.outputs[0].token_ids) == expected
+        assert list(alone.outputs[0].token_ids) == expected
+        check_logprobs(reference, prompt, batched)
+
+
+def check_logprobs(reference: Any, prompt: list[int], output: RequestOutput) -> None:
+    completion = output.outputs[0]
+    tokens = prompt + list(completion.token_ids)
+    expected = oracle.logprobs(reference, tokens)
+    assert output.prompt_logprobs is not None and completion.logprobs is not None
+    assert output.prompt_logprobs[0] is None and len(output.prompt_logprobs) == len(prompt)
+    positions = output.prompt_logprobs[1:] + completion.logprobs
+    for index, position in enumerate(positions):
+        assert position is not None
+        line = expected[index]
+        assert tokens[index + 1] in position
+        for token_id, logprob in position.items():
+            assert logprob.logprob == pytest.approx(float(line[token_id]), abs=1e-4)
+        ranked = sorted(position.values(), key=lambda logprob: logprob.rank or 0)
+        assert [logprob.logprob for logprob in ranked] == sorted((v.logprob for v in ranked), reverse=True)
+    assert completion.cumulative_logprob == pytest.approx(
+        sum(float(expected[len(prompt) - 1 + i][token]) for i, token in enumerate(completion.token_ids)), abs=1e-3
+    )
