@@ -2,7 +2,8 @@
 
     python -m benchmarks.kernels [--device cpu|cuda] [--quick]
 
-Shapes are SmolLM2-135M's on the CPU and Llama-3.1-8B's on the GPU. Times are medians in microseconds.
+Shapes are SmolLM2-135M's on the CPU and Llama-3.1-8B's on the GPU. Times are medians in microseconds; on the GPU they
+are the device's own (calls replayed from a graph), and `launch_us` is what a call costs the host.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Model:
     dtype: torch.dtype
 
 
+_GRAPH_CALLS = 20
 SMOLLM2 = Model(576, 1536, 9, 3, 64, 49152, torch.float32)
 LLAMA_8B = Model(4096, 14336, 32, 8, 128, 128256, torch.bfloat16)
 
@@ -47,6 +49,7 @@ class Result:
     ours_us: float
     torch_us: float
     speedup: float
+    launch_us: float
 
 
 class Bench:
@@ -56,21 +59,39 @@ class Bench:
         self.results: list[Result] = []
 
     def compare(self, op: str, case: str, ours: Callable[[], object], theirs: Callable[[], object]) -> None:
+        launch = self._launch_time(ours)
         times: list[list[float]] = [[], []]
+        calls = [self._prepared(ours), self._prepared(theirs)]
         for round_index in range(self._repeats + 2):
-            for index, call in enumerate((ours, theirs)):
-                elapsed = self._time(call)
+            for index, (call, count) in enumerate(calls):
+                self._device.synchronize()
+                start = time.perf_counter()
+                call()
+                self._device.synchronize()
                 if round_index >= 2:
-                    times[index].append(elapsed)
+                    times[index].append((time.perf_counter() - start) / count)
         a, b = (statistics.median(values) * 1e6 for values in times)
-        self.results.append(Result(op, case, round(a, 1), round(b, 1), round(b / a, 2)))
+        self.results.append(Result(op, case, round(a, 1), round(b, 1), round(b / a, 2), round(launch * 1e6, 1)))
 
-    def _time(self, call: Callable[[], object]) -> float:
-        self._device.synchronize()
-        start = time.perf_counter()
+    def _prepared(self, call: Callable[[], object]) -> tuple[Callable[[], object], int]:
+        """What to time, and how many calls it makes."""
+        if self._device.caps.kind == "cpu":
+            return call, 1
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(_GRAPH_CALLS):
+                call()
+        return graph.replay, _GRAPH_CALLS
+
+    def _launch_time(self, call: Callable[[], object]) -> float:
         call()
         self._device.synchronize()
-        return time.perf_counter() - start
+        if self._device.caps.kind == "cpu":
+            return 0.0
+        start = time.perf_counter()
+        for _ in range(_GRAPH_CALLS):
+            call()
+        return (time.perf_counter() - start) / _GRAPH_CALLS
 
 
 def make_batch(device: torch.device, sequences: list[tuple[int, int]], block_size: int) -> AttentionBatch:

@@ -51,17 +51,15 @@ def requests(vocab_size: int) -> list[tuple[list[int], SamplingParams]]:
         {"temperature": 0, "presence_penalty": 0.8, "frequency_penalty": 0.4},
         {"temperature": 0.8, "logit_bias": {5: 3.0, 9: -100.0}},
         {"temperature": 1.0, "allowed_token_ids": list(range(10, 60))},
-        {"temperature": 0, "min_tokens": 8, "stop_token_ids": list(range(0, vocab_size, 7))},
+        {"temperature": 0, "min_tokens": 8, "max_tokens": 40, "stop_token_ids": list(range(0, vocab_size, 7))},
         {"temperature": 0.6, "top_k": 50, "top_p": 0.8, "stop": ["a", "th"]},
     ]
     made = []
     for index in range(NUM_REQUESTS):
         body = [rng.randrange(3, vocab_size) for _ in range(rng.choice([1, 5, 16, 17, 40, 90]))]
         prompt = (shared[: rng.choice([16, 40, 70])] if index % 3 == 0 else []) + body
-        params = SamplingParams(
-            seed=1000 + index, max_tokens=rng.choice([1, 9, 24, 48]), logprobs=2, **options[index % len(options)]
-        )
-        made.append((prompt, params))
+        common = {"seed": 1000 + index, "max_tokens": rng.choice([1, 9, 24, 48]), "logprobs": 2}
+        made.append((prompt, SamplingParams(**{**common, **options[index % len(options)]})))
     return made
 
 

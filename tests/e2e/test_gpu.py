@@ -1,0 +1,72 @@
+"""The same promises on a GPU: float32 gives transformers' tokens, seeded sampling gives the CPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from cadence import LLM, SamplingParams
+from tests.e2e.test_promise import NUM_REQUESTS, requests, run
+from tests.e2e.test_transformers_parity import FAMILIES, NUM_TOKENS, prompts_for
+from tests.helpers import oracle
+
+pytestmark = pytest.mark.gpu
+OPTIONS = {"max_model_len": 400, "gpu_memory_utilization": 0.1}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_float32_gives_the_oracles_tokens(tiny_model: Callable[[str], Path], family: str) -> None:
+    directory = tiny_model(family)
+    llm, reference = LLM(str(directory), dtype="float32", **OPTIONS), oracle.load_oracle(directory)
+    prompts = prompts_for(reference.config.get_text_config().vocab_size)
+    params = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
+    for prompt, output in zip(prompts, llm.generate(prompts, params, use_tqdm=False), strict=True):
+        assert list(output.outputs[0].token_ids) == oracle.greedy(reference, prompt, NUM_TOKENS)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bfloat16_stays_close(tiny_model: Callable[[str], Path], family: str) -> None:
+    """Teacher-forced over 300 tokens: the likeliest token agrees mostly, logprobs stay within bfloat16's reach."""
+    directory = tiny_model(family)
+    llm, reference = LLM(str(directory), dtype="bfloat16", **OPTIONS), oracle.load_oracle(directory)
+    prompt = prompts_for(reference.config.get_text_config().vocab_size)[-1]
+    output = llm.generate([prompt], SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=1), use_tqdm=False)[0]
+    expected = oracle.logprobs(reference, prompt)
+    agree, errors = [], []
+    for index, position in enumerate((output.prompt_logprobs or [])[1:]):
+        assert position is not None
+        best = next(token for token, entry in position.items() if entry.rank == 1)
+        agree.append(best == int(expected[index].argmax()))
+        token = prompt[index + 1]
+        errors.append(abs(position[token].logprob - float(expected[index][token])))
+    print(f"{family}: top-1 agreement {sum(agree) / len(agree):.3f}, logprob error mean {sum(errors) / len(errors):.4f}")
+    assert sum(agree) / len(agree) > 0.9
+    assert sum(errors) / len(errors) < 0.1
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_seeded_sampling_gives_the_cpus_tokens(
+    tiny_model: Callable[[str], Path], family: str, async_scheduling: bool
+) -> None:
+    directory = str(tiny_model(family))
+    cpu = LLM(directory, dtype="float32", device="cpu", max_model_len=256)
+    gpu = LLM(directory, dtype="float32", **OPTIONS, async_scheduling=async_scheduling)
+    work = requests(cpu.get_tokenizer().vocab_size)
+    order = list(range(NUM_REQUESTS))
+    on_cpu, on_gpu = run(cpu, order, work), run(gpu, order, work)
+    for index in order:
+        assert on_gpu[index].token_ids == on_cpu[index].token_ids, index
+        assert on_gpu[index].logprobs == pytest.approx(on_cpu[index].logprobs, abs=1e-4), index
+
+
+def test_noise_is_the_same_bit_for_bit() -> None:
+    from cadence.kernels.select import select_ops
+
+    seeds, positions = torch.arange(8) * 7919 - 3, torch.arange(8) * 13
+    here = select_ops("cpu", "reference").gumbel_noise(seeds, positions, 50_000)
+    there = select_ops("cuda").gumbel_noise(seeds.cuda(), positions.cuda(), 50_000)
+    assert torch.equal(here, there.cpu())
