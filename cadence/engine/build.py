@@ -78,9 +78,10 @@ def _load_tokenizer(config: EngineConfig) -> Tokenizer | None:
 
 
 def _check_vocabulary(tokenizer: Tokenizer | None, vocab_size: int) -> None:
-    """A tokenizer may know fewer tokens than the model has embeddings for (padding), never more."""
-    if tokenizer is not None and tokenizer.max_token_id >= vocab_size:
+    """A tokenizer may know fewer tokens than the model has embeddings for (padding), and a few added ones more
+    (prompts that use those are refused one by one). A larger vocabulary is another model's."""
+    if tokenizer is not None and tokenizer.vocab_size > vocab_size:
         raise TokenizerError(
-            f"the tokenizer produces ids up to {tokenizer.max_token_id}, but the model's vocabulary has "
-            f"{vocab_size} entries: this tokenizer does not belong to this model"
+            f"the tokenizer has {tokenizer.vocab_size} tokens, but the model's vocabulary has {vocab_size}: "
+            "this tokenizer does not belong to this model"
         )

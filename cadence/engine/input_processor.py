@@ -67,7 +67,8 @@ class InputProcessor:
                 raise InvalidRequestError("skip_tokenizer_init is set: give prompt_token_ids, not text", "prompt")
             token_ids = self._tokenizer.encode(parsed.text or "")
         else:
-            token_ids = _checked_ids(parsed.token_ids, self._limits.vocab_size)
+            token_ids = _integers(parsed.token_ids)
+        _check_range(token_ids, self._limits.vocab_size)
         if not token_ids:
             raise InvalidRequestError("the prompt is empty: it must hold at least one token", "prompt")
         if len(token_ids) >= self._limits.max_model_len:
@@ -111,18 +112,21 @@ class InputProcessor:
         return sequences
 
 
-def _checked_ids(token_ids: list[int], vocab_size: int) -> list[int]:
+def _integers(token_ids: list[int]) -> list[int]:
     try:
-        checked = [operator.index(token) for token in token_ids]
+        return [operator.index(token) for token in token_ids]
     except TypeError:
         raise InvalidRequestError("prompt_token_ids must be integers", "prompt_token_ids") from None
-    for index, token in enumerate(checked):
-        if not 0 <= token < vocab_size:
-            raise InvalidRequestError(
-                f"prompt_token_ids[{index}] = {token} is out of range: the vocabulary has {vocab_size} tokens",
-                "prompt_token_ids",
-            )
-    return checked
+
+
+def _check_range(token_ids: list[int], vocab_size: int) -> None:
+    if not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocab_size):
+        return
+    index, token = next((i, t) for i, t in enumerate(token_ids) if not 0 <= t < vocab_size)
+    raise InvalidRequestError(
+        f"prompt_token_ids[{index}] = {token} is out of range: the vocabulary has {vocab_size} tokens",
+        "prompt_token_ids",
+    )
 
 
 def _mix(value: int) -> int:

@@ -1,0 +1,240 @@
+"""A tokenizer from the files of a Hugging Face model directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from cadence.core.errors import TokenizerError
+from cadence.text.special_tokens import SpecialTokens
+from cadence.text.tokenizer import NO_MAX_LENGTH, Tokenizer, TokenizerOptions, register_special
+
+Built = TypeVar("Built")
+
+_ROLES = ("bos_token", "eos_token", "pad_token", "unk_token")
+_OTHER_ROLES = ("sep_token", "cls_token", "mask_token")
+_LEGACY_TOKEN = "<|endoftext|>"  # every role of a vocab.json + merges.txt tokenizer whose files name none
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What the small JSON files say; {} where a file is absent."""
+
+    directory: Path
+    config: Mapping[str, Any]  # tokenizer_config.json
+    special_map: Mapping[str, Any]  # special_tokens_map.json
+    generation: Mapping[str, Any]  # generation_config.json
+
+    def setting(self, name: str) -> Any:
+        value = self.config.get(name)
+        return self.special_map.get(name) if value is None else value
+
+
+def load_tokenizer(directory: Path) -> Tokenizer:
+    """Needs tokenizer.json, or vocab.json and merges.txt; every other file is optional."""
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise TokenizerError(f"{directory}: no such directory")
+    files = _Files(
+        directory,
+        _read_object(directory / "tokenizer_config.json"),
+        _read_object(directory / "special_tokens_map.json"),
+        _read_object(directory / "generation_config.json"),
+    )
+    backend, roles = _load_backend(files)
+    try:
+        _add_tokens(backend, files)
+        special = _special_tokens(backend, files, roles)
+        templates = _chat_templates(files)
+    except (KeyError, TypeError, ValueError) as error:
+        path = directory / "tokenizer_config.json"
+        raise TokenizerError(f"{path} is malformed: {type(error).__name__}: {error}") from error
+    options = TokenizerOptions(bool(files.config.get("clean_up_tokenization_spaces", False)), templates)
+    max_length = _max_length(files.config.get("model_max_length"))
+    return Tokenizer(backend, special, templates.pop("default", ""), max_length, options)
+
+
+def _load_backend(files: _Files) -> tuple[Backend, dict[str, str]]:
+    """The backend, and the default role tokens of its kind."""
+    path = files.directory / "tokenizer.json"
+    if path.is_file():
+        backend = _build(lambda: Backend.from_str(_read_text(path)), f"{path} is corrupt")
+        _set_prefix_space(backend, files.config.get("add_prefix_space"))
+        return backend, {}
+    vocab, merges = files.directory / "vocab.json", files.directory / "merges.txt"
+    if vocab.is_file() and merges.is_file():
+        return _load_vocab_and_merges(vocab, merges, bool(files.config.get("add_prefix_space")))
+    raise TokenizerError(f"{path} is missing (and so are vocab.json and merges.txt): the directory has no tokenizer")
+
+
+def _load_vocab_and_merges(vocab_path: Path, merges_path: Path, prefix_space: bool) -> tuple[Backend, dict[str, str]]:
+    """Byte-level BPE as GPT-2 and OPT carry it."""
+    vocab = _read_object(vocab_path)
+    merges = _read_merges(merges_path)
+    missing = next((t for left, right in merges for t in (left, right, left + right) if t not in vocab), None)
+    if missing is not None:
+        raise TokenizerError(f"{vocab_path} and {merges_path.name} do not fit together: no token {missing!r}")
+    model = _build(lambda: models.BPE(vocab=vocab, merges=merges), f"{vocab_path} is corrupt")
+    backend = Backend(model)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    backend.decoder = decoders.ByteLevel()
+    roles = dict.fromkeys(("bos_token", "eos_token", "unk_token"), _LEGACY_TOKEN) if _LEGACY_TOKEN in vocab else {}
+    return backend, roles
+
+
+def _build(make: Callable[[], Built], wrong: str) -> Built:
+    """tokenizers raises bare Exception, or a panic of its own that is no Exception at all."""
+    try:
+        return make()
+    except (KeyboardInterrupt, SystemExit, TokenizerError):
+        raise
+    except BaseException as error:
+        raise TokenizerError(f"{wrong}: {error}") from error
+
+
+def _read_merges(path: Path) -> list[tuple[str, str]]:
+    merges = []
+    for number, line in enumerate(_read_text(path).split("\n"), start=1):
+        if line.strip() and not line.startswith("#version"):
+            left, _, right = line.rstrip("\r").partition(" ")
+            if not left or not right or " " in right:
+                raise TokenizerError(f"{path} is corrupt: line {number} must hold two tokens")
+            merges.append((left, right))
+    return merges
+
+
+def _set_prefix_space(backend: Backend, wanted: Any) -> None:
+    """tokenizer_config.json may overrule what tokenizer.json says."""
+    step = backend.pre_tokenizer
+    if isinstance(wanted, bool) and isinstance(step, pre_tokenizers.ByteLevel) and step.add_prefix_space != wanted:
+        step.add_prefix_space = wanted
+        backend.pre_tokenizer = step
+
+
+def _add_tokens(backend: Backend, files: _Files) -> None:
+    """Tokens that only tokenizer_config.json or added_tokens.json name, in the order of their ids."""
+    listed = {int(token_id): _as_added(token) for token_id, token in _added_decoder(files).items()}
+    known = {repr(token) for token in backend.get_added_tokens_decoder().values()}
+    for _, token in sorted(listed.items()):
+        if repr(token) not in known:
+            backend.add_tokens([token])
+    wrong = [f"{t.content!r} = {i}" for i, t in listed.items() if backend.token_to_id(t.content) != i]
+    if wrong:
+        path = files.directory / "tokenizer_config.json"
+        raise TokenizerError(f"{path}: added tokens whose ids do not fit the vocabulary: {', '.join(wrong[:4])}")
+
+
+def _added_decoder(files: _Files) -> Mapping[str, Any]:
+    decoder = files.config.get("added_tokens_decoder")
+    if isinstance(decoder, Mapping):
+        return decoder
+    return {token_id: token for token, token_id in _read_object(files.directory / "added_tokens.json").items()}
+
+
+def _as_added(token: Any) -> AddedToken:
+    if isinstance(token, str):
+        return AddedToken(token)
+    flags = {name: bool(token.get(name, False)) for name in ("single_word", "lstrip", "rstrip", "special")}
+    return AddedToken(token["content"], normalized=bool(token.get("normalized", not flags["special"])), **flags)
+
+
+def _special_tokens(backend: Backend, files: _Files, defaults: Mapping[str, str]) -> SpecialTokens:
+    bos, eos, pad, unk = (_content(files.setting(name)) or defaults.get(name, "") for name in _ROLES)
+    others = [_content(files.setting(name)) for name in _OTHER_ROLES]
+    others += _contents(files.setting("additional_special_tokens"))
+    others += _contents(files.config.get("extra_special_tokens"))
+    extra = {"additional_special_tokens": [token for token in others if token]}
+    plain = SpecialTokens(bos, eos, pad, unk, extra=extra)
+    register_special(backend, plain)  # gives an id to tokens that have none
+    return _with_bos_eos(backend, files, plain)
+
+
+def _with_bos_eos(backend: Backend, files: _Files, plain: SpecialTokens) -> SpecialTokens:
+    """tokenizer.json decides whether bos and eos are added; tokenizer_config.json only where there is none."""
+    generation_eos = _ids(files.generation.get("eos_token_id"))
+    bos_id = _token_id(backend, plain.bos_token, _ids(files.generation.get("bos_token_id")))
+    eos_id = _token_id(backend, plain.eos_token, generation_eos)
+    if (files.directory / "tokenizer.json").is_file():
+        around = backend.encode("").ids
+        add_bos = around[:1] == [bos_id]
+        add_eos = around[add_bos:][-1:] == [eos_id]
+    else:
+        add_bos = bool(files.config.get("add_bos_token")) and plain.bos_token != ""
+        add_eos = bool(files.config.get("add_eos_token")) and plain.eos_token != ""
+    extra = {**plain.extra, "eos_token_ids": generation_eos}
+    return replace(plain, bos_id=bos_id, eos_id=eos_id, add_bos=add_bos, add_eos=add_eos, extra=extra)
+
+
+def _token_id(backend: Backend, token: str, fallback: list[int]) -> int:
+    found = backend.token_to_id(token) if token else None
+    return found if found is not None else (fallback or [-1])[0]
+
+
+def _chat_templates(files: _Files) -> dict[str, str]:
+    """Name -> template; the one without a name is "default". Files of their own overrule tokenizer_config.json."""
+    said = files.config.get("chat_template")
+    templates: dict[str, str] = {}
+    if isinstance(said, str):
+        templates["default"] = said
+    elif isinstance(said, list):
+        templates |= {str(entry["name"]): str(entry["template"]) for entry in said}
+    elif isinstance(said, Mapping):
+        templates |= {str(name): str(text) for name, text in said.items()}
+    legacy = _read_object(files.directory / "chat_template.json").get("chat_template")
+    if isinstance(legacy, str):
+        templates["default"] = legacy
+    for path in sorted((files.directory / "additional_chat_templates").glob("*.jinja")):
+        templates[path.stem] = _read_text(path)
+    own = files.directory / "chat_template.jinja"
+    if own.is_file():
+        templates["default"] = _read_text(own)
+    return templates
+
+
+def _content(token: Any) -> str:
+    """A token as the files write it: a string, an object with `content`, or nothing."""
+    if isinstance(token, Mapping):
+        token = token.get("content")
+    return token if isinstance(token, str) else ""
+
+
+def _contents(tokens: Any) -> list[str]:
+    if isinstance(tokens, Mapping):
+        tokens = list(tokens.values())
+    return [_content(token) for token in tokens] if isinstance(tokens, list) else []
+
+
+def _ids(value: Any) -> list[int]:
+    if isinstance(value, list):
+        return [int(item) for item in value]
+    return [value] if isinstance(value, int) else []
+
+
+def _max_length(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) and value > 0 else NO_MAX_LENGTH
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise TokenizerError(f"{path} cannot be read: {error}") from error
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """{} when the file is absent."""
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(_read_text(path))
+    except json.JSONDecodeError as error:
+        raise TokenizerError(f"{path} is corrupt: {error}") from error
+    if not isinstance(value, dict):
+        raise TokenizerError(f"{path} must hold a JSON object")
+    return value
