@@ -1,0 +1,52 @@
+# make demo    set up everything and watch a small model write
+# make test    set up everything and run all checks
+# make venv    only set up .venv (nothing to do when the requirements did not change)
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint types unit format bench clean
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+venv: $(STAMP)
+
+$(STAMP): requirements/torch.txt requirements/run.txt requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV)"
+	@$(PIP) install -r requirements/torch.txt
+	@$(PIP) install -r requirements/run.txt -r requirements/dev.txt
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+demo: venv
+	@$(BIN)/cadence generate --chat "Explain in three sentences why the sky is blue." --max-tokens 160 --temperature 0
+
+test: lint types unit
+
+lint: venv
+	$(BIN)/ruff check cadence tests
+
+types: venv
+	$(BIN)/mypy
+
+unit: venv
+	$(BIN)/python -m pytest
+
+format: venv
+	$(BIN)/ruff format cadence tests
+	$(BIN)/ruff check --fix cadence tests
+
+bench: venv
+	$(BIN)/cadence bench latency --batch-size 1 --num-iters 5
+	$(BIN)/cadence bench throughput
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,142 @@
+"""What users may ask of an engine: one flat list of options under vLLM's names.
+
+The flags of the shell, the keywords of `LLM(...)` and the tables in the documents all come from these fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import logging
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cadence.config import refused, values
+from cadence.core.errors import ConfigError
+
+logger = logging.getLogger("cadence.config")
+
+MEANT_BY_NONE: dict[str, Any] = {"seed": 0, "dtype": "auto", "hf_overrides": {}, "override_generation_config": {}}
+DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
+
+
+def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
+    """A field with what the command line needs to know of it."""
+    metadata = {"help": help, "choices": choices}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=dict, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(slots=True)
+class EngineArgs:
+    # The model
+    model: str = option("smollm2", "alias (see `cadence models`), folder, .gguf file, or hub id")
+    tokenizer: str | None = option(None, "where the tokenizer lies, when it is not with the model")
+    revision: str | None = option(None, "branch, tag or commit of the model on the hub")
+    tokenizer_revision: str | None = option(None, "branch, tag or commit of the tokenizer on the hub")
+    hf_token: str | None = option(None, "hub access token for gated models (else HF_TOKEN, or the one `hf` saved)")
+    download_dir: str | None = option(None, "folder for files fetched from the hub")
+    load_format: str = option("auto", "how weights are stored", ("auto", "safetensors", "gguf", "dummy"))
+    hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json")
+    use_tqdm_on_load: bool = option(True, "show a progress bar while weights load")
+
+    # Numbers
+    dtype: str = option("auto", "type of weights, activations and KV cache", DTYPES)
+    seed: int = option(0, "seed of requests that bring none")
+    max_model_len: int | None = option(
+        None, "most tokens of a request, prompt and output together; auto or -1 = what the KV cache holds"
+    )
+    max_logprobs: int = option(20, "most logprobs a request may ask for; -1 = the whole vocabulary")
+    logprobs_mode: str = option(
+        "raw_logprobs",
+        "what logprobs show: before or after the sampling options, normalised or not",
+        ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"),
+    )
+
+    # Text
+    skip_tokenizer_init: bool = option(False, "token ids in, token ids out; no tokenizer is loaded")
+    chat_template: str | None = option(None, "chat template, or the path of a file holding one")
+    trust_request_chat_template: bool = option(False, "let requests bring a chat template of their own")
+    generation_config: str = option(
+        "auto", "where default sampling values come from: auto = the model, vllm = nowhere, or a folder"
+    )
+    override_generation_config: dict[str, Any] = option({}, "JSON merged over the default sampling values")
+
+    # Scheduler
+    max_num_seqs: int | None = option(None, "most requests running at once (256; on the CPU 64)")
+    max_num_batched_tokens: int | None = option(None, "most tokens computed in a step (8192; on the CPU 2048)")
+    enable_chunked_prefill: bool | None = option(None, "spread long prompts over several steps (on)")
+    long_prefill_token_threshold: int = option(0, "most prompt tokens of one request in a step; 0 = no limit")
+    scheduling_policy: str = option("fcfs", "who runs first", ("fcfs", "priority"))
+    async_scheduling: bool | None = option(None, "plan the next step while one runs (off)")
+
+    # KV cache
+    block_size: int | None = option(None, "tokens per KV block (16)")
+    enable_prefix_caching: bool | None = option(None, "reuse the KV of prompts that begin alike (on)")
+    gpu_memory_utilization: float = option(0.92, "share of the GPU's memory the engine may fill")
+    kv_cache_memory_bytes: int | None = option(None, "size of the KV cache in bytes, instead of a share")
+    num_gpu_blocks_override: int | None = option(None, "number of KV blocks, instead of a size")
+
+    # Device
+    device: str = option("auto", "where to run", ("auto", "cpu", "cuda"))
+    kernels: str = option("auto", "which kernels to run", ("auto", "reference", "triton", "cpu"))
+    enforce_eager: bool = option(False, "do not capture graphs (none are captured yet: both values run eagerly)")
+    disable_log_stats: bool = option(False, "do not collect statistics")
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = _checked(field, hints()[field.name], getattr(self, field.name))
+            setattr(self, field.name, value)
+
+    @classmethod
+    def from_options(cls, **options: Any) -> EngineArgs:
+        """Options as a user wrote them: unknown and meaningless names are errors that say what to do."""
+        known = names()
+        meant: dict[str, Any] = {}
+        for name, value in options.items():
+            if name in known:
+                meant[name] = value
+            elif name in refused.HARMLESS:
+                logger.warning("%s is accepted and changes nothing: %s", name, refused.HARMLESS[name])
+            elif name in refused.REFUSED:
+                refused.check(name, value)
+            else:
+                raise ConfigError(f"unknown option {name}{nearest(name, [*known, *refused.REFUSED])}", name)
+        return cls(**meant)
+
+
+def _checked(field: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
+    name = field.name
+    if name == "max_model_len" and value == "auto":
+        value = -1
+    if name == "hf_token" and value is True:
+        value = None  # vLLM's way to ask for the saved token, which is what happens anyway
+    if name == "dtype" and str(value).startswith("torch."):
+        value = str(value).removeprefix("torch.")  # torch.dtype objects, without importing torch here
+    if value is None:
+        value = MEANT_BY_NONE.get(name)
+    value = values.coerce(name, hint, value)
+    choices = field.metadata["choices"]
+    if choices and value not in choices:
+        raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}", name)
+    return value
+
+
+@functools.cache
+def hints() -> dict[str, Any]:
+    """The types of the fields, by name."""
+    return typing.get_type_hints(EngineArgs)
+
+
+def names() -> list[str]:
+    return [field.name for field in dataclasses.fields(EngineArgs)]
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str:
+    """A suffix for an error message: the candidate that looks most like `name`, if one does."""
+    found = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
+    return f"; did you mean {found[0]}?" if found else ""

@@ -1,0 +1,39 @@
+"""How many tokens a model was made for, read off its config."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cadence.config.hf import HFConfig
+from cadence.core.errors import ConfigError
+
+KEYS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "model_max_length",
+    "max_target_positions",
+    "max_sequence_length",
+)
+ALREADY_SCALED = ("longrope", "su", "llama3", "default")  # max_position_embeddings is the extended length
+
+
+def model_context_length(hf: HFConfig) -> int:
+    lengths = [value for key in KEYS if (value := hf.get(key)) is not None]
+    if not all(isinstance(value, int) and value > 0 for value in lengths):
+        raise ConfigError(f"{hf.source}: context length {lengths} is not a positive whole number", KEYS[0])
+    if not lengths:
+        raise ConfigError(f"{hf.source}: none of {', '.join(KEYS)} says how long a context may be", KEYS[0])
+    return _stretched(min(lengths), hf)
+
+
+def _stretched(length: int, hf: HFConfig) -> int:
+    """Linear, dynamic and yarn scaling multiply the length; Gemma 3 writes the product down itself."""
+    scaling: dict[str, Any] = hf.get("rope_scaling") or {}
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind in ALREADY_SCALED or hf.architecture.startswith("Gemma3"):
+        return length
+    if kind == "yarn":
+        length = scaling.get("original_max_position_embeddings") or length
+    return int(length * scaling.get("factor", 1.0))

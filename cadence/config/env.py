@@ -1,0 +1,69 @@
+"""The only place that reads environment variables. There are at most ten, all listed in `NAMES`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cadence.core.errors import ConfigError
+
+NAMES = {
+    "CADENCE_CACHE": "folder for downloaded models and compiled kernels",
+    "VLLM_CACHE_ROOT": "the same, under the name vLLM users have set",
+    "XDG_CACHE_HOME": "parent of the default cache folder",
+    "CADENCE_LOG_LEVEL": "DEBUG, INFO, WARNING or ERROR",
+    "VLLM_LOGGING_LEVEL": "the same, under the name vLLM users have set",
+    "VLLM_CPU_KVCACHE_SPACE": "size of the KV cache on the CPU, in GiB; 0 or unset = a share of the memory",
+    "CC": "C compiler for the CPU kernels",
+    "HF_TOKEN": "access token for gated models on the hub",
+}
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+def _read(*names: str) -> str:
+    """The first of `names` that is set to something, else ""."""
+    for name in names:
+        if name not in NAMES:
+            raise KeyError(f"{name} is not listed in cadence/config/env.py")
+        if value := os.environ.get(name, "").strip():
+            return value
+    return ""
+
+
+def cache_root() -> Path:
+    """Where Cadence keeps what can be fetched or built again. Not created here."""
+    if chosen := _read("CADENCE_CACHE", "VLLM_CACHE_ROOT"):
+        return Path(chosen).expanduser()
+    parent = _read("XDG_CACHE_HOME")
+    return (Path(parent).expanduser() if parent else Path.home() / ".cache") / "cadence"
+
+
+def log_level() -> str:
+    level = _read("CADENCE_LOG_LEVEL", "VLLM_LOGGING_LEVEL").upper() or "WARNING"
+    if level not in LOG_LEVELS:
+        raise ConfigError(f"CADENCE_LOG_LEVEL={level!r} is not one of {', '.join(LOG_LEVELS)}", "CADENCE_LOG_LEVEL")
+    return level
+
+
+def cpu_kv_cache_bytes() -> int:
+    """Bytes asked for the KV cache on the CPU; 0 = not asked."""
+    text = _read("VLLM_CPU_KVCACHE_SPACE")
+    if not text:
+        return 0
+    try:
+        gib = float(text)
+    except ValueError:
+        gib = -1.0
+    if not 0 <= gib < float("inf"):
+        raise ConfigError(f"VLLM_CPU_KVCACHE_SPACE={text!r} is not a size in GiB (0 or more)", "VLLM_CPU_KVCACHE_SPACE")
+    return int(gib * 2**30)
+
+
+def compiler() -> str:
+    """The C compiler the user named; "" = look for one."""
+    return _read("CC")
+
+
+def hf_token() -> str:
+    return _read("HF_TOKEN")

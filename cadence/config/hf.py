@@ -1,0 +1,127 @@
+"""A model's own description of itself: `config.json` and `generation_config.json`, or the metadata of a GGUF file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cadence.config.gguf import GGUFFile
+from cadence.config.gguf_hf import gguf_config
+from cadence.config.reference import ModelFiles
+from cadence.core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class HFConfig:
+    """Keys and values as Hugging Face writes them, rope settings in both spellings whichever the file uses.
+
+    Older files: `rope_theta`, `rope_scaling` (None when plain), `rope_local_base_freq`, `partial_rotary_factor`.
+    Newer ones: `rope_parameters`, flat, or by kind of layer where there is a local base. The two always agree.
+    """
+
+    architecture: str  # "LlamaForCausalLM"
+    raw: dict[str, Any]
+    name: str
+    source: Path  # the file that was read, for messages
+    generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json, {} when there is none
+    eos_token_ids: tuple[int, ...] = ()  # of config and generation config together
+    bos_token_id: int = -1  # -1 = none
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self.raw:
+            raise ConfigError(f"{self.source}: missing {key!r}", field=key)
+        return self.raw[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.raw.get(key, default)
+
+
+def load_hf_config(files: ModelFiles, overrides: Mapping[str, Any] = {}) -> HFConfig:
+    """`overrides` are the user's `hf_overrides`: they win over the file, object by object, key by key."""
+    if files.gguf is not None:
+        return make_hf_config(files.name, files.gguf, gguf_config(GGUFFile(files.gguf)), {}, overrides)
+    path = files.directory / "config.json"
+    raw = _read_json(path)
+    generation_path = files.directory / "generation_config.json"
+    generation = _read_json(generation_path) if generation_path.is_file() else {}
+    return make_hf_config(files.name, path, raw, generation, overrides)
+
+
+def make_hf_config(
+    name: str, source: Path, raw: dict[str, Any], generation: dict[str, Any], overrides: Mapping[str, Any] = {}
+) -> HFConfig:
+    raw = _fold_rope(_merge(_unfold_rope(raw), _unfold_rope(dict(overrides))))
+    architectures = raw.get("architectures")
+    if not isinstance(architectures, list) or not architectures or not isinstance(architectures[0], str):
+        raise ConfigError(f"{source}: 'architectures' must name the model class", field="architectures")
+    eos = dict.fromkeys(_token_ids(raw, "eos_token_id", source) + _token_ids(generation, "eos_token_id", source))
+    bos = _token_ids(raw, "bos_token_id", source) + _token_ids(generation, "bos_token_id", source)
+    return HFConfig(architectures[0], raw, name, source, generation, tuple(eos), bos[0] if bos else -1)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file", field="model") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: not readable as JSON: {error}", field="model") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected a JSON object, found {type(content).__name__}", field="model")
+    return content
+
+
+def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`changes` over `base`; where both hold an object, key by key (but one kind of rope replaces another whole)."""
+    merged = dict(base)
+    for key, value in changes.items():
+        old = merged.get(key)
+        deep = isinstance(old, dict) and isinstance(value, Mapping) and key != "rope_scaling"
+        merged[key] = _merge(old or {}, value) if deep else value
+    return merged
+
+
+def _unfold_rope(raw: dict[str, Any]) -> dict[str, Any]:
+    """The older spelling alone."""
+    raw = dict(raw)
+    parameters = raw.pop("rope_parameters", None)
+    if not isinstance(parameters, dict) or not parameters:
+        return raw
+    if all(isinstance(value, dict) for value in parameters.values()):  # one set per kind of layer
+        local = parameters.get("sliding_attention", {})
+        if "rope_theta" in local:
+            raw["rope_local_base_freq"] = local["rope_theta"]
+        parameters = parameters.get("full_attention", local)
+    scaling = {key: value for key, value in parameters.items() if key not in ("rope_theta", "partial_rotary_factor")}
+    for key in ("rope_theta", "partial_rotary_factor"):
+        if key in parameters:
+            raw[key] = parameters[key]
+    if "rope_theta" in raw or scaling:
+        raw["rope_scaling"] = None if scaling.get("rope_type", "default") == "default" else scaling
+    return raw
+
+
+def _fold_rope(raw: dict[str, Any]) -> dict[str, Any]:
+    """Adds the newer spelling of what the older one says."""
+    plain: dict[str, Any] = {key: raw[key] for key in ("rope_theta", "partial_rotary_factor") if key in raw}
+    scaling = raw.get("rope_scaling") or {}
+    if not isinstance(scaling, dict):
+        raise ConfigError(f"rope_scaling must be an object, found {scaling!r}", field="rope_scaling")
+    parameters = {"rope_type": scaling.get("type", "default"), **scaling, **plain}
+    if "rope_local_base_freq" in raw:
+        local = {"rope_type": "default", "rope_theta": raw["rope_local_base_freq"]}
+        return raw | {"rope_parameters": {"full_attention": parameters, "sliding_attention": local}}
+    return raw | {"rope_parameters": parameters} if plain or scaling else raw
+
+
+def _token_ids(raw: Mapping[str, Any], key: str, source: Path) -> list[int]:
+    value = raw.get(key)
+    if value is None:
+        return []
+    ids = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, int) and not isinstance(item, bool) for item in ids):
+        raise ConfigError(f"{source}: {key!r} must be a token id or a list of them, found {value!r}", field=key)
+    return list(ids)

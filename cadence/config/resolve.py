@@ -1,0 +1,215 @@
+"""One pure function: (what the user asked, what the model is, what the device can) -> EngineConfig."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Protocol
+
+from cadence.config.args import EngineArgs
+from cadence.config.context_length import model_context_length
+from cadence.config.engine_config import (
+    CacheConfig,
+    DeviceConfig,
+    EngineConfig,
+    LoadConfig,
+    ModelConfig,
+    SchedulerConfig,
+    TokenizerConfig,
+)
+from cadence.config.hf import HFConfig
+from cadence.config.reference import ModelFiles
+from cadence.core.errors import ConfigError
+
+logger = logging.getLogger("cadence.config")
+
+GIB = 2**30
+DTYPE_NAMES = {"half": "float16", "float": "float32"}
+FLOAT16_OVERFLOWS = ("Gemma2ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
+
+
+class Caps(Protocol):
+    """What is asked of the hardware; `device.base.DeviceCaps` has it."""
+
+    @property
+    def kind(self) -> str: ...  # cpu | cuda
+
+    @property
+    def total_memory(self) -> int: ...  # bytes
+
+    @property
+    def native_bf16(self) -> bool: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Defaults:
+    """What depends on the kind of device."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+
+
+DEFAULTS = {"cuda": Defaults(256, 8192), "cpu": Defaults(64, 2048)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What `resolve` may not look up itself."""
+
+    tokenizer_files: ModelFiles | None = None  # None = with the model
+    cpu_kv_bytes: int = 0  # env.cpu_kv_cache_bytes(); 0 = not asked
+
+
+def resolve(
+    args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, around: Surroundings | None = None
+) -> EngineConfig:
+    around = around or Surroundings()
+    model = _model(args, files, hf, caps)
+    return EngineConfig(
+        model=model,
+        tokenizer=TokenizerConfig(
+            files=around.tokenizer_files or files,
+            skip=args.skip_tokenizer_init,
+            chat_template=args.chat_template or "",
+            trust_request_template=args.trust_request_chat_template,
+        ),
+        load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load),
+        cache=_cache(args, caps, around.cpu_kv_bytes),
+        scheduler=_scheduler(args, caps.kind, model.max_model_len),
+        device=_device(args, caps.kind),
+    )
+
+
+def fit_context(config: EngineConfig, args: EngineArgs, kv_tokens: int) -> EngineConfig:
+    """Called once the KV cache is sized: `kv_tokens` is the longest request it holds.
+
+    With max_model_len=auto the limit shrinks to that; otherwise a cache too small for one request is an error.
+    """
+    wanted = config.model.max_model_len
+    if kv_tokens >= wanted:
+        return config
+    if args.max_model_len != -1 or kv_tokens < 1:
+        raise ConfigError(
+            f"max_model_len={wanted}, but the KV cache holds only {kv_tokens} tokens; "
+            "lower max_model_len (or set it to auto), or raise gpu_memory_utilization or kv_cache_memory_bytes",
+            "max_model_len",
+        )
+    logger.warning("max_model_len is %d: what the KV cache holds of the model's %d", kv_tokens, wanted)
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, max_model_len=kv_tokens))
+
+
+def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps) -> ModelConfig:
+    limit = model_context_length(hf)
+    wanted = limit if args.max_model_len in (None, -1) else args.max_model_len
+    assert wanted is not None
+    if not 1 <= wanted <= limit:
+        raise ConfigError(
+            f"max_model_len={wanted} is not between 1 and {limit}, the length {hf.name} was made for "
+            "(a model extended by rope scaling says so in hf_overrides)",
+            "max_model_len",
+        )
+    _within("seed", args.seed, -(2**63), 2**64 - 1)
+    _within("max_logprobs", args.max_logprobs, -1, None)
+    return ModelConfig(
+        files=files,
+        hf=hf,
+        dtype=_dtype(args.dtype, files, hf, caps),
+        max_model_len=wanted,
+        seed=args.seed,
+        max_logprobs=args.max_logprobs,
+        logprobs_mode=args.logprobs_mode,
+    )
+
+
+def _dtype(asked: str, files: ModelFiles, hf: HFConfig, caps: Caps) -> str:
+    """auto: the checkpoint's type, except that float32 is halved on GPUs, quantised files run in bfloat16, and CPUs
+    without bfloat16 arithmetic run everything in float32."""
+    overflows = hf.architecture in FLOAT16_OVERFLOWS
+    dtype = DTYPE_NAMES.get(asked, asked)
+    if dtype == "float16" and overflows:
+        raise ConfigError(f"dtype=float16: {hf.architecture} overflows it; use bfloat16 or float32", "dtype")
+    if dtype != "auto":
+        return dtype
+    stored = "quantised" if files.gguf is not None else str(hf.get("dtype") or hf.get("torch_dtype") or "float32")
+    stored = stored.removeprefix("torch.")
+    if caps.kind == "cpu":
+        return "bfloat16" if caps.native_bf16 and stored != "float32" else "float32"
+    return "float16" if stored == "float16" and not overflows else "bfloat16"
+
+
+def _load_format(args: EngineArgs, files: ModelFiles) -> str:
+    if args.load_format in ("auto", "dummy"):
+        return args.load_format
+    found = "gguf" if files.gguf is not None else "safetensors"
+    if args.load_format != found:
+        raise ConfigError(f"load_format={args.load_format}, but {files.name} holds {found} weights", "load_format")
+    return found
+
+
+def _cache(args: EngineArgs, caps: Caps, cpu_kv_bytes: int) -> CacheConfig:
+    block_size = 16 if args.block_size is None else args.block_size
+    _within("block_size", block_size, 8, 256)
+    if block_size & (block_size - 1):
+        raise ConfigError(f"block_size={block_size} is not a power of two", "block_size")
+    if not 0 < args.gpu_memory_utilization <= 1:
+        raise ConfigError(
+            f"gpu_memory_utilization={args.gpu_memory_utilization} is not above 0 and at most 1",
+            "gpu_memory_utilization",
+        )
+    kv_bytes = args.kv_cache_memory_bytes or 0
+    _within("kv_cache_memory_bytes", kv_bytes, 0, caps.total_memory)
+    _within("num_gpu_blocks_override", args.num_gpu_blocks_override or 0, 0, None)
+    if caps.kind == "cpu" and not kv_bytes:
+        kv_bytes = cpu_kv_bytes or min(4 * GIB, caps.total_memory // 4)
+    return CacheConfig(
+        block_size=block_size,
+        enable_prefix_caching=args.enable_prefix_caching is not False,
+        gpu_memory_utilization=args.gpu_memory_utilization,
+        kv_cache_memory_bytes=kv_bytes,
+        num_blocks_override=args.num_gpu_blocks_override or 0,
+    )
+
+
+def _scheduler(args: EngineArgs, kind: str, max_model_len: int) -> SchedulerConfig:
+    chunked = args.enable_chunked_prefill is not False
+    rows, budget = args.max_num_seqs, args.max_num_batched_tokens
+    if budget is None:
+        budget = max(DEFAULTS[kind].max_num_batched_tokens, rows or 0, 0 if chunked else max_model_len)
+    if rows is None:
+        rows = min(DEFAULTS[kind].max_num_seqs, max(budget, 1))
+    _within("max_num_seqs", rows, 1, None)
+    _within("max_num_batched_tokens", budget, 1, None)
+    _within("long_prefill_token_threshold", args.long_prefill_token_threshold, 0, max_model_len)
+    if budget < rows:
+        raise ConfigError(
+            f"max_num_batched_tokens={budget} is below max_num_seqs={rows}: each running request needs a token a step",
+            "max_num_batched_tokens",
+        )
+    if not chunked and budget < max_model_len:
+        raise ConfigError(
+            f"max_num_batched_tokens={budget} is below max_model_len={max_model_len}, and with "
+            "enable_chunked_prefill=False a prompt has to fit in one step",
+            "max_num_batched_tokens",
+        )
+    return SchedulerConfig(
+        max_num_seqs=rows,
+        max_num_batched_tokens=budget,
+        policy=args.scheduling_policy,
+        enable_chunked_prefill=chunked,
+        long_prefill_token_threshold=args.long_prefill_token_threshold,
+        steps_in_flight=2 if args.async_scheduling else 1,
+    )
+
+
+def _device(args: EngineArgs, kind: str) -> DeviceConfig:
+    if args.device not in ("auto", kind):
+        raise ConfigError(f"device={args.device} was asked for, but the device found is {kind}", "device")
+    if args.kernels == "cpu" and kind == "cuda":
+        raise ConfigError("kernels=cpu do not run on a GPU; use auto, triton or reference", "kernels")
+    return DeviceConfig(kind, args.kernels)
+
+
+def _within(name: str, value: int, low: int, high: int | None) -> None:
+    if value < low or (high is not None and value > high):
+        limit = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise ConfigError(f"{name}={value} is not {limit}", name)

@@ -1,0 +1,178 @@
+"""`cadence bench latency|throughput`: how long a batch takes, how much a queue of requests gets done."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cadence.config import values
+from cadence.config.args import nearest
+from cadence.config.cli import Parser, add_engine_flags, engine_options
+from cadence.core.errors import ConfigError
+from cadence.entrypoints.cli.report import Row, mean, percentile, table
+
+if TYPE_CHECKING:
+    from cadence.core.outputs import RequestOutput
+    from cadence.core.sampling_params import SamplingParams
+    from cadence.entrypoints.llm import LLM
+
+PERCENTILES = (10, 25, 50, 75, 90, 99)
+
+
+def run(argv: Sequence[str]) -> int:
+    kinds = {"latency": run_latency, "throughput": run_throughput}
+    if not argv or argv[0] in ("-h", "--help"):
+        print("usage: cadence bench {latency,throughput} [flags]\n\n" + (__doc__ or ""))
+        return 0
+    if argv[0] not in kinds:
+        raise ConfigError(f"unknown benchmark {argv[0]}{nearest(argv[0], kinds)} (latency or throughput)", "bench")
+    return kinds[argv[0]](argv[1:])
+
+
+def _parser(kind: str, description: str, counts: dict[str, tuple[int, str]]) -> Parser:
+    parser = Parser(f"cadence bench {kind}", description)
+    for name, (default, text) in counts.items():
+        flag = "--" + name.replace("_", "-")
+        parser.add_argument(flag, type=values.human_int, default=default, metavar="N", help=f"{text} [{default}]")
+    parser.add_argument("--output-json", metavar="FILE", help="write the numbers there too; - = stdout, no table")
+    add_engine_flags(parser)
+    return parser
+
+
+def _counts(flags: argparse.Namespace, names: Sequence[str]) -> dict[str, int]:
+    counts = {name: int(getattr(flags, name)) for name in names}
+    for name, value in counts.items():
+        low = 0 if name == "num_iters_warmup" else 1
+        if value < low:
+            raise ConfigError(f"{name}={value} is not at least {low}", name)
+    return counts
+
+
+def _load(flags: argparse.Namespace) -> LLM:
+    from cadence.entrypoints.llm import LLM
+
+    options = engine_options(flags)
+    options.setdefault("enable_prefix_caching", False)  # iterations repeat their prompts
+    options.setdefault("use_tqdm_on_load", sys.stderr.isatty())
+    return LLM(options.pop("model", "smollm2"), **options)
+
+
+def _workload(llm: LLM, count: int, input_len: int, output_len: int) -> tuple[list[Any], SamplingParams]:
+    """Random prompts, the same in every run, and exactly `output_len` tokens for each."""
+    from cadence.core.sampling_params import SamplingParams
+
+    limit = llm.llm_engine.config.model.max_model_len
+    if input_len + output_len > limit:
+        raise ConfigError(
+            f"input_len + output_len = {input_len + output_len} is above max_model_len={limit}", "input_len"
+        )
+    vocabulary = int(llm.llm_engine.config.model.hf["vocab_size"])
+    draw = random.Random(0)
+    prompts = [{"prompt_token_ids": [draw.randrange(vocabulary) for _ in range(input_len)]} for _ in range(count)]
+    return prompts, SamplingParams(temperature=0.0, ignore_eos=True, max_tokens=output_len, detokenize=False)
+
+
+def run_latency(argv: Sequence[str]) -> int:
+    counts = {
+        "input_len": (32, "prompt tokens of each request"),
+        "output_len": (128, "tokens to generate for each request"),
+        "batch_size": (8, "requests at once"),
+        "num_iters_warmup": (2, "iterations before the clock runs"),
+        "num_iters": (10, "iterations measured"),
+    }
+    flags = _parser("latency", "Time one batch from start to end, again and again.", counts).parse(argv)
+    shape = _counts(flags, list(counts))
+    llm = _load(flags)
+    prompts, params = _workload(llm, shape["batch_size"], shape["input_len"], shape["output_len"])
+    times: list[float] = []
+    for iteration in range(shape["num_iters_warmup"] + shape["num_iters"]):
+        start = time.perf_counter()
+        llm.generate(prompts, params, use_tqdm=False)
+        if iteration >= shape["num_iters_warmup"]:
+            times.append(time.perf_counter() - start)
+    tokens = shape["batch_size"] * shape["output_len"]
+    numbers = {
+        "avg_latency": mean(times),
+        "latencies": times,
+        "percentiles": {str(p): percentile(times, p) for p in PERCENTILES},
+        "output_tokens_per_s": tokens / mean(times),
+    }
+    rows = [
+        Row("mean latency", numbers["avg_latency"], "s"),
+        *(Row(f"p{p} latency", numbers["percentiles"][str(p)], "s") for p in PERCENTILES),
+        Row("output", numbers["output_tokens_per_s"], "tokens/s"),
+    ]
+    _publish("latency", flags, llm, {**shape, **numbers}, rows)
+    return 0
+
+
+def run_throughput(argv: Sequence[str]) -> int:
+    counts = {
+        "num_prompts": (32, "requests in all"),
+        "input_len": (128, "prompt tokens of each request"),
+        "output_len": (128, "tokens to generate for each request"),
+    }
+    flags = _parser("throughput", "Time many requests given all at once.", counts).parse(argv)
+    shape = _counts(flags, list(counts))
+    llm = _load(flags)
+    prompts, params = _workload(llm, shape["num_prompts"], shape["input_len"], shape["output_len"])
+    warm_up = params.clone()
+    warm_up.max_tokens = min(4, shape["output_len"])
+    llm.generate(prompts[: min(4, len(prompts))], warm_up, use_tqdm=False)
+    start = time.perf_counter()
+    outputs = llm.generate(prompts, params, use_tqdm=sys.stderr.isatty())
+    elapsed = time.perf_counter() - start
+    numbers = throughput_numbers(outputs, elapsed)
+    rows = [
+        Row("elapsed", numbers["elapsed_time"], "s"),
+        Row("requests", numbers["requests_per_second"], "/s"),
+        Row("output", numbers["output_tokens_per_second"], "tokens/s"),
+        Row("input + output", numbers["tokens_per_second"], "tokens/s"),
+        *(Row(f"{name} p{p}", numbers[name][p], "s") for name in ("ttft", "tpot") for p in ("50", "99")),
+    ]
+    _publish("throughput", flags, llm, {**shape, **numbers}, rows)
+    return 0
+
+
+def throughput_numbers(outputs: Sequence[RequestOutput], elapsed: float) -> dict[str, Any]:
+    produced = sum(len(output.outputs[0].token_ids) for output in outputs)
+    total = produced + sum(len(output.prompt_token_ids or ()) for output in outputs)
+    first: list[float] = []
+    each: list[float] = []
+    for output in outputs:
+        if times := output.metrics:
+            first.append(times.first_token_time - times.arrival_time)
+            steps = max(len(output.outputs[0].token_ids) - 1, 1)
+            each.append((times.last_token_time - times.first_token_time) / steps)
+    return {
+        "elapsed_time": elapsed,
+        "num_requests": len(outputs),
+        "total_num_tokens": total,
+        "requests_per_second": len(outputs) / elapsed,
+        "output_tokens_per_second": produced / elapsed,
+        "tokens_per_second": total / elapsed,
+        "ttft": {str(p): percentile(first, p) for p in PERCENTILES},
+        "tpot": {str(p): percentile(each, p) for p in PERCENTILES},
+    }
+
+
+def _publish(kind: str, flags: argparse.Namespace, llm: LLM, numbers: dict[str, Any], rows: list[Row]) -> None:
+    from cadence.device.probe import probe_caps
+
+    config = llm.llm_engine.config
+    caps = probe_caps(config.device.kind)
+    about = {"benchmark": kind, "model": config.model.files.name, "dtype": config.model.dtype, "device": caps.name}
+    document = json.dumps({**about, **numbers}, indent=2)
+    if flags.output_json == "-":
+        print(document)
+        return
+    print(", ".join(about.values()))
+    print(table(rows))
+    if flags.output_json:
+        Path(flags.output_json).write_text(document + "\n", encoding="utf-8")

@@ -1,0 +1,64 @@
+"""`cadence generate`: one prompt in, text out as it is made."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from cadence.config.cli import Parser, add_engine_flags, engine_options
+from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.cli.sampling import add_sampling_flags, sampling_options
+
+MAX_TOKENS = 256
+
+
+def build_parser() -> Parser:
+    about = "Complete a prompt. The text goes to stdout, the speed to stderr."
+    parser = Parser("cadence generate", about, positional="[PROMPT]")
+    parser.add_argument("prompt", nargs="?", help="the text to complete; - or nothing: read it from stdin")
+    parser.add_argument("--chat", action="store_true", help="ask it as a question, through the model's chat template")
+    parser.add_argument(
+        "--stats", action=argparse.BooleanOptionalAction, default=True, help="print tokens/s on stderr at the end"
+    )
+    add_sampling_flags(parser, MAX_TOKENS)
+    add_engine_flags(parser)
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    flags = build_parser().parse(argv)
+    given = sampling_options(flags)
+    options = engine_options(flags)
+    options.setdefault("use_tqdm_on_load", sys.stderr.isatty())
+    text = _prompt_text(flags.prompt)
+
+    from cadence.entrypoints.cli.streaming import stream_answer, streaming_params
+    from cadence.entrypoints.llm import LLM
+
+    llm = LLM(options.pop("model", "smollm2"), **options)
+    prompt: Any = text
+    if flags.chat:
+        messages = [{"role": "user", "content": text}]
+        ids = llm.get_tokenizer().apply_chat_template(messages, add_generation_prompt=True)
+        prompt = {"prompt_token_ids": ids}
+    answer = stream_answer(llm.llm_engine, prompt, streaming_params(llm, given, MAX_TOKENS), _write)
+    _write("\n")
+    if flags.stats:
+        print(answer.summary(), file=sys.stderr)
+    return 130 if answer.finish_reason == "abort" else 0
+
+
+def _prompt_text(argument: str | None) -> str:
+    if argument is None and sys.stdin.isatty():
+        raise InvalidRequestError('give a prompt, for example: cadence generate "Once upon a time"', "prompt")
+    text = sys.stdin.read() if argument in (None, "-") else argument
+    if not text:
+        raise InvalidRequestError("the prompt is empty", "prompt")
+    return str(text)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

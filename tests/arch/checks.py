@@ -1,0 +1,209 @@
+"""The laws of docs/structures.md that can be read off the code. Each check: sources -> violations."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from tests.arch.source import PACKAGE, ROOT, Source, Violation, imported_modules
+
+Check = Callable[[Sequence[Source]], Iterator[Violation]]
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 50
+MAX_PARAMETERS = 7
+MAX_ANCESTORS = 2  # classes of this code base above a class
+
+# room -> rooms it may import. Arrows run one way; core and config are under everything.
+MAY_IMPORT = {
+    "core": set(),
+    "config": {"core"},
+    "text": {"core", "config"},
+    "scheduler": {"core", "config"},
+    "device": {"core", "config"},
+    "kernels": {"core", "config", "device"},
+    "models": {"core", "config", "device", "kernels"},
+    "sample": {"core", "config", "device", "kernels"},
+    "runner": {"core", "config", "device", "kernels", "models", "sample"},
+    "executor": {"core", "config", "device", "kernels", "models", "sample", "runner"},
+    "engine": {"core", "config", "text", "scheduler", "executor"},
+    "entrypoints": {"core", "config", "text", "engine"},
+}
+MAY_IMPORT["entrypoints/cli"] = set(MAY_IMPORT)  # the shell may ask any room, lazily
+HOST_ROOMS = ("core", "config", "scheduler")
+ENVIRONMENT_FILE = "cadence/config/env.py"
+CUDA_FILE = "cadence/device/cuda.py"
+KERNELS = "cadence/kernels/"
+STRUCTURES = ROOT / "docs/structures.md"
+
+# The files on the path of every token, and the modules that are features: the first never name the second.
+HOT_FILES = ("cadence/runner/runner.py", "cadence/scheduler/scheduler.py", "cadence/engine/core.py")
+FEATURES = (
+    *(f"cadence.sample.{name}" for name in ("penalties", "bias", "bad_words", "min_tokens", "grammar", "custom")),
+    *(f"cadence.sample.{name}" for name in ("allowed", "logprobs", "prompt_logprobs", "rejection", "logit_bias")),
+    *(f"cadence.{room}" for room in ("spec", "lora", "structured", "multimodal", "kv_transfer", "distributed")),
+    *(f"cadence.engine.{name}" for name in ("beam", "parallel_sampling", "metrics")),
+    *(f"cadence.scheduler.kv.groups.{name}" for name in ("sliding", "mamba", "cross")),
+    "cadence.runner.multi_step",
+    "cadence.runner.graphs",
+)
+
+
+def room_imports(sources: Sequence[Source]) -> Iterator[Violation]:
+    for source in sources:
+        if not source.room:
+            continue
+        allowed = MAY_IMPORT.get(source.room)
+        if allowed is None:
+            yield Violation(source.path, f"room {source.room} has no entry in MAY_IMPORT")
+            continue
+        rooms = {name.split(".")[1] for name in imported_modules(source) if name.startswith(PACKAGE + ".")}
+        for room in sorted(rooms & set(MAY_IMPORT) - allowed - {source.room}):
+            yield Violation(f"{source.path}->{room}", f"{source.path} imports {room}, which lies above or beside it")
+
+
+def torch_in_host_half(sources: Sequence[Source]) -> Iterator[Violation]:
+    for source in sources:
+        if source.room in HOST_ROOMS and any(name.split(".")[0] == "torch" for name in imported_modules(source)):
+            yield Violation(source.path, "the host half does not import torch")
+
+
+def cuda_outside_its_door(sources: Sequence[Source]) -> Iterator[Violation]:
+    for source in sources:
+        if source.path == CUDA_FILE:
+            continue
+        names = _dotted_names(source)
+        if "torch.cuda" in names or any(name.startswith("torch.cuda") for name in imported_modules(source)):
+            yield Violation(source.path, f"torch.cuda belongs in {CUDA_FILE}")
+
+
+def environment_reads(sources: Sequence[Source]) -> Iterator[Violation]:
+    forbidden = {"os.environ", "os.environb", "os.getenv", "os.putenv"}
+    for source in sources:
+        if source.path == ENVIRONMENT_FILE:
+            continue
+        names = _dotted_names(source)
+        if forbidden & (names | set(imported_modules(source))):
+            yield Violation(source.path, f"the environment is read in {ENVIRONMENT_FILE} only")
+
+
+def file_sizes(sources: Sequence[Source]) -> Iterator[Violation]:
+    for source in sources:
+        lines = source.text.count("\n")
+        if lines >= MAX_FILE_LINES and not source.path.startswith(KERNELS):
+            yield Violation(source.path, f"{lines} lines; files stay below {MAX_FILE_LINES}")
+
+
+def function_sizes(sources: Sequence[Source]) -> Iterator[Violation]:
+    for source, name, node in _functions(sources):
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        if lines >= MAX_FUNCTION_LINES and not source.path.startswith(KERNELS):
+            yield Violation(f"{source.path}:{name}", f"{lines} lines; functions stay below {MAX_FUNCTION_LINES}")
+
+
+def parameter_counts(sources: Sequence[Source]) -> Iterator[Violation]:
+    """Kernels take raw pointers and strides. `LLM.chat` and its like have the parameters users know: allow-listed."""
+    for source, name, node in _functions(sources):
+        arguments = node.args
+        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        count = len([a for a in names if a not in ("self", "cls")])
+        if count > MAX_PARAMETERS and not source.path.startswith(KERNELS):
+            yield Violation(f"{source.path}:{name}", f"{count} parameters; at most {MAX_PARAMETERS}, bundle them")
+
+
+def inheritance(sources: Sequence[Source]) -> Iterator[Violation]:
+    bases: dict[str, list[str]] = {}
+    places: dict[str, str] = {}
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = [ast.unparse(base).split(".")[-1].split("[")[0] for base in node.bases]
+                places[node.name] = source.path
+
+    def depth(name: str) -> int:
+        return max((1 + depth(base) for base in bases[name] if base in bases and base != name), default=0)
+
+    for name in bases:
+        if depth(name) > MAX_ANCESTORS:
+            yield Violation(f"{places[name]}:{name}", f"{depth(name)} ancestors; at most {MAX_ANCESTORS}")
+        if len([base for base in bases[name] if base in bases]) > 1:
+            yield Violation(f"{places[name]}:{name}", "inherits from two classes of this code base (a mixin)")
+
+
+def hot_files_name_no_feature(sources: Sequence[Source]) -> Iterator[Violation]:
+    for source in sources:
+        if source.path in HOT_FILES:
+            for name in sorted(set(imported_modules(source))):
+                if any(name == feature or name.startswith(feature + ".") for feature in FEATURES):
+                    yield Violation(f"{source.path}->{name}", "a hot file names a feature")
+
+
+def global_state(sources: Sequence[Source]) -> Iterator[Violation]:
+    for source in sources:
+        if any(isinstance(node, ast.Global) for node in ast.walk(source.tree)):
+            yield Violation(source.path, "no global state: pass it")
+
+
+def shapes_of_tensor_fields(sources: Sequence[Source]) -> Iterator[Violation]:
+    """A field of a dataclass that is a tensor or an array has its shape, `[rows, hidden]`, in a comment on its line."""
+    for source, owner, field in _dataclass_fields(sources):
+        annotation = ast.unparse(field.annotation)
+        holds_array = annotation in ("torch.Tensor", "Tensor", "np.ndarray") or annotation.endswith("Array")
+        comment = source.text.splitlines()[(field.end_lineno or field.lineno) - 1].partition("#")[2]
+        if holds_array and "[" not in comment:
+            yield Violation(f"{source.path}:{owner}.{ast.unparse(field.target)}", "no shape written beside the field")
+
+
+def host_array_names(sources: Sequence[Source]) -> Iterator[Violation]:
+    """Fields that are host arrays end in _np."""
+    for source, owner, field in _dataclass_fields(sources):
+        annotation, name = ast.unparse(field.annotation), ast.unparse(field.target)
+        if (annotation == "np.ndarray" or annotation.endswith("Array")) and not name.endswith("_np"):
+            yield Violation(f"{source.path}:{owner}.{name}", "a host array's name ends in _np")
+
+
+def folders_in_structures(sources: Sequence[Source], document: Path = STRUCTURES) -> Iterator[Violation]:
+    text = document.read_text(encoding="utf-8")
+    for folder in sorted({source.path.rpartition("/")[0] for source in sources} - {PACKAGE}):
+        if f"`{folder}`" not in text:
+            yield Violation(folder, f"{document.name} does not name this folder")
+
+
+def _dotted_names(source: Source) -> set[str]:
+    """Every `name.attribute` written in the file."""
+    nodes = (node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute))
+    return {f"{node.value.id}.{node.attr}" for node in nodes if isinstance(node.value, ast.Name)}
+
+
+def _functions(sources: Sequence[Source]) -> Iterator[tuple[Source, str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for source in sources:
+        tree = source.tree
+        owners = {child: node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for child in node.body}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield source, f"{owners[node]}.{node.name}" if node in owners else node.name, node
+
+
+def _dataclass_fields(sources: Sequence[Source]) -> Iterator[tuple[Source, str, ast.AnnAssign]]:
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(d) for d in node.decorator_list):
+                yield from ((source, node.name, field) for field in node.body if isinstance(field, ast.AnnAssign))
+
+
+ALL: tuple[Check, ...] = (
+    room_imports,
+    torch_in_host_half,
+    cuda_outside_its_door,
+    environment_reads,
+    file_sizes,
+    function_sizes,
+    parameter_counts,
+    inheritance,
+    hot_files_name_no_feature,
+    global_state,
+    shapes_of_tensor_fields,
+    host_array_names,
+    folders_in_structures,
+)

@@ -1,0 +1,82 @@
+"""The code as the checks see it: one parsed file each."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "cadence"
+
+
+@dataclass(frozen=True)
+class Source:
+    path: str  # "cadence/core/step.py"
+    text: str
+
+    @property
+    def tree(self) -> ast.Module:
+        return _parsed(self.text)
+
+    @property
+    def module(self) -> str:
+        return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    @property
+    def room(self) -> str:
+        """The folder directly under cadence/ ("entrypoints/cli" is a room of its own); "" for cadence/__init__.py."""
+        if self.path.startswith("cadence/entrypoints/cli/"):
+            return "entrypoints/cli"
+        return self.path.split("/")[1] if self.path.count("/") > 1 else ""
+
+
+@functools.cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+@dataclass(frozen=True, order=True)
+class Violation:
+    subject: str  # what breaks the law: a file, or file:name
+    message: str
+
+
+@functools.cache
+def all_sources() -> list[Source]:
+    files = sorted((ROOT / PACKAGE).rglob("*.py"))
+    return [Source(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")) for file in files]
+
+
+def imported_modules(source: Source) -> Iterator[str]:
+    """Every module a file imports, at the top or inside functions; `from a import b` gives both a and a.b.
+
+    Imports under `if TYPE_CHECKING:` are for the type checker alone and do not count.
+    """
+    tree = source.tree
+    type_only = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if node in type_only:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(source, node)
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _absolute(source: Source, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    package = source.module.split(".") if source.path.endswith("__init__.py") else source.module.split(".")[:-1]
+    parent = package[: len(package) - node.level + 1]
+    return ".".join([*parent, *([node.module] if node.module else [])])

@@ -1,0 +1,87 @@
+"""Each check is shown code that breaks its law, and code that does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.arch import checks
+from tests.arch.source import Source, imported_modules
+
+
+def subjects(check: checks.Check, path: str, text: str) -> list[str]:
+    return [violation.subject for violation in check([Source(path, text)])]
+
+
+def long_function(lines: int) -> str:
+    return "def f():\n" + "    x = 1\n" * (lines - 1)
+
+
+CORE, CONFIG, RUNNER = "cadence/core/a.py", "cadence/config/a.py", "cadence/runner/runner.py"
+BREAKS = [
+    (checks.room_imports, CORE, "from cadence.engine.core import EngineCore"),
+    (checks.room_imports, RUNNER, "def f():\n    import cadence.scheduler.queue"),
+    (checks.room_imports, "cadence/kernels/a.py", "from cadence import models"),
+    (checks.room_imports, "cadence/attic/a.py", "x = 1"),
+    (checks.torch_in_host_half, CORE, "import torch"),
+    (checks.torch_in_host_half, CONFIG, "def f():\n    from torch.nn import Linear"),
+    (checks.cuda_outside_its_door, RUNNER, "import torch\ntorch.cuda.synchronize()"),
+    (checks.cuda_outside_its_door, RUNNER, "from torch import cuda"),
+    (checks.cuda_outside_its_door, RUNNER, "import torch.cuda.nvtx"),
+    (checks.environment_reads, CORE, "import os\nx = os.environ['A']"),
+    (checks.environment_reads, CORE, "from os import getenv"),
+    (checks.environment_reads, CORE, "import os\nos.environ.get('A')"),
+    (checks.file_sizes, CORE, "x = 1\n" * 400),
+    (checks.function_sizes, CORE, long_function(50)),
+    (checks.function_sizes, CORE, "class A:\n" + "".join(f"    {line}\n" for line in long_function(50).splitlines())),
+    (checks.parameter_counts, CORE, "def f(a, b, c, d, e, *, g, h, i): ..."),
+    (checks.inheritance, CORE, "class A: ...\nclass B(A): ...\nclass C(B): ...\nclass D(C): ..."),
+    (checks.inheritance, CORE, "class A: ...\nclass B: ...\nclass C(A, B): ..."),
+    (checks.hot_files_name_no_feature, RUNNER, "from cadence.sample.penalties import Penalties"),
+    (checks.hot_files_name_no_feature, RUNNER, "from cadence.sample import penalties"),
+    (checks.hot_files_name_no_feature, RUNNER, "import cadence.lora.table"),
+    (checks.global_state, CORE, "def f():\n    global x\n    x = 1"),
+    (checks.shapes_of_tensor_fields, RUNNER, "@dataclass(frozen=True)\nclass A:\n    x: torch.Tensor  # the ids"),
+    (checks.host_array_names, CORE, "@dataclass\nclass A:\n    x: IntArray  # [n]"),
+]
+HOLDS = [
+    (checks.room_imports, RUNNER, "from cadence.core.step import StepPlan\nfrom cadence.runner.state import batch"),
+    (checks.room_imports, CORE, "if TYPE_CHECKING:\n    from cadence.engine.core import EngineCore"),
+    (checks.torch_in_host_half, RUNNER, "import torch"),
+    (checks.torch_in_host_half, CORE, "import torchless"),
+    (checks.cuda_outside_its_door, "cadence/device/cuda.py", "import torch\ntorch.cuda.synchronize()"),
+    (checks.cuda_outside_its_door, RUNNER, "x = device.kind == 'cuda'"),
+    (checks.environment_reads, "cadence/config/env.py", "import os\nx = os.environ['A']"),
+    (checks.file_sizes, CORE, "x = 1\n" * 399),
+    (checks.function_sizes, CORE, long_function(49)),
+    (checks.function_sizes, "cadence/kernels/triton/attention.py", long_function(90)),
+    (checks.parameter_counts, CORE, "class A:\n    def f(self, a, b, c, d, e, g, h): ..."),
+    (checks.inheritance, CORE, "class A: ...\nclass B(A): ...\nclass C(B, ValueError): ..."),
+    (checks.hot_files_name_no_feature, RUNNER, "from cadence.sample.context import SampleContext"),
+    (checks.hot_files_name_no_feature, "cadence/runner/setup.py", "from cadence.sample import penalties"),
+    (checks.shapes_of_tensor_fields, RUNNER, "@dataclass\nclass A:\n    x: torch.Tensor  # [tokens, hidden]"),
+    (checks.host_array_names, CORE, "@dataclass\nclass A:\n    x_np: IntArray  # [n]"),
+]
+
+
+@pytest.mark.parametrize(("check", "path", "text"), BREAKS)
+def test_check_finds(check: checks.Check, path: str, text: str) -> None:
+    assert subjects(check, path, text)
+
+
+@pytest.mark.parametrize(("check", "path", "text"), HOLDS)
+def test_check_accepts(check: checks.Check, path: str, text: str) -> None:
+    assert subjects(check, path, text) == []
+
+
+def test_structures_must_name_each_folder(tmp_path: Path) -> None:
+    document = tmp_path / "structures.md"
+    document.write_text("| `cadence/core` | plain data |")
+    sources = [Source("cadence/core/a.py", ""), Source("cadence/core/deep/b.py", "")]
+    assert [v.subject for v in checks.folders_in_structures(sources, document)] == ["cadence/core/deep"]
+
+
+def test_relative_imports_are_resolved() -> None:
+    source = Source("cadence/runner/state/batch.py", "from . import rows\nfrom ..setup import build")
+    assert {"cadence.runner.state.rows", "cadence.runner.setup"} <= set(imported_modules(source))

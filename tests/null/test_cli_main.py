@@ -1,0 +1,258 @@
+"""The command line without a model: help, versions, mistakes, and what streaming and chat do with an engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cadence.config.version import __version__
+from cadence.core.errors import InvalidRequestError
+from cadence.core.outputs import CompletionOutput, RequestOutput
+from cadence.core.sampling_params import RequestOutputKind, SamplingParams
+from cadence.entrypoints.cli import chat, collect_env, generate
+from cadence.entrypoints.cli.main import COMMANDS, main
+from cadence.entrypoints.cli.report import Row, columns, percentile, table
+from cadence.entrypoints.cli.sampling import HELP, sampling_options
+from cadence.entrypoints.cli.streaming import stream_answer, streaming_params
+
+ROOT = Path(__file__).parents[2]
+
+
+class FakeEngine:
+    """Says one word a step; ends by itself, or early when aborted. Interrupts its own process when told to."""
+
+    def __init__(self, words: list[str], interrupt_after: int = -1, limit: int = 10**6) -> None:
+        self.words, self.interrupt_after, self.limit = words, interrupt_after, limit
+        self.prompts: list[Any] = []
+        self.left: list[str] = []
+        self.steps = 0
+        self.aborted = False
+
+    def add_request(self, request_id: str, prompt: Any, params: SamplingParams) -> None:
+        if len(prompt["prompt_token_ids"]) > self.limit:
+            raise InvalidRequestError("the prompt is too long", "prompt")
+        assert params.output_kind is RequestOutputKind.DELTA
+        self.prompts.append(prompt)
+        self.left, self.steps, self.aborted = list(self.words), 0, False
+
+    def has_unfinished_requests(self) -> bool:
+        return bool(self.left)
+
+    def abort_request(self, ids: list[str]) -> None:
+        self.aborted = True
+
+    def step(self) -> list[RequestOutput]:
+        if self.steps == self.interrupt_after:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)  # pressed twice: still not the program
+        self.steps += 1
+        if self.aborted:
+            self.left = []
+            return [self._output("", [], "abort")]
+        word = self.left.pop(0)
+        return [self._output(word, [7], "" if self.left else "stop")]
+
+    def _output(self, text: str, ids: list[int], reason: str) -> RequestOutput:
+        completion = CompletionOutput(0, text, ids, finish_reason=reason or None)
+        return RequestOutput("cli", None, [1, 2, 3], None, [completion], bool(reason))
+
+
+class FakeLLM:
+    def __init__(self, engine: FakeEngine) -> None:
+        self.llm_engine = engine
+
+    def get_tokenizer(self) -> FakeLLM:
+        return self
+
+    def apply_chat_template(self, messages: list[dict[str, str]], add_generation_prompt: bool) -> list[int]:
+        assert add_generation_prompt
+        return list(range(len(messages)))
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        return SamplingParams(temperature=0.6, top_p=0.9)
+
+
+class Script:
+    """A face that types the given lines and remembers what was shown."""
+
+    def __init__(self, lines: list[str | type[BaseException]]) -> None:
+        self.lines = lines
+        self.text = ""
+        self.notes: list[str] = []
+
+    def welcome(self, model: str) -> None: ...
+
+    def read(self) -> str:
+        line = self.lines.pop(0) if self.lines else EOFError
+        if isinstance(line, str):
+            return line
+        raise line
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def end_answer(self, summary: str) -> None:
+        self.text += "\n"
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def farewell(self) -> None:
+        self.notes.append("farewell")
+
+
+def delta() -> SamplingParams:
+    return SamplingParams(output_kind=RequestOutputKind.DELTA)
+
+
+def test_answer_is_streamed_piece_by_piece() -> None:
+    pieces: list[str] = []
+    answer = stream_answer(FakeEngine(["a", " b", " c"]), {"prompt_token_ids": [1]}, delta(), pieces.append)  # type: ignore[arg-type]
+    assert pieces == ["a", " b", " c"]
+    assert (answer.text, answer.prompt_tokens, answer.output_tokens) == ("a b c", 3, 3)
+    assert answer.finish_reason == "stop" and "3 out" in answer.summary()
+
+
+def test_interrupt_stops_the_answer_between_steps_and_not_the_program() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    engine = FakeEngine(["a", "b", "c", "d"], interrupt_after=1)
+    answer = stream_answer(engine, {"prompt_token_ids": [1]}, delta(), lambda text: None)  # type: ignore[arg-type]
+    assert (answer.text, answer.finish_reason) == ("ab", "abort")  # the step under way was finished
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_flags_win_over_the_models_defaults() -> None:
+    params = streaming_params(FakeLLM(FakeEngine([])), {"temperature": 0.0}, 99)  # type: ignore[arg-type]
+    assert (params.temperature, params.max_tokens) == (0.0, 99)
+    params = streaming_params(FakeLLM(FakeEngine([])), {"max_tokens": 5}, 99)  # type: ignore[arg-type]
+    assert (params.temperature, params.top_p, params.max_tokens) == (0.6, 0.9, 5)
+
+
+def conversation(engine: FakeEngine, system: str = "") -> chat.Conversation:
+    return chat.Conversation(FakeLLM(engine), delta(), system)  # type: ignore[arg-type]
+
+
+def test_chat_remembers_and_resets() -> None:
+    talk = conversation(FakeEngine(["hi"]), "be brief")
+    face = Script(["hello", "", "again", "/reset", "/exit", "never read"])
+    chat.talk(talk, face, stats=False)
+    assert [len(prompt["prompt_token_ids"]) for prompt in talk._llm.llm_engine.prompts] == [2, 4]  # type: ignore[attr-defined]
+    assert talk.messages == [{"role": "system", "content": "be brief"}]
+    assert face.text == "hi\nhi\n" and face.lines == ["never read"]
+
+
+def test_chat_commands() -> None:
+    talk = conversation(FakeEngine(["x"]))
+    face = Script(["/system", "/system be kind", "/help", "/nonsense", KeyboardInterrupt])
+    chat.talk(talk, face, stats=False)
+    assert talk.system == "be kind"
+    assert face.notes[0] == "no system prompt" and "/reset" in face.notes[2]
+    assert face.notes[3:] == ["unknown command /nonsense; /help lists them", "Ctrl-D or /exit leaves", "farewell"]
+
+
+def test_chat_keeps_what_was_said_before_an_interrupt() -> None:
+    talk = conversation(FakeEngine(["a", "b", "c"], interrupt_after=0))
+    face = Script(["go"])
+    chat.talk(talk, face, stats=False)
+    assert talk.messages[-1] == {"role": "assistant", "content": "a"} and "stopped" in face.notes
+
+
+def test_a_conversation_too_long_is_said_and_left_as_it_was() -> None:
+    talk = conversation(FakeEngine(["ok"], limit=2))
+    face = Script(["one", "two", "/reset", "three"])
+    chat.talk(talk, face, stats=False)
+    assert face.text == "ok\nok\n" and "too long" in face.notes[0]
+    assert talk.messages[0] == {"role": "user", "content": "three"}
+
+
+def test_sampling_flags_are_fields_and_checked_before_a_model_is_loaded() -> None:
+    flags = generate.build_parser().parse(
+        ["hi", "--temperature", "0.5", "--max_tokens", "1k", "--stop", "a,b", "--stop", "c", "--stop-token-ids", "3"]
+    )
+    assert sampling_options(flags) == {
+        "temperature": 0.5, "max_tokens": 1000, "stop": ["a,b", "c"], "stop_token_ids": [3],
+    }  # fmt: skip
+    with pytest.raises(InvalidRequestError, match="top_p"):
+        sampling_options(generate.build_parser().parse(["hi", "--top-p", "3"]))
+    assert set(HELP) <= set(SamplingParams.__dataclass_fields__)
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> Iterator[str]:
+    captured = capsys.readouterr()
+    yield captured.out
+    yield captured.err
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == main(["--help"]) == 0
+    assert all(capsys.readouterr().out.count(f"  {name} ") == 2 for name in ["generate"])
+    assert main(["--version"]) == main(["-v"]) == 0
+    assert capsys.readouterr().out == f"cadence {__version__}\n" * 2
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "bench"])
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([name, "--help"])
+    assert left.value.code == 0 and f"usage: cadence {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["generat"], "did you mean generate?"),
+        (["generate", "hi", "--temprature", "1"], "did you mean --temperature?"),
+        (["generate", "hi", "--temperature", "hot"], "temperature: expected a number"),
+        (["generate", "hi", "--top-p", "2"], "top_p"),
+        (["generate", ""], "the prompt is empty"),
+        (["bench", "speed"], "latency or throughput"),
+        (["bench", "latency", "--input-len", "0"], "input_len=0 is not at least 1"),
+        (["collect-env", "--all"], "unknown flag --all"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(argv)
+    out, err = lines(capsys)
+    assert left.value.code == 2 and out == ""
+    assert said in err and err.count("\n") == 1 and "Traceback" not in err
+
+
+def test_help_is_fast_and_loads_no_torch() -> None:
+    program = (
+        "import sys\nfrom cadence.entrypoints.cli.main import main\nmain(['--help'])\n"
+        "heavy = {'torch', 'numpy', 'tokenizers', 'rich', 'argparse_completer'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert time.perf_counter() - start < 5  # 0.1 s on an idle core; the margin is for busy machines
+
+
+def test_percentiles_are_numpys() -> None:
+    values = list(np.random.default_rng(0).random(37))
+    for percent in (0, 10, 50, 99, 100):
+        assert percentile(values, percent) == pytest.approx(np.percentile(values, percent))
+    assert percentile([], 50) == 0.0
+
+
+def test_tables_line_up() -> None:
+    assert columns([("a", "bb"), ("ccc", "d")]) == "a    bb\nccc  d"
+    assert len({len(line) for line in table([Row("x", 1.0, "s"), Row("long", 12345.6, "s")]).splitlines()}) == 1
+
+
+def test_collect_env_tells_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setattr(collect_env, "_device", lambda: "none")
+    text = columns(collect_env.facts())
+    assert __version__ in text and "hf_secret" not in text and str(Path.home()) not in text

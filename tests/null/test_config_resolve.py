@@ -1,0 +1,200 @@
+"""`resolve`: defaults by device, limits by name, context lengths as the models state them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cadence.config.args import EngineArgs
+from cadence.config.context_length import model_context_length
+from cadence.config.engine_config import EngineConfig
+from cadence.config.generation import default_sampling
+from cadence.config.hf import HFConfig, make_hf_config
+from cadence.config.reference import ModelFiles
+from cadence.config.resolve import Surroundings, fit_context, resolve
+from cadence.core.errors import ConfigError
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Caps:
+    kind: str = "cpu"
+    total_memory: int = 8 * GIB
+    native_bf16: bool = False
+
+
+CPU, CPU_BF16 = Caps(), Caps(native_bf16=True)
+GPU = Caps("cuda", 80 * GIB, True)
+FOLDER = ModelFiles("tiny", Path("/models/tiny"), None)
+GGUF = ModelFiles("tiny", Path("/models"), Path("/models/tiny.gguf"))
+
+
+def hf(generation: dict[str, Any] | None = None, **raw: Any) -> HFConfig:
+    base = {"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 4096, "torch_dtype": "bfloat16"}
+    return make_hf_config("tiny", Path("/models/tiny/config.json"), {**base, **raw}, generation or {})
+
+
+def resolved(caps: Caps = GPU, files: ModelFiles = FOLDER, raw: HFConfig | None = None, **options: Any) -> EngineConfig:
+    return resolve(EngineArgs.from_options(**options), files, raw or hf(), caps)
+
+
+def test_defaults_on_the_gpu() -> None:
+    config = resolved()
+    assert (config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens) == (256, 8192)
+    assert (config.cache.block_size, config.cache.enable_prefix_caching) == (16, True)
+    assert (config.cache.kv_cache_memory_bytes, config.cache.num_blocks_override) == (0, 0)
+    assert config.scheduler.enable_chunked_prefill and config.scheduler.steps_in_flight == 1
+    assert config.model.max_model_len == 4096
+    assert config.tokenizer.files == FOLDER
+    assert (config.device.kind, config.load.load_format) == ("cuda", "auto")
+
+
+def test_defaults_on_the_cpu() -> None:
+    config = resolved(CPU)
+    assert (config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens) == (64, 2048)
+    assert config.cache.kv_cache_memory_bytes == 2 * GIB
+    assert resolved(Caps(total_memory=512 * GIB)).cache.kv_cache_memory_bytes == 4 * GIB
+
+
+def test_cpu_kv_cache_by_environment_and_by_option() -> None:
+    around = Surroundings(cpu_kv_bytes=3 * GIB)
+    assert resolve(EngineArgs(), FOLDER, hf(), CPU, around).cache.kv_cache_memory_bytes == 3 * GIB
+    assert resolve(EngineArgs(), FOLDER, hf(), GPU, around).cache.kv_cache_memory_bytes == 0
+    args = EngineArgs.from_options(kv_cache_memory_bytes="1G")
+    assert resolve(args, FOLDER, hf(), CPU, around).cache.kv_cache_memory_bytes == GIB
+
+
+def test_another_tokenizer() -> None:
+    around = Surroundings(tokenizer_files=GGUF)
+    assert resolve(EngineArgs(), FOLDER, hf(), CPU, around).tokenizer.files == GGUF
+
+
+@pytest.mark.parametrize(
+    ("asked", "stored", "files", "caps", "expected"),
+    [
+        ("auto", "bfloat16", FOLDER, GPU, "bfloat16"),
+        ("auto", "float16", FOLDER, GPU, "float16"),
+        ("auto", "float32", FOLDER, GPU, "bfloat16"),
+        ("auto", None, FOLDER, GPU, "bfloat16"),
+        ("auto", None, GGUF, GPU, "bfloat16"),
+        ("auto", "bfloat16", FOLDER, CPU, "float32"),
+        ("auto", "bfloat16", FOLDER, CPU_BF16, "bfloat16"),
+        ("auto", "float16", FOLDER, CPU_BF16, "bfloat16"),
+        ("auto", "float32", FOLDER, CPU_BF16, "float32"),
+        ("auto", None, GGUF, CPU_BF16, "bfloat16"),
+        ("auto", None, GGUF, CPU, "float32"),
+        ("half", "bfloat16", FOLDER, CPU, "float16"),
+        ("float", "bfloat16", FOLDER, GPU, "float32"),
+    ],
+)
+def test_dtype(asked: str, stored: str | None, files: ModelFiles, caps: Caps, expected: str) -> None:
+    assert resolved(caps, files, hf(torch_dtype=stored), dtype=asked).model.dtype == expected
+
+
+def test_newer_spelling_of_the_stored_dtype() -> None:
+    assert resolved(raw=hf(torch_dtype=None, dtype="float16")).model.dtype == "float16"
+
+
+def test_gemma_never_runs_in_float16() -> None:
+    gemma = hf(architectures=["Gemma2ForCausalLM"], torch_dtype="float16")
+    assert resolved(raw=gemma).model.dtype == "bfloat16"
+    with pytest.raises(ConfigError, match="overflows"):
+        resolved(raw=gemma, dtype="float16")
+
+
+@pytest.mark.parametrize(
+    ("raw", "length"),
+    [
+        ({}, 4096),
+        ({"max_position_embeddings": None, "n_positions": 1024}, 1024),
+        ({"max_sequence_length": 2048}, 2048),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, 8192),
+        ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, 16384),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 4096),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}}, 8192),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, 16384),
+        ({"rope_scaling": {"type": "longrope", "short_factor": [], "long_factor": []}}, 4096),
+        ({"architectures": ["Gemma3ForCausalLM"], "rope_scaling": {"rope_type": "linear", "factor": 8.0}}, 4096),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000}}, 8192),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 10000}}, 4096),
+    ],
+)
+def test_context_length(raw: dict[str, Any], length: int) -> None:
+    assert model_context_length(hf(**raw)) == length
+
+
+@pytest.mark.parametrize("value", [None, 0, "long"])
+def test_context_length_must_be_there(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        model_context_length(hf(max_position_embeddings=value))
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "said"),
+    [
+        ({"max_model_len": 4097}, "max_model_len", "max_model_len=4097 is not between 1 and 4096"),
+        ({"max_model_len": 0}, "max_model_len", "max_model_len=0"),
+        ({"block_size": 24}, "block_size", "block_size=24 is not a power of two"),
+        ({"block_size": 4}, "block_size", "between 8 and 256"),
+        ({"block_size": 512}, "block_size", "between 8 and 256"),
+        ({"gpu_memory_utilization": 0}, "gpu_memory_utilization", "above 0 and at most 1"),
+        ({"gpu_memory_utilization": 1.2}, "gpu_memory_utilization", "above 0 and at most 1"),
+        ({"kv_cache_memory_bytes": -5}, "kv_cache_memory_bytes", "kv_cache_memory_bytes=-5"),
+        ({"kv_cache_memory_bytes": "1T"}, "kv_cache_memory_bytes", str(80 * GIB)),
+        ({"num_gpu_blocks_override": -1}, "num_gpu_blocks_override", "at least 0"),
+        ({"max_num_seqs": 0}, "max_num_seqs", "at least 1"),
+        ({"max_num_batched_tokens": 0}, "max_num_batched_tokens", "at least 1"),
+        ({"max_num_batched_tokens": 16, "max_num_seqs": 17}, "max_num_batched_tokens", "below max_num_seqs=17"),
+        ({"enable_chunked_prefill": False, "max_num_batched_tokens": 4095}, "max_num_batched_tokens", "4096"),
+        ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold", "between 0 and 4096"),
+        ({"max_logprobs": -2}, "max_logprobs", "at least -1"),
+        ({"seed": 2**64}, "seed", "seed="),
+        ({"device": "cpu"}, "device", "device found is cuda"),
+        ({"kernels": "cpu"}, "kernels", "do not run on a GPU"),
+        ({"load_format": "gguf"}, "load_format", "holds safetensors"),
+    ],
+)
+def test_limits_are_named(options: dict[str, Any], field: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolved(**options)
+    assert caught.value.field == field
+    assert said in str(caught.value)
+
+
+def test_defaults_give_way_to_what_was_asked() -> None:
+    assert resolved(max_num_batched_tokens=16).scheduler.max_num_seqs == 16
+    assert resolved(max_num_seqs=10_000).scheduler.max_num_batched_tokens == 10_000
+    long = hf(max_position_embeddings=20_000)
+    assert resolved(raw=long, enable_chunked_prefill=False).scheduler.max_num_batched_tokens == 20_000
+    assert resolved(async_scheduling=True).scheduler.steps_in_flight == 2
+    assert not resolved(enable_prefix_caching=False).cache.enable_prefix_caching
+
+
+def test_fit_context() -> None:
+    fixed, auto = EngineArgs(), EngineArgs.from_options(max_model_len="auto")
+    config = resolve(auto, FOLDER, hf(), GPU)
+    assert config.model.max_model_len == 4096
+    assert fit_context(config, auto, 5000) is config
+    assert fit_context(config, auto, 1000).model.max_model_len == 1000
+    for args, room in ((fixed, 1000), (auto, 0)):
+        with pytest.raises(ConfigError, match=f"max_model_len=4096, but the KV cache holds only {room}"):
+            fit_context(config, args, room)
+
+
+def test_default_sampling(tmp_path: Path) -> None:
+    model = hf({"temperature": 0.6, "top_p": 0.9, "max_new_tokens": 77, "do_sample": True, "top_k": None})
+    assert default_sampling(EngineArgs(), model) == {"temperature": 0.6, "top_p": 0.9, "max_tokens": 77}
+    assert default_sampling(EngineArgs(generation_config="vllm"), model) == {}
+    changed = EngineArgs(generation_config="vllm", override_generation_config={"top_k": 5, "max_tokens": 3})
+    assert default_sampling(changed, model) == {"top_k": 5, "max_tokens": 3}
+    with pytest.raises(ConfigError, match="temprature"):
+        default_sampling(EngineArgs(override_generation_config={"temprature": 1}), model)
+    with pytest.raises(ConfigError, match=r"generation_config\.json"):
+        default_sampling(EngineArgs(generation_config=str(tmp_path)), model)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"temperature": 0.1}))
+    assert default_sampling(EngineArgs(generation_config=str(tmp_path)), model) == {"temperature": 0.1}
