@@ -39,6 +39,10 @@ class Device(Protocol):
         """Starts copying to the host behind all work queued so far, without stopping the device."""
         ...
 
+    def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Zeroed memory for large pools; where the system can, pages are taken only when first written."""
+        ...
+
     def synchronize(self) -> None: ...
 
     def free_memory(self) -> int:

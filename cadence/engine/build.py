@@ -16,9 +16,8 @@ from cadence.config.reference import ModelFiles, find_model
 from cadence.config.resolve import Surroundings, fit_context, resolve
 from cadence.core.errors import TokenizerError
 from cadence.core.kv_spec import KVLayout
-from cadence.device.probe import probe_caps
 from cadence.engine.core import EngineCore
-from cadence.executor.worker import Worker
+from cadence.executor.worker import Worker, device_caps
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
@@ -58,7 +57,7 @@ def _resolved(args: EngineArgs) -> EngineConfig:
     tokenizer_files = _find(args.tokenizer, args.tokenizer_revision, args) if args.tokenizer else files
     hf = load_hf_config(files, args.hf_overrides)
     around = Surroundings(tokenizer_files, env.cpu_kv_cache_bytes())
-    return resolve(args, files, hf, probe_caps(args.device), around)
+    return resolve(args, files, hf, device_caps(args.device), around)
 
 
 def _longest_request(config: EngineConfig, layout: KVLayout, num_blocks: int) -> int:

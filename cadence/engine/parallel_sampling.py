@@ -13,7 +13,7 @@ _MASK64 = (1 << 64) - 1
 
 
 def fan_out(request: EngineRequest) -> list[EngineRequest]:
-    """One request per completion, each with a seed of its own. The prompt is computed once: prefix caching sees to it."""
+    """One request per completion, each with a seed of its own. Prefix caching has the prompt computed once."""
     count = request.sampling.n
     if count == 1:
         return [request]

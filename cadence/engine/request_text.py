@@ -31,7 +31,7 @@ class RequestText:
         self._prompt_logprobs: list[PositionLogprobs | None] = [None]  # the first token has no predecessor
         self._params: SamplingParams = params
         self._detokenizer = _detokenizer(request, tokenizer)
-        self._stops = stop_state(params.stop or (), params.include_stop_str_in_output)
+        self._stops = stop_state(params.stop_strings, params.include_stop_str_in_output)
         self._text = ""  # released to the user: never half a character, never the beginning of a stop string
         self._logprobs: list[PositionLogprobs] | None = None if params.logprobs is None else []
         self._cumulative = 0.0

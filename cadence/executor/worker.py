@@ -10,7 +10,8 @@ from cadence.config.engine_config import EngineConfig
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import KVLayout, plan_layout
 from cadence.core.step import StepPlan
-from cadence.device.probe import open_device
+from cadence.device.base import DeviceCaps
+from cadence.device.probe import open_device, probe_caps
 from cadence.kernels.select import select_ops
 from cadence.models.build import BuildContext
 from cadence.models.interfaces import LayerCache
@@ -22,6 +23,11 @@ from cadence.runner.setup import RunnerLimits, build_parts
 from cadence.runner.state.kv_cache import allocate_kv_cache
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def device_caps(kind: str) -> DeviceCaps:
+    """What the device can, before a worker is built on it."""
+    return probe_caps(kind)
 
 
 class Worker:
@@ -78,4 +84,4 @@ class Worker:
         return self._runner.step(plan)
 
     def _new_caches(self, num_blocks: int) -> list[LayerCache]:
-        return allocate_kv_cache(self.layout, num_blocks, self._dtype, self._device.torch_device)
+        return allocate_kv_cache(self.layout, num_blocks, self._dtype, self._device)

@@ -21,7 +21,7 @@ from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows
 from cadence.sample.context import SampleContext
 from cadence.sample.output import SampleOutput
-from cadence.sample.prompt_logprobs import PromptSlice
+from cadence.sample.prompt_slice import PromptSlice
 
 
 class Sampler(Protocol):

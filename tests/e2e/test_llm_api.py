@@ -77,7 +77,8 @@ def test_stop_token_and_eos(llm: LLM) -> None:
 
 def test_min_tokens_holds_stops_back(llm: LLM) -> None:
     tokens = ids_of(llm, "stop here", greedy(12))
-    output = llm.generate("stop here", greedy(12, stop_token_ids=tokens[:3], min_tokens=6), use_tqdm=False)[0].outputs[0]
+    params = greedy(12, stop_token_ids=tokens[:3], min_tokens=6)
+    output = llm.generate("stop here", params, use_tqdm=False)[0].outputs[0]
     assert len(output.token_ids) >= 6 and not set(output.token_ids[:5]) & set(tokens[:3])
 
 
@@ -181,7 +182,8 @@ def test_metrics_count_what_happened(directory: Path) -> None:
 
 
 def test_chat_renders_the_template(llm: LLM) -> None:
-    template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<bot>{% endif %}"
+    template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    template += "{% if add_generation_prompt %}<bot>{% endif %}"
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
     output = llm.chat(messages, greedy(4), chat_template=template, use_tqdm=False)[0]
     text = "<system>be brief<user>hello<bot>"

@@ -66,9 +66,12 @@ def requests(vocab_size: int) -> list[tuple[list[int], SamplingParams]]:
 def answer(output: RequestOutput) -> Answer:
     completion = output.outputs[0]
     assert completion.logprobs is not None
-    values = [position[token].logprob for position, token in zip(completion.logprobs, completion.token_ids, strict=True)]
+    pairs = zip(completion.logprobs, completion.token_ids, strict=True)
     return Answer(
-        list(completion.token_ids), values, (completion.finish_reason, completion.stop_reason), completion.text
+        token_ids=list(completion.token_ids),
+        logprobs=[position[token].logprob for position, token in pairs],
+        finish=(completion.finish_reason, completion.stop_reason),
+        text=completion.text,
     )
 
 

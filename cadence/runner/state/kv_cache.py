@@ -5,15 +5,14 @@ from __future__ import annotations
 import torch
 
 from cadence.core.kv_spec import KVLayout
+from cadence.device.base import Device
 from cadence.models.interfaces import LayerCache
 
 
-def allocate_kv_cache(
-    layout: KVLayout, num_blocks: int, dtype: torch.dtype, device: torch.device
-) -> list[LayerCache]:
+def allocate_kv_cache(layout: KVLayout, num_blocks: int, dtype: torch.dtype, device: Device) -> list[LayerCache]:
     """One LayerCache per attention layer. Block 0 is the null block: padding writes there, nobody reads it."""
     shape = (2, num_blocks, layout.num_kv_heads, layout.block_size, layout.head_dim)
-    slots = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layout.num_slots)]
+    slots = [device.zeros(shape, dtype) for _ in range(layout.num_slots)]
     num_layers = sum(len(group.layers) for group in layout.groups)
     caches = []
     for layer in range(num_layers):

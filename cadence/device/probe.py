@@ -1,0 +1,25 @@
+"""Which device there is, and how to open it."""
+
+from __future__ import annotations
+
+from cadence.core.errors import ConfigError
+from cadence.device.base import Device, DeviceCaps
+from cadence.device.cpu import CpuDevice, cpu_caps
+from cadence.device.cuda import CudaDevice, cuda_available, cuda_caps
+
+
+def open_device(kind: str) -> Device:
+    """`kind` is "auto" (the GPU if there is one), "cpu" or "cuda"."""
+    return CudaDevice() if _resolve(kind) == "cuda" else CpuDevice()
+
+
+def probe_caps(kind: str) -> DeviceCaps:
+    return cuda_caps() if _resolve(kind) == "cuda" else cpu_caps()
+
+
+def _resolve(kind: str) -> str:
+    if kind == "auto":
+        return "cuda" if cuda_available() else "cpu"
+    if kind not in ("cpu", "cuda"):
+        raise ConfigError(f"device must be 'auto', 'cpu' or 'cuda', not {kind!r}", field="device")
+    return kind

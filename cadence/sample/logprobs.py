@@ -1,0 +1,112 @@
+"""Logprobs of sampled tokens, for the rows that ask: the k most likely first, then their values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from cadence.core.errors import ConfigError
+from cadence.core.step import NewRow, TokenLogprobs
+from cadence.device.base import Device
+from cadence.sample.context import SampleContext
+from cadence.sample.lines import LineIndex, LinePicker
+from cadence.sample.top_tokens import top_tokens
+
+MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
+NONE = -2  # the count of a row that wants no logprobs; -1 = the whole vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """n positions with their own token in column 0 and the k most likely ones behind it."""
+
+    token_ids: torch.Tensor  # [n, 1 + k] int32
+    values: torch.Tensor  # [n, 1 + k] float32
+    ranks: torch.Tensor  # [n] int32
+
+    def tensors(self) -> list[torch.Tensor]:
+        return [self.token_ids, self.values, self.ranks]
+
+
+def score(logits: torch.Tensor, tokens: torch.Tensor, k: int, as_logits: bool) -> Scores:
+    """logits [n, V], tokens [n] int64. Each line by itself: softmax and selection never look across lines."""
+    own = logits.gather(1, tokens[:, None])
+    ids = torch.cat([tokens[:, None], top_tokens(logits, k)], dim=1)
+    values = (logits if as_logits else logits.log_softmax(dim=-1)).gather(1, ids)
+    ranks = (logits > own).sum(dim=-1, dtype=torch.int32) + 1
+    return Scores(ids.to(torch.int32), values, ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobsGroup:
+    """Lines scored together: those with a small k, or those that want the whole vocabulary."""
+
+    rows_np: np.ndarray  # [n]
+    counts_np: np.ndarray  # [n] columns each row asked for, its own token not counted
+    lines: LineIndex
+    logits: torch.Tensor  # [n, V], a copy: the steps write into the original
+
+    def score(self, tokens: torch.Tensor, as_logits: bool) -> ScoredGroup:
+        """tokens [S], one per line of the step."""
+        k = int(self.counts_np.max())
+        own = tokens[self.lines].to(torch.int64)
+        return ScoredGroup(self.rows_np, self.counts_np, score(self.logits, own, k, as_logits))
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredGroup:
+    rows_np: np.ndarray  # [n]
+    counts_np: np.ndarray  # [n]
+    scores: Scores
+
+    def unpack(self, ids_np: np.ndarray, values_np: np.ndarray, ranks_np: np.ndarray) -> dict[int, TokenLogprobs]:
+        return {
+            row: TokenLogprobs(ids_np[i, : 1 + count], values_np[i, : 1 + count], int(ranks_np[i]))
+            for i, (row, count) in enumerate(zip(self.rows_np.tolist(), self.counts_np.tolist(), strict=True))
+        }
+
+
+class LogprobsTable:
+    """A `RequestTable` of how many logprobs each row wants."""
+
+    def __init__(self, device: Device, num_rows: int, vocab_size: int, mode: str) -> None:
+        self.raw, self.as_logits = split_mode(mode)
+        self._vocab_size = vocab_size
+        self._counts_np = np.full(num_rows, NONE, dtype=np.int64)
+        self._some, self._all = LinePicker(device), LinePicker(device)
+
+    def add(self, row: int, request: NewRow) -> None:
+        wanted = request.sampling.logprobs
+        self._counts_np[row] = NONE if wanted is None else wanted
+
+    def remove(self, row: int) -> None:
+        self._counts_np[row] = NONE
+
+    def flush(self) -> None:
+        """Everything lies on the host."""
+
+    def take(self, logits: torch.Tensor, ctx: SampleContext) -> list[LogprobsGroup]:
+        """Copies the lines of the rows that ask out of logits [S, V]. Empty where none does."""
+        counts_np = self._counts_np[ctx.rows_np]
+        groups = []
+        for picker, mask_np in ((self._some, counts_np >= 0), (self._all, counts_np == -1)):
+            if mask_np.any():
+                lines = picker.pick(mask_np)
+                copied = logits.clone() if isinstance(lines, slice) else logits[lines]
+                wanted_np = columns(counts_np[mask_np], self._vocab_size)
+                groups.append(LogprobsGroup(ctx.rows_np[mask_np], wanted_np, lines, copied))
+        return groups
+
+
+def columns(counts_np: np.ndarray, vocab_size: int) -> np.ndarray:
+    """Counts as requested, -1 or >= 0 -> number of most likely tokens to return."""
+    return np.where(counts_np == -1, vocab_size, np.minimum(counts_np, vocab_size))
+
+
+def split_mode(mode: str) -> tuple[bool, bool]:
+    """(before the steps, logits instead of logprobs)."""
+    if mode not in MODES:
+        raise ConfigError(f"logprobs_mode must be one of {', '.join(MODES)}; got {mode!r}.", field="logprobs_mode")
+    return mode.startswith("raw"), mode.endswith("logits")

@@ -1,0 +1,44 @@
+"""The sampling scalars of every row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cadence.core.step import NewRow
+from cadence.device.base import Device
+from cadence.device.staged import RowScalars
+
+
+class SamplingTable:
+    """A `RequestTable`. Greedy rows hold temperature 1, so that dividing by it leaves their logits as they are."""
+
+    def __init__(self, device: Device, num_rows: int) -> None:
+        columns = {"seed": "i64", "temperature": "f32", "top_p": "f32", "min_p": "f32", "top_k": "i32"}
+        self.scalars = RowScalars(device, num_rows, columns)
+        self.random_np = np.zeros(num_rows, dtype=np.bool_)  # rows that need noise
+        for row in range(num_rows):  # a row named before it was added is greedy
+            self.scalars.set(row, temperature=1.0, top_p=1.0)
+
+    def add(self, row: int, request: NewRow) -> None:
+        sampling = request.sampling
+        self.random_np[row] = not sampling.greedy
+        self.scalars.set(
+            row,
+            seed=signed64(request.seed),
+            temperature=1.0 if sampling.greedy else sampling.temperature,
+            top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            top_k=min(sampling.top_k, np.iinfo(np.int32).max),
+        )
+
+    def remove(self, row: int) -> None:
+        """What a row without a request holds is never read."""
+
+    def flush(self) -> None:
+        self.scalars.flush()
+
+
+def signed64(seed: int) -> int:
+    """The same 64 bits as a signed number."""
+    seed %= 1 << 64
+    return seed - (1 << 64) if seed >= 1 << 63 else seed

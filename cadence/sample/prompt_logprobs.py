@@ -1,0 +1,129 @@
+"""Logprobs of prompt tokens, taken from the hidden states of the step that computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from cadence.core.step import NewRow, PromptLogprobs
+from cadence.device.base import Device
+from cadence.sample.logprobs import NONE, Scores, columns, score, split_mode
+from cadence.sample.prompt_slice import PromptSlice
+
+_MAX_POSITIONS = 256  # positions whose logits exist at once
+
+LogitsFn = Callable[[torch.Tensor], torch.Tensor]  # hidden [n, H] -> logits [n, V] float32
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Consecutive positions of one row in this step."""
+
+    row: int
+    first: int  # position whose hidden state comes first; it speaks of token first + 1
+    hidden: int  # where that hidden state lies
+    length: int
+    columns: int  # most likely tokens to return per position
+
+
+@dataclass(frozen=True, slots=True)
+class SpanScores:
+    spans: list[Span]
+    scores: Scores  # positions of all spans, in order
+
+    def unpack(self, ids_np: np.ndarray, values_np: np.ndarray, ranks_np: np.ndarray) -> dict[int, PromptLogprobs]:
+        result, start = {}, 0
+        for span in self.spans:
+            lines, wanted = slice(start, start + span.length), slice(1 + span.columns)
+            result[span.row] = PromptLogprobs(
+                start=span.first + 1,
+                token_ids_np=ids_np[lines, wanted],
+                logprobs_np=values_np[lines, wanted],
+                ranks_np=ranks_np[lines],
+            )
+            start += span.length
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPromptLogprobs:
+    """Results on the device; `unpack` takes what `tensors` named, downloaded, in the same order."""
+
+    parts: Sequence[SpanScores]
+
+    def tensors(self) -> list[torch.Tensor]:
+        return [tensor for part in self.parts for tensor in part.scores.tensors()]
+
+    def unpack(self, arrays: Sequence[np.ndarray]) -> dict[int, PromptLogprobs]:
+        result: dict[int, PromptLogprobs] = {}
+        for i, part in enumerate(self.parts):
+            result.update(part.unpack(*arrays[3 * i : 3 * i + 3]))
+        return result
+
+
+class PromptLogprobsTable:
+    """A `RequestTable`. A row is active until the last of its prompt was seen; a resumed row begins again."""
+
+    def __init__(self, device: Device, num_rows: int, vocab_size: int, mode: str) -> None:
+        self._device = device
+        self._vocab_size = vocab_size
+        _, self._as_logits = split_mode(mode)  # nothing is applied to prompts: raw and processed are the same
+        self._counts_np = np.full(num_rows, NONE, dtype=np.int64)
+        self._prompt_len_np = np.zeros(num_rows, dtype=np.int64)
+
+    def add(self, row: int, request: NewRow) -> None:
+        wanted = request.sampling.prompt_logprobs
+        self._counts_np[row] = NONE if wanted is None else wanted
+        self._prompt_len_np[row] = request.prompt_len
+
+    def remove(self, row: int) -> None:
+        self._counts_np[row] = NONE
+
+    def flush(self) -> None:
+        """Everything lies on the host."""
+
+    def active(self, rows_np: np.ndarray) -> bool:
+        return bool((self._counts_np[rows_np] != NONE).any())
+
+    def collect(self, hidden: torch.Tensor, step: PromptSlice, logits_fn: LogitsFn) -> PendingPromptLogprobs:
+        """hidden [T, H] of the step. Position p speaks of prompt token p + 1."""
+        spans = self._spans(step)
+        parts = []
+        for whole_vocab in (False, True):  # apart, so that one wide row does not widen the others
+            group = [span for span in spans if (span.columns == self._vocab_size) == whole_vocab]
+            if group:
+                parts.append(SpanScores(group, self._score(group, hidden, step.tokens, logits_fn)))
+        return PendingPromptLogprobs(parts)
+
+    def _spans(self, step: PromptSlice) -> list[Span]:
+        spans = []
+        for r in np.flatnonzero(self._counts_np[step.rows_np] != NONE).tolist():
+            row, first, hidden = int(step.rows_np[r]), int(step.num_computed_np[r]), int(step.query_start_np[r])
+            last = int(self._prompt_len_np[row]) - 1  # the hidden state of the last prompt token speaks of the output
+            end = first + int(step.query_start_np[r + 1]) - hidden
+            if first < last:
+                wanted = int(columns(self._counts_np[row], self._vocab_size))
+                spans.append(Span(row, first, hidden, min(end, last) - first, wanted))
+            if end >= last:
+                self._counts_np[row] = NONE
+        return spans
+
+    def _score(self, spans: list[Span], hidden: torch.Tensor, tokens: torch.Tensor, logits_fn: LogitsFn) -> Scores:
+        index_np = np.concatenate([_index(span) for span in spans], axis=1)
+        k = max(span.columns for span in spans)
+        chunks = []
+        for index in torch.split(self._device.upload(index_np), _MAX_POSITIONS, dim=1):
+            lines, rows, positions = index.unbind(0)
+            own = tokens[rows, positions].to(torch.int64)
+            chunks.append(score(logits_fn(hidden[lines]), own, k, self._as_logits))
+        ids, values, ranks = (torch.cat(part) for part in zip(*(chunk.tensors() for chunk in chunks), strict=True))
+        return Scores(ids, values, ranks)
+
+
+def _index(span: Span) -> np.ndarray:
+    """[3, length] int64: line of the hidden states, row, and position of the token spoken of."""
+    steps_np = np.arange(span.length, dtype=np.int64)
+    return np.stack([span.hidden + steps_np, np.full_like(steps_np, span.row), span.first + 1 + steps_np])

@@ -1,0 +1,37 @@
+"""Chooses one token per line: the most likely one, or with noise that makes the most likely one a fair draw."""
+
+from __future__ import annotations
+
+import torch
+
+from cadence.device.base import Device
+from cadence.kernels.ops import Ops
+from cadence.sample.context import SampleContext
+from cadence.sample.lines import LineIndex, LinePicker
+from cadence.sample.params import SamplingTable
+
+
+class Sampler:
+    """Noise is a pure function of (seed, position, token id): neither the batch nor the past enters into a draw."""
+
+    def __init__(self, device: Device, ops: Ops, table: SamplingTable) -> None:
+        self._ops = ops
+        self._seeds = table.scalars.get("seed")
+        self._random_np = table.random_np
+        self._lines = LinePicker(device)
+
+    def choose(self, logits: torch.Tensor, ctx: SampleContext) -> tuple[torch.Tensor, torch.Tensor]:
+        """logits [S, V], already divided by the temperature; written to.
+
+        -> tokens [S] int32 (the lower id among equals), and [S] float32 that is finite where there was a choice.
+        """
+
+        def draw(part: torch.Tensor, lines: LineIndex) -> torch.Tensor:
+            noise = self._ops.gumbel_noise(self._seeds[ctx.rows[lines]], ctx.lengths[lines], part.shape[1])
+            return noise.add_(part)
+
+        random_np = self._random_np[ctx.rows_np]
+        if random_np.any():
+            logits = self._lines.change(logits, random_np, draw)
+        best = logits.max(dim=-1)
+        return best.indices.to(torch.int32), best.values
