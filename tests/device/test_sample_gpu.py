@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cadence.kernels.select import select_ops
-from tests.device.test_sample_bench import MIXED, Bench, some_logits
+from tests.helpers.sample_bench import MIXED, Bench, some_logits
 
 pytestmark = pytest.mark.gpu
 

@@ -14,7 +14,7 @@ from cadence.device.cpu import CpuDevice
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
 from cadence.sample.prompt_slice import PromptSlice
 from cadence.sample.top_tokens import top_tokens
-from tests.device.test_sample_bench import Bench, some_logits
+from tests.helpers.sample_bench import Bench, some_logits
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from cadence.core.sampling_params import SamplingParams
 from cadence.sample.filters import leading_by_sort, leading_of_candidates
-from tests.device.test_sample_bench import MIXED, Bench, oracle, some_logits
+from tests.helpers.sample_bench import MIXED, Bench, oracle, some_logits
 
 VOCAB = 12
 tokens_st = st.lists(st.integers(0, VOCAB - 1), max_size=12)
