@@ -75,6 +75,7 @@ class Bench:
 
     def _prepared(self, call: Callable[[], object]) -> tuple[Callable[[], object], int]:
         """What to time, and how many calls it makes."""
+        call()  # compiles, plans, allocates
         if self._device.caps.kind == "cpu":
             return call, 1
         graph = torch.cuda.CUDAGraph()
@@ -84,7 +85,7 @@ class Bench:
         return graph.replay, _GRAPH_CALLS
 
     def _launch_time(self, call: Callable[[], object]) -> float:
-        call()
+        call()  # compiles
         self._device.synchronize()
         if self._device.caps.kind == "cpu":
             return 0.0
