@@ -1,0 +1,106 @@
+"""From the waiting queue to a row: prefix cache, budget, blocks."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from cadence.core.step import NewRow
+from cadence.scheduler.budget import TokenBudget
+from cadence.scheduler.kv.manager import KVManager, PrefixHit
+from cadence.scheduler.plan import PlanDraft
+from cadence.scheduler.queue import WaitingQueue
+from cadence.scheduler.request_state import NO_ROW, OrderKey, RequestState, Status
+from cadence.scheduler.rows import RowTable
+from cadence.scheduler.running import RunningList
+
+
+class Admission:
+    """Strictly in order: whoever is first in the queue and cannot be admitted holds up the rest."""
+
+    def __init__(
+        self, budget: TokenBudget, waiting: WaitingQueue, running: RunningList, rows: RowTable, kv: KVManager
+    ) -> None:
+        self._budget = budget
+        self._waiting = waiting
+        self._running = running
+        self._rows = rows
+        self._kv = kv
+        self._refused_key: OrderKey = (0, 0.0, 0)  # last request for which there were too few blocks
+        self._refused_at = 0  # blocks that were free then
+        self.prefix_queries = 0  # tokens of fresh requests that consulted the prefix cache
+        self.prefix_hits = 0  # of these, tokens found
+
+    def run(self, draft: PlanDraft, left: int) -> None:
+        """Admits while rows, blocks and the `left` tokens of the step's budget last."""
+        while left > 0 and self._waiting and self._rows.num_free:
+            request = self._waiting.peek()
+            if request.row != NO_ROW:
+                return  # preempted, and a step naming its old row is still in flight
+            if request.key == self._refused_key and self._kv.num_free <= self._refused_at:
+                return  # nothing has changed since it did not fit: a long prompt is not looked up every step
+            hit = self._kv.find_prefix(request.blocks, request.tokens, request.reads_cache)
+            missing = len(request.tokens) - hit.num_blocks * self._kv.block_size
+            num_tokens = min(missing, left, self._budget.chunk)
+            if num_tokens < missing and self._budget.whole:
+                return
+            if not self._kv.fits(hit, len(request.tokens)):
+                self._refused_key, self._refused_at = request.key, self._kv.num_free
+                return
+            self._waiting.pop()
+            self._place(draft, request, hit, num_tokens)
+            left -= num_tokens
+
+    def _place(self, draft: PlanDraft, request: RequestState, hit: PrefixHit, num_tokens: int) -> None:
+        computed = hit.num_blocks * self._kv.block_size
+        self._count(request, computed)
+        self._kv.begin(request.blocks, hit, computed + num_tokens)
+        self._rows.take(request)
+        request.status = Status.RUNNING
+        self._running.add(request)
+        samples = computed + num_tokens == len(request.tokens)
+        self._fill_row(request, hit, computed + num_tokens, samples)
+        self._rows.last_step_np[request.row] = draft.step_id
+        draft.admit(_new_row(request, computed), num_tokens, samples)
+
+    def _count(self, request: RequestState, computed: int) -> None:
+        if request.num_preemptions:
+            return
+        request.first_scheduled_time = time.monotonic()
+        request.num_cached = computed
+        if request.reads_cache:
+            self.prefix_queries += len(request.tokens)
+            self.prefix_hits += computed
+
+    def _fill_row(self, request: RequestState, hit: PrefixHit, end: int, samples: bool) -> None:
+        rows, kv, row, blocks = self._rows, self._kv, request.row, request.blocks
+        known = len(request.tokens)
+        rows.known_np[row] = known
+        rows.length_np[row] = known + samples
+        rows.limit_np[row] = request.max_len
+        rows.computed_np[row] = end
+        rows.confirmed_np[row] = hit.num_blocks * kv.block_size
+        rows.capacity_np[row] = kv.capacity(blocks)
+        rows.release_at_np[row] = kv.next_release(blocks)
+        registered, filled = kv.first_to_register(hit), end // kv.block_size
+        if filled > registered:
+            # At once: the next request of this plan may go on from these blocks, because a layer writes all
+            # keys and values of a step before it reads any.
+            kv.register(blocks, request.tokens, registered, filled)
+        rows.registered_np[row] = max(registered, filled)
+
+
+def _new_row(request: RequestState, computed: int) -> NewRow:
+    return NewRow(
+        row=request.row,
+        request_id=request.id,
+        token_ids_np=np.array(request.tokens, dtype=np.int32),
+        prompt_len=request.prompt_len,
+        num_computed=computed,
+        block_ids=tuple([block.id for block in table] for table in request.blocks.tables),
+        sampling=request.request.sampling,
+        seed=request.request.seed,
+        stop_token_ids=request.stop_ids,
+        max_len=request.max_len,
+    )

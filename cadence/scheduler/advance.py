@@ -1,0 +1,86 @@
+"""What a step gives to the running requests: the tokens they lack, as far as budget and blocks go."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cadence.core.step import NewBlocks
+from cadence.scheduler.budget import TokenBudget
+from cadence.scheduler.kv.manager import KVManager
+from cadence.scheduler.plan import PlanDraft
+from cadence.scheduler.preempt import Preemption
+from cadence.scheduler.request_state import RequestState, Status
+from cadence.scheduler.rows import Column, RowTable
+from cadence.scheduler.running import RunningList
+
+
+class Advance:
+    """Arrays over all running rows; Python only for rows that need blocks or have filled one."""
+
+    def __init__(
+        self, budget: TokenBudget, running: RunningList, rows: RowTable, kv: KVManager, preemption: Preemption
+    ) -> None:
+        self._budget = budget
+        self._running = running
+        self._rows = rows
+        self._kv = kv
+        self._preemption = preemption
+
+    def run(self, draft: PlanDraft) -> int:
+        """Fills the draft; returns how many tokens of the step's budget are left."""
+        rows_np = self._running.rows_np()
+        tokens_np = self._wanted(rows_np)
+        ends_np = self._rows.computed_np[rows_np] + tokens_np
+        for index in np.flatnonzero(ends_np > self._rows.capacity_np[rows_np]).tolist():
+            if index >= len(self._running):
+                break  # preempted, as is everyone behind
+            if not self._grow(draft, self._running[index], int(ends_np[index])):
+                tokens_np[index] = 0
+        chosen_np = np.flatnonzero(tokens_np[: len(self._running)])
+        self._book(draft, rows_np[chosen_np], tokens_np[chosen_np])
+        return self._budget.step - int(tokens_np[chosen_np].sum())
+
+    def _wanted(self, rows_np: Column) -> Column:
+        """[n] tokens for each row, the first ones served first."""
+        length_np = self._rows.length_np[rows_np]
+        wanted_np: Column = np.minimum(length_np - self._rows.computed_np[rows_np], self._budget.chunk)
+        wanted_np *= length_np < self._rows.limit_np[rows_np]  # the last token a request may have is never computed
+        if wanted_np.sum() > self._budget.step:
+            before_np = np.cumsum(wanted_np) - wanted_np
+            wanted_np = np.clip(self._budget.step - before_np, 0, wanted_np)
+        return wanted_np
+
+    def _grow(self, draft: PlanDraft, request: RequestState, num_tokens: int) -> bool:
+        kv, blocks = self._kv, request.blocks
+        if not self._preemption.make_room(draft, request, kv.blocks_to_grow(blocks, num_tokens)):
+            return False
+        start = len(blocks.tables[0])
+        for group, block_ids in enumerate(kv.grow(blocks, num_tokens)):
+            draft.blocks.append(NewBlocks(request.row, group, start, block_ids))
+        self._rows.capacity_np[request.row] = kv.capacity(blocks)
+        return True
+
+    def _book(self, draft: PlanDraft, rows_np: Column, tokens_np: Column) -> None:
+        """These rows [n] compute these numbers of tokens [n] in the step."""
+        rows = self._rows
+        computed_np = rows.computed_np[rows_np]
+        ends_np = computed_np + tokens_np
+        samples_np = ends_np == rows.length_np[rows_np]
+        draft.set_running(rows_np, tokens_np, computed_np, samples_np)
+        rows.computed_np[rows_np] = ends_np
+        rows.length_np[rows_np] += samples_np
+        rows.last_step_np[rows_np] = draft.step_id
+        register_filled(rows, self._kv, rows_np)
+
+
+def register_filled(rows: RowTable, kv: KVManager, rows_np: Column) -> None:
+    """Lists blocks that have filled up with known tokens in the prefix index. Placeholders are not known."""
+    filled_np = np.minimum(rows.computed_np[rows_np], rows.known_np[rows_np]) // kv.block_size
+    registered_np = rows.registered_np[rows_np]
+    due_np = (filled_np > registered_np).nonzero()[0]
+    columns = (rows_np[due_np], registered_np[due_np], filled_np[due_np])
+    for row, registered, filled in zip(*(column.tolist() for column in columns), strict=True):
+        request = rows.requests[row]
+        if request.status is Status.RUNNING:
+            kv.register(request.blocks, request.tokens, registered, filled)
+            rows.registered_np[row] = filled

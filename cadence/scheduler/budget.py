@@ -1,0 +1,23 @@
+"""The tokens a step may compute, and how they may be shared out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cadence.config.engine_config import SchedulerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBudget:
+    step: int  # most tokens of a step
+    chunk: int  # most tokens of one request in a step
+    whole: bool  # a new request computes all the tokens it lacks at once, or waits
+    in_flight: int  # most tokens of one request in steps that have not returned
+
+    @staticmethod
+    def of(config: SchedulerConfig, max_model_len: int) -> TokenBudget:
+        chunk = min(config.max_num_batched_tokens, max_model_len)
+        if config.enable_chunked_prefill and config.long_prefill_token_threshold > 0:
+            chunk = min(chunk, config.long_prefill_token_threshold)
+        whole = not config.enable_chunked_prefill
+        return TokenBudget(config.max_num_batched_tokens, chunk, whole, chunk * config.steps_in_flight)

@@ -1,0 +1,31 @@
+"""One KV block, and the blocks one request holds."""
+
+from __future__ import annotations
+
+NULL_BLOCK_ID = 0  # stands in tables where nothing is kept; never allocated
+
+
+class Block:
+    """A block of the pool. Free blocks are linked through `prev` and `next`; a digest makes it a cached one."""
+
+    __slots__ = ("digest", "group", "id", "next", "prev", "ref")
+
+    def __init__(self, block_id: int) -> None:
+        self.id = block_id
+        self.ref = 0  # tables naming this block
+        self.group = 0  # meaningful with a digest
+        self.digest = b""  # chain hash of all tokens up to the block's end; empty = not in the prefix cache
+        self.prev = self
+        self.next = self
+
+
+class RequestBlocks:
+    """The block tables of one request, and the chain hashes of its tokens (which outlive a preemption)."""
+
+    __slots__ = ("firsts", "hashes", "root", "tables")
+
+    def __init__(self, num_groups: int, root: bytes) -> None:
+        self.root = root  # parent of the first hash
+        self.hashes: list[bytes] = []  # of the leading full blocks of known tokens, as far as computed
+        self.tables: tuple[list[Block], ...] = tuple([] for _ in range(num_groups))  # all of one length
+        self.firsts = [0] * num_groups  # per group: leading entries that are the null block

@@ -1,0 +1,27 @@
+"""The hash chain of the prefix cache: each block's digest covers all tokens before it, and the salt at the root."""
+
+from __future__ import annotations
+
+from array import array
+from hashlib import sha256
+
+from cadence.scheduler.kv.block import RequestBlocks
+
+
+def root_digest(salt: str) -> bytes:
+    """Parent of a request's first block: requests with different salts share nothing."""
+    return sha256(b"cadence/kv/" + salt.encode()).digest()
+
+
+def extend_hashes(blocks: RequestBlocks, tokens: list[int], block_size: int, count: int) -> None:
+    """Computes the chain up to `count` blocks. Every token of those blocks is known."""
+    hashes = blocks.hashes
+    done = len(hashes)
+    if done >= count:
+        return
+    tokens_array = array("i", tokens[done * block_size : count * block_size])
+    data, stride = tokens_array.tobytes(), block_size * tokens_array.itemsize
+    parent = hashes[-1] if hashes else blocks.root
+    for start in range(0, len(data), stride):
+        parent = sha256(parent + data[start : start + stride]).digest()
+        hashes.append(parent)

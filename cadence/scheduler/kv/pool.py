@@ -1,0 +1,62 @@
+"""The one pool of KV blocks: reference counts, the free list, lazy eviction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cadence.scheduler.kv.block import NULL_BLOCK_ID, Block
+from cadence.scheduler.kv.free_list import FreeList
+from cadence.scheduler.kv.prefix import PrefixIndex
+
+
+class BlockPool:
+    """Every block but the null one is either free (ref 0, linked) or named by `ref` tables.
+
+    A free block keeps its contents and its place in the prefix index until it is allocated anew.
+    """
+
+    def __init__(self, num_blocks: int, num_groups: int) -> None:
+        self.blocks = [Block(block_id) for block_id in range(num_blocks)]
+        self.null = self.blocks[NULL_BLOCK_ID]
+        self.index = PrefixIndex(num_groups)
+        self.free = FreeList()
+        for block in self.blocks[NULL_BLOCK_ID + 1 :]:
+            self.free.append(block)
+
+    @property
+    def num_free(self) -> int:
+        return self.free.size
+
+    @property
+    def num_usable(self) -> int:
+        return len(self.blocks) - 1
+
+    def allocate(self, count: int) -> list[Block]:
+        """Blocks with one reference each. The caller has checked `num_free`."""
+        taken = []
+        for _ in range(count):
+            block = self.free.pop()
+            self.index.drop(block)
+            block.ref = 1
+            taken.append(block)
+        return taken
+
+    def acquire(self, block: Block) -> None:
+        """One more table names a cached block."""
+        if block.ref == 0:
+            self.free.remove(block)
+        block.ref += 1
+
+    def release(self, blocks: Iterable[Block]) -> None:
+        """One table less names each of these. Those without cached contents are reused first."""
+        null, free = self.null, self.free
+        for block in blocks:
+            if block is null:
+                continue
+            block.ref -= 1
+            if block.ref:
+                continue
+            if block.digest:
+                free.append(block)
+            else:
+                free.prepend(block)

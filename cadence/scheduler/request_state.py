@@ -1,0 +1,62 @@
+"""A request as the scheduler keeps it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from cadence.core.request import EngineRequest
+from cadence.scheduler.kv.block import RequestBlocks
+
+NO_ROW = -1
+
+OrderKey = tuple[int, float, int]  # (priority, arrival, number): smaller is served first and preempted last
+
+
+class Status(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class RequestState:
+    """Counters of running requests lie in `RowTable`, by row; here is what outlives a row."""
+
+    __slots__ = (
+        "blocks",
+        "first_scheduled_time",
+        "id",
+        "key",
+        "max_len",
+        "next_prompt_logprob",
+        "num_cached",
+        "num_preemptions",
+        "prompt_len",
+        "reads_cache",
+        "request",
+        "row",
+        "status",
+        "stop_ids",
+        "tokens",
+    )
+
+    def __init__(self, request: EngineRequest, key: OrderKey, blocks: RequestBlocks, max_model_len: int) -> None:
+        self.request = request
+        self.id = request.request_id
+        self.key = key
+        self.blocks = blocks
+        self.tokens = list(request.prompt_token_ids)  # all whose value the host knows
+        self.prompt_len = len(request.prompt_token_ids)
+        self.max_len = min(self.prompt_len + request.stop.max_tokens, max_model_len)
+        self.stop_ids = request.stop.eos_token_ids | request.stop.stop_token_ids
+        sampling = request.sampling
+        self.reads_cache = sampling.prompt_logprobs is None and not sampling.skip_reading_prefix_cache
+        self.status = Status.WAITING
+        self.row = NO_ROW  # kept after the end of the row until the last step naming it has returned
+        self.num_cached = 0
+        self.num_preemptions = 0
+        self.first_scheduled_time = 0.0
+        self.next_prompt_logprob = 1  # prompt tokens before this one have had their logprobs reported
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.tokens) - self.prompt_len

@@ -1,0 +1,47 @@
+"""The requests that have a row, the most important first."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from operator import attrgetter
+
+import numpy as np
+
+from cadence.scheduler.request_state import RequestState
+from cadence.scheduler.rows import Column
+
+_BY_KEY = attrgetter("key")
+
+
+class RunningList:
+    """Sorted by order key: a step serves from the head, preemption takes from the tail."""
+
+    def __init__(self) -> None:
+        self._requests: list[RequestState] = []
+        self._rows_np: Column = np.zeros(0, dtype=np.int64)
+        self._changed = False
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __getitem__(self, index: int) -> RequestState:
+        return self._requests[index]
+
+    def add(self, request: RequestState) -> None:
+        insort(self._requests, request, key=_BY_KEY)
+        self._changed = True
+
+    def remove(self, request: RequestState) -> None:
+        del self._requests[bisect_left(self._requests, request.key, key=_BY_KEY)]
+        self._changed = True
+
+    def pop_last(self) -> RequestState:
+        self._changed = True
+        return self._requests.pop()
+
+    def rows_np(self) -> Column:
+        """[n] the rows in order. Not to be written to."""
+        if self._changed:
+            self._rows_np = np.array([request.row for request in self._requests], dtype=np.int64)
+            self._changed = False
+        return self._rows_np

@@ -1,0 +1,174 @@
+"""Who computes how many tokens in the next step. Orchestration only: each part has a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cadence.config.engine_config import CacheConfig, SchedulerConfig
+from cadence.core.errors import ConfigError, InvalidRequestError
+from cadence.core.kv_spec import KVLayout
+from cadence.core.request import EngineRequest, FinishReason
+from cadence.core.step import StepPlan, StepResult
+from cadence.core.update import RequestUpdate
+from cadence.scheduler.admission import Admission
+from cadence.scheduler.advance import Advance
+from cadence.scheduler.budget import TokenBudget
+from cadence.scheduler.kv.manager import KVManager
+from cadence.scheduler.kv.sizing import check_pool
+from cadence.scheduler.plan import PlanDraft
+from cadence.scheduler.preempt import Preemption
+from cadence.scheduler.queue import WaitingQueue
+from cadence.scheduler.request_state import OrderKey, RequestState, Status
+from cadence.scheduler.retiring import Retiring
+from cadence.scheduler.rows import RowTable
+from cadence.scheduler.running import RunningList
+from cadence.scheduler.stats import SchedulerStats
+from cadence.scheduler.update import Reconciler, news_of
+
+
+class Scheduler:
+    """`schedule` may be called again before `update` has had the last plan's result; results come in plan order."""
+
+    def __init__(
+        self, config: SchedulerConfig, cache: CacheConfig, layout: KVLayout, num_blocks: int, max_model_len: int
+    ) -> None:
+        _check(config, max_model_len)
+        budget = TokenBudget.of(config, max_model_len)
+        check_pool(layout, num_blocks, budget.in_flight, max_model_len)
+        self._by_priority = config.policy == "priority"
+        self._max_model_len = max_model_len
+        self._num_added = 0
+        self._last_step = 0
+        self._requests: dict[str, RequestState] = {}  # all that have not ended
+        self._kv = KVManager(layout, num_blocks, cache.enable_prefix_caching, budget.in_flight)
+        self._rows = RowTable(config.max_num_seqs)
+        self._waiting = WaitingQueue()
+        self._running = RunningList()
+        self._retiring = Retiring(self._rows, self._kv)
+        self._preemption = Preemption(self._running, self._waiting, self._retiring, self._kv)
+        self._advance = Advance(budget, self._running, self._rows, self._kv, self._preemption)
+        self._admission = Admission(budget, self._waiting, self._running, self._rows, self._kv)
+        self._reconciler = Reconciler(self._rows, self._kv)
+
+    def add(self, request: EngineRequest) -> None:
+        """Joins the waiting queue."""
+        self._check_request(request)
+        self._num_added += 1
+        self._requests[request.request_id] = state = RequestState(
+            request, self._key_of(request), self._kv.new_tables(request.cache_salt), self._max_model_len
+        )
+        self._waiting.push(state)
+
+    def abort(self, request_ids: Iterable[str], reason: FinishReason = FinishReason.ABORT) -> list[RequestUpdate]:
+        """Ends requests wherever they are. Ids that are unknown, or have ended, are passed over."""
+        updates = []
+        for request_id in request_ids:
+            request = self._requests.get(request_id)
+            if request is not None:
+                update = news_of(request, [])
+                update.finish_reason = reason
+                self._end(request)
+                updates.append(update)
+        return updates
+
+    def schedule(self) -> StepPlan:
+        """The next step. A plan without rows says that there is nothing to do before a step in flight returns:
+        it is not carried out, and no result is expected."""
+        draft = PlanDraft(self._last_step + 1)
+        left = self._advance.run(draft)
+        if not draft.short:
+            self._admission.run(draft, left)
+        if draft.is_empty:
+            return draft.build(ended=[])
+        self._last_step = draft.step_id
+        return draft.build(self._retiring.take_ended())
+
+    def update(self, plan: StepPlan, result: StepResult) -> list[RequestUpdate]:
+        """Takes in what a step produced: at most one update per request."""
+        if not len(plan.rows_np):
+            return []
+        updates = self._fail(result.errors)
+        news = self._reconciler.run(plan, result)
+        updates.extend(news.values())
+        for row, update in news.items():
+            if update.finish_reason is not None:
+                self._end(self._rows.requests[row])
+        self._retiring.step_returned(plan.step_id)
+        return updates
+
+    def has_unfinished(self) -> bool:
+        """Anything waiting, running, or ended but named by a step in flight."""
+        return bool(self._requests or self._retiring)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forgets all cached prefixes; refuses while requests hold blocks."""
+        if self._running or self._retiring:
+            return False
+        self._kv.reset_prefix_cache()
+        return True
+
+    def stats(self) -> SchedulerStats:
+        return SchedulerStats(
+            num_running=len(self._running),
+            num_waiting=len(self._waiting),
+            kv_usage=self._kv.usage,
+            prefix_queries=self._admission.prefix_queries,
+            prefix_hits=self._admission.prefix_hits,
+            num_preemptions=self._preemption.count,
+        )
+
+    def _key_of(self, request: EngineRequest) -> OrderKey:
+        if self._by_priority:
+            return request.priority, request.arrival_time, self._num_added
+        return 0, 0.0, self._num_added
+
+    def _check_request(self, request: EngineRequest) -> None:
+        if request.request_id in self._requests:
+            raise InvalidRequestError(f"request_id {request.request_id!r} is already in use", field="request_id")
+        prompt_len = len(request.prompt_token_ids)
+        if not 1 <= prompt_len < self._max_model_len:
+            raise InvalidRequestError(
+                f"prompt has {prompt_len} tokens; between 1 and {self._max_model_len - 1} can be served "
+                f"(max_model_len is {self._max_model_len}, one token is to be generated)",
+                field="prompt_token_ids",
+            )
+        if request.stop.max_tokens < 1:
+            raise InvalidRequestError(f"max_tokens must be at least 1, got {request.stop.max_tokens}", "max_tokens")
+
+    def _fail(self, errors: dict[int, str]) -> list[RequestUpdate]:
+        """Ends requests that failed in a step; what they left in the prefix cache is not trusted."""
+        updates = []
+        for row, message in errors.items():
+            request = self._rows.requests[row]
+            if request.status is Status.FINISHED:
+                continue
+            self._kv.forget(request.blocks)
+            updates.append(update := news_of(request, []))
+            update.finish_reason, update.stop_reason = FinishReason.ERROR, message
+            self._end(request)
+        return updates
+
+    def _end(self, request: RequestState) -> None:
+        del self._requests[request.id]
+        was_running = request.status is Status.RUNNING
+        request.status = Status.FINISHED
+        if was_running:
+            self._running.remove(request)
+            self._retiring.retire(request)
+        else:
+            self._waiting.forget_one()
+
+
+def _check(config: SchedulerConfig, max_model_len: int) -> None:
+    if config.policy not in ("fcfs", "priority"):
+        raise ConfigError(f"policy must be 'fcfs' or 'priority', got {config.policy!r}", field="policy")
+    for field in ("max_num_seqs", "max_num_batched_tokens", "steps_in_flight"):
+        value = getattr(config, field)
+        if value < 1:
+            raise ConfigError(f"{field} must be at least 1, got {value}", field=field)
+    if not config.enable_chunked_prefill and config.max_num_batched_tokens < max_model_len:
+        raise ConfigError(
+            f"without chunked prefill a whole request must fit into one step: max_num_batched_tokens="
+            f"{config.max_num_batched_tokens} is less than max_model_len={max_model_len}",
+            field="max_num_batched_tokens",
+        )

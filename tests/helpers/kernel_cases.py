@@ -1,0 +1,88 @@
+"""Random inputs for the ops: ragged batches over a shuffled block pool, several rows and groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+
+
+@dataclass(frozen=True)
+class AttentionCase:
+    """Sequences as (tokens already cached, tokens of this step)."""
+
+    sequences: tuple[tuple[int, int], ...]
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    head_dim: int = 64
+    block_size: int = 16
+    window: int = 0
+    softcap: float = 0.0
+    dtype: torch.dtype = torch.float32
+    num_groups: int = 1
+    seed: int = 0
+
+    @property
+    def shape(self) -> AttentionShape:
+        heads = (self.num_heads, self.num_kv_heads, self.head_dim)
+        return AttentionShape(*heads, self.head_dim**-0.5, self.window, self.softcap)
+
+
+@dataclass(frozen=True)
+class AttentionInputs:
+    q: torch.Tensor  # [T, Hq, D]
+    kv: tuple[torch.Tensor, torch.Tensor]  # caches [num_blocks, Hk, block_size, D]; NaN where nothing was written
+    batch: AttentionBatch
+
+
+def make_inputs(case: AttentionCase, device: str = "cpu") -> AttentionInputs:
+    generator = torch.Generator().manual_seed(case.seed)
+    rng = np.random.default_rng(case.seed)
+    lens = [cached + new for cached, new in case.sequences]
+    blocks = [-(-n // case.block_size) for n in lens]
+    num_rows, num_blocks = len(lens) + 3, sum(blocks) * case.num_groups + 5
+    rows = rng.permutation(num_rows)[: len(lens)]
+    free = list(rng.permutation(num_blocks))
+    tables = [np.zeros((num_rows, max(blocks) + 2), np.int32) for _ in range(case.num_groups)]
+    for table in tables:
+        for row, count in zip(rows, blocks, strict=True):
+            table[row, :count] = [free.pop() for _ in range(count)]
+    cache_shape = (num_blocks, case.num_kv_heads, case.block_size, case.head_dim)
+    caches = [torch.full(cache_shape, torch.nan, dtype=case.dtype) for _ in range(2)]
+    for table in tables:
+        for row, count in zip(rows, lens, strict=True):
+            _fill(caches, table[row], count, generator)
+    new = np.array([n for _, n in case.sequences])
+    starts = np.concatenate([[0], np.cumsum(new)]).astype(np.int32)
+    slots = [_slots(case, table, rows) for table in tables]
+    q = torch.randn((int(new.sum()), case.num_heads, case.head_dim), generator=generator).to(case.dtype)
+    batch = AttentionBatch(
+        rows=torch.tensor(rows, dtype=torch.int32, device=device),
+        query_start=torch.tensor(starts, device=device),
+        seq_lens=torch.tensor(lens, dtype=torch.int32, device=device),
+        block_tables=tuple(torch.tensor(table, device=device) for table in tables),
+        slots=tuple(torch.tensor(slot, device=device) for slot in slots),
+        max_query_len=int(new.max()),
+        max_seq_len=max(lens) + 7,  # an upper bound, as the host's is
+    )
+    return AttentionInputs(q.to(device), (caches[0].to(device), caches[1].to(device)), batch)
+
+
+def _fill(caches: list[torch.Tensor], table_row: np.ndarray, count: int, generator: torch.Generator) -> None:
+    _, heads, block_size, dim = caches[0].shape
+    for position in range(count):
+        block, offset = int(table_row[position // block_size]), position % block_size
+        for cache in caches:
+            cache[block, :, offset] = torch.randn((heads, dim), generator=generator).to(cache.dtype)
+
+
+def _slots(case: AttentionCase, table: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    slots = []
+    for row, (cached, new) in zip(rows, case.sequences, strict=True):
+        positions = np.arange(cached, cached + new)
+        slots.append(table[row, positions // case.block_size].astype(np.int64) * case.block_size
+                     + positions % case.block_size)
+    return np.concatenate(slots)

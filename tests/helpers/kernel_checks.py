@@ -1,0 +1,102 @@
+"""What every implementation of the ops is held to: the reference, on the same inputs, on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from cadence.kernels.ops import Ops
+from cadence.kernels.reference.ops import ReferenceOps
+from tests.helpers.kernel_cases import AttentionCase, make_inputs
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}
+REFERENCE = ReferenceOps()
+
+
+def assert_close(ours: torch.Tensor, reference: torch.Tensor) -> None:
+    assert ours.dtype == reference.dtype
+    assert ours.shape == reference.shape
+    tolerance = TOLERANCE[reference.dtype]
+    torch.testing.assert_close(ours.cpu().float(), reference.cpu().float(), rtol=tolerance, atol=tolerance)
+
+
+def check_attention(ops: Ops, case: AttentionCase, device: str) -> None:
+    inputs, here = make_inputs(case), make_inputs(case, device)
+    for group in range(case.num_groups):
+        reference = REFERENCE.paged_attention(inputs.q, inputs.kv, inputs.batch, group, case.shape)
+        assert_close(ops.paged_attention(here.q, here.kv, here.batch, group, case.shape), reference)
+
+
+def check_norms(ops: Ops, width: int, dtype: torch.dtype, device: str) -> None:
+    generator = torch.Generator().manual_seed(width)
+    x = torch.randn((5, width), generator=generator).to(dtype)
+    residual = torch.randn((5, width), generator=generator).to(dtype)
+    weight = torch.randn(width, generator=generator)  # float32: wider than x
+    reference = REFERENCE.add_rms_norm(x, residual, weight, 1e-5)
+    ours = ops.add_rms_norm(x.to(device), residual.to(device), weight.to(device), 1e-5)
+    for a, b in zip(ours, reference, strict=True):
+        assert_close(a, b)
+    heads = torch.randn((3, 7, width), generator=generator).to(dtype)[:, 2:6]  # a view of some heads of a projection
+    narrow = weight.to(dtype)
+    assert_close(ops.rms_norm(heads.to(device), narrow.to(device), 1e-6), REFERENCE.rms_norm(heads, narrow, 1e-6))
+
+
+def check_gates(ops: Ops, width: int, dtype: torch.dtype, device: str) -> None:
+    x = (torch.randn((3, 2 * width), generator=torch.Generator().manual_seed(width)) * 4).to(dtype)
+    x[0, :4] = torch.tensor([-200.0, 200.0, 0.0, 1e-3])
+    assert_close(ops.silu_mul(x.to(device)), REFERENCE.silu_mul(x))
+    assert_close(ops.gelu_tanh_mul(x.to(device)), REFERENCE.gelu_tanh_mul(x))
+
+
+def check_rope(ops: Ops, head_dim: int, rotary_dim: int, dtype: torch.dtype, device: str) -> None:
+    generator = torch.Generator().manual_seed(head_dim)
+    angles = torch.randn((50, rotary_dim // 2), generator=generator) * 3
+    cos_sin = torch.cat([angles.cos(), angles.sin()], dim=1)
+    positions = torch.tensor([0, 49, 7, 7])
+    packed = torch.randn((4, 5 * head_dim), generator=generator).to(dtype)  # q, k, v of one projection
+
+    def rotated(target: Ops, where: str) -> torch.Tensor:
+        heads = packed.clone().to(where).view(4, 5, head_dim)
+        target.rope(heads[:, :3], heads[:, 3:4], positions.to(where), cos_sin.to(where))
+        return heads
+
+    reference = rotated(REFERENCE, "cpu")
+    assert_close(rotated(ops, device), reference)
+    assert torch.equal(reference[:, 4], packed.view(4, 5, head_dim)[:, 4])
+    assert torch.equal(rotated(ops, device)[:, 4].cpu(), packed.view(4, 5, head_dim)[:, 4])
+
+
+def check_write_kv(ops: Ops, head_dim: int, block_size: int, dtype: torch.dtype, device: str) -> None:
+    generator = torch.Generator().manual_seed(head_dim)
+    packed = torch.randn((6, 9, head_dim), generator=generator).to(dtype)
+    k, v = packed[:, 2:5], packed[:, 5:8]
+    slots = torch.randperm(7 * block_size, generator=generator)[:6]
+
+    def written(target: Ops, where: str) -> Sequence[torch.Tensor]:
+        caches = [torch.zeros((7, 3, block_size, head_dim), dtype=dtype, device=where) for _ in range(2)]
+        target.write_kv(k.to(where), v.to(where), *caches, slots.to(where))
+        return caches
+
+    for a, b in zip(written(ops, device), written(REFERENCE, "cpu"), strict=True):
+        assert torch.equal(a.cpu(), b)
+
+
+def check_gumbel(ops: Ops, vocab_size: int, device: str) -> None:
+    seeds = torch.tensor([0, 1, -1, 2**62 + 12345, 7])
+    positions = torch.tensor([0, 0, 17, 131071, 2**33 + 5])
+    reference = REFERENCE.gumbel_noise(seeds, positions, vocab_size)
+    strided = torch.stack([seeds, positions], dim=1).to(device)  # columns of one table
+    ours = ops.gumbel_noise(strided[:, 0], strided[:, 1], vocab_size)
+    assert torch.equal(ours.cpu(), reference)
+
+
+def check_linear(ops: Ops, shape: tuple[int, int, int], dtype: torch.dtype, device: str) -> None:
+    rows, out_dim, in_dim = shape
+    generator = torch.Generator().manual_seed(rows)
+    x, weight, bias = (torch.randn(s, generator=generator) for s in ((rows, in_dim), (out_dim, in_dim), (out_dim,)))
+    exact = x.double() @ weight.double().T
+    x, weight, bias = x.to(device, dtype), weight.to(device, dtype), bias.to(device, dtype)
+    scale = TOLERANCE[dtype] * in_dim**0.5
+    for ours, wanted in ((ops.linear(x, weight, None), exact), (ops.linear(x, weight, bias), exact + bias.cpu())):
+        torch.testing.assert_close(ours.cpu().double(), wanted, rtol=0, atol=scale)

@@ -1,0 +1,168 @@
+"""A state machine over scheduler, KV manager and a toy device: whatever happens, in whatever order,
+no block is lost, no token computed twice, and every request says what it would have said alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from cadence.core.request import FinishReason, StopRule
+from cadence.core.sampling_params import SamplingParams
+from cadence.scheduler.budget import TokenBudget
+from cadence.scheduler.kv.block import RequestBlocks
+from cadence.scheduler.kv.hashing import extend_hashes
+from cadence.scheduler.kv.sizing import blocks_needed
+from cadence.scheduler.request_state import NO_ROW, Status
+from cadence.scheduler.scheduler import Scheduler
+from tests.helpers.toy_model import VOCAB, ToyEngine, expected_output, make_config, make_layout, make_request
+
+MAX_LEN = 28
+SHARED = [[1, 2, 3, 4, 5, 6, 7, 8] * 3, [1, 2, 3, 4, 9, 9, 9, 9] * 3, [5] * 24]
+
+
+def check_blocks(scheduler: Scheduler) -> None:
+    """Free and used blocks make up the pool; each is counted as often as a table names it."""
+    pool = scheduler._kv._pool
+    named = Counter(
+        block.id for state in scheduler._rows.requests.values() for table in state.blocks.tables for block in table
+    )
+    named.pop(0, None)
+    free = [block.id for block in pool.free]
+    assert len(free) == len(set(free)) == pool.num_free
+    assert sorted([*free, *named]) == list(range(1, len(pool.blocks))), "leaked, or free and used at once"
+    assert {block.id: block.ref for block in pool.blocks if block.ref} == dict(named)
+    for group, blocks in enumerate(pool.index.by_group):
+        assert all(block.digest == digest and block.group == group for digest, block in blocks.items())
+    assert sum(map(len, pool.index.by_group)) == sum(block.digest != b"" for block in pool.blocks)
+
+
+def check_requests(scheduler: Scheduler) -> None:
+    size = scheduler._kv.block_size
+    rows = scheduler._rows
+    assert len(scheduler._waiting) == sum(s.status is Status.WAITING for s in scheduler._requests.values())
+    keys = [request.key for request in scheduler._running._requests]
+    assert keys == sorted(keys)
+    for state in scheduler._requests.values():
+        assert len({len(table) for table in state.blocks.tables}) == 1
+        assert state.row != NO_ROW or not state.blocks.tables[0]
+        fresh = RequestBlocks(1, state.blocks.root)
+        extend_hashes(fresh, state.tokens, size, len(state.tokens) // size)
+        assert state.blocks.hashes == fresh.hashes[: len(state.blocks.hashes)], "hash of tokens not known"
+        if state.status is Status.RUNNING:
+            assert rows.known_np[state.row] == len(state.tokens)
+            assert len(state.tokens) <= rows.length_np[state.row] <= state.max_len
+
+
+@st.composite
+def request_specs(draw: st.DrawFn) -> dict[str, Any]:
+    """Arguments of `make_request`."""
+    stem, cut = draw(st.sampled_from(SHARED)), draw(st.integers(0, 24))
+    max_tokens = draw(st.sampled_from([1, 2, 6, 40]))
+    ids = st.frozensets(st.integers(0, VOCAB - 1), max_size=1)
+    skip = draw(st.sampled_from([None, None, True]))
+    return {
+        "prompt": [*stem[:cut], *draw(st.lists(st.integers(0, 9), max_size=3))] or [0],
+        "stop": StopRule(draw(ids), draw(ids), draw(st.integers(0, min(3, max_tokens))), max_tokens),
+        "sampling": SamplingParams(max_tokens=max_tokens, skip_reading_prefix_cache=skip),
+        "priority": draw(st.integers(0, 2)),
+        "cache_salt": draw(st.sampled_from(["", "", "pepper"])),
+    }
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    @initialize(data=st.data())
+    def start(self, data: st.DataObject) -> None:
+        def draw(*choices: object) -> object:
+            return data.draw(st.sampled_from(choices))
+
+        chunked = draw(True, True, True, False)
+        config = make_config(
+            max_num_seqs=draw(1, 3, 4, 6),
+            max_num_batched_tokens=draw(1, 3, 8, 16, 40) if chunked else 40,
+            policy=draw("fcfs", "priority"),
+            enable_chunked_prefill=chunked,
+            long_prefill_token_threshold=draw(0, 0, 5),
+            steps_in_flight=draw(1, 2, 2, 3),
+        )
+        layout = make_layout(draw((0,), (0,), (0, 6), (5,), (0, 3, 7)), draw(1, 2, 4))  # type: ignore[arg-type]
+        least = blocks_needed(layout, MAX_LEN, TokenBudget.of(config, MAX_LEN).in_flight)
+        num_blocks = least + draw(0, 1, 3, 8, 60)  # type: ignore[operator]
+        self.engine = ToyEngine(config, layout, num_blocks, MAX_LEN, caching=bool(draw(True, True, True, False)))
+        self.count = 0
+
+    @rule(spec=request_specs())
+    def add(self, spec: dict[str, Any]) -> None:
+        self.count += 1
+        self.engine.add(make_request(f"r{self.count}", **spec))
+
+    @rule(stem=st.sampled_from(SHARED), size=st.integers(3, 6), own=st.integers(0, 1))
+    def crowd(self, stem: list[int], size: int, own: int) -> None:
+        """Several that want to fill the pool, alike or each with a beginning of its own."""
+        for number in range(size):
+            self.add({"prompt": [number * own, *stem[: 3 * number]], "max_tokens": 40, "priority": number % 2})
+
+    @precondition(lambda self: len(self.engine.in_flight) < self.engine.config.steps_in_flight)
+    @rule()
+    def launch(self) -> None:
+        self.engine.launch()
+
+    @precondition(lambda self: self.engine.in_flight)
+    @rule()
+    def settle(self) -> None:
+        self.engine.settle()
+
+    @rule(turns=st.integers(1, 12))
+    def run(self, turns: int) -> None:
+        if len(self.engine.in_flight) == self.engine.config.steps_in_flight:
+            self.engine.settle()
+        for _ in range(turns):
+            self.engine.step()
+            check_blocks(self.engine.scheduler)
+
+    @precondition(lambda self: self.count)
+    @rule(data=st.data(), reason=st.sampled_from([FinishReason.ABORT, FinishReason.STOP]))
+    def abort(self, data: st.DataObject, reason: FinishReason) -> None:
+        number = data.draw(st.integers(max(1, self.count - 5), self.count))
+        self.engine.abort([f"r{number}", "nobody"], reason)
+
+    @rule()
+    def reset_prefix_cache(self) -> None:
+        scheduler = self.engine.scheduler
+        stats = scheduler.stats()
+        assert scheduler.reset_prefix_cache() == (stats.kv_usage == 0.0)
+        if stats.kv_usage == 0.0:
+            assert not any(scheduler._kv._pool.index.by_group)
+
+    @invariant()
+    def consistent(self) -> None:
+        if hasattr(self, "engine"):
+            check_blocks(self.engine.scheduler)
+            check_requests(self.engine.scheduler)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        if len(self.engine.in_flight) == self.engine.config.steps_in_flight:
+            self.engine.settle()
+        self.engine.drain()
+        check_blocks(self.engine.scheduler)
+        assert self.engine.scheduler.stats().kv_usage == 0.0
+        assert self.engine.scheduler._rows.num_free == self.engine.config.max_num_seqs
+        for outcome in self.engine.outcomes.values():
+            tokens, reason = expected_output(outcome.request, self.engine.windows, MAX_LEN)
+            (finish,) = outcome.finish
+            if len(outcome.tokens) < len(tokens):
+                assert finish[0] in (FinishReason.ABORT, FinishReason.STOP) and finish[1] is None
+                assert outcome.tokens == tokens[: len(outcome.tokens)]
+            else:
+                assert (outcome.tokens, finish[0]) == (tokens, reason)
+
+
+TestSchedulerMachine = SchedulerMachine.TestCase
+TestSchedulerMachine.settings = settings(
+    max_examples=100, stateful_step_count=30, derandomize=True, deadline=None, database=None
+)
