@@ -1,0 +1,45 @@
+"""What every module needs to be built, and nothing of what it computes with later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from cadence.kernels.ops import Ops
+
+
+class ConfigView(Protocol):
+    """A model's configuration as Hugging Face names it: `HFConfig`, or a plain dict of one of its sections."""
+
+    def __getitem__(self, key: str) -> Any: ...
+
+    def get(self, key: str, default: Any = None) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WithDefaults:
+    """A configuration whose missing keys have a family's defaults. A key that is there and null stays null."""
+
+    hf: ConfigView
+    defaults: Mapping[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.hf.get(key, self.defaults[key]) if key in self.defaults else self.hf[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.hf.get(key, self.defaults.get(key, default))
+
+
+@dataclass(frozen=True, slots=True)
+class BuildContext:
+    dtype: torch.dtype  # of weights and activations
+    device: torch.device
+    ops: Ops
+    max_model_len: int  # tokens; positions 0 .. max_model_len - 1 are served
+
+    def window(self, sliding_window: int | None) -> int:
+        """Tokens a query sees, itself included; 0 = all. A window no sequence can outgrow is none."""
+        return 0 if sliding_window is None or sliding_window >= self.max_model_len else sliding_window

@@ -1,0 +1,79 @@
+"""Sizes of a decoder as Hugging Face names them, and the parts that follow from sizes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cadence.core.errors import ConfigError
+from cadence.kernels.attention_batch import AttentionShape
+from cadence.models.build import BuildContext, ConfigView
+from cadence.models.decoder import PreNormLayer
+from cadence.models.layers.attention import Attention
+from cadence.models.layers.embedding import Embedding, LMHead
+from cadence.models.layers.mlp import GatedMLP
+from cadence.models.layers.norm import RMSNorm
+
+
+@dataclass(frozen=True, slots=True)
+class Dims:
+    vocab: int
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    eps: float
+    activation: str
+    tied: bool
+
+    def shape(self, window: int = 0, scale: float = 0.0, softcap: float = 0.0) -> AttentionShape:
+        """scale 0 means the usual 1 / sqrt(head_dim)."""
+        return AttentionShape(self.heads, self.kv_heads, self.head_dim, scale or self.head_dim**-0.5, window, softcap)
+
+
+def read_dims(hf: ConfigView) -> Dims:
+    hidden, heads = hf["hidden_size"], hf["num_attention_heads"]
+    kv_heads = hf.get("num_key_value_heads") or heads
+    if heads % kv_heads:
+        message = f"num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}"
+        raise ConfigError(message, field="num_key_value_heads")
+    return Dims(
+        vocab=hf["vocab_size"],
+        hidden=hidden,
+        intermediate=hf["intermediate_size"],
+        layers=hf["num_hidden_layers"],
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=hf.get("head_dim") or hidden // heads,
+        eps=hf.get("rms_norm_eps", 1e-6),
+        activation=hf.get("hidden_activation") or hf.get("hidden_act") or "silu",
+        tied=bool(hf.get("tie_word_embeddings", False)),
+    )
+
+
+def layer_windows(build: BuildContext, sliding_window: int | None, layer_types: list[str]) -> list[int]:
+    """Window of each layer: `sliding_window` for those of type sliding_attention, 0 for full_attention."""
+    unknown = set(layer_types) - {"sliding_attention", "full_attention"}
+    if unknown:
+        raise ConfigError(f"layer types {sorted(unknown)} are not supported", field="layer_types")
+    window = build.window(sliding_window)
+    return [window if kind == "sliding_attention" else 0 for kind in layer_types]
+
+
+def gated_decoder(
+    build: BuildContext, dims: Dims, attention: Callable[[int], Attention], *, mlp_bias: bool = False
+) -> tuple[Embedding, list[PreNormLayer], RMSNorm, LMHead]:
+    """The parts of a decoder of pre-norm layers with RMS norms and gated feed-forward blocks."""
+    embed = Embedding(build, dims.vocab, dims.hidden)
+    layers = [
+        PreNormLayer(
+            attention(index),
+            GatedMLP(build, dims.hidden, dims.intermediate, dims.activation, bias=mlp_bias),
+            RMSNorm(build, dims.hidden, dims.eps),
+            RMSNorm(build, dims.hidden, dims.eps),
+        )
+        for index in range(dims.layers)
+    ]
+    return embed, layers, RMSNorm(build, dims.hidden, dims.eps), LMHead(build, embed, tied=dims.tied)

@@ -1,0 +1,56 @@
+"""What Gemma 2 and 3 share: scaled embeddings, norms by 1 + w on both sides of every block, a capped head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cadence.core.errors import ConfigError
+from cadence.models.build import BuildContext, ConfigView
+from cadence.models.decoder import SandwichLayer
+from cadence.models.dims import Dims
+from cadence.models.layers.attention import Attention
+from cadence.models.layers.embedding import Embedding, LMHead
+from cadence.models.layers.mlp import GatedMLP
+from cadence.models.layers.norm import RMSNorm
+from cadence.models.llama import ATTENTION_RULES, MLP_RULES
+from cadence.models.weight_map import Rule
+
+GEMMA_RULES = (
+    Rule("model.embed_tokens.*", "embed.*"),
+    Rule("model.norm.*", "norm.*", add=1.0),
+    Rule("lm_head.*", "lm_head.*"),
+    *ATTENTION_RULES,
+    *MLP_RULES,
+    Rule("model.layers.*.input_layernorm.*", "layers.*.attn_norm.*", add=1.0),
+    Rule("model.layers.*.post_attention_layernorm.*", "layers.*.attn_post_norm.*", add=1.0),
+    Rule("model.layers.*.pre_feedforward_layernorm.*", "layers.*.mlp_norm.*", add=1.0),
+    Rule("model.layers.*.post_feedforward_layernorm.*", "layers.*.mlp_post_norm.*", add=1.0),
+)
+
+
+def gemma_norm(build: BuildContext, size: int, eps: float) -> RMSNorm:
+    """Its weight is 1 + w in float32."""
+    return RMSNorm(build, size, eps, wide=True)
+
+
+def gemma_decoder(
+    hf: ConfigView, build: BuildContext, dims: Dims, attention: Callable[[int], Attention]
+) -> tuple[Embedding, list[SandwichLayer], RMSNorm, LMHead]:
+    if hf.get("use_bidirectional_attention"):
+        raise ConfigError("a bidirectional Gemma is no causal model", field="use_bidirectional_attention")
+    embed = Embedding(build, dims.vocab, dims.hidden, scale=dims.hidden**0.5)
+
+    def norm() -> RMSNorm:
+        return gemma_norm(build, dims.hidden, dims.eps)
+
+    layers = [
+        SandwichLayer(
+            attention(index),
+            GatedMLP(build, dims.hidden, dims.intermediate, dims.activation),
+            before=(norm(), norm()),
+            after=(norm(), norm()),
+        )
+        for index in range(dims.layers)
+    ]
+    softcap = hf.get("final_logit_softcapping") or 0.0
+    return embed, layers, norm(), LMHead(build, embed, tied=dims.tied, softcap=softcap)

@@ -1,0 +1,1 @@
+"""The blocks models are made of."""

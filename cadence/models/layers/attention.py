@@ -1,0 +1,68 @@
+"""The attention block: one fused projection, optional norms on queries and keys, rotation, the paged cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from cadence.core.kv_spec import LayerKV
+from cadence.kernels.attention_batch import AttentionShape
+from cadence.models.build import BuildContext
+from cadence.models.interfaces import ForwardContext
+from cadence.models.layers.linear import Linear
+from cadence.models.layers.norm import NoNorm, RMSNorm
+from cadence.models.layers.rotary import NoRotary, Rotary
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSpec:
+    hidden: int
+    shape: AttentionShape
+    qkv_bias: bool = False
+    out_bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """Norms applied to each head of the queries and of the keys, before rotation."""
+
+    q: RMSNorm | NoNorm
+    k: RMSNorm | NoNorm
+
+
+class Attention(nn.Module):
+    """x [T, hidden] -> [T, hidden]; `layer` is its index in the cache."""
+
+    def __init__(
+        self,
+        build: BuildContext,
+        layer: int,
+        spec: AttentionSpec,
+        rotary: Rotary | NoRotary,
+        norms: HeadNorms | None = None,
+    ) -> None:
+        super().__init__()
+        shape = spec.shape
+        heads, kv_heads, dim = shape.num_heads, shape.num_kv_heads, shape.head_dim
+        sizes = {"q": heads * dim, "k": kv_heads * dim, "v": kv_heads * dim}
+        norms = norms or HeadNorms(NoNorm(), NoNorm())
+        self.qkv = Linear(build, spec.hidden, sizes, bias=spec.qkv_bias)
+        self.out = Linear(build, heads * dim, spec.hidden, bias=spec.out_bias)
+        self.q_norm, self.k_norm = norms.q, norms.k
+        self.rotary = rotary
+        self.shape = shape
+        self._layer = layer
+        self._heads = (heads, kv_heads, kv_heads)
+
+    @property
+    def kv(self) -> LayerKV:
+        return LayerKV(self.shape.num_kv_heads, self.shape.head_dim, self.shape.window)
+
+    def forward(self, x: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        tokens = x.shape[0]
+        q, k, v = self.qkv(x).view(tokens, -1, self.shape.head_dim).split(self._heads, dim=1)
+        q, k = self.q_norm(q), self.k_norm(k)
+        self.rotary(q, k, positions)
+        return self.out(ctx.attend(self._layer, self.shape, q, k, v).view(tokens, -1))

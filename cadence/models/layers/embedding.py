@@ -1,0 +1,61 @@
+"""From token ids to vectors, and from vectors to logits."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from cadence.core.errors import ConfigError
+from cadence.models.build import BuildContext
+from cadence.models.layers.parameter import empty_parameter
+
+
+class Embedding(nn.Module):
+    """ids [T] -> [T, size], times `scale` rounded to the model's dtype."""
+
+    weight: nn.Parameter  # [rows, size]
+
+    def __init__(self, build: BuildContext, rows: int, size: int, scale: float = 1.0) -> None:
+        super().__init__()
+        self.weight = empty_parameter(build, rows, size)
+        self._scale = float(torch.tensor(scale).to(build.dtype))
+
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        vectors = F.embedding(ids, self.weight)
+        return vectors if self._scale == 1.0 else vectors * self._scale
+
+
+class LearnedPositions(nn.Module):
+    """ids [T], positions [T] -> project(token vector) + position vector, [T, size]. `offset` rows come first unused."""
+
+    def __init__(
+        self, build: BuildContext, tokens: Embedding, project: nn.Module, rows: int, size: int, *, offset: int = 0
+    ) -> None:
+        super().__init__()
+        if build.max_model_len > rows:
+            limit = f"max_model_len {build.max_model_len} is more than the {rows} positions the model has learned"
+            raise ConfigError(limit, field="max_model_len")
+        self.tokens = tokens
+        self.project = project
+        self.places = Embedding(build, rows + offset, size)
+        self._offset = offset
+
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        return self.project(self.tokens(ids, positions)) + F.embedding(positions + self._offset, self.places.weight)
+
+
+class LMHead(nn.Module):
+    """hidden [S, size] -> logits [S, vocab] float32; `softcap` > 0 bends them to softcap * tanh(logits / softcap)."""
+
+    weight: nn.Parameter  # [vocab, size], the embedding's own when tied
+
+    def __init__(self, build: BuildContext, tokens: Embedding, *, tied: bool, softcap: float = 0.0) -> None:
+        super().__init__()
+        self.weight = tokens.weight if tied else empty_parameter(build, *tokens.weight.shape)
+        self._softcap = softcap
+        self._ops = build.ops
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits = self._ops.linear(hidden, self.weight, None).float()
+        return logits if self._softcap == 0.0 else self._softcap * torch.tanh(logits / self._softcap)

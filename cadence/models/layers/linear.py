@@ -1,0 +1,40 @@
+"""Linear maps, several of one input stored as one weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from cadence.models.build import BuildContext
+from cadence.models.layers.parameter import empty_parameter
+
+
+class Linear(nn.Module):
+    """x [T, in] -> [T, out]. `out` is a size, or named sizes stacked in one weight: {"q": 64, "k": 16, "v": 16}."""
+
+    weight: nn.Parameter  # [sum of out, in]
+    bias: nn.Parameter | None  # [sum of out]
+
+    def __init__(
+        self, build: BuildContext, in_features: int, out: int | Mapping[str, int], *, bias: bool = False
+    ) -> None:
+        super().__init__()
+        self.parts: dict[str, int] = {} if isinstance(out, int) else dict(out)  # rows of each part; {} = not divided
+        rows = out if isinstance(out, int) else sum(out.values())
+        self.weight = empty_parameter(build, rows, in_features)
+        self.bias = empty_parameter(build, rows) if bias else None
+        self._ops = build.ops
+
+    def part_rows(self, part: str) -> slice:
+        """Rows of one part in weight and bias."""
+        start = 0
+        for name, rows in self.parts.items():
+            if name == part:
+                return slice(start, start + rows)
+            start += rows
+        raise KeyError(part)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._ops.linear(x, self.weight, self.bias)

@@ -1,0 +1,72 @@
+"""Feed-forward blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from cadence.core.errors import ConfigError
+from cadence.models.build import BuildContext
+from cadence.models.layers.linear import Linear
+
+_Value = TypeVar("_Value")
+_gelu_tanh = partial(F.gelu, approximate="tanh")
+
+_PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": F.relu,
+    "silu": F.silu,
+    "swish": F.silu,
+    "gelu": F.gelu,
+    "gelu_new": _gelu_tanh,
+    "gelu_fast": _gelu_tanh,
+    "gelu_pytorch_tanh": _gelu_tanh,
+}
+
+_GATED = {
+    "silu": "silu_mul",
+    "swish": "silu_mul",
+    "gelu_new": "gelu_tanh_mul",
+    "gelu_fast": "gelu_tanh_mul",
+    "gelu_pytorch_tanh": "gelu_tanh_mul",
+}  # activation -> name of the fused op
+
+
+class GatedMLP(nn.Module):
+    """down(act(gate(x)) * up(x))"""
+
+    def __init__(
+        self, build: BuildContext, hidden: int, intermediate: int, activation: str, *, bias: bool = False
+    ) -> None:
+        super().__init__()
+        self.gate_up = Linear(build, hidden, {"gate": intermediate, "up": intermediate}, bias=bias)
+        self.down = Linear(build, intermediate, hidden, bias=bias)
+        self._act: Callable[[torch.Tensor], torch.Tensor] = getattr(build.ops, _known(_GATED, activation))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self._act(self.gate_up(x)))
+
+
+class PlainMLP(nn.Module):
+    """down(act(up(x)))"""
+
+    def __init__(
+        self, build: BuildContext, hidden: int, intermediate: int, activation: str, *, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.up = Linear(build, hidden, intermediate, bias=bias)
+        self.down = Linear(build, intermediate, hidden, bias=bias)
+        self._act = _known(_PLAIN, activation)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self._act(self.up(x)))
+
+
+def _known(table: dict[str, _Value], activation: str) -> _Value:
+    if activation not in table:
+        raise ConfigError(f"activation {activation!r} is not one of {sorted(table)}", field="hidden_act")
+    return table[activation]

@@ -1,0 +1,109 @@
+"""Fills a model's parameters from a source of weights, and accounts for every tensor on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from cadence.core.errors import WeightsError
+from cadence.models.decoder import DecoderLM
+from cadence.models.layers.linear import Linear
+from cadence.models.loader.source import WeightsSource
+from cadence.models.weight_map import Rule
+
+_MOST_LISTED = 8  # names per kind of problem in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One tensor of the checkpoint and the (part of a) parameter it fills."""
+
+    name: str
+    rule: Rule
+    target: torch.Tensor  # [rows, in] or [rows], a view
+
+    def expected_shape(self) -> tuple[int, ...]:
+        """As the checkpoint stores it."""
+        shape = tuple(self.target.shape)
+        return shape[::-1] if self.rule.transpose else shape
+
+
+@dataclass(slots=True)
+class Plan:
+    copies: list[Copy] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    missing: list[str] = field(default_factory=list)
+
+
+Progress = Callable[[list[Copy]], Iterable[Copy]]
+
+
+def assign(model: DecoderLM, source: WeightsSource, where: str, progress: Progress = list) -> None:
+    """`where` names the source in messages. Raises one `WeightsError` for all that does not fit, before any copy."""
+    names = source.names()
+    plan = _plan(model, set(names))
+    left_over = [name for name in names if name not in plan.used and not model.weights.is_ignored(name)]
+    misshapen = [
+        f"{copy.name} (expected {list(copy.expected_shape())}, found {list(source.shape(copy.name))})"
+        for copy in plan.copies
+        if tuple(source.shape(copy.name)) != copy.expected_shape()
+    ]
+    problems = {"missing": plan.missing, "left over": left_over, "wrong shape": misshapen}
+    found = [f"{kind}: {_listed(items)}" for kind, items in problems.items() if items]
+    if found:
+        raise WeightsError(f"{where}: weights do not fit {type(model).__name__}; " + "; ".join(found))
+    order = {name: index for index, name in enumerate(names)}
+    for copy in progress(sorted(plan.copies, key=lambda copy: order[copy.name])):
+        _fill(copy, source.load(copy.name))
+
+
+def _plan(model: DecoderLM, names: set[str]) -> Plan:
+    """A parameter known under several names (a tied head) may be filled under any one of them."""
+    plan = Plan()
+    groups: dict[int, list[str]] = {}
+    for parameter, tensor in model.named_parameters(remove_duplicate=False):
+        groups.setdefault(id(tensor), []).append(parameter)
+    for parameters in groups.values():
+        attempts = [_sources(model, parameter, names) for parameter in parameters]
+        complete = next((copies for copies, missing in attempts if copies and not missing), None)
+        plan.used.update(copy.name for copies, _ in attempts for copy in copies)
+        if complete is None:
+            plan.missing.extend(attempts[0][1] or [parameters[0]])
+        else:
+            plan.copies.extend(complete)
+    return plan
+
+
+def _sources(model: DecoderLM, parameter: str, names: set[str]) -> tuple[list[Copy], list[str]]:
+    """(what the checkpoint holds for this parameter, names of what it lacks)."""
+    copies, missing = [], []
+    for rule, candidates in model.weights.rules_for(parameter):
+        present = next((name for name in candidates if name in names), None)
+        if present is None:
+            missing.append(candidates[0])
+        else:
+            copies.append(Copy(present, rule, _target(model, parameter, rule.part)))
+    return copies, missing
+
+
+def _target(model: nn.Module, parameter: str, part: str) -> torch.Tensor:
+    path, _, leaf = parameter.rpartition(".")
+    module = model.get_submodule(path)
+    tensor: torch.Tensor = getattr(module, leaf).data
+    return tensor[module.part_rows(part)] if part and isinstance(module, Linear) else tensor
+
+
+def _fill(copy: Copy, tensor: torch.Tensor) -> None:
+    if copy.rule.transpose:
+        tensor = tensor.T if tensor.dim() == 2 else tensor
+    if copy.rule.add:
+        tensor = tensor.float() + copy.rule.add
+    copy.target.copy_(tensor)
+
+
+def _listed(items: list[str]) -> str:
+    rest = len(items) - _MOST_LISTED
+    return ", ".join(items[:_MOST_LISTED]) + (f" and {rest} more" if rest > 0 else "")

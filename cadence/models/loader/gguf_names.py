@@ -1,0 +1,122 @@
+"""Where a GGUF file keeps each tensor of a Hugging Face checkpoint, and how its layout differs there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Layout(Enum):
+    """How a stored tensor differs from the one HF has under the translated name."""
+
+    SAME = auto()
+    QUERY_PAIRS = auto()  # rows of each head are interleaved: (x0, y0, x1, y1, ...) for (x0, x1, ..., y0, y1, ...)
+    KEY_PAIRS = auto()  # the same, over the key heads
+    PLUS_ONE = auto()  # holds 1 + w
+    TRANSPOSED = auto()  # HF keeps [in, out]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`gguf` and `hf` are names up to `.weight` or `.bias`; `{}` is the number of the layer."""
+
+    gguf: str
+    hf: str
+    layout: Layout = Layout.SAME
+
+
+_TOP = (
+    Place("token_embd", "model.embed_tokens"),
+    Place("output_norm", "model.norm"),
+    Place("output", "lm_head"),
+)
+_MLP = (
+    Place("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
+    Place("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
+    Place("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+)
+_NORMS = (
+    Place("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
+    Place("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
+)
+_VALUE_AND_OUTPUT = (
+    Place("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    Place("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+)
+_QUERY_KEY = (
+    Place("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
+    Place("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
+)
+_LLAMA_QUERY_KEY = (
+    Place("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", Layout.QUERY_PAIRS),
+    Place("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj", Layout.KEY_PAIRS),
+)
+_QK_NORMS = (
+    Place("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"),
+    Place("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"),
+)
+_GEMMA = (
+    Place("token_embd", "model.embed_tokens"),
+    Place("output", "lm_head"),
+    Place("output_norm", "model.norm", Layout.PLUS_ONE),
+    Place("blk.{}.attn_norm", "model.layers.{}.input_layernorm", Layout.PLUS_ONE),
+    Place("blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm", Layout.PLUS_ONE),
+    Place("blk.{}.ffn_norm", "model.layers.{}.pre_feedforward_layernorm", Layout.PLUS_ONE),
+    Place("blk.{}.post_ffw_norm", "model.layers.{}.post_feedforward_layernorm", Layout.PLUS_ONE),
+    Place("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm", Layout.PLUS_ONE),
+    Place("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm", Layout.PLUS_ONE),
+    *_QUERY_KEY,
+    *_VALUE_AND_OUTPUT,
+    *_MLP,
+)
+_PHI3 = (
+    *_TOP,
+    *_NORMS,
+    Place("blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"),
+    Place("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+    Place("blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"),
+    Place("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+)
+_GPT2 = (
+    Place("token_embd", "transformer.wte"),
+    Place("position_embd", "transformer.wpe"),
+    Place("output_norm", "transformer.ln_f"),
+    Place("output", "lm_head"),
+    Place("blk.{}.attn_norm", "transformer.h.{}.ln_1"),
+    Place("blk.{}.ffn_norm", "transformer.h.{}.ln_2"),
+    Place("blk.{}.attn_qkv", "transformer.h.{}.attn.c_attn", Layout.TRANSPOSED),
+    Place("blk.{}.attn_output", "transformer.h.{}.attn.c_proj", Layout.TRANSPOSED),
+    Place("blk.{}.ffn_up", "transformer.h.{}.mlp.c_fc", Layout.TRANSPOSED),
+    Place("blk.{}.ffn_down", "transformer.h.{}.mlp.c_proj", Layout.TRANSPOSED),
+)
+
+PLACES: dict[str, tuple[Place, ...]] = {
+    "llama": (*_TOP, *_NORMS, *_LLAMA_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP),
+    "qwen2": (*_TOP, *_NORMS, *_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP),
+    "qwen3": (*_TOP, *_NORMS, *_QUERY_KEY, *_QK_NORMS, *_VALUE_AND_OUTPUT, *_MLP),
+    "gemma2": _GEMMA,
+    "gemma3": _GEMMA,
+    "phi3": _PHI3,
+    "gpt2": _GPT2,
+}
+
+# Rotary tables: told in the config (`rope_scaling`) rather than loaded.
+_NOT_WEIGHTS = re.compile(r"rope_freqs|rope_factors_(long|short)|blk\.\d+\.attn_rot_embd")
+
+
+def translate(architecture: str, name: str) -> tuple[str, Layout] | None:
+    """HF name and layout of the GGUF tensor `name`; None where it holds no weights.
+
+    A name nothing is known of comes back unchanged: the model's loader reports it as left over.
+    """
+    stem, _, kind = name.rpartition(".")
+    if _NOT_WEIGHTS.fullmatch(stem):
+        return None
+    numbers = re.match(r"blk\.(\d+)\.", stem)
+    layer = numbers.group(1) if numbers else ""
+    generic = re.sub(r"^blk\.\d+\.", "blk.{}.", stem)
+    for place in PLACES[architecture]:
+        if place.gguf == generic:
+            return f"{place.hf.format(layer)}.{kind}", place.layout
+    return name, Layout.SAME

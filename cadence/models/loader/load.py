@@ -1,0 +1,52 @@
+"""From resolved configuration to a model ready to run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from cadence.config.engine_config import LoadConfig, ModelConfig
+from cadence.core.errors import ConfigError
+from cadence.models.build import BuildContext
+from cadence.models.decoder import DecoderLM
+from cadence.models.loader.assign import Copy, assign
+from cadence.models.loader.dummy import fill_dummy
+from cadence.models.loader.safetensors_weights import SafetensorsWeights
+from cadence.models.loader.source import WeightsSource
+from cadence.models.registry import model_class
+
+FORMATS = ("auto", "safetensors", "gguf", "dummy")
+
+
+def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildContext) -> DecoderLM:
+    """Builds the architecture the configuration names and fills it. The result implements `CausalLM`."""
+    if load_config.load_format not in FORMATS:
+        raise ConfigError(f"load_format {load_config.load_format!r} is not one of {FORMATS}", field="load_format")
+    model = model_class(model_config.hf.architecture)(model_config.hf, build)
+    if load_config.load_format == "dummy":
+        fill_dummy(model, model_config.seed)
+        return model
+    source, where = _open(model_config, load_config.load_format)
+    assign(model, source, where, lambda copies: _progress(copies, load_config.use_tqdm))
+    return model
+
+
+def _open(model_config: ModelConfig, load_format: str) -> tuple[WeightsSource, str]:
+    files = model_config.files
+    if load_format == "safetensors" or (load_format == "auto" and files.gguf is None):
+        return SafetensorsWeights(files.directory), str(files.directory)
+    if files.gguf is None:
+        raise ConfigError(f"load_format 'gguf': {files.name} is not a .gguf file", field="load_format")
+    from cadence.models.loader.gguf_weights import GGUFWeights
+
+    return GGUFWeights(files.gguf, model_config.hf), str(files.gguf)
+
+
+def _progress(copies: list[Copy], wanted: bool) -> Iterable[Copy]:
+    if not wanted or not sys.stderr.isatty():
+        return copies
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return copies
+    return tqdm(copies, desc="Loading weights", unit="tensor", leave=False)

@@ -1,0 +1,20 @@
+"""Where weights come from: anything that lists tensors by their checkpoint names and hands them out one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+
+class WeightsSource(Protocol):
+    def names(self) -> Sequence[str]:
+        """All tensors, in an order that reads the files from front to back."""
+        ...
+
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def load(self, name: str) -> torch.Tensor:
+        """The tensor on the CPU, in any floating dtype."""
+        ...

@@ -1,0 +1,54 @@
+"""Declarative maps from the names in a checkpoint to the parameters of a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`source` in the checkpoint fills `target` in the model.
+
+    A `*` stands for one component of a dotted name; those of source and target correspond in order. `part` names the
+    part of a fused parameter, "" fills all of it. `transpose` and `add` say how the stored values differ from ours.
+    """
+
+    source: str  # "model.layers.*.self_attn.q_proj.*"
+    target: str  # "layers.*.attn.qkv.*"
+    part: str = ""
+    transpose: bool = False  # matrices are stored [in, out]
+    add: float = 0.0  # added in float32
+
+    def source_of(self, parameter: str) -> str | None:
+        """The checkpoint's name for what fills `parameter`; None when this rule does not."""
+        found = re.fullmatch(_pattern(self.target), parameter)
+        if found is None:
+            return None
+        pieces = iter(found.groups())
+        return re.sub(r"\*", lambda _: next(pieces), self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightMap:
+    rules: tuple[Rule, ...]
+    other_prefixes: tuple[tuple[str, str], ...] = ()  # (usual, other): how else a checkpoint may begin source names
+    ignored: tuple[str, ...] = ()  # patterns of tensors that carry nothing we need; ** = anything
+
+    def rules_for(self, parameter: str) -> Iterator[tuple[Rule, list[str]]]:
+        """Rules that fill `parameter`, each with the names its tensor may have in a checkpoint, usual first."""
+        for rule in self.rules:
+            source = rule.source_of(parameter)
+            if source is not None:
+                others = [
+                    other + source[len(usual) :] for usual, other in self.other_prefixes if source.startswith(usual)
+                ]
+                yield rule, [source, *others]
+
+    def is_ignored(self, name: str) -> bool:
+        return any(re.fullmatch(_pattern(pattern), name) for pattern in self.ignored)
+
+
+def _pattern(glob: str) -> str:
+    return re.escape(glob).replace(r"\*\*", ".*").replace(r"\*", r"([^.]+)")
