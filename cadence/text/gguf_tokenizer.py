@@ -44,9 +44,7 @@ _LLAMA3 = Split(_WORDS % r"\p{N}{1,3}", whole_words=True, add_bos=True)
 _CL100K = Split(_WORDS % r"\p{N}{1,3}")
 _QWEN2 = Split(_WORDS % r"\p{N}", nfc=True)
 _TEKKEN = Split(_CASED % ("", "") + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _TAIL, whole_words=True, add_bos=True)
-_O200K = Split(
-    _CASED % (f"{_CONTRACTIONS}?", f"{_CONTRACTIONS}?") + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _TAIL
-)
+_O200K = Split(_CASED % (f"{_CONTRACTIONS}?", f"{_CONTRACTIONS}?") + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _TAIL)
 
 SPLITS: dict[str, Split] = {
     "default": _GPT2,
@@ -146,9 +144,7 @@ def _byte_level(vocabulary: _Vocabulary) -> tuple[Backend, bool]:
     """The backend, and whether text begins with bos unless the file says otherwise."""
     name = vocabulary.get("pre") or _SPLIT_OF_ARCHITECTURE.get(vocabulary.architecture, "default")
     if name not in SPLITS:
-        raise TokenizerError(
-            f"{vocabulary.path}: tokenizer.ggml.pre {name!r} is not known; known: {', '.join(SPLITS)}"
-        )
+        raise TokenizerError(f"{vocabulary.path}: tokenizer.ggml.pre {name!r} is not known; known: {', '.join(SPLITS)}")
     split = SPLITS[name]
     vocab = {token: token_id for token_id, token in enumerate(vocabulary.tokens)}
     for token in vocabulary.of_type(_UNUSED):
