@@ -20,15 +20,9 @@ import torch
 
 from benchmarks.machine import describe_machine
 from cadence import LLM, SamplingParams
-from cadence.config.reference import find_model
+from tests.helpers.smollm2 import hf_reference
 
 Work = list[list[int]]  # prompts
-
-
-def load_transformers(path: Path, dtype: torch.dtype) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=dtype).eval()
 
 
 class Transformers:
@@ -95,9 +89,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2)
     args = parser.parse_args()
 
-    path = find_model("smollm2").gguf
-    assert path is not None
-    peer = Transformers(load_transformers(path, getattr(torch, args.dtype)))
+    peer = Transformers(hf_reference().to(getattr(torch, args.dtype)))
     ours = Cadence(LLM("smollm2", dtype=args.dtype, max_model_len=2048))
     one, many, few = prompts(1, 32, 1), prompts(32, 128, 2), prompts(2, 128, 3)
     cases = [

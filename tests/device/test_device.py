@@ -1,0 +1,105 @@
+"""The promises of a device: uploads are copies, downloads are snapshots, memory numbers make sense."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cadence.core.errors import ConfigError
+from cadence.device import cpu as cpu_module
+from cadence.device.base import Device
+from cadence.device.probe import open_device, probe_caps
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Device:
+    return open_device(request.param)
+
+
+def test_an_uploaded_array_may_be_reused_at_once(device: Device) -> None:
+    array_np = np.zeros((64, 1024), dtype=np.int32)
+    uploads = []
+    for value in range(50):
+        array_np[:] = value
+        uploads.append(device.upload(array_np))
+    for value, tensor in enumerate(uploads):
+        assert tensor.device.type == device.caps.kind
+        assert tensor.dtype == torch.int32
+        assert bool((tensor == value).all())
+
+
+def test_upload_takes_any_layout(device: Device) -> None:
+    array_np = np.arange(12, dtype=np.int64).reshape(3, 4).T[::2]
+    assert device.upload(array_np).tolist() == array_np.tolist()
+    assert device.upload(np.zeros(0, dtype=np.float32)).shape == (0,)
+    frozen = np.arange(3)
+    frozen.setflags(write=False)
+    assert device.upload(frozen).tolist() == [0, 1, 2]
+
+
+def test_a_download_is_a_snapshot(device: Device) -> None:
+    counter = torch.zeros(100_000, dtype=torch.int32, device=device.torch_device)
+    transfers = []
+    for _ in range(20):
+        counter += 1
+        transfers.append(device.download([counter, counter[:3].float()]))
+    device.synchronize()
+    for step, transfer in enumerate(transfers, start=1):
+        whole_np, head_np = transfer.wait()
+        assert (whole_np == step).all()
+        assert head_np.dtype == np.float32
+        assert head_np.tolist() == [step] * 3
+
+
+def _allocate(device: Device, num_bytes: int) -> object:
+    if device.caps.kind == "cpu":
+        return bytearray(num_bytes)  # goes back to the system when freed, unlike torch's own memory
+    return torch.ones(num_bytes, dtype=torch.uint8, device=device.torch_device)
+
+
+def test_memory_is_accounted_for(device: Device) -> None:
+    assert 0 < device.free_memory() <= device.caps.total_memory
+    device.reset_peak_memory()
+    before = device.peak_memory()
+    block = _allocate(device, 64 * 2**20)
+    device.synchronize()
+    peak = device.peak_memory()
+    assert peak >= before + 48 * 2**20
+    del block
+    assert device.peak_memory() > peak - 2**20
+    device.reset_peak_memory()
+    assert device.peak_memory() < peak - 32 * 2**20
+
+
+def test_caps_and_kinds(device: Device) -> None:
+    assert probe_caps(device.caps.kind) == device.caps
+    assert device.caps.total_memory > 2**28
+    assert open_device("auto").caps.kind in ("cpu", "cuda")
+    with pytest.raises(ConfigError, match="tpu"):
+        open_device("tpu")
+
+
+def test_cuda_without_a_gpu_is_a_clear_error() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(ConfigError, match="no CUDA GPU"):
+        open_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("flags", "bf16", "fp16"),
+    [
+        ({"avx2", "avx512_bf16"}, True, False),
+        ({"amx_bf16", "amx_fp16"}, True, True),
+        ({"asimd", "asimdhp"}, False, True),
+        ({"asimd", "bf16"}, True, False),
+        (set(), False, False),
+    ],
+)
+def test_number_formats_are_read_off_the_cpu_flags(
+    monkeypatch: pytest.MonkeyPatch, flags: set[str], bf16: bool, fp16: bool
+) -> None:
+    monkeypatch.setattr(cpu_module, "_cpu_flags", lambda: flags)
+    caps = cpu_module.cpu_caps()
+    assert (caps.native_bf16, caps.native_fp16) == (bf16, fp16)

@@ -1,0 +1,183 @@
+"""The C kernels against the reference, and what they promise beyond it: a row's bits depend on that row alone."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cadence.core.errors import ConfigError
+from cadence.kernels.attention_batch import AttentionBatch
+from cadence.kernels.cpu.build import BuildError, load_library
+from cadence.kernels.cpu.ops import CpuOps
+from cadence.kernels.select import select_ops
+from tests.helpers import kernel_checks as checks
+from tests.helpers.kernel_cases import AttentionCase, AttentionInputs, make_inputs
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+OPS = CpuOps()
+
+
+@st.composite
+def attention_cases(draw: st.DrawFn) -> AttentionCase:
+    sequence = st.tuples(st.sampled_from([0, 1, 15, 16, 63, 64, 200]), st.sampled_from([1, 1, 2, 17, 70]))
+    kv_heads = draw(st.sampled_from([1, 2]))
+    return AttentionCase(
+        sequences=tuple(draw(st.lists(sequence, min_size=1, max_size=5))),
+        num_kv_heads=kv_heads,
+        num_heads=kv_heads * draw(st.sampled_from([1, 3, 4])),
+        head_dim=draw(st.sampled_from([16, 20, 64, 80])),
+        block_size=draw(st.sampled_from([1, 4, 16, 32])),
+        window=draw(st.sampled_from([0, 1, 7, 100])),
+        softcap=draw(st.sampled_from([0.0, 30.0])),
+        dtype=draw(st.sampled_from(DTYPES)),
+        num_groups=draw(st.sampled_from([1, 2])),
+        seed=draw(st.integers(0, 100)),
+    )
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(attention_cases())
+def test_attention_matches_the_reference(case: AttentionCase) -> None:
+    checks.check_attention(OPS, case, "cpu")
+
+
+@pytest.mark.parametrize("head_dim", [96, 128, 256])
+def test_attention_over_long_histories(head_dim: int) -> None:
+    checks.check_attention(OPS, AttentionCase(((1500, 1), (600, 40)), 4, 1, head_dim), "cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [4, 33, 576])
+def test_elementwise_ops_match_the_reference(width: int, dtype: torch.dtype) -> None:
+    checks.check_norms(OPS, width, dtype, "cpu")
+    checks.check_gates(OPS, width, dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("head_dim", "rotary_dim"), [(64, 64), (20, 20), (32, 12)])
+def test_rope_and_write_kv_match_the_reference(head_dim: int, rotary_dim: int, dtype: torch.dtype) -> None:
+    checks.check_rope(OPS, head_dim, rotary_dim, dtype, "cpu")
+    checks.check_write_kv(OPS, head_dim, 8, dtype, "cpu")
+
+
+@pytest.mark.parametrize("vocab_size", [1, 5, 1000, 49153])
+def test_gumbel_noise_equals_the_reference_bit_for_bit(vocab_size: int) -> None:
+    checks.check_gumbel(OPS, vocab_size, "cpu")
+
+
+@pytest.mark.parametrize("shape", [(1, 7, 5), (3, 33, 64), (6, 130, 1500), (37, 70, 2100)])
+def test_linear_matches_double_precision(shape: tuple[int, int, int]) -> None:
+    checks.check_linear(OPS, shape, torch.float32, "cpu")
+
+
+def test_half_precision_conversions_are_exact() -> None:
+    every_bit_pattern = torch.arange(-(2**15), 2**15, dtype=torch.int16)
+    for dtype in (torch.float16, torch.bfloat16):
+        values = every_bit_pattern.view(dtype)
+        values = values[torch.isfinite(values)][: 2**15 // 64 * 64].view(-1, 64)
+        zeros = torch.zeros_like(values)
+        _, total = OPS.add_rms_norm(values, zeros, torch.ones(64), 1e-6)
+        assert torch.equal(total, values + zeros)
+        halved = torch.full_like(values, 2.0**-9)  # sums that must be rounded, ties included
+        _, total = OPS.add_rms_norm(values, halved, torch.ones(64), 1e-6)
+        assert torch.equal(total, values + halved)
+
+
+def _only(inputs: AttentionInputs, index: int, skip: int = 0, take: int | None = None) -> AttentionInputs:
+    """Sequence `index` alone, its queries [skip, skip + take) as one step; the cache is the same."""
+    batch = inputs.batch
+    start, end = (int(batch.query_start[index + i]) for i in range(2))
+    stop = end if take is None else start + skip + take
+    alone = AttentionBatch(
+        rows=batch.rows[index : index + 1],
+        query_start=torch.tensor([0, stop - start - skip], dtype=torch.int32),
+        seq_lens=batch.seq_lens[index : index + 1] - (end - stop),
+        block_tables=batch.block_tables,
+        slots=batch.slots,
+        max_query_len=stop - start - skip,
+        max_seq_len=batch.max_seq_len,
+    )
+    return AttentionInputs(inputs.q[start + skip : stop], inputs.kv, alone)
+
+
+@pytest.mark.parametrize("window", [0, 90])
+@pytest.mark.parametrize("heads", [(3, 1), (8, 2), (3, 3)])
+def test_attention_bits_do_not_depend_on_the_batch_or_the_chunks(heads: tuple[int, int], window: int) -> None:
+    sequences = ((0, 130), (700, 1), (1030, 37), (511, 2), (0, 1), (64, 1))
+    case = AttentionCase(sequences, *heads, head_dim=32, window=window)
+    inputs = make_inputs(case)
+    together = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+    for index, (_, new) in enumerate(sequences):
+        start = int(inputs.batch.query_start[index])
+        for chunk in {new, 50, 13, 1} if new > 1 else {1}:
+            for skip in range(0, new, chunk):
+                part = _only(inputs, index, skip, min(chunk, new - skip))
+                alone = OPS.paged_attention(part.q, part.kv, part.batch, 0, case.shape)
+                assert torch.equal(alone, together[start + skip : start + skip + alone.shape[0]])
+
+
+def test_linear_and_norm_bits_do_not_depend_on_the_batch() -> None:
+    x, weight, gain = torch.randn(67, 1100), torch.randn(45, 1100), torch.randn(1100)
+    linear, norm = OPS.linear(x, weight, None), OPS.rms_norm(x, gain, 1e-5)
+    for rows in (slice(0, 1), slice(5, 7), slice(30, 33), slice(60, 67), slice(1, 40)):
+        assert torch.equal(OPS.linear(x[rows], weight, None), linear[rows])
+        assert torch.equal(OPS.rms_norm(x[rows], gain, 1e-5), norm[rows])
+
+
+def test_attention_does_not_depend_on_the_number_of_threads() -> None:
+    case = AttentionCase(((1500, 1), (3, 20)), 6, 2)
+    inputs = make_inputs(case)
+    threads = torch.get_num_threads()
+    results = []
+    for count in (1, 2, 5):
+        torch.set_num_threads(count)
+        results.append(OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape))
+    torch.set_num_threads(threads)
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_strided_queries_and_caches_of_a_larger_pool() -> None:
+    case = AttentionCase(((5, 3), (40, 1)), 4, 2, 64)
+    inputs = make_inputs(case)
+    packed = torch.cat([inputs.q, torch.randn(4, 4, 64)], dim=1)
+    pool = torch.stack(inputs.kv, dim=1)  # keys and values of a block side by side
+    strided = OPS.paged_attention(packed[:, :4], (pool[:, 0], pool[:, 1]), inputs.batch, 0, case.shape)
+    assert torch.equal(strided, OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape))
+
+
+def test_nan_in_one_sequence_stays_there() -> None:
+    case = AttentionCase(((5, 3), (40, 1)), 4, 2, 64)
+    inputs = make_inputs(case)
+    q = inputs.q.clone()
+    q[3] = torch.nan
+    out = OPS.paged_attention(q, inputs.kv, inputs.batch, 0, case.shape)
+    assert out[3].isnan().all()
+    assert torch.isfinite(out[:3]).all()
+
+
+def test_a_second_load_takes_the_file_from_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CADENCE_CACHE", str(tmp_path))
+    first = load_library()._name
+    stamp = Path(first).stat().st_mtime_ns
+    assert load_library()._name == first
+    assert Path(first).stat().st_mtime_ns == stamp
+    assert [path.suffix for path in (tmp_path / "kernels").iterdir()] == [".so"]
+
+
+def test_without_a_compiler_the_reference_runs_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CADENCE_CACHE", str(tmp_path))
+    monkeypatch.setenv("CC", str(tmp_path / "no-such-compiler"))
+    with caplog.at_level(logging.WARNING):
+        assert select_ops("cpu").name == "reference"
+    assert len(caplog.records) == 1
+    with pytest.raises((BuildError, ConfigError), match="no-such-compiler"):
+        select_ops("cpu", "cpu")
+
+

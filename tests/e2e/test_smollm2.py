@@ -1,0 +1,38 @@
+"""The real model, token for token, and as people use it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from cadence import LLM, SamplingParams
+from tests.e2e.test_transformers_parity import LENGTHS, NUM_TOKENS, PARAMS, check_logprobs
+from tests.helpers import oracle
+from tests.helpers.smollm2 import hf_reference
+
+
+@pytest.fixture(scope="module")
+def llm() -> LLM:
+    return LLM("smollm2", dtype="float32", max_model_len=1024)
+
+
+def test_greedy_tokens_and_logprobs(llm: LLM) -> None:
+    """Random ids leave the model unsure of itself: near-ties are where an engine would slip."""
+    rng = random.Random(5)
+    prompts = [[rng.randrange(100, 49_000) for _ in range(length)] for length in LENGTHS]
+    together = llm.generate(prompts, PARAMS, use_tqdm=False)
+    for prompt, batched in zip(prompts, together, strict=True):
+        llm.reset_prefix_cache()
+        alone = llm.generate(prompt, PARAMS, use_tqdm=False)[0]
+        expected = oracle.greedy(hf_reference(), prompt, NUM_TOKENS)
+        assert list(batched.outputs[0].token_ids) == expected
+        assert list(alone.outputs[0].token_ids) == expected
+        check_logprobs(hf_reference(), prompt, batched)
+
+
+def test_it_answers(llm: LLM) -> None:
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    completion = llm.chat(question, SamplingParams(temperature=0, max_tokens=32), use_tqdm=False)[0].outputs[0]
+    assert "Paris" in completion.text
+    assert completion.finish_reason == "stop"
