@@ -53,7 +53,7 @@ def load_hf_config(files: ModelFiles, overrides: Mapping[str, Any] = {}) -> HFCo
 def make_hf_config(
     name: str, source: Path, raw: dict[str, Any], generation: dict[str, Any], overrides: Mapping[str, Any] = {}
 ) -> HFConfig:
-    raw = _fold_rope(_merge(_unfold_rope(raw), _unfold_rope(dict(overrides))))
+    raw = _fold_rope(_merge(_unfold_rope(_with_text_section(raw)), _unfold_rope(dict(overrides))))
     architectures = raw.get("architectures")
     if not isinstance(architectures, list) or not architectures or not isinstance(architectures[0], str):
         raise ConfigError(f"{source}: 'architectures' must name the model class", field="architectures")
@@ -82,6 +82,12 @@ def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
         deep = isinstance(old, dict) and isinstance(value, Mapping) and key != "rope_scaling"
         merged[key] = _merge(old or {}, value) if deep else value
     return merged
+
+
+def _with_text_section(raw: dict[str, Any]) -> dict[str, Any]:
+    """Models with several towers describe the language model in `text_config`: what is said only there counts."""
+    section = raw.get("text_config")
+    return {**section, **raw} if isinstance(section, dict) else raw
 
 
 def _unfold_rope(raw: dict[str, Any]) -> dict[str, Any]:

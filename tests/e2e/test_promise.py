@@ -17,7 +17,7 @@ NUM_REQUESTS = 40
 BASE = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 16}
 ALL_AT_ONCE = {"max_num_seqs": 48, "max_num_batched_tokens": 8192}
 
-# A pool of 36 blocks holds two or three of the forty requests: most are preempted, many more than once.
+# A pool of 36 blocks holds a few of the forty requests to their end: most are preempted, some more than once.
 WAYS: dict[str, dict[str, Any]] = {
     "together": ALL_AT_ONCE,
     "chunks of 16": {"max_num_batched_tokens": 16},
@@ -36,6 +36,7 @@ class Answer:
     logprobs: list[float]
     finish: tuple[str | None, int | str | None]
     text: str
+    preemptions: int
 
 
 def requests(vocab_size: int) -> list[tuple[list[int], SamplingParams]]:
@@ -58,20 +59,21 @@ def requests(vocab_size: int) -> list[tuple[list[int], SamplingParams]]:
     for index in range(NUM_REQUESTS):
         body = [rng.randrange(3, vocab_size) for _ in range(rng.choice([1, 5, 16, 17, 40, 90]))]
         prompt = (shared[: rng.choice([16, 40, 70])] if index % 3 == 0 else []) + body
-        common = {"seed": 1000 + index, "max_tokens": rng.choice([1, 9, 24, 48]), "logprobs": 2}
+        common = {"seed": 1000 + index, "max_tokens": rng.choice([1, 30, 60, 90]), "logprobs": 2}
         made.append((prompt, SamplingParams(**{**common, **options[index % len(options)]})))
     return made
 
 
 def answer(output: RequestOutput) -> Answer:
     completion = output.outputs[0]
-    assert completion.logprobs is not None
+    assert completion.logprobs is not None and output.metrics is not None
     pairs = zip(completion.logprobs, completion.token_ids, strict=True)
     return Answer(
         token_ids=list(completion.token_ids),
         logprobs=[position[token].logprob for position, token in pairs],
         finish=(completion.finish_reason, completion.stop_reason),
         text=completion.text,
+        preemptions=output.metrics.num_preemptions,
     )
 
 
@@ -109,9 +111,10 @@ def test_same_request_same_tokens(subject_of: Callable[[str], Subject], family: 
     subject = subject_of(family)
     llm = LLM(subject.directory, **{**BASE, **WAYS[way]})
     order = list(range(NUM_REQUESTS))
-    assert_same(run(llm, order, subject.work), subject.alone)  # cold cache
+    cold = run(llm, order, subject.work)
     random.Random(3).shuffle(order)
-    assert_same(run(llm, order, subject.work), subject.alone)  # warm cache, shuffled
+    warm = run(llm, order, subject.work)
+    assert_same(cold, subject.alone)
+    assert_same(warm, subject.alone)
     if "tiny pool" in way:
-        preemptions = next(metric for metric in llm.get_metrics() if metric.name == "vllm:num_preemptions")
-        assert preemptions.value >= NUM_REQUESTS // 2
+        assert sum(bool(cold[i].preemptions or warm[i].preemptions) for i in order) > NUM_REQUESTS // 2
