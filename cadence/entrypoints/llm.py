@@ -13,7 +13,7 @@ from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, Sa
 from cadence.engine.beam import BeamPort, BeamSearch
 from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.metrics.metric import Metric
-from cadence.engine.prompts import PromptType, split_prompts
+from cadence.engine.prompts import PromptType, TokensPrompt, split_prompts
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
 from cadence.entrypoints.progress import open_progress
 from cadence.text.chat_template import ChatRequest
@@ -67,7 +67,6 @@ class LLM:
         chat_template_kwargs: dict[str, Any] | None = None,
     ) -> list[RequestOutput]:
         """Answers one conversation, or a list of them."""
-        template = chat_template or self._chat_template
         chats = [
             ChatRequest(
                 messages=conversation,
@@ -78,8 +77,12 @@ class LLM:
             )
             for conversation in split_conversations(messages)
         ]
-        prompts: list[PromptType] = [chat_prompt(self.get_tokenizer(), chat, template) for chat in chats]
+        prompts: list[PromptType] = [self.chat_prompt(chat, chat_template or "") for chat in chats]
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def chat_prompt(self, chat: ChatRequest, chat_template: str = "") -> TokensPrompt:
+        """The prompt a conversation becomes: by the template given, the engine's, or the model's own."""
+        return chat_prompt(self.get_tokenizer(), chat, chat_template or self._chat_template)
 
     def beam_search(
         self,

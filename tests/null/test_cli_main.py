@@ -23,6 +23,7 @@ from cadence.entrypoints.cli.main import COMMANDS, main
 from cadence.entrypoints.cli.report import Row, columns, percentile, table
 from cadence.entrypoints.cli.sampling import HELP, sampling_options
 from cadence.entrypoints.cli.streaming import stream_answer, streaming_params
+from cadence.text.chat_template import ChatRequest
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,12 +71,9 @@ class FakeLLM:
     def __init__(self, engine: FakeEngine) -> None:
         self.llm_engine = engine
 
-    def get_tokenizer(self) -> FakeLLM:
-        return self
-
-    def apply_chat_template(self, messages: list[dict[str, str]], add_generation_prompt: bool) -> list[int]:
-        assert add_generation_prompt
-        return list(range(len(messages)))
+    def chat_prompt(self, chat: ChatRequest) -> dict[str, list[int]]:
+        assert chat.add_generation_prompt
+        return {"prompt_token_ids": list(range(len(chat.messages)))}
 
     def get_default_sampling_params(self) -> SamplingParams:
         return SamplingParams(temperature=0.6, top_p=0.9)

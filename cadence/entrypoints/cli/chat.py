@@ -43,10 +43,11 @@ class Conversation:
     def ask(self, text: str, face: Face) -> Answer:
         """Raises InvalidRequestError, with the conversation unchanged, when it has grown past the model's length."""
         from cadence.entrypoints.cli.streaming import stream_answer
+        from cadence.text.chat_template import ChatRequest
 
         messages = [*self.messages, {"role": "user", "content": text}]
-        ids = self._llm.get_tokenizer().apply_chat_template(messages, add_generation_prompt=True)
-        answer = stream_answer(self._llm.llm_engine, {"prompt_token_ids": ids}, self._params, face.write)
+        prompt = self._llm.chat_prompt(ChatRequest(messages))
+        answer = stream_answer(self._llm.llm_engine, prompt, self._params, face.write)
         self.messages = [*messages, {"role": "assistant", "content": answer.text}]
         return answer
 

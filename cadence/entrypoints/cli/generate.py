@@ -36,13 +36,12 @@ def run(argv: Sequence[str]) -> int:
 
     from cadence.entrypoints.cli.streaming import stream_answer, streaming_params
     from cadence.entrypoints.llm import LLM
+    from cadence.text.chat_template import ChatRequest
 
     llm = LLM(options.pop("model", "smollm2"), **options)
     prompt: Any = text
     if flags.chat:
-        messages = [{"role": "user", "content": text}]
-        ids = llm.get_tokenizer().apply_chat_template(messages, add_generation_prompt=True)
-        prompt = {"prompt_token_ids": ids}
+        prompt = llm.chat_prompt(ChatRequest([{"role": "user", "content": text}]))
     answer = stream_answer(llm.llm_engine, prompt, streaming_params(llm, given, MAX_TOKENS), _write)
     _write("\n")
     if flags.stats:
