@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
@@ -38,10 +39,14 @@ class Plan:
     missing: list[str] = field(default_factory=list)
 
 
-Progress = Callable[[list[Copy]], Iterable[Copy]]
+Progress = Callable[[Iterable[None], int], Iterable[None]]  # (tensors as they are done, how many there are)
 
 
-def assign(model: DecoderLM, source: WeightsSource, where: str, progress: Progress = list) -> None:
+def no_progress(done: Iterable[None], total: int) -> Iterable[None]:
+    return done
+
+
+def assign(model: DecoderLM, source: WeightsSource, where: str, progress: Progress = no_progress) -> None:
     """`where` names the source in messages. Raises one `WeightsError` for all that does not fit, before any copy."""
     names = source.names()
     plan = _plan(model, set(names))
@@ -56,8 +61,18 @@ def assign(model: DecoderLM, source: WeightsSource, where: str, progress: Progre
     if found:
         raise WeightsError(f"{where}: weights do not fit {type(model).__name__}; " + "; ".join(found))
     order = {name: index for index, name in enumerate(names)}
-    for copy in progress(sorted(plan.copies, key=lambda copy: order[copy.name])):
-        _fill(copy, source.load(copy.name))
+    _fill_all(sorted(plan.copies, key=lambda copy: order[copy.name]), source, progress)
+
+
+def _fill_all(copies: list[Copy], source: WeightsSource, progress: Progress) -> None:
+    """Tensors side by side, each by one thread: most are too small to be worth splitting."""
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            for _ in progress(pool.map(lambda copy: _fill(copy, source.load(copy.name)), copies), len(copies)):
+                pass
+    finally:
+        torch.set_num_threads(threads)  # a thread that sets its own number also sets that of threads to come
 
 
 def _plan(model: DecoderLM, names: set[str]) -> Plan:

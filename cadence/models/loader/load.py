@@ -9,7 +9,7 @@ from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.core.errors import ConfigError
 from cadence.models.build import BuildContext
 from cadence.models.decoder import DecoderLM
-from cadence.models.loader.assign import Copy, assign
+from cadence.models.loader.assign import assign, no_progress
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.loader.source import WeightsSource
@@ -27,7 +27,7 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
         fill_dummy(model, model_config.seed)
         return model
     source, where = _open(model_config, load_config.load_format)
-    assign(model, source, where, lambda copies: _progress(copies, load_config.use_tqdm))
+    assign(model, source, where, _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress)
     return model
 
 
@@ -42,11 +42,9 @@ def _open(model_config: ModelConfig, load_format: str) -> tuple[WeightsSource, s
     return GGUFWeights(files.gguf, model_config.hf), str(files.gguf)
 
 
-def _progress(copies: list[Copy], wanted: bool) -> Iterable[Copy]:
-    if not wanted or not sys.stderr.isatty():
-        return copies
+def _progress(done: Iterable[None], total: int) -> Iterable[None]:
     try:
         from tqdm import tqdm
     except ImportError:
-        return copies
-    return tqdm(copies, desc="Loading weights", unit="tensor", leave=False)
+        return done
+    return tqdm(done, total=total, desc="Loading weights", unit="tensor", leave=False)
