@@ -124,10 +124,13 @@ def bench_attention(bench: Bench, ops: Ops, model: Model, device: torch.device, 
     for length in (128, 512, 1024):
         batch = make_batch(device, [(0, length)], block_size)
         q, kv = _attention_tensors(model, batch, device, block_size)
-        dense = [torch.randn((1, h, length, model.head_dim), dtype=model.dtype, device=device)
-                 for h in (model.heads, model.kv_heads, model.kv_heads)]
+        dense = [
+            torch.randn((1, h, length, model.head_dim), dtype=model.dtype, device=device)
+            for h in (model.heads, model.kv_heads, model.kv_heads)
+        ]
         bench.compare(
-            "attention prefill", f"1 x {length}",
+            "attention prefill",
+            f"1 x {length}",
             lambda q=q, kv=kv, batch=batch: ops.paged_attention(q, kv, batch, 0, shape),
             lambda dense=dense: F.scaled_dot_product_attention(*dense, is_causal=True, enable_gqa=True),
         )
@@ -135,10 +138,13 @@ def bench_attention(bench: Bench, ops: Ops, model: Model, device: torch.device, 
         batch = make_batch(device, [(length - 1, 1)] * count, block_size)
         q, kv = _attention_tensors(model, batch, device, block_size)
         # torch has no paged kernel: it is given dense caches, gathered beforehand at no charge
-        dense = [torch.randn((count, h, n, model.head_dim), dtype=model.dtype, device=device)
-                 for h, n in ((model.heads, 1), (model.kv_heads, length), (model.kv_heads, length))]
+        dense = [
+            torch.randn((count, h, n, model.head_dim), dtype=model.dtype, device=device)
+            for h, n in ((model.heads, 1), (model.kv_heads, length), (model.kv_heads, length))
+        ]
         bench.compare(
-            "attention decode", f"{count} x {length}",
+            "attention decode",
+            f"{count} x {length}",
             lambda q=q, kv=kv, batch=batch: ops.paged_attention(q, kv, batch, 0, shape),
             lambda dense=dense: F.scaled_dot_product_attention(*dense, enable_gqa=True),
         )
@@ -156,15 +162,22 @@ def _attention_tensors(
 
 def bench_linear(bench: Bench, ops: Ops, model: Model, device: torch.device) -> None:
     qkv = (model.heads + 2 * model.kv_heads) * model.head_dim
-    shapes = {"qkv": (qkv, model.hidden), "up": (2 * model.inner, model.hidden), "down": (model.hidden, model.inner),
-              "head": (model.vocab, model.hidden)}
+    shapes = {
+        "qkv": (qkv, model.hidden),
+        "up": (2 * model.inner, model.hidden),
+        "down": (model.hidden, model.inner),
+        "head": (model.vocab, model.hidden),
+    }
     for name, (out_dim, in_dim) in shapes.items():
         weight = torch.randn((out_dim, in_dim), dtype=model.dtype, device=device)
         for rows in (1, 4, 32, 256):
             x = torch.randn((rows, in_dim), dtype=model.dtype, device=device)
-            bench.compare("linear", f"{name} {rows} x {in_dim} -> {out_dim}",
-                          lambda x=x, weight=weight: ops.linear(x, weight, None),
-                          lambda x=x, weight=weight: F.linear(x, weight))
+            bench.compare(
+                "linear",
+                f"{name} {rows} x {in_dim} -> {out_dim}",
+                lambda x=x, weight=weight: ops.linear(x, weight, None),
+                lambda x=x, weight=weight: F.linear(x, weight),
+            )
 
 
 def bench_rest(bench: Bench, ops: Ops, model: Model, device: torch.device) -> None:
@@ -191,9 +204,12 @@ def bench_rest(bench: Bench, ops: Ops, model: Model, device: torch.device) -> No
             bench.compare(name, f"{rows} rows", lambda call=call: call(ops), lambda call=call: call(plain))
     for rows in (1, 32):
         seeds = torch.arange(rows, device=device)
-        bench.compare("gumbel_noise", f"{rows} x {model.vocab}",
-                      lambda seeds=seeds: ops.gumbel_noise(seeds, seeds, model.vocab),
-                      lambda seeds=seeds: plain.gumbel_noise(seeds, seeds, model.vocab))
+        bench.compare(
+            "gumbel_noise",
+            f"{rows} x {model.vocab}",
+            lambda seeds=seeds: ops.gumbel_noise(seeds, seeds, model.vocab),
+            lambda seeds=seeds: plain.gumbel_noise(seeds, seeds, model.vocab),
+        )
 
 
 def main() -> None:
@@ -209,8 +225,12 @@ def main() -> None:
         bench_attention(bench, ops, model, device.torch_device)
         bench_linear(bench, ops, model, device.torch_device)
         bench_rest(bench, ops, model, device.torch_device)
-    report = {"device": device.caps.name, "torch": torch.__version__, "kernels": ops.name,
-              "results": [asdict(result) for result in bench.results]}
+    report = {
+        "device": device.caps.name,
+        "torch": torch.__version__,
+        "kernels": ops.name,
+        "results": [asdict(result) for result in bench.results],
+    }
     print(json.dumps(report, indent=1))
 
 

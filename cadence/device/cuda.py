@@ -33,9 +33,9 @@ class CudaDevice:
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
         # A pinned temporary per upload: the caching host allocator hands its memory out again only when the event it
         # records behind the copy has fired, so neither the caller's array nor the temporary is overwritten early.
-        source = torch.from_numpy(np.ascontiguousarray(array_np))
-        pinned = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
-        pinned.copy_(source)
+        dtype = torch.from_numpy(np.empty(0, dtype=array_np.dtype)).dtype
+        pinned = torch.empty(array_np.shape, dtype=dtype, pin_memory=True)
+        pinned.numpy()[...] = array_np
         return pinned.to(self.torch_device, non_blocking=True)
 
     def download(self, tensors: Sequence[torch.Tensor]) -> Transfer:

@@ -179,5 +179,3 @@ def test_without_a_compiler_the_reference_runs_with_one_warning(
     assert len(caplog.records) == 1
     with pytest.raises((BuildError, ConfigError), match="no-such-compiler"):
         select_ops("cpu", "cpu")
-
-

@@ -17,8 +17,9 @@ from tests.helpers.kernel_checks import REFERENCE
 
 @pytest.mark.parametrize("window", [0, 6])
 def test_attention_is_dense_attention_read_through_the_block_table(window: int) -> None:
-    case = AttentionCase(((11, 9), (0, 5), (33, 1)), num_heads=6, num_kv_heads=2, head_dim=8, block_size=4,
-                         window=window)
+    case = AttentionCase(
+        ((11, 9), (0, 5), (33, 1)), num_heads=6, num_kv_heads=2, head_dim=8, block_size=4, window=window
+    )
     inputs = make_inputs(case)
     out = REFERENCE.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
     starts = inputs.batch.query_start.tolist()

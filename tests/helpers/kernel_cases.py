@@ -83,6 +83,7 @@ def _slots(case: AttentionCase, table: np.ndarray, rows: np.ndarray) -> np.ndarr
     slots = []
     for row, (cached, new) in zip(rows, case.sequences, strict=True):
         positions = np.arange(cached, cached + new)
-        slots.append(table[row, positions // case.block_size].astype(np.int64) * case.block_size
-                     + positions % case.block_size)
+        slots.append(
+            table[row, positions // case.block_size].astype(np.int64) * case.block_size + positions % case.block_size
+        )
     return np.concatenate(slots)

@@ -1,0 +1,129 @@
+"""Compiles the C kernels with the system's compiler on first use, into the cache; later starts only load the file."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cadence.config.env import cache_root, compiler
+from cadence.core.errors import CadenceError
+
+_SOURCES = Path(__file__).parent
+_FLAGS = ["-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-w"]
+_OPENMP_LIBRARY = re.compile(r"/lib(gomp|iomp5|omp)[^/]*\.so[^/]*$")
+
+
+class BuildError(CadenceError):
+    """The C kernels could not be compiled or loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One way to compile and link; the first that works is taken."""
+
+    compile_flags: tuple[str, ...]
+    link_flags: tuple[str, ...]
+
+
+def load_library() -> ctypes.CDLL:
+    command = _find_compiler()
+    version = _run([*command, "--version"], Path.cwd())
+    problem = BuildError("no way to compile was tried")
+    for recipe in _recipes():
+        try:
+            return ctypes.CDLL(str(_built(command, version, recipe)))
+        except (BuildError, OSError) as error:
+            problem = BuildError(str(error))
+    raise problem
+
+
+def _find_compiler() -> list[str]:
+    named = shlex.split(compiler())
+    if named:
+        return named
+    for name in ("cc", "gcc", "clang"):
+        if found := shutil.which(name):
+            return [found]
+    raise BuildError("no C compiler found (looked for $CC, cc, gcc, clang)")
+
+
+def _recipes() -> Iterator[Recipe]:
+    """Best first: tuned for this CPU and on the OpenMP runtime that torch has loaded, so that one pool of threads
+    serves both; last of all plain C."""
+    tuned = "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"
+    shared = _loaded_openmp()
+    for arch in ((tuned,), ()):
+        if shared:
+            yield Recipe((*arch, "-fopenmp"), (shared, "-lm"))
+        yield Recipe((*arch, "-fopenmp"), ("-fopenmp", "-lm"))
+    yield Recipe((), ("-lm",))
+
+
+def _loaded_openmp() -> str:
+    """Path of the OpenMP runtime in this process; "" when there is none or it cannot be told."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return ""
+    found = {line.split(maxsplit=5)[5] for line in lines if _OPENMP_LIBRARY.search(line)}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _built(command: list[str], version: str, recipe: Recipe) -> Path:
+    """The shared library for a recipe, from the cache or made now. Two processes may do this at once: each builds in a
+    folder of its own and moves the file into place in one step."""
+    sources = sorted(_SOURCES.glob("*.[ch]"))
+    digest = hashlib.sha256(repr((command, version, recipe, _FLAGS, _cpu_identity())).encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    folder = _writable(cache_root() / "kernels")
+    target = folder / f"cpu-{digest.hexdigest()[:32]}.so"
+    if not target.exists():
+        units = [str(source) for source in sources if source.suffix == ".c"]
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            _run([*command, *_FLAGS, *recipe.compile_flags, "-c", *units], Path(work))
+            objects = sorted(path.name for path in Path(work).glob("*.o"))
+            _run([*command, "-shared", *objects, "-o", "kernels.so", *recipe.link_flags], Path(work))
+            os.replace(Path(work) / "kernels.so", target)
+    return target
+
+
+def _writable(folder: Path) -> Path:
+    """The folder, made if need be; a private temporary one (built anew by every process) if it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="cadence-kernels-"))
+
+
+def _cpu_identity() -> str:
+    """What code tuned for this CPU must not be shared beyond."""
+    keys = ("model name", "flags", "Features", "CPU implementer", "CPU part")
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    return "\n".join(sorted({line for line in lines if line.split("\t")[0].strip() in keys}))
+
+
+def _run(command: list[str], work: Path) -> str:
+    try:
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False, timeout=300)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{command[0]}: {error}") from error
+    if done.returncode != 0:
+        raise BuildError(f"{' '.join(command[:2])} … failed: {done.stderr.strip()[-500:]}")
+    return done.stdout

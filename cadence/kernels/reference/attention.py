@@ -1,0 +1,49 @@
+"""Paged attention written for the reader: gather each sequence through its block table, softmax in float32."""
+
+from __future__ import annotations
+
+import torch
+
+from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+
+
+def paged_attention(
+    q: torch.Tensor,
+    kv: tuple[torch.Tensor, torch.Tensor],
+    batch: AttentionBatch,
+    group: int,
+    shape: AttentionShape,
+) -> torch.Tensor:
+    """q [T, Hq, D], kv = caches [num_blocks, Hk, block_size, D] -> [T, Hq, D]. Waits for the device: an oracle."""
+    out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
+    starts, seq_lens, rows = batch.query_start.tolist(), batch.seq_lens.tolist(), batch.rows.tolist()
+    block_size = kv[0].shape[2]
+    for row, seq_len, start, end in zip(rows, seq_lens, starts, starts[1:], strict=False):
+        if start == end:
+            continue
+        table = batch.block_tables[group][row, : (seq_len + block_size - 1) // block_size].long()
+        keys, values = (_gather(cache, table, seq_len) for cache in kv)
+        out[start:end] = _attend(q[start:end].float(), keys, values, shape).to(q.dtype)
+    return out
+
+
+def _gather(cache: torch.Tensor, table: torch.Tensor, seq_len: int) -> torch.Tensor:
+    """The first seq_len entries of one sequence, [Hk, seq_len, D] float32."""
+    blocks = cache[table].float()  # [n, Hk, block_size, D]
+    return blocks.transpose(0, 1).flatten(1, 2)[:, :seq_len]
+
+
+def _attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, shape: AttentionShape) -> torch.Tensor:
+    """q [n, Hq, D] are the last n positions of keys, values [Hk, L, D] -> [n, Hq, D]."""
+    num_queries, seq_len = q.shape[0], keys.shape[1]
+    repeat = shape.num_heads // shape.num_kv_heads
+    keys, values = keys.repeat_interleave(repeat, dim=0), values.repeat_interleave(repeat, dim=0)
+    scores = torch.einsum("qhd,hkd->hqk", q, keys) * shape.scale
+    if shape.softcap > 0.0:
+        scores = shape.softcap * torch.tanh(scores / shape.softcap)
+    query_pos = torch.arange(seq_len - num_queries, seq_len, device=q.device)[:, None]
+    key_pos = torch.arange(seq_len, device=q.device)[None, :]
+    hidden = key_pos > query_pos
+    if shape.window > 0:
+        hidden |= key_pos <= query_pos - shape.window
+    return torch.einsum("hqk,hkd->qhd", torch.softmax(scores.masked_fill(hidden, -torch.inf), dim=-1), values)

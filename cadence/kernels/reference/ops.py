@@ -1,0 +1,65 @@
+"""Every op in plain torch: runs anywhere, and is what the other implementations are held to."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.reference.attention import paged_attention
+from cadence.kernels.reference.gumbel import gumbel_noise
+
+
+class ReferenceOps:
+    name = "reference"
+
+    def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return F.linear(x, weight, bias)
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        wide = x.float()
+        normed = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps)
+        return (normed * weight.float()).to(x.dtype)
+
+    def add_rms_norm(
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        total = x + residual
+        return self.rms_norm(total, weight, eps), total
+
+    def silu_mul(self, x: torch.Tensor) -> torch.Tensor:
+        gate, up = x.float().chunk(2, dim=-1)
+        return (F.silu(gate) * up).to(x.dtype)
+
+    def gelu_tanh_mul(self, x: torch.Tensor) -> torch.Tensor:
+        gate, up = x.float().chunk(2, dim=-1)
+        return (F.gelu(gate, approximate="tanh") * up).to(x.dtype)
+
+    def rope(self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor) -> None:
+        half = cos_sin.shape[1] // 2
+        cos, sin = cos_sin[positions].float()[:, None, :].split(half, dim=-1)
+        for heads in (q, k):
+            first, second = heads[..., :half].float(), heads[..., half : 2 * half].float()
+            rotated = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+            heads[..., : 2 * half] = rotated.to(heads.dtype)
+
+    def write_kv(
+        self, k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor
+    ) -> None:
+        block_size = k_cache.shape[2]
+        block, offset = slots // block_size, slots % block_size
+        k_cache[block, :, offset] = k.to(k_cache.dtype)
+        v_cache[block, :, offset] = v.to(v_cache.dtype)
+
+    def paged_attention(
+        self,
+        q: torch.Tensor,
+        kv: tuple[torch.Tensor, torch.Tensor],
+        batch: AttentionBatch,
+        group: int,
+        shape: AttentionShape,
+    ) -> torch.Tensor:
+        return paged_attention(q, kv, batch, group, shape)
+
+    def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
+        return gumbel_noise(seeds, positions, vocab_size)

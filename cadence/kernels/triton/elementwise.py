@@ -1,0 +1,108 @@
+"""Norms, gated activations, rotary embedding, and storing keys and values."""
+
+# ruff: noqa: N803 - capitals mark compile-time constants
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["rows"])
+def rms_norm(
+    out_ptr, x_ptr, weight_ptr, rows, inner, outer_stride, inner_stride, eps,
+    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Row r of x lies at (r // inner) * outer_stride + (r % inner) * inner_stride; out is contiguous."""
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    column = tl.arange(0, WIDTH_PAD)
+    inside = (row < rows)[:, None] & (column < WIDTH)[None, :]
+    at = (row // inner) * outer_stride + (row % inner) * inner_stride
+    x = tl.load(x_ptr + at[:, None] + column[None, :], mask=inside, other=0.0).to(tl.float32)
+    scale = 1.0 / tl.sqrt(tl.sum(x * x, 1) / WIDTH + eps)
+    weight = tl.load(weight_ptr + column, mask=column < WIDTH, other=0.0).to(tl.float32)
+    result = x * scale[:, None] * weight[None, :]
+    tl.store(out_ptr + row[:, None] * WIDTH + column[None, :], result.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def add_rms_norm(
+    out_ptr, total_ptr, x_ptr, residual_ptr, weight_ptr, eps,
+    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr,
+):  # fmt: skip
+    """One row per program; all tensors contiguous."""
+    column = tl.arange(0, WIDTH_PAD)
+    inside = column < WIDTH
+    at = tl.program_id(0).to(tl.int64) * WIDTH + column
+    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    residual = tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    rounded = (x + residual).to(total_ptr.dtype.element_ty)  # the norm is taken of the sum as it is stored
+    tl.store(total_ptr + at, rounded, mask=inside)
+    total = rounded.to(tl.float32)
+    scale = 1.0 / tl.sqrt(tl.sum(total * total, 0) / WIDTH + eps)
+    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out_ptr + at, (total * scale * weight).to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def gate_mul(out_ptr, x_ptr, x_stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr, GELU: tl.constexpr):
+    """x [T, 2 * WIDTH] = (gate, up) -> out [T, WIDTH]."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < WIDTH
+    gate = tl.load(x_ptr + row * x_stride + column, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(x_ptr + row * x_stride + WIDTH + column, mask=inside, other=0.0).to(tl.float32)
+    if GELU:  # 0.5 * (1 + tanh(z)) = sigmoid(2 z)
+        z = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
+        active = gate * tl.sigmoid(2.0 * z)
+    else:
+        active = gate * tl.sigmoid(gate)
+    tl.store(out_ptr + row * WIDTH + column, (active * up).to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _rotate(x_ptr, cos, sin, head_stride, heads, HEADS_PAD: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr):
+    head = tl.arange(0, HEADS_PAD)
+    column = tl.arange(0, HALF_PAD)
+    inside = (head < heads)[:, None] & (column < HALF)[None, :]
+    at = x_ptr + head[:, None] * head_stride + column[None, :]
+    first = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(at + HALF, mask=inside, other=0.0).to(tl.float32)
+    tl.store(at, (first * cos - second * sin).to(x_ptr.dtype.element_ty), mask=inside)
+    tl.store(at + HALF, (second * cos + first * sin).to(x_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def rope(
+    q_ptr, k_ptr, positions_ptr, cos_sin_ptr, q_token, q_head, k_token, k_head,
+    Q_HEADS: tl.constexpr, K_HEADS: tl.constexpr, Q_PAD: tl.constexpr, K_PAD: tl.constexpr,
+    HALF: tl.constexpr, HALF_PAD: tl.constexpr,
+):  # fmt: skip
+    """Program (t, 0) turns the query heads of token t, program (t, 1) its key heads."""
+    token = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, HALF_PAD)
+    angle = cos_sin_ptr + tl.load(positions_ptr + token) * (2 * HALF) + column
+    cos = tl.load(angle, mask=column < HALF, other=0.0)[None, :]
+    sin = tl.load(angle + HALF, mask=column < HALF, other=0.0)[None, :]
+    if tl.program_id(1) == 0:
+        _rotate(q_ptr + token * q_token, cos, sin, q_head, Q_HEADS, Q_PAD, HALF, HALF_PAD)
+    else:
+        _rotate(k_ptr + token * k_token, cos, sin, k_head, K_HEADS, K_PAD, HALF, HALF_PAD)
+
+
+@triton.jit
+def write_kv(
+    k_ptr, v_ptr, k_cache_ptr, v_cache_ptr, slots_ptr, k_token, k_head, v_token, v_head, k_block, v_block,
+    HEADS: tl.constexpr, HEADS_PAD: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+):  # fmt: skip
+    """One token per program: k, v [T, HEADS, DIM] -> caches [num_blocks, HEADS, BLOCK_SIZE, DIM]."""
+    token = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots_ptr + token)
+    block = slot // BLOCK_SIZE
+    head = tl.arange(0, HEADS_PAD)[:, None]
+    dim = tl.arange(0, DIM_PAD)[None, :]
+    inside = (head < HEADS) & (dim < DIM)
+    place = (head * BLOCK_SIZE + slot % BLOCK_SIZE) * DIM + dim
+    k = tl.load(k_ptr + token * k_token + head * k_head + dim, mask=inside)
+    v = tl.load(v_ptr + token * v_token + head * v_head + dim, mask=inside)
+    tl.store(k_cache_ptr + block * k_block + place, k.to(k_cache_ptr.dtype.element_ty), mask=inside)
+    tl.store(v_cache_ptr + block * v_block + place, v.to(v_cache_ptr.dtype.element_ty), mask=inside)

@@ -1,0 +1,105 @@
+"""The ops on Triton kernels. Nothing here waits for the device; grids come from sizes the host knows."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+import triton
+
+from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.triton import elementwise, gumbel
+from cadence.kernels.triton.attention import paged_attention
+
+_GATE_BLOCK = 1024
+_NORM_ELEMENTS = 2048  # elements one program of rms_norm takes at least, in whole rows
+_QUADS = 256
+
+
+class TritonOps:
+    name = "triton"
+
+    def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return F.linear(x, weight, bias)
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        width = x.shape[-1]
+        rows3 = x if x.dim() == 3 and x.stride(2) == 1 else x.reshape(1, -1, width)  # [outer, inner, width]
+        outer, inner, _ = rows3.shape
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        padded = triton.next_power_of_2(width)
+        per_program = max(_NORM_ELEMENTS // padded, 1)
+        rows = outer * inner
+        elementwise.rms_norm[(triton.cdiv(rows, per_program),)](
+            out, rows3, weight, rows, inner, rows3.stride(0), rows3.stride(1), eps,
+            WIDTH=width, WIDTH_PAD=padded, ROWS=per_program, num_warps=_warps(padded),
+        )  # fmt: skip
+        return out
+
+    def add_rms_norm(
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        x, residual, width = x.contiguous(), residual.contiguous(), x.shape[-1]
+        out, total = torch.empty_like(x), torch.empty_like(x)
+        padded = triton.next_power_of_2(width)
+        elementwise.add_rms_norm[(x.numel() // width,)](
+            out, total, x, residual, weight, eps, WIDTH=width, WIDTH_PAD=padded, num_warps=_warps(padded)
+        )
+        return out, total
+
+    def silu_mul(self, x: torch.Tensor) -> torch.Tensor:
+        return _gate_mul(x, gelu=False)
+
+    def gelu_tanh_mul(self, x: torch.Tensor) -> torch.Tensor:
+        return _gate_mul(x, gelu=True)
+
+    def rope(self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor) -> None:
+        half = cos_sin.shape[1] // 2
+        elementwise.rope[(q.shape[0], 2)](
+            q, k, positions, cos_sin, q.stride(0), q.stride(1), k.stride(0), k.stride(1),
+            Q_HEADS=q.shape[1], K_HEADS=k.shape[1],
+            Q_PAD=triton.next_power_of_2(q.shape[1]), K_PAD=triton.next_power_of_2(k.shape[1]),
+            HALF=half, HALF_PAD=triton.next_power_of_2(half),
+        )  # fmt: skip
+
+    def write_kv(
+        self, k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor
+    ) -> None:
+        tokens, heads, dim = k.shape
+        elementwise.write_kv[(tokens,)](
+            k, v, k_cache, v_cache, slots,
+            k.stride(0), k.stride(1), v.stride(0), v.stride(1), k_cache.stride(0), v_cache.stride(0),
+            HEADS=heads, HEADS_PAD=triton.next_power_of_2(heads),
+            DIM=dim, DIM_PAD=triton.next_power_of_2(dim), BLOCK_SIZE=k_cache.shape[2],
+        )  # fmt: skip
+
+    def paged_attention(
+        self,
+        q: torch.Tensor,
+        kv: tuple[torch.Tensor, torch.Tensor],
+        batch: AttentionBatch,
+        group: int,
+        shape: AttentionShape,
+    ) -> torch.Tensor:
+        return paged_attention(q, kv, batch, group, shape)
+
+    def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
+        lines = seeds.shape[0]
+        out = torch.empty((lines, vocab_size), dtype=torch.float32, device=seeds.device)
+        gumbel.gumbel_noise[(lines, triton.cdiv(vocab_size, 4 * _QUADS))](
+            out, seeds, positions, seeds.stride(0), positions.stride(0), VOCAB=vocab_size, QUADS=_QUADS
+        )
+        return out
+
+
+def _gate_mul(x: torch.Tensor, gelu: bool) -> torch.Tensor:
+    x = x if x.stride(1) == 1 else x.contiguous()
+    rows, width = x.shape[0], x.shape[1] // 2
+    out = torch.empty((rows, width), dtype=x.dtype, device=x.device)
+    elementwise.gate_mul[(rows, triton.cdiv(width, _GATE_BLOCK))](
+        out, x, x.stride(0), WIDTH=width, BLOCK=_GATE_BLOCK, GELU=gelu
+    )
+    return out
+
+
+def _warps(padded_width: int) -> int:
+    return 4 if padded_width <= 2048 else 8 if padded_width <= 8192 else 16

@@ -1,0 +1,128 @@
+"""The runner alone, driven by hand-made plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cadence.config.args import EngineArgs
+from cadence.config.engine_config import EngineConfig
+from cadence.config.hf import load_hf_config
+from cadence.config.reference import find_model
+from cadence.config.resolve import resolve
+from cadence.core.sampling_params import SamplingParams
+from cadence.core.step import NewBlocks, NewRow, StepPlan
+from cadence.executor.worker import Worker, device_caps
+
+BLOCK = 16
+PROMPT = np.arange(5, 45, dtype=np.int32)  # 40 tokens: two blocks and a half
+
+
+def config_of(directory: Path) -> EngineConfig:
+    args = EngineArgs(model=str(directory), dtype="float32", max_model_len=128, max_num_seqs=4, device="cpu")
+    files = find_model(args.model)
+    return resolve(args, files, load_hf_config(files), device_caps("cpu"))
+
+
+@pytest.fixture
+def worker(tiny_model: Callable[[str], Path]) -> Worker:
+    made = Worker(config_of(tiny_model("llama")))
+    made.allocate_kv(num_blocks=32)
+    return made
+
+
+def new_row(row: int, blocks: list[int], tokens: np.ndarray = PROMPT) -> NewRow:
+    return NewRow(
+        row=row,
+        request_id=f"r{row}",
+        token_ids_np=tokens,
+        prompt_len=len(tokens),
+        num_computed=0,
+        block_ids=(blocks,),
+        sampling=SamplingParams(temperature=0),
+        seed=0,
+        stop_token_ids=frozenset(),
+        max_len=128,
+    )
+
+
+def plan(step_id: int, work: list[tuple[int, int, int, bool]], **changes: Any) -> StepPlan:
+    """work: (row, tokens, computed before, samples)."""
+    columns = np.array(work, dtype=np.int32).reshape(-1, 4)
+    parts = {"ended": [], "begun": [], "blocks": [], **changes}
+    return StepPlan(
+        step_id=step_id,
+        rows_np=columns[:, 0].copy(),
+        num_tokens_np=columns[:, 1].copy(),
+        num_computed_np=columns[:, 2].copy(),
+        samples_np=columns[:, 3] != 0,
+        **parts,
+    )
+
+
+def greedy_tokens(worker: Worker, row: int, blocks: list[int], count: int, first_step: int = 1) -> list[int]:
+    """Prefill and decode one row alone, reading each result before the next step."""
+    tokens = []
+    start = plan(first_step, [(row, len(PROMPT), 0, True)], begun=[new_row(row, blocks)])
+    tokens += worker.step(start).result().token_ids_np.tolist()
+    for index in range(count - 1):
+        step = plan(first_step + 1 + index, [(row, 1, len(PROMPT) + index, True)])
+        tokens += worker.step(step).result().token_ids_np.tolist()
+    return tokens
+
+
+def test_tokens_feed_the_next_step_on_the_device(worker: Worker) -> None:
+    """All steps are queued before any result is read: the device must not need the host in between."""
+    expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 6)
+    handles = [worker.step(plan(10, [(2, 40, 0, True)], begun=[new_row(2, [9, 7, 5, 6])]))]
+    handles += [worker.step(plan(11 + index, [(2, 1, 40 + index, True)])) for index in range(5)]
+    assert [int(handle.result().token_ids_np[0]) for handle in handles] == expected
+
+
+def test_chunks_and_late_blocks(worker: Worker) -> None:
+    expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 3)
+    first = worker.step(plan(10, [(1, 13, 0, False)], begun=[new_row(1, [20])]))
+    assert len(first.result().token_ids_np) == 0
+    blocks = [NewBlocks(1, 0, 1, [22, 21])]
+    second = worker.step(plan(11, [(1, 27, 13, True)], blocks=blocks))
+    third = worker.step(plan(12, [(1, 1, 40, True)]))
+    fourth = worker.step(plan(13, [(1, 1, 41, True)]))
+    assert [int(handle.result().token_ids_np[0]) for handle in (second, third, fourth)] == expected
+
+
+def test_a_row_is_reused_by_another_request(worker: Worker) -> None:
+    expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 1)
+    other = np.arange(90, 110, dtype=np.int32)
+    worker.step(plan(10, [(3, 20, 0, True)], begun=[new_row(3, [10, 11], other)])).result()
+    again = worker.step(plan(11, [(3, 40, 0, True)], ended=[3], begun=[new_row(3, [12, 13, 14])])).result()
+    assert again.token_ids_np.tolist() == expected
+
+
+def test_the_dummy_plan_disturbs_nobody(worker: Worker) -> None:
+    """Profiling and warm-up run through the ordinary path, between two steps of a request."""
+    expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 4)
+    begun = worker.step(plan(10, [(1, 40, 0, True)], begun=[new_row(1, [5, 6, 7, 8])]))
+    tokens = begun.result().token_ids_np.tolist()
+    for index in range(3):
+        worker.run_dummy(num_tokens=200)
+        tokens += worker.step(plan(11 + index, [(1, 1, 40 + index, True)])).result().token_ids_np.tolist()
+    assert tokens == expected
+
+
+def test_a_steady_step_uploads_indices_and_nothing_else(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker.step(plan(1, [(0, 40, 0, True)], begun=[new_row(0, [1, 2, 3])])).result()
+    uploads: list[int] = []
+    upload = worker._device.upload
+
+    def counting(array_np: np.ndarray) -> torch.Tensor:
+        uploads.append(array_np.size)
+        return upload(array_np)
+
+    monkeypatch.setattr(worker._device, "upload", counting)
+    worker.step(plan(2, [(0, 1, 40, True)])).result()
+    assert len(uploads) == 1 and uploads[0] <= 8
