@@ -78,7 +78,8 @@ def compare(case: str, runs: dict[str, Callable[[], float]], repeats: int) -> di
             if round_number:
                 rates[name].append(rate)
     medians = {name: round(statistics.median(values), 2) for name, values in rates.items()}
-    ratios = {f"cadence / {name}": round(medians["cadence"] / value, 2) for name, value in medians.items()}
+    peers = {name: value for name, value in medians.items() if name != "cadence"}
+    ratios = {f"cadence / {name}": round(medians["cadence"] / value, 2) for name, value in peers.items()}
     return {"case": case, "output_tokens_per_second": medians, "ratios": ratios, "all": rates}
 
 
