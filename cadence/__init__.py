@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
     from cadence.engine.llm_engine import LLMEngine
     from cadence.engine.prompts import PromptType, TextPrompt, TokensPrompt
+    from cadence.entrypoints.async_llm import AsyncLLM
     from cadence.entrypoints.llm import LLM
 
 _HOMES = {
     "LLM": "cadence.entrypoints.llm",
+    "AsyncLLM": "cadence.entrypoints.async_llm",
     "LLMEngine": "cadence.engine.llm_engine",
     "EngineArgs": "cadence.config.args",
     "SamplingParams": "cadence.core.sampling_params",
@@ -35,6 +37,7 @@ _HOMES = {
 
 __all__ = [
     "LLM",
+    "AsyncLLM",
     "BeamSearchParams",
     "CompletionOutput",
     "EngineArgs",

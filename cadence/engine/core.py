@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.step import StepPlan, StepResult
@@ -53,6 +54,9 @@ class EngineCore:
 
     def reset_prefix_cache(self) -> bool:
         return self._scheduler.reset_prefix_cache()
+
+    def snapshot(self, with_blocks: bool) -> EngineState:
+        return self._scheduler.snapshot(with_blocks)
 
     def stats(self) -> SchedulerStats:
         return self._scheduler.stats()

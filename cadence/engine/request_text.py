@@ -42,8 +42,8 @@ class RequestText:
         """Takes in what one step produced. Sets finish_reason when a stop string was found or the core ended it."""
         self._accept_times(update)
         self.num_cached_tokens = update.num_cached_tokens
-        for chunk in update.prompt_logprobs:
-            self._prompt_logprobs.extend(prompt_position_logprobs(chunk, names))
+        for chunk in update.prompt_logprobs:  # an engine that took over from a dead one computes the prompt anew
+            self._prompt_logprobs[chunk.start :] = prompt_position_logprobs(chunk, names)
         hide_last = update.finish_reason is FinishReason.STOP and not self._params.include_stop_str_in_output
         for number, token_id in enumerate(update.new_token_ids, start=1):
             self._accept_token(token_id, show=not (hide_last and number == len(update.new_token_ids)))

@@ -36,6 +36,10 @@ class WaitingQueue:
         self._live -= 1
         return request
 
+    def live(self) -> list[RequestState]:
+        """All that wait, the most urgent first."""
+        return [request for _, request in sorted(self._heap) if request.status is Status.WAITING]
+
     def forget_one(self) -> None:
         """One of the waiting requests has just been marked as finished."""
         self._live -= 1

@@ -44,7 +44,7 @@ class RequestState:
         self.id = request.request_id
         self.key = key
         self.blocks = blocks
-        self.tokens = list(request.prompt_token_ids)  # all whose value the host knows
+        self.tokens = [*request.prompt_token_ids, *request.output_token_ids]  # all whose value the host knows
         self.prompt_len = len(request.prompt_token_ids)
         self.max_len = min(self.prompt_len + request.stop.max_tokens, max_model_len)
         self.stop_ids = request.stop.eos_token_ids | request.stop.stop_token_ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 from operator import attrgetter
 
 import numpy as np
@@ -20,6 +21,9 @@ class RunningList:
         self._requests: list[RequestState] = []
         self._rows_np: Column = np.zeros(0, dtype=np.int64)
         self._changed = False
+
+    def __iter__(self) -> Iterator[RequestState]:
+        return iter(self._requests)
 
     def __len__(self) -> int:
         return len(self._requests)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
+from cadence.core.engine_state import EngineState
 from cadence.core.errors import ConfigError, InvalidRequestError
 from cadence.core.kv_spec import KVLayout
 from cadence.core.request import EngineRequest, FinishReason
@@ -22,6 +24,7 @@ from cadence.scheduler.request_state import OrderKey, RequestState, Status
 from cadence.scheduler.retiring import Retiring
 from cadence.scheduler.rows import RowTable
 from cadence.scheduler.running import RunningList
+from cadence.scheduler.snapshot import block_owners, take_snapshot
 from cadence.scheduler.stats import SchedulerStats
 from cadence.scheduler.update import Reconciler, news_of
 
@@ -106,6 +109,11 @@ class Scheduler:
             return False
         self._kv.reset_prefix_cache()
         return True
+
+    def snapshot(self, with_blocks: bool) -> EngineState:
+        """What a person may want to look at. The map of blocks costs as much as there are blocks."""
+        state = take_snapshot(list(self._running), self._waiting.live(), self._kv.block_size, self.stats())
+        return replace(state, block_owners=block_owners(list(self._running), self._kv)) if with_blocks else state
 
     def stats(self) -> SchedulerStats:
         return SchedulerStats(

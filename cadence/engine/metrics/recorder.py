@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cadence.core.engine_state import EngineState
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate
 from cadence.engine.metrics.metric import Counter, Gauge, Histogram, Metric
@@ -76,3 +77,15 @@ class MetricsRecorder:
 
     def _histogram(self, name: str, bounds: tuple[float, ...]) -> Histogram:
         return Histogram(f"vllm:{name}", self._labels, bounds)
+
+
+def stats_of(state: EngineState) -> SchedulerStats:
+    """The scheduler's numbers, out of a picture of the engine in another process."""
+    return SchedulerStats(
+        num_running=len(state.running),
+        num_waiting=len(state.waiting),
+        kv_usage=state.kv_usage,
+        prefix_queries=state.prefix_queries,
+        prefix_hits=state.prefix_hits,
+        num_preemptions=state.num_preemptions,
+    )

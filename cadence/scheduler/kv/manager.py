@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cadence.core.kv_spec import KVLayout
@@ -27,6 +28,11 @@ class KVManager:
         self._caching = caching
         self._pool = BlockPool(num_blocks, self.num_groups)
         self._groups = KVCoordinator(layout, in_flight_tokens)
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """All blocks of the pool, by id."""
+        return self._pool.blocks
 
     @property
     def num_free(self) -> int:

@@ -1,0 +1,34 @@
+"""A look at the engine from outside: who runs, who waits, who holds which block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+FREE = 0  # owner of a block nobody holds and that caches nothing
+CACHED = 1  # owner of a block nobody holds but that a later request may reuse
+FIRST_OWNER = 2  # owner FIRST_OWNER + i: held by running[i] (the first of them, where several share it)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView:
+    request_id: str
+    prompt_tokens: int
+    output_tokens: int
+    computed_tokens: int
+    num_preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """Numbers since the start are totals; the front turns differences into rates."""
+
+    running: list[RequestView] = field(default_factory=list)
+    waiting: list[RequestView] = field(default_factory=list)
+    block_owners: list[int] = field(default_factory=list)  # by block id, see FREE, CACHED, FIRST_OWNER
+    block_size: int = 0  # tokens
+    kv_usage: float = 0.0  # share of blocks held, 0 to 1
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    num_preemptions: int = 0
+    num_steps: int = 0
+    step_seconds: list[float] = field(default_factory=list)  # the last steps' durations, oldest first, at most 64

@@ -1,0 +1,52 @@
+"""One request's outputs on their way to one reader. A slow reader gets fewer, larger outputs, never a backlog."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cadence.core.outputs import CompletionOutput, RequestOutput
+from cadence.core.sampling_params import RequestOutputKind
+
+
+class OutputStream:
+    def __init__(self, kind: RequestOutputKind) -> None:
+        self._delta = kind is RequestOutputKind.DELTA
+        self._pending: RequestOutput | None = None
+        self._error: Exception | None = None
+        self._arrived = asyncio.Event()
+
+    def put(self, output: RequestOutput) -> None:
+        self._pending = output if self._pending is None else self._merged(self._pending, output)
+        self._arrived.set()
+
+    def fail(self, error: Exception) -> None:
+        self._error = error
+        self._arrived.set()
+
+    async def next(self) -> RequestOutput:
+        """What has come since the last call; raises what the engine died of."""
+        while self._pending is None:
+            if self._error is not None:
+                raise self._error
+            self._arrived.clear()
+            await self._arrived.wait()
+        output, self._pending = self._pending, None
+        return output
+
+    def _merged(self, old: RequestOutput, new: RequestOutput) -> RequestOutput:
+        known = {completion.index: completion for completion in old.outputs}
+        for completion in new.outputs:
+            before = known.get(completion.index)
+            joined = _joined(before, completion) if self._delta and before is not None else completion
+            known[completion.index] = joined
+        new.outputs = [known[index] for index in sorted(known)]
+        return new
+
+
+def _joined(old: CompletionOutput, new: CompletionOutput) -> CompletionOutput:
+    """Two deltas of one completion as one."""
+    new.text = old.text + new.text
+    new.token_ids = [*old.token_ids, *new.token_ids]
+    if new.logprobs is not None:
+        new.logprobs = [*(old.logprobs or ()), *new.logprobs]
+    return new

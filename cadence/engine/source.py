@@ -1,0 +1,40 @@
+"""Where a model comes from and what its files say. Needs no device: the front of a server reads it too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cadence.config import env
+from cadence.config.args import EngineArgs
+from cadence.config.engine_config import EngineConfig, TokenizerConfig
+from cadence.config.hf import HFConfig, load_hf_config
+from cadence.config.reference import ModelFiles, find_model
+from cadence.config.resolve import Caps, Surroundings, resolve
+from cadence.text.load import tokenizer_for
+from cadence.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    files: ModelFiles
+    tokenizer_files: ModelFiles  # usually the same
+    hf: HFConfig
+
+    def resolve(self, args: EngineArgs, caps: Caps) -> EngineConfig:
+        around = Surroundings(self.tokenizer_files, env.cpu_kv_cache_bytes())
+        return resolve(args, self.files, self.hf, caps, around)
+
+    def load_tokenizer(self, config: TokenizerConfig) -> Tokenizer | None:
+        """None with skip_tokenizer_init."""
+        return None if config.skip else tokenizer_for(config.files)
+
+
+def find_source(args: EngineArgs) -> ModelSource:
+    files = _find(args.model, args.revision, args)
+    tokenizer_files = _find(args.tokenizer, args.tokenizer_revision, args) if args.tokenizer else files
+    return ModelSource(files, tokenizer_files, load_hf_config(files, args.hf_overrides))
+
+
+def _find(reference: str, revision: str | None, args: EngineArgs) -> ModelFiles:
+    token = args.hf_token if isinstance(args.hf_token, str) else ""
+    return find_model(reference, revision=revision or "", download_dir=args.download_dir or "", token=token)

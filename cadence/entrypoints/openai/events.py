@@ -1,0 +1,86 @@
+"""A chat answer as it comes into being, free of any wire format: the OpenAI, responses and Anthropic routes each
+write these events down in their own words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cadence.core.outputs import PositionLogprobs
+from cadence.core.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class ChatJob:
+    """What any chat route asks of the model. Everything is validated for shape; the engine checks the rest."""
+
+    request_id: str
+    messages: Sequence[Mapping[str, Any]]
+    params: SamplingParams  # output_kind DELTA when `stream`, else FINAL_ONLY
+    stream: bool
+    tools: Sequence[Mapping[str, Any]] = ()  # OpenAI's shape: {"type": "function", "function": {...}}
+    tool_choice: str = "none"  # "none", "auto", "required", or the name of a function
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    chat_template: str = ""  # "" = the engine's
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    cache_salt: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRead:
+    """First event, once: the prompt was tokenised and admitted."""
+
+    prompt_token_ids: Sequence[int]
+    prompt_logprobs: Sequence[PositionLogprobs | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    index: int  # which of the n choices
+    text: str
+    token_ids: Sequence[int] = ()
+    logprobs: Sequence[PositionLogprobs] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    index: int
+    text: str
+    token_ids: Sequence[int] = ()
+    logprobs: Sequence[PositionLogprobs] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """The first of a call carries its name and id; the arguments' JSON text comes in pieces."""
+
+    index: int
+    call: int  # which call of this choice: 0, 1, …
+    call_id: str
+    name: str  # "" after the first
+    arguments: str
+    token_ids: Sequence[int] = ()
+    logprobs: Sequence[PositionLogprobs] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceEnd:
+    index: int
+    finish_reason: str  # stop | length | tool_calls | abort | error
+    stop_reason: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Last event, once."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int = 0
+
+
+ChatEvent = PromptRead | TextDelta | ReasoningDelta | ToolCallDelta | ChoiceEnd | Usage
