@@ -39,7 +39,7 @@ class EngineProcess:
     async def start(cls, options: dict[str, Any]) -> EngineProcess:
         """Returns at once; the engine is ready when `news` says so."""
         folder = tempfile.mkdtemp(prefix="cadence-")
-        path = os.path.join(folder, secrets.token_hex(16))
+        path = os.path.join(folder, secrets.token_hex(8))
         socket = zmq.asyncio.Context.instance().socket(zmq.PAIR)
         socket.setsockopt(zmq.LINGER, 0)
         socket.bind(f"ipc://{path}")

@@ -171,10 +171,18 @@ def test_bad_requests_disturb_nobody(server: Server) -> None:
     assert server.run(last(server.llm, 0)).finished
 
 
-def test_sockets_are_private_and_leave_nothing_behind(tiny_model: Callable[[str], Path]) -> None:
-    before = set(Path(tempfile.gettempdir()).glob("cadence-*"))
+@pytest.fixture
+def own_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for temporary files that no other process uses; its path is short, as sockets' paths must be."""
+    with tempfile.TemporaryDirectory(prefix="t") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
+def test_sockets_are_private_and_leave_nothing_behind(tiny_model: Callable[[str], Path], own_tmp: Path) -> None:
     made = Server(tiny_model("llama"))
-    (folder,) = set(Path(tempfile.gettempdir()).glob("cadence-*")) - before
+    (folder,) = own_tmp.glob("cadence-*")
     (socket,) = folder.iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700 and stat.S_IMODE(socket.stat().st_mode) == 0o600
     made.close()
@@ -223,8 +231,7 @@ asyncio.run(main())
 """
 
 
-def test_an_engine_does_not_outlive_its_front(tiny_model: Callable[[str], Path]) -> None:
-    before = set(Path(tempfile.gettempdir()).glob("cadence-*"))
+def test_an_engine_does_not_outlive_its_front(tiny_model: Callable[[str], Path], own_tmp: Path) -> None:
     command = [sys.executable, "-c", FRONT, str(tiny_model("llama"))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as front:
         assert front.stdout is not None
@@ -234,4 +241,4 @@ def test_an_engine_does_not_outlive_its_front(tiny_model: Callable[[str], Path])
     while Path(f"/proc/{engine}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(f"/proc/{engine}").exists()
-    assert not set(Path(tempfile.gettempdir()).glob("cadence-*")) - before
+    assert not list(own_tmp.glob("cadence-*"))
