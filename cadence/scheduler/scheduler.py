@@ -112,8 +112,9 @@ class Scheduler:
 
     def snapshot(self, with_blocks: bool) -> EngineState:
         """What a person may want to look at. The map of blocks costs as much as there are blocks."""
-        state = take_snapshot(list(self._running), self._waiting.live(), self._kv.block_size, self.stats())
-        return replace(state, block_owners=block_owners(list(self._running), self._kv)) if with_blocks else state
+        running, waiting = list(self._running), self._waiting.live()
+        state = take_snapshot(running, waiting, self._rows, self._kv.block_size, self.stats())
+        return replace(state, block_owners=block_owners(running, self._kv)) if with_blocks else state
 
     def stats(self) -> SchedulerStats:
         return SchedulerStats(

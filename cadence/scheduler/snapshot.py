@@ -6,16 +6,17 @@ from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, Re
 from cadence.scheduler.kv.block import NULL_BLOCK_ID
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.request_state import RequestState
+from cadence.scheduler.rows import RowTable
 from cadence.scheduler.stats import SchedulerStats
 
 
 def take_snapshot(
-    running: list[RequestState], waiting: list[RequestState], block_size: int, stats: SchedulerStats
+    running: list[RequestState], waiting: list[RequestState], rows: RowTable, block_size: int, stats: SchedulerStats
 ) -> EngineState:
     """Without the map of blocks."""
     return EngineState(
-        running=[_view(request, block_size) for request in running],
-        waiting=[_view(request, block_size) for request in waiting],
+        running=[_view(request, int(rows.computed_np[request.row])) for request in running],
+        waiting=[_view(request, 0) for request in waiting],
         block_size=block_size,
         kv_usage=stats.kv_usage,
         prefix_queries=stats.prefix_queries,
@@ -24,13 +25,12 @@ def take_snapshot(
     )
 
 
-def _view(request: RequestState, block_size: int) -> RequestView:
-    held = len(request.blocks.tables[0]) * block_size
+def _view(request: RequestState, computed: int) -> RequestView:
     return RequestView(
         request_id=request.id,
         prompt_tokens=request.prompt_len,
         output_tokens=request.num_output_tokens,
-        computed_tokens=min(held, len(request.tokens)),
+        computed_tokens=computed,
         num_preemptions=request.num_preemptions,
     )
 
