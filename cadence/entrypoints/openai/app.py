@@ -1,0 +1,100 @@
+"""The application: routes, the layers around them, and the state they share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cadence.config.version import __version__
+from cadence.core.errors import CadenceError
+from cadence.entrypoints.conversation import read_template
+from cadence.entrypoints.openai.admission import Admission
+from cadence.entrypoints.openai.auth import Authentication
+from cadence.entrypoints.openai.boundary import Boundary
+from cadence.entrypoints.openai.chat_engine import ChatEngine
+from cadence.entrypoints.openai.deadline import with_deadline
+from cadence.entrypoints.openai.errors import reply_for, route_path
+from cadence.entrypoints.openai.limits import BodyLimits
+from cadence.entrypoints.openai.options import ServeOptions
+from cadence.entrypoints.openai.reasoning import make_reasoning_parser
+from cadence.entrypoints.openai.routes import (
+    chat,
+    completions,
+    health,
+    messages,
+    metrics,
+    models,
+    responses,
+    tokenize,
+)
+from cadence.entrypoints.openai.schema import install_schema
+from cadence.entrypoints.openai.state import ServerState
+from cadence.entrypoints.openai.tools.base import make_tool_parser
+from cadence.entrypoints.webui import page
+
+if TYPE_CHECKING:
+    from cadence.entrypoints.async_llm import AsyncLLM
+
+ROUTES = (health, models, completions, chat, responses, messages, tokenize, metrics, page)
+
+
+def create_app(llm: AsyncLLM, options: ServeOptions) -> FastAPI:
+    check_parsers(options)
+    docs: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
+    app = FastAPI(
+        title="Cadence",
+        version=__version__,
+        redirect_slashes=False,
+        **(docs if options.disable_fastapi_docs else {}),
+    )
+    app.state.server = _make_state(llm, options)
+    for routes in ROUTES:
+        app.include_router(routes.router)
+    for kind in (CadenceError, HTTPException, RequestValidationError, ValidationError):
+        app.add_exception_handler(kind, _answer_error)
+    _add_layers(app, options)
+    install_schema(app)
+    return app
+
+
+def _make_state(llm: AsyncLLM, options: ServeOptions) -> ServerState:
+    admission = Admission(
+        max_requests=llm.config.scheduler.max_num_seqs + options.max_queued_requests,
+        max_tokens=options.max_queued_tokens,
+    )
+    template = read_template(options.chat_template or llm.config.tokenizer.chat_template)
+    timed = with_deadline(llm, options.request_deadline)
+    return ServerState(timed, options, admission, ChatEngine(timed, options), template)
+
+
+def check_parsers(options: ServeOptions) -> None:
+    """Unknown names are said when the server starts, not when the first request comes."""
+    make_tool_parser(options.tool_call_parser, ())
+    make_reasoning_parser(options.reasoning_parser)
+
+
+def _add_layers(app: FastAPI, options: ServeOptions) -> None:
+    """From the innermost to the outermost. Pure ASGI, all of them: streams and disconnects pass through untouched."""
+    app.add_middleware(BodyLimits, options=options)
+    if options.api_key:
+        app.add_middleware(Authentication, keys=options.api_key)
+    if options.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=options.allowed_origins,
+            allow_methods=options.allowed_methods,
+            allow_headers=options.allowed_headers,
+            allow_credentials=options.allow_credentials,
+        )
+    app.add_middleware(Boundary, options=options)
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    return reply_for(error).response(route_path(request.scope))

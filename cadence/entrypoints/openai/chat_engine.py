@@ -1,0 +1,126 @@
+"""From a chat to its answer: the template writes the prompt, the model goes on, the parsers read what it said."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from cadence.core.errors import InvalidRequestError
+from cadence.core.outputs import RequestOutput
+from cadence.core.sampling_params import SamplingParams
+from cadence.engine.prompts import TokensPrompt
+from cadence.entrypoints.conversation import read_template
+from cadence.entrypoints.openai.chat_choice import Choice, ParsedChoice, PlainChoice
+from cadence.entrypoints.openai.events import ChatEvent, ChatJob, PromptRead, Usage
+from cadence.entrypoints.openai.options import ServeOptions
+from cadence.entrypoints.openai.reasoning import OPEN, make_reasoning_parser
+from cadence.entrypoints.openai.tools.base import make_tool_parser, needs_special_tokens
+from cadence.text.chat_template import ChatRequest
+
+if TYPE_CHECKING:
+    from cadence.entrypoints.async_llm import AsyncLLM
+
+LONG_PROMPT = 16_384  # characters; longer ones are tokenised beside the event loop, not on it
+
+
+class ChatEngine:
+    def __init__(self, llm: AsyncLLM, options: ServeOptions) -> None:
+        self._llm = llm
+        self._options = options
+        self._template = read_template(options.chat_template or llm.config.tokenizer.chat_template)
+
+    async def run(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
+        """The answer to `job`. What is wrong with it raises before the first event; closing ends the request.
+
+        With a demanded tool call (`required` or a name) that the model does not produce, a choice ends with `error`.
+        """
+        self._check(job)
+        prompt = await self.prompt(job)
+        params = self._params(job)
+        choices = [self._choice(index, job, prompt["prompt"]) for index in range(params.n)]
+        completion_tokens = 0
+        last = None
+        async with aclosing(self._outputs(prompt, params, job)) as outputs:
+            async for output in outputs:
+                if last is None:
+                    yield PromptRead(prompt["prompt_token_ids"], output.prompt_logprobs)
+                last = output
+                for completion in output.outputs:
+                    completion_tokens += len(completion.token_ids)
+                    for event in choices[completion.index].read(completion):
+                        yield event
+        cached = last.num_cached_tokens or 0 if last is not None else 0
+        yield Usage(len(prompt["prompt_token_ids"]), completion_tokens, cached, self._reasoning(choices))
+
+    async def prompt(self, job: ChatJob) -> TokensPrompt:
+        """The prompt a job's messages become. Templates write the special tokens themselves, so none are added."""
+        hidden = job.tool_choice == "none" and self._options.exclude_tools_when_tool_choice_none
+        chat = ChatRequest(
+            messages=job.messages,
+            tools=None if hidden else list(job.tools) or None,
+            add_generation_prompt=job.add_generation_prompt,
+            continue_final_message=job.continue_final_message,
+            content_format=self._options.chat_template_content_format,
+            kwargs={**self._options.default_chat_template_kwargs, **job.template_kwargs},
+        )
+        tokenizer = self._llm.tokenizer
+        text = tokenizer.render_chat(chat, job.chat_template or self._template)
+        if len(text) > LONG_PROMPT:
+            token_ids = await asyncio.to_thread(tokenizer.encode, text, False)
+        else:
+            token_ids = tokenizer.encode(text, add_special_tokens=False)
+        return {"prompt": text, "prompt_token_ids": token_ids, "cache_salt": job.cache_salt}
+
+    def _check(self, job: ChatJob) -> None:
+        options = self._options
+        if job.chat_template and not options.trust_request_chat_template:
+            raise InvalidRequestError(
+                "this server takes no chat template from requests; start it with --trust-request-chat-template",
+                "chat_template",
+            )
+        if job.tool_choice == "auto" and not (options.enable_auto_tool_choice and options.tool_call_parser):
+            raise InvalidRequestError(
+                '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "tool_choice"
+            )
+
+    def _params(self, job: ChatJob) -> SamplingParams:
+        """Some parsers look for special tokens, which must then be in the text."""
+        params = job.params
+        if self._calls_tools(job) and needs_special_tokens(self._options.tool_call_parser):
+            params = params.clone()
+            params.skip_special_tokens = False
+        return params
+
+    def _calls_tools(self, job: ChatJob) -> bool:
+        return bool(job.tools) and job.tool_choice != "none"
+
+    async def _outputs(
+        self, prompt: TokensPrompt, params: SamplingParams, job: ChatJob
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """The engine knows of no messages: what is wrong with the prompt is wrong with them."""
+        outputs = self._llm.generate(prompt, params, job.request_id, priority=job.priority)
+        try:
+            async with aclosing(outputs):  # type: ignore[type-var]
+                async for output in outputs:
+                    yield output
+        except InvalidRequestError as error:
+            if error.field in ("prompt", "prompt_token_ids"):
+                raise InvalidRequestError(str(error), "messages") from None
+            raise
+
+    def _choice(self, index: int, job: ChatJob, prompt: str) -> Choice:
+        options = self._options
+        calls = self._calls_tools(job)
+        if not calls and not options.reasoning_parser:
+            return PlainChoice()
+        tools = make_tool_parser(options.tool_call_parser if calls else "", job.tools)
+        demanded = job.tool_choice if calls and job.tool_choice != "auto" else ""
+        thinking = prompt.rstrip().endswith(OPEN)
+        return ParsedChoice(index, make_reasoning_parser(options.reasoning_parser, thinking), tools, demanded)
+
+    def _reasoning(self, choices: list[Choice]) -> int:
+        """Tokens of reasoning, counted off its text: tags, and tokens that hold both, belong to neither side."""
+        texts = [choice.reasoning for choice in choices if choice.reasoning]
+        return sum(len(self._llm.tokenizer.encode(text, add_special_tokens=False)) for text in texts)

@@ -1,0 +1,112 @@
+"""What users may ask of the server, beside the engine's own options: one flat list, vLLM's names where it has one."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from cadence.config import values
+from cadence.config.args import option
+from cadence.core.errors import ConfigError
+
+LOG_LEVELS = ("critical", "error", "warning", "info", "debug", "trace")
+CONTENT_FORMATS = ("auto", "string", "openai")
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    # Where it listens
+    host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = every interface")
+    port: int = option(8000, "port to listen on; 0 = any free one")
+    uds: str | None = option(None, "listen on this unix socket instead of a port")
+    root_path: str = option("", "path under which a proxy shows the server")
+    ssl_keyfile: str | None = option(None, "TLS private key")
+    ssl_certfile: str | None = option(None, "TLS certificate")
+    ssl_ca_certs: str | None = option(None, "certificates of the authorities that sign client certificates")
+    ssl_cert_reqs: int = option(0, "client certificates: 0 = not asked for, 1 = optional, 2 = required")
+    ssl_ciphers: str | None = option(None, "TLS ciphers")
+
+    # Who may ask
+    api_key: list[str] = option((), "key that requests must bring; several may be given (else VLLM_API_KEY)")
+    allowed_origins: list[str] = option((), "origin whose pages may call the server (CORS); none unless given")
+    allowed_methods: list[str] = option(("*",), "methods such pages may use")
+    allowed_headers: list[str] = option(("*",), "headers such pages may send")
+    allow_credentials: bool = option(False, "let such pages send cookies and credentials")
+
+    # How much it takes on
+    max_queued_requests: int = option(1024, "most requests waiting beyond those that run; more get 429")
+    max_queued_tokens: int = option(1_000_000, "most prompt tokens (estimated) of all requests at once; more get 429")
+    request_deadline: float = option(0.0, "seconds a request may take; 0 = no limit")
+    max_body_bytes: int = option(16 * 2**20, "largest request body")
+    max_header_bytes: int = option(64 * 2**10, "largest request head: request line and headers together")
+    max_header_count: int = option(128, "most headers of a request")
+    max_json_depth: int = option(64, "deepest nesting of a request's JSON")
+    max_completions: int = option(1024, "most completions (prompts times n) of one request")
+    max_step_age: float = option(60.0, "seconds without progress, while requests run, after which /health says so")
+    shutdown_timeout: float = option(0.0, "seconds that requests in flight get after SIGTERM; 0 = all they need")
+
+    # What answers look like
+    served_model_name: list[str] = option((), "name of the model in the API; several may be given (else its own)")
+    response_role: str = option("assistant", "role of the answers")
+    chat_template: str = option("", "chat template, or the path of a file holding one")
+    chat_template_content_format: str = option("auto", "how templates see message content", CONTENT_FORMATS)
+    default_chat_template_kwargs: dict[str, Any] = option({}, "JSON with variables for the chat template")
+    trust_request_chat_template: bool = option(False, "let requests bring a chat template of their own")
+    tool_call_parser: str = option("", "how the model writes tool calls")
+    enable_auto_tool_choice: bool = option(False, "let the model decide when to call a tool")
+    exclude_tools_when_tool_choice_none: bool = option(False, "hide the tools when tool_choice is none")
+    reasoning_parser: str = option("", "how the model writes its reasoning")
+    return_tokens_as_token_ids: bool = option(False, "write tokens in logprobs as token_id:N")
+    enable_prompt_tokens_details: bool = option(False, "count cached prompt tokens in usage")
+    enable_force_include_usage: bool = option(False, "end every stream with its usage")
+    enable_request_id_headers: bool = option(False, "answer with the header X-Request-Id")
+
+    # What it says about itself
+    disable_fastapi_docs: bool = option(False, "no /docs, /redoc and /openapi.json")
+    enable_log_requests: bool = option(False, "log a line per request; never its text")
+    uvicorn_log_level: str = option("warning", "log level of the HTTP layer", LOG_LEVELS)
+    disable_uvicorn_access_log: bool = option(False, "no line per request at uvicorn_log_level info and below")
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _checked(field, getattr(self, field.name)))
+        for name in ("max_queued_requests", "max_queued_tokens", "max_body_bytes", "max_header_bytes"):
+            _at_least(self, name, 1)
+        for name in ("max_header_count", "max_json_depth", "max_completions"):
+            _at_least(self, name, 1)
+        for name in ("port", "request_deadline", "max_step_age", "shutdown_timeout"):
+            _at_least(self, name, 0)
+        if self.port > 65535:
+            raise ConfigError(f"port={self.port} is not a port: at most 65535", "port")
+        if bool(self.ssl_keyfile) != bool(self.ssl_certfile):
+            raise ConfigError("ssl_keyfile and ssl_certfile are given together or not at all", "ssl_keyfile")
+        if any(not key for key in self.api_key):
+            raise ConfigError("api_key must not be empty", "api_key")
+        if self.enable_auto_tool_choice and not self.tool_call_parser:
+            raise ConfigError("enable_auto_tool_choice needs a tool_call_parser", "enable_auto_tool_choice")
+
+
+def hints() -> dict[str, Any]:
+    """The types of the fields, by name."""
+    return typing.get_type_hints(ServeOptions)
+
+
+def names() -> list[str]:
+    return [field.name for field in dataclasses.fields(ServeOptions)]
+
+
+def _checked(field: dataclasses.Field[Any], value: Any) -> Any:
+    if value is None and field.default is not dataclasses.MISSING:
+        value = field.default
+    value = values.coerce(field.name, hints()[field.name], value)
+    choices = field.metadata["choices"]
+    if choices and value not in choices:
+        raise ConfigError(f"{field.name}={value!r} is not one of {', '.join(choices)}", field.name)
+    return value
+
+
+def _at_least(options: ServeOptions, name: str, low: int) -> None:
+    if getattr(options, name) < low:
+        raise ConfigError(f"{name}={getattr(options, name)} must be at least {low}", name)

@@ -1,0 +1,157 @@
+"""What completion and chat requests have in common, and how a body becomes one: JSON, known names, types, sizes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.protocol.refused import REFUSED
+
+MAX_STOPS = 16
+MAX_STOP_LENGTH = 1024  # characters
+MAX_TOKEN_LIST = 262_144  # entries: a whole vocabulary
+MAX_LOGIT_BIAS = 1024  # entries
+MAX_BAD_WORDS = 256
+MAX_N = 128
+NAME_PATTERN = r"^[A-Za-z0-9_.:-]{1,128}$"  # of ids that clients choose
+
+StopString = Annotated[str, Field(max_length=MAX_STOP_LENGTH)]
+TokenIds = Annotated[list[int], Field(max_length=MAX_TOKEN_LIST)]
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None  # padding against traffic analysis; none is ever added
+
+
+class GenerationBody(BaseModel):
+    """None means: the model's own default. Ranges are checked where `SamplingParams` are made."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+    model: str | None = Field(default=None, max_length=1024)
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    n: int | None = Field(default=None, ge=1, le=MAX_N)
+    best_of: int | None = None
+    seed: int | None = None
+    stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS)] | None = None
+    stop_token_ids: Annotated[list[int], Field(max_length=MAX_STOP_LENGTH)] | None = None
+    include_stop_str_in_output: bool | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    max_tokens: int | None = Field(default=None, ge=0)
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    logit_bias: Annotated[dict[str, float], Field(max_length=MAX_LOGIT_BIAS)] | None = None
+    allowed_token_ids: TokenIds | None = None
+    bad_words: Annotated[list[StopString], Field(max_length=MAX_BAD_WORDS)] | None = None
+    prompt_logprobs: int | None = None
+
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    stream_interval: int | None = Field(default=None, ge=1)
+
+    priority: int | None = Field(default=None, ge=-(2**31), lt=2**31)
+    cache_salt: str | None = Field(default=None, max_length=1024)
+    request_id: str | None = Field(default=None, pattern=NAME_PATTERN)
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+
+    # Accepted, and without effect here: they speak of accounts, storage and billing.
+    user: str | None = Field(default=None, max_length=4096)
+    session_id: str | None = Field(default=None, max_length=4096)
+    safety_identifier: str | None = Field(default=None, max_length=4096)
+    prompt_cache_key: str | None = Field(default=None, max_length=4096)
+    prompt_cache_retention: str | None = Field(default=None, max_length=64)
+    service_tier: str | None = Field(default=None, max_length=64)
+    store: bool | None = None
+    metadata: dict[str, Any] | None = None
+
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def parse_body(kind: type[Body], raw: bytes) -> Body:
+    """A request out of a body, or an error that names the field."""
+    try:
+        content = msgspec.json.decode(raw)  # NaN and Infinity are no JSON here
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequestError(f"the body is not valid JSON: {error}") from None
+    return validate_body(kind, content)
+
+
+def validate_body(kind: type[Body], content: object) -> Body:
+    if not isinstance(content, dict):
+        raise InvalidRequestError("the body must be a JSON object")
+    try:
+        return kind.model_validate(_known(kind, content))
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def body_schema(kind: type[BaseModel]) -> dict[str, Any]:
+    """The OpenAPI entry of a route that reads its body with `parse_body`."""
+    schema = kind.model_json_schema()
+    inlined = _inline(schema, schema.pop("$defs", {}))
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": inlined}}}}
+
+
+def _known(kind: type[BaseModel], content: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the refused names that ask for nothing; unknown ones raise."""
+    kept: dict[str, Any] = {}
+    for name, value in content.items():
+        if name in kind.model_fields:
+            kept[name] = value
+        elif name in REFUSED:
+            REFUSED[name].check(name, value)
+        else:
+            near = difflib.get_close_matches(name, [*kind.model_fields, *REFUSED], n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise InvalidRequestError(f"unknown field {name[:80]!r}.{hint}", name[:80])
+    return kept
+
+
+def _invalid(error: ValidationError) -> InvalidRequestError:
+    """One sentence: for a union, what each of its members expected."""
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    field = _path(details[0]["loc"])
+    reasons = dict.fromkeys(_lower(d["msg"]) for d in details if d["loc"][:1] == details[0]["loc"][:1])
+    return InvalidRequestError(f"{field}: {' or '.join(list(reasons)[:4])}.", field)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """`stop[3]`, `stream_options.include_usage`: without the names of union members that pydantic puts between."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part not in ("str", "int", "float", "bool") and not any(mark in part for mark in "[(-"):
+            path += f".{part}" if path else part
+    return path
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _inline(node: Any, definitions: Mapping[str, Any]) -> Any:
+    """A schema without references; the bodies nest no model in itself."""
+    if isinstance(node, dict):
+        if "$ref" in node:
+            return _inline(definitions[node["$ref"].rpartition("/")[2]], definitions)
+        return {key: _inline(value, definitions) for key, value in node.items()}
+    return [_inline(item, definitions) for item in node] if isinstance(node, list) else node

@@ -1,0 +1,52 @@
+"""The body of /v1/completions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.protocol.common import GenerationBody
+
+MAX_PROMPTS = 1024
+
+
+class CompletionBody(GenerationBody):
+    prompt: Any = Field(
+        json_schema_extra={
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                {"type": "array", "items": {"type": "integer"}, "minItems": 1},
+                {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}, "minItems": 1},
+            ]
+        }
+    )
+    echo: bool | None = None
+    logprobs: int | None = Field(default=None, ge=0)
+    truncate_prompt_tokens: int | None = Field(default=None, ge=-1)  # keep this many; -1 = what fits
+    truncation_side: str | None = Field(default=None, pattern="^(left|right)$")  # where tokens are cut off: left
+    add_special_tokens: bool | None = None
+
+    def prompts(self) -> list[str | list[int]]:
+        """One prompt or many: text, token ids, a list of texts, a list of lists of ids."""
+        prompt = self.prompt
+        if isinstance(prompt, str) or _is_ids(prompt):
+            return [prompt]
+        if not isinstance(prompt, list) or not prompt:
+            raise InvalidRequestError(
+                "prompt must be a string, token ids, or a list of those that is not empty", "prompt"
+            )
+        if len(prompt) > MAX_PROMPTS:
+            raise InvalidRequestError(f"prompt has {len(prompt)} entries; at most {MAX_PROMPTS} are allowed", "prompt")
+        texts = all(isinstance(one, str) for one in prompt)
+        for number, one in enumerate(prompt):
+            if not texts and not _is_ids(one):
+                where = f"prompt[{number}]"
+                raise InvalidRequestError(f"{where} must be a list of token ids; a list holds one kind only", where)
+        return prompt
+
+
+def _is_ids(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(token) is int for token in value)

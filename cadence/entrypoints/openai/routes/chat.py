@@ -1,0 +1,100 @@
+"""/v1/chat/completions."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.admission import estimate_tokens
+from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
+from cadence.entrypoints.openai.logprobs import TokenNames
+from cadence.entrypoints.openai.protocol.chat import ChatCompletionBody
+from cadence.entrypoints.openai.protocol.chat_answer import ChatAnswer, ChatChunks, ChatView
+from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
+from cadence.entrypoints.openai.sampling import model_max_tokens, priority_of, sampling_params
+from cadence.entrypoints.openai.state import ServerState, State, request_id
+from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response, raise_failure
+from cadence.text.messages import check_messages
+
+router = APIRouter(tags=["chat"])
+
+
+@router.post("/v1/chat/completions", openapi_extra=body_schema(ChatCompletionBody))
+async def create_chat_completion(request: Request, state: State) -> Response:
+    body = parse_body(ChatCompletionBody, await request.body())
+    body.check()
+    model = state.check_model(body.model)
+    name = f"chatcmpl-{body.request_id}" if body.request_id else request_id(request, "chatcmpl-")
+    job = make_job(body, state, name, priority_of(body, request.headers))
+    view = _view(body, state, {"id": name, "created": int(time.time()), "model": model})
+    if job.params.n > state.options.max_completions:
+        raise InvalidRequestError(f"n must be at most {state.options.max_completions}", "n")
+    size = estimate_tokens(body.messages) + estimate_tokens(body.tools or ())
+    entry = state.admission.enter(request, size, job.params.n)
+    events = admitted(entry, state.chat.run(job), _check_event)
+    if body.stream:
+        return EventStream(ChatChunks(view).write(await begun(events)))
+    return json_response(await ChatAnswer(view).read(events))
+
+
+def make_job(body: ChatCompletionBody, state: ServerState, name: str, priority: int = 0) -> ChatJob:
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    limit = body.max_completion_tokens or body.max_tokens
+    defaults = state.llm.default_sampling
+    continues = bool(body.continue_final_message)
+    return ChatJob(
+        request_id=f"{name}-{secrets.token_hex(4)}",
+        messages=body.messages,
+        params=sampling_params(body, defaults, model_max_tokens(defaults) if limit is None else limit, logprobs),
+        stream=bool(body.stream),
+        tools=body.tools or (),
+        tool_choice=body.choice(),
+        add_generation_prompt=not continues if body.add_generation_prompt is None else body.add_generation_prompt,
+        continue_final_message=continues,
+        chat_template=body.chat_template or "",
+        template_kwargs=body.template_kwargs(),
+        cache_salt=body.cache_salt or "",
+        priority=priority,
+    )
+
+
+def _view(body: ChatCompletionBody, state: ServerState, base: dict[str, Any]) -> ChatView:
+    options = state.options
+    wanted = body.stream_options
+    usage = options.enable_force_include_usage or bool(wanted and wanted.include_usage)
+    return ChatView(
+        base=base,
+        names=TokenNames(state.llm.tokenizer, body.return_tokens_as_token_ids or options.return_tokens_as_token_ids),
+        role=options.response_role,
+        n=body.n or 1,
+        echo=_echo(body.messages, options.response_role) if body.echo else "",
+        top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        token_ids=bool(body.return_token_ids),
+        reasoning=body.include_reasoning is not False,
+        parallel_calls=body.parallel_tool_calls is not False,
+        called_by_name=body.choice() not in ("none", "auto", "required"),
+        include_usage=usage,
+        continuous_usage=usage and bool(wanted and wanted.continuous_usage_stats),
+        usage_details=options.enable_prompt_tokens_details,
+    )
+
+
+def _echo(messages: list[dict[str, Any]], role: str) -> str:
+    """The text of the last message, where it is the answer's own beginning."""
+    last: Mapping[str, Any] = check_messages(messages)[-1]
+    if last["role"] != role or last["content"] is None:
+        return ""
+    content = last["content"]
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+
+
+def _check_event(event: ChatEvent) -> None:
+    if type(event) is ChoiceEnd:
+        raise_failure(event.finish_reason, event.stop_reason)

@@ -1,0 +1,130 @@
+"""/v1/completions."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, cast
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cadence.core.errors import InvalidRequestError
+from cadence.core.outputs import RequestOutput
+from cadence.core.sampling_params import SamplingParams
+from cadence.engine.prompts import PromptType
+from cadence.entrypoints.openai.admission import estimate_tokens
+from cadence.entrypoints.openai.logprobs import TokenNames
+from cadence.entrypoints.openai.merge import merged
+from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
+from cadence.entrypoints.openai.protocol.completion_answer import CompletionAnswer, CompletionChunks, CompletionView
+from cadence.entrypoints.openai.protocol.completions import CompletionBody
+from cadence.entrypoints.openai.sampling import priority_of, sampling_params
+from cadence.entrypoints.openai.state import ServerState, State, request_id
+from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response, raise_failure
+
+DEFAULT_MAX_TOKENS = 16  # OpenAI's
+
+router = APIRouter(tags=["completions"])
+
+
+@router.post("/v1/completions", openapi_extra=body_schema(CompletionBody))
+async def create_completion(request: Request, state: State) -> Response:
+    body = parse_body(CompletionBody, await request.body())
+    model = state.check_model(body.model)
+    prompts = body.prompts()
+    params = _params(body, state)
+    count = len(prompts) * params.n
+    if count > state.options.max_completions:
+        raise InvalidRequestError(f"prompts times n must be at most {state.options.max_completions}; got {count}", "n")
+    name = f"cmpl-{body.request_id}" if body.request_id else request_id(request, "cmpl-")
+    base = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
+    view = _view(body, state, base)
+    priority = priority_of(body, request.headers)
+    entry = state.admission.enter(request, estimate_tokens(prompts), count)
+    outputs = admitted(entry, _run(body, state, params, (name, priority)), _check_output)
+    if body.stream:
+        return EventStream(CompletionChunks(view).write(await begun(outputs)))
+    return json_response(await CompletionAnswer(view).read(outputs))
+
+
+async def _run(
+    body: CompletionBody, state: ServerState, params: SamplingParams, identity: tuple[str, int]
+) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+    """All prompts at once. Every one is tokenised before the first is submitted."""
+    name, priority = identity
+    prompts = [await _prompt(text_or_ids, body, state) for text_or_ids in body.prompts()]
+    salt = secrets.token_hex(4)
+    sources = [
+        cast(
+            AsyncGenerator[RequestOutput, None],
+            state.llm.generate(prompt, params, f"{name}-{salt}-{number}", priority=priority),
+        )
+        for number, prompt in enumerate(prompts)
+    ]
+    async with aclosing(merged(sources)) as items:
+        async for item in items:
+            yield item
+
+
+async def _prompt(given: str | list[int], body: CompletionBody, state: ServerState) -> PromptType:
+    salt = body.cache_salt or ""
+    if isinstance(given, list):
+        return {"prompt_token_ids": _cut(given, body, state), "cache_salt": salt}
+    if not salt and body.add_special_tokens is not False and body.truncate_prompt_tokens is None:
+        return given
+    ids = await asyncio.to_thread(state.llm.tokenizer.encode, given, body.add_special_tokens is not False)
+    kept = _cut(ids, body, state)
+    text = given if len(kept) == len(ids) else state.llm.tokenizer.decode(kept)
+    return {"prompt": text, "prompt_token_ids": kept, "cache_salt": salt}
+
+
+def _cut(ids: list[int], body: CompletionBody, state: ServerState) -> list[int]:
+    limit = body.truncate_prompt_tokens
+    if limit is None:
+        return ids
+    if limit == 0:
+        raise InvalidRequestError("truncate_prompt_tokens must be -1 or at least 1", "truncate_prompt_tokens")
+    if limit < 0:
+        limit = max(1, state.llm.config.model.max_model_len - max(1, body.max_tokens or DEFAULT_MAX_TOKENS))
+    return ids[:limit] if body.truncation_side == "right" else ids[-limit:]
+
+
+def _params(body: CompletionBody, state: ServerState) -> SamplingParams:
+    max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else max(body.max_tokens, 1)
+    params = sampling_params(body, state.llm.default_sampling, max_tokens, body.logprobs)
+    if body.echo and body.logprobs is not None and params.prompt_logprobs != -1:
+        params.prompt_logprobs = max(body.logprobs, params.prompt_logprobs or 0)
+    return params
+
+
+def _view(body: CompletionBody, state: ServerState, base: dict[str, Any]) -> CompletionView:
+    options = state.options
+    tokenizer = state.llm.tokenizer
+    wanted = body.stream_options
+    usage = options.enable_force_include_usage or bool(wanted and wanted.include_usage)
+    return CompletionView(
+        base=base,
+        tokenizer=tokenizer,
+        names=TokenNames(tokenizer, body.return_tokens_as_token_ids or options.return_tokens_as_token_ids),
+        n=body.n or 1,
+        echo=bool(body.echo),
+        silent=body.max_tokens == 0,
+        skip_special=body.skip_special_tokens is not False,
+        logprobs=body.logprobs,
+        prompt_logprobs=body.prompt_logprobs is not None,
+        token_ids=bool(body.return_token_ids),
+        include_usage=usage,
+        continuous_usage=usage and bool(wanted and wanted.continuous_usage_stats),
+        usage_details=options.enable_prompt_tokens_details,
+    )
+
+
+def _check_output(item: tuple[int, RequestOutput]) -> None:
+    for completion in item[1].outputs:
+        if completion.finish_reason is not None:
+            raise_failure(completion.finish_reason, completion.stop_reason)

@@ -1,0 +1,94 @@
+"""/v1/messages and /v1/messages/count_tokens, as Anthropic's clients know them."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cadence.core.sampling_params import SamplingParams
+from cadence.entrypoints.openai.admission import estimate_tokens
+from cadence.entrypoints.openai.chat_choice import NO_CALL
+from cadence.entrypoints.openai.errors import ApiError, reply_for
+from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
+from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
+from cadence.entrypoints.openai.protocol.messages import CountTokensBody, MessagesBody
+from cadence.entrypoints.openai.protocol.messages_answer import PATH, MessageAnswer, write, write_error
+from cadence.entrypoints.openai.sampling import priority_of, sampling_params
+from cadence.entrypoints.openai.state import State
+from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response, raise_failure
+
+logger = logging.getLogger("cadence.server")
+router = APIRouter(tags=["messages"])
+
+
+@router.post(PATH, openapi_extra=body_schema(MessagesBody))
+async def create_message(request: Request, state: State) -> Response:
+    body = parse_body(MessagesBody, await request.body())
+    body.check()
+    model = state.check_model(body.model)
+    message_id = f"msg_{secrets.token_hex(12)}"
+    generation = body.generation()
+    params = sampling_params(generation, state.llm.default_sampling, body.max_tokens, None)
+    job = _job(body, message_id, params, priority_of(generation, request.headers))
+    entry = state.admission.enter(request, estimate_tokens(job.messages) + estimate_tokens(job.tools))
+    events = admitted(entry, state.chat.run(job), _check_event)
+    answer = MessageAnswer(message_id, model, body.parallel_calls())
+    if body.stream:
+        return EventStream(_chunks(answer, await begun(events)), last=b"")
+    async with aclosing(events):
+        async for event in events:
+            answer.read(event)
+    return json_response(answer.whole())
+
+
+@router.post(f"{PATH}/count_tokens", openapi_extra=body_schema(CountTokensBody))
+async def count_tokens(request: Request, state: State) -> Response:
+    body = parse_body(CountTokensBody, await request.body())
+    body.check()
+    state.check_model(body.model)
+    prompt = await state.chat.prompt(_job(body, "", SamplingParams(), 0))
+    return json_response({"input_tokens": len(prompt["prompt_token_ids"])})
+
+
+def _job(body: CountTokensBody, message_id: str, params: SamplingParams, priority: int) -> ChatJob:
+    continues = body.prefilled()
+    return ChatJob(
+        request_id=message_id,
+        messages=body.chat_messages(),
+        params=params,
+        stream=bool(getattr(body, "stream", False)),
+        tools=body.chat_tools(),
+        tool_choice=body.choice(),
+        add_generation_prompt=not continues,
+        continue_final_message=continues,
+        template_kwargs=body.template_kwargs(),
+        priority=priority,
+    )
+
+
+async def _chunks(answer: MessageAnswer, events: AsyncGenerator[ChatEvent, None]) -> AsyncGenerator[bytes, None]:
+    try:
+        async with aclosing(events):
+            async for event in events:
+                if told := answer.read(event):
+                    yield write(told)
+        yield write(answer.finish())
+    except Exception as error:
+        reply = reply_for(error)
+        if reply.is_bug:
+            logger.error("a message broke", exc_info=error)
+        yield write_error(reply)
+
+
+def _check_event(event: ChatEvent) -> None:
+    """A choice that ended badly is no message."""
+    if type(event) is ChoiceEnd:
+        if event.stop_reason == NO_CALL:
+            raise ApiError(400, NO_CALL, param="tool_choice", code="tool_calls_not_produced")
+        raise_failure(event.finish_reason, event.stop_reason)

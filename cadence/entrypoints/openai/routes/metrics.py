@@ -1,0 +1,86 @@
+"""Prometheus' view: the engine's numbers under `vllm:`, so that existing dashboards work, and again under `cadence:`,
+where the server's own counters stand too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fastapi import APIRouter
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.responses import Response
+
+from cadence.engine.metrics import metric as engine
+from cadence.entrypoints.openai.admission import Admission
+from cadence.entrypoints.openai.state import ServerState, State
+
+router = APIRouter(tags=["metrics"])
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+ENGINE_PREFIX = "vllm:"
+OWN_PREFIX = "cadence:"
+_ENDS = ("finished", "failed", "aborted")
+
+
+@router.get("/metrics")
+async def metrics(state: State) -> Response:
+    registry = CollectorRegistry()
+    registry.register(_Snapshot(state))
+    return Response(generate_latest(registry), media_type=TEXT)
+
+
+class _Snapshot(Collector):
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        found = self._state.llm.get_metrics()
+        for prefix in (ENGINE_PREFIX, OWN_PREFIX):
+            yield from engine_families(found, prefix)
+        yield from _admission_families(self._state.admission)
+
+
+def engine_families(metrics: Iterable[engine.Metric], prefix: str) -> list[Metric]:
+    """Metrics of one name are one family; their labels tell them apart."""
+    families: dict[str, Metric] = {}
+    for metric in metrics:
+        name = prefix + metric.name.removeprefix(ENGINE_PREFIX)
+        family = families.get(name)
+        if family is None:
+            family = families[name] = _family(metric, name)
+        _add(family, metric)
+    return list(families.values())
+
+
+def _family(metric: engine.Metric, name: str) -> Metric:
+    help = name.partition(":")[2].replace("_", " ")
+    labels = list(metric.labels)
+    if isinstance(metric, engine.Histogram):
+        return HistogramMetricFamily(name, help, labels=labels)
+    if isinstance(metric, engine.Counter):
+        return CounterMetricFamily(name, help, labels=labels)
+    return GaugeMetricFamily(name, help, labels=labels)
+
+
+def _add(family: Metric, metric: engine.Metric) -> None:
+    labels = list(metric.labels.values())
+    if isinstance(family, HistogramMetricFamily) and isinstance(metric, engine.Histogram):
+        bounds = [bound if bound == "+Inf" else str(float(bound)) for bound in metric.buckets]
+        family.add_metric(labels, list(zip(bounds, metric.buckets.values(), strict=True)), metric.sum)
+    elif isinstance(family, CounterMetricFamily | GaugeMetricFamily) and isinstance(
+        metric, engine.Counter | engine.Gauge
+    ):
+        family.add_metric(labels, metric.value)
+
+
+def _admission_families(admission: Admission) -> Iterator[Metric]:
+    """accepted = finished + failed + aborted + in flight, in every scrape."""
+    yield CounterMetricFamily(f"{OWN_PREFIX}http_requests_accepted", "requests let in", admission.accepted)
+    for end in _ENDS:
+        value = getattr(admission, end)
+        yield CounterMetricFamily(f"{OWN_PREFIX}http_requests_{end}", f"requests let in that {end}", value)
+    yield GaugeMetricFamily(f"{OWN_PREFIX}http_requests_in_flight", "requests let in and not over", admission.in_flight)
+    yield CounterMetricFamily(f"{OWN_PREFIX}http_requests_refused", "requests turned away", admission.refused)
+    yield GaugeMetricFamily(f"{OWN_PREFIX}http_completions_in_flight", "completions asked for", admission.completions)
+    yield GaugeMetricFamily(f"{OWN_PREFIX}http_prompt_tokens_in_flight", "prompt tokens, estimated", admission.tokens)

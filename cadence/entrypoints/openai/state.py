@@ -1,0 +1,70 @@
+"""What every route may reach, and how: `State = Annotated[ServerState, Depends(server_state)]`."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, cast
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from cadence.entrypoints.openai.admission import Admission
+from cadence.entrypoints.openai.errors import model_not_found
+from cadence.entrypoints.openai.options import ServeOptions
+
+if TYPE_CHECKING:
+    from cadence.entrypoints.async_llm import AsyncLLM
+    from cadence.entrypoints.openai.chat_engine import ChatEngine
+
+REQUEST_ID = "cadence.request_id"  # in the ASGI scope
+_GOOD_ID = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    llm: AsyncLLM
+    options: ServeOptions
+    admission: Admission
+    chat: ChatEngine
+    chat_template: str  # source of the template given to the server; "" = the model's own
+    started: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
+
+    @property
+    def model_names(self) -> list[str]:
+        """Names under which the model answers; the first one signs the answers."""
+        return list(self.options.served_model_name) or [self.llm.model_name]
+
+    def check_model(self, name: str | None) -> str:
+        """The name to sign an answer with: the one asked for, where it is one of ours. None asks for the first."""
+        if not name:
+            return self.model_names[0]
+        if name not in self.model_names:
+            raise model_not_found(name)
+        return name
+
+    def is_ready(self) -> bool:
+        """Whether requests are taken and, where some run, steps still happen."""
+        return not self.admission.draining and self.llm.is_ready() and not self.is_stuck()
+
+    def is_stuck(self) -> bool:
+        return bool(self.admission.in_flight) and self.llm.last_step_age() > self.options.max_step_age
+
+
+def server_state(connection: HTTPConnection) -> ServerState:
+    return cast(ServerState, connection.app.state.server)
+
+
+State = Annotated[ServerState, Depends(server_state)]
+
+
+def request_id(connection: HTTPConnection, prefix: str = "") -> str:
+    """The id of this HTTP request: the client's X-Request-Id where it is a sensible one, else a new one."""
+    known = connection.scope.get(REQUEST_ID)
+    if known is None:
+        given = connection.headers.get("x-request-id", "")
+        known = given if _GOOD_ID.fullmatch(given) else uuid.uuid4().hex
+        connection.scope[REQUEST_ID] = known
+    return prefix + cast(str, known)

@@ -1,0 +1,140 @@
+"""Answers on the wire: JSON at once, or server-sent events as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from cadence.entrypoints.openai.admission import Entry
+from cadence.entrypoints.openai.chat_choice import NO_CALL
+from cadence.entrypoints.openai.errors import ApiError, reply_for
+
+logger = logging.getLogger("cadence.server")
+
+DONE = b"data: [DONE]\n\n"
+
+T = TypeVar("T")
+encode_json = msgspec.json.Encoder().encode
+
+
+class ChunkWriter:
+    """Chunks of one stream. All but a few are text of one choice, and those cost one small encoding."""
+
+    def __init__(self, base: dict[str, Any], around: tuple[str, str], with_usage: bool) -> None:
+        """`base` is what all chunks begin with; `around` the JSON of a choice before and after its text."""
+        before, after = around
+        self._base = base
+        self._usage: dict[str, Any] = {"usage": None} if with_usage else {}
+        self._before_index = b"data: " + encode_json(base)[:-1] + b',"choices":[{"index":'
+        self._after_index = b"," + before.encode()
+        self._tail = after.encode() + b"}]%s}\n\n" % (b',"usage":null' if with_usage else b"")
+        self._heads: dict[int, bytes] = {}
+
+    def text(self, index: int, text: str) -> bytes:
+        head = self._heads.get(index)
+        if head is None:
+            head = self._heads[index] = self._before_index + b"%d" % index + self._after_index
+        return head + encode_json(text) + self._tail
+
+    def choice(self, choice: dict[str, Any], **more: Any) -> bytes:
+        return event({**self._base, "choices": [choice], **self._usage, **more})
+
+    def usage(self, usage: dict[str, Any]) -> bytes:
+        return event({**self._base, "choices": [], "usage": usage})
+
+
+class EventStream(Response):
+    """Writes chunks as they come and stops, closing their source, within one chunk of the client's leaving.
+
+    `last` is written after the last chunk. An error is written as an event of its own, and then nothing more.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, chunks: AsyncGenerator[bytes, None], last: bytes = DONE) -> None:
+        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._chunks = chunks
+        self._last = last
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        writing = asyncio.ensure_future(self._write(scope["path"], send))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait((writing, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _end(writing, gone)
+
+    async def _write(self, path: str, send: Send) -> None:
+        async with aclosing(self._chunks) as chunks:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            last = self._last
+            try:
+                async for chunk in chunks:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            except Exception as error:
+                last = error_event(error, path)
+            await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+def event(content: Any) -> bytes:
+    return b"data: " + encode_json(content) + b"\n\n"
+
+
+def error_event(error: Exception, path: str) -> bytes:
+    reply = reply_for(error)
+    if reply.is_bug:
+        logger.error("a stream on %s broke", path, exc_info=error)
+    return b"data: " + reply.content(path) + b"\n\n"
+
+
+def json_response(content: Any) -> Response:
+    return Response(encode_json(content), media_type="application/json")
+
+
+async def admitted(entry: Entry, source: AsyncIterator[T], check: Callable[[T], None]) -> AsyncGenerator[T, None]:
+    """`source`, whose end, good or bad, is the entry's. `check` raises on an item that tells of a failure."""
+    async with entry, aclosing(source) as items:  # type: ignore[type-var]
+        async for item in items:
+            check(item)
+            yield item
+
+
+async def begun(source: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """`source`, once it has something to say: what goes wrong before raises here, not in the stream."""
+    return _with_first(await anext(source), source)
+
+
+async def _with_first(first: T, rest: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    async with aclosing(rest) as items:
+        yield first
+        async for item in items:
+            yield item
+
+
+def raise_failure(finish_reason: str | None, why: int | str | None) -> None:
+    """A choice that ended badly is no answer. A call the model cannot make is what the request asked in vain."""
+    if why == NO_CALL:
+        raise ApiError(400, NO_CALL, param="tool_choice", code="tool_calls_not_produced")
+    if finish_reason == "error":
+        raise ApiError(500, f"The request failed: {why or 'no reason was given'}.")
+    if finish_reason == "abort":
+        raise ApiError(503, "The request was aborted by the server.", code="aborted")
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _end(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,110 @@
+"""What the parsers share: a buffer read by states, and the white space around calls, which belongs to nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cadence.entrypoints.openai.tools.arguments import ArgumentsStream
+from cadence.entrypoints.openai.tools.base import Piece, Text
+from cadence.entrypoints.openai.tools.call_object import CallObject
+
+
+class Machine:
+    """A state is a method that reads `rest` by `skip` and says whether it got on; it is asked again until it did not.
+    A state decides by characters alone, never by where a piece ended: when it cannot decide yet, it waits."""
+
+    def __init__(self, begin: Callable[[], bool]) -> None:
+        self.state = begin
+        self.final = False  # no more text will come
+        self.calls = 0  # begun so far
+        self.rest = ""
+        self._gap = ""  # white space (and separators) that is dropped if a call comes next
+        self._spoke = False  # there was text that was not white space
+        self._pieces: list[Piece] = []
+
+    def push(self, text: str) -> list[Piece]:
+        self.rest += text
+        while self.rest and self.state():
+            pass
+        return self._taken()
+
+    def finish(self) -> list[Piece]:
+        self.final = True
+        while self.state():
+            pass
+        self.say(self.rest)
+        self.rest = ""
+        if not self.calls:
+            self._flush_gap()
+        return self._taken()
+
+    def skip(self, count: int) -> str:
+        read, self.rest = self.rest[:count], self.rest[count:]
+        return read
+
+    def say(self, text: str) -> None:
+        """Text for the reader. White space before the first call and right behind calls waits for what follows."""
+        if self._gap or not self._spoke:
+            words = text.lstrip()
+            self._gap += text[: len(text) - len(words)]
+            text = words
+        if text:
+            self._flush_gap()
+            self._pieces.append(Text(text))
+            self._spoke = True
+
+    def separate(self, text: str) -> None:
+        """Text between calls that is dropped if another call comes, and said if words come."""
+        self._gap += text
+
+    def emit(self, pieces: Sequence[Piece]) -> None:
+        if pieces:
+            self._gap = ""
+            self._spoke = False
+            self._pieces.extend(pieces)
+
+    def read_call(self, call: CallObject | ArgumentsStream) -> bool:
+        """Reads on in the call; says whether it is over: done, bad, or cut off by the end of the text."""
+        self.skip(call.push(self.rest, 0))
+        over = call.done or call.bad or self.final
+        if over and not (call.done or call.bad):
+            call.cut()
+        self.emit(call.pieces)
+        call.pieces.clear()
+        self.calls = call.number + call.started
+        return over
+
+    def find(self, *tags: str) -> tuple[int, str]:
+        """The first of `tags` in the rest and where it is; without one, "" and where one may be beginning."""
+        found = [(at, tag) for tag in tags if (at := self.rest.find(tag)) >= 0]
+        whole = min(found, key=lambda hit: hit[0], default=(len(self.rest), ""))
+        if self.final:
+            return whole
+        begun = min(len(self.rest) - _overlap(self.rest, tag) for tag in tags)
+        return whole if whole[1] else (begun, "")
+
+    def could_be(self, *tags: str) -> bool:
+        """Whether the rest is nothing, or a true beginning of a tag, so that one has to wait."""
+        return not self.final and any(tag != self.rest and tag.startswith(self.rest) for tag in tags)
+
+    def skip_space(self) -> str:
+        return self.skip(len(self.rest) - len(self.rest.lstrip()))
+
+    def _flush_gap(self) -> None:
+        if self._gap:
+            self._pieces.append(Text(self._gap))
+            self._gap = ""
+
+    def _taken(self) -> list[Piece]:
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+
+def _overlap(text: str, tag: str) -> int:
+    """The length of the longest end of `text` that is a true beginning of `tag`."""
+    if tag[0] not in text[1 - len(tag) :]:
+        return 0
+    for size in range(min(len(tag) - 1, len(text)), 0, -1):
+        if text.endswith(tag[:size]):
+            return size
+    return 0
