@@ -1,0 +1,93 @@
+/** One answer on the page: its reasoning, its text, how it ended, how fast it came. */
+import { element } from "./dom.js";
+import { seconds as duration } from "./format.js";
+import { Prose } from "./prose.js";
+
+const ENDS = { stop: "", length: "reached the token limit", abort: "aborted by the server", error: "ended by an error" };
+
+export class Answer {
+  #started = performance.now();
+  #first = 0;
+  #last = 0;
+  #tokens = 0;
+  #end = "";
+  #reasoning = null;
+  #asTokens;
+
+  constructor(name, asTokens) {
+    this.#asTokens = asTokens;
+    this.prose = new Prose(asTokens);
+    this.meta = element("p", "meta", "Waiting for the first token");
+    this.actions = element("span", "actions");
+    this.error = element("p", "error");
+    this.error.setAttribute("role", "alert");
+    this.error.hidden = true;
+    this.foot = element("footer", "", this.meta, this.actions);
+    this.node = element("article", "message answer busy", element("h3", "", name), this.prose.node, this.error, this.foot);
+    this.node.setAttribute("aria-busy", "true");
+    this.requestId = "";
+  }
+
+  get text() {
+    return this.prose.text;
+  }
+
+  /** One chunk of the stream. */
+  take(chunk) {
+    this.requestId = chunk.id ?? this.requestId;
+    if (chunk.usage) this.#tokens = chunk.usage.completion_tokens;
+    const choice = chunk.choices?.[0];
+    if (!choice) return;
+    const tokens = choice.logprobs?.content ?? [];
+    const { content = "", reasoning, reasoning_content: older } = choice.delta ?? {};
+    const thought = reasoning ?? older ?? "";
+    if (content || thought || tokens.length) this.#clock(tokens.length || 1);
+    if (thought) this.#think(thought, content ? [] : tokens);
+    if (content || (tokens.length && !thought)) this.prose.add(content ?? "", tokens);
+    if (choice.finish_reason) this.#end = ENDS[choice.finish_reason] ?? choice.finish_reason;
+  }
+
+  finish(end = this.#end) {
+    this.#reasoning?.finish();
+    this.prose.finish();
+    this.node.classList.remove("busy");
+    this.node.setAttribute("aria-busy", "false");
+    this.meta.textContent = [...this.#numbers(), end].filter(Boolean).join(" · ");
+  }
+
+  fail(message) {
+    this.error.textContent = message;
+    this.error.hidden = false;
+    this.finish("failed");
+  }
+
+  show(asTokens) {
+    this.#asTokens = asTokens;
+    this.prose.show(asTokens);
+    this.#reasoning?.show(asTokens);
+  }
+
+  #think(text, tokens) {
+    if (!this.#reasoning) {
+      this.#reasoning = new Prose(this.#asTokens);
+      const fold = element("details", "reasoning", element("summary", "", "Reasoning"), this.#reasoning.node);
+      this.prose.node.before(fold);
+    }
+    this.#reasoning.add(text, tokens);
+  }
+
+  #clock(tokens) {
+    this.#last = performance.now();
+    this.#first ||= this.#last;
+    this.#tokens += tokens;
+    this.meta.textContent = this.#numbers().join(" · ");
+  }
+
+  #numbers() {
+    if (!this.#first) return [];
+    const seconds = (this.#last - this.#first) / 1000;
+    const rate = seconds > 0 && this.#tokens > 1 ? `${((this.#tokens - 1) / seconds).toFixed(1)} tokens/s` : "";
+    const first = `first token after ${duration((this.#first - this.#started) / 1000)}`;
+    return [`${this.#tokens} token${this.#tokens === 1 ? "" : "s"}`, rate, first].filter(Boolean);
+  }
+}

@@ -1,0 +1,121 @@
+/** The live view: asks the engine how it is, twice a second while anyone looks, and draws the answer. */
+import { getJson } from "./api.js";
+import { BlockMap } from "./blockmap.js";
+import { Chart } from "./chart.js";
+import { byId, element, setText } from "./dom.js";
+import { plain, seconds } from "./format.js";
+import { History, SPAN, STEPS, quantile } from "./history.js";
+import { Palette } from "./palette.js";
+import { RequestTable } from "./requests.js";
+
+const EVERY_MS = 500;
+const AFTER_FAILURE_MS = 2500;
+const PATIENCE_MS = 10000;
+
+export class EngineView {
+  #palette = new Palette(() => this.#draw());
+  #history = new History();
+  #state = null;
+  #timer = 0;
+  #asking = false;
+  #mine;
+  #map = new BlockMap(byId("blocks"), this.#palette, (block) => this.#point(block));
+  #table = new RequestTable(this.#palette, (id) => this.#map.light(id));
+  #rate = new Chart(byId("chart-rate"), this.#palette, plain);
+  #first = new Chart(byId("chart-first"), this.#palette, seconds);
+  #step = new Chart(byId("chart-step"), this.#palette, seconds);
+
+  /** `mine` tells the id of this page's own request. */
+  constructor(mine) {
+    this.#mine = mine;
+    legend();
+    document.addEventListener("visibilitychange", () => this.ask());
+    new ResizeObserver(() => this.#draw()).observe(byId("engine"));
+  }
+
+  /** Asks now, and again and again while the page is visible. */
+  async ask() {
+    clearTimeout(this.#timer);
+    if (document.visibilityState !== "visible" || this.#asking) return;
+    this.#asking = true;
+    let pause = EVERY_MS;
+    try {
+      this.#take(await getJson("engine/state", AbortSignal.timeout(PATIENCE_MS)));
+    } catch (error) {
+      status(error.status === 401 ? "Needs an API key" : error.message, "bad");
+      pause = AFTER_FAILURE_MS;
+    }
+    this.#asking = false;
+    this.#timer = setTimeout(() => this.ask(), pause);
+  }
+
+  #take(state) {
+    this.#state = state;
+    this.#history.add(state);
+    this.#palette.settle(state.running.map((request) => request.request_id));
+    const busy = state.num_running + state.num_waiting > 0;
+    status(busy ? "Working" : "Idle", busy ? "busy" : "good");
+    this.#draw();
+  }
+
+  #draw() {
+    const state = this.#state;
+    if (!state) return;
+    this.#tiles(state);
+    this.#map.update(state.blocks, state.running);
+    this.#table.update(state, this.#mine());
+    this.#charts();
+  }
+
+  #tiles({ num_running: running, num_waiting: waiting, blocks, kv_usage: usage, prefix, preemptions }) {
+    const hits = prefix.queries ? `${Math.round((100 * prefix.hits) / prefix.queries)} %` : "–";
+    setText(byId("tile-rate"), plain(this.#history.rate));
+    setText(byId("tile-running"), String(running));
+    setText(byId("tile-waiting"), String(waiting));
+    setText(byId("tile-kv"), `${(100 * usage).toFixed(usage < 0.1 ? 1 : 0)} %`);
+    setText(byId("tile-prefix"), hits);
+    setText(byId("tile-preemptions"), String(preemptions));
+    const map = `${blocks.count} blocks of ${blocks.size} tokens: ${blocks.held} held, ${blocks.cached} cached, ${blocks.free} free`;
+    setText(byId("engine-note"), map);
+    byId("blocks").setAttribute("aria-label", map);
+  }
+
+  #charts() {
+    const { rates, firsts, steps, now } = this.#history;
+    this.#rate.line(rates, now, SPAN);
+    this.#first.dots(firsts, now, SPAN);
+    this.#step.bars(steps, STEPS);
+    setText(byId("now-rate"), plain(this.#history.rate));
+    setText(byId("now-first"), firsts.length ? seconds(firsts.at(-1).value) : "");
+    const spread = `median ${seconds(quantile(steps, 0.5))}, 99th percentile ${seconds(quantile(steps, 0.99))}`;
+    setText(byId("now-step"), steps.length ? spread : "");
+    byId("chart-rate").setAttribute("aria-label", `Tokens per second: now ${plain(this.#history.rate)}`);
+    byId("chart-step").setAttribute("aria-label", `Step time: ${steps.length ? spread : "no steps yet"}`);
+  }
+
+  #point(block) {
+    if (!block) {
+      this.#map.light("");
+      return setText(byId("block-note"), "Point at a block to see who holds it.");
+    }
+    const name = block.first === block.last ? `Block ${block.first}` : `Blocks ${block.first} to ${block.last}`;
+    const fate = { "": "free" }[block.owner] ?? (block.owner === null ? "cached, free to take" : `held by ${block.owner}`);
+    setText(byId("block-note"), `${name}: ${fate}`);
+    this.#map.light(block.owner ?? "");
+  }
+}
+
+function legend() {
+  const entry = (property, label) => {
+    const swatch = element("i", "swatch");
+    swatch.style.background = `var(${property})`;
+    return element("span", "", swatch, label);
+  };
+  byId("legend").append(entry("--held", "held, a colour per request"), entry("--cached", "cached"), entry("--free", "free"));
+}
+
+function status(text, mood) {
+  const node = byId("status");
+  setText(node, text);
+  node.dataset.mood = mood;
+}

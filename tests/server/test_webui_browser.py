@@ -1,0 +1,346 @@
+"""The page in a real Chromium: typed into, pointed at, stopped."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from tests.server.webui_page import Page, needs_chromium, open_chromium
+from tests.server.webui_server import KEY, WORDS, ScriptedEngine, build, running
+
+pytestmark = needs_chromium
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with open_chromium(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def engine() -> ScriptedEngine:
+    return ScriptedEngine()
+
+
+@pytest.fixture(scope="module")
+def address(engine: ScriptedEngine) -> Iterator[str]:
+    with running(build(engine)) as url:
+        yield url
+
+
+@pytest.fixture
+def page(chromium: Any, address: str) -> Iterator[Page]:
+    chromium.get(address)
+    page = Page(chromium)
+    page.complaints()
+    page.wait(lambda: page.get("#model").text == "scripted", "the model's name")
+    yield page
+    page.run("sessionStorage.clear()")
+    assert not page.complaints()
+
+
+def test_an_answer_streams_and_is_counted(page: Page, engine: ScriptedEngine) -> None:
+    page.fill("#max_tokens", "30")
+    page.say("Why is the sky blue?")
+    first = page.wait(page.answer, "the first token")
+    page.wait(lambda: len(page.answer()) > len(first), "more text")
+    assert page.get("#stop").is_displayed() and not page.get("#send").is_displayed()
+    page.wait_done()
+    assert page.answer().startswith("The sky is blue because air scatters short waves.\nThe sky")
+    meta = page.get(".answer .meta").text
+    assert meta.startswith("30 tokens · ") and "first token after" in meta and "reached the token limit" in meta
+    assert page.get("#send").is_displayed() and page.get("#prompt").get_attribute("value") == ""
+    assert engine.asked[-1]["messages"] == [{"role": "user", "content": "Why is the sky blue?"}]
+
+
+@pytest.mark.parametrize("way", ["button", "escape"])
+def test_stop_aborts_the_request_and_keeps_the_text(page: Page, engine: ScriptedEngine, way: str) -> None:
+    aborted = engine.aborted
+    page.fill("#max_tokens", "100000")
+    page.say("Go on for ever")
+    page.wait(lambda: len(page.answer()) > 20, "some text")
+    if way == "button":
+        page.get("#stop").click()
+    else:
+        page.get("body").send_keys(Keys.ESCAPE)
+    page.wait_done()
+    text = page.answer()
+    assert len(text) > 20 and "stopped" in page.get(".answer .meta").text
+    page.wait(lambda: engine.aborted == aborted + 1, "the server sees the disconnect")
+    page.say("echo:and then?")
+    page.wait(lambda: page.answer() == "and then?", "the next answer")
+    assert engine.asked[-1]["messages"][1] == {"role": "assistant", "content": text}
+
+
+def test_a_token_shows_its_probability_on_hover(page: Page) -> None:
+    page.fill("#max_tokens", "8")
+    page.say("Hello")
+    page.wait_done()
+    tokens = page.all(".answer .token")
+    assert [token.get_property("textContent") for token in tokens] == WORDS[:8]
+    classes = [token.get_attribute("class") for token in tokens]  # of 5, 68, 41, 14, 77, 50, 23 and 86 per cent
+    assert [int(name.removeprefix("token p")) for name in classes] == [4, 2, 3, 4, 1, 2, 3, 1]
+    page.point(tokens[1])
+    tip = page.wait(lambda: page.get("#tip").is_displayed() and page.get("#tip"), "the card")
+    assert "␣sky" in tip.text and "68.0 %" in tip.text and "␣<b>perhaps</b>" in tip.text and "16.0 %" in tip.text
+    page.point(page.get("#chat-title"))
+    page.wait(lambda: not page.get("#tip").is_displayed(), "the card goes")
+
+
+def test_tokens_can_be_walked_with_the_keyboard(page: Page) -> None:
+    page.fill("#max_tokens", "4")
+    page.say("Hello")
+    page.wait_done()
+    body = page.get(".answer .body")
+    page.run("arguments[0].focus()", body)
+    body.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert page.get(".token.pointed").get_property("textContent") == " sky" and page.get("#tip").is_displayed()
+
+
+def test_the_block_map_follows_the_requests(page: Page, engine: ScriptedEngine) -> None:
+    page.wait(lambda: page.get("#status").text == "Idle", "the engine's state")
+    idle = page.drawn()
+    page.fill("#max_tokens", "100000")
+    page.say("Fill the cache")
+    row = page.wait(lambda: page.all("#requests tr"), "a row for the request")[0]
+    page.wait(lambda: "mine" in row.get_attribute("class"), "the row is marked as this page's")
+    assert page.get("#tile-running").text == "1" and page.get("#status").text == "Working"
+    busy = page.wait(lambda: page.drawn() != idle and page.drawn(), "the map changes")
+    page.wait(lambda: page.drawn() != busy, "the map changes again as the request grows")
+    lit = page.drawn()
+    page.point(row)
+    page.wait(lambda: page.drawn() != lit, "its blocks stand out")
+    page.get("#stop").click()
+    page.wait(lambda: not page.all("#requests tr"), "the row goes")
+    assert page.get("#tile-preemptions").text == "3" and page.get("#tile-prefix").text == "25 %"
+    assert "held, 40 cached" in page.get("#engine-note").text
+
+
+def test_a_block_says_who_holds_it(page: Page) -> None:
+    page.wait(lambda: page.get("#status").text == "Idle", "the engine's state")
+    canvas = page.get("#blocks")
+    half = canvas.size["width"] / 2, canvas.size["height"] / 2
+    ActionChains(page.driver).move_to_element_with_offset(canvas, int(4 - half[0]), int(4 - half[1])).perform()
+    assert page.get("#block-note").text == "Block 0: cached, free to take"
+
+
+def test_charts_are_drawn(page: Page) -> None:
+    page.fill("#max_tokens", "60")
+    page.say("Draw")
+    page.wait_done()
+    page.wait(lambda: page.get("#now-step").text.startswith("median"), "step times")
+    page.wait(lambda: page.get("#now-first").text.endswith("ms"), "time to first token")
+    ink = """
+      const canvas = document.getElementById(arguments[0]);
+      return canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some(Boolean);"""
+    assert all(page.run(ink, name) for name in ("chart-rate", "chart-first", "chart-step"))
+
+
+def test_controls_reach_the_request_and_empty_ones_do_not(page: Page, engine: ScriptedEngine) -> None:
+    page.say("echo:plain")
+    page.wait_done()
+    assert engine.asked[-1].keys() == {"model", "messages", "logprobs", "top_logprobs", "stream", "stream_options"}
+    page.get("#more summary").click()
+    values = {"temperature": "0.5", "top_p": "0.9", "top_k": "40", "max_tokens": "7", "seed": "11"}
+    for name, value in values.items():
+        page.fill(f"#{name}", value)
+    page.fill("#system", "Be brief.")
+    page.get("#probabilities").click()
+    page.say("echo:again")
+    page.wait(lambda: page.answer() == "again", "the answer")
+    asked = engine.asked[-1]
+    assert {name: asked[name] for name in values} == {name: json.loads(value) for name, value in values.items()}
+    assert asked["messages"][0] == {"role": "system", "content": "Be brief."} and "logprobs" not in asked
+    page.driver.refresh()
+    assert page.get("#temperature").get_attribute("value") == "0.5"
+
+
+def test_regenerate_and_clear(page: Page, engine: ScriptedEngine) -> None:
+    page.say("echo:once")
+    page.wait_done()
+    page.get(".answer .actions button").click()
+    page.wait(lambda: len(engine.asked) > 1 and engine.asked[-1] == engine.asked[-2], "the same request again")
+    page.wait_done()
+    assert len(page.all(".answer")) == 1 and page.answer() == "once"
+    page.get("#clear").click()
+    assert not page.all(".message") and page.get("#empty").is_displayed()
+    page.say("echo:afresh")
+    page.wait_done()
+    assert len(engine.asked[-1]["messages"]) == 1
+
+
+def test_shift_enter_breaks_the_line(page: Page, engine: ScriptedEngine) -> None:
+    page.get("#prompt").send_keys("echo:one", Keys.SHIFT, Keys.ENTER, Keys.NULL, "two", Keys.ENTER)
+    page.wait_done()
+    assert engine.asked[-1]["messages"][0]["content"] == "echo:one\ntwo"
+
+
+@pytest.mark.parametrize("tokens", [True, False], ids=["tokens", "prose"])
+def test_what_the_model_writes_is_never_markup(page: Page, tokens: bool) -> None:
+    if not tokens:
+        page.get("#probabilities").click()
+    attack = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script> **<b>bold</b>** `<i>`"
+    page.say("echo:" + attack)
+    page.wait_done()
+    assert not page.all(".answer img, .answer script, .answer b, .answer i")
+    assert "<img src=x onerror" in page.answer() and page.driver.title == "Cadence"
+    assert len(page.all(".answer strong")) == (0 if tokens else 1)
+    assert page.get(".question .body").text == "echo:" + attack
+
+
+def test_prose_shows_a_little_markdown(page: Page) -> None:
+    page.get("#probabilities").click()
+    page.run(
+        "document.getElementById('prompt').value = arguments[0]",
+        "echo:# Title\n\nOne *two*\n- a\n- b\n\n```py\nx < 1\n```",
+    )
+    page.get("#send").click()
+    page.wait_done()
+    assert page.get(".answer h4").text == "Title" and page.get(".answer em").text == "two"
+    assert [item.text for item in page.all(".answer li")] == ["a", "b"] and page.get(".answer pre code").text == "x < 1"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [("fail", "The engine lost <i>this</i> request."), ("cut", "The stream broke off before its end.")],
+)
+def test_a_stream_that_breaks_keeps_its_text_and_says_why(page: Page, prompt: str, message: str) -> None:
+    page.say(prompt)
+    page.wait_done()
+    assert page.get(".answer .error").text == message
+    assert page.answer() == "The sky is blue because"
+
+
+def test_a_refusal_is_shown_in_the_servers_words(page: Page, engine: ScriptedEngine) -> None:
+    page.fill("#temperature", "9")
+    page.say("Too hot")
+    page.wait_done()
+    assert page.get(".answer .error").text == "temperature must be at most 2, got <b>9</b>."
+    page.fill("#temperature", "0.73")
+    page.say("echo:next")
+    page.wait(lambda: page.answer() == "next", "the next answer")
+    assert [message["content"] for message in engine.asked[-1]["messages"]] == ["echo:next"], (
+        "the failed turn is left out"
+    )
+
+
+def test_characters_of_several_tokens_become_one(page: Page) -> None:
+    """A smile of four bytes in two tokens, a held-back character, and an end token that is not in the text."""
+    smile = list("🙂".encode())
+    tokens = [("Hi", list(b"Hi")), ("a", smile[:2]), ("b", smile[2:]), ("<end>", list(b"<end>"))]
+    texts = ["Hi", "", "🙂", ""]
+    play = [
+        {
+            "delta": {"content": text},
+            "logprobs": {"content": [{"token": name, "logprob": -0.1, "bytes": raw, "top_logprobs": []}]},
+        }
+        for text, (name, raw) in zip(texts, tokens)
+    ]
+    page.paste("tokens:" + json.dumps(play))
+    page.wait_done()
+    assert page.answer() == "Hi🙂"
+    assert page.run(
+        "return [...document.querySelectorAll('.answer .token')].map((s) => [s.textContent, s.tokens.length])"
+    ) == [["Hi", 1], ["🙂", 2]]
+
+
+def test_reasoning_stands_apart(page: Page, engine: ScriptedEngine) -> None:
+    play = [{"delta": {"reasoning": "Let me see."}}, {"delta": {"content": "Done."}}]
+    page.paste("tokens:" + json.dumps(play))
+    page.wait_done()
+    assert page.run("return document.querySelector('.reasoning .body').textContent") == "Let me see."
+    page.say("echo:next")
+    page.wait(lambda: page.answer() == "next", "the next answer")
+    assert engine.asked[-1]["messages"][1]["content"] == "Done."
+
+
+def test_events_are_read_whatever_the_cuts(page: Page) -> None:
+    script = """
+      const [text, size, done] = arguments;
+      import("./page/sse.js").then(async ({ events }) => {
+        const bytes = new TextEncoder().encode(text), found = [];
+        const stream = new ReadableStream({ start(control) {
+          for (let at = 0; at < bytes.length; at += size) control.enqueue(bytes.slice(at, at + size));
+          control.close();
+        } });
+        for await (const data of events(stream)) found.push(data);
+        done(found);
+      });"""
+    text = ": note\r\ndata: één\r\n\r\nevent: x\ndata:two\ndata: lines\n\ndata: [DONE]\n\ndata: cut"
+    for size in (1, 2, 3, 7, 1000):
+        assert page.driver.execute_async_script(script, text, size) == ["één", "two\nlines", "[DONE]"]
+
+
+def test_numbers_read_well(page: Page) -> None:
+    script = """
+      const [values, done] = arguments;
+      import("./page/format.js").then(({ seconds, plain }) => done([values.map(seconds), values.map(plain)]));"""
+    values = [0, 0.0000421, 0.00402, 0.25, 0.5, 0.9999, 2.5, 10.4, 100]
+    spans, numbers = page.driver.execute_async_script(script, values)
+    assert spans == ["0", "42 µs", "4.02 ms", "250 ms", "500 ms", "1 s", "2.5 s", "10 s", "100 s"]
+    assert numbers == ["0", "0.0", "0.0", "0.3", "0.5", "1.0", "2.5", "10", "100"]
+
+
+def test_nobody_is_asked_while_nobody_looks(page: Page, engine: ScriptedEngine) -> None:
+    hide = """
+      Object.defineProperty(document, "visibilityState", { value: arguments[0], configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));"""
+    page.run(hide, "hidden")
+    time.sleep(0.8)
+    polls = engine.polls
+    time.sleep(1.2)
+    assert engine.polls == polls
+    page.run(hide, "visible")
+    page.wait(lambda: engine.polls > polls, "asking resumes")
+    polls = engine.polls
+    time.sleep(2.0)
+    assert 2 <= engine.polls - polls <= 5
+
+
+def test_a_key_is_asked_for_and_kept_for_the_tab(chromium: Any) -> None:
+    with running(build(ScriptedEngine(), key=KEY)) as url:
+        chromium.get(url)
+        page = Page(chromium)
+        page.wait(lambda: page.get("#key").is_displayed(), "the key's field opens")
+        page.wait(lambda: page.get("#status").text == "Needs an API key", "the status")
+        page.say("echo:no")
+        page.wait_done()
+        assert page.get(".answer .error").text == "An API key is required: Authorization: Bearer KEY."
+        page.get("#key").send_keys(KEY, Keys.ENTER)
+        page.wait(lambda: page.get("#model").text == "scripted", "the model's name")
+        page.get(".answer .actions button").click()
+        page.wait(lambda: page.answer() == "no", "the answer")
+        chromium.refresh()
+        page.wait(lambda: page.get("#model").text == "scripted", "the key is remembered")
+        assert chromium.execute_script("return Object.keys(localStorage).length") == 0
+
+
+def test_an_unreachable_server_is_said_so(chromium: Any) -> None:
+    with running(build(ScriptedEngine())) as url:
+        chromium.get(url)
+        page = Page(chromium)
+        page.wait(lambda: page.get("#status").text == "Idle", "the state")
+    page.say("Anyone there?")
+    page.wait_done()
+    assert page.get(".answer .error").text == "The server cannot be reached."
+    page.wait(lambda: page.get("#status").text == "The server cannot be reached.", "the status")
+
+
+def test_narrow_screens_show_one_view_at_a_time(page: Page) -> None:
+    page.driver.set_window_size(500, 800)
+    try:
+        assert page.get("#prompt").is_displayed() and not page.get("#blocks").is_displayed()
+        page.get("#view-engine").click()
+        assert page.get("#blocks").is_displayed() and not page.get("#prompt").is_displayed()
+        assert page.run("return document.documentElement.scrollWidth <= innerWidth")
+        page.wait(
+            lambda: page.run("return document.getElementById('blocks').width > 100"), "the map is drawn to its size"
+        )
+    finally:
+        page.driver.set_window_size(1440, 900)
