@@ -16,6 +16,7 @@ NAMES = {
     "VLLM_CPU_KVCACHE_SPACE": "size of the KV cache on the CPU, in GiB; 0 or unset = a share of the memory",
     "CC": "C compiler for the CPU kernels",
     "HF_TOKEN": "access token for gated models on the hub",
+    "VLLM_API_KEY": "key that requests to the server must bring, when no --api-key is given",
 }
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -67,3 +68,7 @@ def compiler() -> str:
 
 def hf_token() -> str:
     return _read("HF_TOKEN")
+
+
+def api_key() -> str:
+    return _read("VLLM_API_KEY")

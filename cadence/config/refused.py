@@ -139,11 +139,11 @@ REFUSED: dict[str, Refusal] = {
     **_group("set it with hf_overrides={'rope_theta': ...}", rope_theta=None),
     **_group(
         "output constrained by a grammar is not in this version",
-        structured_outputs_config={}, reasoning_config=None, reasoning_parser="", reasoning_parser_plugin=None,
-        enable_reasoning=False,
+        structured_outputs_config={}, reasoning_config=None, reasoning_parser_plugin=None, enable_reasoning=False,
     ),
     **_group(
-        "the HTTP server is not in this version",
+        "it is an option of `cadence serve`",
+        reasoning_parser="",
         served_model_name=None, host=None, port=8000, uds=None, api_key=None, ssl_keyfile=None, ssl_certfile=None,
         ssl_ca_certs=None, root_path=None, allowed_origins=None, allowed_methods=None, allowed_headers=None,
         allow_credentials=False, middleware=None, enable_auto_tool_choice=False, tool_call_parser=None,

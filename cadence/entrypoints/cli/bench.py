@@ -1,4 +1,5 @@
-"""`cadence bench latency|throughput`: how long a batch takes, how much a queue of requests gets done."""
+"""`cadence bench latency|throughput|serve`: how long a batch takes, how much a queue of requests gets done, and how a
+server does under load."""
 
 from __future__ import annotations
 
@@ -26,13 +27,21 @@ PERCENTILES = (10, 25, 50, 75, 90, 99)
 
 
 def run(argv: Sequence[str]) -> int:
-    kinds = {"latency": run_latency, "throughput": run_throughput}
+    kinds = {"latency": run_latency, "throughput": run_throughput, "serve": run_serve}
     if not argv or argv[0] in ("-h", "--help"):
-        print("usage: cadence bench {latency,throughput} [flags]\n\n" + (__doc__ or ""))
+        print(f"usage: cadence bench {{{','.join(kinds)}}} [flags]\n\n" + (__doc__ or ""))
         return 0
     if argv[0] not in kinds:
-        raise ConfigError(f"unknown benchmark {argv[0]}{nearest(argv[0], kinds)} (latency or throughput)", "bench")
+        raise ConfigError(
+            f"unknown benchmark {argv[0]}{nearest(argv[0], kinds)} (serve, latency or throughput)", "bench"
+        )
     return kinds[argv[0]](argv[1:])
+
+
+def run_serve(argv: Sequence[str]) -> int:
+    from cadence.entrypoints.cli import bench_serve
+
+    return bench_serve.run(argv)
 
 
 def _parser(kind: str, description: str, counts: dict[str, tuple[int, str]]) -> Parser:

@@ -15,9 +15,12 @@ from cadence.core.errors import CadenceError
 
 # name -> (module with `run(argv) -> exit status`, what it does)
 COMMANDS = {
+    "serve": ("cadence.entrypoints.cli.serve", "serve a model over HTTP, as OpenAI does"),
     "generate": ("cadence.entrypoints.cli.generate", "complete a prompt and stream the text"),
     "chat": ("cadence.entrypoints.cli.chat", "talk with a model in the terminal"),
-    "bench": ("cadence.entrypoints.cli.bench", "measure latency or throughput"),
+    "complete": ("cadence.entrypoints.cli.complete", "complete a prompt on a server"),
+    "run-batch": ("cadence.entrypoints.cli.run_batch", "answer a file of OpenAI batch requests"),
+    "bench": ("cadence.entrypoints.cli.bench", "measure latency, throughput, or a server under load"),
     "models": ("cadence.entrypoints.cli.models", "list model aliases and where their files are"),
     "collect-env": ("cadence.entrypoints.cli.collect_env", "describe this machine for a report"),
 }
