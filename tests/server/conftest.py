@@ -1,0 +1,37 @@
+"""Fixtures of the server's tests: an application over a fake engine, and one real server on a tiny model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.helpers import FakeLLM, RunningApp, ServerProcess, run_app, save_fake_model
+
+
+@pytest.fixture(scope="session")
+def fake_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a model without weights, for `FakeLLM`."""
+    return save_fake_model(tmp_path_factory.mktemp("fake_model"))
+
+
+@pytest.fixture
+def serve(fake_model: Path) -> Iterator[Callable[..., RunningApp]]:
+    """serve(llm=None, **options) -> a running application; `llm` is a FakeLLM, or keywords for one."""
+    with contextlib.ExitStack() as stack:
+
+        def start(llm: FakeLLM | dict[str, Any] | None = None, **options: Any) -> RunningApp:
+            fake = llm if isinstance(llm, FakeLLM) else FakeLLM(fake_model, **(llm or {}))
+            return stack.enter_context(run_app(fake, **options))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def tiny_server(tiny_model: Callable[[str], Path]) -> Iterator[ServerProcess]:
+    """One real server on a tiny random llama, named `tiny`, for the whole session."""
+    with ServerProcess(tiny_model("llama"), "--served-model-name", "tiny", "--max-model-len", "512") as server:
+        yield server

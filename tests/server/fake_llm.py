@@ -1,0 +1,197 @@
+"""`AsyncLLM` without a model: prompts are checked, tokenised, detokenised and stopped by the engine's own parts, and
+the "model" repeats the prompt's tokens, round and round. Deterministic, and as slow as asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from cadence.config.args import EngineArgs
+from cadence.config.hf import load_hf_config
+from cadence.config.reference import ModelFiles
+from cadence.config.resolve import resolve
+from cadence.core.engine_state import EngineState, RequestView
+from cadence.core.errors import EngineDeadError
+from cadence.core.outputs import RequestOutput
+from cadence.core.request import EngineRequest, FinishReason
+from cadence.core.sampling_params import SamplingParams
+from cadence.core.step import PromptLogprobs, TokenLogprobs
+from cadence.core.update import RequestUpdate
+from cadence.engine.input_processor import InputLimits, InputProcessor
+from cadence.engine.metrics.metric import Metric
+from cadence.engine.metrics.recorder import MetricsRecorder
+from cadence.engine.output_processor import OutputProcessor
+from cadence.engine.parallel_sampling import fan_out
+from cadence.scheduler.stats import SchedulerStats
+from cadence.text.hf_directory import load_tokenizer
+from tests.helpers.tiny_tokenizers import byte_level, save
+
+TEMPLATE = (
+    "{% for message in messages %}{{ '<|turn|>' + message['role'] + ': ' + (message['content'] or '') + '\n' }}"
+    "{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}"
+    "{% if add_generation_prompt %}{{ '<|turn|>assistant: ' }}{% endif %}"
+)
+_CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 512, "hidden_size": 64,
+    "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 2048, "bos_token_id": 1, "eos_token_id": 2, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+
+
+def save_fake_model(directory: Path, template: str = TEMPLATE) -> Path:
+    """A config and a tokenizer, and no weights."""
+    save(byte_level(), directory, chat_template=template)
+    (directory / "config.json").write_text(json.dumps(_CONFIG))
+    return directory
+
+
+class FakeLLM:
+    """`delay`: seconds per token. `script`: a text the model says instead of repeating the prompt."""
+
+    def __init__(self, directory: Path, *, delay: float = 0.0, script: str | None = None, **options: Any) -> None:
+        args = EngineArgs.from_options(model=str(directory), **{"max_model_len": 1024, **options})
+        files = ModelFiles("fake", directory, None)
+        caps: Any = SimpleNamespace(kind="cpu", total_memory=2**30, native_bf16=False)
+        hf = load_hf_config(files)
+        self.config = resolve(args, files, hf, caps)
+        self.tokenizer = load_tokenizer(directory)
+        self.model_name = "fake"
+        self.delay = delay
+        self.script = script
+        self.ready = True
+        self.dead = asyncio.Event()  # set when the engine was given up
+        self.default_sampling: dict[str, Any] = {}
+        self._death = ""
+        self.step_age = 0.0
+        self.started: list[str] = []  # ids of requests that reached the engine
+        self.aborted: list[str] = []
+        model = self.config.model
+        limits = InputLimits(512, model.max_model_len, model.max_logprobs, model.seed, self.tokenizer.eos_token_ids)
+        self._inputs = InputProcessor(limits, self.tokenizer)
+        self._metrics = MetricsRecorder("fake")
+        self._outputs = OutputProcessor(self.tokenizer, self._metrics)
+        self._running: dict[str, list[EngineRequest]] = {}
+        self._last_words: dict[str, list[RequestOutput]] = {}  # of aborted requests
+
+    async def generate(
+        self, prompt: Any, params: SamplingParams, request_id: str, *, priority: int = 0
+    ) -> AsyncIterator[RequestOutput]:
+        self._check_alive()
+        processed = self._inputs.process(request_id, prompt, params, priority)
+        children = fan_out(processed.request)
+        self._outputs.add(request_id, children, processed.prompt_text)
+        self._running[request_id] = children
+        self.started.append(request_id)
+        try:
+            for step in range(processed.request.stop.max_tokens):
+                await asyncio.sleep(self.delay)
+                self._check_alive()
+                for output in self._last_words.pop(request_id, []) or self._step(request_id, step):
+                    yield output
+                    if output.finished:
+                        return
+        finally:
+            del self._running[request_id]
+            if self._outputs.core_ids(request_id):
+                self._end(request_id)
+
+    async def abort(self, request_id: str) -> None:
+        if request_id in self._running:
+            self._last_words[request_id] = self._end(request_id)
+
+    async def check_health(self) -> None:
+        self._check_alive()
+
+    def is_ready(self) -> bool:
+        return self.ready and not self._death
+
+    def last_step_age(self) -> float:
+        return self.step_age
+
+    async def engine_state(self) -> EngineState:
+        running = [RequestView(name, len(many[0].prompt_token_ids), 0, 0, 0) for name, many in self._running.items()]
+        return EngineState(running=running, block_owners=[0, 1, 2], block_size=16, kv_usage=0.5, num_steps=1)
+
+    def get_metrics(self) -> list[Metric]:
+        return self._metrics.snapshot(SchedulerStats(len(self._running), 0, 0.25, 8, 4, 1))
+
+    async def reset_prefix_cache(self) -> bool:
+        return not self._running
+
+    async def shutdown(self, drain: bool) -> None:
+        while drain and self._running:
+            await asyncio.sleep(0.01)
+        self._death = self._death or "the server is shutting down"
+
+    def die(self, why: str = "it died three times") -> None:
+        """As when the supervisor gives up."""
+        self._death = why
+        self.dead.set()
+
+    def _check_alive(self) -> None:
+        if self._death:
+            raise EngineDeadError(self._death)
+
+    def _end(self, request_id: str) -> list[RequestOutput]:
+        """What is left of a request ends with `abort`."""
+        self.aborted.append(request_id)
+        left = list(self._outputs.core_ids(request_id))
+        return self._outputs.process([_update(core_id, [], (), FinishReason.ABORT) for core_id in left])[0]
+
+    def _step(self, request_id: str, step: int) -> list[RequestOutput]:
+        alive = set(self._outputs.core_ids(request_id))
+        updates = [self._token(child, step) for child in self._running[request_id] if child.request_id in alive]
+        return self._outputs.process(updates)[0]
+
+    def _token(self, request: EngineRequest, step: int) -> RequestUpdate:
+        said = request.prompt_token_ids
+        if self.script is not None:
+            said = [*self.tokenizer.encode(self.script, add_special_tokens=False), self.tokenizer.special.eos_id]
+        token = said[step % len(said)]
+        reason = None
+        if token in request.stop.eos_token_ids | request.stop.stop_token_ids and step >= request.stop.min_tokens:
+            reason = FinishReason.STOP
+        elif step + 1 == request.stop.max_tokens:
+            reason = FinishReason.LENGTH
+        prompt_logprobs = _prompt_logprobs(request) if step == 0 else []
+        return _update(request.request_id, [token], _logprobs(token, request.sampling), reason, prompt_logprobs)
+
+
+def _update(
+    core_id: str,
+    tokens: list[int],
+    logprobs: Any,
+    reason: FinishReason | None,
+    prompt_logprobs: list[PromptLogprobs] | None = None,
+) -> RequestUpdate:
+    return RequestUpdate(core_id, tokens, logprobs, prompt_logprobs or [], reason, None, 0, 0, time.monotonic())
+
+
+def _alternatives(token: int, count: int) -> list[int]:
+    """The token itself, which is the most likely one, and the next ids after it."""
+    return [token] + [(token + i) % 256 + 10 if i else token for i in range(count)]
+
+
+def _logprobs(token: int, sampling: SamplingParams) -> list[TokenLogprobs]:
+    if sampling.logprobs is None:
+        return []
+    ids = _alternatives(token, sampling.logprobs)
+    values = [-0.5, *(-0.5 - i for i in range(sampling.logprobs))]
+    return [TokenLogprobs(np.array(ids), np.array(values, dtype=np.float32), 1)]
+
+
+def _prompt_logprobs(request: EngineRequest) -> list[PromptLogprobs]:
+    count = request.sampling.prompt_logprobs
+    tokens = request.prompt_token_ids[1:]
+    if count is None or not tokens:
+        return []
+    ids = np.array([_alternatives(token, count) for token in tokens])
+    values = np.array([[-0.5, *(-0.5 - i for i in range(count))]] * len(tokens), dtype=np.float32)
+    return [PromptLogprobs(1, ids, values, np.ones(len(tokens), dtype=np.int64))]

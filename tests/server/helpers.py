@@ -1,0 +1,173 @@
+"""Servers for tests: the application over a fake engine, in a thread; and the real thing, a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from cadence.entrypoints.openai.app import create_app
+from cadence.entrypoints.openai.http import HeadLimits, LimitedHttp
+from cadence.entrypoints.openai.options import ServeOptions
+from cadence.entrypoints.openai.state import ServerState
+from tests.server.fake_llm import FakeLLM, save_fake_model
+
+__all__ = ["FakeLLM", "RunningApp", "ServerProcess", "free_port", "run_app", "save_fake_model"]
+
+ROOT = Path(__file__).parents[2]
+START_S = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class RunningApp:
+    url: str
+    port: int
+    state: ServerState
+    llm: FakeLLM
+    loop: asyncio.AbstractEventLoop
+
+    def client(self, **options: Any) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=20.0, trust_env=False, **options)
+
+    def do(self, function: Any, *arguments: Any) -> None:
+        """Runs something on the server's event loop."""
+        self.loop.call_soon_threadsafe(function, *arguments)
+
+    def settle(self, seconds: float = 5.0) -> None:
+        """Waits until no request is in flight."""
+        ends = time.monotonic() + seconds
+        while self.state.admission.in_flight and time.monotonic() < ends:
+            time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def run_app(llm: FakeLLM, **options: Any) -> Iterator[RunningApp]:
+    """`create_app` over `llm` on a free loopback port, by uvicorn as the real server runs it."""
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    port = bound.getsockname()[1]
+    ready = threading.Event()
+    found: dict[str, Any] = {}
+
+    async def main() -> None:
+        settings = ServeOptions(**options)
+        app = create_app(llm, settings)  # type: ignore[arg-type]
+        head = HeadLimits(settings.max_header_bytes, settings.max_header_count)
+        config = uvicorn.Config(
+            app,
+            http=functools.partial(LimitedHttp, head),  # type: ignore[arg-type]
+            ws="none",
+            lifespan="off",
+            log_level="critical",
+            root_path=settings.root_path,
+            timeout_graceful_shutdown=2,
+        )
+        found["server"] = server = uvicorn.Server(config)
+        found["app"] = RunningApp(f"http://127.0.0.1:{port}", port, app.state.server, llm, asyncio.get_running_loop())
+        serving = asyncio.create_task(server.serve(sockets=[bound]))
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.005)
+        ready.set()
+        await serving
+
+    thread = threading.Thread(target=_run, args=(main, ready, found))
+    thread.start()
+    try:
+        assert ready.wait(20)
+        if "error" in found:
+            raise found["error"]
+        yield found["app"]
+    finally:
+        if "server" in found:
+            found["server"].should_exit = True
+        thread.join(20)
+        bound.close()
+
+
+def _run(main: Any, ready: threading.Event, found: dict[str, Any]) -> None:
+    try:
+        asyncio.run(main())
+    except BaseException as error:
+        found["error"] = error
+    finally:
+        ready.set()
+
+
+class ServerProcess:
+    """`cadence serve` as users run it. Use as a context manager; `stop` ends it by its pid."""
+
+    def __init__(self, model: str | Path, *flags: str, environment: dict[str, str] | None = None) -> None:
+        self._log = tempfile.NamedTemporaryFile("w+", prefix="cadence-serve-", suffix=".log")  # noqa: SIM115
+        words = [sys.executable, "-m", "cadence.entrypoints.cli.main", "serve", str(model), "--port", "0", *flags]
+        self.process = subprocess.Popen(
+            words,
+            cwd=ROOT,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
+        )
+        self.url = ""
+
+    def wait_ready(self, seconds: float = START_S) -> ServerProcess:
+        """Reads the address off the server's last line of its start."""
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            for line in self.output().splitlines():
+                if line.startswith("serving ") and " at " in line:
+                    self.url = line.split(" at ")[1].split()[0]
+                    return self
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the server left with status {self.process.returncode}:\n{self.output()}")
+            time.sleep(0.02)
+        self.stop()
+        raise TimeoutError(f"not ready after {seconds} s:\n{self.output()}")
+
+    def output(self) -> str:
+        return Path(self._log.name).read_text()
+
+    def client(self, **options: Any) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=30.0, trust_env=False, **options)
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, seconds: float = 20.0) -> int:
+        return self.process.wait(seconds)
+
+    def stop(self) -> int:
+        """SIGTERM, again when that is not enough, and at last SIGKILL. Gives the exit status."""
+        for number, patience in ((signal.SIGTERM, 5), (signal.SIGTERM, 10), (signal.SIGKILL, 5)):
+            if self.process.poll() is None:
+                self.signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self.wait(patience)
+        raise RuntimeError("the server cannot be ended")
+
+    def __enter__(self) -> ServerProcess:
+        return self.wait_ready()
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+        self._log.close()

@@ -1,0 +1,142 @@
+"""What is wrong with a completion request is said by name, with 400, and nothing reaches the engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+from tests.server.fakes_chat import MODEL, PROMPT, FailingLLM, openai_client, sse
+from tests.server.test_completions import Serve
+
+BAD: list[tuple[dict[str, Any], str, str]] = [
+    ({"temperature": "hot"}, "temperature", "number"),
+    ({"temperature": -1}, "temperature", "at least 0"),
+    ({"top_p": 0}, "top_p", "greater than 0"),
+    ({"n": 0}, "n", "greater than or equal to 1"),
+    ({"n": 129}, "n", "128"),
+    ({"max_tokens": -1}, "max_tokens", "greater than or equal to 0"),
+    ({"max_tokens": 2.5}, "max_tokens", "integer"),
+    ({"max_tokens": True}, "max_tokens", "integer"),
+    ({"stop": [f"stop {i}" for i in range(17)]}, "stop", "16"),
+    ({"stop": [""]}, "stop", "not empty"),
+    ({"stop": {"a": 1}}, "stop", "valid string or input should be a valid list"),
+    ({"stop": ["a", 1]}, "stop", "string"),
+    ({"logit_bias": {"abc": 1}}, "logit_bias", "integer"),
+    ({"logit_bias": {"9999": 1}}, "logit_bias", "vocabulary"),
+    ({"logit_bias": {str(i): 1 for i in range(1025)}}, "logit_bias", "1024"),
+    ({"logprobs": 21}, "logprobs", "at most 20"),
+    ({"logprobs": -1}, "logprobs", "greater than or equal to 0"),
+    ({"best_of": 2}, "best_of", "choose among them"),
+    ({"suffix": "end"}, "suffix", "only continue"),
+    ({"prompt_embeds": "AAAA"}, "prompt_embeds", "text only"),
+    ({"guided_json": {"type": "object"}}, "guided_json", "grammar"),
+    ({"structured_outputs": {"regex": "a"}}, "structured_outputs", "grammar"),
+    ({"use_beam_search": True}, "use_beam_search", "beam_search"),
+    ({"temperatur": 1}, "temperatur", "Did you mean temperature"),
+    ({"stream_options": {"include_usge": True}}, "stream_options.include_usge", "not permitted"),
+    ({"stream": "yes"}, "stream", "boolean"),
+    ({"prompt": ""}, "prompt", "empty"),
+    ({"prompt": []}, "prompt", "not empty"),
+    ({"prompt": 5}, "prompt", "must be a string"),
+    ({"prompt": ["a", [1]]}, "prompt[0]", "one kind only"),
+    ({"prompt": [[1], []]}, "prompt[1]", "token ids"),
+    ({"prompt": [1.5]}, "prompt[0]", "token ids"),
+    ({"prompt": [100_000]}, "prompt_token_ids", "out of range"),
+    ({"prompt": [[5], [100_000]]}, "prompt_token_ids", "out of range"),
+    ({"prompt": ["a"] * 1025}, "prompt", "1024"),
+    ({"prompt": ["a"] * 100, "n": 100}, "n", "1024"),
+    ({"prompt": [5] * 2000}, "prompt", "max_model_len"),
+    ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "at least 1"),
+    ({"truncation_side": "up"}, "truncation_side", "pattern"),
+    ({"seed": 2**70}, "seed", "2**64"),
+    ({"n": 2, "temperature": 0}, "n", "greedy"),
+    ({"request_id": "a b"}, "request_id", "pattern"),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_bad_fields(serve: Serve, stream: bool) -> None:
+    app = serve()
+    with app.client() as client:
+        for fields, param, words in BAD:
+            body = {"model": MODEL, "prompt": PROMPT, "stream": stream, **fields}
+            answer = client.post("/v1/completions", json=body)
+            assert answer.status_code == 400, (fields, answer.text)
+            error = answer.json()["error"]
+            assert error["param"] == param, (fields, error)
+            assert words in error["message"], (fields, error)
+            assert error["type"] == "invalid_request_error"
+    assert app.state.admission.in_flight == 0
+    assert len(app.llm.started) == len(app.llm.aborted)  # a bad prompt beside a good one takes it along
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b"[]", "JSON object"),
+        (b'{"model": "fake", "prompt": "a", "temperature": NaN}', "not valid JSON"),
+        (b'{"model": "fake", "prompt": "a", "temperature": Infinity}', "not valid JSON"),
+        (b'{"model": "fake", "prompt": "a", "temperature": 1e999}', "JSON"),
+        (b'{"model": "fake", "prompt": "a", "seed": 1.5}', "integer"),
+        (b'{"model": "fake"}', "prompt"),
+    ],
+)
+def test_bad_bodies(serve: Serve, raw: bytes, words: str) -> None:
+    with serve().client() as client:
+        answer = client.post("/v1/completions", content=raw, headers={"content-type": "application/json"})
+    assert answer.status_code == 400, answer.text
+    assert words in answer.json()["error"]["message"]
+
+
+def test_the_client_raises_what_was_meant(serve: Serve) -> None:
+    client = openai_client(serve())
+    with pytest.raises(openai.BadRequestError) as bad:
+        client.completions.create(model=MODEL, prompt="a", temperature=-1)
+    assert bad.value.param == "temperature"
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.completions.create(model="another", prompt="a")
+    assert unknown.value.code == "model_not_found"
+
+
+def test_a_failed_request_is_an_error(fake_model: Any, serve: Serve) -> None:
+    app = serve(FailingLLM(fake_model, after=0))
+    with pytest.raises(openai.InternalServerError, match="the step failed"):
+        openai_client(app).completions.create(model=MODEL, prompt=PROMPT)
+    app.settle()
+    assert app.state.admission.failed == 1
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("a bug")])
+def test_a_stream_that_breaks_has_no_done(fake_model: Any, serve: Serve, error: Exception | None) -> None:
+    app = serve(FailingLLM(fake_model, after=3, error=error))
+    with app.client() as client:
+        body = {"model": MODEL, "prompt": PROMPT, "stream": True, "max_tokens": 8}
+        events = sse(client.post("/v1/completions", json=body).text)
+    assert len(events) == 4 and '"error"' in events[-1] and "server_error" in events[-1]
+    assert "a bug" not in events[-1]
+    app.settle()
+    assert app.state.admission.failed == 1 and app.state.admission.in_flight == 0
+    with pytest.raises(openai.APIError):
+        list(openai_client(app).completions.create(model=MODEL, prompt=PROMPT, stream=True))
+
+
+def test_leaving_ends_the_request(serve: Serve) -> None:
+    app = serve({"delay": 0.01})
+    stream = openai_client(app).completions.create(model=MODEL, prompt=[PROMPT] * 3, max_tokens=900, stream=True)
+    next(iter(stream))
+    stream.response.close()
+    app.settle()
+    assert app.state.admission.in_flight == 0
+    assert len(app.llm.aborted) == 3
+
+
+def test_leaving_before_the_answer_ends_the_request(serve: Serve) -> None:
+    app = serve({"delay": 0.05})
+    with app.client() as client, pytest.raises(Exception, match="timed out"):
+        client.post("/v1/completions", json={"model": MODEL, "prompt": PROMPT, "max_tokens": 900}, timeout=0.3)
+    app.settle()
+    assert len(app.llm.aborted) == 1 and app.state.admission.aborted == 1
