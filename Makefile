@@ -1,6 +1,8 @@
 # make demo    set up everything and watch a small model write
 # make test    set up everything and run all checks
+# make serve   set up everything and serve that model at http://127.0.0.1:8000
 # make venv    only set up .venv (nothing to do when the requirements did not change)
+# make browser install Chromium for the page's tests (Debian and Ubuntu, as root)
 
 PYTHON ?= python3
 VENV   := .venv
@@ -9,7 +11,7 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint types unit format bench clean
+.PHONY: help venv demo serve browser test lint types unit format bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -28,6 +30,13 @@ $(STAMP): requirements/torch.txt requirements/run.txt requirements/dev.txt pypro
 
 demo: venv
 	@$(BIN)/cadence generate --chat "Explain in three sentences why the sky is blue." --max-tokens 160 --temperature 0
+
+serve: venv
+	@$(BIN)/cadence serve smollm2
+
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
+	  || { apt-get -q update && apt-get -qy install chromium chromium-driver; }
 
 test: lint types unit
 
