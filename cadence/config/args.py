@@ -60,7 +60,7 @@ class EngineArgs:
     # Text
     skip_tokenizer_init: bool = option(False, "token ids in, token ids out; no tokenizer is loaded")
     chat_template: str | None = option(None, "chat template, or the path of a file holding one")
-    trust_request_chat_template: bool = option(False, "let requests bring a chat template of their own")
+    trust_request_chat_template: bool = option(False, "let requests to a server bring their own chat template")
     generation_config: str = option(
         "auto", "where default sampling values come from: auto = the model, vllm = nowhere, or a folder"
     )
@@ -85,7 +85,6 @@ class EngineArgs:
     device: str = option("auto", "where to run", ("auto", "cpu", "cuda"))
     kernels: str = option("auto", "which kernels to run", ("auto", "reference", "triton", "cpu"))
     enforce_eager: bool = option(False, "do not capture graphs (none are captured yet: both values run eagerly)")
-    disable_log_stats: bool = option(False, "do not collect statistics")
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -24,7 +24,6 @@ class TokenizerConfig:
     files: ModelFiles  # where the tokenizer lies; usually the model's own files
     skip: bool  # skip_tokenizer_init
     chat_template: str  # a template, or the path of one; "" = the model's own
-    trust_request_template: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,7 @@ HARMLESS: dict[str, str] = {
     "scheduler_delay_factor": "requests are admitted as soon as there is room",
     "disable_async_output_proc": "outputs are processed in order",
     "disable_log_requests": "requests are never logged",
+    "disable_log_stats": "statistics are never logged; get_metrics and /metrics give them to whoever asks",
     "max_seq_len_to_capture": "nothing is captured",
     "calculate_kv_scales": "the KV cache is not scaled",
     "max_num_partial_prefills": "every request may be prefilled in parts",
@@ -201,6 +202,7 @@ HARMLESS_SWITCHES = {  # those that take no value on the command line
     "multi_step_stream_outputs",
     "disable_async_output_proc",
     "disable_log_requests",
+    "disable_log_stats",
     "calculate_kv_scales",
     "disable_custom_all_reduce",
 }

@@ -71,7 +71,6 @@ def resolve(
             files=around.tokenizer_files or files,
             skip=args.skip_tokenizer_init,
             chat_template=args.chat_template or "",
-            trust_request_template=args.trust_request_chat_template,
         ),
         load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load),
         cache=_cache(args, caps, around.cpu_kv_bytes),

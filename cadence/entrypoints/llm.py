@@ -44,9 +44,11 @@ class LLM:
         sampling_params: ParamsType = None,
         *,
         use_tqdm: bool | Callable[..., Any] = True,
+        lora_request: object | None = None,
         priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
         """Completes every prompt; outputs come in the order of the prompts."""
+        _refuse_lora(lora_request)
         many = split_prompts(prompts)
         params = self._params_for(sampling_params, len(many))
         if priority is not None and len(priority) != len(many):
@@ -59,6 +61,7 @@ class LLM:
         messages: Sequence[Any],
         sampling_params: ParamsType = None,
         use_tqdm: bool | Callable[..., Any] = True,
+        lora_request: object | None = None,
         *,
         chat_template: str | None = None,
         add_generation_prompt: bool = True,
@@ -78,7 +81,7 @@ class LLM:
             for conversation in split_conversations(messages)
         ]
         prompts: list[PromptType] = [self.chat_prompt(chat, chat_template or "") for chat in chats]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request)
 
     def chat_prompt(self, chat: ChatRequest, chat_template: str = "") -> TokensPrompt:
         """The prompt a conversation becomes: by the template given, the engine's, or the model's own."""
@@ -88,10 +91,12 @@ class LLM:
         self,
         prompts: PromptType | Sequence[PromptType],
         params: BeamSearchParams,
+        lora_request: object | None = None,
         use_tqdm: bool | Callable[..., Any] = False,
         concurrency_limit: int | None = None,
     ) -> list[BeamSearchOutput]:
         """The `beam_width` best continuations of every prompt; `concurrency_limit` bounds prompts searched at once."""
+        _refuse_lora(lora_request)
         engine = self.llm_engine
         port = BeamPort(
             max_model_len=engine.config.model.max_model_len,
@@ -165,6 +170,11 @@ class LLM:
             self.llm_engine.abort_request(ids)
             raise
         return [finished[request_id] for request_id in ids]
+
+
+def _refuse_lora(lora_request: object | None) -> None:
+    if lora_request is not None:
+        raise InvalidRequestError("LoRA adapters are not in this version; merge them into the weights", "lora_request")
 
 
 def _final_only(params: SamplingParams) -> SamplingParams:

@@ -98,6 +98,11 @@ def test_one_bad_prompt_cancels_its_batch_only(llm: LLM) -> None:
         llm.generate(["good", "", "also good"], GOOD, use_tqdm=False)
 
 
+def test_adapters_are_refused_by_name(llm: LLM) -> None:
+    with pytest.raises(InvalidRequestError, match="LoRA"):
+        llm.generate("hello", GOOD, lora_request=object(), use_tqdm=False)
+
+
 def test_lengths_of_lists_must_agree(llm: LLM) -> None:
     with pytest.raises(InvalidRequestError, match="sampling_params"):
         llm.generate(["a", "b"], [GOOD], use_tqdm=False)
