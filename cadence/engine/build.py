@@ -11,10 +11,9 @@ from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
 from cadence.config.resolve import fit_context
-from cadence.core.errors import TokenizerError
 from cadence.core.kv_spec import KVLayout
 from cadence.engine.core import EngineCore
-from cadence.engine.source import find_source
+from cadence.engine.source import check_vocabulary, find_source
 from cadence.executor.worker import Worker, device_caps
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.kv.sizing import max_len_that_fits
@@ -37,10 +36,10 @@ def build_engine(args: EngineArgs, logits_processors: Sequence[Callable[..., Any
     source = find_source(args)
     config = source.resolve(args, device_caps(args.device))
     with ThreadPoolExecutor(1) as pool:
-        tokenizer_job = pool.submit(source.load_tokenizer, config.tokenizer)
+        tokenizer_job = pool.submit(source.load_tokenizer, config.tokenizer.skip)
         worker = Worker(config, logits_processors)
         tokenizer = tokenizer_job.result()
-    _check_vocabulary(tokenizer, worker.vocab_size)
+    check_vocabulary(tokenizer, worker.vocab_size)
     num_blocks = config.cache.num_blocks_override or worker.kv_bytes() // worker.kv_block_bytes()
     config = fit_context(config, args, _longest_request(config, worker.layout, num_blocks))
     scheduler = Scheduler(config.scheduler, config.cache, worker.layout, num_blocks, config.model.max_model_len)
@@ -53,13 +52,3 @@ def build_engine(args: EngineArgs, logits_processors: Sequence[Callable[..., Any
 def _longest_request(config: EngineConfig, layout: KVLayout, num_blocks: int) -> int:
     upper = config.model.max_model_len
     return max_len_that_fits(layout, num_blocks, TokenBudget.of(config.scheduler, upper).in_flight, upper)
-
-
-def _check_vocabulary(tokenizer: Tokenizer | None, vocab_size: int) -> None:
-    """A tokenizer may know fewer tokens than the model has embeddings for (padding), and a few added ones more
-    (prompts that use those are refused one by one). A larger vocabulary is another model's."""
-    if tokenizer is not None and tokenizer.vocab_size > vocab_size:
-        raise TokenizerError(
-            f"the tokenizer has {tokenizer.vocab_size} tokens, but the model's vocabulary has {vocab_size}: "
-            "this tokenizer does not belong to this model"
-        )

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from cadence.config.engine_config import ModelConfig
 from cadence.core.errors import InvalidRequestError
 from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
@@ -24,6 +25,13 @@ class InputLimits:
     max_logprobs: int
     seed: int
     eos_token_ids: frozenset[int]
+
+    @classmethod
+    def of(cls, model: ModelConfig, vocab_size: int, tokenizer: Tokenizer | None) -> InputLimits:
+        """What the model's files and its tokenizer each call an end of text counts as one."""
+        own_eos = tokenizer.eos_token_ids if tokenizer is not None else frozenset[int]()
+        eos = frozenset(model.hf.eos_token_ids) | own_eos
+        return cls(vocab_size, model.max_model_len, model.max_logprobs, model.seed, eos)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,15 +23,8 @@ from cadence.text.tokenizer import Tokenizer
 class LLMEngine:
     def __init__(self, parts: EngineParts) -> None:
         model = parts.config.model
-        own_eos = parts.tokenizer.eos_token_ids if parts.tokenizer is not None else frozenset[int]()
-        self.eos_token_ids = frozenset(model.hf.eos_token_ids) | own_eos
-        limits = InputLimits(
-            vocab_size=parts.vocab_size,
-            max_model_len=model.max_model_len,
-            max_logprobs=model.max_logprobs,
-            seed=model.seed,
-            eos_token_ids=self.eos_token_ids,
-        )
+        limits = InputLimits.of(model, parts.vocab_size, parts.tokenizer)
+        self.eos_token_ids = limits.eos_token_ids
         self.config = parts.config
         self.num_blocks = parts.num_blocks
         self._core = parts.core

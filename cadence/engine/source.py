@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from cadence.config import env
 from cadence.config.args import EngineArgs
-from cadence.config.engine_config import EngineConfig, TokenizerConfig
+from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.reference import ModelFiles, find_model
 from cadence.config.resolve import Caps, Surroundings, resolve
+from cadence.core.errors import TokenizerError
 from cadence.text.load import tokenizer_for
 from cadence.text.tokenizer import Tokenizer
 
@@ -24,9 +25,9 @@ class ModelSource:
         around = Surroundings(self.tokenizer_files, env.cpu_kv_cache_bytes())
         return resolve(args, self.files, self.hf, caps, around)
 
-    def load_tokenizer(self, config: TokenizerConfig) -> Tokenizer | None:
+    def load_tokenizer(self, skip: bool) -> Tokenizer | None:
         """None with skip_tokenizer_init."""
-        return None if config.skip else tokenizer_for(config.files)
+        return None if skip else tokenizer_for(self.tokenizer_files)
 
 
 def find_source(args: EngineArgs) -> ModelSource:
@@ -38,3 +39,13 @@ def find_source(args: EngineArgs) -> ModelSource:
 def _find(reference: str, revision: str | None, args: EngineArgs) -> ModelFiles:
     token = args.hf_token if isinstance(args.hf_token, str) else ""
     return find_model(reference, revision=revision or "", download_dir=args.download_dir or "", token=token)
+
+
+def check_vocabulary(tokenizer: Tokenizer | None, vocab_size: int) -> None:
+    """A tokenizer may know fewer tokens than the model has embeddings for (padding), and a few added ones more
+    (prompts that use those are refused one by one). A larger vocabulary is another model's."""
+    if tokenizer is not None and tokenizer.vocab_size > vocab_size:
+        raise TokenizerError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, but the model's vocabulary has {vocab_size}: "
+            "this tokenizer does not belong to this model"
+        )

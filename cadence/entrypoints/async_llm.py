@@ -13,7 +13,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
 from cadence.core.engine_state import EngineState
-from cadence.core.errors import EngineDeadError, InvalidRequestError
+from cadence.core.errors import EngineDeadError, InvalidRequestError, TokenizerError
 from cadence.core.messages import Introduction
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import FinishReason
@@ -26,7 +26,7 @@ from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.output_stream import OutputStream
 from cadence.engine.parallel_sampling import fan_out
 from cadence.engine.prompts import PromptType
-from cadence.engine.source import ModelSource, find_source
+from cadence.engine.source import check_vocabulary, find_source
 from cadence.engine.supervisor import Supervisor
 from cadence.text.tokenizer import Tokenizer
 
@@ -41,11 +41,7 @@ class AsyncLLM:
         self, config: EngineConfig, tokenizer: Tokenizer | None, supervisor: Supervisor, introduction: Introduction
     ) -> None:
         model = config.model
-        own_eos = tokenizer.eos_token_ids if tokenizer is not None else frozenset[int]()
-        eos = frozenset(model.hf.eos_token_ids) | own_eos
-        limits = InputLimits(
-            introduction.vocab_size, introduction.max_model_len, model.max_logprobs, model.seed, eos
-        )
+        limits = InputLimits.of(model, introduction.vocab_size, tokenizer)
         self.config = config
         self.model_name = model.files.name
         self.introduction = introduction
@@ -67,16 +63,23 @@ class AsyncLLM:
         clock = _Clock(on_stage)
         source = await asyncio.to_thread(find_source, args)
         clock.lap(f"found {args.model}: {source.hf.architecture}")
-        supervisor = Supervisor(dataclasses.asdict(args))
+        # Text stays on this side: the engine process needs no tokenizer of its own.
+        supervisor = Supervisor({**dataclasses.asdict(args), "skip_tokenizer_init": True})
         updates = supervisor.updates()
         first = asyncio.ensure_future(anext(updates))  # starts the engine; done when it first speaks of tokens, or dies
-        tokenizer = await _load_tokenizer(source, args)
+        tokenizer = await asyncio.to_thread(source.load_tokenizer, args.skip_tokenizer_init)
         clock.lap("read the tokenizer")
         await asyncio.wait({first, supervisor.introduction}, return_when=asyncio.FIRST_COMPLETED)
         if not supervisor.introduction.done():
             await first  # raises what the engine died of
         introduction = supervisor.introduction.result()
         clock.lap(f"engine ready on {introduction.device_name}, {introduction.num_blocks} KV blocks")
+        try:
+            check_vocabulary(tokenizer, introduction.vocab_size)
+        except TokenizerError:
+            await supervisor.stop()
+            await asyncio.gather(first, return_exceptions=True)
+            raise
         config = source.resolve(args, _Caps(introduction))
         model = dataclasses.replace(config.model, max_model_len=introduction.max_model_len)
         llm = cls(dataclasses.replace(config, model=model), tokenizer, supervisor, introduction)
@@ -237,12 +240,6 @@ class _Clock:
         now = time.perf_counter()
         self._on_stage(f"{what} ({now - self._last:.2f} s)")
         self._last = now
-
-
-async def _load_tokenizer(source: ModelSource, args: EngineArgs) -> Tokenizer | None:
-    from cadence.text.load import tokenizer_for
-
-    return None if args.skip_tokenizer_init else await asyncio.to_thread(tokenizer_for, source.tokenizer_files)
 
 
 def _aborted(core_id: str) -> RequestUpdate:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -18,7 +20,7 @@ import pytest
 
 from cadence import LLM, RequestOutput, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
-from cadence.core.errors import EngineDeadError, InvalidRequestError
+from cadence.core.errors import EngineDeadError, InvalidRequestError, TokenizerError
 from cadence.entrypoints.async_llm import AsyncLLM
 
 OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 512, "num_gpu_blocks_override": 2000}
@@ -215,6 +217,15 @@ def test_options_at_fault_are_said_and_not_retried(tmp_path: Path, tiny_model: C
 
     with pytest.raises(EngineDeadError, match="max_model_len"):
         asyncio.run(start())
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
+    copy = Path(shutil.copytree(tiny_model("llama"), tmp_path / "copy"))
+    content = json.loads((copy / "tokenizer.json").read_text())
+    content["model"]["vocab"] |= {f"not in the model {number}": 10_000 + number for number in range(5_000)}
+    (copy / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(TokenizerError, match="vocabulary"):
+        asyncio.run(AsyncLLM.start(EngineArgs(model=str(copy), max_model_len=256, num_gpu_blocks_override=500)))
 
 
 FRONT = """

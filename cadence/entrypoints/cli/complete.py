@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from cadence.config.cli import Parser
-from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.cli.sampling import add_sampling_flags, sampling_options
+from cadence.entrypoints.cli.terminal import read_prompt, write
 
 MAX_TOKENS = 256
 URL = "http://127.0.0.1:8000"
@@ -33,27 +33,12 @@ def run(argv: Sequence[str]) -> int:
     fields = {"max_tokens": MAX_TOKENS, **sampling_options(flags)}
     if hasattr(flags, "seed"):
         fields["seed"] = flags.seed
-    fields["prompt"] = _prompt(flags)
+    fields["prompt"] = read_prompt(flags.prompt if flags.quick is None else flags.quick, "complete")
 
     from cadence.entrypoints.cli.remote_chat import Server
 
-    answer = Server.find(flags.url, flags.api_key, flags.model_name).stream("/v1/completions", fields, _write)
-    _write("\n")
+    answer = Server.find(flags.url, flags.api_key, flags.model_name).stream("/v1/completions", fields, write)
+    write("\n")
     if flags.stats:
         print(answer.summary(), file=sys.stderr)
     return 130 if answer.finish_reason == "abort" else 0
-
-
-def _prompt(flags: argparse.Namespace) -> str:
-    given = flags.quick if flags.quick is not None else flags.prompt
-    if given is None and sys.stdin.isatty():
-        raise InvalidRequestError('give a prompt, for example: cadence complete "Once upon a time"', "prompt")
-    text = sys.stdin.read() if given in (None, "-") else given
-    if not text:
-        raise InvalidRequestError("the prompt is empty", "prompt")
-    return str(text)
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cadence.config.cli import Parser, add_engine_flags, engine_options
-from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.cli.sampling import add_sampling_flags, sampling_options
+from cadence.entrypoints.cli.terminal import read_prompt, write
 
 MAX_TOKENS = 256
 
@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
     given = sampling_options(flags)
     options = engine_options(flags)
     options.setdefault("use_tqdm_on_load", sys.stderr.isatty())
-    text = _prompt_text(flags.prompt)
+    text = read_prompt(flags.prompt, "generate")
 
     from cadence.entrypoints.cli.streaming import stream_answer, streaming_params
     from cadence.entrypoints.llm import LLM
@@ -42,22 +42,8 @@ def run(argv: Sequence[str]) -> int:
     prompt: Any = text
     if flags.chat:
         prompt = llm.chat_prompt(ChatRequest([{"role": "user", "content": text}]))
-    answer = stream_answer(llm.llm_engine, prompt, streaming_params(llm, given, MAX_TOKENS), _write)
-    _write("\n")
+    answer = stream_answer(llm.llm_engine, prompt, streaming_params(llm, given, MAX_TOKENS), write)
+    write("\n")
     if flags.stats:
         print(answer.summary(), file=sys.stderr)
     return 130 if answer.finish_reason == "abort" else 0
-
-
-def _prompt_text(argument: str | None) -> str:
-    if argument is None and sys.stdin.isatty():
-        raise InvalidRequestError('give a prompt, for example: cadence generate "Once upon a time"', "prompt")
-    text = sys.stdin.read() if argument in (None, "-") else argument
-    if not text:
-        raise InvalidRequestError("the prompt is empty", "prompt")
-    return str(text)
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
