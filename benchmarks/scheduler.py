@@ -1,8 +1,9 @@
 """The host's share of a step: schedule() and update() with many requests decoding.
 
-    python -m benchmarks.scheduler [--rows 256] [--depth 1] [--steps 400] [--windows 0,1024]
+    python -m benchmarks.scheduler [--rows 256] [--depth 1] [--steps 400] [--windows 0,1024] [--burst 1] [--part 0]
 
-Prints one JSON object; times are microseconds of CPU time per step, so that a busy machine does not blur them.
+A step is a burst of --burst forwards, whose tokens come in parts of --part (0: all at once). Prints one JSON object;
+times are microseconds of CPU time per step, so that a busy machine does not blur them.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from cadence.scheduler.scheduler import Scheduler
 PROMPT_LEN = 128
 
 
-def build(rows: int, depth: int, steps: int, windows: list[int]) -> Scheduler:
+def build(rows: int, depth: int, steps: int, windows: list[int], burst: int) -> Scheduler:
     """`rows` requests that decode for longer than the measurement takes."""
-    max_tokens = 2 * steps
+    max_tokens = 2 * steps * burst
     max_model_len = PROMPT_LEN + max_tokens
     layout = KVLayout(16, 8, 128, tuple(KVGroup(window, (layer,)) for layer, window in enumerate(windows)))
     num_blocks = 1 + rows * len(windows) * (max_model_len // layout.block_size + 2)
-    config = SchedulerConfig(rows, rows * PROMPT_LEN, "fcfs", True, 0, depth)
+    config = SchedulerConfig(rows, rows * PROMPT_LEN, "fcfs", True, 0, depth, burst)
     scheduler = Scheduler(config, CacheConfig(16, True, 0.9, 0, 0), layout, num_blocks, max_model_len)
     stop = StopRule(frozenset({2}), frozenset(), 0, max_tokens)
     rng = np.random.default_rng(0)
@@ -43,8 +44,17 @@ def build(rows: int, depth: int, steps: int, windows: list[int]) -> Scheduler:
     return scheduler
 
 
-def measure(scheduler: Scheduler, depth: int, steps: int) -> tuple[list[float], list[float]]:
-    """Seconds of each schedule() and of each update()."""
+def parts_of(plan: StepPlan, token: int, size: int) -> list[StepResult]:
+    """Results of `size` forwards each."""
+    shape = (plan.num_steps, int(plan.samples_np.sum()))
+    tokens_np = np.full(shape, token, dtype=np.int32)
+    starts = range(0, plan.num_steps, size or plan.num_steps)
+    parts_np = [tokens_np[start : start + (size or plan.num_steps)] for start in starts]
+    return [StepResult(plan.step_id, part_np, part_np is parts_np[-1]) for part_np in parts_np]
+
+
+def measure(scheduler: Scheduler, depth: int, steps: int, part: int) -> tuple[list[float], list[float]]:
+    """Seconds of each schedule() and of all update()s of a plan."""
     in_flight: deque[StepPlan] = deque()
     schedules, updates = [], []
     for step in range(steps):
@@ -55,9 +65,10 @@ def measure(scheduler: Scheduler, depth: int, steps: int) -> tuple[list[float], 
         if len(in_flight) < depth:
             continue
         oldest = in_flight.popleft()
-        result = StepResult(oldest.step_id, np.full(int(oldest.samples_np.sum()), 3 + step, dtype=np.int32))
+        results = parts_of(oldest, 3 + step, part)
         start = time.thread_time()
-        scheduler.update(oldest, result)
+        for result in results:
+            scheduler.update(oldest, result)
         updates.append(time.thread_time() - start)
     return schedules, updates
 
@@ -68,10 +79,13 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=1)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--windows", default="0", help="one KV group per number, 0 = full attention")
+    parser.add_argument("--burst", type=int, default=1, help="forwards of a plan")
+    parser.add_argument("--part", type=int, default=0, help="forwards of a part of its result, 0 = all")
     args = parser.parse_args()
-    scheduler = build(args.rows, args.depth, args.steps, [int(window) for window in args.windows.split(",")])
-    measure(scheduler, args.depth, args.depth + 4)  # admission and warm-up
-    schedules, updates = measure(scheduler, args.depth, args.steps)
+    windows = [int(window) for window in args.windows.split(",")]
+    scheduler = build(args.rows, args.depth, args.steps, windows, args.burst)
+    measure(scheduler, args.depth, args.depth + 4, args.part)  # admission and warm-up
+    schedules, updates = measure(scheduler, args.depth, args.steps, args.part)
     skip = args.depth
     both_np = 1e6 * (np.array(schedules[-len(updates) :]) + np.array(updates))[skip:]
     report = {
@@ -81,9 +95,12 @@ def main() -> None:
         "rows": args.rows,
         "depth": args.depth,
         "windows": args.windows,
+        "burst": args.burst,
+        "part": args.part or args.burst,
         "schedule_us_mean": round(1e6 * float(np.mean(schedules)), 1),
         "update_us_mean": round(1e6 * float(np.mean(updates)), 1),
         "step_us_mean": round(float(both_np.mean()), 1),
+        "forward_us_mean": round(float(both_np.mean()) / args.burst, 1),
         "step_us_p50": round(float(np.percentile(both_np, 50)), 1),
         "step_us_p99": round(float(np.percentile(both_np, 99)), 1),
     }

@@ -23,6 +23,11 @@ MAX_LOGIT_BIAS = 100.0
 LogitsProcessor = Callable[..., Any]
 
 
+def is_on_device(processor: LogitsProcessor) -> bool:
+    """Whether a logits processor works on whole batches on the device; others are called by the host, line by line."""
+    return bool(getattr(processor, "on_device", False))
+
+
 class RequestOutputKind(Enum):
     CUMULATIVE = 0  # each output holds everything so far
     DELTA = 1  # each output holds what is new

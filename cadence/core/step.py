@@ -4,6 +4,10 @@ A plan is a difference: rows that begin, rows that end, blocks that were added, 
 small arrays saying who computes how many tokens. What did not change is not repeated.
 
 Order of application: `ended`, then `begun`, then `blocks`, then the step itself.
+
+A step may be a burst of several forwards. The first computes what the arrays say; in each one after it, every row
+that samples computes the token it has just got and samples the next. The device advances tokens, lengths and slots
+itself, and a row that ends in mid-burst (a stop token, its length) goes quiet: it yields no more tokens.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from cadence.core.sampling_params import SamplingParams
 IntArray = npt.NDArray[np.int32]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float32]
+
+NO_TOKEN = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class StepPlan:
     num_tokens_np: IntArray  # [n] tokens each computes, >= 1
     num_computed_np: IntArray  # [n] tokens computed before this step (an upper bound; the device holds the truth)
     samples_np: BoolArray  # [n] True where the last computed token yields a new one
+    num_steps: int = 1  # forwards; blocks for all their tokens are in the tables
 
     @property
     def total_tokens(self) -> int:
@@ -83,8 +90,14 @@ class PromptLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
+    """A part of what a step produced: m of its forwards, in order. A burst returns in parts, as its tokens exist.
+
+    m is 0 where a burst was cut after all that had run was returned.
+    """
+
     step_id: int
-    token_ids_np: IntArray  # [number of True in plan.samples_np], in plan order
-    logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)  # by row, only rows that asked
+    token_ids_np: IntArray  # [m, number of True in plan.samples_np], in plan order; NO_TOKEN = it had ended, or failed
+    last: bool = True  # no more parts of this step follow
+    logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)  # by row, only rows that asked; m is 1 then
     prompt_logprobs: dict[int, PromptLogprobs] = field(default_factory=dict)  # by row, only rows that asked
     errors: dict[int, str] = field(default_factory=dict)  # by row: this request failed, the others did not

@@ -14,7 +14,7 @@ class RequestUpdate:
     """News of one request. The last one of a request, and only that, carries a finish reason."""
 
     request_id: str
-    new_token_ids: list[int]
+    new_token_ids: list[int]  # in order; a burst may bring several at once
     logprobs: Sequence[TokenLogprobs]  # one per new token, or empty when none were asked for
     prompt_logprobs: Sequence[PromptLogprobs]  # parts of the prompt in order, none twice
     finish_reason: FinishReason | None

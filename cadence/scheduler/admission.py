@@ -38,8 +38,8 @@ class Admission:
             request = self._waiting.peek()
             if request.row != NO_ROW:
                 return  # preempted, and a step naming its old row is still in flight
-            if request.key == self._refused_key and self._kv.num_free <= self._refused_at:
-                return  # nothing has changed since it did not fit: a long prompt is not looked up every step
+            if self._was_refused(request):
+                return
             hit = self._kv.find_prefix(request.blocks, request.tokens, request.reads_cache)
             missing = len(request.tokens) - hit.num_blocks * self._kv.block_size
             num_tokens = min(missing, left, self._budget.chunk)
@@ -51,6 +51,17 @@ class Admission:
             self._waiting.pop()
             self._place(draft, request, hit, num_tokens)
             left -= num_tokens
+
+    def could_admit(self) -> bool:
+        """Whether the first in the queue may get a row in the next plan, as far as can be told at a glance."""
+        if not (self._waiting and self._rows.num_free):
+            return False
+        request = self._waiting.peek()
+        return request.row == NO_ROW and not self._was_refused(request)
+
+    def _was_refused(self, request: RequestState) -> bool:
+        """Too few blocks for it the last time, and no more now: a long prompt is not looked up every step."""
+        return request.key == self._refused_key and self._kv.num_free <= self._refused_at
 
     def _place(self, draft: PlanDraft, request: RequestState, hit: PrefixHit, num_tokens: int) -> None:
         computed = hit.num_blocks * self._kv.block_size
@@ -79,6 +90,7 @@ class Admission:
         rows.known_np[row] = known
         rows.length_np[row] = known + samples
         rows.limit_np[row] = request.max_len
+        rows.needs_host_np[row] = request.needs_host
         rows.computed_np[row] = end
         rows.confirmed_np[row] = hit.num_blocks * kv.block_size
         rows.capacity_np[row] = kv.capacity(blocks)

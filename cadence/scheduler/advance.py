@@ -29,7 +29,7 @@ class Advance:
     def run(self, draft: PlanDraft) -> int:
         """Fills the draft; returns how many tokens of the step's budget are left."""
         rows_np = self._running.rows_np()
-        tokens_np = self._wanted(rows_np)
+        tokens_np = self._wanted(draft, rows_np)
         ends_np = self._rows.computed_np[rows_np] + tokens_np
         for index in np.flatnonzero(ends_np > self._rows.capacity_np[rows_np]).tolist():
             if index >= len(self._running):
@@ -40,7 +40,7 @@ class Advance:
         self._book(draft, rows_np[chosen_np], tokens_np[chosen_np])
         return self._budget.step - int(tokens_np[chosen_np].sum())
 
-    def _wanted(self, rows_np: Column) -> Column:
+    def _wanted(self, draft: PlanDraft, rows_np: Column) -> Column:
         """[n] tokens for each row, the first ones served first."""
         length_np = self._rows.length_np[rows_np]
         wanted_np: Column = np.minimum(length_np - self._rows.computed_np[rows_np], self._budget.chunk)
@@ -48,16 +48,14 @@ class Advance:
         if wanted_np.sum() > self._budget.step:
             before_np = np.cumsum(wanted_np) - wanted_np
             wanted_np = np.clip(self._budget.step - before_np, 0, wanted_np)
+            draft.short = True
         return wanted_np
 
     def _grow(self, draft: PlanDraft, request: RequestState, num_tokens: int) -> bool:
-        kv, blocks = self._kv, request.blocks
-        if not self._preemption.make_room(draft, request, kv.blocks_to_grow(blocks, num_tokens)):
+        kv = self._kv
+        if not self._preemption.make_room(draft, request, kv.blocks_to_grow(request.blocks, num_tokens)):
             return False
-        start = len(blocks.tables[0])
-        for group, block_ids in enumerate(kv.grow(blocks, num_tokens)):
-            draft.blocks.append(NewBlocks(request.row, group, start, block_ids))
-        self._rows.capacity_np[request.row] = kv.capacity(blocks)
+        grow_row(draft, self._rows, kv, request, num_tokens)
         return True
 
     def _book(self, draft: PlanDraft, rows_np: Column, tokens_np: Column) -> None:
@@ -70,12 +68,21 @@ class Advance:
         rows.computed_np[rows_np] = ends_np
         rows.length_np[rows_np] += samples_np
         rows.last_step_np[rows_np] = draft.step_id
-        register_filled(rows, self._kv, rows_np)
+        # A known token that did not end its request is computed by the first forward of this plan at the latest.
+        register_filled(rows, self._kv, rows_np, np.minimum(ends_np, rows.known_np[rows_np]))
 
 
-def register_filled(rows: RowTable, kv: KVManager, rows_np: Column) -> None:
-    """Lists blocks that have filled up with known tokens in the prefix index. Placeholders are not known."""
-    filled_np = np.minimum(rows.computed_np[rows_np], rows.known_np[rows_np]) // kv.block_size
+def grow_row(draft: PlanDraft, rows: RowTable, kv: KVManager, request: RequestState, num_tokens: int) -> None:
+    """Makes the tables of a row hold `num_tokens`. The caller has checked that there are blocks."""
+    start = len(request.blocks.tables[0])
+    for group, block_ids in enumerate(kv.grow(request.blocks, num_tokens)):
+        draft.blocks.append(NewBlocks(request.row, group, start, block_ids))
+    rows.capacity_np[request.row] = kv.capacity(request.blocks)
+
+
+def register_filled(rows: RowTable, kv: KVManager, rows_np: Column, tokens_np: Column) -> None:
+    """Lists blocks of rows [n] in the prefix index that their first tokens [n], all known and computed, fill."""
+    filled_np = tokens_np // kv.block_size
     registered_np = rows.registered_np[rows_np]
     due_np = (filled_np > registered_np).nonzero()[0]
     columns = (rows_np[due_np], registered_np[due_np], filled_np[due_np])
@@ -83,4 +90,4 @@ def register_filled(rows: RowTable, kv: KVManager, rows_np: Column) -> None:
         request = rows.requests[row]
         if request.status is Status.RUNNING:
             kv.register(request.blocks, request.tokens, registered, filled)
-            rows.registered_np[row] = filled
+    rows.registered_np[columns[0]] = columns[2]

@@ -9,8 +9,8 @@ from cadence.config.engine_config import SchedulerConfig
 
 @dataclass(frozen=True, slots=True)
 class TokenBudget:
-    step: int  # most tokens of a step
-    chunk: int  # most tokens of one request in a step
+    step: int  # most tokens of a forward
+    chunk: int  # most tokens of one request in a forward
     whole: bool  # a new request computes all the tokens it lacks at once, or waits
     in_flight: int  # most tokens of one request in steps that have not returned
 
@@ -20,4 +20,5 @@ class TokenBudget:
         if config.enable_chunked_prefill and config.long_prefill_token_threshold > 0:
             chunk = min(chunk, config.long_prefill_token_threshold)
         whole = not config.enable_chunked_prefill
-        return TokenBudget(config.max_num_batched_tokens, chunk, whole, chunk * config.steps_in_flight)
+        in_flight = (chunk + config.burst_steps - 1) * config.steps_in_flight
+        return TokenBudget(config.max_num_batched_tokens, chunk, whole, in_flight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from cadence.core.request import EngineRequest
+from cadence.scheduler.burst import needs_host
 from cadence.scheduler.kv.block import RequestBlocks
 
 NO_ROW = -1
@@ -27,6 +28,7 @@ class RequestState:
         "id",
         "key",
         "max_len",
+        "needs_host",
         "next_prompt_logprob",
         "num_cached",
         "num_preemptions",
@@ -50,6 +52,7 @@ class RequestState:
         self.stop_ids = request.stop.eos_token_ids | request.stop.stop_token_ids
         sampling = request.sampling
         self.reads_cache = sampling.prompt_logprobs is None and not sampling.skip_reading_prefix_cache
+        self.needs_host = needs_host(sampling)
         self.status = Status.WAITING
         self.row = NO_ROW  # kept after the end of the row until the last step naming it has returned
         self.num_cached = 0

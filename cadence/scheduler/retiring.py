@@ -37,6 +37,10 @@ class Retiring:
             self.num_blocks -= held
             self._release(request)
 
+    def awaits(self, step_id: int) -> bool:
+        """Whether a row has ended for which this is the last step."""
+        return step_id in self._by_step
+
     def take_ended(self) -> list[int]:
         """Rows for `StepPlan.ended`, for a plan that will be carried out."""
         ended, self._ended = self._ended, []

@@ -24,11 +24,12 @@ class RowTable:
         self.length_np = column()  # [rows] known tokens and placeholders: what the device will hold
         self.limit_np = column()  # [rows] most tokens the request may ever have
         self.computed_np = column()  # [rows] tokens computed once every plan sent has run
-        self.confirmed_np = column()  # [rows] tokens computed by steps that have returned
+        self.confirmed_np = column()  # [rows] tokens computed by forwards that have returned
         self.capacity_np = column()  # [rows] tokens its blocks can hold
         self.registered_np = column()  # [rows] leading blocks that are in the prefix index
         self.release_at_np = column()  # [rows] confirmed tokens at which a block leaves its window
         self.last_step_np = column()  # [rows] id of the last step naming the row
+        self.needs_host_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] the host has a say between two forwards
         self.requests: dict[int, RequestState] = {}  # by row
         self._free = list(range(num_rows - 1, -1, -1))
 

@@ -15,6 +15,9 @@ from cadence.core.update import RequestUpdate
 from cadence.scheduler.admission import Admission
 from cadence.scheduler.advance import Advance
 from cadence.scheduler.budget import TokenBudget
+from cadence.scheduler.burst import BurstPolicy
+from cadence.scheduler.extension import Extension
+from cadence.scheduler.flight import Flight
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.kv.sizing import check_pool
 from cadence.scheduler.plan import PlanDraft
@@ -26,15 +29,22 @@ from cadence.scheduler.rows import RowTable
 from cadence.scheduler.running import RunningList
 from cadence.scheduler.snapshot import block_owners, take_snapshot
 from cadence.scheduler.stats import SchedulerStats
-from cadence.scheduler.update import Reconciler, news_of
+from cadence.scheduler.update import News, Reconciler, news_of
 
 
 class Scheduler:
     """`schedule` may be called again before `update` has had the last plan's result; results come in plan order."""
 
     def __init__(
-        self, config: SchedulerConfig, cache: CacheConfig, layout: KVLayout, num_blocks: int, max_model_len: int
+        self,
+        config: SchedulerConfig,
+        cache: CacheConfig,
+        layout: KVLayout,
+        num_blocks: int,
+        max_model_len: int,
+        host_bound: bool = False,
     ) -> None:
+        """host_bound: the host has a say between any two forwards, so there are no bursts."""
         _check(config, max_model_len)
         budget = TokenBudget.of(config, max_model_len)
         check_pool(layout, num_blocks, budget.in_flight, max_model_len)
@@ -42,7 +52,9 @@ class Scheduler:
         self._max_model_len = max_model_len
         self._num_added = 0
         self._last_step = 0
+        self._last_cut = 0  # the step that was cut last
         self._requests: dict[str, RequestState] = {}  # all that have not ended
+        self._flights: dict[int, Flight] = {}  # by step id
         self._kv = KVManager(layout, num_blocks, cache.enable_prefix_caching, budget.in_flight)
         self._rows = RowTable(config.max_num_seqs)
         self._waiting = WaitingQueue()
@@ -51,6 +63,8 @@ class Scheduler:
         self._preemption = Preemption(self._running, self._waiting, self._retiring, self._kv)
         self._advance = Advance(budget, self._running, self._rows, self._kv, self._preemption)
         self._admission = Admission(budget, self._waiting, self._running, self._rows, self._kv)
+        self._bursts = BurstPolicy(config, host_bound)
+        self._extension = Extension(self._bursts, self._rows, self._kv)
         self._reconciler = Reconciler(self._rows, self._kv)
 
     def add(self, request: EngineRequest) -> None:
@@ -81,23 +95,54 @@ class Scheduler:
         left = self._advance.run(draft)
         if not draft.short:
             self._admission.run(draft, left)
-        if draft.is_empty:
-            return draft.build(ended=[])
+        draft.close()
+        if not len(draft.rows_np):
+            return draft.build(ended=[], num_steps=1)
+        flight = self._extension.run(draft, waiting=len(self._waiting) > 0)
         self._last_step = draft.step_id
-        return draft.build(self._retiring.take_ended())
+        self._flights[draft.step_id] = flight
+        return draft.build(self._retiring.take_ended(), flight.num_steps)
 
     def update(self, plan: StepPlan, result: StepResult) -> list[RequestUpdate]:
-        """Takes in what a step produced: at most one update per request."""
+        """Takes in a part of what a step produced, in order: at most one update per request."""
         if not len(plan.rows_np):
             return []
-        updates = self._fail(result.errors)
-        news = self._reconciler.run(plan, result)
-        updates.extend(news.values())
+        flight = self._flights[plan.step_id]
+        news = self._reconciler.run(flight, plan, result)
+        self._fail(news, result.errors)
         for row, update in news.items():
             if update.finish_reason is not None:
                 self._end(self._rows.requests[row])
-        self._retiring.step_returned(plan.step_id)
-        return updates
+        if result.last:
+            self._close(flight)
+        return list(news.values())
+
+    def cut(self, plan: StepPlan, num_run: int) -> None:
+        """Only the first `num_run` forwards of `plan`, the last one made, will run: the rest is planned anew.
+
+        Where all of these have returned, an empty part is still to come that says so.
+        """
+        flight = self._flights.get(plan.step_id)
+        if flight is None or plan.step_id != self._last_step:
+            raise ValueError(f"step {plan.step_id} is not the last one, or has returned: it cannot be cut")
+        if not max(1, flight.num_returned) <= num_run <= flight.num_steps:
+            raise ValueError(
+                f"step {plan.step_id} of {flight.num_steps} forwards, of which {flight.num_returned} have returned, "
+                f"cannot be cut to {num_run}"
+            )
+        if num_run < flight.num_steps:
+            self._extension.cut(flight, num_run)
+            self._last_cut = plan.step_id
+
+    def wants_cut(self, plan: StepPlan) -> bool:
+        """Whether the rest of `plan`, the last one made, were better planned anew: somebody may get a row, or a row of
+        it has ended."""
+        return self._retiring.awaits(plan.step_id) or self._admission.could_admit()
+
+    def observe_time(self, plan: StepPlan, seconds: float) -> None:
+        """A plan took `seconds` from its launch, or the return of the one before it, to its own return."""
+        if plan.step_id != self._last_cut and len(plan.rows_np) == plan.total_tokens and plan.samples_np.all():
+            self._bursts.observe(len(plan.rows_np), plan.num_steps, seconds)
 
     def has_unfinished(self) -> bool:
         """Anything waiting, running, or ended but named by a step in flight."""
@@ -124,6 +169,7 @@ class Scheduler:
             prefix_queries=self._admission.prefix_queries,
             prefix_hits=self._admission.prefix_hits,
             num_preemptions=self._preemption.count,
+            num_burst_forwards=self._extension.num_forwards,
         )
 
     def _key_of(self, request: EngineRequest) -> OrderKey:
@@ -144,18 +190,21 @@ class Scheduler:
         if request.stop.max_tokens < 1:
             raise InvalidRequestError(f"max_tokens must be at least 1, got {request.stop.max_tokens}", "max_tokens")
 
-    def _fail(self, errors: dict[int, str]) -> list[RequestUpdate]:
-        """Ends requests that failed in a step; what they left in the prefix cache is not trusted."""
-        updates = []
+    def _fail(self, news: News, errors: dict[int, str]) -> None:
+        """Requests that failed in a step, after what they got before; what they left in the cache is not trusted."""
         for row, message in errors.items():
             request = self._rows.requests[row]
             if request.status is Status.FINISHED:
                 continue
-            self._kv.forget(request.blocks)
-            updates.append(update := news_of(request, []))
-            update.finish_reason, update.stop_reason = FinishReason.ERROR, message
-            self._end(request)
-        return updates
+            update = news.setdefault(row, news_of(request, []))
+            if update.finish_reason is None:
+                update.finish_reason, update.stop_reason = FinishReason.ERROR, message
+                self._kv.forget(request.blocks)
+
+    def _close(self, flight: Flight) -> None:
+        """All of the plan has returned."""
+        del self._flights[flight.step_id]
+        self._retiring.step_returned(flight.step_id)
 
     def _end(self, request: RequestState) -> None:
         del self._requests[request.id]
@@ -171,10 +220,12 @@ class Scheduler:
 def _check(config: SchedulerConfig, max_model_len: int) -> None:
     if config.policy not in ("fcfs", "priority"):
         raise ConfigError(f"policy must be 'fcfs' or 'priority', got {config.policy!r}", field="policy")
-    for field in ("max_num_seqs", "max_num_batched_tokens", "steps_in_flight"):
+    for field in ("max_num_seqs", "max_num_batched_tokens", "steps_in_flight", "burst_steps"):
         value = getattr(config, field)
         if value < 1:
             raise ConfigError(f"{field} must be at least 1, got {value}", field=field)
+    if not config.burst_seconds >= 0:
+        raise ConfigError(f"burst_seconds must be at least 0, got {config.burst_seconds}", field="burst_seconds")
     if not config.enable_chunked_prefill and config.max_num_batched_tokens < max_model_len:
         raise ConfigError(
             f"without chunked prefill a whole request must fit into one step: max_num_batched_tokens="

@@ -15,7 +15,7 @@ def take_snapshot(
 ) -> EngineState:
     """Without the map of blocks."""
     return EngineState(
-        running=[_view(request, int(rows.computed_np[request.row])) for request in running],
+        running=[_view(request, int(rows.confirmed_np[request.row])) for request in running],
         waiting=[_view(request, 0) for request in waiting],
         block_size=block_size,
         kv_usage=stats.kv_usage,

@@ -13,3 +13,4 @@ class SchedulerStats:
     prefix_queries: int  # prompt tokens looked up in the prefix cache since the start
     prefix_hits: int  # of these, tokens found
     num_preemptions: int  # since the start
+    num_burst_forwards: int = 0  # forwards beyond the first of their plan, since the start

@@ -1,13 +1,26 @@
-"""Whether a request ends with the token it has just got."""
+"""Whether a request ends with the tokens it has just got."""
 
 from __future__ import annotations
 
 from cadence.core.request import FinishReason
 from cadence.scheduler.request_state import RequestState
 
+Verdict = tuple[FinishReason | None, int | None]  # (finish reason, stop reason); (None, None) = it goes on
 
-def stop_verdict(request: RequestState, token: int) -> tuple[FinishReason | None, int | None]:
-    """(finish reason, stop reason) after `token`, the last of request.tokens; (None, None) = it goes on."""
+
+def take_until_stop(request: RequestState, new: list[int]) -> Verdict:
+    """Gives `new` tokens to the request, up to the one that ends it; what comes after is taken out of `new`."""
+    for count, token in enumerate(new, 1):
+        request.tokens.append(token)
+        verdict = stop_verdict(request, token)
+        if verdict[0] is not None:
+            del new[count:]
+            return verdict
+    return None, None
+
+
+def stop_verdict(request: RequestState, token: int) -> Verdict:
+    """After `token`, the last of request.tokens."""
     rule = request.request.stop
     if request.num_output_tokens >= rule.min_tokens:
         if token in rule.eos_token_ids:

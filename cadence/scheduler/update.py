@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from cadence.core.step import PromptLogprobs, StepPlan, StepResult
+from cadence.core.step import NO_TOKEN, IntArray, PromptLogprobs, StepPlan, StepResult
 from cadence.core.update import RequestUpdate
 from cadence.scheduler.advance import register_filled
+from cadence.scheduler.flight import Flight
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.request_state import RequestState, Status
-from cadence.scheduler.rows import RowTable
-from cadence.scheduler.stop import stop_verdict
+from cadence.scheduler.rows import Column, RowTable
+from cadence.scheduler.stop import take_until_stop
 
 News = dict[int, RequestUpdate]  # by row
 
@@ -36,32 +37,37 @@ class Reconciler:
         self._rows = rows
         self._kv = kv
 
-    def run(self, plan: StepPlan, result: StepResult) -> News:
-        """News of each row. The caller ends requests whose news carry a finish reason."""
-        news = self._take_tokens(plan, result)
+    def run(self, flight: Flight, plan: StepPlan, result: StepResult) -> News:
+        """News of each row from one part of a plan's result. The caller ends requests whose news say so."""
+        news = self._take_tokens(flight, result)
         for row, logprobs in result.logprobs.items():
             if row in news:
                 news[row].logprobs = (logprobs,)
         for row, part in result.prompt_logprobs.items():
             self._take_prompt_logprobs(news, row, part)
-        self._confirm(plan)
+        self._confirm(flight, plan)
+        flight.num_returned += len(result.token_ids_np)
         return news
 
-    def _take_tokens(self, plan: StepPlan, result: StepResult) -> News:
-        """Replaces a placeholder of each row that sampled by its token."""
+    def _take_tokens(self, flight: Flight, result: StepResult) -> News:
+        """Replaces placeholders of each row that sampled by its tokens."""
         news: News = {}
-        rows_np = plan.rows_np[plan.samples_np]
-        self._rows.known_np[rows_np] += 1
-        requests, finished = self._rows.requests, Status.FINISHED
-        for row, token in zip(rows_np.tolist(), result.token_ids_np.tolist(), strict=True):
+        new_tokens, counts_np = _by_row(result.token_ids_np)
+        rows, sampling_np = self._rows, flight.sampling_np
+        known_np = rows.known_np[sampling_np] + counts_np
+        rows.known_np[sampling_np] = known_np
+        columns = (sampling_np, known_np >= rows.limit_np[sampling_np])
+        requests, finished = rows.requests, Status.FINISHED
+        for row, full, new in zip(*(column.tolist() for column in columns), new_tokens, strict=True):
             request = requests[row]
-            if request.status is finished:
+            if request.status is finished or not new:
                 continue
-            tokens = request.tokens
-            tokens.append(token)
-            news[row] = update = news_of(request, [token])
-            if token in request.stop_ids or len(tokens) >= request.max_len:
-                update.finish_reason, update.stop_reason = stop_verdict(request, token)
+            news[row] = update = news_of(request, new)
+            if full or not request.stop_ids.isdisjoint(new):
+                update.finish_reason, update.stop_reason = take_until_stop(request, new)
+                rows.known_np[row] = len(request.tokens)
+            else:
+                request.tokens.extend(new)
         return news
 
     def _take_prompt_logprobs(self, news: News, row: int, part: PromptLogprobs) -> None:
@@ -79,16 +85,32 @@ class Reconciler:
             news[row] = news_of(request, [])
         news[row].prompt_logprobs = (part,)
 
-    def _confirm(self, plan: StepPlan) -> None:
-        """The tokens of the plan are computed: blocks they filled can be shared, blocks behind a window freed."""
+    def _confirm(self, flight: Flight, plan: StepPlan) -> None:
+        """The tokens of these forwards are computed: blocks they filled can be shared, blocks behind a window freed."""
         rows, kv = self._rows, self._kv
-        rows_np = plan.rows_np.astype(np.int64)
-        confirmed_np = plan.num_computed_np + plan.num_tokens_np
+        rows_np, confirmed_np = flight.sampling_np, rows.known_np[flight.sampling_np] - 1  # all but the newest token
+        if flight.num_returned == 0 and len(rows_np) < len(plan.rows_np):
+            ends_np = plan.num_computed_np.astype(np.int64) + plan.num_tokens_np
+            ends_np[plan.samples_np] = confirmed_np
+            rows_np, confirmed_np = plan.rows_np.astype(np.int64), ends_np
         rows.confirmed_np[rows_np] = confirmed_np
-        register_filled(rows, kv, rows_np)
+        register_filled(rows, kv, rows_np, confirmed_np)
         for index in np.flatnonzero(confirmed_np >= rows.release_at_np[rows_np]).tolist():
             row = int(rows_np[index])
             request = rows.requests[row]
             if request.status is Status.RUNNING:
                 kv.release_outside(request.blocks, int(confirmed_np[index]))
                 rows.release_at_np[row] = kv.next_release(request.blocks)
+
+
+def _by_row(tokens_np: IntArray) -> tuple[list[list[int]], Column]:
+    """tokens [m, s] -> for each of s rows its tokens before NO_TOKEN, and how many they are."""
+    num_steps, num_rows = tokens_np.shape
+    tokens: list[list[int]] = tokens_np.T.tolist()
+    counts_np = np.full(num_rows, num_steps, dtype=np.int64)
+    quiet_np = tokens_np == NO_TOKEN
+    if quiet_np.any():
+        for index in np.flatnonzero(quiet_np.any(axis=0)).tolist():
+            counts_np[index] = count = tokens[index].index(NO_TOKEN)
+            del tokens[index][count:]
+    return tokens, counts_np

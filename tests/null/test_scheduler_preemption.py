@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.toy_model import begun, check_tokens, make_engine, make_request, work
+from tests.helpers.toy_engine import begun, check_tokens, make_engine
+from tests.helpers.toy_model import make_request, work
 
 
 def test_youngest_is_preempted_and_resumes_with_what_it_had() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cadence.core.sampling_params import SamplingParams
-from tests.helpers.toy_model import check_tokens, make_engine, make_request
+from tests.helpers.toy_engine import check_tokens, make_engine
+from tests.helpers.toy_model import make_request
 
 
 def test_second_request_finds_the_first_ones_prefix_even_in_the_same_plan() -> None:

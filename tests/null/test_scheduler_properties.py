@@ -1,9 +1,12 @@
-"""A state machine over scheduler, KV manager and a toy device: whatever happens, in whatever order,
-no block is lost, no token computed twice, and every request says what it would have said alone."""
+"""A state machine over scheduler, KV manager and a toy device: whatever happens, in whatever order, in bursts of
+whatever length, no block is lost, no token computed twice, nothing is cached that was not computed, and every request
+says what it would have said alone."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -14,13 +17,16 @@ from cadence.core.request import FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.kv.block import RequestBlocks
-from cadence.scheduler.kv.hashing import extend_hashes
+from cadence.scheduler.kv.hashing import extend_hashes, root_digest
 from cadence.scheduler.kv.sizing import blocks_needed
 from cadence.scheduler.request_state import NO_ROW, Status
 from cadence.scheduler.scheduler import Scheduler
-from tests.helpers.toy_model import VOCAB, ToyEngine, expected_output, make_config, make_layout, make_request
+from tests.helpers.toy_engine import Outcome, ToyEngine, make_config
+from tests.helpers.toy_model import VOCAB, entries_of, expected_output, make_layout, make_request
 
 MAX_LEN = 28
+BROKEN = "not a number"  # what the toy device says of a row that fails
+DEVICE_PROCESSOR = SimpleNamespace(on_device=True)
 SHARED = [[1, 2, 3, 4, 5, 6, 7, 8] * 3, [1, 2, 3, 4, 9, 9, 9, 9] * 3, [5] * 24]
 
 
@@ -54,7 +60,33 @@ def check_requests(scheduler: Scheduler) -> None:
         assert state.blocks.hashes == fresh.hashes[: len(state.blocks.hashes)], "hash of tokens not known"
         if state.status is Status.RUNNING:
             assert rows.known_np[state.row] == len(state.tokens)
+            assert rows.confirmed_np[state.row] <= rows.computed_np[state.row] <= rows.capacity_np[state.row]
             assert len(state.tokens) <= rows.length_np[state.row] <= state.max_len
+
+
+def check_cache(engine: ToyEngine) -> None:
+    """Between plans: every block in the prefix index holds what the tokens of its digest give."""
+    size, entries = engine.layout.block_size, dict[bytes, list[list[int]]]()  # digest -> per group what its block holds
+    for state in engine.outcomes.values():
+        tokens = [*state.request.prompt_token_ids, *state.tokens]
+        blocks = RequestBlocks(1, root_digest(state.request.cache_salt))
+        extend_hashes(blocks, tokens, size, len(tokens) // size)
+        stored = [entries_of(tokens, window) for window in engine.windows]
+        for index, digest in enumerate(blocks.hashes):
+            entries[digest] = [values[index * size : (index + 1) * size] for values in stored]
+    for group, listed in enumerate(engine.scheduler._kv._pool.index.by_group):
+        for digest, block in listed.items():
+            assert engine.device.kv[block.id] == entries[digest][group], "cached, but not computed"
+
+
+def check_outcome(outcome: Outcome, windows: tuple[int, ...]) -> None:
+    tokens, reason = expected_output(outcome.request, windows, MAX_LEN)
+    (finish,) = outcome.finish
+    if finish[0] is FinishReason.ERROR or len(outcome.tokens) < len(tokens):
+        assert finish in ((FinishReason.ABORT, None), (FinishReason.STOP, None), (FinishReason.ERROR, BROKEN))
+        assert outcome.tokens == tokens[: len(outcome.tokens)]
+    else:
+        assert (outcome.tokens, finish[0]) == (tokens, reason)
 
 
 @st.composite
@@ -62,18 +94,27 @@ def request_specs(draw: st.DrawFn) -> dict[str, Any]:
     """Arguments of `make_request`."""
     stem, cut = draw(st.sampled_from(SHARED)), draw(st.integers(0, 24))
     max_tokens = draw(st.sampled_from([1, 2, 6, 40]))
-    ids = st.frozensets(st.integers(0, VOCAB - 1), max_size=1)
-    skip = draw(st.sampled_from([None, None, True]))
+    ids = st.frozensets(st.integers(0, VOCAB - 1), max_size=2)
+    rule = StopRule(draw(ids), draw(ids), draw(st.integers(0, min(3, max_tokens))), max_tokens)
+    sampling = SamplingParams(max_tokens=max_tokens, min_tokens=rule.min_tokens)
+    sampling.skip_reading_prefix_cache = draw(st.sampled_from([False, False, True]))
+    sampling.logits_processors = draw(st.sampled_from([None, None, None, [DEVICE_PROCESSOR], [max]]))
     return {
         "prompt": [*stem[:cut], *draw(st.lists(st.integers(0, 9), max_size=3))] or [0],
-        "stop": StopRule(draw(ids), draw(ids), draw(st.integers(0, min(3, max_tokens))), max_tokens),
-        "sampling": SamplingParams(max_tokens=max_tokens, skip_reading_prefix_cache=skip),
+        "stop": rule,
+        "sampling": sampling,
         "priority": draw(st.integers(0, 2)),
         "cache_salt": draw(st.sampled_from(["", "", "pepper"])),
     }
 
 
 class SchedulerMachine(RuleBasedStateMachine):
+    burst_steps: tuple[int, ...] = (1,)
+    burst_seconds: tuple[float, ...] = (0.0,)
+    num_rows: tuple[int, ...] = (1, 3, 4, 6)
+    budgets: tuple[int, ...] = (1, 3, 8, 16, 40)
+    spare_blocks: tuple[int, ...] = (0, 1, 3, 8, 60)
+
     @initialize(data=st.data())
     def start(self, data: st.DataObject) -> None:
         def draw(*choices: object) -> object:
@@ -81,17 +122,22 @@ class SchedulerMachine(RuleBasedStateMachine):
 
         chunked = draw(True, True, True, False)
         config = make_config(
-            max_num_seqs=draw(1, 3, 4, 6),
-            max_num_batched_tokens=draw(1, 3, 8, 16, 40) if chunked else 40,
+            max_num_seqs=draw(*self.num_rows),
+            max_num_batched_tokens=draw(*self.budgets) if chunked else 40,
             policy=draw("fcfs", "priority"),
             enable_chunked_prefill=chunked,
             long_prefill_token_threshold=draw(0, 0, 5),
-            steps_in_flight=draw(1, 2, 2, 3),
+            steps_in_flight=draw(1, 1, 2, 3),
+            burst_steps=draw(*self.burst_steps),
+            burst_seconds=draw(*self.burst_seconds),
         )
         layout = make_layout(draw((0,), (0,), (0, 6), (5,), (0, 3, 7)), draw(1, 2, 4))  # type: ignore[arg-type]
         least = blocks_needed(layout, MAX_LEN, TokenBudget.of(config, MAX_LEN).in_flight)
-        num_blocks = least + draw(0, 1, 3, 8, 60)  # type: ignore[operator]
+        num_blocks = least + draw(*self.spare_blocks)  # type: ignore[operator]
         self.engine = ToyEngine(config, layout, num_blocks, MAX_LEN, caching=bool(draw(True, True, True, False)))
+        self.engine.part_size = draw(0, 1, 2, 3)  # type: ignore[assignment]
+        self.engine.cuts = bool(draw(True, False))
+        self.engine.seconds = draw(0.2, 0.5, 2.0)  # type: ignore[assignment]
         self.count = 0
 
     @rule(spec=request_specs())
@@ -105,20 +151,29 @@ class SchedulerMachine(RuleBasedStateMachine):
         for number in range(size):
             self.add({"prompt": [number * own, *stem[: 3 * number]], "max_tokens": 40, "priority": number % 2})
 
-    @precondition(lambda self: len(self.engine.in_flight) < self.engine.config.steps_in_flight)
+    @precondition(lambda self: not self.engine.is_full)
     @rule()
     def launch(self) -> None:
         self.engine.launch()
 
     @precondition(lambda self: self.engine.in_flight)
-    @rule()
-    def settle(self) -> None:
-        self.engine.settle()
+    @rule(size=st.integers(0, 3))
+    def settle(self, size: int) -> None:
+        self.engine.settle(size)
+
+    @precondition(lambda self: self.engine.in_flight)
+    @rule(num_run=st.integers(0, 6))
+    def cut(self, num_run: int) -> None:
+        self.engine.cut(num_run)
+
+    @precondition(lambda self: self.engine.device.rows)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        row = data.draw(st.sampled_from(sorted(self.engine.device.rows)))
+        self.engine.device.rows[row].fails = True
 
     @rule(turns=st.integers(1, 12))
     def run(self, turns: int) -> None:
-        if len(self.engine.in_flight) == self.engine.config.steps_in_flight:
-            self.engine.settle()
         for _ in range(turns):
             self.engine.step()
             check_blocks(self.engine.scheduler)
@@ -142,27 +197,36 @@ class SchedulerMachine(RuleBasedStateMachine):
         if hasattr(self, "engine"):
             check_blocks(self.engine.scheduler)
             check_requests(self.engine.scheduler)
+            if not self.engine.in_flight:
+                check_cache(self.engine)
 
     def teardown(self) -> None:
         if not hasattr(self, "engine"):
             return
-        if len(self.engine.in_flight) == self.engine.config.steps_in_flight:
-            self.engine.settle()
         self.engine.drain()
         check_blocks(self.engine.scheduler)
+        check_cache(self.engine)
         assert self.engine.scheduler.stats().kv_usage == 0.0
         assert self.engine.scheduler._rows.num_free == self.engine.config.max_num_seqs
         for outcome in self.engine.outcomes.values():
-            tokens, reason = expected_output(outcome.request, self.engine.windows, MAX_LEN)
-            (finish,) = outcome.finish
-            if len(outcome.tokens) < len(tokens):
-                assert finish[0] in (FinishReason.ABORT, FinishReason.STOP) and finish[1] is None
-                assert outcome.tokens == tokens[: len(outcome.tokens)]
-            else:
-                assert (outcome.tokens, finish[0]) == (tokens, reason)
+            check_outcome(outcome, self.engine.windows)
 
 
-TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(
-    max_examples=100, stateful_step_count=30, derandomize=True, deadline=None, database=None
-)
+class BurstMachine(SchedulerMachine):
+    burst_steps = (7, 4, 2)
+
+
+class AutomaticMachine(SchedulerMachine):
+    burst_steps = (7, 4)
+    burst_seconds = (math.inf, 1.0)
+    num_rows, budgets, spare_blocks = (4, 6), (8, 16, 40), (8, 60)  # so that at times nobody waits
+
+
+def settings_of(max_examples: int) -> settings:
+    return settings(max_examples=max_examples, stateful_step_count=30, derandomize=True, deadline=None, database=None)
+
+
+TestSchedulerMachine, TestBurstMachine = SchedulerMachine.TestCase, BurstMachine.TestCase
+TestAutomaticMachine = AutomaticMachine.TestCase
+TestSchedulerMachine.settings, TestBurstMachine.settings = settings_of(25), settings_of(50)
+TestAutomaticMachine.settings = settings_of(25)

@@ -101,9 +101,9 @@ class KVManager:
         extend_hashes(blocks, tokens, self.block_size, stop)
         null, index = self._pool.null, self._pool.index
         for group, table in enumerate(blocks.tables):
-            for block, digest in zip(table[start:stop], blocks.hashes[start:stop], strict=True):
-                if block is not null:
-                    index.add(block, group, digest)
+            for number in range(start, stop):
+                if table[number] is not null:
+                    index.add(table[number], group, blocks.hashes[number])
 
     def first_to_register(self, hit: PrefixHit) -> int:
         """Blocks of a new request that need no registering; NEVER without prefix caching."""

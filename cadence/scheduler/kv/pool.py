@@ -36,7 +36,8 @@ class BlockPool:
         taken = []
         for _ in range(count):
             block = self.free.pop()
-            self.index.drop(block)
+            if block.digest:
+                self.index.drop(block)
             block.ref = 1
             taken.append(block)
         return taken

@@ -1,0 +1,58 @@
+"""How many forwards a plan has: as many as nobody has to wait for."""
+
+from __future__ import annotations
+
+import math
+
+from cadence.config.engine_config import SchedulerConfig
+from cadence.core.sampling_params import SamplingParams, is_on_device
+
+_SLOWER = 0.125  # weight of a measurement above the average ...
+_FASTER = 0.5  # ... and of one below: a first launch that took long is soon forgotten
+
+
+def needs_host(sampling: SamplingParams) -> bool:
+    """Whether the host has a say between two forwards of this request."""
+    return not all(map(is_on_device, sampling.logits_processors or ()))
+
+
+class BurstPolicy:
+    """Explicit bursts (no time limit was set) have the length that was asked for, whoever waits when they are planned.
+
+    Automatic ones are powers of two that stay within the time limit by what earlier plans of about as many rows took;
+    they are for plans of decodes alone, while nobody waits.
+    """
+
+    def __init__(self, config: SchedulerConfig, host_bound: bool) -> None:
+        self.most = 1 if host_bound else config.burst_steps
+        self._automatic = config.burst_seconds > 0
+        self._limit = config.burst_seconds
+        self._seconds: dict[int, float] = {}  # by bit length of the number of rows: a forward's average time
+
+    def wish(self, num_rows: int, longest: int, steady: bool) -> int:
+        """Forwards of a plan.
+
+        num_rows: rows it computes. longest: most tokens one of them may yet get. steady: all rows decode, and nobody
+        waits.
+        """
+        most = min(self.most, power_of_two_above(longest))
+        if not self._automatic:
+            return most
+        if not steady:
+            return 1
+        seconds = self._seconds.get(num_rows.bit_length(), math.inf)
+        num_steps = 1
+        while 2 * num_steps <= most and 2 * num_steps * seconds <= self._limit:
+            num_steps *= 2
+        return num_steps
+
+    def observe(self, num_rows: int, num_forwards: int, seconds: float) -> None:
+        """A plan of decodes took `seconds`."""
+        bucket, measured = num_rows.bit_length(), seconds / num_forwards
+        average = self._seconds.setdefault(bucket, measured)
+        self._seconds[bucket] = average + (measured - average) * (_SLOWER if measured > average else _FASTER)
+
+
+def power_of_two_above(number: int) -> int:
+    """The least power of two that is not below `number`, which is at least 1."""
+    return 1 << (number - 1).bit_length()

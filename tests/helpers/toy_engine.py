@@ -1,0 +1,238 @@
+"""The loop around the scheduler and the toy device, with the checks that hold for every plan."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cadence.config.engine_config import CacheConfig, SchedulerConfig
+from cadence.core.kv_spec import KVLayout
+from cadence.core.request import EngineRequest, FinishReason
+from cadence.core.step import StepPlan, StepResult
+from cadence.core.update import RequestUpdate
+from cadence.scheduler.burst import needs_host
+from cadence.scheduler.scheduler import Scheduler
+from tests.helpers.toy_model import ToyDevice, expected_output, first_visible, make_layout, work
+
+
+def make_config(**changes: object) -> SchedulerConfig:
+    fields: dict[str, object] = {
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 16,
+        "policy": "fcfs",
+        "enable_chunked_prefill": True,
+        "long_prefill_token_threshold": 0,
+        "steps_in_flight": 1,
+    }
+    return SchedulerConfig(**(fields | changes))  # type: ignore[arg-type]
+
+
+def make_cache(block_size: int, caching: bool = True) -> CacheConfig:
+    return CacheConfig(block_size, caching, 0.9, 0, 0)
+
+
+@dataclass
+class Flight:
+    plan: StepPlan
+    num_steps: int
+    tables: dict[int, list[list[int]]]  # by row, per group
+    done: int = 0  # forwards that have run
+
+    @property
+    def rows(self) -> set[int]:
+        return set(self.plan.rows_np.tolist())
+
+    def blocks_ahead(self, layout: KVLayout) -> set[int]:
+        """Blocks that forwards yet to run may read or write."""
+        ahead: set[int] = set()
+        size = layout.block_size
+        for row, count, computed, samples in work(self.plan):
+            start = computed if not self.done else computed + count + self.done - 1
+            end = computed + count + (self.num_steps - 1) * samples
+            for group, table in zip(layout.groups, self.tables[row], strict=True):
+                ahead.update(table[first_visible(group.window, start) // size : -(-end // size)] if start < end else ())
+        return ahead - {0}
+
+
+@dataclass
+class Outcome:
+    request: EngineRequest
+    tokens: list[int] = field(default_factory=list)
+    finish: list[tuple[FinishReason, int | str | None]] = field(default_factory=list)
+    num_cached: int = 0
+    preemptions: int = 0
+
+
+class ToyEngine:
+    """The loop around scheduler and device. Checks what a plan may do while others are in flight."""
+
+    def __init__(
+        self, config: SchedulerConfig, layout: KVLayout, num_blocks: int, max_model_len: int, caching: bool = True
+    ) -> None:
+        self.config = config
+        self.layout = layout
+        self.max_model_len = max_model_len
+        self.scheduler = Scheduler(config, make_cache(layout.block_size, caching), layout, num_blocks, max_model_len)
+        self.device = ToyDevice(layout, config.max_num_seqs, num_blocks)
+        self.tables: dict[int, list[list[int]]] = {}  # by row, per group: as the plans sent will leave them
+        self.in_flight: deque[Flight] = deque()
+        self.outcomes: dict[str, Outcome] = {}
+        self.part_size = 0  # forwards that come back at a time, 0 = all
+        self.cuts = False  # whether bursts are cut when the scheduler wants it
+        self.seconds = 0.0  # of a forward, as the scheduler is told; 0 = it is told nothing
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        return tuple(group.window for group in self.layout.groups)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.in_flight) >= self.config.steps_in_flight
+
+    def add(self, request: EngineRequest) -> None:
+        self.scheduler.add(request)
+        self.outcomes[request.request_id] = Outcome(request)
+
+    def abort(self, request_ids: list[str], reason: FinishReason = FinishReason.ABORT) -> None:
+        self._take(self.scheduler.abort(request_ids, reason))
+
+    def launch(self) -> StepPlan:
+        plan = self.scheduler.schedule()
+        if len(plan.rows_np):
+            self._check_plan(plan)
+            self._check_burst(plan)
+            self._follow_tables(plan)
+            self.in_flight.append(
+                Flight(plan, plan.num_steps, {row: self.tables[row] for row in plan.rows_np.tolist()})
+            )
+        else:
+            assert not (plan.begun or plan.blocks or plan.ended)
+        return plan
+
+    def settle(self, size: int = 0) -> list[RequestUpdate]:
+        """Takes in the next `size` forwards of the oldest plan, or what is left of it."""
+        flight = self.in_flight[0]
+        count = min(size or flight.num_steps, flight.num_steps - flight.done)
+        sampled, errors = [], dict[int, str]()
+        for _ in range(count):
+            sampled.append(self._forward(flight, errors))
+        tokens_np = np.array(sampled, dtype=np.int32).reshape(count, int(flight.plan.samples_np.sum()))
+        last = flight.done == flight.num_steps
+        if last:
+            self.in_flight.popleft()
+            if self.seconds:
+                self.scheduler.observe_time(flight.plan, self.seconds * flight.num_steps)
+        return self._take(
+            self.scheduler.update(flight.plan, StepResult(flight.plan.step_id, tokens_np, last, errors=errors))
+        )
+
+    def cut(self, num_run: int) -> None:
+        """Gives up forwards of the newest plan; those that have run, and one at least, stay."""
+        flight = self.in_flight[-1]
+        num_run = min(max(1, flight.done, num_run), flight.num_steps)
+        self.scheduler.cut(flight.plan, num_run)
+        flight.num_steps = num_run
+
+    def step(self) -> StepPlan:
+        """One turn of the loop: launch if there is something to do, settle a part if enough is in flight."""
+        plan = self.in_flight[-1].plan if self.is_full else self.launch()
+        if self.in_flight and (self.is_full or not len(plan.rows_np)):
+            self.settle(self.part_size)
+        if self.cuts and len(self.in_flight) == 1 and self.scheduler.wants_cut(self.in_flight[0].plan):
+            self.cut(self.in_flight[0].done)
+        return plan
+
+    def drain(self, max_steps: int = 5000) -> None:
+        for _ in range(max_steps):
+            if not self.scheduler.has_unfinished():
+                break
+            idle = not self.in_flight
+            plan = self.step()
+            assert len(plan.rows_np) or not idle, "nothing in flight, nothing to do, and requests unfinished"
+        else:
+            raise AssertionError("no end in sight")
+        assert not self.in_flight
+
+    def _forward(self, flight: Flight, errors: dict[int, str]) -> list[int]:
+        flight.done += 1
+        if flight.done > 1:
+            return self.device.next_forward(flight.plan, errors)
+        self.device.apply(flight.plan)
+        sampled = self.device.first_forward(flight.plan, errors)
+        self._check_salts(flight.plan)
+        return sampled
+
+    def _take(self, updates: list[RequestUpdate]) -> list[RequestUpdate]:
+        assert len({update.request_id for update in updates}) == len(updates)
+        for update in updates:
+            outcome = self.outcomes[update.request_id]
+            assert not outcome.finish, "news of a request that has ended"
+            assert update.new_token_ids or update.prompt_logprobs or update.finish_reason, "no news"
+            outcome.tokens.extend(update.new_token_ids)
+            outcome.num_cached, outcome.preemptions = update.num_cached_tokens, update.num_preemptions
+            if update.finish_reason is not None:
+                outcome.finish.append((update.finish_reason, update.stop_reason))
+        return updates
+
+    def _follow_tables(self, plan: StepPlan) -> None:
+        for new in plan.begun:
+            self.tables[new.row] = [list(ids) for ids in new.block_ids]
+        for added in plan.blocks:
+            self.tables[added.row][added.group].extend(added.block_ids)
+
+    def _check_plan(self, plan: StepPlan) -> None:
+        assert plan.total_tokens <= self.config.max_num_batched_tokens
+        size = self.layout.block_size
+        fresh = {block for added in plan.blocks for block in added.block_ids}
+        for new in plan.begun:
+            for flight in self.in_flight:
+                assert new.row not in flight.rows, "a row reused while a step naming it is in flight"
+            for ids in new.block_ids:
+                fresh.update(ids[new.num_computed // size :])
+        assert 0 not in fresh
+        for flight in self.in_flight:
+            assert not fresh & flight.blocks_ahead(self.layout), "a block reused while a step in flight needs it"
+
+    def _check_burst(self, plan: StepPlan) -> None:
+        config, num_steps = self.config, plan.num_steps
+        assert 1 <= num_steps <= config.burst_steps
+        if num_steps == 1:
+            return
+        requests = [self.scheduler._rows.requests[row].request for row in plan.rows_np.tolist()]
+        assert not any(needs_host(request.sampling) for request in requests)
+        if config.burst_seconds:
+            assert num_steps & (num_steps - 1) == 0
+            assert not (plan.begun or self.scheduler.stats().num_waiting), "somebody waits"
+            assert plan.samples_np.all() and (plan.num_tokens_np == 1).all()
+
+    def _check_salts(self, plan: StepPlan) -> None:
+        """Of a plan that has run: what it found in the cache was computed under the same salt."""
+        for new in plan.begun:
+            salt = self.outcomes[new.request_id].request.cache_salt
+            for ids in new.block_ids:
+                for block in filter(None, ids[: new.num_computed // self.layout.block_size]):
+                    assert self.outcomes[self.device.writer[block]].request.cache_salt == salt, "shared across salts"
+
+
+def make_engine(num_blocks: int = 60, max_model_len: int = 40, caching: bool = True, **config: object) -> ToyEngine:
+    return ToyEngine(make_config(**config), make_layout((0,), 4), num_blocks, max_model_len, caching)
+
+
+def begun(plan: StepPlan) -> list[str]:
+    return [new.request_id for new in plan.begun]
+
+
+def check_tokens(engine: ToyEngine) -> None:
+    for outcome in engine.outcomes.values():
+        tokens, reason = expected_output(outcome.request, engine.windows, engine.max_model_len)
+        assert (outcome.tokens, [finish for finish, _ in outcome.finish]) == (tokens, [reason])
+
+
+def result_of(plan: StepPlan, *tokens: int | list[int], **extra: object) -> StepResult:
+    """Every row that sampled got the same tokens, one per forward; or lists say who got which."""
+    num_rows = int(plan.samples_np.sum())
+    parts = [token if isinstance(token, list) else [token] * num_rows for token in tokens or [7] * plan.num_steps]
+    tokens_np = np.array(parts, dtype=np.int32).reshape(len(parts), num_rows)
+    return StepResult(plan.step_id, tokens_np, **extra)  # type: ignore[arg-type]
