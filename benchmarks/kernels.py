@@ -114,6 +114,7 @@ def make_batch(device: torch.device, sequences: list[tuple[int, int]], block_siz
         seq_lens=torch.tensor(lens, dtype=torch.int32, device=device),
         block_tables=(table.to(device),),
         slots=(torch.cat(slots).to(device),),
+        num_single=next((i for i, (_, new) in enumerate(sequences) if new > 1), len(sequences)),
         max_query_len=max(new for _, new in sequences),
         max_seq_len=max(lens),
     )

@@ -11,6 +11,8 @@ import torch
 class AttentionBatch:
     """R sequences, T tokens in all; tokens of sequence r are [query_start[r], query_start[r + 1]).
 
+    Sequences of one query come first, so sequence r < num_single has exactly the query r.
+
     The queries of a sequence are its last tokens: query j of sequence r stands at position
     seq_lens[r] - (query_start[r + 1] - query_start[r]) + j and sees positions up to its own
     (and, with a window w, only the last w of those).
@@ -21,8 +23,9 @@ class AttentionBatch:
     seq_lens: torch.Tensor  # [R] int32, tokens in the cache once this step's keys are written
     block_tables: tuple[torch.Tensor, ...]  # per group [num_rows, max_blocks] int32, indexed by row
     slots: tuple[torch.Tensor, ...]  # per group [T] int64: block * block_size + offset of each token
+    num_single: int  # leading sequences that have one query, known to the host
     max_query_len: int  # exact, known to the host
-    max_seq_len: int  # upper bound, known to the host
+    max_seq_len: int  # upper bound, known to the host; inside a captured graph, the most there can ever be
 
     @property
     def num_sequences(self) -> int:

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """What a layer does to its queries and keys before it stores them: a norm over each head, where it has one, then
+    rotation by position, neox style, of the first rotary_dim entries of each head."""
+
+    cos_sin: torch.Tensor  # [max_len, rotary_dim] float32: cosines, then sines; rotary_dim 0: nothing is rotated
+    norms: tuple[torch.Tensor, ...] = ()  # (weight of the queries' norm [D], of the keys' norm [D]), or none
+    eps: float = 0.0  # of the norms
+
+
+@dataclass(frozen=True, slots=True)
+class DrawParams:
+    """How each row draws its tokens. The tensors may be strided columns of one table."""
+
+    temperatures: torch.Tensor  # [num_rows] float32; 1 in greedy rows
+    seeds: torch.Tensor  # [num_rows] int64
+    random: torch.Tensor  # [num_rows] int32: 0 in greedy rows
 
 
 class Ops(Protocol):
@@ -20,10 +43,33 @@ class Ops(Protocol):
         """x [..., H], weight [H] (its dtype may be wider than x's); accumulates in float32, returns x's dtype."""
         ...
 
-    def add_rms_norm(
-        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def add_rms_norm(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> Pair:
         """(rms_norm(x + residual), x + residual)."""
+        ...
+
+    def add_norm_linear(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        norm_weight: torch.Tensor,
+        eps: float,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+    ) -> Pair:
+        """(linear(rms_norm(x + residual), weight, bias), x + residual)."""
+        ...
+
+    def add_norm_gated(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        norm_weight: torch.Tensor,
+        eps: float,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        gelu: bool,
+    ) -> Pair:
+        """As add_norm_linear with weight [2 * I, H] = (gate, up), then gelu_tanh_mul or silu_mul: ([T, I], [T, H])."""
         ...
 
     def silu_mul(self, x: torch.Tensor) -> torch.Tensor:
@@ -35,9 +81,8 @@ class Ops(Protocol):
         ...
 
     def rope(self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor) -> None:
-        """Rotates q [T, Hq, D] and k [T, Hk, D] in place, neox style, first rotary_dim entries of each head.
+        """Rotates q [T, Hq, D] and k [T, Hk, D] in place by positions [T] int64; cos_sin as in `Rotation`.
 
-        positions [T] int64; cos_sin [max_len, rotary_dim] float32: cosines in the first half, sines in the second.
         q and k may be strided views of one projection (last dimension contiguous).
         """
         ...
@@ -48,17 +93,31 @@ class Ops(Protocol):
         """Stores k, v [T, Hk, D] at slots [T] int64 of caches [num_blocks, Hk, block_size, D]."""
         ...
 
+    def rope_write_kv(
+        self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, slots: torch.Tensor
+    ) -> torch.Tensor:
+        """Norms and rotates q and k, stores k and v, returns q [T, Hq, D] as it is now.
+
+        qkv = q [T, Hq, D], k and v [T, Hk, D], which may be views as for `rope`; q and k may be overwritten.
+        positions, slots [T] int64; kv = caches as for `write_kv`.
+        """
+        ...
+
     def paged_attention(
-        self,
-        q: torch.Tensor,
-        kv: tuple[torch.Tensor, torch.Tensor],
-        batch: AttentionBatch,
-        group: int,
-        shape: AttentionShape,
+        self, q: torch.Tensor, kv: Pair, batch: AttentionBatch, group: int, shape: AttentionShape
     ) -> torch.Tensor:
         """q [T, Hq, D], kv = caches [num_blocks, Hk, block_size, D] -> [T, Hq, D] (new, contiguous)."""
         ...
 
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
         """seeds [S] int64, positions [S] int64 -> [S, vocab] float32, a pure function of (seed, position, token id)."""
+        ...
+
+    def draw(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, params: DrawParams) -> Pair:
+        """The id of the highest of logits / temperature, plus gumbel_noise(seed, position) in random rows, per line.
+
+        logits [S, V] of any float dtype, contiguous lines, left as they are and taken to float32; rows [S] of the
+        parameters' tables and positions [S], both of any integer dtype -> tokens [S] int32 (the lower id among equals),
+        and the highest values [S] float32 (NaN where a logit of the line is).
+        """
         ...

@@ -17,10 +17,8 @@ from cadence.models.interfaces import ForwardContext
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
 from cadence.models.layers.mlp import GatedMLP, PlainMLP
-from cadence.models.layers.norm import Norm
+from cadence.models.layers.norm import Norm, Stream
 from cadence.models.weight_map import WeightMap
-
-Stream = tuple[torch.Tensor, torch.Tensor]  # x, residual: [T, hidden] each
 
 
 class PreNormLayer(nn.Module):
@@ -32,9 +30,8 @@ class PreNormLayer(nn.Module):
         self.attn_norm, self.mlp_norm = attn_norm, mlp_norm
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> Stream:
-        x, residual = self.attn_norm.add(x, residual)
-        x, residual = self.mlp_norm.add(self.attn(x, positions, ctx), residual)
-        return self.mlp(x), residual
+        x, residual = self.attn.after(self.attn_norm, x, residual, positions, ctx)
+        return self.mlp.after(self.mlp_norm, x, residual)
 
 
 class SandwichLayer(nn.Module):
@@ -47,10 +44,9 @@ class SandwichLayer(nn.Module):
         self.attn_post_norm, self.mlp_post_norm = after
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> Stream:
-        x, residual = self.attn_norm.add(x, residual)
-        x = self.attn_post_norm(self.attn(x, positions, ctx))
-        x, residual = self.mlp_norm.add(x, residual)
-        return self.mlp_post_norm(self.mlp(x)), residual
+        x, residual = self.attn.after(self.attn_norm, x, residual, positions, ctx)
+        x, residual = self.mlp.after(self.mlp_norm, self.attn_post_norm(x), residual)
+        return self.mlp_post_norm(x), residual
 
 
 class PostNormLayer(nn.Module):

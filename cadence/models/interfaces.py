@@ -10,7 +10,7 @@ import torch
 
 from cadence.core.kv_spec import LayerKV
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.ops import Ops
+from cadence.kernels.ops import Ops, Rotation, Triple
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,16 @@ class ForwardContext:
     caches: Sequence[LayerCache]  # by layer index
 
     def attend(
-        self, layer: int, shape: AttentionShape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+        self, layer: int, shape: AttentionShape, qkv: Triple, positions: torch.Tensor, rotation: Rotation
     ) -> torch.Tensor:
-        """Stores this step's keys and values, then attends. q [T, Hq, D], k and v [T, Hk, D] -> [T, Hq, D]."""
+        """Rotates by positions [T], stores this step's keys and values, attends.
+
+        qkv = q [T, Hq, D], k and v [T, Hk, D], overwritten -> [T, Hq, D].
+        """
         cache = self.caches[layer]
-        self.ops.write_kv(k, v, cache.k, cache.v, self.batch.slots[cache.group])
-        return self.ops.paged_attention(q, (cache.k, cache.v), self.batch, cache.group, shape)
+        kv = (cache.k, cache.v)
+        q = self.ops.rope_write_kv(qkv, positions, rotation, kv, self.batch.slots[cache.group])
+        return self.ops.paged_attention(q, kv, self.batch, cache.group, shape)
 
 
 class CausalLM(Protocol):
@@ -53,5 +57,5 @@ class CausalLM(Protocol):
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden [S, H] -> [S, vocab_size] float32 (soft-capped where the model does so)."""
+        """hidden [S, H] -> [S, vocab_size], float32 or the model's dtype (soft-capped where the model does so)."""
         ...

@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cadence.core.errors import ConfigError
-from cadence.kernels.attention_batch import AttentionBatch
+from cadence.kernels import compose
 from cadence.kernels.cpu.build import BuildError, load_library
 from cadence.kernels.cpu.ops import CpuOps
+from cadence.kernels.ops import DrawParams
 from cadence.kernels.select import select_ops
 from tests.helpers import kernel_checks as checks
-from tests.helpers.kernel_cases import AttentionCase, AttentionInputs, make_inputs
+from tests.helpers import kernel_checks_fused as fused
+from tests.helpers.kernel_cases import AttentionCase, make_inputs, only
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 OPS = CpuOps()
@@ -75,6 +77,28 @@ def test_linear_matches_double_precision(shape: tuple[int, int, int]) -> None:
     checks.check_linear(OPS, shape, torch.float32, "cpu")
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_joined_ops_match_what_they_join(dtype: torch.dtype) -> None:
+    for shape in ((1, 33, 70), (5, 7, 64)):
+        fused.check_fused_linear(OPS, shape, dtype, "cpu")
+    for dims in ((9, 3, 20, 20), (4, 2, 32, 12), (2, 2, 16, 0)):
+        fused.check_rope_write_kv(OPS, dims, dtype, "cpu")
+    for lines, vocab in ((1, 5), (6, 3001)):
+        fused.check_draw(OPS, lines, vocab, dtype, "cpu")
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
+def test_draws_overlook_no_token_that_noise_could_lift(scale: float) -> None:
+    generator = torch.Generator().manual_seed(5)
+    lines = torch.arange(64)
+    logits = torch.randn((64, 3000), generator=generator) * scale
+    params = DrawParams(torch.rand(64, generator=generator) + 0.1, lines * 7, torch.ones(64, dtype=torch.int32))
+    for ours, plain in zip(
+        OPS.draw(logits, lines, lines, params), compose.draw(OPS, logits, lines, lines, params), strict=True
+    ):
+        assert torch.equal(ours, plain)
+
+
 def test_half_precision_conversions_are_exact() -> None:
     every_bit_pattern = torch.arange(-(2**15), 2**15, dtype=torch.int16)
     for dtype in (torch.float16, torch.bfloat16):
@@ -88,23 +112,6 @@ def test_half_precision_conversions_are_exact() -> None:
         assert torch.equal(total, values + halved)
 
 
-def _only(inputs: AttentionInputs, index: int, skip: int = 0, take: int | None = None) -> AttentionInputs:
-    """Sequence `index` alone, its queries [skip, skip + take) as one step; the cache is the same."""
-    batch = inputs.batch
-    start, end = (int(batch.query_start[index + i]) for i in range(2))
-    stop = end if take is None else start + skip + take
-    alone = AttentionBatch(
-        rows=batch.rows[index : index + 1],
-        query_start=torch.tensor([0, stop - start - skip], dtype=torch.int32),
-        seq_lens=batch.seq_lens[index : index + 1] - (end - stop),
-        block_tables=batch.block_tables,
-        slots=batch.slots,
-        max_query_len=stop - start - skip,
-        max_seq_len=batch.max_seq_len,
-    )
-    return AttentionInputs(inputs.q[start + skip : stop], inputs.kv, alone)
-
-
 @pytest.mark.parametrize("window", [0, 90])
 @pytest.mark.parametrize("heads", [(3, 1), (8, 2), (3, 3)])
 def test_attention_bits_do_not_depend_on_the_batch_or_the_chunks(heads: tuple[int, int], window: int) -> None:
@@ -116,7 +123,7 @@ def test_attention_bits_do_not_depend_on_the_batch_or_the_chunks(heads: tuple[in
         start = int(inputs.batch.query_start[index])
         for chunk in {new, 50, 13, 1} if new > 1 else {1}:
             for skip in range(0, new, chunk):
-                part = _only(inputs, index, skip, min(chunk, new - skip))
+                part = only(inputs, index, skip, min(chunk, new - skip))
                 alone = OPS.paged_attention(part.q, part.kv, part.batch, 0, case.shape)
                 assert torch.equal(alone, together[start + skip : start + skip + alone.shape[0]])
 

@@ -63,15 +63,16 @@ class OneSequence:
             seq_lens=torch.tensor([self._length], dtype=torch.int32),
             block_tables=tuple(self._tables),
             slots=tuple(table[0, positions // BLOCK].long() * BLOCK + positions % BLOCK for table in self._tables),
+            num_single=int(len(ids) == 1),
             max_query_len=len(ids),
             max_seq_len=self._length,
         )
         ctx = ForwardContext(self.model.lm_head._ops, batch, self._caches)
         hidden = self.model(torch.tensor(ids, dtype=torch.int32), positions, ctx)
         logits = self.model.logits(hidden)
-        assert logits.dtype == torch.float32
+        assert logits.dtype in (torch.float32, hidden.dtype)
         assert logits.shape == (len(ids), self.model.vocab_size)
-        return torch.log_softmax(logits, dim=-1)
+        return torch.log_softmax(logits.float(), dim=-1)
 
 
 def tokens(count: int) -> list[int]:

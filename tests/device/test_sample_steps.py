@@ -280,7 +280,7 @@ def test_a_feature_no_row_of_the_step_uses_launches_nothing() -> None:
     greedy, random = launched(busy, [15]), launched(busy, [15, 16])
     assert greedy == launched(plain, [15])
     assert random == launched(plain, [15, 16])
-    assert greedy == ["max", "to"]
+    assert greedy == ["float", "max", "to"]  # of float32 logits the first does nothing
     assert not {"sort", "topk", "log_softmax", "div_"} & set(random)
 
 
@@ -299,3 +299,58 @@ def test_lists_are_uploaded_only_when_the_rows_change() -> None:
     assert counts[0] > 0
     assert counts[1] == 0
     assert counts[2] > 0
+
+
+class DoubleSeen:
+    """Runs on the device: doubles the logit of every token the line holds already."""
+
+    on_device = True
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, ...]] = []
+
+    def __call__(
+        self, tokens: torch.Tensor, lengths: torch.Tensor, prompt_lens: torch.Tensor, logits: torch.Tensor
+    ) -> torch.Tensor:
+        self.calls.append(tuple(logits.shape))
+        held = torch.arange(tokens.shape[1]) < lengths[:, None]
+        counts = torch.zeros_like(logits).scatter_add_(1, (tokens * held).long(), held.float())
+        return torch.where(counts > 0, logits * 2, logits)
+
+
+def test_device_processors_see_all_their_lines_at_once() -> None:
+    double = DoubleSeen()
+    bench = Bench(vocab=4)
+    bench.add(0, [1], [1], temperature=0, logits_processors=[double])
+    bench.add(1, [2], [], temperature=0)
+    bench.add(2, [3, 3], [], temperature=0, logits_processors=[double])
+    lines = [[0, 4, 7, 6], [0, 4, 7, 6], [0, 4, 7, 6]]
+    assert bench.sample([2, 1, 0], lines).tokens == [3, 2, 1]
+    assert double.calls == [(2, 4)]
+
+
+def test_a_device_processor_beside_a_host_processor_keeps_its_place() -> None:
+    double = DoubleSeen()
+    order: list[list[float]] = []
+
+    def look(output: list[int], logits: torch.Tensor) -> torch.Tensor:
+        order.append(logits.tolist())
+        return logits
+
+    bench = Bench(vocab=4)
+    bench.add(0, [1], [1], temperature=0, logits_processors=[look, double, look])
+    assert bench.sample([0], [[0, 4, 7, 6]]).tokens == [1]
+    assert order == [[0, 4, 7, 6], [0, 8, 7, 6]]
+
+
+def test_a_failing_device_processor_fails_its_rows_alone() -> None:
+    def fail(*_: torch.Tensor) -> torch.Tensor:
+        raise KeyError("no such thing")
+
+    fail.on_device = True  # type: ignore[attr-defined]
+    bench = Bench(vocab=3)
+    bench.add(0, temperature=0)
+    bench.add(1, temperature=0, logits_processors=[fail])
+    result = bench.sample([1, 0], [[0, 1, 2], [0, 5, 2]])
+    assert list(result.errors) == [1] and "KeyError" in result.errors[1]
+    assert result.tokens[1] == 1

@@ -65,10 +65,30 @@ def make_inputs(case: AttentionCase, device: str = "cpu") -> AttentionInputs:
         seq_lens=torch.tensor(lens, dtype=torch.int32, device=device),
         block_tables=tuple(torch.tensor(table, device=device) for table in tables),
         slots=tuple(torch.tensor(slot, device=device) for slot in slots),
+        num_single=int(np.cumprod(new == 1).sum()),
         max_query_len=int(new.max()),
         max_seq_len=max(lens) + 7,  # an upper bound, as the host's is
     )
     return AttentionInputs(q.to(device), (caches[0].to(device), caches[1].to(device)), batch)
+
+
+def only(inputs: AttentionInputs, index: int, skip: int = 0, take: int | None = None) -> AttentionInputs:
+    """Sequence `index` alone, its queries [skip, skip + take) as one step; the cache is the same."""
+    batch = inputs.batch
+    start, end = (int(batch.query_start[index + i]) for i in range(2))
+    stop = end if take is None else start + skip + take
+    count = stop - start - skip
+    alone = AttentionBatch(
+        rows=batch.rows[index : index + 1],
+        query_start=torch.tensor([0, count], dtype=torch.int32, device=batch.rows.device),
+        seq_lens=batch.seq_lens[index : index + 1] - (end - stop),
+        block_tables=batch.block_tables,
+        slots=batch.slots,
+        num_single=int(count == 1),
+        max_query_len=count,
+        max_seq_len=batch.max_seq_len,
+    )
+    return AttentionInputs(inputs.q[start + skip : stop], inputs.kv, alone)
 
 
 def _fill(caches: list[torch.Tensor], table_row: np.ndarray, count: int, generator: torch.Generator) -> None:

@@ -55,6 +55,18 @@ INLINE vd logd(vd x) {
     return n * 6.93147180369123816490e-01 + (s * 2.0 + tail);
 }
 
+/* Noise of the words of one piece, in the order of the token ids. */
+static void noise_of(const Words *w, float *noise) {
+    double u[4 * QUADS];
+    for (int i = 0; i < QUADS; i++)
+        for (int j = 0; j < 4; j++) u[4 * i + j] = ((double)w->word[j][i] + 0.5) * 0x1p-32;
+    for (int i = 0; i < 4 * QUADS; i += DL) {
+        vd *at = (vd *)(u + i);
+        *at = -logd(-logd(*at));
+    }
+    for (int i = 0; i < 4 * QUADS; i++) noise[i] = (float)u[i];
+}
+
 /* seeds, positions [rows] with the given strides -> out [rows, vocab] contiguous. */
 EXPORT void cadence_gumbel(float *out, const int64_t *seeds, int64_t seed_stride, const int64_t *positions,
                            int64_t position_stride, int64_t rows, int64_t vocab) {
@@ -63,17 +75,130 @@ EXPORT void cadence_gumbel(float *out, const int64_t *seeds, int64_t seed_stride
     for (int64_t job = 0; job < rows * pieces; job++) {
         int64_t r = job / pieces, piece = job % pieces;
         Words w;
-        double u[4 * QUADS];
         float noise[4 * QUADS];
         philox(&w, (uint32_t)(piece * QUADS), positions[r * position_stride], (uint64_t)seeds[r * seed_stride]);
-        for (int i = 0; i < QUADS; i++)
-            for (int j = 0; j < 4; j++) u[4 * i + j] = ((double)w.word[j][i] + 0.5) * 0x1p-32;
-        for (int i = 0; i < 4 * QUADS; i += DL) {
-            vd *at = (vd *)(u + i);
-            *at = -logd(-logd(*at));
-        }
-        for (int i = 0; i < 4 * QUADS; i++) noise[i] = (float)u[i];
+        noise_of(&w, noise);
         int64_t first = piece * 4 * QUADS;
         memcpy(out + r * vocab + first, noise, (size_t)min64(vocab - first, 4 * QUADS) * 4);
     }
+}
+
+typedef struct {
+    float value; /* the highest so far, or NaN once one was met */
+    int64_t id;  /* the lowest that has it */
+} Best;
+
+/* The values of up to 4 * QUADS ids, -inf beyond the end; their highest, NaN if there is one. */
+INLINE float values_of(float *value, const void *logits, int64_t first, int64_t count, float temperature, int dtype) {
+    vf top = splat(-INFINITY), t = splat(temperature);
+    vi lost = {0};
+    for (int64_t i = 0; i < 4 * QUADS; i += VL) {
+        vf v = splat(-INFINITY);
+        if (i + VL <= count) {
+            v = load(logits, first + i, dtype);
+            if (temperature != 1.0f) v /= t;
+        } else if (i < count) {
+            float part[VL];
+            storef(part, load_part(logits, first + i, dtype, count - i) / t);
+            for (int64_t j = count - i; j < VL; j++) part[j] = -INFINITY;
+            v = loadf(part);
+        }
+        storef(value + i, v);
+        lost |= (vi)(v != v);
+        top = maxv(v, top);
+    }
+    float highest = -INFINITY;
+    int any = 0;
+    for (int i = 0; i < VL; i++) {
+        highest = top[i] > highest ? top[i] : highest;
+        any |= lost[i];
+    }
+    return any ? NAN : highest;
+}
+
+/* Words below this cannot lift `top` above `best`: noise = -log(-log(u)) must reach best - top, but for rounding. */
+static double least_word(float best, float top) {
+    double needed = (double)best - (double)top - 1e-5 * (1.0 + fabs((double)best) + fabs((double)top));
+    return exp(-exp(-needed)) * 0x1p32 - 2.0;
+}
+
+/* Adds the noise wherever it can make a new highest value, and -inf elsewhere. */
+static void add_noise(float *value, float best, float top, int64_t piece, int64_t position, uint64_t seed) {
+    Words w;
+    philox(&w, (uint32_t)(piece * QUADS), position, seed);
+    double least = isinf(best) || isinf(top) ? 0.0 : least_word(best, top);
+    uint32_t floor32 = least >= 0x1p32 ? UINT32_MAX : least > 0.0 ? (uint32_t)least : 0;
+    int count = 0;
+    for (int j = 0; j < 4; j++)
+        for (int i = 0; i < QUADS; i++) count += w.word[j][i] >= floor32;
+    if (count > 4) {
+        float noise[4 * QUADS];
+        noise_of(&w, noise);
+        for (int i = 0; i < 4 * QUADS; i++) value[i] += noise[i];
+        return;
+    }
+    for (int i = 0; i < 4 * QUADS; i++) {
+        uint32_t word = w.word[i % 4][i / 4];
+        if (word < floor32) {
+            value[i] = -INFINITY;
+            continue;
+        }
+        vd u = (vd){0} + ((double)word + 0.5) * 0x1p-32;
+        value[i] += (float)(-logd(-logd(u)))[0];
+    }
+}
+
+INLINE void take_piece(Best *best, const void *logits, int64_t piece, int64_t vocab, float temperature, int64_t random,
+                       int64_t position, uint64_t seed, int dtype) {
+    float value[4 * QUADS];
+    int64_t first = piece * 4 * QUADS, count = min64(vocab - first, 4 * QUADS);
+    float top = values_of(value, logits, first, count, temperature, dtype);
+    if (best->value != best->value) return;
+    if (top != top) {
+        int i = 0;
+        while (value[i] == value[i]) i++;
+        *best = (Best){NAN, first + i};
+        return;
+    }
+    if (top == -INFINITY || best->value == INFINITY || (!random && top <= best->value)) return;
+    if (random) add_noise(value, best->value, top, piece, position, seed);
+    for (int64_t i = 0; i < count; i++)
+        if (value[i] > best->value) *best = (Best){value[i], first + i};
+}
+
+/* logits [lines, vocab] of dtype, line_stride elements apart; rows [lines] of the parameters' tables (strides in
+ * elements) -> the highest of logits / temperature, plus noise where random, and where it stands. */
+EXPORT void cadence_draw(int32_t *tokens, float *peaks, const void *logits, const int64_t *rows,
+                         const int64_t *positions, const float *temperatures, const int64_t *seeds,
+                         const int32_t *random, const int64_t *sizes) {
+    int64_t lines = sizes[0], vocab = sizes[1], line_stride = sizes[2], dtype = sizes[6];
+    int64_t pieces = (vocab + 4 * QUADS - 1) / (4 * QUADS);
+    int64_t parts = lines >= 8 ? 1 : min64(8, (pieces + 15) / 16); /* of a line, in the order of the ids */
+    Best *found = malloc((size_t)(lines * parts) * sizeof(Best));
+    int64_t work = 0; /* a piece with noise costs about eight without */
+    for (int64_t line = 0; line < lines; line++) work += pieces * (random[rows[line] * sizes[5]] ? 8 : 1);
+#pragma omp parallel for if (work > 400)
+    for (int64_t job = 0; job < lines * parts; job++) {
+        int64_t line = job / parts, part = job % parts, row = rows[line];
+        float temperature = temperatures[row * sizes[3]];
+        uint64_t seed = (uint64_t)seeds[row * sizes[4]];
+        int64_t is_random = random[row * sizes[5]];
+        Best best = {-INFINITY, 0};
+        WITH_DTYPE(dtype, {
+            const void *logits_of = (const char *)logits + line * line_stride * element_size(DTYPE);
+            for (int64_t piece = part * pieces / parts; piece < (part + 1) * pieces / parts; piece++)
+                take_piece(&best, logits_of, piece, vocab, temperature, is_random, positions[line], seed, DTYPE);
+        })
+        found[job] = best;
+    }
+    for (int64_t line = 0; line < lines; line++) {
+        Best best = found[line * parts];
+        for (int64_t part = 1; part < parts; part++) {
+            Best other = found[line * parts + part];
+            if (best.value == best.value && (other.value > best.value || other.value != other.value)) best = other;
+        }
+        tokens[line] = (int32_t)best.id;
+        peaks[line] = best.value;
+    }
+    free(found);
 }

@@ -7,8 +7,10 @@ from ctypes import c_float, c_int, c_int64, c_void_p
 import torch
 import torch.nn.functional as F
 
+from cadence.kernels import compose
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.cpu.build import load_library
+from cadence.kernels.ops import DrawParams, Pair, Rotation, Triple
 
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _SIGNATURES: dict[str, list[type]] = {
@@ -19,12 +21,14 @@ _SIGNATURES: dict[str, list[type]] = {
     "cadence_rope": [c_void_p] * 4 + [c_int64, c_void_p, c_void_p, c_int64, c_int],
     "cadence_write_kv": [c_void_p] * 5 + [c_int64] * 4 + [c_void_p],
     "cadence_attention": [c_void_p, c_void_p, c_float, c_float],
+    "cadence_draw": [c_void_p] * 9,
     "cadence_gumbel": [c_void_p, c_void_p, c_int64, c_void_p] + [c_int64] * 3,
 }
 _Pointers = c_void_p * 8
 _Sizes = c_int64 * 12
 _Heads = c_int64 * 3
 _Strides = c_int64 * 6
+_DrawSizes = c_int64 * 7
 
 
 class CpuOps:
@@ -57,15 +61,36 @@ class CpuOps:
         self._c.cadence_rms_norm(*at, flat.shape[0], width, flat.stride(0), eps, *types)
         return out
 
-    def add_rms_norm(
-        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def add_rms_norm(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> Pair:
         x, residual, width = x.contiguous(), residual.contiguous(), x.shape[-1]
         out, total = torch.empty_like(x), torch.empty_like(x)
         at = (out.data_ptr(), total.data_ptr(), x.data_ptr(), residual.data_ptr(), weight.data_ptr())
         types = (_DTYPES[x.dtype], _DTYPES[weight.dtype])
         self._c.cadence_add_rms_norm(*at, x.numel() // width, width, eps, *types)
         return out, total
+
+    def add_norm_linear(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        norm_weight: torch.Tensor,
+        eps: float,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+    ) -> Pair:
+        return compose.add_norm_linear(self, (x, residual), (norm_weight, eps), weight, bias)
+
+    def add_norm_gated(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        norm_weight: torch.Tensor,
+        eps: float,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        gelu: bool,
+    ) -> Pair:
+        return compose.add_norm_gated(self, (x, residual), (norm_weight, eps), weight, bias, gelu)
 
     def silu_mul(self, x: torch.Tensor) -> torch.Tensor:
         return self._gate_mul(x, gelu=0)
@@ -96,13 +121,13 @@ class CpuOps:
         at = (k.data_ptr(), v.data_ptr(), k_cache.data_ptr(), v_cache.data_ptr(), slots.data_ptr())
         self._c.cadence_write_kv(*at, k.shape[0], k.shape[1], k.shape[2] * size, k_cache.shape[2], strides)
 
+    def rope_write_kv(
+        self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, slots: torch.Tensor
+    ) -> torch.Tensor:
+        return compose.rope_write_kv(self, qkv, positions, rotation, kv, slots)
+
     def paged_attention(
-        self,
-        q: torch.Tensor,
-        kv: tuple[torch.Tensor, torch.Tensor],
-        batch: AttentionBatch,
-        group: int,
-        shape: AttentionShape,
+        self, q: torch.Tensor, kv: Pair, batch: AttentionBatch, group: int, shape: AttentionShape
     ) -> torch.Tensor:
         k_cache, v_cache = kv
         table = batch.block_tables[group]
@@ -121,6 +146,16 @@ class CpuOps:
         at = (out.data_ptr(), seeds.data_ptr(), seeds.stride(0), positions.data_ptr(), positions.stride(0))
         self._c.cadence_gumbel(*at, rows, vocab_size)
         return out
+
+    def draw(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, params: DrawParams) -> Pair:
+        logits, (lines, vocab) = _dense_rows(logits), logits.shape
+        rows, positions = rows.long().contiguous(), positions.long().contiguous()
+        tokens, peaks = torch.empty(lines, dtype=torch.int32), torch.empty(lines, dtype=torch.float32)
+        tables = (params.temperatures, params.seeds, params.random)
+        sizes = (lines, vocab, logits.stride(0), *[table.stride(0) for table in tables], _DTYPES[logits.dtype])
+        held = (tokens, peaks, logits, rows, positions, *tables)
+        self._c.cadence_draw(*[tensor.data_ptr() for tensor in held], _DrawSizes(*sizes))
+        return tokens, peaks
 
 
 def _dense_rows(x: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from cadence.kernels import compose
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.ops import DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference.attention import paged_attention
 from cadence.kernels.reference.gumbel import gumbel_noise
 
@@ -21,11 +23,32 @@ class ReferenceOps:
         normed = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps)
         return (normed * weight.float()).to(x.dtype)
 
-    def add_rms_norm(
-        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def add_rms_norm(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> Pair:
         total = x + residual
         return self.rms_norm(total, weight, eps), total
+
+    def add_norm_linear(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        norm_weight: torch.Tensor,
+        eps: float,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+    ) -> Pair:
+        return compose.add_norm_linear(self, (x, residual), (norm_weight, eps), weight, bias)
+
+    def add_norm_gated(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        norm_weight: torch.Tensor,
+        eps: float,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        gelu: bool,
+    ) -> Pair:
+        return compose.add_norm_gated(self, (x, residual), (norm_weight, eps), weight, bias, gelu)
 
     def silu_mul(self, x: torch.Tensor) -> torch.Tensor:
         gate, up = x.float().chunk(2, dim=-1)
@@ -51,15 +74,18 @@ class ReferenceOps:
         k_cache[block, :, offset] = k.to(k_cache.dtype)
         v_cache[block, :, offset] = v.to(v_cache.dtype)
 
+    def rope_write_kv(
+        self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, slots: torch.Tensor
+    ) -> torch.Tensor:
+        return compose.rope_write_kv(self, qkv, positions, rotation, kv, slots)
+
     def paged_attention(
-        self,
-        q: torch.Tensor,
-        kv: tuple[torch.Tensor, torch.Tensor],
-        batch: AttentionBatch,
-        group: int,
-        shape: AttentionShape,
+        self, q: torch.Tensor, kv: Pair, batch: AttentionBatch, group: int, shape: AttentionShape
     ) -> torch.Tensor:
         return paged_attention(q, kv, batch, group, shape)
 
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
         return gumbel_noise(seeds, positions, vocab_size)
+
+    def draw(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, params: DrawParams) -> Pair:
+        return compose.draw(self, logits, rows, positions, params)

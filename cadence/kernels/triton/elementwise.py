@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -27,9 +28,12 @@ def rms_norm(
 @triton.jit
 def add_rms_norm(
     out_ptr, total_ptr, x_ptr, residual_ptr, weight_ptr, eps,
-    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr,
+    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One row per program; all tensors contiguous."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
     column = tl.arange(0, WIDTH_PAD)
     inside = column < WIDTH
     at = tl.program_id(0).to(tl.int64) * WIDTH + column
@@ -44,19 +48,25 @@ def add_rms_norm(
 
 
 @triton.jit
-def gate_mul(out_ptr, x_ptr, x_stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr, GELU: tl.constexpr):
+def activate(x, GELU: tl.constexpr):
+    """silu(x), or gelu_tanh(x); x in float32."""
+    if GELU:  # 0.5 * (1 + tanh(z)) = sigmoid(2 z)
+        return x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
+    return x * tl.sigmoid(x)
+
+
+@triton.jit
+def gate_mul(out_ptr, x_ptr, x_stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr, GELU: tl.constexpr, PDL: tl.constexpr):
     """x [T, 2 * WIDTH] = (gate, up) -> out [T, WIDTH]."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < WIDTH
-    gate = tl.load(x_ptr + row * x_stride + column, mask=inside, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + row * x_stride + column, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(x_ptr + row * x_stride + WIDTH + column, mask=inside, other=0.0).to(tl.float32)
-    if GELU:  # 0.5 * (1 + tanh(z)) = sigmoid(2 z)
-        z = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
-        active = gate * tl.sigmoid(2.0 * z)
-    else:
-        active = gate * tl.sigmoid(gate)
-    tl.store(out_ptr + row * WIDTH + column, (active * up).to(out_ptr.dtype.element_ty), mask=inside)
+    tl.store(out_ptr + row * WIDTH + column, (activate(x, GELU) * up).to(out_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit

@@ -6,9 +6,15 @@ import torch
 import torch.nn.functional as F
 import triton
 
+from cadence.kernels import compose
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.ops import DrawParams, Pair, Rotation, Triple
 from cadence.kernels.triton import elementwise, gumbel
 from cadence.kernels.triton.attention import paged_attention
+from cadence.kernels.triton.draw import draw
+from cadence.kernels.triton.gemv import Entry, one_row
+from cadence.kernels.triton.heads import rotate_and_store
+from cadence.kernels.triton.matmul import fixed_linear
 
 _GATE_BLOCK = 1024
 _NORM_ELEMENTS = 2048  # elements one program of rms_norm takes at least, in whole rows
@@ -16,9 +22,20 @@ _QUADS = 256
 
 
 class TritonOps:
+    """With `deterministic`, a row's bits do not depend on the rows beside it, nor on how many there are."""
+
     name = "triton"
 
+    def __init__(self, deterministic: bool = False) -> None:
+        self._deterministic = deterministic
+        self._one_row = not deterministic  # whether a row alone goes through kernels of its own
+        self._pdl = _supports_pdl()
+
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        if self._deterministic:
+            return fixed_linear(x, weight, bias)
+        if x.shape[0] == 1 and self._one_row:
+            return one_row(x, weight, bias, pdl=self._pdl)[0]
         return F.linear(x, weight, bias)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -35,22 +52,49 @@ class TritonOps:
         )  # fmt: skip
         return out
 
-    def add_rms_norm(
-        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def add_rms_norm(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> Pair:
         x, residual, width = x.contiguous(), residual.contiguous(), x.shape[-1]
         out, total = torch.empty_like(x), torch.empty_like(x)
         padded = triton.next_power_of_2(width)
         elementwise.add_rms_norm[(x.numel() // width,)](
-            out, total, x, residual, weight, eps, WIDTH=width, WIDTH_PAD=padded, num_warps=_warps(padded)
-        )
+            out, total, x, residual, weight, eps, WIDTH=width, WIDTH_PAD=padded, PDL=self._pdl,
+            num_warps=_warps(padded), launch_pdl=self._pdl,
+        )  # fmt: skip
         return out, total
 
+    def add_norm_linear(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        norm_weight: torch.Tensor,
+        eps: float,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+    ) -> Pair:
+        if x.shape[0] == 1 and self._one_row:
+            return one_row(x, weight, bias, Entry(residual, norm_weight, eps), pdl=self._pdl)
+        return compose.add_norm_linear(self, (x, residual), (norm_weight, eps), weight, bias)
+
+    def add_norm_gated(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        norm_weight: torch.Tensor,
+        eps: float,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        gelu: bool,
+    ) -> Pair:
+        if x.shape[0] == 1 and self._one_row:
+            entry = Entry(residual, norm_weight, eps)
+            return one_row(x, weight, bias, entry, gate="gelu" if gelu else "silu", pdl=self._pdl)
+        return compose.add_norm_gated(self, (x, residual), (norm_weight, eps), weight, bias, gelu)
+
     def silu_mul(self, x: torch.Tensor) -> torch.Tensor:
-        return _gate_mul(x, gelu=False)
+        return _gate_mul(x, gelu=False, pdl=self._pdl)
 
     def gelu_tanh_mul(self, x: torch.Tensor) -> torch.Tensor:
-        return _gate_mul(x, gelu=True)
+        return _gate_mul(x, gelu=True, pdl=self._pdl)
 
     def rope(self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor) -> None:
         half = cos_sin.shape[1] // 2
@@ -72,15 +116,15 @@ class TritonOps:
             DIM=dim, DIM_PAD=triton.next_power_of_2(dim), BLOCK_SIZE=k_cache.shape[2],
         )  # fmt: skip
 
-    def paged_attention(
-        self,
-        q: torch.Tensor,
-        kv: tuple[torch.Tensor, torch.Tensor],
-        batch: AttentionBatch,
-        group: int,
-        shape: AttentionShape,
+    def rope_write_kv(
+        self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, slots: torch.Tensor
     ) -> torch.Tensor:
-        return paged_attention(q, kv, batch, group, shape)
+        return rotate_and_store(qkv, positions, rotation, kv, slots, self._deterministic, self._pdl)
+
+    def paged_attention(
+        self, q: torch.Tensor, kv: Pair, batch: AttentionBatch, group: int, shape: AttentionShape
+    ) -> torch.Tensor:
+        return paged_attention(q, kv, batch, group, shape, self._deterministic, self._pdl)
 
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
         lines = seeds.shape[0]
@@ -90,13 +134,24 @@ class TritonOps:
         )
         return out
 
+    def draw(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, params: DrawParams) -> Pair:
+        return draw(logits, rows, positions, params, self._pdl)
 
-def _gate_mul(x: torch.Tensor, gelu: bool) -> torch.Tensor:
+
+def _supports_pdl() -> bool:
+    """Whether a kernel can begin before the one ahead of it has ended (Hopper and later, not in the interpreter)."""
+    if triton.knobs.runtime.interpret:
+        return False
+    target = triton.runtime.driver.active.get_current_target()
+    return target.backend == "cuda" and target.arch >= 90
+
+
+def _gate_mul(x: torch.Tensor, gelu: bool, pdl: bool) -> torch.Tensor:
     x = x if x.stride(1) == 1 else x.contiguous()
     rows, width = x.shape[0], x.shape[1] // 2
     out = torch.empty((rows, width), dtype=x.dtype, device=x.device)
     elementwise.gate_mul[(rows, triton.cdiv(width, _GATE_BLOCK))](
-        out, x, x.stride(0), WIDTH=width, BLOCK=_GATE_BLOCK, GELU=gelu
+        out, x, x.stride(0), WIDTH=width, BLOCK=_GATE_BLOCK, GELU=gelu, PDL=pdl, launch_pdl=pdl
     )
     return out
 

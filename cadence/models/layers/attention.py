@@ -1,4 +1,7 @@
-"""The attention block: one fused projection, optional norms on queries and keys, rotation, the paged cache."""
+"""The attention block: one fused projection, optional norms on queries and keys, rotation, the paged cache.
+
+`block(x, ...)`, or `block.after(norm, x, residual, ...)`: of norm(x + residual), with that sum.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from cadence.kernels.attention_batch import AttentionShape
 from cadence.models.build import BuildContext
 from cadence.models.interfaces import ForwardContext
 from cadence.models.layers.linear import Linear
-from cadence.models.layers.norm import NoNorm, RMSNorm
+from cadence.models.layers.norm import Norm, RMSNorm, Stream
 from cadence.models.layers.rotary import NoRotary, Rotary
 
 
@@ -28,8 +31,8 @@ class AttentionSpec:
 class HeadNorms:
     """Norms applied to each head of the queries and of the keys, before rotation."""
 
-    q: RMSNorm | NoNorm
-    k: RMSNorm | NoNorm
+    q: RMSNorm
+    k: RMSNorm  # with the eps of q
 
 
 class Attention(nn.Module):
@@ -47,11 +50,14 @@ class Attention(nn.Module):
         shape = spec.shape
         heads, kv_heads, dim = shape.num_heads, shape.num_kv_heads, shape.head_dim
         sizes = {"q": heads * dim, "k": kv_heads * dim, "v": kv_heads * dim}
-        norms = norms or HeadNorms(NoNorm(), NoNorm())
         self.qkv = Linear(build, spec.hidden, sizes, bias=spec.qkv_bias)
         self.out = Linear(build, heads * dim, spec.hidden, bias=spec.out_bias)
-        self.q_norm, self.k_norm = norms.q, norms.k
         self.rotary = rotary
+        if norms is None:
+            self._rotation = rotary.rotation((), 0.0)
+        else:
+            self.q_norm, self.k_norm = norms.q, norms.k
+            self._rotation = rotary.rotation((norms.q.weight, norms.k.weight), norms.q.eps)
         self.shape = shape
         self._layer = layer
         self._heads = (heads, kv_heads, kv_heads)
@@ -61,8 +67,16 @@ class Attention(nn.Module):
         return LayerKV(self.shape.num_kv_heads, self.shape.head_dim, self.shape.window)
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        tokens = x.shape[0]
-        q, k, v = self.qkv(x).view(tokens, -1, self.shape.head_dim).split(self._heads, dim=1)
-        q, k = self.q_norm(q), self.k_norm(k)
-        self.rotary(q, k, positions)
-        return self.out(ctx.attend(self._layer, self.shape, q, k, v).view(tokens, -1))
+        return self._attend(self.qkv(x), positions, ctx)
+
+    def after(
+        self, norm: Norm, x: torch.Tensor, residual: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext
+    ) -> Stream:
+        qkv, residual = norm.add_linear(x, residual, self.qkv)
+        return self._attend(qkv, positions, ctx), residual
+
+    def _attend(self, projected: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        tokens = projected.shape[0]
+        qkv = projected.view(tokens, -1, self.shape.head_dim).split(self._heads, dim=1)
+        attended = ctx.attend(self._layer, self.shape, qkv, positions, self._rotation)
+        return self.out(attended.view(tokens, -1))

@@ -46,7 +46,10 @@ class LearnedPositions(nn.Module):
 
 
 class LMHead(nn.Module):
-    """hidden [S, size] -> logits [S, vocab] float32; `softcap` > 0 bends them to softcap * tanh(logits / softcap)."""
+    """hidden [S, size] -> logits [S, vocab] in the model's dtype.
+
+    `softcap` > 0 bends them to softcap * tanh(logits / softcap), in float32, and leaves them so.
+    """
 
     weight: nn.Parameter  # [vocab, size], the embedding's own when tied
 
@@ -57,5 +60,5 @@ class LMHead(nn.Module):
         self._ops = build.ops
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        logits = self._ops.linear(hidden, self.weight, None).float()
-        return logits if self._softcap == 0.0 else self._softcap * torch.tanh(logits / self._softcap)
+        logits = self._ops.linear(hidden, self.weight, None)
+        return logits if self._softcap == 0.0 else self._softcap * torch.tanh(logits.float() / self._softcap)

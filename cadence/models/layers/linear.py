@@ -1,4 +1,4 @@
-"""Linear maps, several of one input stored as one weight."""
+"""Linear maps, several of one input stored as one weight; and the gate between two of them."""
 
 from __future__ import annotations
 
@@ -38,3 +38,15 @@ class Linear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self._ops.linear(x, self.weight, self.bias)
+
+
+class Gate(nn.Module):
+    """x [T, 2 * I] = (gate, up) -> act(gate) * up, [T, I]; act is gelu_tanh or silu."""
+
+    def __init__(self, build: BuildContext, gelu: bool) -> None:
+        super().__init__()
+        self.gelu = gelu
+        self._act = build.ops.gelu_tanh_mul if gelu else build.ops.silu_mul
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._act(x)

@@ -1,4 +1,4 @@
-"""Feed-forward blocks."""
+"""Feed-forward blocks. `block(x)`, or `block.after(norm, x, residual)`: of norm(x + residual), with that sum."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch import nn
 
 from cadence.core.errors import ConfigError
 from cadence.models.build import BuildContext
-from cadence.models.layers.linear import Linear
+from cadence.models.layers.linear import Gate, Linear
+from cadence.models.layers.norm import Norm, Stream
 
 _Value = TypeVar("_Value")
 _gelu_tanh = partial(F.gelu, approximate="tanh")
@@ -27,13 +28,13 @@ _PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu_pytorch_tanh": _gelu_tanh,
 }
 
-_GATED = {
-    "silu": "silu_mul",
-    "swish": "silu_mul",
-    "gelu_new": "gelu_tanh_mul",
-    "gelu_fast": "gelu_tanh_mul",
-    "gelu_pytorch_tanh": "gelu_tanh_mul",
-}  # activation -> name of the fused op
+_GATED_GELU = {
+    "silu": False,
+    "swish": False,
+    "gelu_new": True,
+    "gelu_fast": True,
+    "gelu_pytorch_tanh": True,
+}  # activations of gated blocks: gelu_tanh or silu
 
 
 class GatedMLP(nn.Module):
@@ -45,10 +46,14 @@ class GatedMLP(nn.Module):
         super().__init__()
         self.gate_up = Linear(build, hidden, {"gate": intermediate, "up": intermediate}, bias=bias)
         self.down = Linear(build, intermediate, hidden, bias=bias)
-        self._act: Callable[[torch.Tensor], torch.Tensor] = getattr(build.ops, _known(_GATED, activation))
+        self._gate = Gate(build, _known(_GATED_GELU, activation))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(self._act(self.gate_up(x)))
+        return self.down(self._gate(self.gate_up(x)))
+
+    def after(self, norm: Norm, x: torch.Tensor, residual: torch.Tensor) -> Stream:
+        inner, residual = norm.add_gated(x, residual, self.gate_up, self._gate)
+        return self.down(inner), residual
 
 
 class PlainMLP(nn.Module):
@@ -64,6 +69,10 @@ class PlainMLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(self._act(self.up(x)))
+
+    def after(self, norm: Norm, x: torch.Tensor, residual: torch.Tensor) -> Stream:
+        inner, residual = norm.add_linear(x, residual, self.up)
+        return self.down(self._act(inner)), residual
 
 
 def _known(table: dict[str, _Value], activation: str) -> _Value:

@@ -1,4 +1,7 @@
-"""Normalisation. `norm(x)` normalises; `norm.add(x, residual)` adds first and returns the sum as well."""
+"""Normalisation. `norm(x)` normalises; `norm.add(x, residual)` adds first and returns the sum as well.
+
+`norm.add_linear` and `norm.add_gated` go on with the projection that follows, which some norms do in one kernel.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from cadence.models.build import BuildContext
+from cadence.models.layers.linear import Gate, Linear
 from cadence.models.layers.parameter import empty_parameter
+
+Stream = tuple[torch.Tensor, torch.Tensor]  # x, residual: [T, hidden] each, or what was made of x
 
 
 class RMSNorm(nn.Module):
@@ -21,17 +27,40 @@ class RMSNorm(nn.Module):
     def __init__(self, build: BuildContext, size: int, eps: float, *, wide: bool = False) -> None:
         super().__init__()
         self.weight = empty_parameter(build, size, dtype=torch.float32 if wide else build.dtype)
-        self._eps = eps
+        self.eps = eps
         self._ops = build.ops
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self._ops.rms_norm(x, self.weight, self._eps)
+        return self._ops.rms_norm(x, self.weight, self.eps)
 
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._ops.add_rms_norm(x, residual, self.weight, self._eps)
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> Stream:
+        return self._ops.add_rms_norm(x, residual, self.weight, self.eps)
+
+    def add_linear(self, x: torch.Tensor, residual: torch.Tensor, linear: Linear) -> Stream:
+        return self._ops.add_norm_linear(x, residual, self.weight, self.eps, linear.weight, linear.bias)
+
+    def add_gated(self, x: torch.Tensor, residual: torch.Tensor, gate_up: Linear, gate: Gate) -> Stream:
+        weights = (gate_up.weight, gate_up.bias)
+        return self._ops.add_norm_gated(x, residual, self.weight, self.eps, *weights, gate.gelu)
 
 
-class LayerNorm(nn.Module):
+class _PlainNorm(nn.Module):
+    """A norm with no kernel that joins it to what follows."""
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> Stream:
+        total = x + residual
+        return self(total), total
+
+    def add_linear(self, x: torch.Tensor, residual: torch.Tensor, linear: Linear) -> Stream:
+        total = x + residual
+        return linear(self(total)), total
+
+    def add_gated(self, x: torch.Tensor, residual: torch.Tensor, gate_up: Linear, gate: Gate) -> Stream:
+        total = x + residual
+        return gate(gate_up(self(total))), total
+
+
+class LayerNorm(_PlainNorm):
     """Over the last dimension, with mean and bias; `affine=False` has no weights at all."""
 
     weight: nn.Parameter | None  # [size]
@@ -47,20 +76,12 @@ class LayerNorm(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.layer_norm(x, self._shape, self.weight, self.bias, self._eps)
 
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        total = x + residual
-        return self(total), total
 
-
-class NoNorm(nn.Module):
+class NoNorm(_PlainNorm):
     """Where a family has no norm at a place that others have one."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x
-
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        total = x + residual
-        return total, total
 
 
 Norm = RMSNorm | LayerNorm | NoNorm

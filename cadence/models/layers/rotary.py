@@ -1,17 +1,18 @@
-"""Rotary position embedding from one table of cosines and sines, shared by all layers with equal settings."""
+"""How positions enter attention: by rotation, from one table shared by all layers with equal settings, or not here."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 
+from cadence.kernels.ops import Rotation
 from cadence.models.build import BuildContext
 from cadence.models.layers.rope_config import RopeConfig
 from cadence.models.layers.rope_frequencies import frequencies
 
 
 class Rotary(nn.Module):
-    """Rotates q [T, Hq, D] and k [T, Hk, D] in place by positions [T]."""
+    """Rotates q [T, Hq, D] and k [T, Hk, D] by positions [T], after the norm of each head where a layer has one."""
 
     cos_sin: torch.Tensor  # [max_model_len, rotary_dim] float32: cosines, then sines
 
@@ -21,14 +22,14 @@ class Rotary(nn.Module):
         angles = torch.arange(build.max_model_len).float()[:, None] * inv_freq
         table = torch.cat((angles.cos() * magnitude, angles.sin() * magnitude), dim=1)
         self.register_buffer("cos_sin", table.to(build.device), persistent=False)
-        self._ops = build.ops
 
-    def forward(self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor) -> None:
-        self._ops.rope(q, k, positions, self.cos_sin)
+    def rotation(self, norms: tuple[torch.Tensor, ...], eps: float) -> Rotation:
+        """What a layer with these weights of head norms does."""
+        return Rotation(self.cos_sin, norms, eps)
 
 
 class NoRotary(nn.Module):
     """For families whose positions are learned vectors."""
 
-    def forward(self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor) -> None:
-        return None
+    def rotation(self, norms: tuple[torch.Tensor, ...], eps: float) -> Rotation:
+        return Rotation(torch.empty((0, 0)), norms, eps)

@@ -1,0 +1,214 @@
+"""Attention for sequences with one query each, or a few: bound by the reading of keys and values.
+
+A program takes all queries of one sequence for one kv head, and one of SPLITS even shares of the keys. The launch
+depends on the number of sequences alone: how many keys a share has, and how many shares have any, each program works
+out from the sequence's length, so that a captured graph stays right as sequences grow. The last program of a sequence
+to finish merges what the others left in `part_*`, in the order of the shares.
+"""
+
+# ruff: noqa: N803 - capitals mark compile-time constants
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.triton.attention_tile import fold_keys
+
+_MAX_SPLITS = 16
+_WHOLE = 256  # keys; a sequence of no more is never split
+_COUNTERS = 1 << 12  # a launch splits only when it has fewer pairs of sequence and kv head than processors
+_INTERPRETED_PROCESSORS = 132
+
+
+@dataclass(frozen=True, slots=True)
+class SplitTile:
+    keys: int  # per tile
+    warps: int
+    stages: int  # tiles in flight
+    splits: int  # shares of the keys
+
+
+@triton.jit
+def _merge(
+    part_ptr, level_ptr, at, parts,
+    LINES: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, STEP: tl.constexpr,
+):  # fmt: skip
+    """What the shares of one (sequence, kv head) left from line `at` on, LINES lines each -> [LINES, DIM_PAD]."""
+    line = tl.arange(0, LINES)
+    dim = tl.arange(0, DIM_PAD)
+    acc = tl.zeros([LINES, DIM_PAD], tl.float32)
+    total = tl.zeros([LINES], tl.float32)
+    top = tl.full([LINES], -1e30, tl.float32)
+    for base in range(0, parts, STEP):
+        part = base + tl.arange(0, STEP)
+        place = at + part[:, None] * LINES + line[None, :]
+        level = tl.load(level_ptr + place, mask=part[:, None] < parts, other=-1e30, cache_modifier=".cg")
+        value = tl.load(
+            part_ptr + place[:, :, None] * DIM + dim[None, None, :],
+            mask=(part[:, None, None] < parts) & (dim[None, None, :] < DIM), other=0.0, cache_modifier=".cg",
+        )  # fmt: skip
+        new_top = tl.maximum(top, tl.max(level, 0))
+        weight = tl.exp2(level - new_top[None, :])
+        shrink = tl.exp2(top - new_top)
+        total = total * shrink + tl.sum(weight, 0)
+        acc = acc * shrink[:, None] + tl.sum(value * weight[:, :, None], 0)
+        top = new_top
+    return acc / total[:, None]
+
+
+@triton.jit(do_not_specialize=["start_ptr", "rows_ptr", "lens_ptr"])
+def _attend(
+    out_ptr, part_ptr, level_ptr, arrived_ptr, q_ptr, k_ptr, v_ptr, rows_ptr, start_ptr, lens_ptr, table_ptr,
+    scale, softcap, table_stride, q_token, q_head, k_block, v_block,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_PAD: tl.constexpr,
+    QUERIES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    KEYS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SPLITS: tl.constexpr, PRECISION: tl.constexpr,
+    SINGLE: tl.constexpr, WHOLE: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    kv_head = tl.program_id(0)
+    seq = tl.program_id(1)
+    split = tl.program_id(2)
+    seq_len = tl.load(lens_ptr + seq)
+    table = table_ptr + tl.load(rows_ptr + seq).to(tl.int64) * table_stride
+    if SINGLE:
+        begin = seq
+        count = 1
+    else:
+        begin = tl.load(start_ptr + seq)
+        count = tl.load(start_ptr + seq + 1) - begin
+    line = tl.arange(0, ROWS)
+    query = line // GROUP_PAD
+    head = kv_head * GROUP + line % GROUP_PAD
+    used = (query < count) & (line % GROUP_PAD < GROUP)
+    place = (begin + query).to(tl.int64)
+    dim = tl.arange(0, DIM_PAD)
+    q_at = q_ptr + place[:, None] * q_token + head[:, None] * q_head + dim[None, :]
+    q = tl.load(q_at, mask=used[:, None] & (dim[None, :] < DIM), other=0.0)
+
+    # Even shares in whole tiles; a short sequence is one share, which saves the merge.
+    low = 0
+    if WINDOW > 0:
+        low = tl.maximum(seq_len - count - WINDOW + 1, 0) // KEYS * KEYS
+    share = tl.cdiv(tl.cdiv(seq_len - low, KEYS), SPLITS) * KEYS
+    if seq_len - low <= WHOLE:
+        share = WHOLE
+    parts = tl.maximum(tl.cdiv(seq_len - low, share), 1)
+    if split >= parts:
+        return
+    key_begin = low + split * share
+    key_end = tl.minimum(key_begin + share, seq_len)
+
+    acc = tl.zeros([ROWS, DIM_PAD], tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    top = tl.full([ROWS], -1e30, tl.float32)  # finite: differences of maxima are never NaN
+    acc, total, top = fold_keys(
+        acc, total, top, q, seq_len - count + query, key_begin, key_end,
+        k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
+        DIM, DIM_PAD, BLOCK_SIZE, KEYS, 1, WINDOW, SOFTCAP, True, PRECISION,
+    )  # fmt: skip
+
+    # A row may have seen no key of this share: it lies behind its window, or holds the keys of later queries only.
+    some = tl.where(total > 0.0, total, 1.0)
+    result = acc / some[:, None]
+    if parts == 1:
+        out_at = out_ptr + (place * HEADS + head)[:, None] * DIM + dim[None, :]
+        tl.store(out_at, result.to(out_ptr.dtype.element_ty), mask=used[:, None] & (dim[None, :] < DIM))
+    else:
+        LINES: tl.constexpr = QUERIES * GROUP_PAD
+        pair = seq * KV_HEADS + kv_head
+        at = pair.to(tl.int64) * SPLITS * LINES
+        mine = at + split * LINES + line
+        kept = line < LINES
+        tl.store(level_ptr + mine, tl.where(total > 0.0, top + tl.log2(some), -1e30), mask=kept)
+        tl.store(part_ptr + mine[:, None] * DIM + dim[None, :], result, mask=kept[:, None] & (dim[None, :] < DIM))
+        tl.debug_barrier()  # every thread's stores come before the arrival
+        if tl.atomic_add(arrived_ptr + pair, 1, sem="acq_rel") == parts - 1:
+            tl.store(arrived_ptr + pair, 0)
+            STEP: tl.constexpr = max(min(SPLITS, 8192 // (LINES * DIM_PAD)), 1)
+            merged = _merge(part_ptr, level_ptr, at, parts, LINES, DIM, DIM_PAD, STEP)
+            out_line = tl.arange(0, LINES)
+            out_query = out_line // GROUP_PAD
+            out_head = kv_head * GROUP + out_line % GROUP_PAD
+            out_used = (out_query < count) & (out_line % GROUP_PAD < GROUP)
+            out_at = ((begin + out_query).to(tl.int64) * HEADS + out_head)[:, None] * DIM + dim[None, :]
+            out_mask = out_used[:, None] & (dim[None, :] < DIM)
+            tl.store(out_ptr + out_at, merged.to(out_ptr.dtype.element_ty), mask=out_mask)
+
+
+def choose_split_tile(num_seqs: int, shape: AttentionShape, q: torch.Tensor) -> SplitTile:
+    """A function of the number of sequences, never of their lengths.
+
+    Keys are split until there is a program per processor. Small tiles let four programs share a processor, which
+    makes one wave of what would be one and a bit.
+    """
+    programs, available = num_seqs * shape.num_kv_heads, processors(q.device)
+    splits = 1 << max(min(available // programs, _MAX_SPLITS).bit_length() - 1, 0)
+    one_wave = available < programs <= 4 * available
+    tile_bytes, warps, stages = (8192, 2, 4) if one_wave else (16384, 4, 3)
+    row_bytes = triton.next_power_of_2(shape.head_dim) * q.element_size()
+    return SplitTile(max(min(tile_bytes // row_bytes, 128), 16), warps, stages, splits)
+
+
+def attend_split(
+    out: torch.Tensor,
+    q: torch.Tensor,
+    kv: tuple[torch.Tensor, torch.Tensor],
+    batch: AttentionBatch,
+    group: int,
+    shape: AttentionShape,
+    tile: SplitTile,
+    sequences: slice,
+    max_queries: int,
+    pdl: bool,
+) -> None:
+    """Fills out [T, Hq, D] for the queries of some sequences, each of at most max_queries."""
+    _, heads, dim = q.shape
+    per_kv = heads // shape.num_kv_heads
+    group_pad = triton.next_power_of_2(per_kv)
+    queries = triton.next_power_of_2(max_queries)
+    rows, lens = batch.rows[sequences], batch.seq_lens[sequences]
+    starts = batch.query_start[sequences.start :]
+    num_seqs, splits = rows.shape[0], tile.splits
+    parts, levels = _parts(out, num_seqs * shape.num_kv_heads * splits * queries * group_pad if splits > 1 else 0)
+    table, (k, v) = batch.block_tables[group], kv
+    _attend[(shape.num_kv_heads, num_seqs, splits)](
+        out, parts, levels, counters(q.device), q, k, v, rows, starts, lens, table,
+        shape.scale, shape.softcap, table.stride(0), q.stride(0), q.stride(1), k.stride(0), v.stride(0),
+        HEADS=heads, KV_HEADS=shape.num_kv_heads, GROUP=per_kv, GROUP_PAD=group_pad,
+        QUERIES=queries, ROWS=max(queries * group_pad, 16), DIM=dim, DIM_PAD=max(triton.next_power_of_2(dim), 16),
+        BLOCK_SIZE=k.shape[2], KEYS=tile.keys, WINDOW=shape.window, SOFTCAP=shape.softcap > 0.0, SPLITS=splits,
+        PRECISION="tf32x3" if q.dtype is torch.float32 else "tf32", SINGLE=sequences.start == 0 and max_queries == 1,
+        WHOLE=max(_WHOLE, tile.keys), PDL=pdl, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
+    )  # fmt: skip
+
+
+def _parts(out: torch.Tensor, lines: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Results of the shares [lines, D] and the logarithms of their sums of weights [lines], both float32."""
+    parts = torch.empty((lines, out.shape[-1]), dtype=torch.float32, device=out.device)
+    return parts, torch.empty(lines, dtype=torch.float32, device=out.device)
+
+
+@functools.cache
+def counters(device: torch.device) -> torch.Tensor:
+    """[_COUNTERS] int32: programs arrived per (sequence, kv head). Zero before and after every launch.
+
+    Shared by all launches on a device, which therefore run one after the other (one stream). A launch to be captured
+    runs once before, to be compiled: the counters are allocated then, outside the graph.
+    """
+    return torch.zeros(_COUNTERS, dtype=torch.int32, device=device)
+
+
+@functools.cache
+def processors(device: torch.device) -> int:
+    if device.type == "cpu":
+        return _INTERPRETED_PROCESSORS
+    return triton.runtime.driver.active.utils.get_device_properties(device.index or 0)["multiprocessor_count"]

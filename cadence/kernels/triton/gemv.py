@@ -1,0 +1,159 @@
+"""A linear map of one row, alone or together with the norm before and the gate after it.
+
+Bound by reading the weight once. A program takes ROWS rows of the weight and walks their columns in tiles; its threads
+lie along the columns, so that every load is contiguous, and the sums across threads are taken once, at the end. No sum
+is split over programs: a result is the same in every run.
+
+With PDL a program begins while the kernel before it still runs: it fetches its first tile of the weight, which no
+kernel writes, and then waits for what that kernel leaves.
+"""
+
+# ruff: noqa: N803 - capitals mark compile-time constants
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cadence.kernels.ops import Pair
+from cadence.kernels.triton.elementwise import activate
+
+_MANY_ROWS = 1 << 15  # of a weight: the head of a language model
+
+
+@triton.jit
+def _tile(at, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr):
+    """Columns [FIRST, FIRST + COLUMNS) of the rows that begin at `at` [ROWS], as stored; EVEN: all rows exist."""
+    column = FIRST + tl.arange(0, COLUMNS)
+    at = at[:, None] + column[None, :]
+    if EVEN and FIRST + COLUMNS <= WIDTH:
+        return tl.load(at, eviction_policy="evict_first")
+    return tl.load(at, exists[:, None] & (column < WIDTH)[None, :], other=0.0, eviction_policy="evict_first")
+
+
+@triton.jit
+def _entering(
+    x_ptr, residual_ptr, total_ptr, norm_ptr, writes,
+    FIRST: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, NORM: tl.constexpr,
+):  # fmt: skip
+    """Columns [FIRST, FIRST + COLUMNS) of what is multiplied, but for the norm's common factor; and of the stream."""
+    column = FIRST + tl.arange(0, COLUMNS)
+    inside = column < WIDTH
+    x = tl.load(x_ptr + column, inside, other=0.0).to(tl.float32)
+    total = x
+    if NORM:
+        residual = tl.load(residual_ptr + column, inside, other=0.0).to(tl.float32)
+        rounded = (x + residual).to(total_ptr.dtype.element_ty)  # the norm is taken of the sum as it is stored
+        tl.store(total_ptr + column, rounded, inside & writes)
+        total = rounded.to(tl.float32)
+        x = total * tl.load(norm_ptr + column, inside, other=0.0).to(tl.float32)
+    return x, total
+
+
+@triton.jit
+def gemv(
+    out_ptr, total_ptr, x_ptr, residual_ptr, norm_ptr, weight_ptr, bias_ptr, eps, outputs,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
+    NORM: tl.constexpr, GATE: tl.constexpr, BIAS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """out [outputs] = weight times x; with NORM, times rms_norm(x + residual), whose sum goes to `total`.
+
+    weight [outputs, WIDTH]. GATE "silu" or "gelu": weight [2 * outputs, WIDTH] = (g, u), and out is activate(g) * u;
+    a program then takes ROWS / 2 rows of each, in turn.
+    """
+    line = tl.arange(0, ROWS)
+    GATED: tl.constexpr = GATE != ""
+    TAKEN: tl.constexpr = ROWS // 2 if GATED else ROWS  # outputs
+    first = tl.program_id(0) * TAKEN
+    if GATED:
+        row = first + line // 2
+        exists = row < outputs
+        row += line % 2 * outputs
+    else:
+        row = first + line
+        exists = row < outputs
+    at = weight_ptr + row.to(tl.int64) * WIDTH
+    tile = _tile(at, exists, 0, WIDTH, COLUMNS, EVEN)
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    # Eight neighbouring columns lie in one thread: they are summed as they come.
+    acc = tl.zeros([ROWS, COLUMNS // 8], tl.float32)
+    squares = tl.zeros([COLUMNS // 8], tl.float32)
+    for start in tl.static_range(0, WIDTH, COLUMNS):
+        x, total = _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, first == 0, start, WIDTH, COLUMNS, NORM)
+        acc += tl.sum(tl.reshape(tile.to(tl.float32) * x[None, :], [ROWS, COLUMNS // 8, 8]), 2)
+        if NORM:
+            squares += tl.sum(tl.reshape(total * total, [COLUMNS // 8, 8]), 1)
+        if start + COLUMNS < WIDTH:
+            tile = _tile(at, exists, start + COLUMNS, WIDTH, COLUMNS, EVEN)
+    result = tl.sum(acc, 1)
+    if NORM:
+        result *= 1.0 / tl.sqrt(tl.sum(squares, 0) / WIDTH + eps)
+    if BIAS:
+        result += tl.load(bias_ptr + row, exists, other=0.0).to(tl.float32)
+    if GATED:
+        g, u = tl.split(tl.reshape(result, [TAKEN, 2]))
+        result = activate(g, GATE == "gelu") * u
+    place = first + tl.arange(0, TAKEN)
+    tl.store(out_ptr + place, result.to(out_ptr.dtype.element_ty), place < outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What enters a product besides x: the residual, and the norm taken of their sum."""
+
+    residual: torch.Tensor  # [1, in]
+    norm_weight: torch.Tensor  # [in]
+    eps: float
+
+
+def one_row(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    entry: Entry | None = None,
+    gate: str = "",
+    pdl: bool = False,
+    tile: Tile | None = None,
+) -> Pair:
+    """x [1, in], weight [rows, in] contiguous -> (out [1, rows], or half of that with a gate, and x + residual)."""
+    x = x if x.stride(1) == 1 else x.contiguous()
+    rows, width = weight.shape
+    outputs = rows // 2 if gate else rows
+    out = torch.empty((1, outputs), dtype=x.dtype, device=x.device)
+    total = x if entry is None else torch.empty((1, width), dtype=x.dtype, device=x.device)
+    tile = tile or choose_tile(rows, width)
+    taken = tile.rows // 2 if gate else tile.rows
+    residual, norm, eps = (x, x, 0.0) if entry is None else (entry.residual, entry.norm_weight, entry.eps)
+    gemv[(triton.cdiv(outputs, taken),)](
+        out, total, x, residual, norm, weight, weight if bias is None else bias, eps, outputs,
+        WIDTH=width, ROWS=tile.rows, COLUMNS=tile.columns, EVEN=outputs % taken == 0,
+        NORM=entry is not None, GATE=gate, BIAS=bias is not None, PDL=pdl, num_warps=tile.warps, launch_pdl=pdl,
+    )  # fmt: skip
+    return out, total
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a program holds of the weight at a time."""
+
+    rows: int
+    columns: int
+    warps: int
+
+
+def choose_tile(rows: int, width: int) -> Tile:
+    """What was fastest inside whole decode steps on an H200: many rows in single warps, which wait for nobody; else
+    enough programs for every processor, each with as much of a row at a time as its registers hold."""
+    if rows >= _MANY_ROWS:
+        return Tile(8, 256, 1)
+    taken = 2 if rows <= 1024 and width >= 2048 else 4
+    if width <= 1024:
+        return Tile(taken, 512, 2) if width % 512 == 0 else Tile(taken, 1024, 4)
+    if rows <= 4096 and width in (2048, 4096):
+        return Tile(taken, 1024, 4)
+    return Tile(taken, 2048, 4 if width <= 8192 else 8)
