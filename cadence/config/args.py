@@ -72,7 +72,8 @@ class EngineArgs:
     enable_chunked_prefill: bool | None = option(None, "spread long prompts over several steps (on)")
     long_prefill_token_threshold: int = option(0, "most prompt tokens of one request in a step; 0 = no limit")
     scheduling_policy: str = option("fcfs", "who runs first", ("fcfs", "priority"))
-    async_scheduling: bool | None = option(None, "plan the next step while one runs (off)")
+    async_scheduling: bool | None = option(None, "plan the next step while one runs (on; off on the CPU)")
+    num_scheduler_steps: int | None = option(None, "forwards per plan, where nobody waits (automatic); 1 = no bursts")
 
     # KV cache
     block_size: int | None = option(None, "tokens per KV block (16)")
@@ -84,7 +85,8 @@ class EngineArgs:
     # Device
     device: str = option("auto", "where to run", ("auto", "cpu", "cuda"))
     kernels: str = option("auto", "which kernels to run", ("auto", "reference", "triton", "cpu"))
-    enforce_eager: bool = option(False, "do not capture graphs (none are captured yet: both values run eagerly)")
+    enforce_eager: bool = option(False, "do not capture decode steps as CUDA graphs")
+    deterministic: bool = option(False, "on a GPU: the same bits whatever else is in the batch, at some cost in speed")
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -49,12 +49,16 @@ class SchedulerConfig:
     enable_chunked_prefill: bool
     long_prefill_token_threshold: int  # 0 = none: most prompt tokens of one request in a step
     steps_in_flight: int  # 1 = plain, 2 = async scheduling
+    burst_steps: int = 1  # most forwards of one plan
+    burst_seconds: float = 0.0  # automatic bursts: most seconds a burst may take; 0 = all are burst_steps long
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceConfig:
     kind: str  # cpu | cuda
     kernels: str  # auto | reference | triton | cpu
+    graphs: bool = False  # decode steps are captured once and replayed
+    deterministic: bool = False  # results do not depend on what else is in the batch, at some cost in speed
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from typing import Protocol
 
 from cadence.config.args import EngineArgs
@@ -47,9 +48,16 @@ class Defaults:
 
     max_num_seqs: int
     max_num_batched_tokens: int
+    steps_in_flight: int  # a CPU computes in the thread that plans: planning ahead would only waste a step at the end
+    burst_steps: int
+    burst_seconds: float  # a CPU's burst is cut short when somebody comes, so it may take as long as it likes
 
 
-DEFAULTS = {"cuda": Defaults(256, 8192), "cpu": Defaults(64, 2048)}
+DEFAULTS = {
+    "cuda": Defaults(256, 8192, steps_in_flight=2, burst_steps=8, burst_seconds=0.01),
+    "cpu": Defaults(64, 2048, steps_in_flight=1, burst_steps=16, burst_seconds=math.inf),
+}
+MOST_BURST_STEPS = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -190,13 +198,19 @@ def _scheduler(args: EngineArgs, kind: str, max_model_len: int) -> SchedulerConf
             "enable_chunked_prefill=False a prompt has to fit in one step",
             "max_num_batched_tokens",
         )
+    depth = DEFAULTS[kind].steps_in_flight if args.async_scheduling is None else 1 + args.async_scheduling
+    asked_steps = args.num_scheduler_steps
+    if asked_steps is not None:
+        _within("num_scheduler_steps", asked_steps, 1, MOST_BURST_STEPS)
     return SchedulerConfig(
         max_num_seqs=rows,
         max_num_batched_tokens=budget,
         policy=args.scheduling_policy,
         enable_chunked_prefill=chunked,
         long_prefill_token_threshold=args.long_prefill_token_threshold,
-        steps_in_flight=2 if args.async_scheduling else 1,
+        steps_in_flight=depth,
+        burst_steps=asked_steps or DEFAULTS[kind].burst_steps,
+        burst_seconds=0.0 if asked_steps else DEFAULTS[kind].burst_seconds,
     )
 
 
@@ -205,7 +219,8 @@ def _device(args: EngineArgs, kind: str) -> DeviceConfig:
         raise ConfigError(f"device={args.device} was asked for, but the device found is {kind}", "device")
     if args.kernels == "cpu" and kind == "cuda":
         raise ConfigError("kernels=cpu do not run on a GPU; use auto, triton or reference", "kernels")
-    return DeviceConfig(kind, args.kernels)
+    graphs = kind == "cuda" and not args.enforce_eager
+    return DeviceConfig(kind, args.kernels, graphs, args.deterministic)
 
 
 def _within(name: str, value: int, low: int, high: int | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,9 +27,18 @@ class Transfer(Protocol):
     def wait(self) -> list[np.ndarray]: ...
 
 
+class Graph(Protocol):
+    """Work that was captured and can be queued again in one call."""
+
+    def replay(self) -> torch.Tensor:
+        """Queues it -> what the captured work returned, good until the next replay of any graph."""
+        ...
+
+
 class Device(Protocol):
     torch_device: torch.device
     caps: DeviceCaps
+    queues_work: bool  # calls return before their work is done
 
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
         """A new device tensor with the array's contents; the array may be reused at once, nobody waits."""
@@ -37,6 +46,10 @@ class Device(Protocol):
 
     def download(self, tensors: Sequence[torch.Tensor]) -> Transfer:
         """Starts copying to the host behind all work queued so far, without stopping the device."""
+        ...
+
+    def capture(self, record: Callable[[], torch.Tensor]) -> Graph:
+        """Records the work `record` queues, without doing it. The tensors it uses must stay where they are."""
         ...
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -7,14 +7,14 @@ import os
 import platform
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from cadence.device.base import DeviceCaps, Transfer
+from cadence.device.base import DeviceCaps, Graph, Transfer
 
 _BF16_FLAGS = {"amx_bf16", "avx512_bf16", "bf16", "svebf16"}
 _FP16_FLAGS = {"amx_fp16", "avx512_fp16", "asimdhp"}
@@ -31,7 +31,16 @@ class CpuTransfer:
         return self._arrays
 
 
+class CpuGraph:
+    """Does the work again from the beginning."""
+
+    def __init__(self, record: Callable[[], torch.Tensor]) -> None:
+        self.replay = record
+
+
 class CpuDevice:
+    queues_work = False
+
     def __init__(self) -> None:
         self.torch_device = torch.device("cpu")
         self.caps = cpu_caps()
@@ -42,6 +51,9 @@ class CpuDevice:
     def download(self, tensors: Sequence[torch.Tensor]) -> Transfer:
         # Cloned: the caller may write into its tensors before it reads the arrays.
         return CpuTransfer([tensor.detach().clone(memory_format=torch.contiguous_format).numpy() for tensor in tensors])
+
+    def capture(self, record: Callable[[], torch.Tensor]) -> Graph:
+        return CpuGraph(record)
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         # numpy asks the system for zeroed pages and touches none; torch.zeros would write them all.

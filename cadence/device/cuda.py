@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from cadence.core.errors import ConfigError
-from cadence.device.base import DeviceCaps, Transfer
+from cadence.device.base import DeviceCaps, Graph, Transfer
 
 
 class CudaTransfer:
@@ -23,12 +23,26 @@ class CudaTransfer:
         return [tensor.numpy() for tensor in self._pinned]
 
 
+class CudaGraph:
+    def __init__(self, graph: torch.cuda.CUDAGraph, output: torch.Tensor) -> None:
+        self._graph = graph
+        self._output = output
+
+    def replay(self) -> torch.Tensor:
+        self._graph.replay()
+        return self._output
+
+
 class CudaDevice:
+    queues_work = True
+
     def __init__(self, index: int = 0) -> None:
         self.caps = cuda_caps(index)
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(self.torch_device)
         self._copy_stream = torch.cuda.Stream(self.torch_device)
+        self._capture_stream = torch.cuda.Stream(self.torch_device)
+        self._graph_pool = torch.cuda.graph_pool_handle()  # one for all graphs: they never run at the same time
 
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
         # A pinned temporary per upload: the caching host allocator hands its memory out again only when the event it
@@ -48,6 +62,17 @@ class CudaDevice:
                 target.copy_(snapshot, non_blocking=True)
                 snapshot.record_stream(self._copy_stream)  # its memory is not reused before the copy is done
         return CudaTransfer(pinned, self._copy_stream.record_event())
+
+    def capture(self, record: Callable[[], torch.Tensor]) -> Graph:
+        graph = torch.cuda.CUDAGraph()
+        self._capture_stream.wait_stream(torch.cuda.current_stream(self.torch_device))
+        with torch.cuda.stream(self._capture_stream):
+            graph.capture_begin(pool=self._graph_pool, capture_error_mode="thread_local")
+            try:
+                output = record()
+            finally:
+                graph.capture_end()
+        return CudaGraph(graph, output)
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype, device=self.torch_device)

@@ -81,9 +81,7 @@ class BeamSearch:
         candidates.sort(key=self._score, reverse=True)
         search.live = candidates[: self._params.beam_width]
 
-    def _place(
-        self, search: _Search, candidates: list[BeamSearchSequence], candidate: BeamSearchSequence
-    ) -> None:
+    def _place(self, search: _Search, candidates: list[BeamSearchSequence], candidate: BeamSearchSequence) -> None:
         if candidate.tokens[-1] not in self._stops:
             candidates.append(candidate)
             return

@@ -12,6 +12,7 @@ from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
 from cadence.config.resolve import fit_context
 from cadence.core.kv_spec import KVLayout
+from cadence.core.sampling_params import is_on_device
 from cadence.engine.core import EngineCore
 from cadence.engine.source import check_vocabulary, find_source
 from cadence.executor.worker import Worker, device_caps
@@ -42,7 +43,10 @@ def build_engine(args: EngineArgs, logits_processors: Sequence[Callable[..., Any
     check_vocabulary(tokenizer, worker.vocab_size)
     num_blocks = config.cache.num_blocks_override or worker.kv_bytes() // worker.kv_block_bytes()
     config = fit_context(config, args, _longest_request(config, worker.layout, num_blocks))
-    scheduler = Scheduler(config.scheduler, config.cache, worker.layout, num_blocks, config.model.max_model_len)
+    host_bound = not all(map(is_on_device, logits_processors))
+    scheduler = Scheduler(
+        config.scheduler, config.cache, worker.layout, num_blocks, config.model.max_model_len, host_bound
+    )
     worker.allocate_kv(num_blocks)
     core = EngineCore(scheduler, worker, config.scheduler.steps_in_flight)
     defaults = default_sampling(args, config.model.hf)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError
@@ -15,18 +17,30 @@ from cadence.scheduler.scheduler import Scheduler
 from cadence.scheduler.stats import SchedulerStats
 
 
+@dataclass(slots=True)
+class Flight:
+    """A step that was launched."""
+
+    plan: StepPlan
+    ticket: Ticket
+    launched: float  # seconds, time.perf_counter
+    num_steps: int  # forwards it has, less those cut
+    returned: int = 0  # forwards whose results were taken in
+
+
 class EngineCore:
     """Tokens in, tokens out. Knows neither text nor the device.
 
-    `depth` steps may be in flight: 1 plans only with everything known, 2 plans step N+1 while N runs.
-    All depths give the same tokens.
+    `depth` steps may be in flight: 1 plans only with everything known, 2 plans step N+1 while N runs. A step may be a
+    burst of several forwards, whose tokens come one part after the other. All depths and bursts give the same tokens.
     """
 
     def __init__(self, scheduler: Scheduler, executor: Executor, depth: int) -> None:
         self._scheduler = scheduler
         self._executor = executor
         self._depth = depth
-        self._in_flight: deque[tuple[StepPlan, Ticket]] = deque()
+        self._in_flight: deque[Flight] = deque()
+        self._last_return = 0.0  # seconds, when the last step came back
         self._outbox: list[RequestUpdate] = []
         self._death: str = ""
 
@@ -38,21 +52,47 @@ class EngineCore:
         self._outbox.extend(self._scheduler.abort(request_ids, reason))
 
     def step(self) -> list[RequestUpdate]:
+        """Launches a step if one more may be in flight, and takes in one part of the oldest one."""
         self._check_alive()
-        plan = self._scheduler.schedule()
-        has_work = len(plan.rows_np) > 0
-        if has_work:
-            self._in_flight.append((plan, self._launch(plan)))
+        has_work = True
+        if len(self._in_flight) < self._depth:
+            plan = self._scheduler.schedule()
+            has_work = len(plan.rows_np) > 0
+            if has_work:
+                self._in_flight.append(Flight(plan, self._launch(plan), time.perf_counter(), plan.num_steps))
         if self._in_flight and (len(self._in_flight) >= self._depth or not has_work):
-            plan, ticket = self._in_flight.popleft()
-            self._outbox.extend(self._scheduler.update(plan, self._finish(ticket)))
+            self._take_in(self._in_flight[0])
         updates, self._outbox = self._outbox, []
         return updates
+
+    def _take_in(self, flight: Flight) -> None:
+        """One part of the oldest step. A burst that something came up for is cut before more of it is computed."""
+        if flight.returned:
+            self._cut_if_wanted(flight)
+        result = self._finish(flight.ticket)
+        flight.returned += len(result.token_ids_np)
+        self._outbox.extend(self._scheduler.update(flight.plan, result))
+        if result.last:
+            self._in_flight.popleft()
+            now = time.perf_counter()
+            self._scheduler.observe_time(flight.plan, now - max(flight.launched, self._last_return))
+            self._last_return = now
+        elif self._cut_if_wanted(flight) == flight.returned:  # nothing was under way
+            self._take_in(flight)
+
+    def _cut_if_wanted(self, flight: Flight) -> int:
+        """-> forwards the step has in the end"""
+        if flight.num_steps > flight.returned and len(self._in_flight) == 1 and self._scheduler.wants_cut(flight.plan):
+            flight.num_steps = flight.ticket.cut()
+            self._scheduler.cut(flight.plan, flight.num_steps)
+        return flight.num_steps
 
     def has_unfinished(self) -> bool:
         return bool(self._outbox) or self._scheduler.has_unfinished()
 
     def reset_prefix_cache(self) -> bool:
+        while self._in_flight:  # of requests that have ended, as a rule
+            self._take_in(self._in_flight[0])
         return self._scheduler.reset_prefix_cache()
 
     def snapshot(self, with_blocks: bool) -> EngineState:

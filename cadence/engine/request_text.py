@@ -119,5 +119,3 @@ def _detokenizer(request: EngineRequest, tokenizer: Tokenizer | None) -> Increme
     return IncrementalDetokenizer(
         tokenizer, request.prompt_token_ids, params.skip_special_tokens, params.spaces_between_special_tokens
     )
-
-

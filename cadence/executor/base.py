@@ -11,7 +11,13 @@ from cadence.core.step import StepPlan, StepResult
 class Ticket(Protocol):
     """A step in flight."""
 
-    def result(self) -> StepResult: ...
+    def result(self) -> StepResult:
+        """The next part of its result; waits for that part only. Not to be called after the last one."""
+        ...
+
+    def cut(self) -> int:
+        """Gives up the forwards of a burst that have not begun -> how many the step has in the end, at least 1."""
+        ...
 
 
 class Executor(Protocol):

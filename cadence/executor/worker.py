@@ -36,16 +36,23 @@ class Worker:
         self._max_tokens = config.scheduler.max_num_batched_tokens
         self._dtype = DTYPES[config.model.dtype]
         self._device = open_device(config.device.kind)
-        ops = select_ops(config.device.kind, config.device.kernels)
+        ops = select_ops(config.device.kind, config.device.kernels, config.device.deterministic)
         model_len = config.model.max_model_len
         build = BuildContext(self._dtype, self._device.torch_device, ops, model_len)
         model = load_model(config.model, config.load, build)
         self.vocab_size = model.vocab_size
         self.layout: KVLayout = plan_layout(model.kv_layers(), config.cache.block_size)
-        self._limits = RunnerLimits(config.scheduler.max_num_seqs, model_len, config.model.logprobs_mode)
+        self._limits = RunnerLimits(
+            max_num_seqs=config.scheduler.max_num_seqs,
+            max_model_len=model_len,
+            logprobs_mode=config.model.logprobs_mode,
+            graphs=config.device.graphs,
+            burst_steps=config.scheduler.burst_steps,
+        )
         parts = build_parts(self._device, ops, model, self.layout, self._limits, logits_processors)
         # Until the real cache exists there is the null block alone: enough for dummy plans.
-        self._runner = Runner(parts, self._new_caches(num_blocks=1))
+        self._runner = Runner(parts)
+        self._runner.use_caches(self._new_caches(num_blocks=1))
 
     def kv_block_bytes(self) -> int:
         return self.layout.block_bytes(self._dtype.itemsize)
@@ -75,6 +82,7 @@ class Worker:
             limits.dummy_row, num_tokens, limits.max_model_len, limits.max_num_seqs, len(self.layout.groups)
         )
         self._runner.step(plan).result()
+        self._runner.vacate(limits.dummy_row)
         self._device.synchronize()
 
     def allocate_kv(self, num_blocks: int) -> None:

@@ -1,16 +1,18 @@
-"""A step that was queued: its result travels to the host behind the device's work."""
+"""A step that was queued: its results travel to the host behind the device's work, part by part."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 import torch
 
-from cadence.core.step import IntArray, PromptLogprobs, StepResult, TokenLogprobs
+from cadence.core.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult, TokenLogprobs
 from cadence.device.base import Device
-from cadence.sample.output import SampleOutput
+from cadence.kernels.row_ops import FAILED
+from cadence.sample.output import BAD_MODEL, SampleOutput
 
 
 class Observation(Protocol):
@@ -22,10 +24,7 @@ class Observation(Protocol):
 
 
 class NoSample:
-    """A step in which no row reached its last token."""
-
-    def __init__(self, no_rows: torch.Tensor) -> None:
-        self.tokens = no_rows.int()  # [0] int32
+    """A forward in which no row reached its last token."""
 
     def tensors(self) -> list[torch.Tensor]:
         return []
@@ -34,22 +33,86 @@ class NoSample:
         return np.empty(0, dtype=np.int32), {}, {}
 
 
-class StepHandle:
+class Part(Protocol):
+    """Some forwards of a step, queued."""
+
+    num_steps: int
+
+    def result(self, step_id: int, last: bool) -> StepResult: ...
+
+
+class SampledPart:
+    """One forward, with whatever its rows asked for."""
+
+    num_steps = 1
+
     def __init__(
-        self, step_id: int, device: Device, sampled: SampleOutput | NoSample, observations: Sequence[Observation]
+        self, device: Device, sampled: SampleOutput | NoSample, observations: Sequence[Observation] = ()
     ) -> None:
-        self._step_id = step_id
         self._sampled = sampled
         self._observations = observations
-        self._parts = [sampled.tensors(), *(observation.tensors() for observation in observations)]
-        self._transfer = device.download([tensor for part in self._parts for tensor in part])
+        self._tensors = [sampled.tensors(), *(observation.tensors() for observation in observations)]
+        self._transfer = device.download([tensor for group in self._tensors for tensor in group])
 
-    def result(self) -> StepResult:
-        """Waits for this step only."""
+    def result(self, step_id: int, last: bool) -> StepResult:
         arrays_np = iter(self._transfer.wait())
-        first, *rest = [[next(arrays_np) for _ in part] for part in self._parts]
+        first, *rest = [[next(arrays_np) for _ in group] for group in self._tensors]
         token_ids_np, logprobs, errors = self._sampled.unpack(first)
         prompt_logprobs: dict[int, PromptLogprobs] = {}
-        for observation, part_np in zip(self._observations, rest, strict=True):
-            prompt_logprobs.update(observation.unpack(part_np))
-        return StepResult(self._step_id, token_ids_np, logprobs, prompt_logprobs, errors)
+        for observation, group_np in zip(self._observations, rest, strict=True):
+            prompt_logprobs.update(observation.unpack(group_np))
+        tokens_np = np.maximum(token_ids_np[None], NO_TOKEN)
+        return StepResult(step_id, tokens_np, last, logprobs, prompt_logprobs, errors)
+
+
+class DrawnPart:
+    """Some forwards whose rows wanted tokens and nothing else."""
+
+    def __init__(self, device: Device, rows_np: IntArray, tokens: torch.Tensor) -> None:
+        """tokens [m, S] int32"""
+        self.num_steps = tokens.shape[0]
+        self._rows_np = rows_np
+        self._transfer = device.download([tokens])
+
+    def result(self, step_id: int, last: bool) -> StepResult:
+        (tokens_np,) = self._transfer.wait()
+        failed_np = (tokens_np == FAILED).any(axis=0)
+        errors = dict.fromkeys(self._rows_np[failed_np].tolist(), BAD_MODEL) if failed_np.any() else {}
+        return StepResult(step_id, np.maximum(tokens_np, NO_TOKEN), last, errors=errors)
+
+
+class StepHandle:
+    """`launches` queues one part each time it is asked. On a device that works while the host goes on, all are queued
+    at once; elsewhere each when its result is wanted, so that the rest can still be given up."""
+
+    def __init__(self, step_id: int, num_steps: int, num_sampling: int, launches: Iterator[Part]) -> None:
+        self._step_id = step_id
+        self._num_steps = num_steps
+        self._num_sampling = num_sampling
+        self._launches = launches
+        self._launched = self._taken = 0  # forwards
+        self._ready: deque[Part] = deque()
+
+    def launch(self) -> None:
+        part = next(self._launches)
+        self._launched += part.num_steps
+        self._ready.append(part)
+
+    def launch_all(self) -> None:
+        while self._launched < self._num_steps:
+            self.launch()
+
+    def cut(self) -> int:
+        """Gives up what was not queued -> forwards the step has in the end."""
+        self._num_steps = self._launched
+        return self._num_steps
+
+    def result(self) -> StepResult:
+        """The next part; waits for that part only."""
+        if self._taken == self._num_steps:  # cut after everything queued had been read
+            return StepResult(self._step_id, np.empty((0, self._num_sampling), dtype=np.int32))
+        if not self._ready:
+            self.launch()
+        part = self._ready.popleft()
+        self._taken += part.num_steps
+        return part.result(self._step_id, last=self._taken == self._num_steps)

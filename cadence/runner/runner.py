@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,9 +12,11 @@ import torch
 from cadence.core.step import StepPlan
 from cadence.core.table import RequestTable
 from cadence.device.base import Device
-from cadence.kernels.ops import Ops
-from cadence.models.interfaces import CausalLM, ForwardContext, LayerCache
-from cadence.runner.handle import NoSample, Observation, StepHandle
+from cadence.kernels.row_ops import RowOps, Sampled
+from cadence.models.interfaces import CausalLM, LayerCache
+from cadence.runner.decode import DecodeLoop
+from cadence.runner.forward import Forward
+from cadence.runner.handle import DrawnPart, NoSample, Observation, Part, SampledPart, StepHandle
 from cadence.runner.prepare import BatchBuilder
 from cadence.runner.state.batch import StepBatch
 from cadence.runner.state.blocks import BlockTables
@@ -25,6 +27,12 @@ from cadence.sample.prompt_slice import PromptSlice
 
 
 class Sampler(Protocol):
+    def only_draws(self, rows_np: np.ndarray) -> bool: ...
+
+    def draw(
+        self, logits: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]: ...
+
     def sample(self, logits: torch.Tensor, ctx: SampleContext) -> SampleOutput: ...
 
 
@@ -43,7 +51,7 @@ class RunnerParts:
     """Everything the runner works with, made by `setup`."""
 
     device: Device
-    ops: Ops
+    row_ops: RowOps
     model: CausalLM
     requests: RequestRows
     blocks: BlockTables
@@ -51,31 +59,39 @@ class RunnerParts:
     tables: Sequence[RequestTable]  # all per-request state, `requests` and `blocks` included
     hooks: Sequence[HiddenHook]
     sampler: Sampler
+    forward: Forward
+    decode: DecodeLoop
 
 
 class Runner:
-    def __init__(self, parts: RunnerParts, caches: Sequence[LayerCache]) -> None:
+    def __init__(self, parts: RunnerParts) -> None:
         self._parts = parts
-        self._caches = caches
+        self._newest = StepHandle(0, 0, 0, iter(()))  # its forwards come before those of the next step
 
-    @torch.inference_mode()
     def step(self, plan: StepPlan) -> StepHandle:
-        """Queues the whole step on the device and returns at once."""
+        """Begins the step: queues all of it on a device that works by itself, its first part on one that does not."""
+        self._newest.launch_all()
         self._apply(plan)
-        batch = self._parts.batches.build(plan)
-        hidden = self._forward(batch)
-        observations = self._observe(batch, hidden)
-        sampled = self._sample(batch, hidden)
-        self._commit(batch, sampled)
-        return StepHandle(plan.step_id, self._parts.device, sampled, observations)
+        handle = StepHandle(plan.step_id, plan.num_steps, int(plan.samples_np.sum()), self._launches(plan))
+        handle.launch()
+        if self._parts.device.queues_work:
+            handle.launch_all()
+        self._newest = handle
+        return handle
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
-        self._caches = caches
+        self._parts.forward.use_caches(caches)
+        self._parts.decode.use_caches(caches)
 
+    def vacate(self, row: int) -> None:
+        """Ends a row outside any plan."""
+        for table in self._parts.tables:
+            table.remove(row)
+
+    @torch.inference_mode()
     def _apply(self, plan: StepPlan) -> None:
         for row in plan.ended:
-            for table in self._parts.tables:
-                table.remove(row)
+            self.vacate(row)
         for request in plan.begun:
             for table in self._parts.tables:
                 table.add(request.row, request)
@@ -84,10 +100,36 @@ class Runner:
         for table in self._parts.tables:
             table.flush()
 
-    def _forward(self, batch: StepBatch) -> torch.Tensor:
-        """[T, H]"""
-        ctx = ForwardContext(self._parts.ops, batch.attention, self._caches)
-        return self._parts.model.forward(batch.ids, batch.positions, ctx)
+    def _launches(self, plan: StepPlan) -> Iterator[Part]:
+        """The forwards of a step, in parts."""
+        rows_np = plan.rows_np[plan.samples_np]
+        longest = int((plan.num_computed_np + plan.num_tokens_np).max())
+        done = 0
+        if not self._only_decodes(plan):
+            yield self._first(plan)
+            done = 1
+        while done < plan.num_steps:
+            part = self._parts.decode.launch(rows_np, plan.num_steps - done, longest + done)
+            done += part.num_steps
+            yield part
+
+    def _only_decodes(self, plan: StepPlan) -> bool:
+        watched = any(hook.active(plan.rows_np) for hook in self._parts.hooks)
+        return bool((plan.num_tokens_np == 1).all() and plan.samples_np.all()) and not watched
+
+    @torch.inference_mode()
+    def _first(self, plan: StepPlan) -> Part:
+        """A forward in which rows compute whatever number of tokens."""
+        batch = self._parts.batches.build(plan)
+        hidden = self._parts.forward.run(batch)
+        observations = self._observe(batch, hidden)
+        self._parts.requests.state.num_computed[batch.rows] = batch.computed
+        if not len(batch.sample_rows_np):
+            return SampledPart(self._parts.device, NoSample(), observations)
+        logits = self._parts.model.logits(hidden[batch.sample_at])
+        if not observations and self._parts.sampler.only_draws(batch.sample_rows_np):
+            return self._draw(batch, logits)
+        return SampledPart(self._parts.device, self._sample(batch, logits), observations)
 
     def _observe(self, batch: StepBatch, hidden: torch.Tensor) -> list[Observation]:
         view = PromptSlice(batch.rows_np, batch.query_start_np, batch.num_computed_np, self._parts.requests.tokens)
@@ -97,21 +139,24 @@ class Runner:
             if hook.active(batch.rows_np)
         ]
 
-    def _sample(self, batch: StepBatch, hidden: torch.Tensor) -> SampleOutput | NoSample:
-        if not len(batch.sample_rows_np):
-            return NoSample(batch.sample_rows)
-        ctx = SampleContext(
-            rows=batch.sample_rows,
-            rows_np=batch.sample_rows_np,
-            lengths=batch.sample_lengths,
-            tokens=self._parts.requests.tokens,
-            prompt_lens=self._parts.requests.prompt_len[batch.sample_rows].long(),
-            errors={},
-        )
-        return self._parts.sampler.sample(self._parts.model.logits(hidden[batch.sample_at]), ctx)
+    def _draw(self, batch: StepBatch, logits: torch.Tensor) -> Part:
+        tokens, peaks = self._parts.sampler.draw(logits, batch.sample_rows, batch.sample_lengths)
+        return DrawnPart(self._parts.device, batch.sample_rows_np, self._commit(batch, tokens, peaks)[None])
 
-    def _commit(self, batch: StepBatch, sampled: SampleOutput | NoSample) -> None:
-        """The device advances its own rows: the next step may be queued before anyone saw these tokens."""
+    def _sample(self, batch: StepBatch, logits: torch.Tensor) -> SampleOutput:
         requests = self._parts.requests
-        requests.tokens[batch.sample_rows, batch.sample_lengths] = sampled.tokens
-        requests.num_computed[batch.rows] = batch.attention.seq_lens
+        ctx = SampleContext.of(
+            batch.sample_rows_np, batch.sample_rows, batch.sample_lengths, requests.tokens, requests.prompt_len
+        )
+        sampled = self._parts.sampler.sample(logits, ctx)
+        return replace(sampled, tokens=self._commit(batch, sampled.tokens, sampled.peaks[-1]))
+
+    def _commit(self, batch: StepBatch, tokens: torch.Tensor, peaks: torch.Tensor) -> torch.Tensor:
+        """The device advances its own rows: the next step may be queued before anyone saw these tokens.
+
+        -> [S] int32, what each row got
+        """
+        committed = torch.empty_like(tokens)
+        sampled = Sampled(batch.sample_rows, batch.sample_lengths, tokens, peaks)
+        self._parts.row_ops.commit(self._parts.requests.state, sampled, committed)
+        return committed

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from cadence.core.kv_spec import KVLayout
 from cadence.device.base import Device
 from cadence.kernels.ops import Ops
+from cadence.kernels.select_rows import select_row_ops
 from cadence.models.interfaces import CausalLM
+from cadence.runner.decode import DecodeLoop, DecodeParts
+from cadence.runner.forward import CapturedForward, EagerForward, Forward
+from cadence.runner.graphs import DecodeGraphs, GraphCache, NoGraphs
 from cadence.runner.prepare import BatchBuilder
 from cadence.runner.runner import RunnerParts
 from cadence.runner.state.blocks import BlockTables
@@ -22,6 +26,8 @@ class RunnerLimits:
     max_num_seqs: int
     max_model_len: int
     logprobs_mode: str
+    graphs: bool  # decode forwards are captured and replayed
+    burst_steps: int  # most forwards of one plan
 
     @property
     def num_rows(self) -> int:
@@ -44,13 +50,13 @@ def build_parts(
     max_blocks = -(-(limits.max_model_len + 1) // layout.block_size)
     requests = RequestRows(device, limits.num_rows, limits.max_model_len)
     blocks = BlockTables(device, limits.num_rows, max_blocks, len(layout.groups))
-    sampler = SamplePipeline(
-        device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors
-    )
+    sampler = SamplePipeline(device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors)
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
+    row_ops = select_row_ops(ops.name)
+    decode = DecodeParts(device, ops, row_ops, model, requests, blocks, sampler, layout.block_size)
     return RunnerParts(
         device=device,
-        ops=ops,
+        row_ops=row_ops,
         model=model,
         requests=requests,
         blocks=blocks,
@@ -58,4 +64,17 @@ def build_parts(
         tables=[requests, blocks, *sampler.tables, prompt_logprobs],
         hooks=[prompt_logprobs],
         sampler=sampler,
+        forward=_forward(device, ops, model, limits),
+        decode=DecodeLoop(decode, _graphs(device, limits)),
     )
+
+
+def _forward(device: Device, ops: Ops, model: CausalLM, limits: RunnerLimits) -> Forward:
+    eager = EagerForward(ops, model)
+    return CapturedForward(device, eager, limits.max_model_len) if limits.graphs else eager
+
+
+def _graphs(device: Device, limits: RunnerLimits) -> GraphCache:
+    if not limits.graphs:
+        return NoGraphs(limits.max_num_seqs)
+    return DecodeGraphs(device, limits.max_num_seqs, limits.max_model_len, limits.burst_steps)

@@ -20,6 +20,14 @@ class SampleContext:
     prompt_lens: torch.Tensor  # [S] int64
     errors: dict[int, str]  # row -> message: a step that fails for one row says so here and goes on
 
+    @staticmethod
+    def of(
+        rows_np: np.ndarray, rows: torch.Tensor, lengths: torch.Tensor, tokens: torch.Tensor, prompt_lens: torch.Tensor
+    ) -> SampleContext:
+        """rows, lengths [S] int32; tokens and prompt_lens of all rows."""
+        rows = rows.long()
+        return SampleContext(rows, rows_np, lengths.long(), tokens, prompt_lens[rows].long(), {})
+
 
 class LogitsStep(Protocol):
     """One transformation of the logits. A step that no row uses launches nothing."""

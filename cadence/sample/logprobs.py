@@ -87,6 +87,9 @@ class LogprobsTable:
     def flush(self) -> None:
         """Everything lies on the host."""
 
+    def active(self, rows_np: np.ndarray) -> bool:
+        return bool((self._counts_np[rows_np] != NONE).any())
+
     def take(self, logits: torch.Tensor, ctx: SampleContext) -> list[LogprobsGroup]:
         """Copies the lines of the rows that ask out of logits [S, V]. Empty where none does."""
         counts_np = self._counts_np[ctx.rows_np]

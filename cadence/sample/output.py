@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cadence.core.step import IntArray, TokenLogprobs
+from cadence.core.step import NO_TOKEN, IntArray, TokenLogprobs
 from cadence.sample.logprobs import ScoredGroup
 
-_BAD_MODEL = "the model produced NaN or infinite logits"
+BAD_MODEL = "the model produced NaN or infinite logits"
 _BAD_CHOICE = "no token can be chosen: allowed_token_ids, bad_words, min_tokens or a logits processor left none"
 
 
@@ -29,15 +29,17 @@ class SampleOutput:
         return [self.tokens, *self.peaks, *scores]
 
     def unpack(self, arrays: Sequence[np.ndarray]) -> tuple[IntArray, dict[int, TokenLogprobs], dict[int, str]]:
-        """The arrays of `tensors` -> tokens [S], logprobs by row, errors by row (whose tokens mean nothing)."""
+        """The arrays of `tensors` -> tokens [S], logprobs by row, errors by row (which have no token)."""
         first_score = 1 + len(self.peaks)
         logprobs: dict[int, TokenLogprobs] = {}
         for i, group in enumerate(self.logprobs):
             start = first_score + 3 * i
             logprobs.update(group.unpack(*arrays[start : start + 3]))
-        return arrays[0], logprobs, self._faults(arrays[1:first_score]) | self.errors
+        errors = self._faults(arrays[1:first_score]) | self.errors
+        tokens_np = np.where(np.isin(self.rows_np, list(errors)), NO_TOKEN, arrays[0]) if errors else arrays[0]
+        return tokens_np, logprobs, errors
 
     def _faults(self, peaks: Sequence[np.ndarray]) -> dict[int, str]:
         """NaN and +inf are always a line's highest logit; -inf is where nothing else is left."""
         faults = dict.fromkeys(self.rows_np[~np.isfinite(peaks[-1])].tolist(), _BAD_CHOICE)
-        return faults | dict.fromkeys(self.rows_np[~np.isfinite(peaks[0])].tolist(), _BAD_MODEL)
+        return faults | dict.fromkeys(self.rows_np[~np.isfinite(peaks[0])].tolist(), BAD_MODEL)

@@ -13,8 +13,8 @@ class SamplingTable:
     """A `RequestTable`. Greedy rows hold temperature 1, so that dividing by it leaves their logits as they are."""
 
     def __init__(self, device: Device, num_rows: int) -> None:
-        columns = {"seed": "i64", "temperature": "f32", "top_p": "f32", "min_p": "f32", "top_k": "i32"}
-        self.scalars = RowScalars(device, num_rows, columns)
+        floats = dict.fromkeys(("temperature", "top_p", "min_p"), "f32")
+        self.scalars = RowScalars(device, num_rows, {"seed": "i64", **floats, "top_k": "i32", "random": "i32"})
         self.random_np = np.zeros(num_rows, dtype=np.bool_)  # rows that need noise
         for row in range(num_rows):  # a row named before it was added is greedy
             self.scalars.set(row, temperature=1.0, top_p=1.0)
@@ -24,6 +24,7 @@ class SamplingTable:
         self.random_np[row] = not sampling.greedy
         self.scalars.set(
             row,
+            random=not sampling.greedy,
             seed=signed64(request.seed),
             temperature=1.0 if sampling.greedy else sampling.temperature,
             top_p=sampling.top_p,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from cadence.core.sampling_params import LogitsProcessor
@@ -13,14 +14,14 @@ from cadence.kernels.ops import Ops
 from cadence.sample.bad_words import BadWords
 from cadence.sample.bias import AllowedTokens, LogitBias
 from cadence.sample.context import LogitsStep, SampleContext
-from cadence.sample.custom import CustomProcessors
+from cadence.sample.custom import DeviceProcessors, HostProcessors
 from cadence.sample.filters import MinP, Temperature, TopK, TopP
 from cadence.sample.logprobs import LogprobsTable
 from cadence.sample.min_tokens import MinTokens
 from cadence.sample.output import SampleOutput
 from cadence.sample.params import SamplingTable
 from cadence.sample.penalties import Penalties
-from cadence.sample.sampler import Sampler
+from cadence.sample.sampler import Choice, Sampler
 
 
 class SamplePipeline:
@@ -40,7 +41,9 @@ class SamplePipeline:
         sampling = SamplingTable(device, num_rows)
         allowed, bad_words = AllowedTokens(device, num_rows), BadWords(device, num_rows)
         min_tokens, bias = MinTokens(device, num_rows), LogitBias(device, num_rows)
-        custom, penalties = CustomProcessors(num_rows, logits_processors), Penalties(device, num_rows)
+        on_host = HostProcessors(num_rows, logits_processors)
+        on_device = DeviceProcessors(device, num_rows, logits_processors)
+        penalties = Penalties(device, num_rows)
         filters: list[LogitsStep] = [
             Temperature(sampling),
             MinP(device, sampling),
@@ -48,12 +51,23 @@ class SamplePipeline:
             TopP(device, sampling, vocab_size),
         ]
         self._logprobs = LogprobsTable(device, num_rows, vocab_size, logprobs_mode)
-        self._steps: list[LogitsStep] = [allowed, bad_words, min_tokens, bias, custom, penalties, *filters]
+        self._steps: list[LogitsStep] = [allowed, bad_words, min_tokens, bias, on_host, on_device, penalties, *filters]
+        self._beyond_draw = [step for step in self._steps if not isinstance(step, Temperature)]
         self._sampler = Sampler(device, ops, sampling)
-        self.tables = [sampling, allowed, bad_words, min_tokens, bias, custom, penalties, self._logprobs]
+        steps = (allowed, bad_words, min_tokens, bias, on_host, on_device, penalties)
+        self.tables = [sampling, *steps, self._logprobs]
+
+    def only_draws(self, rows_np: np.ndarray) -> bool:
+        """Whether `draw` is all these rows need: no step but the temperature, no logprobs."""
+        return not (self._logprobs.active(rows_np) or any(step.active(rows_np) for step in self._beyond_draw))
+
+    def draw(self, logits: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor) -> Choice:
+        """For rows that only draw. Nothing depends on the host: it may be captured."""
+        return self._sampler.draw(logits, rows, lengths)
 
     def sample(self, logits: torch.Tensor, ctx: SampleContext) -> SampleOutput:
-        """logits [S, V] float32, written to. One line per row of the context."""
+        """logits [S, V], written to. One line per row of the context."""
+        logits = logits.float()
         steps = [step for step in self._steps if step.active(ctx.rows_np)]
         peaks = [logits.amax(dim=-1)] if steps else []  # a step may hide what the model did wrong
         asked = self._logprobs.take(logits, ctx) if self._logprobs.raw else []

@@ -5,10 +5,13 @@ from __future__ import annotations
 import torch
 
 from cadence.device.base import Device
-from cadence.kernels.ops import Ops
+from cadence.kernels.ops import DrawParams, Ops
 from cadence.sample.context import SampleContext
 from cadence.sample.lines import LineIndex, LinePicker
 from cadence.sample.params import SamplingTable
+
+# tokens [S] int32 (the lower id among equals), and [S] float32 that is finite where there was a choice
+Choice = tuple[torch.Tensor, torch.Tensor]
 
 
 class Sampler:
@@ -16,18 +19,21 @@ class Sampler:
 
     def __init__(self, device: Device, ops: Ops, table: SamplingTable) -> None:
         self._ops = ops
-        self._seeds = table.scalars.get("seed")
+        self._params = DrawParams(
+            table.scalars.get("temperature"), table.scalars.get("seed"), table.scalars.get("random")
+        )
         self._random_np = table.random_np
         self._lines = LinePicker(device)
 
-    def choose(self, logits: torch.Tensor, ctx: SampleContext) -> tuple[torch.Tensor, torch.Tensor]:
-        """logits [S, V], already divided by the temperature; written to.
+    def draw(self, logits: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor) -> Choice:
+        """logits [S, V] as the model left them, rows [S], lengths [S]: temperature and draw, decided on the device."""
+        return self._ops.draw(logits, rows, lengths, self._params)
 
-        -> tokens [S] int32 (the lower id among equals), and [S] float32 that is finite where there was a choice.
-        """
+    def choose(self, logits: torch.Tensor, ctx: SampleContext) -> Choice:
+        """logits [S, V] float32, already divided by the temperature; written to."""
 
         def draw(part: torch.Tensor, lines: LineIndex) -> torch.Tensor:
-            noise = self._ops.gumbel_noise(self._seeds[ctx.rows[lines]], ctx.lengths[lines], part.shape[1])
+            noise = self._ops.gumbel_noise(self._params.seeds[ctx.rows[lines]], ctx.lengths[lines], part.shape[1])
             return noise.add_(part)
 
         random_np = self._random_np[ctx.rows_np]

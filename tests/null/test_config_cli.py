@@ -101,7 +101,7 @@ def test_unknown_flags_name_the_nearest(capsys: pytest.CaptureFixture[str]) -> N
         (["--speculative-config", '{"method": "ngram"}'], "peculative"),
         (["-sc.method=ngram"], "peculative"),
         (["--enable-lora"], "LoRA"),
-        (["-O", "3"], "eagerly"),
+        (["-O", "3"], "nothing is compiled"),
         (["--dtype", "int3"], "not one of"),
     ],
 )

@@ -48,7 +48,8 @@ def test_defaults_on_the_gpu() -> None:
     assert (config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens) == (256, 8192)
     assert (config.cache.block_size, config.cache.enable_prefix_caching) == (16, True)
     assert (config.cache.kv_cache_memory_bytes, config.cache.num_blocks_override) == (0, 0)
-    assert config.scheduler.enable_chunked_prefill and config.scheduler.steps_in_flight == 1
+    assert config.scheduler.enable_chunked_prefill and config.scheduler.steps_in_flight == 2
+    assert (config.scheduler.burst_steps, config.device.graphs, config.device.deterministic) == (8, True, False)
     assert config.model.max_model_len == 4096
     assert config.tokenizer.files == FOLDER
     assert (config.device.kind, config.load.load_format) == ("cuda", "auto")
@@ -171,7 +172,9 @@ def test_defaults_give_way_to_what_was_asked() -> None:
     assert resolved(max_num_seqs=10_000).scheduler.max_num_batched_tokens == 10_000
     long = hf(max_position_embeddings=20_000)
     assert resolved(raw=long, enable_chunked_prefill=False).scheduler.max_num_batched_tokens == 20_000
-    assert resolved(async_scheduling=True).scheduler.steps_in_flight == 2
+    assert resolved(async_scheduling=False).scheduler.steps_in_flight == 1
+    assert resolved(num_scheduler_steps=3).scheduler.burst_steps == 3
+    assert not resolved(enforce_eager=True).device.graphs
     assert not resolved(enable_prefix_caching=False).cache.enable_prefix_caching
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from cadence.config.hf import load_hf_config
 from cadence.config.reference import find_model
 from cadence.config.resolve import resolve
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NewBlocks, NewRow, StepPlan
+from cadence.core.step import NO_TOKEN, NewBlocks, NewRow, StepPlan
 from cadence.executor.worker import Worker, device_caps
+from cadence.runner.handle import StepHandle
 
 BLOCK = 16
 PROMPT = np.arange(5, 45, dtype=np.int32)  # 40 tokens: two blocks and a half
@@ -69,10 +71,10 @@ def greedy_tokens(worker: Worker, row: int, blocks: list[int], count: int, first
     """Prefill and decode one row alone, reading each result before the next step."""
     tokens = []
     start = plan(first_step, [(row, len(PROMPT), 0, True)], begun=[new_row(row, blocks)])
-    tokens += worker.step(start).result().token_ids_np.tolist()
+    tokens += worker.step(start).result().token_ids_np[0].tolist()
     for index in range(count - 1):
         step = plan(first_step + 1 + index, [(row, 1, len(PROMPT) + index, True)])
-        tokens += worker.step(step).result().token_ids_np.tolist()
+        tokens += worker.step(step).result().token_ids_np[0].tolist()
     return tokens
 
 
@@ -81,18 +83,18 @@ def test_tokens_feed_the_next_step_on_the_device(worker: Worker) -> None:
     expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 6)
     handles = [worker.step(plan(10, [(2, 40, 0, True)], begun=[new_row(2, [9, 7, 5, 6])]))]
     handles += [worker.step(plan(11 + index, [(2, 1, 40 + index, True)])) for index in range(5)]
-    assert [int(handle.result().token_ids_np[0]) for handle in handles] == expected
+    assert [int(handle.result().token_ids_np[0, 0]) for handle in handles] == expected
 
 
 def test_chunks_and_late_blocks(worker: Worker) -> None:
     expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 3)
     first = worker.step(plan(10, [(1, 13, 0, False)], begun=[new_row(1, [20])]))
-    assert len(first.result().token_ids_np) == 0
+    assert first.result().token_ids_np.size == 0
     blocks = [NewBlocks(1, 0, 1, [22, 21])]
     second = worker.step(plan(11, [(1, 27, 13, True)], blocks=blocks))
     third = worker.step(plan(12, [(1, 1, 40, True)]))
     fourth = worker.step(plan(13, [(1, 1, 41, True)]))
-    assert [int(handle.result().token_ids_np[0]) for handle in (second, third, fourth)] == expected
+    assert [int(handle.result().token_ids_np[0, 0]) for handle in (second, third, fourth)] == expected
 
 
 def test_a_row_is_reused_by_another_request(worker: Worker) -> None:
@@ -100,17 +102,17 @@ def test_a_row_is_reused_by_another_request(worker: Worker) -> None:
     other = np.arange(90, 110, dtype=np.int32)
     worker.step(plan(10, [(3, 20, 0, True)], begun=[new_row(3, [10, 11], other)])).result()
     again = worker.step(plan(11, [(3, 40, 0, True)], ended=[3], begun=[new_row(3, [12, 13, 14])])).result()
-    assert again.token_ids_np.tolist() == expected
+    assert again.token_ids_np[0].tolist() == expected
 
 
 def test_the_dummy_plan_disturbs_nobody(worker: Worker) -> None:
     """Profiling and warm-up run through the ordinary path, between two steps of a request."""
     expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 4)
     begun = worker.step(plan(10, [(1, 40, 0, True)], begun=[new_row(1, [5, 6, 7, 8])]))
-    tokens = begun.result().token_ids_np.tolist()
+    tokens = begun.result().token_ids_np[0].tolist()
     for index in range(3):
         worker.run_dummy(num_tokens=200)
-        tokens += worker.step(plan(11 + index, [(1, 1, 40 + index, True)])).result().token_ids_np.tolist()
+        tokens += worker.step(plan(11 + index, [(1, 1, 40 + index, True)])).result().token_ids_np[0].tolist()
     assert tokens == expected
 
 
@@ -126,3 +128,105 @@ def test_a_steady_step_uploads_indices_and_nothing_else(worker: Worker, monkeypa
     monkeypatch.setattr(worker._device, "upload", counting)
     worker.step(plan(2, [(0, 1, 40, True)])).result()
     assert len(uploads) == 1 and uploads[0] <= 8
+
+
+def read_all(handle: StepHandle) -> list[list[int]]:
+    """Tokens of each forward."""
+    forwards: list[list[int]] = []
+    while True:
+        result = handle.result()
+        forwards += result.token_ids_np.tolist()
+        if result.last:
+            return forwards
+
+
+def begin_two(worker: Worker) -> None:
+    """Rows 0 and 1 with prompts of 40 and 20 tokens, prefilled, in blocks that last for 20 more."""
+    other = np.arange(90, 110, dtype=np.int32)
+    begun = [new_row(0, [1, 2, 3, 4]), new_row(1, [5, 6, 7], other)]
+    worker.step(plan(1, [(0, 40, 0, True), (1, 20, 0, True)], begun=begun)).result()
+
+
+def test_a_burst_is_its_forwards_one_by_one(worker: Worker) -> None:
+    begin_two(worker)
+    singles = [read_all(worker.step(plan(2 + i, [(0, 1, 40 + i, True), (1, 1, 20 + i, True)])))[0] for i in range(6)]
+    begin_two(worker)
+    burst = worker.step(plan(30, [(0, 1, 40, True), (1, 1, 20, True)], num_steps=6))
+    assert read_all(burst) == singles
+
+
+def test_prompts_join_a_burst_after_their_first_forward(worker: Worker) -> None:
+    expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 5)
+    burst = worker.step(plan(10, [(2, 40, 0, True)], begun=[new_row(2, [9, 7, 5, 6])], num_steps=5))
+    assert [tokens[0] for tokens in read_all(burst)] == expected
+
+
+def test_a_row_goes_quiet_with_a_stop_token_and_at_its_length(worker: Worker) -> None:
+    expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 6)
+    stop = expected[2]
+    stopping = replace(new_row(1, [5, 6, 7, 8]), stop_token_ids=frozenset({stop}))
+    short = replace(new_row(2, [9, 10, 11, 12]), max_len=44)
+    free = new_row(3, [13, 14, 15, 16])
+    work = [(1, 40, 0, True), (2, 40, 0, True), (3, 40, 0, True)]
+    burst = read_all(worker.step(plan(10, work, begun=[stopping, short, free], num_steps=6)))
+    columns = list(zip(*burst, strict=True))
+    first_stop = expected.index(stop) + 1
+    assert list(columns[0]) == expected[:first_stop] + [NO_TOKEN] * (6 - first_stop)
+    assert list(columns[1]) == [*expected[:4], NO_TOKEN, NO_TOKEN]
+    assert list(columns[2]) == expected
+
+
+def test_min_tokens_keeps_a_row_going(worker: Worker) -> None:
+    expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 4)
+    # The stop token is known to the row, but the steps on logits see none, so that it is sampled all the same.
+    request = replace(new_row(1, [5, 6, 7, 8]), stop_token_ids=frozenset({expected[0]}))
+    worker.step(plan(10, [(1, 40, 0, True)], begun=[request])).result()
+    assert read_all(worker.step(plan(11, [(1, 1, 40, True)]))) == [[NO_TOKEN]]
+
+
+def test_a_burst_is_computed_when_asked_for_and_can_be_cut(worker: Worker) -> None:
+    begin_two(worker)
+    burst = worker.step(plan(2, [(0, 1, 40, True), (1, 1, 20, True)], num_steps=6))
+    first = burst.result()
+    assert not first.last and burst.cut() == 1
+    rest = burst.result()
+    assert rest.last and rest.token_ids_np.shape == (0, 2)
+    after = read_all(worker.step(plan(3, [(0, 1, 41, True), (1, 1, 21, True)])))
+    begin_two(worker)
+    whole = read_all(worker.step(plan(4, [(0, 1, 40, True), (1, 1, 20, True)], num_steps=2)))
+    assert [first.token_ids_np[0].tolist(), *after] == whole
+
+
+def test_a_burst_not_yet_read_comes_before_the_next_step(worker: Worker) -> None:
+    begin_two(worker)
+    work = [(0, 1, 40, True), (1, 1, 20, True)]
+    burst = worker.step(plan(2, work, num_steps=3))
+    later = worker.step(plan(3, [(0, 1, 43, True), (1, 1, 23, True)]))
+    tokens = read_all(burst) + read_all(later)
+    begin_two(worker)
+    assert read_all(worker.step(plan(4, work, num_steps=4))) == tokens
+
+
+def test_padded_and_captured_bursts_give_the_same_tokens(tiny_model: Callable[[str], Path]) -> None:
+    """Three rows in a graph for four, a burst of eight in one launch; sampled rows and greedy ones side by side."""
+    found = {}
+    for graphs in (False, True):
+        config = config_of(tiny_model("llama"))
+        worker = Worker(replace(config, device=replace(config.device, graphs=graphs)))
+        worker.allocate_kv(num_blocks=32)
+        warm = SamplingParams(temperature=0.8, seed=5)
+        asks = SamplingParams(temperature=0, logprobs=2)
+        begun = [
+            new_row(0, [1, 2, 3, 4]),
+            replace(new_row(1, [5, 6, 7, 8]), sampling=warm, seed=5, max_len=45),
+            new_row(2, [9, 10, 11, 12]),
+            replace(new_row(3, [13, 14, 15, 16]), sampling=asks),
+        ]
+        rows = [(row, 40, 0, True) for row in range(4)]
+        tokens = read_all(worker.step(plan(1, rows, begun=begun, num_steps=1)))
+        burst = config.scheduler.burst_steps
+        tokens += read_all(worker.step(plan(2, [(row, 1, 40, True) for row in range(3)], num_steps=burst)))
+        tokens += read_all(worker.step(plan(3, [(3, 1, 40, True)], num_steps=2)))  # asks for more than a draw
+        tokens += read_all(worker.step(plan(4, [(0, 1, 40 + burst, True)], num_steps=3)))
+        found[graphs] = tokens
+    assert found[True] == found[False]

@@ -18,11 +18,11 @@ class StepBatch:
     query_start_np: np.ndarray  # [R + 1] int32
     num_computed_np: np.ndarray  # [R] int32, upper bounds
     rows: torch.Tensor  # [R] int64
-    num_tokens: torch.Tensor  # [R] int32
     ids: torch.Tensor  # [T] int32
     positions: torch.Tensor  # [T] int64
     attention: AttentionBatch
+    computed: torch.Tensor  # [R] int32, num_computed of each row after this step
     sample_rows_np: np.ndarray  # [S] int32
-    sample_rows: torch.Tensor  # [S] int64
+    sample_rows: torch.Tensor  # [S] int32
     sample_at: torch.Tensor  # [S] int64, index of each sampling row's last token among the T
-    sample_lengths: torch.Tensor  # [S] int64, tokens known before sampling = position of the new token
+    sample_lengths: torch.Tensor  # [S] int32, tokens known before sampling = position of the new token

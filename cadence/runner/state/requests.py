@@ -2,43 +2,66 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from cadence.core.step import NewRow
 from cadence.device.base import Device
 from cadence.device.staged import RowLists, RowScalars
+from cadence.kernels.row_ops import MOST_STOPS, RowState
+
+_COLUMNS = {"num_computed": "i32", "prompt_len": "i32", "min_len": "i32", "max_len": "i32", "quiet": "i32"}
+_NO_STOP = -1
 
 
 class RequestRows:
-    """Tokens and lengths per row. The device advances them itself; the host writes only when a row begins."""
+    """Tokens and lengths per row. The device advances them itself; the host writes only when a row begins or ends.
+
+    A row without a request is quiet. The last row never has one: padding names it.
+    """
 
     def __init__(self, device: Device, num_rows: int, max_model_len: int) -> None:
         # One column more than the model's length: the token sampled at the very end needs a place to land.
         self._tokens = RowLists(device, num_rows, max_model_len + 1)
-        self._scalars = RowScalars(device, num_rows, {"num_computed": "i32", "prompt_len": "i32"})
+        self._stops = RowLists(device, num_rows, MOST_STOPS)
+        self._scalars = RowScalars(device, num_rows, _COLUMNS)
+        for row in range(num_rows):
+            self.remove(row)
+        self.state = RowState(
+            tokens=self._tokens.table,
+            num_computed=self._scalars.get("num_computed"),
+            min_len=self._scalars.get("min_len"),
+            max_len=self._scalars.get("max_len"),
+            quiet=self._scalars.get("quiet"),
+            stops=self._stops.table,
+        )
+        self.quiet_row = num_rows - 1
+        self.prompt_len = self._scalars.get("prompt_len")  # [num_rows] int32
 
     @property
     def tokens(self) -> torch.Tensor:
         """[num_rows, max_model_len + 1] int32"""
         return self._tokens.table
 
-    @property
-    def num_computed(self) -> torch.Tensor:
-        """[num_rows] int32: tokens whose KV is in the cache"""
-        return self._scalars.get("num_computed")
-
-    @property
-    def prompt_len(self) -> torch.Tensor:
-        """[num_rows] int32"""
-        return self._scalars.get("prompt_len")
-
     def add(self, row: int, request: NewRow) -> None:
         self._tokens.write(row, 0, request.token_ids_np)
-        self._scalars.set(row, num_computed=request.num_computed, prompt_len=request.prompt_len)
+        stops_np = np.full(MOST_STOPS, _NO_STOP, dtype=np.int32)
+        known = sorted(request.stop_token_ids)[:MOST_STOPS]
+        stops_np[: len(known)] = known
+        self._stops.write(row, 0, stops_np)
+        self._scalars.set(
+            row,
+            num_computed=request.num_computed,
+            prompt_len=request.prompt_len,
+            min_len=request.prompt_len + request.sampling.min_tokens,
+            max_len=request.max_len,
+            quiet=0,
+        )
 
     def remove(self, row: int) -> None:
-        """Nothing to give back: the row is overwritten by its next owner."""
+        self._scalars.set(row, num_computed=1, quiet=1)
 
     def flush(self) -> None:
         self._tokens.flush()
+        self._stops.flush()
         self._scalars.flush()

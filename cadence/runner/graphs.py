@@ -1,0 +1,117 @@
+"""Decode forwards captured once per shape and replayed in one call."""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from cadence.device.base import Device, Graph
+
+_logger = logging.getLogger(__name__)
+
+_MOST_BURST_ROWS = 64  # a forward of more takes so long that launching it alone costs nothing
+
+Record = Callable[["DecodeShape", int], torch.Tensor]  # (shape, most tokens of a sequence) -> logits
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeShape:
+    """What tells one captured graph from another."""
+
+    num_rows: int  # padding included
+    num_steps: int  # forwards in one launch
+    draws: bool  # True: tokens are chosen and committed inside; False: it ends with the logits
+
+
+class GraphCache(Protocol):
+    most_rows: int  # padding included
+    most_steps: int
+
+    def shape(self, num_rows: int, num_steps: int, draws: bool) -> DecodeShape:
+        """The shape to run these rows in, for at most `num_steps` forwards."""
+        ...
+
+    def knows(self, shape: DecodeShape) -> bool:
+        """Whether `run` may be called at once; if not, `capture` comes first."""
+        ...
+
+    def capture(self, shape: DecodeShape, record: Record) -> None: ...
+
+    def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> torch.Tensor:
+        """-> logits [num_rows, V] of the last forward, good until the next run"""
+        ...
+
+    def forget(self) -> None: ...
+
+
+class NoGraphs:
+    """Every forward is launched op by op."""
+
+    most_steps = 1
+
+    def __init__(self, max_num_seqs: int) -> None:
+        self.most_rows = max_num_seqs
+
+    def shape(self, num_rows: int, num_steps: int, draws: bool) -> DecodeShape:
+        return DecodeShape(num_rows, 1, draws)
+
+    def knows(self, shape: DecodeShape) -> bool:
+        return True
+
+    def capture(self, shape: DecodeShape, record: Record) -> None:
+        raise NotImplementedError("nothing is captured here")
+
+    def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> torch.Tensor:
+        return record(shape, max_seq_len)
+
+    def forget(self) -> None:
+        """Nothing was kept."""
+
+
+class DecodeGraphs:
+    """Shapes are captured when they are first met, so that none costs time at the start."""
+
+    def __init__(self, device: Device, max_num_seqs: int, max_model_len: int, most_steps: int) -> None:
+        self._device = device
+        self._max_model_len = max_model_len
+        self._sizes = padded_sizes(max_num_seqs)
+        self.most_rows = self._sizes[-1]
+        self.most_steps = most_steps
+        self._graphs: dict[DecodeShape, Graph] = {}
+
+    def shape(self, num_rows: int, num_steps: int, draws: bool) -> DecodeShape:
+        padded = self._sizes[bisect.bisect_left(self._sizes, num_rows)]
+        # One forward or a whole burst: what lies between, and bursts of large batches, would be captured for little.
+        whole = draws and num_steps >= self.most_steps and padded <= _MOST_BURST_ROWS
+        steps = self.most_steps if whole else 1
+        return DecodeShape(padded, steps, draws)
+
+    def knows(self, shape: DecodeShape) -> bool:
+        return shape in self._graphs
+
+    def capture(self, shape: DecodeShape, record: Record) -> None:
+        """Runs the shape once as it is, so that every kernel is compiled, and records it. The caller has named rows
+        that may run without effect."""
+        start, before = time.perf_counter(), self._device.free_memory()
+        record(DecodeShape(shape.num_rows, 1, shape.draws), self._max_model_len)
+        self._graphs[shape] = self._device.capture(lambda: record(shape, self._max_model_len))
+        seconds, megabytes = time.perf_counter() - start, (before - self._device.free_memory()) / 2**20
+        _logger.info("captured %d x %d rows in %.2f s, %.0f MiB", shape.num_steps, shape.num_rows, seconds, megabytes)
+
+    def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> torch.Tensor:
+        return self._graphs[shape].replay()
+
+    def forget(self) -> None:
+        self._graphs.clear()
+
+
+def padded_sizes(most: int) -> list[int]:
+    """Batch sizes that are captured: close together where a row more costs much."""
+    sizes = [1, 2, 4, *range(8, 64, 8), *range(64, 256, 16), *range(256, 512, 32), *range(512, most + 64, 64)]
+    return sizes[: bisect.bisect_left(sizes, most) + 1]
