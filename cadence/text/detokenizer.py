@@ -78,7 +78,8 @@ class PieceDetokenizer:
         self._inner = tables.inner
         self._first = tables.first
         self._tail = _unfinished_tail(tables, prompt_token_ids)  # bytes of a character that is not whole yet
-        self._prompt_tail = bool(self._tail)  # the tail began in the prompt: if it comes to nothing, it is not ours
+        # What the tail reads as if it comes to nothing: that is the prompt's, not ours.
+        self._prompt_tail = utf_8_decode(self._tail, "replace", True)[0]
         self._at_start = not any(self._inner[i] for i in prompt_token_ids)
 
     def append(self, token_ids: Sequence[int]) -> str:
@@ -106,8 +107,8 @@ class PieceDetokenizer:
 
     def _leave_prompt(self, text: str) -> str:
         """A character begun in the prompt is ours once whole; its remains are not."""
-        self._prompt_tail = False
-        return text[1:] if text.startswith(REPLACEMENT) else text
+        remains, self._prompt_tail = self._prompt_tail, ""
+        return text.removeprefix(remains)
 
 
 def _unfinished_tail(tables: PieceTables, token_ids: Sequence[int]) -> bytes:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cadence.text.detokenizer import (
@@ -80,6 +80,8 @@ def test_any_tokens_at_all(kind: str, skip: bool) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.lists(st.integers(0, 255), min_size=1, max_size=12), cut=st.integers(0, 12))
+@example(data=[0xED, 0xA0], cut=2)  # half a surrogate: held back, then two characters
+@example(data=[0xED, 0xA0, 0x80], cut=2)
 def test_any_bytes_after_any_bytes(data: list[int], cut: int) -> None:
     """Prompt and output may be cut inside a character, and may be no UTF-8 at all."""
     tokenizer = TOKENIZERS["byte_level"]
