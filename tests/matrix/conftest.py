@@ -1,0 +1,25 @@
+"""One matrix per model, run once for all tests; a core is enough for models this small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.matrix.runs import Matrix, MatrixOf
+
+
+@pytest.fixture(scope="session")
+def matrix_of(tiny_model: Callable[[str], Path]) -> MatrixOf:
+    return cache(lambda family: Matrix(family, tiny_model(family)))
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,123 @@
+"""What may be combined with what: the features, and the cells, one for each pair of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Feature:
+    name: str
+    how: str  # how a user switches it on
+    options: dict[str, Any] = field(default_factory=dict)  # of `LLM(...)`, or of `SamplingParams`
+
+
+def _echo_on_device(
+    tokens: torch.Tensor, lengths: torch.Tensor, prompt_lens: torch.Tensor, logits: torch.Tensor
+) -> torch.Tensor:
+    """Pushes a token that the last one names. logits [n, V]"""
+    last = tokens.gather(1, lengths[:, None].long() - 1).long()
+    return logits.scatter_add(1, (last * 7 + prompt_lens[:, None]) % logits.shape[1], torch.full(last.shape, 4.0))
+
+
+_echo_on_device.on_device = True  # type: ignore[attr-defined]
+
+
+def _echo_on_host(prompt: list[int], output: list[int], logits: torch.Tensor) -> torch.Tensor:
+    """Pushes a token that all tokens so far name. logits [V]"""
+    logits[(sum(prompt) + 3 * sum(output)) % len(logits)] += 4.0
+    return logits
+
+
+PLAIN: dict[str, Any] = {
+    "dtype": "float32",
+    "max_model_len": 64,
+    "block_size": 8,
+    "max_num_seqs": 192,
+    "max_num_batched_tokens": 8192,
+    "num_gpu_blocks_override": 3000,
+    "enable_prefix_caching": False,
+    "num_scheduler_steps": 1,
+    "async_scheduling": False,
+}
+TINY_POOL = 48  # blocks; the requests of the second batch would take hundreds
+CHUNK = 8  # tokens
+
+MULTI_STEP = Feature("multi-step 4", "`num_scheduler_steps=4`", {"num_scheduler_steps": 4})
+AUTOMATIC = Feature("automatic multi-step", "the default", {"num_scheduler_steps": None})
+ASYNC = Feature("async scheduling", "the default on a GPU; `async_scheduling=True`", {"async_scheduling": True})
+CHUNKED = Feature(
+    "chunked prefill",
+    "the default; `max_num_batched_tokens`, `long_prefill_token_threshold`",
+    {"max_num_batched_tokens": 192, "long_prefill_token_threshold": CHUNK},
+)
+PREFIX = Feature("prefix caching", "the default", {"enable_prefix_caching": True})
+PREEMPTION = Feature("preemption", "happens when KV blocks run out", {"num_gpu_blocks_override": TINY_POOL})
+GRAPHS = Feature("graphs", "the default on a GPU; off with `enforce_eager=True`")
+ABORT = Feature("abort", "`abort_request(id)`, or a client that hangs up")
+ENGINE = (MULTI_STEP, AUTOMATIC, ASYNC, CHUNKED, PREFIX, PREEMPTION, GRAPHS, ABORT)
+
+GREEDY = Feature("greedy", "`temperature=0`", {"temperature": 0.0})
+SEEDED = Feature("seeded temperature", "`temperature`, `seed`", {"temperature": 1.2})
+FILTERS = Feature("top-k, top-p, min-p", "`top_k`, `top_p`, `min_p`", {"top_k": 40, "top_p": 0.8, "min_p": 0.01})
+PENALTIES = Feature(
+    "penalties",
+    "`repetition_penalty`, `presence_penalty`, `frequency_penalty`",
+    {"repetition_penalty": 0.5, "presence_penalty": -1.5, "frequency_penalty": 0.4},
+)
+BIAS = Feature("logit bias", "`logit_bias`", {"logit_bias": {5: 4.0, 9: -100.0, 60: 5.0, 77: 5.0, 200: 4.5}})
+ALLOWED = Feature("allowed tokens", "`allowed_token_ids`", {"allowed_token_ids": list(range(10, 120))})
+BAD_WORDS = Feature("bad words", "`bad_words`", {"bad_words": [*map(chr, range(33, 127)), "the q", "to be"]})
+MIN_TOKENS = Feature(
+    "min tokens, stop ids",
+    "`min_tokens`, `stop_token_ids`",
+    {"min_tokens": 5, "stop_token_ids": list(range(3, 320, 5))},
+)
+LOGPROBS = Feature("logprobs", "`logprobs`", {"logprobs": 3})
+PROMPT_LOGPROBS = Feature("prompt logprobs", "`prompt_logprobs`", {"prompt_logprobs": 2})
+SEVERAL = Feature("n > 1", "`n`", {"n": 2})
+BEAM = Feature("beam search", "`LLM.beam_search`")
+STOP = Feature("stop strings", "`stop`", {"stop": ["e", "a", "o", "th"]})
+ON_DEVICE = Feature(
+    "device processor", "`logits_processors`, with `on_device = True`", {"logits_processors": [_echo_on_device]}
+)
+ON_HOST = Feature("host processor", "`logits_processors`", {"logits_processors": [_echo_on_host]})
+ONE_TOKEN = Feature("one token", "`max_tokens=1`", {"max_tokens": 1})
+REQUEST = (
+    *(GREEDY, SEEDED, FILTERS, PENALTIES, BIAS, ALLOWED, BAD_WORDS, MIN_TOKENS, LOGPROBS, PROMPT_LOGPROBS),
+    *(SEVERAL, BEAM, STOP, ON_DEVICE, ON_HOST, ONE_TOKEN),
+)
+FEATURES = {feature.name: feature for feature in ENGINE + REQUEST}
+
+Cell = tuple[str, str]  # names, in the order of the lists above
+CELLS: tuple[Cell, ...] = tuple(combinations(FEATURES, 2))
+
+# One engine, or one request, cannot be both. Requests then run side by side in one batch; of engines there are two.
+ONE_OR_OTHER: dict[Cell, str] = {
+    (MULTI_STEP.name, AUTOMATIC.name): "the length of bursts is asked for, or chosen",
+    (GREEDY.name, SEEDED.name): "a temperature is 0, or it is not",
+    (GREEDY.name, SEVERAL.name): "greedy completions would all be the same, so more than one is refused",
+    **{
+        cell: "a search has no sampling options; it runs beside requests that do"
+        for cell in CELLS
+        if BEAM.name in cell and set(cell) <= {feature.name for feature in REQUEST}
+    },
+}
+
+
+def name_of(cell: Cell) -> str:
+    return " x ".join(cell)
+
+
+def is_engine(name: str) -> bool:
+    return FEATURES[name] in ENGINE
+
+
+def engine_points() -> list[Cell | tuple[str]]:
+    """Engines that are run: with each feature, and with each two that go together."""
+    names = [feature.name for feature in ENGINE]
+    return [*((name,) for name in names), *(pair for pair in combinations(names, 2) if pair not in ONE_OR_OTHER)]

@@ -1,0 +1,73 @@
+"""Writes docs/combinations.md from the features and cells: `python -m tests.matrix.page`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.matrix.features import CELLS, ENGINE, ONE_OR_OTHER, REQUEST, Cell, Feature, name_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "combinations.md"
+
+_TEXT = """\
+# What combines with what
+
+Everything with everything. The {num_features} features below make {num_cells} pairs; each is a cell of `tests/matrix`,
+which runs the two together on small float32 models and holds them to what the plain engine gives (one forward per plan,
+one plan at a time, all prompts at once, nothing cached): the same tokens, texts, finish and stop reasons, and logprobs
+within 0.00001. It also checks that a feature was truly on: bursts were several forwards long, requests were preempted,
+prefixes were found, graphs were replayed, aborts came in mid-burst.
+
+## Of an engine
+
+{engine}
+
+## Of a request
+
+{request}
+
+A host processor has a say between any two forwards, so plans with such a request are one forward long; a device
+processor runs inside bursts. A stop string is found in the text, by the host: what a burst computed beyond it is
+dropped.
+
+## One or the other
+
+These pairs cannot be two settings of one engine or one request. Requests of such pairs run side by side in one batch.
+
+{one_or_other}
+
+This page is written by `python -m tests.matrix.page`; a test holds it to the matrix.
+"""
+
+
+def render() -> str:
+    return _TEXT.format(
+        num_features=len(ENGINE + REQUEST),
+        num_cells=len(CELLS),
+        engine=_table(ENGINE),
+        request=_table(REQUEST),
+        one_or_other="\n".join(f"- {pair}: {why}." for pair, why in _grouped().items()),
+    )
+
+
+def _table(features: tuple[Feature, ...]) -> str:
+    rows = [f"| {feature.name} | {feature.how} |" for feature in features]
+    return "\n".join(["| Feature | How it comes about |", "|---|---|", *rows])
+
+
+def _grouped() -> dict[str, str]:
+    """Pairs that share a reason, under one name."""
+    by_reason: dict[str, list[Cell]] = {}
+    for cell, why in ONE_OR_OTHER.items():
+        by_reason.setdefault(why, []).append(cell)
+    return {_common(cells): why for why, cells in by_reason.items()}
+
+
+def _common(cells: list[Cell]) -> str:
+    if len(cells) == 1:
+        return name_of(cells[0])
+    (shared,) = set.intersection(*map(set, cells))
+    return f"{shared} x every other feature of a request"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")

@@ -1,0 +1,141 @@
+"""A matrix of features that are silently off would prove nothing: what they do is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.matrix.compare import difference
+from tests.matrix.engine import Session, stats_of
+from tests.matrix.features import (
+    ABORT,
+    ASYNC,
+    AUTOMATIC,
+    BEAM,
+    CHUNK,
+    CHUNKED,
+    GRAPHS,
+    MULTI_STEP,
+    ON_HOST,
+    ONE_TOKEN,
+    PREEMPTION,
+    PREFIX,
+    REQUEST,
+    engine_points,
+)
+from tests.matrix.runs import MatrixOf, Run, features_of
+from tests.matrix.test_matrix import FAMILIES
+from tests.matrix.work import Batch, batches, prompts, twin
+
+Point = tuple[str, ...]
+POINTS = engine_points()
+NAMES = {feature.name for feature in REQUEST} - {BEAM.name}
+LONGEST = {MULTI_STEP.name: 4, AUTOMATIC.name: 16}  # forwards of a burst
+
+
+@pytest.mark.parametrize("point", POINTS, ids=" x ".join)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_engine_features(matrix_of: MatrixOf, family: str, point: Point) -> None:
+    run = matrix_of(family).run(point)
+    for name in point:
+        SEEN[name](run, point)
+    assert stats_of(run.engine).kv_usage == 0, "blocks did not come back"
+
+
+def bursts_were_long(run: Run, point: Point) -> None:
+    (longest,) = (LONGEST[name] for name in point if name in LONGEST)
+    if PREEMPTION.name in point:  # bursts shrink, and automatic ones wait until nobody does
+        assert run.trace.longest_burst > 1
+        return
+    assert run.trace.longest_burst == longest
+    if CHUNKED.name in point:
+        return  # some have got all they want before automatic bursts begin
+    early = {request_id for batch in batches()[:2] for request_id in batch.requests}  # the third has host processors
+    for session in run.rounds:
+        for request_id, output in session.outputs.items():
+            if request_id in early and len(output.outputs[0].token_ids) > 2:
+                assert run.trace.bursts[request_id] > 0, f"{request_id} was in no burst"
+
+
+def plans_overlapped(run: Run, point: Point) -> None:
+    assert run.trace.overlaps > 10
+
+
+def prompts_came_in_chunks(run: Run, point: Point) -> None:
+    assert all(len(prompt) > CHUNK for prompt in prompts())
+    for request_id in run.rounds[0].outputs:
+        assert run.trace.chunks[request_id] > 0 or PREFIX.name in point, f"{request_id} was computed whole"
+
+
+def prefixes_were_found(run: Run, point: Point) -> None:
+    assert stats_of(run.engine).prefix_hits > 0
+    if PREEMPTION.name not in point:
+        warm = run.rounds[1].outputs
+        found = [request_id for request_id, output in warm.items() if output.num_cached_tokens]
+        assert len(found) > len(warm) * 2 // 3
+
+
+def requests_were_preempted(run: Run, point: Point) -> None:
+    assert stats_of(run.engine).num_preemptions > 5
+
+
+def preempted(session: Session) -> set[str]:
+    outputs = session.outputs.items()
+    return {request_id for request_id, output in outputs if output.metrics and output.metrics.num_preemptions}
+
+
+def graphs_were_replayed(run: Run, point: Point) -> None:
+    assert 0 < run.trace.captures < run.trace.replays
+    for name in point:
+        assert run.trace.largest_part == LONGEST.get(name, run.trace.largest_part), "no burst was captured whole"
+
+
+def victims_were_aborted(run: Run, point: Point) -> None:
+    victims = {request_id for batch in batches() for request_id in batch.victims}
+    in_bursts = any(name in LONGEST for name in point)
+    for session in run.rounds:
+        assert session.aborted == dict.fromkeys(victims, in_bursts)
+        assert session.others_left > 0
+
+
+SEEN: dict[str, Callable[[Run, Point], None]] = {
+    MULTI_STEP.name: bursts_were_long,
+    AUTOMATIC.name: bursts_were_long,
+    ASYNC.name: plans_overlapped,
+    CHUNKED.name: prompts_came_in_chunks,
+    PREFIX.name: prefixes_were_found,
+    PREEMPTION.name: requests_were_preempted,
+    GRAPHS.name: graphs_were_replayed,
+    ABORT.name: victims_were_aborted,
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_most_requests_were_preempted_somewhere(matrix_of: MatrixOf, family: str) -> None:
+    matrix = matrix_of(family)
+    growing = {key for key, output in matrix.wanted.outputs.items() if len(output.outputs[0].token_ids) > 6}
+    points = [point for point in POINTS if PREEMPTION.name in point]
+    seen = set().union(*(preempted(session) for point in points for session in matrix.run(point).rounds))
+    assert len(seen & growing) > len(growing) // 2
+    features = set().union(*map(features_of, seen))
+    assert features >= NAMES - {ONE_TOKEN.name}, "a single token needs no more blocks, all others do"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_request_features_show(matrix_of: MatrixOf, family: str) -> None:
+    """A request with the feature does not get what its twin without it gets."""
+    matrix = matrix_of(family)
+    alone = {key: request for batch in batches() for key, request in batch.requests.items() if key in NAMES}
+    session = Session(matrix.run(()).engine, matrix.run(()).trace, aborts=False)
+    session.run(Batch({key: twin(request) for key, request in alone.items()}, {}))
+    silent = [key for key, output in session.outputs.items() if not difference(matrix.wanted.outputs[key], output)]
+    assert not silent and len(session.outputs) == len(NAMES)
+    assert matrix.wanted.searches.keys() == {BEAM.name}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_host_processor_makes_bursts_one(matrix_of: MatrixOf, family: str) -> None:
+    run = matrix_of(family).run((MULTI_STEP.name,))
+    on_host = [key for key in run.rounds[0].outputs if ON_HOST.name in features_of(key)]
+    assert on_host and not any(run.trace.bursts[key] for key in on_host)
