@@ -85,7 +85,7 @@ class EngineArgs:
     # Device
     device: str = option("auto", "where to run", ("auto", "cpu", "cuda"))
     kernels: str = option("auto", "which kernels to run", ("auto", "reference", "triton", "cpu"))
-    enforce_eager: bool = option(False, "do not capture decode steps as CUDA graphs")
+    enforce_eager: bool = option(False, "do not record decode steps (as CUDA graphs; on a CPU as lists of calls)")
     deterministic: bool = option(False, "on a GPU: the same bits whatever else is in the batch, at some cost in speed")
 
     def __post_init__(self) -> None:

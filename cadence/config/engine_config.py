@@ -57,7 +57,7 @@ class SchedulerConfig:
 class DeviceConfig:
     kind: str  # cpu | cuda
     kernels: str  # auto | reference | triton | cpu
-    graphs: bool = False  # decode steps are captured once and replayed
+    graphs: str = "none"  # decode steps recorded and replayed: padded (to sizes captured beforehand) | exact | none
     deterministic: bool = False  # results do not depend on what else is in the batch, at some cost in speed
 
 

@@ -51,11 +51,12 @@ class Defaults:
     steps_in_flight: int  # a CPU computes in the thread that plans: planning ahead would only waste a step at the end
     burst_steps: int
     burst_seconds: float  # a CPU's burst is cut short when somebody comes, so it may take as long as it likes
+    graphs: str  # a row more costs a CPU as much as the others, so it pads nothing
 
 
 DEFAULTS = {
-    "cuda": Defaults(256, 8192, steps_in_flight=2, burst_steps=8, burst_seconds=0.01),
-    "cpu": Defaults(64, 2048, steps_in_flight=1, burst_steps=16, burst_seconds=math.inf),
+    "cuda": Defaults(256, 8192, steps_in_flight=2, burst_steps=8, burst_seconds=0.01, graphs="padded"),
+    "cpu": Defaults(64, 2048, steps_in_flight=1, burst_steps=16, burst_seconds=math.inf, graphs="exact"),
 }
 MOST_BURST_STEPS = 64
 
@@ -219,7 +220,7 @@ def _device(args: EngineArgs, kind: str) -> DeviceConfig:
         raise ConfigError(f"device={args.device} was asked for, but the device found is {kind}", "device")
     if args.kernels == "cpu" and kind == "cuda":
         raise ConfigError("kernels=cpu do not run on a GPU; use auto, triton or reference", "kernels")
-    graphs = kind == "cuda" and not args.enforce_eager
+    graphs = "none" if args.enforce_eager else DEFAULTS[kind].graphs
     return DeviceConfig(kind, args.kernels, graphs, args.deterministic)
 
 

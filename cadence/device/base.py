@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from cadence.device.calls import Calls
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceCaps:
@@ -39,6 +41,7 @@ class Device(Protocol):
     torch_device: torch.device
     caps: DeviceCaps
     queues_work: bool  # calls return before their work is done
+    calls: Calls  # into C, where the device is the CPU
 
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
         """A new device tensor with the array's contents; the array may be reused at once, nobody waits."""

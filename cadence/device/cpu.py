@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from cadence.device.base import DeviceCaps, Graph, Transfer
+from cadence.device.calls import Calls
 
 _BF16_FLAGS = {"amx_bf16", "avx512_bf16", "bf16", "svebf16"}
 _FP16_FLAGS = {"amx_fp16", "avx512_fp16", "asimdhp"}
@@ -31,18 +32,12 @@ class CpuTransfer:
         return self._arrays
 
 
-class CpuGraph:
-    """Does the work again from the beginning."""
-
-    def __init__(self, record: Callable[[], torch.Tensor]) -> None:
-        self.replay = record
-
-
 class CpuDevice:
     queues_work = False
 
     def __init__(self) -> None:
         self.torch_device = torch.device("cpu")
+        self.calls = Calls()
         self.caps = cpu_caps()
 
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
@@ -53,7 +48,7 @@ class CpuDevice:
         return CpuTransfer([tensor.detach().clone(memory_format=torch.contiguous_format).numpy() for tensor in tensors])
 
     def capture(self, record: Callable[[], torch.Tensor]) -> Graph:
-        return CpuGraph(record)
+        return self.calls.record(record)[0]
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         # numpy asks the system for zeroed pages and touches none; torch.zeros would write them all.

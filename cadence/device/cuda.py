@@ -9,6 +9,7 @@ import torch
 
 from cadence.core.errors import ConfigError
 from cadence.device.base import DeviceCaps, Graph, Transfer
+from cadence.device.calls import Calls
 
 
 class CudaTransfer:
@@ -40,6 +41,7 @@ class CudaDevice:
         self.caps = cuda_caps(index)
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(self.torch_device)
+        self.calls = Calls()
         self._copy_stream = torch.cuda.Stream(self.torch_device)
         self._capture_stream = torch.cuda.Stream(self.torch_device)
         self._graph_pool = torch.cuda.graph_pool_handle()  # one for all graphs: they never run at the same time

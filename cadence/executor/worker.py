@@ -36,7 +36,7 @@ class Worker:
         self._max_tokens = config.scheduler.max_num_batched_tokens
         self._dtype = DTYPES[config.model.dtype]
         self._device = open_device(config.device.kind)
-        ops = select_ops(config.device.kind, config.device.kernels, config.device.deterministic)
+        ops = select_ops(config.device.kind, config.device.kernels, config.device.deterministic, self._device.calls)
         model_len = config.model.max_model_len
         build = BuildContext(self._dtype, self._device.torch_device, ops, model_len)
         model = load_model(config.model, config.load, build)

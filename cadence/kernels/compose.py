@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
 from cadence.kernels.ops import DrawParams, Ops, Pair, Rotation, Triple
+
+
+def embed(ids: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
+    vectors = F.embedding(ids, weight)
+    return vectors if scale == 1.0 else vectors * scale
 
 
 def add_norm_linear(

@@ -39,6 +39,14 @@ class Ops(Protocol):
         """x [T, in], weight [out, in], bias [out] or None -> [T, out]."""
         ...
 
+    def embed(self, ids: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
+        """ids [T] int32, weight [rows, H] -> weight[ids] * scale, [T, H]."""
+        ...
+
+    def zeros_like(self, x: torch.Tensor) -> torch.Tensor:
+        """Zeros that nobody writes to."""
+        ...
+
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """x [..., H], weight [H] (its dtype may be wider than x's); accumulates in float32, returns x's dtype."""
         ...

@@ -5,32 +5,50 @@ from __future__ import annotations
 import logging
 
 from cadence.core.errors import ConfigError
+from cadence.device.calls import Calls
 from cadence.kernels.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
+from cadence.kernels.reference.rows import ReferenceRowOps
+from cadence.kernels.row_ops import RowOps
 
 _logger = logging.getLogger(__name__)
 
 
-def select_ops(device_kind: str, name: str = "auto", deterministic: bool = False) -> Ops:
+def select_ops(device_kind: str, name: str = "auto", deterministic: bool = False, calls: Calls | None = None) -> Ops:
     """`name` is "auto", "reference", "cpu" or "triton"; "auto" falls back to the reference with one warning.
 
     `deterministic` asks of Triton kernels what those of the CPU always give: results that do not depend on the batch.
+    `calls` is the device's way into C.
     """
+    calls = calls or Calls()
     if name == "auto":
-        return _auto_cpu() if device_kind == "cpu" else _open("triton", deterministic)
+        return _auto_cpu(calls) if device_kind == "cpu" else _open("triton", deterministic, calls)
     wanted = {"cpu": "cpu", "triton": "cuda"}.get(name, device_kind)
     if wanted != device_kind:
         raise ConfigError(f"kernels {name!r} do not run on device {device_kind!r}", field="kernels")
-    return _open(name, deterministic)
+    return _open(name, deterministic, calls)
 
 
-def _open(name: str, deterministic: bool) -> Ops:
+def select_row_ops(ops: Ops, calls: Calls) -> RowOps:
+    """The row ops that go with the ops of the model."""
+    if ops.name == "cpu":
+        from cadence.kernels.cpu.rows import CpuRowOps
+
+        return CpuRowOps(calls)
+    if ops.name == "triton":
+        from cadence.kernels.triton.rows import TritonRowOps
+
+        return TritonRowOps()
+    return ReferenceRowOps()
+
+
+def _open(name: str, deterministic: bool, calls: Calls) -> Ops:
     if name == "reference":
         return ReferenceOps()
     if name == "cpu":
         from cadence.kernels.cpu.ops import CpuOps
 
-        return CpuOps()
+        return CpuOps(calls)
     if name == "triton":
         from cadence.kernels.triton.ops import TritonOps
 
@@ -38,11 +56,11 @@ def _open(name: str, deterministic: bool) -> Ops:
     raise ConfigError(f"kernels must be 'auto', 'reference', 'cpu' or 'triton', not {name!r}", field="kernels")
 
 
-def _auto_cpu() -> Ops:
+def _auto_cpu(calls: Calls) -> Ops:
     from cadence.kernels.cpu.build import BuildError
 
     try:
-        return _open("cpu", deterministic=False)
+        return _open("cpu", deterministic=False, calls=calls)
     except BuildError as error:
         _logger.warning("C kernels unavailable, running plain torch instead: %s", error)
         return ReferenceOps()

@@ -87,7 +87,7 @@ class DecoderLM(nn.Module):
 
     def forward(self, ids: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         x = self.embed(ids, positions)
-        residual = torch.zeros_like(x)
+        residual = ctx.ops.zeros_like(x)
         for layer in self.layers:
             x, residual = layer(x, residual, positions, ctx)
         return self.norm.add(x, residual)[0]

@@ -74,6 +74,36 @@ class NoGraphs:
         """Nothing was kept."""
 
 
+class RecordedDecodes:
+    """A forward is recorded as it runs, for each number of rows when it is first met, and replayed from then on."""
+
+    most_steps = 1
+
+    def __init__(self, device: Device, max_num_seqs: int) -> None:
+        self._calls = device.calls
+        self.most_rows = max_num_seqs
+        self._graphs: dict[DecodeShape, Graph] = {}
+
+    def shape(self, num_rows: int, num_steps: int, draws: bool) -> DecodeShape:
+        return DecodeShape(num_rows, 1, draws)
+
+    def knows(self, shape: DecodeShape) -> bool:
+        return True
+
+    def capture(self, shape: DecodeShape, record: Record) -> None:
+        raise NotImplementedError("nothing is captured beforehand")
+
+    def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> torch.Tensor:
+        graph = self._graphs.get(shape)
+        if graph is not None:
+            return graph.replay()
+        self._graphs[shape], logits = self._calls.record(lambda: record(shape, max_seq_len))
+        return logits
+
+    def forget(self) -> None:
+        self._graphs.clear()
+
+
 class DecodeGraphs:
     """Shapes are captured when they are first met, so that none costs time at the start."""
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from cadence.core.kv_spec import KVLayout
 from cadence.device.base import Device
 from cadence.kernels.ops import Ops
-from cadence.kernels.select_rows import select_row_ops
+from cadence.kernels.select import select_row_ops
 from cadence.models.interfaces import CausalLM
 from cadence.runner.decode import DecodeLoop, DecodeParts
 from cadence.runner.forward import CapturedForward, EagerForward, Forward
-from cadence.runner.graphs import DecodeGraphs, GraphCache, NoGraphs
+from cadence.runner.graphs import DecodeGraphs, GraphCache, NoGraphs, RecordedDecodes
 from cadence.runner.prepare import BatchBuilder
 from cadence.runner.runner import RunnerParts
 from cadence.runner.state.blocks import BlockTables
@@ -26,7 +26,7 @@ class RunnerLimits:
     max_num_seqs: int
     max_model_len: int
     logprobs_mode: str
-    graphs: bool  # decode forwards are captured and replayed
+    graphs: str  # of decode forwards: padded | exact | none
     burst_steps: int  # most forwards of one plan
 
     @property
@@ -52,7 +52,7 @@ def build_parts(
     blocks = BlockTables(device, limits.num_rows, max_blocks, len(layout.groups))
     sampler = SamplePipeline(device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors)
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
-    row_ops = select_row_ops(ops.name)
+    row_ops = select_row_ops(ops, device.calls)
     decode = DecodeParts(device, ops, row_ops, model, requests, blocks, sampler, layout.block_size)
     return RunnerParts(
         device=device,
@@ -71,10 +71,12 @@ def build_parts(
 
 def _forward(device: Device, ops: Ops, model: CausalLM, limits: RunnerLimits) -> Forward:
     eager = EagerForward(ops, model)
-    return CapturedForward(device, eager, limits.max_model_len) if limits.graphs else eager
+    return CapturedForward(device, eager, limits.max_model_len) if limits.graphs == "padded" else eager
 
 
 def _graphs(device: Device, limits: RunnerLimits) -> GraphCache:
-    if not limits.graphs:
-        return NoGraphs(limits.max_num_seqs)
-    return DecodeGraphs(device, limits.max_num_seqs, limits.max_model_len, limits.burst_steps)
+    if limits.graphs == "padded":
+        return DecodeGraphs(device, limits.max_num_seqs, limits.max_model_len, limits.burst_steps)
+    if limits.graphs == "exact":
+        return RecordedDecodes(device, limits.max_num_seqs)
+    return NoGraphs(limits.max_num_seqs)

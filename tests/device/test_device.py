@@ -9,7 +9,9 @@ import torch
 from cadence.core.errors import ConfigError
 from cadence.device import cpu as cpu_module
 from cadence.device.base import Device
+from cadence.device.calls import Calls, CommandGraph, RerunGraph
 from cadence.device.probe import open_device, probe_caps
+from cadence.kernels.cpu.ops import CpuOps
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -103,3 +105,56 @@ def test_number_formats_are_read_off_the_cpu_flags(
     monkeypatch.setattr(cpu_module, "_cpu_flags", lambda: flags)
     caps = cpu_module.cpu_caps()
     assert (caps.native_bf16, caps.native_fp16) == (bf16, fp16)
+
+
+class TestCalls:
+    """Calls into C that are recorded and made again."""
+
+    @staticmethod
+    def ops() -> tuple[Calls, CpuOps]:
+        calls = Calls()
+        return calls, CpuOps(calls)
+
+    def test_a_replay_reads_what_lies_in_the_inputs_then(self) -> None:
+        calls, ops = self.ops()
+        x, weight = torch.randn(3, 16), torch.randn(8, 16)
+        graph, output = calls.record(lambda: ops.silu_mul(ops.linear(x, weight, None)))
+        assert isinstance(graph, CommandGraph)
+        assert torch.equal(output, ops.silu_mul(ops.linear(x, weight, None)))
+        x.copy_(torch.randn(3, 16))
+        assert torch.equal(graph.replay(), ops.silu_mul(ops.linear(x, weight, None)))
+
+    def test_two_recordings_share_the_arena_and_run_in_turns(self) -> None:
+        calls, ops = self.ops()
+        small, large = torch.randn(1, 64), torch.randn(200, 64)
+        weights = [torch.randn(64, 64) for _ in range(6)]
+
+        def chain(x: torch.Tensor) -> torch.Tensor:
+            for weight in weights:
+                x = ops.linear(x, weight, None)
+            return x
+
+        graphs = [calls.record(lambda x=x: chain(x))[0] for x in (small, large)]  # type: ignore[misc]
+        for _ in range(2):
+            for graph, x in zip(graphs, (small, large), strict=True):
+                assert torch.equal(graph.replay(), chain(x))
+
+    def test_what_torch_computes_is_done_anew(self) -> None:
+        calls, ops = self.ops()
+        x, weight = torch.randn(3, 16), torch.randn(8, 16)
+        graph, _ = calls.record(lambda: ops.linear(x + 1, weight, None))
+        assert isinstance(graph, RerunGraph)
+        x.copy_(torch.randn(3, 16))
+        assert torch.equal(graph.replay(), ops.linear(x + 1, weight, None))
+
+    def test_zeros_stay_zero(self) -> None:
+        calls, ops = self.ops()
+        ids, table = torch.tensor([2, 0], dtype=torch.int32), torch.randn(4, 8)
+
+        def begin() -> torch.Tensor:
+            x = ops.embed(ids, table, 1.0)
+            return ops.add_rms_norm(x, ops.zeros_like(x), torch.ones(8), 1e-6)[1]
+
+        graph, _ = calls.record(begin)
+        ids.copy_(torch.tensor([3, 1]))
+        assert torch.equal(graph.replay(), table[[3, 1]])

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cadence.core.errors import ConfigError
+from cadence.device.calls import Calls
 from cadence.kernels import compose
 from cadence.kernels.cpu.build import BuildError, load_library
 from cadence.kernels.cpu.ops import CpuOps
@@ -21,7 +22,7 @@ from tests.helpers import kernel_checks_fused as fused
 from tests.helpers.kernel_cases import AttentionCase, make_inputs, only
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-OPS = CpuOps()
+OPS = CpuOps(Calls())
 
 
 @st.composite

@@ -9,6 +9,7 @@ import torch
 from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
 
 from cadence.core.step import NO_TOKEN
+from cadence.device.calls import Calls
 from cadence.kernels.cpu.rows import CpuRowOps
 from cadence.kernels.reference.rows import ReferenceRowOps
 from cadence.kernels.row_ops import FAILED, MOST_STOPS, DecodeInputs, RowOps, RowState, Sampled
@@ -61,7 +62,7 @@ def run(ops: RowOps, seed: int, device: str) -> list[torch.Tensor]:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("kind", ["cpu", "triton"])
 def test_rows_move_as_in_the_reference(kind: str, seed: int) -> None:
-    ops, device = (CpuRowOps(), "cpu") if kind == "cpu" else (TritonRowOps(), DEVICE)
+    ops, device = (CpuRowOps(Calls()), "cpu") if kind == "cpu" else (TritonRowOps(), DEVICE)
     for ours, expected in zip(run(ops, seed, device), run(ReferenceRowOps(), seed, "cpu"), strict=True):
         assert torch.equal(ours, expected)
 

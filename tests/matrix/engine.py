@@ -80,6 +80,16 @@ class WatchedTicket:
         return result
 
 
+class WatchedGraph:
+    def __init__(self, graph: Graph, trace: Trace) -> None:
+        self._graph = graph
+        self._trace = trace
+
+    def replay(self) -> torch.Tensor:
+        self._trace.replays += 1
+        return self._graph.replay()
+
+
 class WatchedWorker(Worker):
     def __init__(self, config: EngineConfig, logits_processors: Sequence[Callable[..., Any]], trace: Trace) -> None:
         super().__init__(config, logits_processors)
@@ -100,17 +110,12 @@ class WatchedWorker(Worker):
 
     def _watched_capture(self, record: Callable[[], Any]) -> Graph:
         self.trace.captures += 1
-
-        def replayed() -> Any:
-            self.trace.replays += 1
-            return record()
-
-        return self._capture(replayed)
+        return WatchedGraph(self._capture(record), self.trace)
 
 
 @contextmanager
-def watched(graphs: bool) -> Iterator[Trace]:
-    """Engines built inside are watched. graphs: a CPU has no use for them, but its device replays them if told to."""
+def watched(graphs: str) -> Iterator[Trace]:
+    """Engines built inside are watched. graphs: "padded" as on a GPU, "exact" as on a CPU, or "none"."""
     trace = Trace()
 
     def worker(config: EngineConfig, logits_processors: Sequence[Callable[..., Any]]) -> Worker:
@@ -121,7 +126,7 @@ def watched(graphs: bool) -> Iterator[Trace]:
         yield trace
 
 
-def open_engine(directory: Path, options: dict[str, Any], graphs: bool) -> tuple[LLMEngine, Trace]:
+def open_engine(directory: Path, options: dict[str, Any], graphs: str) -> tuple[LLMEngine, Trace]:
     with watched(graphs) as trace:
         return LLM(str(directory), **options).llm_engine, trace
 

@@ -67,7 +67,9 @@ class Matrix:
         options: dict[str, Any] = dict(PLAIN)
         for name in point:
             options |= FEATURES[name].options
-        engine, trace = open_engine(self._directory, options, GRAPHS.name in point)
+        # The plain engine launches op by op; others record their forwards as a CPU does, or as a GPU where asked.
+        graphs = "padded" if GRAPHS.name in point else "exact" if point else "none"
+        engine, trace = open_engine(self._directory, options, graphs)
         rounds = []
         for number in range(2 if PREFIX.name in point else 1):
             session = Session(engine, trace, ABORT.name in point)

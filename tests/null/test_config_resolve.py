@@ -49,7 +49,7 @@ def test_defaults_on_the_gpu() -> None:
     assert (config.cache.block_size, config.cache.enable_prefix_caching) == (16, True)
     assert (config.cache.kv_cache_memory_bytes, config.cache.num_blocks_override) == (0, 0)
     assert config.scheduler.enable_chunked_prefill and config.scheduler.steps_in_flight == 2
-    assert (config.scheduler.burst_steps, config.device.graphs, config.device.deterministic) == (8, True, False)
+    assert (config.scheduler.burst_steps, config.device.graphs, config.device.deterministic) == (8, "padded", False)
     assert config.model.max_model_len == 4096
     assert config.tokenizer.files == FOLDER
     assert (config.device.kind, config.load.load_format) == ("cuda", "auto")
@@ -174,7 +174,7 @@ def test_defaults_give_way_to_what_was_asked() -> None:
     assert resolved(raw=long, enable_chunked_prefill=False).scheduler.max_num_batched_tokens == 20_000
     assert resolved(async_scheduling=False).scheduler.steps_in_flight == 1
     assert resolved(num_scheduler_steps=3).scheduler.burst_steps == 3
-    assert not resolved(enforce_eager=True).device.graphs
+    assert resolved(enforce_eager=True).device.graphs == "none"
     assert not resolved(enable_prefix_caching=False).cache.enable_prefix_caching
 
 

@@ -382,7 +382,7 @@ static int run_chunks(const Attention *a, const Plan *p, int64_t max_chunks) {
 }
 
 /* pointers: out, q, k_cache, v_cache, rows, query_start, seq_lens, table; sizes: as in Attention, in order. */
-EXPORT void cadence_attention(void *const *pointers, const int64_t *sizes, float scale, float softcap) {
+void cadence_attention(void *const *pointers, const int64_t *sizes, float scale, float softcap) {
     Attention a = {pointers[0], pointers[1], pointers[2], pointers[3], pointers[4], pointers[5], pointers[6],
                    pointers[7], sizes[0],    sizes[1],    sizes[2],    sizes[3],    sizes[4],    sizes[5],
                    sizes[6],    sizes[7],    sizes[8],    sizes[9],    sizes[10],   scale,       softcap,

@@ -22,19 +22,20 @@ INLINE const void *crow_of(const void *p, int64_t elements, int dtype) {
     return (const char *)p + elements * element_size(dtype);
 }
 
-/* x [rows, width] with x_stride elements between rows -> out [rows, width] contiguous. */
-EXPORT void cadence_rms_norm(void *out, const void *x, const void *weight, int64_t rows, int64_t width,
-                             int64_t x_stride, float eps, int dtype, int wtype) {
+/* Row r of x lies at (r / inner) * outer_stride + (r % inner) * inner_stride, layout = (inner, outer_stride,
+ * inner_stride) in elements; out [rows, width] contiguous. */
+void cadence_rms_norm(void *out, const void *x, const void *weight, int64_t rows, int64_t width,
+                      const int64_t *layout, float eps, int dtype, int wtype) {
 #pragma omp parallel for if (rows * width >= PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
-        const void *source = crow_of(x, r * x_stride, dtype);
+        const void *source = crow_of(x, r / layout[0] * layout[1] + r % layout[0] * layout[2], dtype);
         void *target = row_of(out, r * width, dtype);
         WITH_DTYPE(dtype, norm_row(target, source, weight, width, eps, DTYPE, wtype))
     }
 }
 
 /* total = x + residual, out = rms_norm(total); all [rows, width] contiguous. */
-EXPORT void cadence_add_rms_norm(void *out, void *total, const void *x, const void *residual, const void *weight,
+void cadence_add_rms_norm(void *out, void *total, const void *x, const void *residual, const void *weight,
                                  int64_t rows, int64_t width, float eps, int dtype, int wtype) {
 #pragma omp parallel for if (rows * width >= PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
@@ -65,7 +66,7 @@ INLINE void gate_row(void *out, const void *gate, const void *up, int64_t width,
 }
 
 /* x [rows, 2 * width] = (gate, up) -> out [rows, width]. */
-EXPORT void cadence_gate_mul(void *out, const void *x, int64_t rows, int64_t width, int64_t x_stride, int dtype,
+void cadence_gate_mul(void *out, const void *x, int64_t rows, int64_t width, int64_t x_stride, int dtype,
                              int gelu) {
 #pragma omp parallel for if (rows * width >= PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
@@ -94,7 +95,7 @@ INLINE void rotate_heads(void *x, int64_t heads, int64_t head_stride, const floa
 }
 
 /* q, k: base, elements between tokens, elements between heads. cos_sin [max_len, 2 * half]. */
-EXPORT void cadence_rope(void *q, void *k, const int64_t *positions, const float *cos_sin, int64_t tokens,
+void cadence_rope(void *q, void *k, const int64_t *positions, const float *cos_sin, int64_t tokens,
                          const int64_t *q_shape, const int64_t *k_shape, int64_t half, int dtype) {
     int64_t q_heads = q_shape[0], q_token = q_shape[1], q_head = q_shape[2];
     int64_t k_heads = k_shape[0], k_token = k_shape[1], k_head = k_shape[2];
@@ -109,7 +110,7 @@ EXPORT void cadence_rope(void *q, void *k, const int64_t *positions, const float
 }
 
 /* k, v [tokens, heads, dim] (strides in bytes) -> caches [blocks, heads, block_size, dim], block_stride bytes each. */
-EXPORT void cadence_write_kv(const char *k, const char *v, char *k_cache, char *v_cache, const int64_t *slots,
+void cadence_write_kv(const char *k, const char *v, char *k_cache, char *v_cache, const int64_t *slots,
                              int64_t tokens, int64_t heads, int64_t row_bytes, int64_t block_size,
                              const int64_t *strides) {
     int64_t k_token = strides[0], k_head = strides[1], v_token = strides[2], v_head = strides[3];
@@ -123,4 +124,9 @@ EXPORT void cadence_write_kv(const char *k, const char *v, char *k_cache, char *
             memcpy(v_cache + block * v_block + inside, v + t * v_token + h * v_head, (size_t)row_bytes);
         }
     }
+}
+
+/* Row ids[i] of a table of rows of row_bytes -> row i of out. */
+void cadence_embed(char *out, const char *table, const int32_t *ids, int64_t rows, int64_t row_bytes) {
+    for (int64_t i = 0; i < rows; i++) memcpy(out + i * row_bytes, table + ids[i] * row_bytes, (size_t)row_bytes);
 }

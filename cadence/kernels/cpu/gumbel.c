@@ -68,7 +68,7 @@ static void noise_of(const Words *w, float *noise) {
 }
 
 /* seeds, positions [rows] with the given strides -> out [rows, vocab] contiguous. */
-EXPORT void cadence_gumbel(float *out, const int64_t *seeds, int64_t seed_stride, const int64_t *positions,
+void cadence_gumbel(float *out, const int64_t *seeds, int64_t seed_stride, const int64_t *positions,
                            int64_t position_stride, int64_t rows, int64_t vocab) {
     int64_t pieces = (vocab + 4 * QUADS - 1) / (4 * QUADS);
 #pragma omp parallel for if (rows * pieces > 8)
@@ -166,20 +166,33 @@ INLINE void take_piece(Best *best, const void *logits, int64_t piece, int64_t vo
         if (value[i] > best->value) *best = (Best){value[i], first + i};
 }
 
-/* logits [lines, vocab] of dtype, line_stride elements apart; rows [lines] of the parameters' tables (strides in
- * elements) -> the highest of logits / temperature, plus noise where random, and where it stands. */
-EXPORT void cadence_draw(int32_t *tokens, float *peaks, const void *logits, const int64_t *rows,
-                         const int64_t *positions, const float *temperatures, const int64_t *seeds,
-                         const int32_t *random, const int64_t *sizes) {
+/* Element i of integers of 8 or 4 bytes. */
+INLINE int64_t integer_at(const void *p, int64_t i, int64_t bytes) {
+    return bytes == 8 ? ((const int64_t *)p)[i] : ((const int32_t *)p)[i];
+}
+
+/* pointers = tokens int32 [lines], peaks float [lines], logits [lines, vocab], rows and positions [lines], and the
+ * parameters' tables temperatures float, seeds int64, random int32;
+ * sizes = lines, vocab, elements between lines, strides of the three tables in elements, dtype of the logits, bytes of
+ * a row, bytes of a position -> the highest of logits / temperature, plus noise where random, and where it stands. */
+void cadence_draw(void *const *pointers, const int64_t *sizes) {
+    int32_t *tokens = pointers[0];
+    float *peaks = pointers[1];
+    const void *logits = pointers[2], *rows = pointers[3], *positions = pointers[4];
+    const float *temperatures = pointers[5];
+    const int64_t *seeds = pointers[6];
+    const int32_t *random = pointers[7];
     int64_t lines = sizes[0], vocab = sizes[1], line_stride = sizes[2], dtype = sizes[6];
     int64_t pieces = (vocab + 4 * QUADS - 1) / (4 * QUADS);
     int64_t parts = lines >= 8 ? 1 : min64(8, (pieces + 15) / 16); /* of a line, in the order of the ids */
     Best *found = malloc((size_t)(lines * parts) * sizeof(Best));
     int64_t work = 0; /* a piece with noise costs about eight without */
-    for (int64_t line = 0; line < lines; line++) work += pieces * (random[rows[line] * sizes[5]] ? 8 : 1);
+    for (int64_t line = 0; line < lines; line++)
+        work += pieces * (random[integer_at(rows, line, sizes[7]) * sizes[5]] ? 8 : 1);
 #pragma omp parallel for if (work > 400)
     for (int64_t job = 0; job < lines * parts; job++) {
-        int64_t line = job / parts, part = job % parts, row = rows[line];
+        int64_t line = job / parts, part = job % parts, row = integer_at(rows, line, sizes[7]);
+        int64_t position = integer_at(positions, line, sizes[8]);
         float temperature = temperatures[row * sizes[3]];
         uint64_t seed = (uint64_t)seeds[row * sizes[4]];
         int64_t is_random = random[row * sizes[5]];
@@ -187,7 +200,7 @@ EXPORT void cadence_draw(int32_t *tokens, float *peaks, const void *logits, cons
         WITH_DTYPE(dtype, {
             const void *logits_of = (const char *)logits + line * line_stride * element_size(DTYPE);
             for (int64_t piece = part * pieces / parts; piece < (part + 1) * pieces / parts; piece++)
-                take_piece(&best, logits_of, piece, vocab, temperature, is_random, positions[line], seed, DTYPE);
+                take_piece(&best, logits_of, piece, vocab, temperature, is_random, position, seed, DTYPE);
         })
         found[job] = best;
     }

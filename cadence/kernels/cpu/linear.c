@@ -161,7 +161,7 @@ static void rows_block(Linear a, const float *x, int64_t ldx, float *work) {
 }
 
 /* x [m, k] with ldx elements between rows, w [n, k] contiguous, bias [n] or NULL -> out [m, n] contiguous. */
-EXPORT void cadence_linear(float *out, const float *x, const float *w, const float *bias, int64_t m, int64_t n,
+void cadence_linear(float *out, const float *x, const float *w, const float *bias, int64_t m, int64_t n,
                            int64_t k, int64_t ldx) {
     Linear a = {x, w, bias, out, m, n, k, round_up(k, VL)};
     if (m == 1) {

@@ -16,7 +16,7 @@ typedef struct {
     int32_t *seq_lens;
 } Inputs;
 
-EXPORT void cadence_rows_gather(const RowState *state, const Inputs *inputs, int64_t count) {
+void cadence_rows_gather(const RowState *state, const Inputs *inputs, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         int64_t row = inputs->rows[i], column = row * state->column_stride;
         int64_t position = state->num_computed[column] - state->quiet[column];
@@ -26,7 +26,7 @@ EXPORT void cadence_rows_gather(const RowState *state, const Inputs *inputs, int
     }
 }
 
-EXPORT void cadence_rows_slots(const RowState *state, const Inputs *inputs, int64_t *slots, const int32_t *table,
+void cadence_rows_slots(const RowState *state, const Inputs *inputs, int64_t *slots, const int32_t *table,
                                int64_t table_stride, int64_t block_size, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         int64_t row = inputs->rows[i], position = inputs->positions[i];
@@ -41,7 +41,7 @@ static int stops_at(const RowState *state, int64_t row, int32_t token) {
     return 0;
 }
 
-EXPORT void cadence_rows_commit(const RowState *state, const int32_t *rows, const int32_t *lengths,
+void cadence_rows_commit(const RowState *state, const int32_t *rows, const int32_t *lengths,
                                 const int32_t *chosen, const float *peaks, int32_t *out, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         int64_t row = rows[i], column = row * state->column_stride;

@@ -38,6 +38,12 @@ class TritonOps:
             return one_row(x, weight, bias, pdl=self._pdl)[0]
         return F.linear(x, weight, bias)
 
+    def embed(self, ids: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
+        return compose.embed(ids, weight, scale)
+
+    def zeros_like(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(x)
+
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         width = x.shape[-1]
         rows3 = x if x.dim() == 3 and x.stride(2) == 1 else x.reshape(1, -1, width)  # [outer, inner, width]

@@ -20,10 +20,10 @@ class Embedding(nn.Module):
         super().__init__()
         self.weight = empty_parameter(build, rows, size)
         self._scale = float(torch.tensor(scale).to(build.dtype))
+        self._ops = build.ops
 
     def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        vectors = F.embedding(ids, self.weight)
-        return vectors if self._scale == 1.0 else vectors * self._scale
+        return self._ops.embed(ids, self.weight, self._scale)
 
 
 class LearnedPositions(nn.Module):

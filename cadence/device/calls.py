@@ -1,0 +1,180 @@
+"""Calls into a C library: made at once, and kept while a recording is open, to be made again all together.
+
+Every function takes one argument, an array of 64-bit words: pointers, integers, and floats by their bits. A recording
+is a list of (function, words), replayed by one call into the library: a CPU's graph. Results of recorded calls lie in
+an arena that all recordings share, since no two run at the same time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+WORDS = 24  # of one call, at most
+_CHUNK = 1 << 24  # bytes the arena grows by
+_ALIGNMENT = 64  # bytes
+
+Words = ctypes.c_int64 * WORDS
+
+# Operations of torch that compute nothing and take no memory.
+_VIEWS = {
+    "alias", "as_strided", "detach", "expand", "permute", "select", "slice", "split", "split_with_sizes", "squeeze",
+    "t", "transpose", "unsqueeze", "view", "_unsafe_view", "_reshape_alias", "unbind",
+}  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def float_word(value: float) -> int:
+    """The bits of a float32."""
+    return int(struct.unpack("<i", struct.pack("<f", value))[0])
+
+
+class Function:
+    """One function of the library."""
+
+    def __init__(self, function: Any) -> None:
+        function.argtypes, function.restype = [ctypes.c_void_p], None
+        self.run = function
+        self.address = ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+class Arena:
+    """Memory handed out from the beginning again by every recording."""
+
+    def __init__(self) -> None:
+        self._chunks: list[torch.Tensor] = []
+        self._chunk = self._offset = 0
+
+    def rewind(self) -> None:
+        self._chunk = self._offset = 0
+
+    def take(self, num_bytes: int) -> torch.Tensor:
+        """[num_bytes] uint8"""
+        while True:
+            if self._chunk == len(self._chunks):
+                self._chunks.append(torch.empty(max(num_bytes, _CHUNK), dtype=torch.uint8))
+            start, chunk = self._offset, self._chunks[self._chunk]
+            if start + num_bytes <= len(chunk):
+                self._offset = start + -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+                return chunk[start : start + num_bytes]
+            self._chunk, self._offset = self._chunk + 1, 0
+
+
+class Recording:
+    """What was called, in order."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.commands: list[list[int]] = []  # (address of the function, words)
+        self.constants: list[torch.Tensor] = []
+        self.obstacle = ""  # the operation of torch that cannot be recorded; "" = none
+        self._arena = arena
+
+    def empty(self, shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        count = 1
+        for size in shape:
+            count *= size
+        return self._arena.take(count * dtype.itemsize).view(dtype).view(shape)
+
+
+class Watch(TorchDispatchMode):
+    """Notes whether torch computes anything itself: a replay would miss that."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()
+        self._recording = recording
+        self.allowed = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name not in _VIEWS and not self.allowed:
+            self._recording.obstacle = self._recording.obstacle or name
+        return func(*args, **(kwargs or {}))
+
+
+class CommandGraph:
+    """A recording, ready to be replayed."""
+
+    def __init__(self, recording: Recording, replay: Callable[[int, int], None], output: torch.Tensor) -> None:
+        self._constants = recording.constants
+        self._commands_np = np.zeros((len(recording.commands), 1 + WORDS), dtype=np.int64)
+        for line_np, command in zip(self._commands_np, recording.commands, strict=True):
+            line_np[: len(command)] = command
+        self._replay = replay
+        self._output = output
+        self._arguments = (self._commands_np.ctypes.data, len(recording.commands))
+
+    def replay(self) -> torch.Tensor:
+        self._replay(*self._arguments)
+        return self._output
+
+
+class RerunGraph:
+    """Does the work again from the beginning, where it cannot be recorded."""
+
+    def __init__(self, work: Callable[[], torch.Tensor]) -> None:
+        self.replay = work
+
+
+class Calls:
+    def __init__(self) -> None:
+        self._arena = Arena()
+        self._recording: Recording | None = None
+        self._watch: Watch | None = None
+        self._replay: Callable[[int, int], None] | None = None
+
+    def replay_with(self, function: Any) -> None:
+        """`function(commands, count)` of the library makes recorded calls."""
+        function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_int64], None
+        self._replay = function
+
+    def call(self, function: Function, *words: int) -> None:
+        function.run(Words(*words))
+        if self._recording is not None:
+            self._recording.commands.append([function.address, *words])
+
+    def empty(self, shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        """Memory for a result."""
+        if self._recording is None or self._watch is None:
+            return torch.empty(shape, dtype=dtype)
+        self._watch.allowed = True
+        try:
+            return self._recording.empty(shape, dtype)
+        finally:
+            self._watch.allowed = False
+
+    def zeros(self, shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        """Zeros that nobody writes to."""
+        if self._recording is None or self._watch is None:
+            return torch.zeros(shape, dtype=dtype)
+        self._watch.allowed = True
+        try:
+            self._recording.constants.append(torch.zeros(shape, dtype=dtype))
+        finally:
+            self._watch.allowed = False
+        return self._recording.constants[-1]
+
+    def record(self, work: Callable[[], torch.Tensor]) -> tuple[CommandGraph | RerunGraph, torch.Tensor]:
+        """Does the work once, and keeps it -> how to do it again, and what it returned now.
+
+        What torch takes part in is done anew each time.
+        """
+        if self._replay is None:
+            return RerunGraph(work), work()
+        self._arena.rewind()
+        self._recording = recording = Recording(self._arena)
+        self._watch = Watch(recording)
+        try:
+            with self._watch:
+                output = work()
+        finally:
+            self._recording = self._watch = None
+        if recording.obstacle:
+            return RerunGraph(work), output
+        return CommandGraph(recording, self._replay, output), output

@@ -1,0 +1,273 @@
+/* Products with packed weights: prepares x, shares the groups of rows among threads, stores what the kernels sum up. */
+#include "packed.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+#else
+static int omp_get_max_threads(void) { return 1; }
+#endif
+
+#define ROWS_BLOCK 128        /* rows of x against one unpacking of a group: their sums stay in the L1 cache */
+#define PARALLEL_FROM 131072  /* multiplications below which one thread is faster */
+#define PARALLEL_ACTS 16384   /* elements of x below which one thread prepares them */
+#define CHUNKS_PER_THREAD 4
+#define MOST_GROUPS 32        /* groups a thread takes at once */
+
+/* ---- x ---- */
+
+/* In which forms the weights want x. */
+static void find_needs(PackedRun *run) {
+    for (int64_t i = 0; i < run->job->num_segments; i++) {
+        int64_t kind = run->job->segments[i].kind;
+        int narrow = kind == P_BF16 && run->job->x_type == BF16 && run->isa->dot_narrow;
+        run->narrow |= narrow;
+        run->wide |= is_float_kind(kind) && !narrow;
+        run->quantized |= !is_float_kind(kind);
+    }
+}
+
+/* The next `bytes` of the work memory; with base NULL only counts. */
+static void *take(char *base, int64_t *used, int needed, int64_t bytes) {
+    if (!needed) return NULL;
+    int64_t at = *used;
+    *used += round_up(bytes, 64);
+    return base ? base + at : NULL;
+}
+
+static int64_t lay_out(PackedRun *run, char *base) {
+    const PackedJob *job = run->job;
+    int64_t padded = round_up(job->k, K_STEP), steps = padded / K_STEP, rows = round_up(job->m, TILE_ROWS), used = 0;
+    Acts a = {.rows = job->m, .padded = padded, .steps = steps};
+    a.q = take(base, &used, run->quantized, rows * padded);
+    a.scale = take(base, &used, run->quantized, rows * steps * 4);
+    a.sum = take(base, &used, run->quantized, rows * steps * 4);
+    a.wide = take(base, &used, run->wide, rows * padded * 4);
+    a.narrow = take(base, &used, run->narrow, round_up(job->m, 16) * padded * 2);
+    run->rows = take(base, &used, job->x_type != F32, run->threads * padded * 4);
+    run->acts = a;
+    return used;
+}
+
+INLINE void load_row(const PackedJob *job, int64_t row, float *to) {
+    int64_t from = row * job->x_stride;
+    WITH_DTYPE(job->x_type, for (int64_t i = 0; i < job->k; i += VL)
+                                store_upto(to, i, F32, job->k - i, load_upto(job->x, from + i, DTYPE, job->k - i));)
+}
+
+static void prepare_row(const PackedRun *run, int64_t row, int64_t thread) {
+    const PackedJob *job = run->job;
+    const Acts *a = &run->acts;
+    const float *x = (const float *)job->x + row * job->x_stride;
+    if (job->x_type != F32 && (a->q || a->wide)) {
+        float *to = run->rows + thread * a->padded;
+        load_row(job, row, to);
+        x = to;
+    }
+    if (a->q) run->isa->quantize(x, job->k, a, row);
+    if (a->wide) {
+        float *to = a->wide + row / TILE_ROWS * a->padded * TILE_ROWS + row % TILE_ROWS;
+        for (int64_t i = 0; i < a->padded; i++) to[i * TILE_ROWS] = i < job->k ? x[i] : 0.0f;
+    }
+    if (a->narrow) {
+        uint16_t *to = a->narrow + row * a->padded;
+        memcpy(to, (const uint16_t *)job->x + row * job->x_stride, (size_t)job->k * 2);
+        memset(to + job->k, 0, (size_t)(a->padded - job->k) * 2);
+    }
+}
+
+/* ---- a group of rows ---- */
+
+typedef struct {
+    union {
+        Tile tile;
+        float wide[K_CHUNK_WIDE * GROUP] __attribute__((aligned(64)));
+    };
+    float acc[ROWS_BLOCK * GROUP] __attribute__((aligned(64)));
+} Scratch;
+
+static void quantized_group(const PackedRun *run, int64_t kind, const uint8_t *from, int64_t m, int64_t count,
+                            Scratch *s) {
+    const Acts *a = &run->acts;
+    const Backend *isa = run->isa;
+    int64_t first = m / TILE_ROWS, tiles = (count + TILE_ROWS - 1) / TILE_ROWS;
+    for (int64_t k = 0; k < a->padded; k += K_CHUNK) {
+        int64_t part = min64(K_CHUNK, a->padded - k), t = 0;
+        isa->unpack(kind, from + group_bytes(kind, k), part, &s->tile);
+        if (isa->dot16)
+            for (; t + 4 <= count / TILE_ROWS; t += 4)
+                isa->dot16(kind, &s->tile, a, first + t, k / K_STEP, part / K_STEP, s->acc + t * TILE_ROWS * GROUP);
+        for (; t < tiles; t++)
+            isa->dot(kind, &s->tile, a, first + t, k / K_STEP, part / K_STEP, s->acc + t * TILE_ROWS * GROUP);
+    }
+}
+
+static void wide_group(const PackedRun *run, int64_t kind, const uint8_t *from, int64_t m, int64_t count, Scratch *s) {
+    const Acts *a = &run->acts;
+    int64_t first = m / TILE_ROWS, tiles = (count + TILE_ROWS - 1) / TILE_ROWS;
+    for (int64_t k = 0; k < a->padded; k += K_CHUNK_WIDE) {
+        int64_t part = min64(K_CHUNK_WIDE, a->padded - k);
+        const uint8_t *at = from + group_bytes(kind, k);
+        const float *w = s->wide;
+        if (kind == P_F32)
+            w = (const float *)at;
+        else
+            run->isa->widen(at, part, s->wide);
+        for (int64_t t = 0; t < tiles; t++)
+            run->isa->dot_wide(w, a, first + t, k, part, s->acc + t * TILE_ROWS * GROUP);
+    }
+}
+
+/* Sums of rows [m, m + count) of x with one group of a segment, into s->acc. */
+static void sum_group(const PackedRun *run, int64_t kind, const uint8_t *from, int64_t m, int64_t count, Scratch *s) {
+    const Backend *isa = run->isa;
+    memset(s->acc, 0, (size_t)round_up(count, TILE_ROWS) * GROUP * 4);
+    if (kind == P_BF16 && run->acts.narrow) {
+        for (int64_t i = 0; i < count; i += NARROW_ROWS)
+            isa->dot_narrow(from, &run->acts, m + i, min64(count - i, NARROW_ROWS), s->acc + i * GROUP);
+        return;
+    }
+    if (isa->direct && run->acts.rows <= TILE_ROWS && isa->direct(kind, from, &run->acts, s->acc)) return;
+    if (is_float_kind(kind))
+        wide_group(run, kind, from, m, count, s);
+    else
+        quantized_group(run, kind, from, m, count, s);
+}
+
+static void store_group(const PackedJob *job, int64_t m, int64_t count, int64_t col, int64_t cols, const float *acc) {
+    for (int64_t i = 0; i < count; i++) {
+        float row[GROUP];
+        for (int r = 0; r < GROUP; r++) row[r] = acc[i * GROUP + r];
+        if (job->bias)
+            for (int64_t r = 0; r < cols; r++) row[r] += job->bias[col + r];
+        int64_t to = (m + i) * job->y_stride + col;
+        if (job->y_type == F32)
+            memcpy((float *)job->y + to, row, (size_t)cols * 4);
+        else
+            for (int64_t r = 0; r < cols; r++) ((uint16_t *)job->y)[to + r] = float_to_bfloat(row[r]);
+    }
+}
+
+/* Groups [begin, end), counted through all segments, for rows [m, m + count) of x. */
+static void run_groups(const PackedRun *run, int64_t m, int64_t count, int64_t begin, int64_t end) {
+    Scratch scratch;
+    int64_t first = 0, col = 0;
+    for (int64_t i = 0; i < run->job->num_segments; i++) {
+        const Segment *s = &run->job->segments[i];
+        int64_t groups = (s->rows + GROUP - 1) / GROUP, size = group_bytes(s->kind, run->acts.padded);
+        for (int64_t g = max64(begin - first, 0); g < min64(end - first, groups); g++) {
+            sum_group(run, s->kind, s->data + g * size, m, count, &scratch);
+            store_group(run->job, m, count, col + g * GROUP, min64(GROUP, s->rows - g * GROUP), scratch.acc);
+        }
+        first += groups;
+        col += s->rows;
+    }
+}
+
+/* ---- checks ---- */
+
+/* Rows that only fill up a tile. */
+static void clear_padding(const Acts *a) {
+    int64_t rows = round_up(a->rows, TILE_ROWS) - a->rows, last = a->rows / TILE_ROWS;
+    if (rows == 0) return;
+    if (a->q) {
+        memset(a->q + a->rows * a->padded, 0, (size_t)(rows * a->padded));
+        memset(a->scale + last * a->steps * TILE_ROWS, 0, (size_t)(a->steps * TILE_ROWS) * 4);
+        memset(a->sum + last * a->steps * TILE_ROWS, 0, (size_t)(a->steps * TILE_ROWS) * 4);
+    }
+    if (a->wide) memset(a->wide + last * a->padded * TILE_ROWS, 0, (size_t)(a->padded * TILE_ROWS) * 4);
+}
+
+static int64_t count_isas(void) {
+    int64_t count = 0;
+    while (packed_isas[count].name) count++;
+    return count;
+}
+
+/* Groups of rows in all segments; -1 where a size does not fit. */
+static int64_t checked_groups(const PackedJob *job) {
+    int64_t groups = 0;
+    if (job->m < 0 || job->isa < 0 || job->isa >= count_isas()) return -1;
+    if ((job->x_type != F32 && job->x_type != BF16) || (job->y_type != F32 && job->y_type != BF16)) return -1;
+    for (int64_t i = 0; i < job->num_segments; i++) {
+        const Segment *s = &job->segments[i];
+        if (!packed_sizes_fit(s->data, s->kind, s->rows, job->k, s->bytes)) return -1;
+        groups += (s->rows + GROUP - 1) / GROUP;
+    }
+    return groups;
+}
+
+/* ---- for callers with threads of their own ---- */
+
+int64_t packed_open(PackedRun *run, const PackedJob *job, int64_t threads) {
+    int64_t groups = checked_groups(job);
+    if (groups < 0) return -1;
+    *run = (PackedRun){.job = job, .isa = packed_isas[job->isa].backend, .groups = groups, .threads = threads};
+    find_needs(run);
+    return lay_out(run, NULL);
+}
+
+void packed_place(PackedRun *run, char *work) { lay_out(run, work); }
+
+/* Tiles of rows are shared out: the padding of the last goes with it. */
+void packed_prepare(const PackedRun *run, int64_t thread) {
+    int64_t tiles = (run->job->m + TILE_ROWS - 1) / TILE_ROWS;
+    int64_t begin = tiles * thread / run->threads * TILE_ROWS, end = tiles * (thread + 1) / run->threads * TILE_ROWS;
+    if (begin < run->job->m && end >= run->job->m) clear_padding(&run->acts);
+    for (int64_t r = begin; r < min64(end, run->job->m); r++) prepare_row(run, r, thread);
+}
+
+void packed_multiply(const PackedRun *run, int64_t thread) {
+    int64_t begin = run->groups * thread / run->threads, end = run->groups * (thread + 1) / run->threads;
+    if (run->isa->begin) run->isa->begin();
+    for (int64_t m = 0; m < run->job->m; m += ROWS_BLOCK)
+        run_groups(run, m, min64(ROWS_BLOCK, run->job->m - m), begin, end);
+    if (run->isa->end) run->isa->end();
+}
+
+/* ---- with OpenMP ---- */
+
+/* Chunks of groups, taken as threads come free. */
+static void multiply_chunks(const PackedRun *run) {
+    const PackedJob *job = run->job;
+    int64_t blocks = (job->m + ROWS_BLOCK - 1) / ROWS_BLOCK;
+    int64_t chunk = max64(min64(run->groups / (run->threads * CHUNKS_PER_THREAD), MOST_GROUPS), 1);
+    int64_t chunks = (run->groups + chunk - 1) / chunk;
+#pragma omp parallel if (run->threads > 1) num_threads((int)run->threads)
+    {
+        if (run->isa->begin) run->isa->begin();
+#pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < blocks * chunks; i++) {
+            int64_t m = i / chunks * ROWS_BLOCK, begin = i % chunks * chunk;
+            run_groups(run, m, min64(ROWS_BLOCK, job->m - m), begin, min64(begin + chunk, run->groups));
+        }
+        if (run->isa->end) run->isa->end();
+    }
+}
+
+/* Nothing is read before every size has been found to fit. */
+EXPORT int64_t cadence_packed_linear(const PackedJob *job) {
+    PackedRun run;
+    int64_t bytes = packed_open(&run, job, omp_get_max_threads());
+    if (bytes < 0) return PACKED_BAD_SIZE;
+    if (run.groups == 0 || job->m == 0) return PACKED_OK;
+    if (job->m * run.groups * GROUP * job->k < PARALLEL_FROM) run.threads = 1;
+    char *work = (char *)thread_buffer(bytes / 4);
+    if (!work) return PACKED_NO_MEMORY;
+    packed_place(&run, work);
+    int share = run.threads > 1 && job->m * job->k >= PARALLEL_ACTS;
+#pragma omp parallel for schedule(static) if (share) num_threads((int)run.threads)
+    for (int64_t t = 0; t < run.threads; t++) packed_prepare(&run, t);
+    multiply_chunks(&run);
+    return PACKED_OK;
+}
+
+/* Name of instruction set `index`, "" where this machine lacks it, NULL past the last. */
+EXPORT const char *cadence_packed_isa(int64_t index) {
+    if (index < 0 || index >= count_isas()) return NULL;
+    return packed_isas[index].usable() ? packed_isas[index].name : "";
+}
+
+/* Bytes a weight takes when packed; 0 where no such weight can be. */
+EXPORT int64_t cadence_packed_bytes(int64_t kind, int64_t rows, int64_t k) {
+    return packed_shape_fits(kind, rows, k) ? packed_bytes(kind, rows, k) : 0;
+}

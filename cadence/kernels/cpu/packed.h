@@ -1,0 +1,191 @@
+/* Matrix products with packed weights: y[M, N] = x[M, K] * W[N, K]^T + bias.
+ *
+ * A weight is packed once, in groups of GROUP output rows: what one step along K needs for all rows of a group lies
+ * side by side, so a vector lane is an output row and a group is read as one stream. K is padded to a multiple of
+ * K_STEP with zeros, rows to a multiple of GROUP.
+ *
+ * Order of sums. Every output element is one chain over K, the same whatever M, the number of threads and the
+ * instruction set. Quantised kinds: x is rounded to int8 per row and K_STEP, products of a step are summed as integers
+ * (exact), then
+ *     sum = fma(float(step) * x_scale, w_scale, sum);  sum = fma(w_shift, x_sum, sum)  (kinds with a shift).
+ * Kinds of floats: sum = fma(x, w, sum) for k = 0, 1, 2 ... An instruction set with bf16 products of its own keeps one
+ * order of its own for bf16 x (and only for that), whatever M. */
+#ifndef CADENCE_PACKED_H
+#define CADENCE_PACKED_H
+
+#include "common.h"
+
+#define GROUP 16
+#define K_STEP 32
+#define K_CHUNK 512      /* elements of K unpacked at once: a group's tile stays in the L1 cache */
+#define K_CHUNK_WIDE 256 /* the same for float tiles */
+#define TILE_ROWS 4      /* rows of x whose scales lie side by side */
+#define NARROW_ROWS 64   /* rows of x of one bf16 product */
+
+enum { P_F32, P_BF16, P_Q8, P_Q4_0, P_Q4_1, P_Q5_0, P_Q5_1, P_Q4_K, P_Q5_K, P_Q6_K, P_KINDS };
+
+/* One block of a group: `header` bytes of scales, then for each K_STEP `bytes` of quants:
+ *   8 bits: [8 quads][16 rows][4] int8
+ *   4 bits: [4][16 rows][4] uint8, quad c in the low halves of part c, quad c + 4 in the high halves
+ *   5 bits: the same, then [16 rows][4] uint8 whose bit g is the fifth bit of quad g
+ *   6 bits: the same, then [2][16 rows][4] uint8: bits 2j, 2j + 1 of part p belong to quad p + 2j
+ * (a quad: 4 elements along K). Headers, all [16 rows] innermost:
+ *   32-blocks: scale f16, then shift f16 where the kind has one
+ *   Q4_K, Q5_K: scale f16, minimum f16, [8] uint8 scales, [8] uint8 minimums
+ *   Q6_K: scale f16, [16] int8 scales (one per 16 elements)
+ * Q4_0 keeps its quants as signed 4-bit numbers. */
+typedef struct {
+    int32_t block, header, step_bytes, bits, zero, halves, shift;
+} Format;
+
+static const Format formats[P_KINDS] = {
+    [P_Q8] = {32, 32, 512, 8, 0, 1, 0},      [P_Q4_0] = {32, 32, 256, 4, 0, 1, 0},
+    [P_Q4_1] = {32, 64, 256, 4, 0, 1, 1},    [P_Q5_0] = {32, 32, 320, 5, 16, 1, 0},
+    [P_Q5_1] = {32, 64, 320, 5, 0, 1, 1},    [P_Q4_K] = {256, 320, 256, 4, 0, 1, 1},
+    [P_Q5_K] = {256, 320, 320, 5, 0, 1, 1},  [P_Q6_K] = {256, 288, 384, 6, 32, 2, 0},
+};
+
+INLINE int is_float_kind(int64_t kind) { return kind == P_F32 || kind == P_BF16; }
+
+/* Bytes of `k` elements (a multiple of the kind's block) of one group. */
+INLINE int64_t group_bytes(int64_t kind, int64_t k) {
+    if (kind == P_F32) return k * GROUP * 4;
+    if (kind == P_BF16) return k * GROUP * 2;
+    const Format *f = &formats[kind];
+    return k / f->block * (f->header + f->block / K_STEP * f->step_bytes);
+}
+
+INLINE int64_t packed_bytes(int64_t kind, int64_t rows, int64_t k) {
+    return (rows + GROUP - 1) / GROUP * group_bytes(kind, round_up(k, K_STEP));
+}
+
+/* A stretch of a group ready to be multiplied: at [steps][8 quads][16 rows][4] int8, step_bytes from step to step (in
+ * q, or the packed bytes themselves); scale [steps * halves][16], shift [steps][16]. */
+typedef struct {
+    const int8_t *at;
+    int64_t step_bytes;
+    int8_t q[K_CHUNK * GROUP] __attribute__((aligned(64)));
+    float scale[K_CHUNK / K_STEP * 2 * GROUP] __attribute__((aligned(64)));
+    float shift[K_CHUNK / K_STEP * GROUP] __attribute__((aligned(64)));
+    int32_t fix[K_CHUNK / K_STEP * 2 * GROUP] __attribute__((aligned(64))); /* sums of q per scale, where wanted */
+} Tile;
+
+/* x, in the forms that the weights of a call need; the others are NULL. Rows are padded to TILE_ROWS. */
+typedef struct {
+    int8_t *q;       /* [rows][padded] */
+    float *scale;    /* [tiles][steps][TILE_ROWS] */
+    float *sum;      /* the same shape: scale * sum of q over the step */
+    float *wide;     /* [tiles][padded][TILE_ROWS] */
+    uint16_t *narrow; /* [rows][padded] bf16, rows padded to 16 */
+    int64_t rows, padded, steps;
+} Acts;
+
+/* What an instruction set brings. `acc` is [TILE_ROWS][GROUP] per tile of rows. */
+typedef struct {
+    void (*quantize)(const float *x, int64_t k, const Acts *a, int64_t row);
+    void (*unpack)(int64_t kind, const uint8_t *from, int64_t k, Tile *to);
+    /* Adds steps [step, step + steps) of tile `t` of rows to acc. */
+    void (*dot)(int64_t kind, const Tile *w, const Acts *a, int64_t t, int64_t step, int64_t steps, float *acc);
+    /* The same for 16 rows at once, tiles t .. t + 3; NULL = there is none. */
+    void (*dot16)(int64_t kind, const Tile *w, const Acts *a, int64_t t, int64_t step, int64_t steps, float *acc);
+    /* All of K for up to TILE_ROWS rows (all there are) straight from the packed bytes; false = not for this kind and
+     * number. NULL = there is none. */
+    int (*direct)(int64_t kind, const uint8_t *from, const Acts *a, float *acc);
+    void (*widen)(const uint8_t *from, int64_t k, float *to);
+    /* Adds k elements from `at` on of a float tile w [k][16]. */
+    void (*dot_wide)(const float *w, const Acts *a, int64_t t, int64_t at, int64_t k, float *acc);
+    /* bf16 times bf16 over all of K for rows [row, row + count), count <= NARROW_ROWS, acc [count][16]; NULL = there is
+     * none. */
+    void (*dot_narrow)(const uint8_t *from, const Acts *a, int64_t row, int64_t count, float *acc);
+    void (*begin)(void); /* on every thread before and after its work; NULL = nothing to do */
+    void (*end)(void);
+} Backend;
+
+/* What there is, lowest first, ended by a NULL name. */
+typedef struct {
+    const char *name;
+    const Backend *backend;
+    int (*usable)(void);
+} Isa;
+
+extern const Isa packed_isas[];
+extern const Backend packed_portable;
+#if defined(__aarch64__)
+extern const Backend packed_neon, packed_neon_dot;
+#elif defined(__x86_64__)
+extern const Backend packed_avx2, packed_vnni, packed_avx512_bf16, packed_amx;
+int packed_amx_allowed(void); /* asks the operating system for the tile registers */
+#endif
+
+typedef struct {
+    const uint8_t *data;
+    int64_t kind, rows, bytes;
+} Segment;
+
+/* y [m, sum of rows] = x [m, k] times the rows of all segments, one after another. */
+typedef struct {
+    void *y;
+    const void *x;
+    const float *bias; /* [sum of rows] or NULL */
+    const Segment *segments;
+    int64_t num_segments, m, k, x_stride, y_stride; /* strides in elements */
+    int64_t x_type, y_type, isa;                    /* F32 or BF16; index into packed_isas */
+} PackedJob;
+
+/* A job under way. Callers with threads of their own: packed_open, packed_place with that many bytes (64-byte aligned),
+ * then packed_prepare on every thread, a barrier, and packed_multiply on every thread. */
+typedef struct {
+    const PackedJob *job;
+    const Backend *isa;
+    Acts acts;
+    float *rows; /* [threads][padded]: a row of x on its way to other forms */
+    int64_t groups, threads;
+    int quantized, wide, narrow; /* forms of x that are needed */
+} PackedRun;
+
+int64_t packed_open(PackedRun *run, const PackedJob *job, int64_t threads); /* bytes of work memory; -1 = bad sizes */
+void packed_place(PackedRun *run, char *work);
+void packed_prepare(const PackedRun *run, int64_t thread);
+void packed_multiply(const PackedRun *run, int64_t thread);
+
+enum { PACKED_OK = 0, PACKED_BAD_SIZE = 1, PACKED_NO_MEMORY = 2, PACKED_BAD_ROW = 3 };
+
+/* k must fill whole blocks of the formats with long ones; bounds keep products from overflowing. */
+INLINE int packed_shape_fits(int64_t kind, int64_t rows, int64_t k) {
+    if (kind < 0 || kind >= P_KINDS || rows < 1 || k < 1 || rows > (int64_t)1 << 40 || k > (int64_t)1 << 20) return 0;
+    return is_float_kind(kind) || round_up(k, K_STEP) % formats[kind].block == 0;
+}
+
+INLINE int packed_sizes_fit(const uint8_t *data, int64_t kind, int64_t rows, int64_t k, int64_t bytes) {
+    return data && packed_shape_fits(kind, rows, k) && bytes == packed_bytes(kind, rows, k);
+}
+
+/* ---- scalars ---- */
+
+INLINE float float_of_bits(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+INLINE uint32_t bits_of_float(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    return bits;
+}
+
+INLINE float half_to_float(uint16_t h) {
+    uint32_t rest = (uint32_t)(h & 0x7fff) << 13, sign = (uint32_t)(h & 0x8000) << 16;
+    float scaled = float_of_bits(rest) * 0x1p112f; /* re-biases the exponent; subnormals become exact normals */
+    uint32_t bits = rest >= (0x7c00u << 13) ? rest | 0x7f800000u : bits_of_float(scaled);
+    return float_of_bits(bits | sign);
+}
+
+INLINE float bfloat_to_float(uint16_t h) { return float_of_bits((uint32_t)h << 16); }
+
+INLINE uint16_t float_to_bfloat(float x) {
+    uint32_t bits = bits_of_float(x);
+    return (uint16_t)(x != x ? (bits >> 16) | 0x40 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+#endif

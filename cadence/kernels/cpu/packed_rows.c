@@ -1,0 +1,97 @@
+/* Packed weights back to floats: wanted rows only (an embedding), or all of them. Products and sums are rounded one by
+ * one, in the order the formats prescribe, so nothing may be contracted into a fused multiply-add. */
+#pragma GCC optimize("fp-contract=off")
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF
+#endif
+#include "packed.h"
+
+INLINE float half_at(const uint8_t *p, int64_t index) {
+    uint16_t h;
+    memcpy(&h, p + index * 2, 2);
+    return half_to_float(h);
+}
+
+/* Quant i of a step for row r of its group. */
+INLINE int quant_at(int64_t kind, const uint8_t *from, int r, int i) {
+    const Format *f = &formats[kind];
+    int quad = i / 4, lane = r * 4 + i % 4;
+    if (f->bits == 8) return (int8_t)from[quad * 64 + lane];
+    int q = (from[quad % 4 * 64 + lane] >> (quad / 4 * 4)) & 15;
+    if (f->bits == 5) q |= ((from[256 + lane] >> quad) & 1) << 4;
+    if (f->bits == 6) q |= ((from[256 + quad % 2 * 64 + lane] >> (quad / 2 * 2)) & 3) << 4;
+    return kind == P_Q4_0 ? (q ^ 8) - 8 : q - f->zero;
+}
+
+/* value = scale * quant, then + shift or - minimum. */
+typedef struct {
+    float scale[2], shift;
+} Scales;
+
+INLINE Scales scales_at(int64_t kind, const uint8_t *block, int r, int step) {
+    float d = half_at(block, r);
+    if (kind == P_Q6_K) {
+        const int8_t *s = (const int8_t *)block + 32 + step * 2 * GROUP + r;
+        return (Scales){{(float)s[0] * d, (float)s[GROUP] * d}, 0.0f};
+    }
+    if (formats[kind].block == 256) {
+        float scale = (float)block[64 + step * GROUP + r] * d;
+        return (Scales){{scale, scale}, -((float)block[64 + (8 + step) * GROUP + r] * half_at(block + 32, r))};
+    }
+    return (Scales){{d, d}, formats[kind].shift ? half_at(block + 32, r) : 0.0f};
+}
+
+static void quantized_row(int64_t kind, const uint8_t *group, int r, int64_t k, float *out) {
+    const Format *f = &formats[kind];
+    int64_t steps = f->block / K_STEP, block_bytes = f->header + steps * f->step_bytes;
+    for (int64_t at = 0; at < k; at += K_STEP) {
+        const uint8_t *block = group + at / f->block * block_bytes;
+        int64_t step = at / K_STEP % steps;
+        Scales s = scales_at(kind, block, r, (int)step);
+        for (int i = 0; i < min64(K_STEP, k - at); i++) {
+            float value = (float)quant_at(kind, block + f->header + step * f->step_bytes, r, i) * s.scale[i / 16];
+            out[at + i] = f->shift ? value + s.shift : value;
+        }
+    }
+}
+
+static void float_row(int64_t kind, const uint8_t *group, int r, int64_t k, float *out) {
+    for (int64_t i = 0; i < k; i++) {
+        if (kind == P_F32) {
+            memcpy(out + i, group + (i * GROUP + r) * 4, 4);
+        } else {
+            uint16_t h;
+            memcpy(&h, group + (i / 2 * GROUP + r) * 4 + i % 2 * 2, 2);
+            out[i] = bfloat_to_float(h);
+        }
+    }
+}
+
+/* out [count, k] of `type` = rows ids [count] of a packed weight. */
+EXPORT int64_t cadence_packed_rows(void *out, const Segment *w, const int64_t *ids, int64_t count, int64_t k,
+                                   int64_t type) {
+    if (!packed_sizes_fit(w->data, w->kind, w->rows, k, w->bytes)) return PACKED_BAD_SIZE;
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= w->rows) return PACKED_BAD_ROW;
+    int64_t size = group_bytes(w->kind, round_up(k, K_STEP));
+    int failed = 0;
+#pragma omp parallel if (count * k >= 65536) reduction(| : failed)
+    {
+        float *work = malloc((size_t)round_up(k, VL) * 4);
+        failed = !work;
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < count; i++) {
+            if (!work) continue;
+            const uint8_t *group = w->data + ids[i] / GROUP * size;
+            float *row = type == F32 ? (float *)out + i * k : work;
+            if (is_float_kind(w->kind))
+                float_row(w->kind, group, (int)(ids[i] % GROUP), k, row);
+            else
+                quantized_row(w->kind, group, (int)(ids[i] % GROUP), k, row);
+            if (type != F32)
+                for (int64_t j = 0; j < k; j++) ((uint16_t *)out)[i * k + j] = float_to_bfloat(work[j]);
+        }
+        free(work);
+    }
+    return failed ? PACKED_NO_MEMORY : PACKED_OK;
+}
