@@ -198,6 +198,7 @@ def test_embedding_reads_rows_of_a_packed_weight(name: str) -> None:
     ids = torch.tensor([39, 0, 7, 7, 16])
     rows = dequantize(packed)[ids]
     assert torch.equal(ops.embed(ids, packed), rows)
+    assert torch.equal(ops.embed(ids.int(), packed), rows)
     assert torch.equal(ops.embed(ids, packed, torch.bfloat16), rows.to(torch.bfloat16))
     for bad in (-1, 40, 2**40):
         with pytest.raises(ValueError, match="between 0 and 39"):

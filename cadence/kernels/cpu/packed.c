@@ -90,8 +90,9 @@ static void quantized_group(const PackedRun *run, int64_t kind, const uint8_t *f
     const Acts *a = &run->acts;
     const Backend *isa = run->isa;
     int64_t first = m / TILE_ROWS, tiles = (count + TILE_ROWS - 1) / TILE_ROWS;
-    for (int64_t k = 0; k < a->padded; k += K_CHUNK) {
-        int64_t part = min64(K_CHUNK, a->padded - k), t = 0;
+    int64_t chunks = (a->padded + K_CHUNK - 1) / K_CHUNK, chunk = round_up(a->padded / chunks, K_BLOCK);
+    for (int64_t k = 0; k < a->padded; k += chunk) {
+        int64_t part = min64(chunk, a->padded - k), t = 0;
         isa->unpack(kind, from + group_bytes(kind, k), part, &s->tile);
         if (isa->dot16)
             for (; t + 4 <= count / TILE_ROWS; t += 4)
@@ -260,6 +261,9 @@ EXPORT int64_t cadence_packed_linear(const PackedJob *job) {
     multiply_chunks(&run);
     return PACKED_OK;
 }
+
+/* For a list of calls: the words are a PackedJob. */
+EXPORT void call_packed_linear(const int64_t *words) { cadence_packed_linear((const PackedJob *)words); }
 
 /* Name of instruction set `index`, "" where this machine lacks it, NULL past the last. */
 EXPORT const char *cadence_packed_isa(int64_t index) {

@@ -17,8 +17,9 @@
 
 #define GROUP 16
 #define K_STEP 32
-#define K_CHUNK 512      /* elements of K unpacked at once: a group's tile stays in the L1 cache */
+#define K_CHUNK 1024     /* elements of K unpacked at once: a group's tile stays in the L1 cache */
 #define K_CHUNK_WIDE 256 /* the same for float tiles */
+#define K_BLOCK 256      /* the longest block of a format */
 #define TILE_ROWS 4      /* rows of x whose scales lie side by side */
 #define NARROW_ROWS 64   /* rows of x of one bf16 product */
 

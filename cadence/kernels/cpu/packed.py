@@ -76,7 +76,7 @@ class PackedJob(Structure):
 def _library() -> ctypes.CDLL:
     library = load_library()
     library.cadence_packed_linear.argtypes = [POINTER(PackedJob)]
-    library.cadence_packed_rows.argtypes = [c_void_p, POINTER(Segment), c_void_p, c_int64, c_int64, c_int64]
+    library.cadence_packed_rows.argtypes = [c_void_p, POINTER(Segment), c_void_p, *(c_int64 for _ in range(4))]
     library.cadence_packed_bytes.argtypes = [c_int64] * 3
     library.cadence_packed_isa.argtypes, library.cadence_packed_isa.restype = [c_int64], c_char_p
     library.cadence_pack.argtypes = [c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int64, c_int64]
@@ -273,14 +273,14 @@ class PackedOps:
             raise RuntimeError(f"packed product of {job.m} rows and {job.k} columns failed ({status})")
 
     def embed(self, ids: torch.Tensor, packed: PackedWeight, out_dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Rows ids [T] int64 of a packed weight -> [T, cols]."""
-        if ids.dtype is not torch.int64 or ids.dim() != 1 or ids.device.type != "cpu":
-            raise ValueError(f"ids must be a vector of int64 on the CPU, not {ids.dtype} {list(ids.shape)}")
+        """Rows ids [T] int32 or int64 of a packed weight -> [T, cols]."""
+        if ids.dtype not in (torch.int32, torch.int64) or ids.dim() != 1 or ids.device.type != "cpu":
+            raise ValueError(f"ids must be a vector of integers on the CPU, not {ids.dtype} {list(ids.shape)}")
         if out_dtype not in _TYPES:
             return self.embed(ids, packed).to(out_dtype)
         ids = ids.contiguous()
         out = torch.empty((ids.shape[0], packed.cols), dtype=out_dtype)
-        at = (out.data_ptr(), byref(packed.segment()), ids.data_ptr())
+        at = (out.data_ptr(), byref(packed.segment()), ids.data_ptr(), ids.element_size())
         if self._c.cadence_packed_rows(*at, ids.shape[0], packed.cols, _TYPES[out_dtype]):
             raise ValueError(f"ids must lie between 0 and {packed.rows - 1}")
         return out

@@ -67,12 +67,17 @@ static void float_row(int64_t kind, const uint8_t *group, int r, int64_t k, floa
     }
 }
 
-/* out [count, k] of `type` = rows ids [count] of a packed weight. */
-EXPORT int64_t cadence_packed_rows(void *out, const Segment *w, const int64_t *ids, int64_t count, int64_t k,
-                                   int64_t type) {
+/* Element i of ids, int32 or int64. */
+INLINE int64_t id_at(const void *ids, int64_t bytes, int64_t i) {
+    return bytes == 4 ? ((const int32_t *)ids)[i] : ((const int64_t *)ids)[i];
+}
+
+/* out [count, k] of `type` = rows ids [count] (of id_bytes each) of a packed weight. */
+EXPORT int64_t cadence_packed_rows(void *out, const Segment *w, const void *ids, int64_t id_bytes, int64_t count,
+                                   int64_t k, int64_t type) {
     if (!packed_sizes_fit(w->data, w->kind, w->rows, k, w->bytes)) return PACKED_BAD_SIZE;
     for (int64_t i = 0; i < count; i++)
-        if (ids[i] < 0 || ids[i] >= w->rows) return PACKED_BAD_ROW;
+        if (id_at(ids, id_bytes, i) < 0 || id_at(ids, id_bytes, i) >= w->rows) return PACKED_BAD_ROW;
     int64_t size = group_bytes(w->kind, round_up(k, K_STEP));
     int failed = 0;
 #pragma omp parallel if (count * k >= 65536) reduction(| : failed)
@@ -82,16 +87,23 @@ EXPORT int64_t cadence_packed_rows(void *out, const Segment *w, const int64_t *i
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < count; i++) {
             if (!work) continue;
-            const uint8_t *group = w->data + ids[i] / GROUP * size;
+            int64_t id = id_at(ids, id_bytes, i);
+            const uint8_t *group = w->data + id / GROUP * size;
             float *row = type == F32 ? (float *)out + i * k : work;
             if (is_float_kind(w->kind))
-                float_row(w->kind, group, (int)(ids[i] % GROUP), k, row);
+                float_row(w->kind, group, (int)(id % GROUP), k, row);
             else
-                quantized_row(w->kind, group, (int)(ids[i] % GROUP), k, row);
+                quantized_row(w->kind, group, (int)(id % GROUP), k, row);
             if (type != F32)
                 for (int64_t j = 0; j < k; j++) ((uint16_t *)out)[i * k + j] = float_to_bfloat(work[j]);
         }
         free(work);
     }
     return failed ? PACKED_NO_MEMORY : PACKED_OK;
+}
+
+/* For a list of calls: out, Segment (4 words), ids, bytes of an id, count, k, type. */
+EXPORT void call_packed_rows(const int64_t *words) {
+    cadence_packed_rows((void *)words[0], (const Segment *)(words + 1), (const void *)words[5], words[6], words[7],
+                        words[8], words[9]);
 }
