@@ -1,6 +1,6 @@
 """Process start to first token of `cadence generate`, with warm file caches.
 
-    python -m benchmarks.startup [--repeats 5]
+python -m benchmarks.startup [--repeats 5]
 """
 
 from __future__ import annotations

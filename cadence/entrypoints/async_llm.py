@@ -32,6 +32,7 @@ from cadence.text.tokenizer import Tokenizer
 
 LONG_PROMPT = 16_384  # characters; longer texts are tokenised beside the event loop, not on it
 STATE_PERIOD_S = 1.0
+DELIVERED_AT_ONCE = 64  # updates: about 2 ms
 
 
 class AsyncLLM:
@@ -197,13 +198,17 @@ class AsyncLLM:
             self.dead.set()
 
     async def _deliver(self, updates: list[RequestUpdate]) -> None:
-        outputs, stopped = self._outputs.process(updates)
-        for output in outputs:
-            stream = self._streams.get(output.request_id)
-            if stream is not None:
-                stream.put(output)
-        if stopped:
-            await self._supervisor.drop(stopped)
+        """A large batch in parts: between them whoever else uses the event loop has a turn."""
+        for start in range(0, len(updates), DELIVERED_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            outputs, stopped = self._outputs.process(updates[start : start + DELIVERED_AT_ONCE])
+            for output in outputs:
+                stream = self._streams.get(output.request_id)
+                if stream is not None:
+                    stream.put(output)
+            if stopped:
+                await self._supervisor.drop(stopped)
 
     async def _watch(self) -> None:
         """Keeps a recent picture of the engine for the metrics."""

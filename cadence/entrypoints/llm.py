@@ -132,9 +132,7 @@ class LLM:
             raise InvalidRequestError(f"{len(params)} sampling_params for {count} prompts", "sampling_params")
         return list(params)
 
-    def _submit(
-        self, prompts: list[PromptType], params: list[SamplingParams], priorities: Sequence[int]
-    ) -> list[str]:
+    def _submit(self, prompts: list[PromptType], params: list[SamplingParams], priorities: Sequence[int]) -> list[str]:
         """All or nothing: a bad prompt leaves no half-submitted batch behind."""
         ids: list[str] = []
         try:

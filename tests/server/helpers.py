@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import signal
 import socket
@@ -22,8 +21,8 @@ import httpx
 import uvicorn
 
 from cadence.entrypoints.openai.app import create_app
-from cadence.entrypoints.openai.http import HeadLimits, LimitedHttp
 from cadence.entrypoints.openai.options import ServeOptions
+from cadence.entrypoints.openai.server import uvicorn_config
 from cadence.entrypoints.openai.state import ServerState
 from tests.server.fake_llm import FakeLLM, save_fake_model
 
@@ -39,6 +38,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _client(url: str, **options: Any) -> httpx.Client:
+    """Without TLS nothing need be read about whom to trust, which takes longer than most requests."""
+    return httpx.Client(base_url=url, **{"trust_env": False, "verify": url.startswith("https:"), **options})
+
+
 @dataclass(frozen=True)
 class RunningApp:
     url: str
@@ -48,7 +52,7 @@ class RunningApp:
     loop: asyncio.AbstractEventLoop
 
     def client(self, **options: Any) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=20.0, trust_env=False, **options)
+        return _client(self.url, **{"timeout": 20.0, **options})
 
     def do(self, function: Any, *arguments: Any) -> None:
         """Runs something on the server's event loop."""
@@ -61,6 +65,27 @@ class RunningApp:
             time.sleep(0.005)
 
 
+class QuickServer(uvicorn.Server):
+    """Ends when it is told to, not when it next looks: most tests are shorter than that."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ended = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.ended.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        for task in list(self.server_state.tasks):
+            with contextlib.suppress(asyncio.CancelledError, TimeoutError):
+                await asyncio.wait_for(task, 2.0)
+
+
 @contextlib.contextmanager
 def run_app(llm: FakeLLM, **options: Any) -> Iterator[RunningApp]:
     """`create_app` over `llm` on a free loopback port, by uvicorn as the real server runs it."""
@@ -71,20 +96,11 @@ def run_app(llm: FakeLLM, **options: Any) -> Iterator[RunningApp]:
     found: dict[str, Any] = {}
 
     async def main() -> None:
-        settings = ServeOptions(**options)
+        settings = ServeOptions(**{"uvicorn_log_level": "critical", **options})
         app = create_app(llm, settings)  # type: ignore[arg-type]
-        head = HeadLimits(settings.max_header_bytes, settings.max_header_count)
-        config = uvicorn.Config(
-            app,
-            http=functools.partial(LimitedHttp, head),  # type: ignore[arg-type]
-            ws="none",
-            lifespan="off",
-            log_level="critical",
-            root_path=settings.root_path,
-            timeout_graceful_shutdown=2,
-        )
-        found["server"] = server = uvicorn.Server(config)
-        found["app"] = RunningApp(f"http://127.0.0.1:{port}", port, app.state.server, llm, asyncio.get_running_loop())
+        found["server"] = server = QuickServer(uvicorn_config(app, settings))
+        url = f"{'https' if settings.ssl_certfile else 'http'}://127.0.0.1:{port}"
+        found["app"] = RunningApp(url, port, app.state.server, llm, asyncio.get_running_loop())
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         while not server.started and not serving.done():
             await asyncio.sleep(0.005)
@@ -100,7 +116,7 @@ def run_app(llm: FakeLLM, **options: Any) -> Iterator[RunningApp]:
         yield found["app"]
     finally:
         if "server" in found:
-            found["server"].should_exit = True
+            found["app"].do(found["server"].ended.set)
         thread.join(20)
         bound.close()
 
@@ -148,7 +164,7 @@ class ServerProcess:
         return Path(self._log.name).read_text()
 
     def client(self, **options: Any) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=30.0, trust_env=False, **options)
+        return _client(self.url, **{"timeout": 30.0, **options})
 
     def signal(self, number: int = signal.SIGTERM) -> None:
         self.process.send_signal(number)

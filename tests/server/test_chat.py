@@ -169,6 +169,23 @@ def test_fields_that_change_nothing_here(client: openai.OpenAI) -> None:
     assert chat(client, extra, **fields).choices[0].message.content == SCRIPT
 
 
+def test_prompts_are_cut_where_a_request_asks_for_it(serve: Serve) -> None:
+    client = openai_client(serve())  # repeats its prompt
+    whole = chat(client, max_tokens=2)
+    cut = chat(client, {"truncate_prompt_tokens": 4, "return_token_ids": True}, max_tokens=4)
+    right = chat(
+        client, {"truncate_prompt_tokens": 4, "truncation_side": "right", "return_token_ids": True}, max_tokens=2
+    )
+    kept = chat(client, {"return_token_ids": True}, max_tokens=2).prompt_token_ids
+    assert cut.usage.prompt_tokens == right.usage.prompt_tokens == 4 < whole.usage.prompt_tokens
+    assert (cut.prompt_token_ids, right.prompt_token_ids) == (kept[-4:], kept[:4])
+    long: Any = [{"role": "user", "content": PROMPT * 200}]
+    fits = chat(client, {"truncate_prompt_tokens": -1}, messages=long, max_tokens=6)
+    assert fits.usage.prompt_tokens == 1024 - 6
+    more = chat(client, {"add_special_tokens": True}, max_tokens=2)
+    assert more.usage.prompt_tokens >= whole.usage.prompt_tokens
+
+
 BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": []}, "messages", "at least 1"),
     ({"messages": USER * 5000}, "messages", "4096"),
@@ -186,8 +203,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"max_completion_tokens": 0}, "max_completion_tokens", "greater than or equal to 1"),
     ({"max_tokens": 0}, "max_tokens", "at least 1"),
     ({"functions": [{"name": "f"}]}, "functions", "tools"),
-    ({"truncate_prompt_tokens": 5}, "truncate_prompt_tokens", "shortened"),
-    ({"add_special_tokens": True}, "add_special_tokens", "templates"),
+    ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "at least 1"),
+    ({"truncation_side": "middle"}, "truncation_side", "pattern"),
     ({"modalities": ["audio"]}, "modalities", "text only"),
     ({"verbosity": "high"}, "verbosity", "prompt"),
     ({"stopp": "a"}, "stopp", "Did you mean stop"),

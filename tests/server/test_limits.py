@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -13,11 +14,12 @@ from cadence.entrypoints.openai.errors import ApiError
 from cadence.entrypoints.openai.limits import check_json
 from tests.server.helpers import RunningApp
 
+Serve = Callable[..., RunningApp]
 JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture
-def app(serve: Callable[..., RunningApp]) -> RunningApp:
+def app(serve: Serve) -> RunningApp:
     return serve(max_body_bytes=10_000, max_header_bytes=4_000, max_header_count=20, max_json_depth=8)
 
 
@@ -141,6 +143,39 @@ def test_what_is_not_http_gets_a_json_400(app: RunningApp) -> None:
         reply = raw(app, line)
         assert reply.startswith(b"HTTP/1.1 400") and b'"invalid_request_error"' in reply, reply
     with app.client() as client:
+        assert client.get("/livez").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"", b"GET /livez HTTP/1.1\r\nx: ", b"POST /tokenize HTTP/1.1\r\nhost: h\r\ncontent-length: 50\r\n\r\n{"],
+    ids=["silence", "head", "body"],
+)
+def test_who_dribbles_is_cut_off(serve: Serve, begun: bytes) -> None:
+    app = serve(read_timeout=0.3)
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", app.port), timeout=5) as wire:
+        wire.sendall(begun)
+        wire.settimeout(0.05)
+        reply, open_ = b"", True
+        while open_ and time.monotonic() - began < 5:
+            try:
+                if begun and not reply:
+                    wire.sendall(b"a")
+                chunk = wire.recv(65536)
+                reply, open_ = reply + chunk, bool(chunk)
+            except TimeoutError:
+                pass
+    assert reply.startswith(b"HTTP/1.1 408") and b"within the limit of 0.3 s" in reply
+    assert 0.25 < time.monotonic() - began < 3
+
+
+def test_a_slow_answer_and_an_idle_connection_are_not_dribbling(serve: Serve) -> None:
+    app = serve({"delay": 0.02}, read_timeout=0.2)
+    with app.client() as client:
+        body = {"prompt": "to be or not", "max_tokens": 25, "ignore_eos": True}
+        assert client.post("/v1/completions", json=body).status_code == 200  # takes half a second
+        time.sleep(0.4)
         assert client.get("/livez").status_code == 200
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import anthropic
 import pytest
 
+from cadence.entrypoints.openai.routes import messages as route
 from tests.server.fakes_chat import MODEL, FailingLLM
 from tests.server.helpers import RunningApp
 
@@ -101,6 +102,16 @@ def test_a_ping_is_sent(serve: Serve) -> None:
     with serve().client() as http:
         text = http.post("/v1/messages", json=body).text
     assert 'event: ping\ndata: {"type":"ping"}' in text and text.endswith('data: {"type":"message_stop"}\n\n')
+
+
+def test_silence_is_filled_with_pings(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route, "PING_S", 0.05)
+    body = {"model": MODEL, "max_tokens": 3, "messages": [USER], "stream": True}
+    with serve({"delay": 0.2}).client() as http:
+        text = http.post("/v1/messages", json=body).text
+    kinds = [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event: ")]
+    assert kinds.count("ping") >= 4 and kinds[0] == "message_start" and kinds[-1] == "message_stop"
+    assert kinds.count("content_block_delta") >= 2
 
 
 @pytest.mark.parametrize("stream", [False, True])

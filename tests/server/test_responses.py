@@ -52,6 +52,24 @@ def test_text_in_text_out(serve: Serve) -> None:
     assert answer.usage.total_tokens == answer.usage.input_tokens + answer.usage.output_tokens
 
 
+def test_input_items_page_by_page(serve: Serve) -> None:
+    client = openai_client(serve({"script": "Good day to you."}))
+    first = ask(client, input="one")
+    parts = [{"role": "user", "content": [{"type": "input_text", "text": "two"}]}, {"role": "user", "content": "three"}]
+    second = ask(client, input=parts, previous_response_id=first.id)
+    items = list(client.responses.input_items.list(second.id, order="asc", limit=1))  # the client asks for every page
+    assert [item.content[0].text for item in items] == ["one", "Good day to you.", "two", "three"]
+    assert [item.role for item in items] == ["user", "assistant", "user", "user"]
+    assert len({item.id for item in items}) == 4
+    newest = client.responses.input_items.list(second.id, limit=2)
+    assert [item.content[0].text for item in newest.data] == ["three", "two"] and newest.has_more
+    for options in ({"limit": 0}, {"limit": 101}, {"after": "nope"}, {"order": "up"}):
+        with pytest.raises(openai.BadRequestError):
+            client.responses.input_items.list(second.id, **options)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.input_items.list("resp_nope")
+
+
 def test_what_is_cut_off_says_so(serve: Serve) -> None:
     answer = ask(openai_client(serve({"script": "Good day to you."})), max_output_tokens=2)
     assert answer.status == "incomplete" and answer.incomplete_details.reason == "max_output_tokens"

@@ -75,8 +75,9 @@ def test_files_are_small_and_need_no_inline_permission(file: Path) -> None:
         )
 
 
-def test_every_field_has_a_label() -> None:
-    html = (STATIC / "index.html").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["index.html", "docs.html"])
+def test_every_field_has_a_label(name: str) -> None:
+    html = (STATIC / name).read_text(encoding="utf-8")
     inside = {
         name for label in re.findall(r"<label\b.*?</label>", html, re.S) for name in re.findall(r'id="(\w+)"', label)
     }
@@ -85,7 +86,7 @@ def test_every_field_has_a_label() -> None:
 
 
 def test_scripts_and_page_agree_on_ids() -> None:
-    html = (STATIC / "index.html").read_text(encoding="utf-8")
+    html = "".join(file.read_text(encoding="utf-8") for file in STATIC.glob("*.html"))
     known = set(re.findall(r'\bid="([\w-]+)"', html))
     used = {name for file in STATIC.glob("*.js") for name in re.findall(r'byId\("([\w-]+)"\)', file.read_text("utf-8"))}
     assert used <= known

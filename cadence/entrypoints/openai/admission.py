@@ -1,7 +1,8 @@
 """Who is let in, and what became of them.
 
 At all times accepted = finished + failed + aborted + in_flight. A request is decided upon before anything is done for
-it, from what can be read off its size; the ones turned away are counted apart.
+it, from what can be read off its size; the ones turned away are counted apart. Most of them never get further than
+`door.py`, which asks `refusal` before their bodies are read.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import HTTPConnection
+from starlette.types import Scope
 
 from cadence.entrypoints.openai.errors import overloaded, unavailable
 
 ENTRIES = "cadence.entries"  # in the ASGI scope: the entries of this HTTP request
+ARRIVING = "cadence.arriving"  # in the ASGI scope: the request is past the door, but was not decided upon
 BYTES_PER_TOKEN = 4  # of ordinary text
 
 
@@ -32,6 +35,11 @@ def estimate_tokens(prompt: Any) -> int:
     return 1
 
 
+class Refusal(NamedTuple):
+    message: str
+    retry_after: int  # seconds
+
+
 class Admission:
     def __init__(self, max_requests: int, max_tokens: int) -> None:
         self.max_requests = max_requests  # completions at once
@@ -43,6 +51,7 @@ class Admission:
         self.refused = 0  # never accepted
         self.completions = 0  # in flight
         self.tokens = 0  # in flight
+        self.arriving = 0  # requests that are past the door, but were not decided upon
         self.draining = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -57,10 +66,27 @@ class Admission:
         A streaming route enters before its response starts and puts the `async with` around its generator's body.
         What is still open when the HTTP request ends counts as aborted.
         """
-        self._check_room(estimated_tokens, completions)
+        self.arrived(request.scope)
+        if self.draining:
+            self.refused += 1
+            raise unavailable("The server is shutting down and takes no new requests.")
+        refusal = self.refusal(estimated_tokens, completions)
+        if refusal is not None:
+            self.refused += 1
+            raise overloaded(*refusal)
         entry = Entry(self, estimated_tokens, completions)
         request.scope.setdefault(ENTRIES, []).append(entry)
         return entry
+
+    def arrives(self, scope: Scope) -> None:
+        """Keeps a place for a request whose body is yet to be read."""
+        scope[ARRIVING] = True
+        self.arriving += 1
+
+    def arrived(self, scope: Scope) -> None:
+        """It was decided upon, or has left. May be said twice."""
+        if scope.pop(ARRIVING, False):
+            self.arriving -= 1
 
     def drain(self) -> None:
         """From now on nobody is let in."""
@@ -69,28 +95,19 @@ class Admission:
     async def wait_idle(self) -> None:
         await self._idle.wait()
 
-    def _check_room(self, tokens: int, completions: int) -> None:
-        """An empty house takes anyone: the engine judges what is too long."""
-        if self.draining:
-            self.refused += 1
-            raise unavailable("The server is shutting down and takes no new requests.")
+    def refusal(self, tokens: int, completions: int) -> Refusal | None:
+        """Why a request of this size cannot be let in. An empty house takes anyone: the engine judges what is too
+        long."""
         if not self.completions:
-            return
+            return None
         if self.completions + completions > self.max_requests:
-            self.refused += 1
-            raise overloaded(
-                f"The server is at its limit of {self.max_requests} requests; try again later.", self._retry_after()
-            )
-        if self.tokens + tokens > self.max_tokens:
-            self.refused += 1
-            raise overloaded(
-                f"The server is at its limit of {self.max_tokens} queued prompt tokens; try again later.",
-                self._retry_after(),
-            )
-
-    def _retry_after(self) -> int:
-        """Seconds. The longer the queue, the later: between 1 and 30."""
-        return min(30, 1 + self.completions // 100)
+            limit = f"{self.max_requests} requests"
+        elif self.tokens + tokens > self.max_tokens:
+            limit = f"{self.max_tokens} queued prompt tokens"
+        else:
+            return None
+        retry_after = min(30, 1 + self.completions // 100)  # the longer the queue, the later
+        return Refusal(f"The server is at its limit of {limit}; try again later.", retry_after)
 
     def _entered(self, entry: Entry) -> None:
         self.accepted += 1

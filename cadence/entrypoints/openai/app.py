@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -20,6 +20,7 @@ from cadence.entrypoints.openai.auth import Authentication
 from cadence.entrypoints.openai.boundary import Boundary
 from cadence.entrypoints.openai.chat_engine import ChatEngine
 from cadence.entrypoints.openai.deadline import with_deadline
+from cadence.entrypoints.openai.door import Door
 from cadence.entrypoints.openai.errors import reply_for, route_path
 from cadence.entrypoints.openai.limits import BodyLimits
 from cadence.entrypoints.openai.options import ServeOptions
@@ -47,16 +48,20 @@ ROUTES = (health, models, completions, chat, responses, messages, tokenize, metr
 
 def create_app(llm: AsyncLLM, options: ServeOptions) -> FastAPI:
     check_parsers(options)
-    docs: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
+    documented = not options.disable_fastapi_docs
     app = FastAPI(
         title="Cadence",
         version=__version__,
         redirect_slashes=False,
-        **(docs if options.disable_fastapi_docs else {}),
+        docs_url=None,  # FastAPI's pages load their scripts from other hosts; ours does not
+        redoc_url=None,
+        openapi_url="/openapi.json" if documented else None,
     )
     app.state.server = _make_state(llm, options)
     for routes in ROUTES:
         app.include_router(routes.router)
+    if documented:
+        app.include_router(page.docs_router)
     for kind in (CadenceError, HTTPException, RequestValidationError, ValidationError):
         app.add_exception_handler(kind, _answer_error)
     _add_layers(app, options)
@@ -83,6 +88,7 @@ def check_parsers(options: ServeOptions) -> None:
 def _add_layers(app: FastAPI, options: ServeOptions) -> None:
     """From the innermost to the outermost. Pure ASGI, all of them: streams and disconnects pass through untouched."""
     app.add_middleware(BodyLimits, options=options)
+    app.add_middleware(Door, admission=app.state.server.admission)
     if options.api_key:
         app.add_middleware(Authentication, keys=options.api_key)
     if options.allowed_origins:

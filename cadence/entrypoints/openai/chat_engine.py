@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import RequestOutput
@@ -16,6 +16,7 @@ from cadence.entrypoints.openai.chat_choice import Choice, ParsedChoice, PlainCh
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, PromptRead, Usage
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.reasoning import OPEN, make_reasoning_parser
+from cadence.entrypoints.openai.stream import Begun, begun
 from cadence.entrypoints.openai.tools.base import make_tool_parser, needs_special_tokens
 from cadence.text.chat_template import ChatRequest
 
@@ -42,7 +43,7 @@ class ChatEngine:
         choices = [self._choice(index, job, prompt["prompt"]) for index in range(params.n)]
         completion_tokens = 0
         last = None
-        async with aclosing(self._outputs(prompt, params, job)) as outputs:
+        async with aclosing(await self._outputs(prompt, params, job)) as outputs:
             async for output in outputs:
                 if last is None:
                     yield PromptRead(prompt["prompt_token_ids"], output.prompt_logprobs)
@@ -55,7 +56,8 @@ class ChatEngine:
         yield Usage(len(prompt["prompt_token_ids"]), completion_tokens, cached, self._reasoning(choices))
 
     async def prompt(self, job: ChatJob) -> TokensPrompt:
-        """The prompt a job's messages become. Templates write the special tokens themselves, so none are added."""
+        """The prompt a job's messages become. Templates write the special tokens themselves: none are added unless
+        the request wants them twice."""
         hidden = job.tool_choice == "none" and self._options.exclude_tools_when_tool_choice_none
         chat = ChatRequest(
             messages=job.messages,
@@ -68,10 +70,13 @@ class ChatEngine:
         tokenizer = self._llm.tokenizer
         text = tokenizer.render_chat(chat, job.chat_template or self._template)
         if len(text) > LONG_PROMPT:
-            token_ids = await asyncio.to_thread(tokenizer.encode, text, False)
+            token_ids = await asyncio.to_thread(tokenizer.encode, text, job.add_special_tokens)
         else:
-            token_ids = tokenizer.encode(text, add_special_tokens=False)
-        return {"prompt": text, "prompt_token_ids": token_ids, "cache_salt": job.cache_salt}
+            token_ids = tokenizer.encode(text, job.add_special_tokens)
+        kept = job.truncation.cut(token_ids, self._llm.config.model.max_model_len, job.params.max_tokens)
+        if len(kept) < len(token_ids):
+            text = tokenizer.decode(kept, skip_special_tokens=False)
+        return {"prompt": text, "prompt_token_ids": kept, "cache_salt": job.cache_salt}
 
     def _check(self, job: ChatJob) -> None:
         options = self._options
@@ -96,15 +101,11 @@ class ChatEngine:
     def _calls_tools(self, job: ChatJob) -> bool:
         return bool(job.tools) and job.tool_choice != "none"
 
-    async def _outputs(
-        self, prompt: TokensPrompt, params: SamplingParams, job: ChatJob
-    ) -> AsyncGenerator[RequestOutput, None]:
-        """The engine knows of no messages: what is wrong with the prompt is wrong with them."""
+    async def _outputs(self, prompt: TokensPrompt, params: SamplingParams, job: ChatJob) -> Begun[RequestOutput]:
+        """The engine knows of no messages: what is wrong with the prompt is wrong with them, and shows at once."""
         outputs = self._llm.generate(prompt, params, job.request_id, priority=job.priority)
         try:
-            async with aclosing(outputs):  # type: ignore[type-var]
-                async for output in outputs:
-                    yield output
+            return await begun(cast(AsyncGenerator[RequestOutput, None], outputs))
         except InvalidRequestError as error:
             if error.field in ("prompt", "prompt_token_ids"):
                 raise InvalidRequestError(str(error), "messages") from None

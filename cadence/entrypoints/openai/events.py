@@ -9,6 +9,7 @@ from typing import Any
 
 from cadence.core.outputs import PositionLogprobs
 from cadence.core.sampling_params import SamplingParams
+from cadence.entrypoints.openai.truncation import NO_TRUNCATION, Truncation
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class ChatJob:
     chat_template: str = ""  # "" = the engine's
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     cache_salt: str = ""
+    truncation: Truncation = NO_TRUNCATION
+    add_special_tokens: bool = False  # beside those that the template writes
     priority: int = 0
 
 

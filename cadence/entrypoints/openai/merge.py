@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-async def merged(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tuple[int, T], None]:
+async def merged(opening: Awaitable[Sequence[AsyncGenerator[T, None]]]) -> AsyncGenerator[tuple[int, T], None]:
     """Items as they come, each with the number of its source. The first error of any source ends all of them.
 
-    A source runs at most one item ahead of the reader, so a slow reader still slows them down.
+    `opening` gives the sources when the first item is asked for. A source runs at most one item ahead of the reader,
+    so a slow reader still slows them down.
     """
+    sources = await opening
     if len(sources) == 1:
         async with aclosing(sources[0]) as items:
             async for only in items:

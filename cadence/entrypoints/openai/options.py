@@ -39,6 +39,7 @@ class ServeOptions:
     max_queued_requests: int = option(1024, "most requests waiting beyond those that run; more get 429")
     max_queued_tokens: int = option(1_000_000, "most prompt tokens (estimated) of all requests at once; more get 429")
     request_deadline: float = option(0.0, "seconds a request may take; 0 = no limit")
+    read_timeout: float = option(60.0, "seconds a client may take to send a request, head and body; 0 = no limit")
     max_body_bytes: int = option(16 * 2**20, "largest request body")
     max_header_bytes: int = option(64 * 2**10, "largest request head: request line and headers together")
     max_header_count: int = option(128, "most headers of a request")
@@ -76,7 +77,7 @@ class ServeOptions:
             _at_least(self, name, 1)
         for name in ("max_header_count", "max_json_depth", "max_completions"):
             _at_least(self, name, 1)
-        for name in ("port", "request_deadline", "max_step_age", "shutdown_timeout"):
+        for name in ("port", "request_deadline", "read_timeout", "max_step_age", "shutdown_timeout"):
             _at_least(self, name, 0)
         if self.port > 65535:
             raise ConfigError(f"port={self.port} is not a port: at most 65535", "port")

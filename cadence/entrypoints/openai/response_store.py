@@ -19,6 +19,7 @@ class StoredResponse:
 
     body: bytes  # the response
     items: bytes  # the whole conversation, for the response that comes after
+    num_input: int  # items of the conversation that came before the response
     stored_at: float = 0.0  # seconds, on the store's clock
 
     @property
@@ -43,9 +44,9 @@ class ResponseStore:
     _stored: OrderedDict[str, StoredResponse] = field(default_factory=OrderedDict)  # the least recently used first
     _bytes: int = 0
 
-    def keep(self, response_id: str, body: bytes, items: bytes) -> None:
+    def keep(self, response_id: str, body: bytes, items: bytes, num_input: int = 0) -> None:
         self.drop(response_id)
-        stored = StoredResponse(body, items, self.clock())
+        stored = StoredResponse(body, items, num_input, self.clock())
         self._stored[response_id] = stored
         self._bytes += stored.size
         while len(self._stored) > self.max_responses or self._bytes > self.max_bytes:

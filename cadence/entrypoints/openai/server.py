@@ -22,8 +22,9 @@ from cadence.core.errors import EngineDeadError
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.entrypoints.openai import listen
 from cadence.entrypoints.openai.app import check_parsers, create_app
-from cadence.entrypoints.openai.http import HeadLimits, LimitedHttp
+from cadence.entrypoints.openai.http import HttpLimits, LimitedHttp
 from cadence.entrypoints.openai.options import ServeOptions
+from cadence.entrypoints.openai.outbox import Outbox
 from cadence.entrypoints.openai.state import ServerState
 
 KEEP_ALIVE_S = 65  # longer than clients keep idle connections, so that they are the ones who close them
@@ -75,7 +76,7 @@ class ServerLife:
     def __init__(self, app: FastAPI, options: ServeOptions) -> None:
         self._state: ServerState = app.state.server
         self._options = options
-        self._server = HttpServer(_uvicorn_config(app, options))
+        self._server = HttpServer(uvicorn_config(app, options))
         self._signals = 0
         self._status = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -153,11 +154,10 @@ class ServerLife:
         task.add_done_callback(self._tasks.discard)
 
 
-def _uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
-    head = HeadLimits(options.max_header_bytes, options.max_header_count)
+def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=functools.partial(LimitedHttp, head),  # type: ignore[arg-type]
+        http=functools.partial(LimitedHttp, HttpLimits.of(options), Outbox()),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         backlog=4096,

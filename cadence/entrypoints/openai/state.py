@@ -53,7 +53,8 @@ class ServerState:
         return bool(self.admission.in_flight) and self.llm.last_step_age() > self.options.max_step_age
 
 
-def server_state(connection: HTTPConnection) -> ServerState:
+async def server_state(connection: HTTPConnection) -> ServerState:
+    """Async, because FastAPI sends others to a thread."""
     return cast(ServerState, connection.app.state.server)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from cadence.entrypoints.openai.admission import Entry
 from cadence.entrypoints.openai.chat_choice import NO_CALL
 from cadence.entrypoints.openai.errors import ApiError, reply_for
+from cadence.entrypoints.openai.outbox import Writer, writer_of
 
 logger = logging.getLogger("cadence.server")
 
@@ -50,38 +51,58 @@ class ChunkWriter:
         return event({**self._base, "choices": [], "usage": usage})
 
 
+class Pings(NamedTuple):
+    content: bytes
+    seconds: float  # of silence before each
+
+
 class EventStream(Response):
     """Writes chunks as they come and stops, closing their source, within one chunk of the client's leaving.
 
     `last` is written after the last chunk. An error is written as an event of its own, and then nothing more.
+    Where there are `pings`, one is written when nothing else was for a while, so that nobody on the way hangs up.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, chunks: AsyncGenerator[bytes, None], last: bytes = DONE) -> None:
+    def __init__(self, chunks: AsyncGenerator[bytes, None], last: bytes = DONE, pings: Pings | None = None) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._chunks = chunks
         self._last = last
+        self._pings = pings
+        self._quiet = False  # nothing was written since it was last set
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        writing = asyncio.ensure_future(self._write(scope["path"], send))
-        gone = asyncio.ensure_future(_disconnected(receive))
+        writer = writer_of(scope, send)
+        tasks = [asyncio.ensure_future(self._write(scope["path"], send, writer))]
+        tasks.append(asyncio.ensure_future(_disconnected(receive)))
+        if self._pings is not None:
+            tasks.append(asyncio.ensure_future(self._ping(self._pings, writer)))
         try:
-            await asyncio.wait((writing, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await _end(writing, gone)
+            await _end(*tasks)
 
-    async def _write(self, path: str, send: Send) -> None:
+    async def _write(self, path: str, send: Send, writer: Writer) -> None:
         async with aclosing(self._chunks) as chunks:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             last = self._last
             try:
                 async for chunk in chunks:
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    await writer.write(chunk)
+                    self._quiet = False
             except Exception as error:
                 last = error_event(error, path)
-            await send({"type": "http.response.body", "body": last, "more_body": False})
+            await send({"type": "http.response.body", "body": writer.take() + last, "more_body": False})
+
+    async def _ping(self, pings: Pings, writer: Writer) -> None:
+        """A stream begins with a chunk, so the head is out by the time of the first ping."""
+        while True:
+            self._quiet = True
+            await asyncio.sleep(pings.seconds)
+            if self._quiet:
+                await writer.write(pings.content)
 
 
 def event(content: Any) -> bytes:
@@ -107,16 +128,29 @@ async def admitted(entry: Entry, source: AsyncIterator[T], check: Callable[[T], 
             yield item
 
 
-async def begun(source: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+async def begun(source: AsyncGenerator[T, None]) -> Begun[T]:
     """`source`, once it has something to say: what goes wrong before raises here, not in the stream."""
-    return _with_first(await anext(source), source)
+    return Begun(await anext(source), source)
 
 
-async def _with_first(first: T, rest: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    async with aclosing(rest) as items:
-        yield first
-        async for item in items:
-            yield item
+class Begun(Generic[T]):
+    """A source and the item that was already taken from it. After that item it is out of the way."""
+
+    def __init__(self, first: T, rest: AsyncGenerator[T, None]) -> None:
+        self._first = [first]
+        self._rest = rest
+
+    def __aiter__(self) -> Begun[T]:
+        return self
+
+    def __anext__(self) -> Awaitable[T]:
+        return self._give_first() if self._first else self._rest.__anext__()
+
+    async def aclose(self) -> None:
+        await self._rest.aclose()
+
+    async def _give_first(self) -> T:
+        return self._first.pop()
 
 
 def raise_failure(finish_reason: str | None, why: int | str | None) -> None:

@@ -1,4 +1,4 @@
-"""The page at `/`: plain files without a build step, and the engine's state as JSON for its live view."""
+"""The pages at `/` and `/docs`: plain files without a build step, and the engine's state as JSON for the live view."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ _TYPES = {
 # A closed set: a name that is not in it is not looked for on the disk.
 _NAMES = frozenset(path.name for path in _FOLDER.iterdir() if path.suffix in _TYPES)
 
+_PARTS = frozenset(name for name in _NAMES if not name.endswith(".html"))
+
 # What a browser must load before anyone can type a key. No secrets, no state: the same bytes for everybody.
-PUBLIC_PAGE_PATHS = frozenset({"/", *(f"/page/{name}" for name in _NAMES - {"index.html"})})
+PUBLIC_PAGE_PATHS = frozenset({"/", *(f"/page/{name}" for name in _PARTS)})
 
 _HEADERS = {
     "Content-Security-Policy": (
@@ -37,11 +39,19 @@ _HEADERS = {
 }
 
 router = APIRouter()
+docs_router = APIRouter()
 
 
 @router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
 async def page(request: Request) -> Response:
     return _file(request, "index.html")
+
+
+@docs_router.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
+@docs_router.api_route("/redoc", methods=["GET", "HEAD"], include_in_schema=False)
+async def docs(request: Request) -> Response:
+    """The API, drawn from /openapi.json."""
+    return _file(request, "docs.html")
 
 
 def _serve(name: str) -> None:
@@ -50,7 +60,7 @@ def _serve(name: str) -> None:
         return _file(request, name)
 
 
-for _name in sorted(_NAMES - {"index.html"}):
+for _name in sorted(_PARTS):
     _serve(_name)
 
 

@@ -36,6 +36,9 @@ class ChatCompletionBody(GenerationBody):
     include_reasoning: bool | None = None
 
     echo: bool | None = None
+    truncate_prompt_tokens: int | None = Field(default=None, ge=-1)  # keep this many; -1 = what fits
+    truncation_side: str | None = Field(default=None, pattern="^(left|right)$")  # where tokens are cut off: left
+    add_special_tokens: bool | None = None  # beside those the template writes; False
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template: str | None = Field(default=None, max_length=262_144)

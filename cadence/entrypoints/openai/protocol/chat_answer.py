@@ -19,7 +19,7 @@ from cadence.entrypoints.openai.events import (
 )
 from cadence.entrypoints.openai.logprobs import TokenNames, chat_logprobs, prompt_logprobs
 from cadence.entrypoints.openai.protocol.usage import usage_object
-from cadence.entrypoints.openai.stream import ChunkWriter
+from cadence.entrypoints.openai.stream import Begun, ChunkWriter
 
 _AROUND = ('"delta":{"content":', '},"logprobs":null,"finish_reason":null')
 
@@ -78,7 +78,7 @@ class ChatChunks:
         self._prompt_tokens = 0
         self._completion_tokens = 0
 
-    async def write(self, source: AsyncGenerator[ChatEvent, None]) -> AsyncGenerator[bytes, None]:
+    async def write(self, source: AsyncGenerator[ChatEvent, None] | Begun[ChatEvent]) -> AsyncGenerator[bytes, None]:
         text = self._writer.text
         plain = self._view.plain
         async with aclosing(source) as events:

@@ -11,12 +11,13 @@ from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.entrypoints.openai.events import Usage
 from cadence.entrypoints.openai.logprobs import CompletionLogprobs, TokenNames, prompt_logprobs
 from cadence.entrypoints.openai.protocol.usage import usage_object
-from cadence.entrypoints.openai.stream import ChunkWriter
+from cadence.entrypoints.openai.stream import Begun, ChunkWriter
 from cadence.text.tokenizer import Tokenizer
 
 _AROUND = ('"text":', ',"logprobs":null,"finish_reason":null,"stop_reason":null')
 
-Source = AsyncGenerator[tuple[int, RequestOutput], None]  # which of the prompts, and its next output
+Item = tuple[int, RequestOutput]  # which of the prompts, and its next output
+Source = AsyncGenerator[Item, None] | Begun[Item]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,11 @@ class Counter:
         self._completion = 0
 
     def add(self, prompt: int, output: RequestOutput) -> None:
-        self._prompts[prompt] = (len(output.prompt_token_ids or ()), output.num_cached_tokens or 0)
+        if output.finished or prompt not in self._prompts:  # what was cached is known for good at the end
+            self._prompts[prompt] = (len(output.prompt_token_ids or ()), output.num_cached_tokens or 0)
         if not self._silent:
-            self._completion += sum(len(completion.token_ids) for completion in output.outputs)
+            for completion in output.outputs:
+                self._completion += len(completion.token_ids)
 
     def usage(self) -> Usage:
         total, cached = (sum(counts) for counts in zip(*self._prompts.values(), strict=True))
@@ -116,6 +119,7 @@ class Choices:
 class CompletionChunks:
     def __init__(self, view: CompletionView) -> None:
         self._view = view
+        self._plain = view.plain
         self._writer = ChunkWriter(view.base, _AROUND, view.include_usage)
         self._choices = Choices(view)
         self._counter = Counter(view.silent)
@@ -132,7 +136,7 @@ class CompletionChunks:
 
     def _chunk(self, index: int, output: RequestOutput, completion: CompletionOutput) -> bytes:
         view = self._view
-        if view.plain and completion.finish_reason is None and not self._choices.is_new(index):
+        if self._plain and completion.finish_reason is None and not self._choices.is_new(index):
             return self._writer.text(index, completion.text) if completion.text else b""
         choice = self._choices.choice(index, output, completion)
         if view.continuous_usage:

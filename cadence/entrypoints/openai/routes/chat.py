@@ -21,6 +21,7 @@ from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
 from cadence.entrypoints.openai.sampling import model_max_tokens, priority_of, sampling_params
 from cadence.entrypoints.openai.state import ServerState, State, request_id
 from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response, raise_failure
+from cadence.entrypoints.openai.truncation import Truncation
 from cadence.text.messages import check_messages
 
 router = APIRouter(tags=["chat"])
@@ -61,6 +62,8 @@ def make_job(body: ChatCompletionBody, state: ServerState, name: str, priority: 
         chat_template=body.chat_template or "",
         template_kwargs=body.template_kwargs(),
         cache_salt=body.cache_salt or "",
+        truncation=Truncation(body.truncate_prompt_tokens, body.truncation_side),
+        add_special_tokens=bool(body.add_special_tokens),
         priority=priority,
     )
 

@@ -6,7 +6,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any, cast
 
 from fastapi import APIRouter
@@ -26,6 +25,7 @@ from cadence.entrypoints.openai.protocol.completions import CompletionBody
 from cadence.entrypoints.openai.sampling import priority_of, sampling_params
 from cadence.entrypoints.openai.state import ServerState, State, request_id
 from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response, raise_failure
+from cadence.entrypoints.openai.truncation import Truncation
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
@@ -46,29 +46,26 @@ async def create_completion(request: Request, state: State) -> Response:
     view = _view(body, state, base)
     priority = priority_of(body, request.headers)
     entry = state.admission.enter(request, estimate_tokens(prompts), count)
-    outputs = admitted(entry, _run(body, state, params, (name, priority)), _check_output)
+    outputs = admitted(entry, merged(_sources(body, state, params, (name, priority))), _check_output)
     if body.stream:
         return EventStream(CompletionChunks(view).write(await begun(outputs)))
     return json_response(await CompletionAnswer(view).read(outputs))
 
 
-async def _run(
+async def _sources(
     body: CompletionBody, state: ServerState, params: SamplingParams, identity: tuple[str, int]
-) -> AsyncGenerator[tuple[int, RequestOutput], None]:
-    """All prompts at once. Every one is tokenised before the first is submitted."""
+) -> list[AsyncGenerator[RequestOutput, None]]:
+    """The outputs of all prompts, one source each. Every one is tokenised before the first is submitted."""
     name, priority = identity
     prompts = [await _prompt(text_or_ids, body, state) for text_or_ids in body.prompts()]
     salt = secrets.token_hex(4)
-    sources = [
+    return [
         cast(
             AsyncGenerator[RequestOutput, None],
             state.llm.generate(prompt, params, f"{name}-{salt}-{number}", priority=priority),
         )
         for number, prompt in enumerate(prompts)
     ]
-    async with aclosing(merged(sources)) as items:
-        async for item in items:
-            yield item
 
 
 async def _prompt(given: str | list[int], body: CompletionBody, state: ServerState) -> PromptType:
@@ -84,14 +81,9 @@ async def _prompt(given: str | list[int], body: CompletionBody, state: ServerSta
 
 
 def _cut(ids: list[int], body: CompletionBody, state: ServerState) -> list[int]:
-    limit = body.truncate_prompt_tokens
-    if limit is None:
-        return ids
-    if limit == 0:
-        raise InvalidRequestError("truncate_prompt_tokens must be -1 or at least 1", "truncate_prompt_tokens")
-    if limit < 0:
-        limit = max(1, state.llm.config.model.max_model_len - max(1, body.max_tokens or DEFAULT_MAX_TOKENS))
-    return ids[:limit] if body.truncation_side == "right" else ids[-limit:]
+    max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+    truncation = Truncation(body.truncate_prompt_tokens, body.truncation_side)
+    return truncation.cut(ids, state.llm.config.model.max_model_len, max_tokens)
 
 
 def _params(body: CompletionBody, state: ServerState) -> SamplingParams:

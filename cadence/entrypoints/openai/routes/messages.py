@@ -21,10 +21,12 @@ from cadence.entrypoints.openai.protocol.messages import CountTokensBody, Messag
 from cadence.entrypoints.openai.protocol.messages_answer import PATH, MessageAnswer, write, write_error
 from cadence.entrypoints.openai.sampling import priority_of, sampling_params
 from cadence.entrypoints.openai.state import State
-from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response, raise_failure
+from cadence.entrypoints.openai.stream import Begun, EventStream, Pings, admitted, begun, json_response, raise_failure
 
 logger = logging.getLogger("cadence.server")
 router = APIRouter(tags=["messages"])
+
+PING_S = 15.0
 
 
 @router.post(PATH, openapi_extra=body_schema(MessagesBody))
@@ -40,7 +42,8 @@ async def create_message(request: Request, state: State) -> Response:
     events = admitted(entry, state.chat.run(job), _check_event)
     answer = MessageAnswer(message_id, model, body.parallel_calls())
     if body.stream:
-        return EventStream(_chunks(answer, await begun(events)), last=b"")
+        pings = Pings(write([{"type": "ping"}]), PING_S)
+        return EventStream(_chunks(answer, await begun(events)), last=b"", pings=pings)
     async with aclosing(events):
         async for event in events:
             answer.read(event)
@@ -72,7 +75,7 @@ def _job(body: CountTokensBody, message_id: str, params: SamplingParams, priorit
     )
 
 
-async def _chunks(answer: MessageAnswer, events: AsyncGenerator[ChatEvent, None]) -> AsyncGenerator[bytes, None]:
+async def _chunks(answer: MessageAnswer, events: Begun[ChatEvent]) -> AsyncGenerator[bytes, None]:
     try:
         async with aclosing(events):
             async for event in events:

@@ -32,7 +32,7 @@ class ModelCard(BaseModel):
     id: str
     object: str = "model"
     created: int  # seconds since 1970
-    owned_by: str = "cadence"
+    owned_by: str = "vllm"  # as clients of vLLM know it
     root: str  # what was loaded
     parent: str | None = None
     max_model_len: int  # tokens, prompt and output together

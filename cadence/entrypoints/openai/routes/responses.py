@@ -20,12 +20,21 @@ from cadence.entrypoints.openai.chat_choice import NO_CALL
 from cadence.entrypoints.openai.errors import ApiError, not_found, reply_for
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
 from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
+from cadence.entrypoints.openai.protocol.response_items import ItemPage, listed
 from cadence.entrypoints.openai.protocol.responses import ResponsesBody, to_messages
 from cadence.entrypoints.openai.protocol.responses_answer import EventWriter, ResponseAnswer
 from cadence.entrypoints.openai.response_store import ResponseStore, RunningResponse
 from cadence.entrypoints.openai.sampling import model_max_tokens, priority_of, sampling_params
 from cadence.entrypoints.openai.state import ServerState, State
-from cadence.entrypoints.openai.stream import EventStream, admitted, begun, encode_json, json_response, raise_failure
+from cadence.entrypoints.openai.stream import (
+    Begun,
+    EventStream,
+    admitted,
+    begun,
+    encode_json,
+    json_response,
+    raise_failure,
+)
 
 logger = logging.getLogger("cadence.server")
 router = APIRouter(tags=["responses"])
@@ -33,7 +42,7 @@ router = APIRouter(tags=["responses"])
 Items = list[dict[str, Any]]
 
 
-def response_store(request: Request) -> ResponseStore:
+async def response_store(request: Request) -> ResponseStore:
     """The application's, made on first use."""
     state = request.app.state
     if not hasattr(state, "responses"):
@@ -66,7 +75,8 @@ class _Turn:
     def keep(self) -> None:
         if self.kept:
             items = [*self.items, *self.answer.history()]
-            self.store.keep(self.answer.id, encode_json(self.answer.snapshot()), encode_json(items))
+            body = encode_json(self.answer.snapshot())
+            self.store.keep(self.answer.id, body, encode_json(items), len(self.items))
 
 
 @router.post("/v1/responses", openapi_extra=body_schema(ResponsesBody))
@@ -102,6 +112,19 @@ async def get_response(response_id: str, request: Request, store: Store) -> Resp
     return Response(_stored(response_id, store), media_type="application/json")
 
 
+@router.get("/v1/responses/{response_id}/input_items")
+async def list_input_items(response_id: str, request: Request, store: Store) -> Response:
+    """What the model was told, earlier turns included; the last comes first unless `order` is asc."""
+    page = ItemPage.of(request.query_params)
+    if response_id in store.running:
+        raise InvalidRequestError(f"response {response_id} is still in progress", "response_id")
+    stored = store.get(response_id)
+    if stored is None:
+        raise _unknown(response_id)
+    items: Items = msgspec.json.decode(stored.items)
+    return json_response(page.read(listed(items[: stored.num_input], response_id)))
+
+
 @router.post("/v1/responses/{response_id}/cancel")
 async def cancel_response(response_id: str, state: State, store: Store) -> Response:
     running = store.running.get(response_id)
@@ -120,7 +143,7 @@ async def delete_response(response_id: str, store: Store) -> Response:
     return json_response({"id": response_id, "object": "response", "deleted": True})
 
 
-async def _chunks(turn: _Turn, events: AsyncGenerator[ChatEvent, None]) -> AsyncGenerator[bytes, None]:
+async def _chunks(turn: _Turn, events: Begun[ChatEvent]) -> AsyncGenerator[bytes, None]:
     answer, writer = turn.answer, EventWriter()
     turn.store.running[answer.id] = turn.running
     try:

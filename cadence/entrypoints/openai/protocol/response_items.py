@@ -1,0 +1,68 @@
+"""The list of a response's input items, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cadence.core.errors import InvalidRequestError
+
+MAX_LIMIT = 100
+DEFAULT_LIMIT = 20
+
+Item = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPage:
+    """The part of a list that a client asks for."""
+
+    after: str
+    limit: int
+    ascending: bool
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> ItemPage:
+        for name in query:
+            if name not in ("after", "limit", "order"):
+                raise InvalidRequestError(
+                    f"unknown parameter {name[:80]!r}: after, limit and order are known", name[:80]
+                )
+        limit, order = query.get("limit", str(DEFAULT_LIMIT)), query.get("order", "desc")
+        if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:9]) <= MAX_LIMIT:
+            raise InvalidRequestError(f"limit must be between 1 and {MAX_LIMIT}", "limit")
+        if order not in ("asc", "desc"):
+            raise InvalidRequestError("order must be asc or desc", "order")
+        return cls(query.get("after", ""), int(limit), order == "asc")
+
+    def read(self, items: Sequence[Item]) -> dict[str, Any]:
+        ordered = list(items) if self.ascending else list(reversed(items))
+        names = [item["id"] for item in ordered]
+        if self.after and self.after not in names:
+            raise InvalidRequestError(f"after names no item of this response: {self.after[:80]!r}", "after")
+        start = names.index(self.after) + 1 if self.after else 0
+        page = ordered[start : start + self.limit]
+        return {
+            "object": "list",
+            "data": page,
+            "first_id": page[0]["id"] if page else None,
+            "last_id": page[-1]["id"] if page else None,
+            "has_more": start + len(page) < len(ordered),
+        }
+
+
+def listed(items: Sequence[Mapping[str, Any]], response_id: str) -> list[Item]:
+    """Items as lists show them: each with an id, messages with a list of parts."""
+    return [_listed(item, f"item_{response_id.removeprefix('resp_')}_{n}") for n, item in enumerate(items)]
+
+
+def _listed(item: Mapping[str, Any], name: str) -> Item:
+    kind = item.get("type") or "message"
+    full: Item = {"status": "completed", **item, "type": kind}
+    full["id"] = item["id"] if isinstance(item.get("id"), str) else name
+    if kind == "message" and isinstance(full.get("content"), str):
+        part = "output_text" if full.get("role") == "assistant" else "input_text"
+        extra: Item = {"annotations": []} if part == "output_text" else {}
+        full["content"] = [{"type": part, "text": full["content"], **extra}]
+    return full
