@@ -41,6 +41,9 @@ class EngineArgs:
     hf_token: str | None = option(None, "hub access token for gated models (else HF_TOKEN, or the one `hf` saved)")
     download_dir: str | None = option(None, "folder for files fetched from the hub")
     load_format: str = option("auto", "how weights are stored", ("auto", "safetensors", "gguf", "dummy"))
+    quantization: str | None = option(
+        None, "on the CPU: keep a GGUF file's blocks, or quantise weights while loading", ("gguf", "int8", "int4")
+    )
     hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json")
     use_tqdm_on_load: bool = option(True, "show a progress bar while weights load")
 
@@ -122,7 +125,7 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
         value = MEANT_BY_NONE.get(name)
     value = values.coerce(name, hint, value)
     choices = field.metadata["choices"]
-    if choices and value not in choices:
+    if choices and value is not None and value not in choices:
         raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}", name)
     return value
 

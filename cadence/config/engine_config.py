@@ -30,6 +30,7 @@ class TokenizerConfig:
 class LoadConfig:
     load_format: str  # auto | safetensors | gguf | dummy
     use_tqdm: bool
+    quantization: str = ""  # "" = weights in the model's dtype | gguf (the file's own blocks) | int8 | int4
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ REFUSED: dict[str, Refusal] = {
     ),
     **_group(
         "weights are read in the format of their file; quantised ones come as GGUF",
-        quantization=(None, "gguf"), quantization_config={}, allow_deprecated_quantization=False,
+        quantization_config={}, allow_deprecated_quantization=False,
         model_loader_extra_config={}, safetensors_load_strategy=None, safetensors_prefetch_num_threads=None,
         safetensors_prefetch_block_size=None, ignore_patterns=None, pt_load_map_location="cpu",
         quantization_param_path=None, weight_transfer_config=None,

@@ -81,7 +81,7 @@ def resolve(
             skip=args.skip_tokenizer_init,
             chat_template=args.chat_template or "",
         ),
-        load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load),
+        load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load, _quantization(args, files, caps.kind)),
         cache=_cache(args, caps, around.cpu_kv_bytes),
         scheduler=_scheduler(args, caps.kind, model.max_model_len),
         device=_device(args, caps.kind),
@@ -152,6 +152,17 @@ def _load_format(args: EngineArgs, files: ModelFiles) -> str:
     if args.load_format != found:
         raise ConfigError(f"load_format={args.load_format}, but {files.name} holds {found} weights", "load_format")
     return found
+
+
+def _quantization(args: EngineArgs, files: ModelFiles, kind: str) -> str:
+    asked = args.quantization or ""
+    if asked == "gguf" and (files.gguf is None or args.load_format == "dummy"):
+        raise ConfigError(f"quantization=gguf: {files.name} is not a .gguf file; use int8 or int4", "quantization")
+    if asked == "gguf" and kind != "cpu":
+        return ""  # the file is read as it is, and its weights are widened
+    if asked and (kind != "cpu" or args.kernels == "reference"):
+        raise ConfigError(f"quantization={asked} needs the C kernels of the CPU", "quantization")
+    return asked
 
 
 def _cache(args: EngineArgs, caps: Caps, cpu_kv_bytes: int) -> CacheConfig:

@@ -99,6 +99,7 @@ def test_defaults_are_not_shared() -> None:
         ({"model": 3}, "model: expected text"),
         ({"hf_overrides": "{"}, "hf_overrides: not valid JSON"),
         ({"hf_overrides": [1]}, "hf_overrides"),
+        ({"quantization": "awq"}, "gguf, int8, int4"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, object], said: str) -> None:
@@ -113,7 +114,7 @@ def test_wrong_options_are_named(options: dict[str, object], said: str) -> None:
     [
         ({"tensor_parallel_size": 2}, "one device"),
         ({"trust_remote_code": True}, "never run"),
-        ({"quantization": "awq"}, "GGUF"),
+        ({"quantization_config": {"bits": 4}}, "GGUF"),
         ({"enable_lora": True}, "LoRA"),
         ({"speculative_config": {"method": "ngram"}}, "peculative"),
         ({"kv_cache_dtype": "fp8"}, "dtype"),

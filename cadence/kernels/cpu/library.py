@@ -7,7 +7,7 @@ from cadence.kernels.cpu.build import load_library
 
 _NAMES = (
     "linear", "rms_norm", "add_rms_norm", "gate_mul", "rope", "write_kv", "attention", "embed", "gumbel", "draw",
-    "rows_gather", "rows_slots", "rows_commit",
+    "rows_gather", "rows_slots", "rows_commit", "packed_linear", "packed_rows",
 )  # fmt: skip
 
 

@@ -9,9 +9,11 @@ from cadence.device.calls import Calls, float_word
 from cadence.kernels import compose
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.cpu.library import CpuLibrary
+from cadence.kernels.cpu.packed import PACKED_TYPES, PackedOps, PackedRows
 from cadence.kernels.ops import DrawParams, Pair, Rotation, Triple
 
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+Weight = torch.Tensor | PackedRows
 
 
 class CpuOps:
@@ -20,8 +22,11 @@ class CpuOps:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._c = CpuLibrary(calls)
+        self._packed = PackedOps()
 
-    def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def linear(self, x: torch.Tensor, weight: Weight, bias: torch.Tensor | None) -> torch.Tensor:
+        if isinstance(weight, PackedRows):
+            return self._packed_linear(x, weight, bias)
         if x.dtype is not torch.float32 or weight.dtype is not torch.float32 or not weight.is_contiguous():
             return F.linear(x, weight, bias)
         x = _dense_rows(x)
@@ -32,13 +37,28 @@ class CpuOps:
         self._calls.call(self._c.linear, *at, rows, out_dim, in_dim, x.stride(0))
         return out
 
-    def embed(self, ids: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
+    def _packed_linear(self, x: torch.Tensor, weight: PackedRows, bias: torch.Tensor | None) -> torch.Tensor:
+        if x.dtype not in PACKED_TYPES:
+            return self._packed.linear(x, weight, bias)
+        x = _dense_rows(x)
+        out = self._calls.empty((x.shape[0], weight.rows), x.dtype)
+        self._calls.call(self._c.packed_linear, *self._packed.words(out, x, weight, bias))
+        return out
+
+    def embed(self, ids: torch.Tensor, weight: Weight, scale: float) -> torch.Tensor:
+        if isinstance(weight, PackedRows):
+            return self._packed_embed(ids, weight, scale)
         if scale != 1.0 or ids.dtype is not torch.int32 or not ids.is_contiguous():
             return compose.embed(ids, weight, scale)
         out = self._calls.empty((ids.shape[0], weight.shape[1]), weight.dtype)
         at = (out.data_ptr(), weight.data_ptr(), ids.data_ptr())
         self._calls.call(self._c.embed, *at, ids.shape[0], weight.shape[1] * weight.element_size())
         return out
+
+    def _packed_embed(self, ids: torch.Tensor, weight: PackedRows, scale: float) -> torch.Tensor:
+        out = self._calls.empty((ids.shape[0], weight.cols), weight.row_dtype)
+        self._calls.call(self._c.packed_rows, *self._packed.row_words(out, ids.contiguous(), weight.weights[0]))
+        return out if scale == 1.0 else out * scale
 
     def zeros_like(self, x: torch.Tensor) -> torch.Tensor:
         return self._calls.zeros(x.shape, x.dtype)
@@ -68,7 +88,7 @@ class CpuOps:
         residual: torch.Tensor,
         norm_weight: torch.Tensor,
         eps: float,
-        weight: torch.Tensor,
+        weight: Weight,
         bias: torch.Tensor | None,
     ) -> Pair:
         return compose.add_norm_linear(self, (x, residual), (norm_weight, eps), weight, bias)
@@ -79,7 +99,7 @@ class CpuOps:
         residual: torch.Tensor,
         norm_weight: torch.Tensor,
         eps: float,
-        weight: torch.Tensor,
+        weight: Weight,
         bias: torch.Tensor | None,
         gelu: bool,
     ) -> Pair:

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from cadence.core.errors import ConfigError, WeightsError
 from cadence.kernels.cpu.build import load_library
 
-_TYPES = {torch.float32: 0, torch.bfloat16: 1}
+PACKED_TYPES = {torch.float32: 0, torch.bfloat16: 1}
 _CHUNK_ELEMENTS = 1 << 22  # of a float weight converted at once; bounds temporaries
 _QUANT_BYTES = {8: 34, 4: 20}  # of a block of 32
 _LARGEST = 65504.0  # scales are float16
@@ -114,10 +114,12 @@ class PackedWeight:
 class PackedRows:
     """Weights of one input stacked, each in its own precision: [sum of rows, cols]."""
 
-    def __init__(self, weights: Sequence[PackedWeight]) -> None:
+    def __init__(self, weights: Sequence[PackedWeight], row_dtype: torch.dtype = torch.float32) -> None:
+        """row_dtype: of rows looked up one by one."""
         if not weights:
             raise WeightsError("no packed weights to stack")
         self.weights = tuple(weights)
+        self.row_dtype = row_dtype
         self.cols = weights[0].cols
         self.rows = sum(weight.rows for weight in weights)
         if any(weight.cols != self.cols for weight in weights):
@@ -253,7 +255,7 @@ class PackedOps:
         """x [M, cols], bias [rows] or None -> [M, rows] of `out_dtype` (x's where None)."""
         stack = weight if isinstance(weight, PackedRows) else _stacked(weight)
         kind = out_dtype or x.dtype
-        if x.dtype not in _TYPES or kind not in _TYPES:
+        if x.dtype not in PACKED_TYPES or kind not in PACKED_TYPES:
             return self.linear(x.float(), stack, bias, torch.float32).to(kind)
         x = _checked_rows(x, stack.cols)
         y = torch.empty((x.shape[0], stack.rows), dtype=kind)
@@ -266,7 +268,21 @@ class PackedOps:
         checked here. The job may be run again and again on the same memory."""
         at = (y.data_ptr(), x.data_ptr(), 0 if bias is None else bias.data_ptr(), stack.address)
         sizes = (len(stack.weights), x.shape[0], stack.cols, x.stride(0), y.stride(0))
-        return PackedJob(*at, *sizes, _TYPES[x.dtype], _TYPES[y.dtype], self._index)
+        return PackedJob(*at, *sizes, PACKED_TYPES[x.dtype], PACKED_TYPES[y.dtype], self._index)
+
+    def words(self, y: torch.Tensor, x: torch.Tensor, stack: PackedRows, bias: torch.Tensor | None) -> tuple[int, ...]:
+        """The fields of `job`, for a list of calls. Sizes are checked here: a listed call reports nothing."""
+        if x.shape[1] != stack.cols or y.shape != (x.shape[0], stack.rows):
+            raise ValueError(f"x {list(x.shape)} and y {list(y.shape)} do not fit {stack.rows} x {stack.cols}")
+        at = (y.data_ptr(), x.data_ptr(), 0 if bias is None else bias.data_ptr(), stack.address)
+        sizes = (len(stack.weights), x.shape[0], stack.cols, x.stride(0), y.stride(0))
+        return *at, *sizes, PACKED_TYPES[x.dtype], PACKED_TYPES[y.dtype], self._index
+
+    def row_words(self, out: torch.Tensor, ids: torch.Tensor, packed: PackedWeight) -> tuple[int, ...]:
+        """Rows ids [T] of a packed weight into out [T, cols], for a list of calls. Ids must exist."""
+        segment = (packed.data.data_ptr(), int(packed.kind), packed.rows, packed.data.numel())
+        sizes = (ids.data_ptr(), ids.element_size(), ids.shape[0], packed.cols)
+        return out.data_ptr(), *segment, *sizes, PACKED_TYPES[out.dtype]
 
     def run(self, job: PackedJob) -> None:
         if status := self._c.cadence_packed_linear(byref(job)):
@@ -276,12 +292,12 @@ class PackedOps:
         """Rows ids [T] int32 or int64 of a packed weight -> [T, cols]."""
         if ids.dtype not in (torch.int32, torch.int64) or ids.dim() != 1 or ids.device.type != "cpu":
             raise ValueError(f"ids must be a vector of integers on the CPU, not {ids.dtype} {list(ids.shape)}")
-        if out_dtype not in _TYPES:
+        if out_dtype not in PACKED_TYPES:
             return self.embed(ids, packed).to(out_dtype)
         ids = ids.contiguous()
         out = torch.empty((ids.shape[0], packed.cols), dtype=out_dtype)
         at = (out.data_ptr(), byref(packed.segment()), ids.data_ptr(), ids.element_size())
-        if self._c.cadence_packed_rows(*at, ids.shape[0], packed.cols, _TYPES[out_dtype]):
+        if self._c.cadence_packed_rows(*at, ids.shape[0], packed.cols, PACKED_TYPES[out_dtype]):
             raise ValueError(f"ids must lie between 0 and {packed.rows - 1}")
         return out
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -18,6 +19,19 @@ from cadence.models.weight_map import Rule
 _MOST_LISTED = 8  # names per kind of problem in a message
 
 
+class Blocks(Protocol):
+    """Who fills matrices in a form of its own."""
+
+    def fill(self, modules: Sequence[nn.Module], pieces: Sequence[tuple[str, Rule]]) -> bool:
+        """Gives modules that share a weight one made of (tensor, rule) in order; False = it is to be copied."""
+        ...
+
+
+class NoBlocks:
+    def fill(self, modules: Sequence[nn.Module], pieces: Sequence[tuple[str, Rule]]) -> bool:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class Copy:
     """One tensor of the checkpoint and the (part of a) parameter it fills."""
@@ -25,6 +39,7 @@ class Copy:
     name: str
     rule: Rule
     target: torch.Tensor  # [rows, in] or [rows], a view
+    parameters: tuple[str, ...]  # names the parameter has in the model
 
     def expected_shape(self) -> tuple[int, ...]:
         """As the checkpoint stores it."""
@@ -46,7 +61,13 @@ def no_progress(done: Iterable[None], total: int) -> Iterable[None]:
     return done
 
 
-def assign(model: DecoderLM, source: WeightsSource, where: str, progress: Progress = no_progress) -> None:
+def assign(
+    model: DecoderLM,
+    source: WeightsSource,
+    where: str,
+    progress: Progress = no_progress,
+    blocks: Blocks | None = None,
+) -> None:
     """`where` names the source in messages. Raises one `WeightsError` for all that does not fit, before any copy."""
     names = source.names()
     plan = _plan(model, set(names))
@@ -61,7 +82,22 @@ def assign(model: DecoderLM, source: WeightsSource, where: str, progress: Progre
     if found:
         raise WeightsError(f"{where}: weights do not fit {type(model).__name__}; " + "; ".join(found))
     order = {name: index for index, name in enumerate(names)}
-    _fill_all(sorted(plan.copies, key=lambda copy: order[copy.name]), source, progress)
+    copies = _without_blocks(model, plan.copies, blocks or NoBlocks())
+    _fill_all(sorted(copies, key=lambda copy: order[copy.name]), source, progress)
+
+
+def _without_blocks(model: DecoderLM, copies: list[Copy], blocks: Blocks) -> list[Copy]:
+    """What is left to copy once `blocks` has filled the matrices it takes."""
+    groups: dict[tuple[str, ...], list[Copy]] = {}
+    for copy in copies:
+        groups.setdefault(copy.parameters, []).append(copy)
+    left = []
+    for parameters, group in groups.items():
+        modules = [model.get_submodule(name.rpartition(".")[0]) for name in parameters]
+        is_matrix = group[0].target.dim() == 2
+        if not (is_matrix and blocks.fill(modules, [(copy.name, copy.rule) for copy in group])):
+            left.extend(group)
+    return left
 
 
 def _fill_all(copies: list[Copy], source: WeightsSource, progress: Progress) -> None:
@@ -88,7 +124,7 @@ def _plan(model: DecoderLM, names: set[str]) -> Plan:
         if complete is None:
             plan.missing.extend(attempts[0][1] or [parameters[0]])
         else:
-            plan.copies.extend(complete)
+            plan.copies.extend(replace(copy, parameters=tuple(parameters)) for copy in complete)
     return plan
 
 
@@ -100,7 +136,7 @@ def _sources(model: DecoderLM, parameter: str, names: set[str]) -> tuple[list[Co
         if present is None:
             missing.append(candidates[0])
         else:
-            copies.append(Copy(present, rule, _target(model, parameter, rule.part)))
+            copies.append(Copy(present, rule, _target(model, parameter, rule.part), ()))
     return copies, missing
 
 

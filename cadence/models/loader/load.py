@@ -9,7 +9,7 @@ from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.core.errors import ConfigError
 from cadence.models.build import BuildContext
 from cadence.models.decoder import DecoderLM
-from cadence.models.loader.assign import assign, no_progress
+from cadence.models.loader.assign import Blocks, NoBlocks, assign, no_progress
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.loader.source import WeightsSource
@@ -25,10 +25,26 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
     model = model_class(model_config.hf.architecture)(model_config.hf, build)
     if load_config.load_format == "dummy":
         fill_dummy(model, model_config.seed)
-        return model
-    source, where = _open(model_config, load_config.load_format)
-    assign(model, source, where, _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress)
+    else:
+        source, where = _open(model_config, load_config.load_format)
+        progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
+        assign(model, source, where, progress, _blocks(source, load_config.quantization, build))
+    if load_config.quantization in ("int8", "int4"):
+        from cadence.models.loader.pack import quantize_model
+
+        quantize_model(model, load_config.quantization, build.dtype)
     return model
+
+
+def _blocks(source: WeightsSource, quantization: str, build: BuildContext) -> Blocks:
+    """With quantization 'gguf', the file's blocks stay what they are."""
+    if quantization != "gguf":
+        return NoBlocks()
+    from cadence.models.loader.gguf_weights import GGUFWeights
+    from cadence.models.loader.pack import GGUFBlocks
+
+    assert isinstance(source, GGUFWeights)  # the configuration saw to it
+    return GGUFBlocks(source, build.dtype)
 
 
 def _open(model_config: ModelConfig, load_format: str) -> tuple[WeightsSource, str]:
