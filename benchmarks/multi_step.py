@@ -1,6 +1,6 @@
 """Automatic bursts against one forward per plan, in turns in one process. One JSON line per case.
 
-    python -m benchmarks.multi_step [--model smollm2] [--rounds 5]
+python -m benchmarks.multi_step [--model smollm2] [--rounds 5] [--options '{"quantization": "gguf"}'] [--cases 1,32]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.machine import describe_machine
 from cadence import LLM, SamplingParams
 
-CASES = {"one stream, 32 in, 128 out": (1, 32, 128), "32 x 32 in, 64 out": (32, 32, 64)}
+CASES = {1: (1, 32, 128), 32: (32, 32, 64)}  # by batch: requests, prompt tokens, output tokens
 ENGINES: dict[str, dict[str, Any]] = {
     "automatic": {},
     "one forward per plan": {"num_scheduler_steps": 1},
@@ -34,10 +34,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--options", type=json.loads, default={}, help="engine options as JSON")
+    parser.add_argument("--cases", default="1,32", help="batch sizes")
     args = parser.parse_args()
-    print(json.dumps({"machine": describe_machine(), "model": args.model}), flush=True)
-    engines = {name: LLM(args.model, max_model_len=1024, **options) for name, options in ENGINES.items()}
-    for case, work in CASES.items():
+    print(json.dumps({"machine": describe_machine(), "model": args.model, "options": args.options}), flush=True)
+    engines = {name: LLM(args.model, max_model_len=1024, **args.options, **own) for name, own in ENGINES.items()}
+    for work in (CASES[int(batch)] for batch in args.cases.split(",")):
+        case = f"{work[0]} x {work[1]} in, {work[2]} out"
         taken: dict[str, list[float]] = {name: [] for name in engines}
         for number in range(args.rounds + 1):  # the first is a warm-up
             for name, llm in engines.items():

@@ -61,6 +61,7 @@ def test_an_answer_streams_and_is_counted(page: Page, engine: ScriptedEngine) ->
 
 @pytest.mark.parametrize("way", ["button", "escape"])
 def test_stop_aborts_the_request_and_keeps_the_text(page: Page, engine: ScriptedEngine, way: str) -> None:
+    page.wait(lambda: not engine.open, "streams of pages that have gone are over")
     aborted = engine.aborted
     page.fill("#max_tokens", "100000")
     page.say("Go on for ever")
