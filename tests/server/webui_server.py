@@ -8,14 +8,15 @@ import math
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, RequestView
 from cadence.engine.metrics.metric import Counter, Histogram, Metric
@@ -54,7 +55,7 @@ class ScriptedEngine:
     def get_metrics(self) -> list[Metric]:
         return [self.tokens, self.first]
 
-    async def stream(self, body: dict[str, Any], delay: float) -> AsyncIterator[dict[str, Any]]:
+    async def stream(self, body: dict[str, Any], delay: float) -> AsyncGenerator[dict[str, Any], None]:
         """`max_tokens` words, over and over, with what else might have been said."""
         name, began = f"chatcmpl-{len(self.asked)}", time.monotonic()
         self.open[name] = 0
@@ -91,6 +92,16 @@ def _error(status: int, message: str) -> JSONResponse:
     return JSONResponse({"error": {"message": message, "type": "invalid_request_error", "code": status}}, status)
 
 
+class ClosingResponse(StreamingResponse):
+    """Its play ends with the connection, not when the last reference to it is collected."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self.body_iterator.aclose()  # type: ignore[attr-defined]
+
+
 def build(engine: ScriptedEngine, delay: float = 0.02, key: str = "") -> FastAPI:
     """What the last message begins with chooses the play: "echo:" text, "tokens:" JSON chunks, "fail", "cut"."""
     app = FastAPI()
@@ -115,7 +126,7 @@ def build(engine: ScriptedEngine, delay: float = 0.02, key: str = "") -> FastAPI
         engine.asked.append(body)
         if body.get("temperature", 0) > 2:
             return _error(400, "temperature must be at most 2, got <b>9</b>.")
-        return StreamingResponse(_play(engine, body, delay), media_type="text/event-stream")
+        return ClosingResponse(_play(engine, body, delay), media_type="text/event-stream")
 
     return app
 
@@ -130,14 +141,15 @@ async def _play(engine: ScriptedEngine, body: dict[str, Any], delay: float) -> A
             yield _event({"id": "x", "choices": [{"index": 0, **choice}]})
     else:
         count = 0
-        async for chunk in engine.stream(body, delay):
-            yield _event(chunk)
-            count += 1
-            if verb == "cut" and count == 5:
-                return
-            if verb == "fail" and count == 5:
-                yield _event({"error": {"message": "The engine lost <i>this</i> request.", "code": 500}})
-                return
+        async with aclosing(engine.stream(body, delay)) as chunks:
+            async for chunk in chunks:
+                yield _event(chunk)
+                count += 1
+                if verb == "cut" and count == 5:
+                    return
+                if verb == "fail" and count == 5:
+                    yield _event({"error": {"message": "The engine lost <i>this</i> request.", "code": 500}})
+                    return
         yield _event({"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
         yield _event({"id": "x", "choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": count}})
     yield "data: [DONE]\n\n"
