@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ _CHUNK = 1 << 24  # bytes the arena grows by
 _ALIGNMENT = 64  # bytes
 
 Words = ctypes.c_int64 * WORDS
+Shape = tuple[int, ...] | torch.Size
 
 # Operations of torch that compute nothing and take no memory.
 _VIEWS = {
@@ -67,35 +70,63 @@ class Arena:
             self._chunk, self._offset = self._chunk + 1, 0
 
 
-class Recording:
-    """What was called, in order."""
-
-    def __init__(self, arena: Arena) -> None:
-        self.commands: list[list[int]] = []  # (address of the function, words)
-        self.constants: list[torch.Tensor] = []
-        self.obstacle = ""  # the operation of torch that cannot be recorded; "" = none
-        self._arena = arena
-
-    def empty(self, shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> torch.Tensor:
-        count = 1
-        for size in shape:
-            count *= size
-        return self._arena.take(count * dtype.itemsize).view(dtype).view(shape)
-
-
 class Watch(TorchDispatchMode):
-    """Notes whether torch computes anything itself: a replay would miss that."""
+    """Notes the first thing torch computes itself: a replay would miss that."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._recording = recording
+        self.obstacle = ""  # "" = none
         self.allowed = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
         if name not in _VIEWS and not self.allowed:
-            self._recording.obstacle = self._recording.obstacle or name
+            self.obstacle = self.obstacle or name
         return func(*args, **(kwargs or {}))
+
+
+class NoRecording:
+    """Calls are made and forgotten."""
+
+    def add(self, address: int, words: tuple[int, ...]) -> None:
+        """Nothing is kept."""
+
+    def empty(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype)
+
+    def zeros(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype)
+
+
+class Recording:
+    """What was called, in order."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.commands: list[tuple[int, ...]] = []  # (address of the function, words)
+        self.constants: list[torch.Tensor] = []
+        self.watch = Watch()
+        self._arena = arena
+
+    def add(self, address: int, words: tuple[int, ...]) -> None:
+        self.commands.append((address, *words))
+
+    def empty(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+        with self._our_own():
+            return self._arena.take(math.prod(shape) * dtype.itemsize).view(dtype).view(shape)
+
+    def zeros(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+        with self._our_own():
+            self.constants.append(torch.zeros(shape, dtype=dtype))
+        return self.constants[-1]
+
+    @contextmanager
+    def _our_own(self) -> Iterator[None]:
+        """What torch does inside is ours: a replay does without."""
+        self.watch.allowed = True
+        try:
+            yield
+        finally:
+            self.watch.allowed = False
 
 
 class CommandGraph:
@@ -125,8 +156,7 @@ class RerunGraph:
 class Calls:
     def __init__(self) -> None:
         self._arena = Arena()
-        self._recording: Recording | None = None
-        self._watch: Watch | None = None
+        self._recording: Recording | NoRecording = NoRecording()
         self._replay: Callable[[int, int], None] | None = None
 
     def replay_with(self, function: Any) -> None:
@@ -136,29 +166,15 @@ class Calls:
 
     def call(self, function: Function, *words: int) -> None:
         function.run(Words(*words))
-        if self._recording is not None:
-            self._recording.commands.append([function.address, *words])
+        self._recording.add(function.address, words)
 
-    def empty(self, shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    def empty(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
         """Memory for a result."""
-        if self._recording is None or self._watch is None:
-            return torch.empty(shape, dtype=dtype)
-        self._watch.allowed = True
-        try:
-            return self._recording.empty(shape, dtype)
-        finally:
-            self._watch.allowed = False
+        return self._recording.empty(shape, dtype)
 
-    def zeros(self, shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    def zeros(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
         """Zeros that nobody writes to."""
-        if self._recording is None or self._watch is None:
-            return torch.zeros(shape, dtype=dtype)
-        self._watch.allowed = True
-        try:
-            self._recording.constants.append(torch.zeros(shape, dtype=dtype))
-        finally:
-            self._watch.allowed = False
-        return self._recording.constants[-1]
+        return self._recording.zeros(shape, dtype)
 
     def record(self, work: Callable[[], torch.Tensor]) -> tuple[CommandGraph | RerunGraph, torch.Tensor]:
         """Does the work once, and keeps it -> how to do it again, and what it returned now.
@@ -169,12 +185,11 @@ class Calls:
             return RerunGraph(work), work()
         self._arena.rewind()
         self._recording = recording = Recording(self._arena)
-        self._watch = Watch(recording)
         try:
-            with self._watch:
+            with recording.watch:
                 output = work()
         finally:
-            self._recording = self._watch = None
-        if recording.obstacle:
+            self._recording = NoRecording()
+        if recording.watch.obstacle:
             return RerunGraph(work), output
         return CommandGraph(recording, self._replay, output), output

@@ -51,7 +51,7 @@ class CapturedForward:
     """Small batches are captured once per padded number of tokens and replayed: a short prompt is computed faster than
     its ops can be launched one by one."""
 
-    def __init__(self, device: Device, eager: EagerForward, max_model_len: int) -> None:
+    def __init__(self, device: Device, eager: EagerForward, max_model_len: int, num_groups: int) -> None:
         self._device = device
         self._eager = eager
         self._max_model_len = max_model_len
@@ -61,7 +61,7 @@ class CapturedForward:
         self._rows = self._zeros(MOST_SEQUENCES, torch.int32)
         self._query_start = self._zeros(MOST_SEQUENCES + 1, torch.int32)
         self._seq_lens = self._zeros(MOST_SEQUENCES, torch.int32)
-        self._slots: tuple[torch.Tensor, ...] = ()  # per group, once there is a batch to tell how many
+        self._slots = tuple(self._zeros(SIZES[-1], torch.int64) for _ in range(num_groups))
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         self._eager.use_caches(caches)
@@ -79,8 +79,6 @@ class CapturedForward:
 
     def _capture(self, size: int, batch: StepBatch) -> None:
         """Any batch will do: the eager run stores the keys that the replay will store again."""
-        if not self._slots:
-            self._slots = tuple(self._zeros(SIZES[-1], torch.int64) for _ in batch.attention.slots)
         self._fill(batch)
         attention = replace(
             batch.attention,

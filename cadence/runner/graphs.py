@@ -65,7 +65,7 @@ class NoGraphs:
         return True
 
     def capture(self, shape: DecodeShape, record: Record) -> None:
-        raise NotImplementedError("nothing is captured here")
+        """Nothing is captured."""
 
     def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> torch.Tensor:
         return record(shape, max_seq_len)
@@ -91,7 +91,7 @@ class RecordedDecodes:
         return True
 
     def capture(self, shape: DecodeShape, record: Record) -> None:
-        raise NotImplementedError("nothing is captured beforehand")
+        """Nothing is captured beforehand."""
 
     def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> torch.Tensor:
         graph = self._graphs.get(shape)

@@ -64,14 +64,15 @@ def build_parts(
         tables=[requests, blocks, *sampler.tables, prompt_logprobs],
         hooks=[prompt_logprobs],
         sampler=sampler,
-        forward=_forward(device, ops, model, limits),
+        forward=_forward(device, EagerForward(ops, model), limits, len(layout.groups)),
         decode=DecodeLoop(decode, _graphs(device, limits)),
     )
 
 
-def _forward(device: Device, ops: Ops, model: CausalLM, limits: RunnerLimits) -> Forward:
-    eager = EagerForward(ops, model)
-    return CapturedForward(device, eager, limits.max_model_len) if limits.graphs == "padded" else eager
+def _forward(device: Device, eager: EagerForward, limits: RunnerLimits, num_groups: int) -> Forward:
+    if limits.graphs == "padded":
+        return CapturedForward(device, eager, limits.max_model_len, num_groups)
+    return eager
 
 
 def _graphs(device: Device, limits: RunnerLimits) -> GraphCache:

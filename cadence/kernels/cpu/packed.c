@@ -263,7 +263,9 @@ EXPORT int64_t cadence_packed_linear(const PackedJob *job) {
 }
 
 /* For a list of calls: the words are a PackedJob. */
-EXPORT void call_packed_linear(const int64_t *words) { cadence_packed_linear((const PackedJob *)words); }
+EXPORT void call_packed_linear(const int64_t *words) {
+    if (cadence_packed_linear((const PackedJob *)words)) abort(); /* no memory: better no answer than a wrong one */
+}
 
 /* Name of instruction set `index`, "" where this machine lacks it, NULL past the last. */
 EXPORT const char *cadence_packed_isa(int64_t index) {

@@ -264,14 +264,12 @@ class PackedOps:
         return y
 
     def job(self, y: torch.Tensor, x: torch.Tensor, stack: PackedRows, bias: torch.Tensor | None) -> PackedJob:
-        """y [M, rows] and x [M, cols] float32 or bfloat16 with contiguous rows, bias [rows] float32 contiguous; not
-        checked here. The job may be run again and again on the same memory."""
-        at = (y.data_ptr(), x.data_ptr(), 0 if bias is None else bias.data_ptr(), stack.address)
-        sizes = (len(stack.weights), x.shape[0], stack.cols, x.stride(0), y.stride(0))
-        return PackedJob(*at, *sizes, PACKED_TYPES[x.dtype], PACKED_TYPES[y.dtype], self._index)
+        """y [M, rows] and x [M, cols] float32 or bfloat16 with contiguous rows, bias [rows] float32
+        contiguous. The job may be run again and again on the same memory."""
+        return PackedJob(*self.words(y, x, stack, bias))
 
     def words(self, y: torch.Tensor, x: torch.Tensor, stack: PackedRows, bias: torch.Tensor | None) -> tuple[int, ...]:
-        """The fields of `job`, for a list of calls. Sizes are checked here: a listed call reports nothing."""
+        """The fields of `job`, for a list of calls. Sizes are checked here: a listed call cannot say what is wrong."""
         if x.shape[1] != stack.cols or y.shape != (x.shape[0], stack.rows):
             raise ValueError(f"x {list(x.shape)} and y {list(y.shape)} do not fit {stack.rows} x {stack.cols}")
         at = (y.data_ptr(), x.data_ptr(), 0 if bias is None else bias.data_ptr(), stack.address)

@@ -104,6 +104,7 @@ EXPORT int64_t cadence_packed_rows(void *out, const Segment *w, const void *ids,
 
 /* For a list of calls: out, Segment (4 words), ids, bytes of an id, count, k, type. */
 EXPORT void call_packed_rows(const int64_t *words) {
-    cadence_packed_rows((void *)words[0], (const Segment *)(words + 1), (const void *)words[5], words[6], words[7],
-                        words[8], words[9]);
+    if (cadence_packed_rows((void *)words[0], (const Segment *)(words + 1), (const void *)words[5], words[6], words[7],
+                            words[8], words[9]))
+        abort(); /* a row that is not there, or no memory: better no answer than a wrong one */
 }
