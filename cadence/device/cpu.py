@@ -44,8 +44,8 @@ class CpuDevice:
         return torch.from_numpy(np.array(array_np, order="C"))
 
     def download(self, tensors: Sequence[torch.Tensor]) -> Transfer:
-        # Cloned: the caller may write into its tensors before it reads the arrays.
-        return CpuTransfer([tensor.detach().clone(memory_format=torch.contiguous_format).numpy() for tensor in tensors])
+        # Copied: the caller may write into its tensors before it reads the arrays.
+        return CpuTransfer([np.array(tensor.numpy(), order="C") for tensor in tensors])
 
     def capture(self, record: Callable[[], torch.Tensor]) -> Graph:
         return self.calls.record(record)[0]

@@ -52,9 +52,11 @@ class DecodeLoop:
         self._graphs.forget()
 
     @torch.inference_mode()
-    def launch(self, rows_np: IntArray, most_steps: int, max_seq_len: int) -> Part:
-        """Queues one or more forwards, at most `most_steps`; no sequence is longer than `max_seq_len` in the first."""
-        draws = self._parts.sampler.only_draws(rows_np)
+    def launch(self, rows_np: IntArray, draws: bool, most_steps: int, max_seq_len: int) -> Part:
+        """Queues one or more forwards, at most `most_steps`; no sequence is longer than `max_seq_len` in the first.
+
+        draws: the rows want a token each and nothing else.
+        """
         shape = self._graphs.shape(len(rows_np), most_steps, draws)
         if not self._graphs.knows(shape):
             self._name_rows(rows_np[:0], shape.num_rows)

@@ -103,13 +103,14 @@ class Runner:
     def _launches(self, plan: StepPlan) -> Iterator[Part]:
         """The forwards of a step, in parts."""
         rows_np = plan.rows_np[plan.samples_np]
+        draws = self._parts.sampler.only_draws(rows_np)
         longest = int((plan.num_computed_np + plan.num_tokens_np).max())
         done = 0
         if not self._only_decodes(plan):
             yield self._first(plan)
             done = 1
         while done < plan.num_steps:
-            part = self._parts.decode.launch(rows_np, plan.num_steps - done, longest + done)
+            part = self._parts.decode.launch(rows_np, draws, plan.num_steps - done, longest + done)
             done += part.num_steps
             yield part
 
