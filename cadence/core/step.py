@@ -63,6 +63,7 @@ class StepPlan:
     num_computed_np: IntArray  # [n] tokens computed before this step (an upper bound; the device holds the truth)
     samples_np: BoolArray  # [n] True where the last computed token yields a new one
     num_steps: int = 1  # forwards; blocks for all their tokens are in the tables
+    num_together: int = 1  # forwards whose tokens may come back in one part: nobody reads them one by one
 
     @property
     def total_tokens(self) -> int:

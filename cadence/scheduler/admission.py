@@ -91,6 +91,7 @@ class Admission:
         rows.length_np[row] = known + samples
         rows.limit_np[row] = request.max_len
         rows.needs_host_np[row] = request.needs_host
+        rows.streams_np[row] = request.streams
         rows.computed_np[row] = end
         rows.confirmed_np[row] = hit.num_blocks * kv.block_size
         rows.capacity_np[row] = kv.capacity(blocks)

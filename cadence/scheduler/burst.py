@@ -9,6 +9,7 @@ from cadence.core.sampling_params import SamplingParams, is_on_device
 
 _SLOWER = 0.125  # weight of a measurement above the average ...
 _FASTER = 0.5  # ... and of one below: a first launch that took long is soon forgotten
+_UNNOTICED = 0.03  # seconds that somebody who comes may wait for the forwards under way
 
 
 def needs_host(sampling: SamplingParams) -> bool:
@@ -45,6 +46,11 @@ class BurstPolicy:
         while 2 * num_steps <= most and 2 * num_steps * seconds <= self._limit:
             num_steps *= 2
         return num_steps
+
+    def together(self, num_rows: int, num_steps: int) -> int:
+        """Forwards of a plan that may come back in one part: so many that nobody notices."""
+        seconds = max(self._seconds.get(num_rows.bit_length(), math.inf), 1e-9)
+        return max(min(num_steps, int(_UNNOTICED / seconds)), 1)
 
     def observe(self, num_rows: int, num_forwards: int, seconds: float) -> None:
         """A plan of decodes took `seconds`."""

@@ -49,7 +49,7 @@ class PlanDraft:
             self._samples_np = np.concatenate([self._samples_np, admitted_np[:, 3] != 0])
         self.sampling_np = self.rows_np[self._samples_np]
 
-    def build(self, ended: list[int], num_steps: int) -> StepPlan:
+    def build(self, ended: list[int], num_steps: int, num_together: int) -> StepPlan:
         return StepPlan(
             step_id=self.step_id,
             ended=ended,
@@ -60,4 +60,5 @@ class PlanDraft:
             num_computed_np=self._computed_np.astype(np.int32),
             samples_np=self._samples_np,
             num_steps=num_steps,
+            num_together=num_together,
         )

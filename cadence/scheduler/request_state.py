@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from cadence.core.request import EngineRequest
+from cadence.core.sampling_params import RequestOutputKind
 from cadence.scheduler.burst import needs_host
 from cadence.scheduler.kv.block import RequestBlocks
 
@@ -29,6 +30,7 @@ class RequestState:
         "key",
         "max_len",
         "needs_host",
+        "streams",
         "next_prompt_logprob",
         "num_cached",
         "num_preemptions",
@@ -53,6 +55,7 @@ class RequestState:
         sampling = request.sampling
         self.reads_cache = sampling.prompt_logprobs is None and not sampling.skip_reading_prefix_cache
         self.needs_host = needs_host(sampling)
+        self.streams = sampling.output_kind is not RequestOutputKind.FINAL_ONLY
         self.status = Status.WAITING
         self.row = NO_ROW  # kept after the end of the row until the last step naming it has returned
         self.num_cached = 0

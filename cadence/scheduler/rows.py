@@ -30,6 +30,7 @@ class RowTable:
         self.release_at_np = column()  # [rows] confirmed tokens at which a block leaves its window
         self.last_step_np = column()  # [rows] id of the last step naming the row
         self.needs_host_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] the host has a say between two forwards
+        self.streams_np = np.zeros(num_rows, dtype=np.bool_)  # [rows] somebody reads its tokens as they come
         self.requests: dict[int, RequestState] = {}  # by row
         self._free = list(range(num_rows - 1, -1, -1))
 

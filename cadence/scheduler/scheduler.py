@@ -97,11 +97,13 @@ class Scheduler:
             self._admission.run(draft, left)
         draft.close()
         if not len(draft.rows_np):
-            return draft.build(ended=[], num_steps=1)
+            return draft.build(ended=[], num_steps=1, num_together=1)
         flight = self._extension.run(draft, waiting=len(self._waiting) > 0)
         self._last_step = draft.step_id
         self._flights[draft.step_id] = flight
-        return draft.build(self._retiring.take_ended(), flight.num_steps)
+        streams = bool(self._rows.streams_np[flight.sampling_np].any())
+        together = 1 if streams else self._bursts.together(len(draft.rows_np), flight.num_steps)
+        return draft.build(self._retiring.take_ended(), flight.num_steps, together)
 
     def update(self, plan: StepPlan, result: StepResult) -> list[RequestUpdate]:
         """Takes in a part of what a step produced, in order: at most one update per request."""
