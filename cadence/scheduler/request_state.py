@@ -30,7 +30,6 @@ class RequestState:
         "key",
         "max_len",
         "needs_host",
-        "streams",
         "next_prompt_logprob",
         "num_cached",
         "num_preemptions",
@@ -40,6 +39,7 @@ class RequestState:
         "row",
         "status",
         "stop_ids",
+        "streams",
         "tokens",
     )
 
