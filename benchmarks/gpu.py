@@ -28,7 +28,7 @@ from benchmarks.shapes import SHAPES, write_shape
 from cadence import LLM, SamplingParams
 
 Work = list[tuple[int, int]]  # (prompt tokens, output tokens) of each request
-ROWS = 256
+ROWS = 1024  # requests running at once, where there are so many: a GPU's default
 
 
 def uniform(count: int, prompt: int, out: int) -> Work:
@@ -134,7 +134,7 @@ def write_profiles(llm: LLM, shape: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for batch in (1, 64):
         found = profile_decode(lambda: run(llm, uniform(batch, 128, 64), SHAPES[shape]["vocab_size"], 3))  # noqa: B023
-        (folder / f"{shape}-{batch}.txt").write_text(found.table)
+        (folder / f"{shape}-{batch}.txt").write_text(f"{found.table}\n{found.gaps}\n")
         figures = {"idle_share": round(found.idle_share, 4), "kernels_per_token": round(found.kernels / 64, 1)}
         print(json.dumps({"shape": shape, "case": f"profile of batch {batch}", **figures}), flush=True)
 

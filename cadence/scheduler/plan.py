@@ -40,13 +40,17 @@ class PlanDraft:
         self._admitted.append((row.row, num_tokens, row.num_computed, samples))
 
     def close(self) -> None:
-        """Nobody else is admitted."""
+        """Nobody else is admitted. Rows that compute one token come first, those with the longest past at the head:
+        a device that hands out sequence after sequence to its processors ends with short ones."""
         if self._admitted:
             admitted_np = np.array(self._admitted, dtype=np.int64)
             self.rows_np = np.concatenate([self.rows_np, admitted_np[:, 0]])
             self._tokens_np = np.concatenate([self._tokens_np, admitted_np[:, 1]])
             self._computed_np = np.concatenate([self._computed_np, admitted_np[:, 2]])
             self._samples_np = np.concatenate([self._samples_np, admitted_np[:, 3] != 0])
+        order_np = np.lexsort((-self._computed_np, self._tokens_np > 1))
+        self.rows_np, self._tokens_np = self.rows_np[order_np], self._tokens_np[order_np]
+        self._computed_np, self._samples_np = self._computed_np[order_np], self._samples_np[order_np]
         self.sampling_np = self.rows_np[self._samples_np]
 
     def build(self, ended: list[int], num_steps: int, num_together: int) -> StepPlan:

@@ -14,7 +14,7 @@ from tests.e2e.test_transformers_parity import FAMILIES, NUM_TOKENS, prompts_for
 from tests.helpers import oracle
 
 pytestmark = pytest.mark.gpu
-OPTIONS = {"max_model_len": 400, "gpu_memory_utilization": 0.1}
+OPTIONS = {"max_model_len": 400, "kv_cache_memory_bytes": 1 << 28}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

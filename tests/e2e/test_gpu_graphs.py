@@ -10,9 +10,17 @@ import pytest
 import torch
 
 from cadence import LLM, SamplingParams
+from cadence.runner import graphs
 from tests.e2e.test_promise import NUM_REQUESTS, requests, run
 
 pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def _bursts_are_captured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_WORTH_CAPTURING", 1)
+
+
 OPTIONS = {"max_model_len": 400, "kv_cache_memory_bytes": 2**28, "dtype": "float32"}
 WAYS: dict[str, dict[str, Any]] = {
     "graphs, automatic": {},
@@ -77,9 +85,9 @@ def test_bfloat16_graphs_stay_close_to_eager(tiny_model: Callable[[str], Path]) 
     params = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True, logprobs=1)
     prompts = [[(7 * index + step) % 300 + 3 for step in range(20)] for index in range(13)]
     eager = LLM(directory, **options, enforce_eager=True).generate(prompts, params, use_tqdm=False)
-    graphs = LLM(directory, **options).generate(prompts, params, use_tqdm=False)
+    captured = LLM(directory, **options).generate(prompts, params, use_tqdm=False)
     agree = total = 0
-    for one, other in zip(eager, graphs, strict=True):
+    for one, other in zip(eager, captured, strict=True):
         for ours, theirs in zip(one.outputs[0].token_ids, other.outputs[0].token_ids, strict=True):
             total += 1
             if ours != theirs:

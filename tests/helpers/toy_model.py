@@ -109,19 +109,23 @@ class ToyDevice:
         assert len(set(plan.rows_np.tolist())) == len(plan.rows_np), "a row twice in one step"
 
     def first_forward(self, plan: StepPlan, errors: dict[int, str]) -> list[int]:
-        """The tokens of rows that sample."""
-        sampled = []
-        for row, count, computed, samples in work(plan):
+        """The tokens of rows that sample, in the order of the plan.
+
+        A model writes all keys of a layer before it reads any. Here a row computes at once what others may go on
+        from, so those that began first come first.
+        """
+        sampled, ages = dict[int, int](), {row: age for age, row in enumerate(self.rows)}
+        for row, count, computed, samples in sorted(work(plan), key=lambda item: ages[item[0]]):
             state = self.rows[row]
             if state.quiet:
-                sampled += [NO_TOKEN] * samples
+                sampled[row] = NO_TOKEN
                 continue
             assert computed == state.computed, "a token computed twice or skipped"
             token = self._compute(state, count)
             assert samples == (state.computed == len(state.tokens)), "samples at the last token and only there"
             if samples:
-                sampled.append(self._commit(row, token, errors))
-        return sampled
+                sampled[row] = self._commit(row, token, errors)
+        return [sampled[row] for row in plan.rows_np[plan.samples_np].tolist()]
 
     def next_forward(self, plan: StepPlan, errors: dict[int, str]) -> list[int]:
         """The same, after the first: each row computes the token it has just got."""

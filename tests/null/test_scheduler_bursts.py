@@ -230,7 +230,7 @@ def test_what_ends_by_its_length_ends_in_mid_burst() -> None:
 def test_a_row_that_fails_keeps_what_it_had() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_request("bad", [1, 2, 3], 20))
-    scheduler.add(make_request("done", [1], 20, stop=STOP))
+    scheduler.add(make_request("done", [1, 2], 20, stop=STOP))
     plan = scheduler.schedule()
     errors = {0: "not a number", 1: "too late"}
     news = part(scheduler, plan, [7, 7], [8, 5], [NO_TOKEN, NO_TOKEN], last=False, errors=errors)

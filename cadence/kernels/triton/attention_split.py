@@ -21,8 +21,9 @@ from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention_tile import fold_keys
 
 _MAX_SPLITS = 16
-_WHOLE = 256  # keys; a sequence of no more is never split
-_COUNTERS = 1 << 12  # a launch splits only when it has fewer pairs of sequence and kv head than processors
+_WHOLE = 256  # keys; a sequence of no more is never split ...
+_WHOLE_BESIDE_MANY = 512  # ... and where others keep the device busy, one of no more than these
+_COUNTERS = 1 << 12  # a launch splits only when it has less than some pairs of sequence and kv head per processor
 _INTERPRETED_PROCESSORS = 132
 
 
@@ -32,6 +33,7 @@ class SplitTile:
     warps: int
     stages: int  # tiles in flight
     splits: int  # shares of the keys
+    whole: int = _WHOLE  # keys; a sequence of no more is one share
 
 
 @triton.jit
@@ -71,9 +73,6 @@ def _attend(
     KEYS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SPLITS: tl.constexpr, PRECISION: tl.constexpr,
     SINGLE: tl.constexpr, WHOLE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
     kv_head = tl.program_id(0)
     seq = tl.program_id(1)
     split = tl.program_id(2)
@@ -92,6 +91,9 @@ def _attend(
     place = (begin + query).to(tl.int64)
     dim = tl.arange(0, DIM_PAD)
     q_at = q_ptr + place[:, None] * q_token + head[:, None] * q_head + dim[None, :]
+    if PDL:  # lengths and tables are known since the step began, and the embedding waited for all of that
+        gdc_launch_dependents()
+        gdc_wait()
     q = tl.load(q_at, mask=used[:, None] & (dim[None, :] < DIM), other=0.0)
 
     # Even shares in whole tiles; a short sequence is one share, which saves the merge.
@@ -147,15 +149,24 @@ def _attend(
 def choose_split_tile(num_seqs: int, shape: AttentionShape, q: torch.Tensor) -> SplitTile:
     """A function of the number of sequences, never of their lengths.
 
-    Keys are split until there is a program per processor. Small tiles let four programs share a processor, which
-    makes one wave of what would be one and a bit.
+    A handful of sequences are split until there is a program per processor. Of some dozens, several programs with
+    small tiles share a processor, and splits even out what long sequences take. Of many, each is one program.
     """
     programs, available = num_seqs * shape.num_kv_heads, processors(q.device)
-    splits = 1 << max(min(available // programs, _MAX_SPLITS).bit_length() - 1, 0)
-    one_wave = available < programs <= 4 * available
-    tile_bytes, warps, stages = (8192, 2, 4) if one_wave else (16384, 4, 3)
+    if 4 * programs <= available:
+        tile_bytes, warps, splits, whole = 16384, 4, _power_of_two(available // programs), _WHOLE
+    elif programs <= 4 * available:
+        whole = _WHOLE if programs <= available else _WHOLE_BESIDE_MANY
+        tile_bytes, warps, splits = 8192, 2, _power_of_two(7 * available // programs)
+    else:
+        tile_bytes, warps, splits, whole = 16384, 4, 1, _WHOLE
     row_bytes = triton.next_power_of_2(shape.head_dim) * q.element_size()
-    return SplitTile(max(min(tile_bytes // row_bytes, 128), 16), warps, stages, splits)
+    return SplitTile(max(min(tile_bytes // row_bytes, 128), 16), warps, 3, min(splits, _MAX_SPLITS), whole)
+
+
+def _power_of_two(most: int) -> int:
+    """The largest that is not above `most`."""
+    return 1 << (most.bit_length() - 1)
 
 
 def attend_split(
@@ -187,7 +198,7 @@ def attend_split(
         QUERIES=queries, ROWS=max(queries * group_pad, 16), DIM=dim, DIM_PAD=max(triton.next_power_of_2(dim), 16),
         BLOCK_SIZE=k.shape[2], KEYS=tile.keys, WINDOW=shape.window, SOFTCAP=shape.softcap > 0.0, SPLITS=splits,
         PRECISION="tf32x3" if q.dtype is torch.float32 else "tf32", SINGLE=sequences.start == 0 and max_queries == 1,
-        WHOLE=max(_WHOLE, tile.keys), PDL=pdl, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
+        WHOLE=max(tile.whole, tile.keys), PDL=pdl, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from cadence.kernels.ops import DrawParams, Pair
 from cadence.kernels.triton.gumbel import gumbel, philox
 
-_MANY = 1 << 22  # logits from which on fewer, larger pieces are taken
+_QUADS = 512  # of ids, per piece
 
 
 @triton.jit
@@ -37,8 +37,7 @@ def pieces(
         gdc_launch_dependents()
         gdc_wait()
     line = tl.program_id(0).to(tl.int64)
-    quad = tl.program_id(1) * QUADS + tl.arange(0, QUADS)
-    place = quad[:, None] * 4 + tl.arange(0, 4)[None, :]
+    place = tl.program_id(1) * (4 * QUADS) + tl.arange(0, 4 * QUADS)
     value = tl.load(logits_ptr + line * line_stride + place, place < vocab, other=float("-inf")).to(tl.float32)
     row = tl.load(rows_ptr + line * row_stride).to(tl.int64)
     temperature = tl.load(temperatures_ptr + row * temperature_stride)
@@ -47,12 +46,17 @@ def pieces(
     if tl.load(random_ptr + row * random_stride) != 0:
         seed = tl.load(seeds_ptr + row * seed_stride)
         position = tl.load(positions_ptr + line * position_stride).to(tl.int64)
+        quad = tl.program_id(1) * QUADS + tl.arange(0, QUADS)
         w0, w1, w2, w3 = philox(quad.to(tl.uint32), seed, position)
-        # [QUADS, 4] in the order of the ids: word j of a quad belongs to id 4 * quad + j.
-        value += gumbel(tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), [QUADS, 4]))
-    # A place beyond the end has the key of -inf and loses to every place inside, which is lower.
-    best = tl.max(tl.max(_key(value, place), 1), 0)
-    tl.store(key_ptr + line * num_pieces + tl.program_id(1), best)
+        # In the order of the ids: word j of a quad belongs to id 4 * quad + j.
+        value += gumbel(tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), [4 * QUADS]))
+    # A place beyond the end has -inf and loses to every place inside, which is lower.
+    top = tl.max(value, 0)
+    chosen = tl.where(value == top, place, 0x7FFFFFFF)
+    if tl.max((value != value).to(tl.int32), 0) != 0:
+        top = float("nan")
+        chosen = tl.where(value != value, place, 0x7FFFFFFF)
+    tl.store(key_ptr + line * num_pieces + tl.program_id(1), _key(top, tl.min(chosen, 0)))
 
 
 @triton.jit
@@ -73,13 +77,12 @@ def best(tokens_ptr, peaks_ptr, key_ptr, num_pieces, PIECES: tl.constexpr, PDL: 
 def draw(logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, params: DrawParams, pdl: bool) -> Pair:
     """`Ops.draw`."""
     lines, vocab = logits.shape
-    quads = 256 if lines * vocab < _MANY else 1024
-    count = triton.cdiv(vocab, 4 * quads)
+    count = triton.cdiv(vocab, 4 * _QUADS)
     keys = torch.empty((lines, count), dtype=torch.int64, device=logits.device)
     inputs = (logits, rows, positions, params.temperatures, params.seeds, params.random)
     pieces[(lines, count)](
         keys, *inputs, *[tensor.stride(0) for tensor in inputs], vocab, count,
-        QUADS=quads, PDL=pdl, num_warps=4 if quads == 256 else 8, launch_pdl=pdl,
+        QUADS=_QUADS, PDL=pdl, num_warps=4, launch_pdl=pdl,
     )  # fmt: skip
     tokens = torch.empty(lines, dtype=torch.int32, device=logits.device)
     peaks = torch.empty(lines, dtype=torch.float32, device=logits.device)

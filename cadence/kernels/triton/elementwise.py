@@ -31,11 +31,12 @@ def add_rms_norm(
     WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One row per program; all tensors contiguous."""
+    column = tl.arange(0, WIDTH_PAD)
+    inside = column < WIDTH
+    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
-    column = tl.arange(0, WIDTH_PAD)
-    inside = column < WIDTH
     at = tl.program_id(0).to(tl.int64) * WIDTH + column
     x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
     residual = tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
@@ -43,7 +44,6 @@ def add_rms_norm(
     tl.store(total_ptr + at, rounded, mask=inside)
     total = rounded.to(tl.float32)
     scale = 1.0 / tl.sqrt(tl.sum(total * total, 0) / WIDTH + eps)
-    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
     tl.store(out_ptr + at, (total * scale * weight).to(out_ptr.dtype.element_ty), mask=inside)
 
 

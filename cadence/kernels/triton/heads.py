@@ -10,7 +10,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.ops import Pair, Rotation, Triple
 
-_FEW_TOKENS = 64
+_FEW_TOKENS = 256
 
 
 @triton.jit
@@ -52,15 +52,17 @@ def rope_write_kv(
 
     q [T, Q_HEADS, DIM], k and v [T, K_HEADS, DIM]; caches [num_blocks, K_HEADS, BLOCK_SIZE, DIM].
     """
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
     token = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     line = tl.arange(0, HEADS)[:, None]
     column = tl.arange(0, HALF_PAD)[None, :]
     rest_column = 2 * HALF + tl.arange(0, REST_PAD)[None, :]
+    # Where tokens stand is known since the step began, and the embedding waited for all of that.
     angle = cos_sin_ptr + tl.load(positions_ptr + token) * (2 * HALF)
+    slot = tl.load(slots_ptr + token)
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
     Q_PARTS: tl.constexpr = (Q_HEADS + HEADS - 1) // HEADS if NORM or HALF > 0 else 0
     if part < Q_PARTS:
         head = part * HEADS + line
@@ -82,7 +84,6 @@ def rope_write_kv(
         first, second, rest = _turned(
             at, inside, k_norm_ptr, eps, angle, rest_inside, DIM, HALF, HALF_PAD, REST_PAD, NORM
         )
-        slot = tl.load(slots_ptr + token)
         place = (head * BLOCK_SIZE + slot % BLOCK_SIZE) * DIM
         kind = k_cache_ptr.dtype.element_ty
         k_at = k_cache_ptr + slot // BLOCK_SIZE * k_block + place

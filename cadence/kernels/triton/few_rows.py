@@ -1,0 +1,150 @@
+"""A linear map of some rows by a small weight, alone or together with the gate after it.
+
+With up to a few hundred rows such a product is over in microseconds, and what surrounds it counts as much: these
+programs are there before the kernel ahead of them has ended (PDL) and ask for the weight meanwhile, which no kernel
+writes; and the gate costs no launch of its own.
+
+The norm before it does: every program would have to read both parts of the stream and scale them on their way to the
+product, which took longer than a kernel that does it once.
+"""
+
+# ruff: noqa: N803 - capitals mark compile-time constants
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cadence.kernels.triton.elementwise import activate
+
+_MOST_ROWS = 256
+_MOST_BYTES = 16 << 20  # of a weight; larger ones keep the device busy
+_PROCESSORS = 132  # of the GPU the choices were measured on
+
+
+@triton.jit
+def _fetch(at, BYTES: tl.constexpr):
+    """Asks for BYTES from each of these addresses to be in the L2 cache soon."""
+    tl.inline_asm_elementwise(
+        "{ cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0; }", "=r,l,r",
+        [at.to(tl.int64), tl.full(at.shape, BYTES, tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def few_rows(
+    out_ptr, x_ptr, weight_ptr, bias_ptr, rows, outputs, x_stride,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr,
+    GATE: tl.constexpr, BIAS: tl.constexpr, PDL: tl.constexpr, PIECES: tl.constexpr,
+):  # fmt: skip
+    """out [rows, outputs] = x [rows, WIDTH] times weight [outputs, WIDTH], of 16 bits. No sum is split.
+
+    GATE "silu" or "gelu": weight [2 * outputs, WIDTH] = (g, u), and out is activate(g) * u. COLUMNS divides WIDTH,
+    OUTPUTS divides outputs. PIECES: how many a weight's row is fetched in ahead of time, one per thread.
+    """
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
+    column = tl.arange(0, COLUMNS)
+    exists = (row < rows)[:, None]
+    x_at = x_ptr + row.to(tl.int64)[:, None] * x_stride + column[None, :]
+    w_at = weight_ptr + output[None, :] * WIDTH + column[:, None]
+    acc = tl.zeros([ROWS, OUTPUTS], tl.float32)
+    if PDL:
+        gdc_launch_dependents()
+        if GATE == "" and tl.program_id(1) == 0:  # a gated product has no use for it: it is not waiting for its weight
+            LENGTH: tl.constexpr = WIDTH // PIECES
+            first = weight_ptr + tl.program_id(0) * OUTPUTS * WIDTH
+            _fetch(first + tl.arange(0, OUTPUTS * PIECES) * LENGTH, 2 * LENGTH)
+        gdc_wait()
+    if GATE != "":
+        up_at = w_at + outputs * WIDTH
+        up = tl.zeros([ROWS, OUTPUTS], tl.float32)
+        for _ in range(0, WIDTH, COLUMNS):
+            x = tl.load(x_at, exists, other=0.0)
+            acc = tl.dot(x, tl.load(w_at), acc)
+            up = tl.dot(x, tl.load(up_at), up)
+            x_at += COLUMNS
+            w_at += COLUMNS
+            up_at += COLUMNS
+        if BIAS:
+            acc += tl.load(bias_ptr + output).to(tl.float32)[None, :]
+            up += tl.load(bias_ptr + outputs + output).to(tl.float32)[None, :]
+        acc = activate(acc, GATE == "gelu") * up
+    else:
+        for _ in range(0, WIDTH, COLUMNS):
+            acc = tl.dot(tl.load(x_at, exists, other=0.0), tl.load(w_at), acc)
+            x_at += COLUMNS
+            w_at += COLUMNS
+        if BIAS:
+            acc += tl.load(bias_ptr + output).to(tl.float32)[None, :]
+    place = out_ptr + row.to(tl.int64)[:, None] * outputs + output[None, :]
+    tl.store(place, acc.to(out_ptr.dtype.element_ty), exists)
+
+
+@dataclass(frozen=True, slots=True)
+class FewTile:
+    rows: int
+    outputs: int
+    columns: int
+    warps: int
+    stages: int
+
+
+# Each in the order in which they are tried: the first that fits the weight and has no more programs than processors.
+_PLAIN = (
+    FewTile(64, 32, 256, 4, 3),
+    FewTile(64, 64, 128, 4, 4),
+    FewTile(128, 64, 128, 8, 3),
+    FewTile(64, 64, 64, 4, 5),
+)
+_LONG_ROWS = FewTile(64, 32, 128, 4, 5)  # comes before the others where a row is long
+_LONG = 2048
+_GATED = (FewTile(64, 32, 128, 4, 4),)
+# Where a gate saves a kernel, more programs than processors still pay: up to twice as many of the first.
+_GATED_FEW = FewTile(64, 32, 64, 4, 5)
+_GATED_MANY = FewTile(128, 64, 64, 8, 4)
+
+
+def choose_few(rows: int, weight: torch.Tensor, gated: bool) -> FewTile | None:
+    """What was fastest inside a layer on an H200; None: a library's product is."""
+    outputs, width = weight.shape
+    if rows > _MOST_ROWS or weight.nbytes > _MOST_BYTES or weight.element_size() != 2:
+        return None
+    if gated:
+        outputs //= 2
+    tiles = _GATED if gated else (_LONG_ROWS, *_PLAIN) if width >= _LONG else _PLAIN
+    for tile in tiles:
+        if _fits(tile, outputs, width) and _programs(rows, outputs, tile) <= _PROCESSORS:
+            return tile
+    if not gated:
+        return None
+    tile = _GATED_FEW if _programs(rows, outputs, _GATED_FEW) <= 2 * _PROCESSORS else _GATED_MANY
+    return tile if _fits(tile, outputs, width) else None
+
+
+def _fits(tile: FewTile, outputs: int, width: int) -> bool:
+    return width % tile.columns == 0 and outputs % tile.outputs == 0
+
+
+def _programs(rows: int, outputs: int, tile: FewTile) -> int:
+    return triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs)
+
+
+def linear_few(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tile: FewTile, gate: str, pdl: bool
+) -> torch.Tensor:
+    """x [T, in], weight [out, in] contiguous -> [T, out], or half of that with a gate ("silu" or "gelu")."""
+    x = x if x.stride(1) == 1 else x.contiguous()
+    rows, width = x.shape
+    outputs = weight.shape[0] // 2 if gate else weight.shape[0]
+    out = torch.empty((rows, outputs), dtype=x.dtype, device=x.device)
+    few_rows[(outputs // tile.outputs, triton.cdiv(rows, tile.rows))](
+        out, x, weight, weight if bias is None else bias, rows, outputs, x.stride(0),
+        WIDTH=width, ROWS=tile.rows, OUTPUTS=tile.outputs, COLUMNS=tile.columns,
+        GATE=gate, BIAS=bias is not None, PDL=pdl, PIECES=32 * tile.warps // tile.outputs,
+        num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
+    )  # fmt: skip
+    return out
