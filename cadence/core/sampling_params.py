@@ -123,8 +123,15 @@ class SamplingParams:
         return list(self.stop or ())
 
     def clone(self) -> SamplingParams:
-        """A copy that shares no list or dict with this one (callables and extra_args' values are shared)."""
-        return SamplingParams(**{name: _copied(value) for name, value in _values(self)})
+        """A copy that shares no list or dict with this one (callables and extra_args' values are shared).
+
+        As it stands: nothing is checked or settled again.
+        """
+        copy = object.__new__(SamplingParams)
+        for name in _NAMES:
+            value = getattr(self, name)
+            setattr(copy, name, _copied(value) if isinstance(value, (list, dict)) else value)
+        return copy
 
     def verify(self, vocab_size: int, max_logprobs: int, max_model_len: int) -> None:
         """The checks that need the engine; also repeats the others, since fields may have been assigned to."""
@@ -224,6 +231,7 @@ class SamplingParams:
             self.temperature = MIN_TEMPERATURE
 
 
+_NAMES = tuple(f.name for f in fields(SamplingParams))
 _BOOLEANS = (
     "ignore_eos",
     "detokenize",
@@ -262,18 +270,14 @@ class BeamSearchParams:
 
 def _known_names(cls: type[Any], args: tuple[object, ...], options: Mapping[str, object]) -> None:
     """Runs before the generated __init__, whose complaint about a misspelt name would not help."""
-    names = [f.name for f in fields(cls)]
+    names = cls.__dataclass_fields__
     if args:
-        raise InvalidRequestError(f"{cls.__name__} takes keyword arguments only, for example {names[0]}=1.")
+        raise InvalidRequestError(f"{cls.__name__} takes keyword arguments only, for example {next(iter(names))}=1.")
     for name in options:
         if name not in names:
             near = get_close_matches(name, names, n=1)
             hint = f" Did you mean {near[0]}?" if near else f" Known: {', '.join(sorted(set(names) - set(_REFUSED)))}."
             raise InvalidRequestError(f"{cls.__name__} has no option {name!r}.{hint}", field=name)
-
-
-def _values(params: SamplingParams) -> Iterable[tuple[str, Any]]:
-    return ((f.name, getattr(params, f.name)) for f in fields(params))
 
 
 def _copied(value: Any) -> Any:

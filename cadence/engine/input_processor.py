@@ -122,7 +122,7 @@ class InputProcessor:
 
 def _integers(token_ids: list[int]) -> list[int]:
     try:
-        return [operator.index(token) for token in token_ids]
+        return list(map(operator.index, token_ids))
     except TypeError:
         raise InvalidRequestError("prompt_token_ids must be integers", "prompt_token_ids") from None
 
