@@ -1,8 +1,8 @@
 """Calls into a C library: made at once, and kept while a recording is open, to be made again all together.
 
 Every function takes one argument, an array of 64-bit words: pointers, integers, and floats by their bits. A recording
-is a list of (function, words), replayed by one call into the library: a CPU's graph. Results of recorded calls lie in
-an arena that all recordings share, since no two run at the same time.
+is a list of (function, words), replayed by one call into the library, once or several times over: a CPU's graph.
+Results of recorded calls lie in an arena that all recordings share, since no two run at the same time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from cadence.device.pool import NoPool, Pool, ThreadPool
 
 WORDS = 24  # of one call, at most
 _CHUNK = 1 << 24  # bytes the arena grows by
@@ -43,8 +45,6 @@ class Function:
     """One function of the library."""
 
     def __init__(self, function: Any) -> None:
-        function.argtypes, function.restype = [ctypes.c_void_p], None
-        self.run = function
         self.address = ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
@@ -77,6 +77,11 @@ class Watch(TorchDispatchMode):
         super().__init__()
         self.obstacle = ""  # "" = none
         self.allowed = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing here is compiled: to be told so, torch would import its compiler, 100 MB and seconds of it."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
@@ -130,42 +135,64 @@ class Recording:
 
 
 class CommandGraph:
-    """A recording, ready to be replayed."""
+    """A recording, ready to be replayed. `again(commands, count, times)` makes its calls."""
 
-    def __init__(self, recording: Recording, replay: Callable[[int, int], None], output: torch.Tensor) -> None:
+    def __init__(self, recording: Recording, again: Callable[[int, int, int], int], output: torch.Tensor) -> None:
         self._constants = recording.constants
         self._commands_np = np.zeros((len(recording.commands), 1 + WORDS), dtype=np.int64)
         for line_np, command in zip(self._commands_np, recording.commands, strict=True):
             line_np[: len(command)] = command
-        self._replay = replay
-        self._output = output
+        self._again = again
         self._arguments = (self._commands_np.ctypes.data, len(recording.commands))
+        self.output = output
 
     def replay(self) -> torch.Tensor:
-        self._replay(*self._arguments)
-        return self._output
+        self.repeat(1)
+        return self.output
+
+    def repeat(self, times: int) -> int:
+        """Replays it up to `times` times -> how often; a call may ask to stop after the pass it is made in."""
+        return self._again(*self._arguments, times)
 
 
 class RerunGraph:
     """Does the work again from the beginning, where it cannot be recorded."""
 
-    def __init__(self, work: Callable[[], torch.Tensor]) -> None:
-        self.replay = work
+    def __init__(self, work: Callable[[], torch.Tensor], output: torch.Tensor) -> None:
+        self._work = work
+        self.output = output
+
+    def replay(self) -> torch.Tensor:
+        self.output = self._work()
+        return self.output
+
+    def repeat(self, times: int) -> int:
+        self.replay()
+        return 1
 
 
 class Calls:
-    def __init__(self) -> None:
+    """`num_threads` work on each call, the caller's among them."""
+
+    def __init__(self, num_threads: int = 1) -> None:
+        self.num_threads = num_threads
+        self.pool: Pool = NoPool()
         self._arena = Arena()
         self._recording: Recording | NoRecording = NoRecording()
-        self._replay: Callable[[int, int], None] | None = None
+        self._passes_np = np.zeros(2, dtype=np.int64)  # Passes of passes.h
+        self.passes_at = self._passes_np.ctypes.data
+        self._library: ctypes.CDLL | None = None
+        self._call: Any = None  # cadence_call(pool, function, words)
 
-    def replay_with(self, function: Any) -> None:
-        """`function(commands, count)` of the library makes recorded calls."""
-        function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_int64], None
-        self._replay = function
+    def connect(self, library: ctypes.CDLL) -> None:
+        """Opens the threads of the library, the first time; all calls go through them."""
+        if self._library is None:
+            self._library = library
+            self.pool = ThreadPool(library, self.num_threads)
+            self._call = functools.partial(library.cadence_call, self.pool.handle)
 
     def call(self, function: Function, *words: int) -> None:
-        function.run(Words(*words))
+        self._call(function.address, Words(*words))
         self._recording.add(function.address, words)
 
     def empty(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
@@ -181,8 +208,9 @@ class Calls:
 
         What torch takes part in is done anew each time.
         """
-        if self._replay is None:
-            return RerunGraph(work), work()
+        if self._library is None:
+            output = work()
+            return RerunGraph(work, output), output
         self._arena.rewind()
         self._recording = recording = Recording(self._arena)
         try:
@@ -191,5 +219,9 @@ class Calls:
         finally:
             self._recording = NoRecording()
         if recording.watch.obstacle:
-            return RerunGraph(work), output
-        return CommandGraph(recording, self._replay, output), output
+            return RerunGraph(work, output), output
+        return CommandGraph(recording, self._again, output), output
+
+    def _again(self, commands: int, count: int, times: int) -> int:
+        assert self._library is not None
+        return int(self._library.cadence_replay(self.pool.handle, commands, count, self.passes_at, times))

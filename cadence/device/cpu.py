@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import platform
@@ -16,6 +17,9 @@ import torch
 
 from cadence.device.base import DeviceCaps, Graph, Transfer
 from cadence.device.calls import Calls
+from cadence.device.cpus import allowed_cpus, usable_cpus
+
+_logger = logging.getLogger(__name__)
 
 _BF16_FLAGS = {"amx_bf16", "avx512_bf16", "bf16", "svebf16"}
 _FP16_FLAGS = {"amx_fp16", "avx512_fp16", "asimdhp"}
@@ -35,10 +39,14 @@ class CpuTransfer:
 class CpuDevice:
     queues_work = False
 
-    def __init__(self) -> None:
+    def __init__(self, num_threads: int = 0) -> None:
+        """num_threads: of our kernels and of torch; 0 = as many as are worth having here."""
         self.torch_device = torch.device("cpu")
-        self.calls = Calls()
-        self.caps = cpu_caps()
+        if num_threads > allowed_cpus():
+            _logger.warning("cpu_threads=%d, but this process may run on %d CPUs only", num_threads, allowed_cpus())
+        self.calls = Calls(num_threads or usable_cpus())
+        self.caps = cpu_caps(self.calls.num_threads)
+        torch.set_num_threads(self.calls.num_threads)
 
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.array(array_np, order="C"))
@@ -72,12 +80,12 @@ class CpuDevice:
             Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from the resident size of now
 
 
-def cpu_caps() -> DeviceCaps:
+def cpu_caps(num_threads: int = 0) -> DeviceCaps:
     flags = _cpu_flags()
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _cgroup_number("memory.max")
     return DeviceCaps(
-        name=f"{platform.machine()} CPU, {torch.get_num_threads()} threads",
+        name=f"{platform.machine()} CPU, {num_threads or usable_cpus()} threads",
         kind="cpu",
         total_memory=min(total, limit) if limit else total,
         native_bf16=bool(flags & _BF16_FLAGS),

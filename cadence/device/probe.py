@@ -8,9 +8,9 @@ from cadence.device.cpu import CpuDevice, cpu_caps
 from cadence.device.cuda import CudaDevice, cuda_available, cuda_caps
 
 
-def open_device(kind: str) -> Device:
-    """`kind` is "auto" (the GPU if there is one), "cpu" or "cuda"."""
-    return CudaDevice() if _resolve(kind) == "cuda" else CpuDevice()
+def open_device(kind: str, cpu_threads: int = 0) -> Device:
+    """`kind` is "auto" (the GPU if there is one), "cpu" or "cuda"; cpu_threads: 0 = as many as are worth having."""
+    return CudaDevice() if _resolve(kind) == "cuda" else CpuDevice(cpu_threads)
 
 
 def probe_caps(kind: str) -> DeviceCaps:

@@ -62,6 +62,7 @@ class RowOps(Protocol):
 
     def commit(self, state: RowState, sampled: Sampled, out: torch.Tensor) -> None:
         """Each row takes its token and has one more computed; it goes quiet with a stop token, its last token, or a
-        failure. out [S] int32: the token, NO_TOKEN of a row that was quiet, or FAILED.
+        failure. out [lines, S] int32, the first line: the token, NO_TOKEN of a row that was quiet, or FAILED. A list of
+        calls that is made several times over (`device.calls`) fills one line after another.
         """
         ...

@@ -6,6 +6,7 @@ import logging
 
 from cadence.core.errors import ConfigError
 from cadence.device.calls import Calls
+from cadence.device.cpus import usable_cpus
 from cadence.kernels.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.kernels.reference.rows import ReferenceRowOps
@@ -20,7 +21,7 @@ def select_ops(device_kind: str, name: str = "auto", deterministic: bool = False
     `deterministic` asks of Triton kernels what those of the CPU always give: results that do not depend on the batch.
     `calls` is the device's way into C.
     """
-    calls = calls or Calls()
+    calls = calls or Calls(usable_cpus())
     if name == "auto":
         return _auto_cpu(calls) if device_kind == "cpu" else _open("triton", deterministic, calls)
     wanted = {"cpu": "cpu", "triton": "cuda"}.get(name, device_kind)

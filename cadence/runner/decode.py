@@ -62,9 +62,9 @@ class DecodeLoop:
             self._name_rows(rows_np[:0], shape.num_rows)
             self._graphs.capture(shape, self._record)
         self._name_rows(rows_np, shape.num_rows)
-        logits = self._graphs.run(shape, self._record, max_seq_len)
+        logits, num_steps = self._graphs.run(shape, self._record, max_seq_len)
         if draws:
-            return DrawnPart(self._parts.device, rows_np, self._tokens[: shape.num_steps, : len(rows_np)])
+            return DrawnPart(self._parts.device, rows_np, self._tokens[:num_steps, : len(rows_np)])
         return self._sample(rows_np, logits[: len(rows_np)])
 
     def _name_rows(self, rows_np: IntArray, padded: int) -> None:
@@ -84,7 +84,7 @@ class DecodeLoop:
             if shape.draws:
                 tokens, peaks = parts.sampler.draw(logits, inputs.rows, inputs.seq_lens)
                 sampled = Sampled(inputs.rows, inputs.seq_lens, tokens, peaks)
-                parts.row_ops.commit(parts.requests.state, sampled, self._tokens[step, : shape.num_rows])
+                parts.row_ops.commit(parts.requests.state, sampled, self._tokens[step:, : shape.num_rows])
         return logits
 
     def _attention(self, inputs: DecodeInputs, max_seq_len: int) -> AttentionBatch:
@@ -106,10 +106,10 @@ class DecodeLoop:
         requests = parts.requests
         ctx = SampleContext.of(rows_np, inputs.rows, inputs.seq_lens, requests.tokens, requests.prompt_len)
         sampled = parts.sampler.sample(logits, ctx)
-        committed = self._tokens[0, : len(rows_np)]
+        committed = self._tokens[:1, : len(rows_np)]
         where = Sampled(inputs.rows, inputs.seq_lens, sampled.tokens, sampled.peaks[-1])
         parts.row_ops.commit(parts.requests.state, where, committed)
-        return SampledPart(parts.device, replace(sampled, tokens=committed))
+        return SampledPart(parts.device, replace(sampled, tokens=committed[0]))
 
 
 def _new_inputs(device: Device, most_rows: int, num_groups: int) -> DecodeInputs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,10 +13,12 @@ from typing import Protocol
 import torch
 
 from cadence.device.base import Device, Graph
+from cadence.device.calls import CommandGraph, RerunGraph
 
 _logger = logging.getLogger(__name__)
 
 _MOST_BURST_ROWS = 64  # a forward of more takes so long that launching it alone costs nothing
+_WORTH_CAPTURING = 16  # bursts of a shape that are launched forward by forward before one is captured as a whole
 
 Record = Callable[["DecodeShape", int], torch.Tensor]  # (shape, most tokens of a sequence) -> logits
 
@@ -43,8 +46,9 @@ class GraphCache(Protocol):
 
     def capture(self, shape: DecodeShape, record: Record) -> None: ...
 
-    def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> torch.Tensor:
-        """-> logits [num_rows, V] of the last forward, good until the next run"""
+    def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> tuple[torch.Tensor, int]:
+        """-> logits [num_rows, V] of the last forward, good until the next run, and how many forwards there were: those
+        of the shape, or fewer where the rest need not follow at once"""
         ...
 
     def forget(self) -> None: ...
@@ -67,25 +71,25 @@ class NoGraphs:
     def capture(self, shape: DecodeShape, record: Record) -> None:
         """Nothing is captured."""
 
-    def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> torch.Tensor:
-        return record(shape, max_seq_len)
+    def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> tuple[torch.Tensor, int]:
+        return record(shape, max_seq_len), shape.num_steps
 
     def forget(self) -> None:
         """Nothing was kept."""
 
 
 class RecordedDecodes:
-    """A forward is recorded as it runs, for each number of rows when it is first met, and replayed from then on."""
+    """A forward is recorded as it runs, for each number of rows when it is first met, and replayed from then on, as
+    often as wanted or until a row ends."""
 
-    most_steps = 1
-
-    def __init__(self, device: Device, max_num_seqs: int) -> None:
+    def __init__(self, device: Device, max_num_seqs: int, most_steps: int) -> None:
         self._calls = device.calls
         self.most_rows = max_num_seqs
-        self._graphs: dict[DecodeShape, Graph] = {}
+        self.most_steps = most_steps
+        self._graphs: dict[tuple[int, bool], CommandGraph | RerunGraph] = {}  # by number of rows, whether they draw
 
     def shape(self, num_rows: int, num_steps: int, draws: bool) -> DecodeShape:
-        return DecodeShape(num_rows, 1, draws)
+        return DecodeShape(num_rows, min(num_steps, self.most_steps) if draws else 1, draws)
 
     def knows(self, shape: DecodeShape) -> bool:
         return True
@@ -93,19 +97,23 @@ class RecordedDecodes:
     def capture(self, shape: DecodeShape, record: Record) -> None:
         """Nothing is captured beforehand."""
 
-    def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> torch.Tensor:
-        graph = self._graphs.get(shape)
+    def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> tuple[torch.Tensor, int]:
+        key = (shape.num_rows, shape.draws)
+        graph = self._graphs.get(key)
         if graph is not None:
-            return graph.replay()
-        self._graphs[shape], logits = self._calls.record(lambda: record(shape, max_seq_len))
-        return logits
+            num_steps = graph.repeat(shape.num_steps)
+            return graph.output, num_steps
+        once = DecodeShape(shape.num_rows, 1, shape.draws)
+        self._graphs[key], logits = self._calls.record(lambda: record(once, max_seq_len))
+        return logits, 1
 
     def forget(self) -> None:
         self._graphs.clear()
 
 
 class DecodeGraphs:
-    """Shapes are captured when they are first met, so that none costs time at the start."""
+    """Shapes are captured when they are first met, so that none costs time at the start; whole bursts, which take a
+    tenth of a second, when they have been met for a while."""
 
     def __init__(self, device: Device, max_num_seqs: int, max_model_len: int, most_steps: int) -> None:
         self._device = device
@@ -114,12 +122,14 @@ class DecodeGraphs:
         self.most_rows = self._sizes[-1]
         self.most_steps = most_steps
         self._graphs: dict[DecodeShape, Graph] = {}
+        self._bursts: Counter[int] = Counter()  # met so far, by padded number of rows
 
     def shape(self, num_rows: int, num_steps: int, draws: bool) -> DecodeShape:
         padded = self._sizes[bisect.bisect_left(self._sizes, num_rows)]
         # One forward or a whole burst: what lies between, and bursts of large batches, would be captured for little.
         whole = draws and num_steps >= self.most_steps and padded <= _MOST_BURST_ROWS
-        steps = self.most_steps if whole else 1
+        self._bursts[padded] += whole
+        steps = self.most_steps if whole and self._bursts[padded] >= _WORTH_CAPTURING else 1
         return DecodeShape(padded, steps, draws)
 
     def knows(self, shape: DecodeShape) -> bool:
@@ -134,8 +144,8 @@ class DecodeGraphs:
         seconds, megabytes = time.perf_counter() - start, (before - self._device.free_memory()) / 2**20
         _logger.info("captured %d x %d rows in %.2f s, %.0f MiB", shape.num_steps, shape.num_rows, seconds, megabytes)
 
-    def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> torch.Tensor:
-        return self._graphs[shape].replay()
+    def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> tuple[torch.Tensor, int]:
+        return self._graphs[shape].replay(), shape.num_steps
 
     def forget(self) -> None:
         self._graphs.clear()

@@ -101,7 +101,8 @@ class Runner:
             table.flush()
 
     def _launches(self, plan: StepPlan) -> Iterator[Part]:
-        """The forwards of a step, in parts."""
+        """The forwards of a step, in parts. What is queued all at once is cut by no one."""
+        together = plan.num_steps if self._parts.device.queues_work else plan.num_together
         rows_np = plan.rows_np[plan.samples_np]
         draws = self._parts.sampler.only_draws(rows_np)
         longest = int((plan.num_computed_np + plan.num_tokens_np).max())
@@ -110,7 +111,7 @@ class Runner:
             yield self._first(plan)
             done = 1
         while done < plan.num_steps:
-            part = self._parts.decode.launch(rows_np, draws, plan.num_steps - done, longest + done)
+            part = self._parts.decode.launch(rows_np, draws, min(plan.num_steps - done, together), longest + done)
             done += part.num_steps
             yield part
 
@@ -159,5 +160,5 @@ class Runner:
         """
         committed = torch.empty_like(tokens)
         sampled = Sampled(batch.sample_rows, batch.sample_lengths, tokens, peaks)
-        self._parts.row_ops.commit(self._parts.requests.state, sampled, committed)
+        self._parts.row_ops.commit(self._parts.requests.state, sampled, committed[None])
         return committed

@@ -79,5 +79,5 @@ def _graphs(device: Device, limits: RunnerLimits) -> GraphCache:
     if limits.graphs == "padded":
         return DecodeGraphs(device, limits.max_num_seqs, limits.max_model_len, limits.burst_steps)
     if limits.graphs == "exact":
-        return RecordedDecodes(device, limits.max_num_seqs)
+        return RecordedDecodes(device, limits.max_num_seqs, limits.burst_steps)
     return NoGraphs(limits.max_num_seqs)

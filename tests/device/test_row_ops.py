@@ -54,7 +54,7 @@ def run(ops: RowOps, seed: int, device: str) -> list[torch.Tensor]:
     peaks = torch.tensor([1.0, -5.0, float("nan"), float("inf"), float("-inf"), 0.0], device=device)
     chosen = torch.from_numpy(rng.integers(0, VOCAB, 6).astype(np.int32)).to(device)
     out = empty(torch.int32)
-    ops.commit(state, Sampled(rows, inputs.seq_lens, chosen, peaks), out)
+    ops.commit(state, Sampled(rows, inputs.seq_lens, chosen, peaks), out[None])
     tensors = (inputs.ids, inputs.positions, inputs.seq_lens, *inputs.slots, out)
     return [tensor.cpu() for tensor in (*tensors, state.tokens, state.num_computed, state.quiet)]
 
@@ -74,7 +74,7 @@ def test_a_quiet_row_yields_nothing_and_changes_nothing() -> None:
     rows = torch.tensor([4, 4, 2], dtype=torch.int32)  # padding names one row many times
     lengths = state.num_computed[rows.long()].clone()
     out = torch.zeros(3, dtype=torch.int32)
-    ReferenceRowOps().commit(state, Sampled(rows, lengths, torch.ones(3, dtype=torch.int32), torch.ones(3)), out)
+    ReferenceRowOps().commit(state, Sampled(rows, lengths, torch.ones(3, dtype=torch.int32), torch.ones(3)), out[None])
     assert out.tolist() == [NO_TOKEN] * 3
     assert torch.equal(state.tokens, before[0]) and torch.equal(state.num_computed, before[1])
 
@@ -90,6 +90,6 @@ def test_rows_end_by_stop_token_length_or_failure() -> None:
     peaks = torch.tensor([0.0, 0.0, 0.0, float("nan")])
     sampled = Sampled(torch.arange(4, dtype=torch.int32), torch.full((4,), 6), torch.full((4,), 42), peaks)
     sampled = Sampled(sampled.rows, sampled.lengths.int(), sampled.tokens.int(), peaks)
-    ReferenceRowOps().commit(state, sampled, out)
+    ReferenceRowOps().commit(state, sampled, out[None])
     assert out.tolist() == [42, 42, 42, FAILED]
     assert quiet.tolist() == [1, 0, 1, 1]  # a stop token; too early for it; the last token; a failure

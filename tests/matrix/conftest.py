@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cadence.device import cpu
 from tests.matrix.runs import Matrix, MatrixOf
 
 
@@ -18,8 +19,8 @@ def matrix_of(tiny_model: Callable[[str], Path]) -> MatrixOf:
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    monkeypatch.setattr(cpu, "usable_cpus", lambda: 1)
     yield
     torch.set_num_threads(before)

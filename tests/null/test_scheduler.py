@@ -42,6 +42,17 @@ def test_long_prompts_are_chunked_and_decodes_go_first() -> None:
     ]
 
 
+def test_rows_of_one_token_stand_before_prompts_and_the_longest_past_before_all() -> None:
+    engine = make_engine(long_prefill_token_threshold=4)
+    engine.add(make_request("long prompt", list(range(20)), 4))
+    engine.add(make_request("short past", [1, 2], 10))
+    engine.add(make_request("long past", [1, 2, 3, 4], 10))
+    engine.step()
+    assert [entry[1:] for entry in work(engine.step())] == [(1, 4, True), (1, 2, True), (4, 4, False)]
+    engine.drain()
+    check_tokens(engine)
+
+
 def test_one_long_prompt_leaves_room_for_others_under_a_threshold() -> None:
     engine = make_engine(long_prefill_token_threshold=5)
     engine.add(make_request("long", list(range(20)), 2))

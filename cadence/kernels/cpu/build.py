@@ -6,7 +6,6 @@ import ctypes
 import hashlib
 import os
 import platform
-import re
 import shlex
 import shutil
 import subprocess
@@ -20,7 +19,6 @@ from cadence.core.errors import CadenceError
 
 _SOURCES = Path(__file__).parent
 _FLAGS = ["-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-w"]
-_OPENMP_LIBRARY = re.compile(r"/lib(gomp|iomp5|omp)[^/]*\.so[^/]*$")
 
 
 class BuildError(CadenceError):
@@ -58,25 +56,10 @@ def _find_compiler() -> list[str]:
 
 
 def _recipes() -> Iterator[Recipe]:
-    """Best first: tuned for this CPU and on the OpenMP runtime that torch has loaded, so that one pool of threads
-    serves both; last of all plain C."""
+    """Best first: tuned for this CPU, then plain C."""
     tuned = "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"
-    shared = _loaded_openmp()
     for arch in ((tuned,), ()):
-        if shared:
-            yield Recipe((*arch, "-fopenmp"), (shared, "-lm"))
-        yield Recipe((*arch, "-fopenmp"), ("-fopenmp", "-lm"))
-    yield Recipe((), ("-lm",))
-
-
-def _loaded_openmp() -> str:
-    """Path of the OpenMP runtime in this process; "" when there is none or it cannot be told."""
-    try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        return ""
-    found = {line.split(maxsplit=5)[5] for line in lines if _OPENMP_LIBRARY.search(line)}
-    return found.pop() if len(found) == 1 else ""
+        yield Recipe((*arch, "-pthread"), ("-pthread", "-lm"))
 
 
 def _built(command: list[str], version: str, recipe: Recipe) -> Path:

@@ -1,5 +1,7 @@
 /* Every kernel under one signature, an array of words, so that calls can be listed and made again without Python. */
 #include "common.h"
+#include "passes.h"
+#include "threads.h"
 
 #define P(i) ((void *)words[i])
 #define CALL(name) EXPORT void name(const int64_t *words)
@@ -31,8 +33,7 @@ void cadence_gumbel(float *, const int64_t *, int64_t, const int64_t *, int64_t,
 void cadence_draw(void *const *, const int64_t *);
 void cadence_rows_gather(const void *, const void *, int64_t);
 void cadence_rows_slots(const void *, const void *, int64_t *, const int32_t *, int64_t, int64_t, int64_t);
-void cadence_rows_commit(const void *, const int32_t *, const int32_t *, const int32_t *, const float *, int32_t *,
-                         int64_t);
+void cadence_rows_commit(const void *, const void *, int32_t *, int64_t, int64_t, Passes *);
 
 CALL(call_linear) { cadence_linear(P(0), P(1), P(2), P(3), words[4], words[5], words[6], words[7]); }
 CALL(call_rms_norm) {
@@ -62,8 +63,22 @@ CALL(call_rows_gather) { cadence_rows_gather(words, words + 9, words[13]); }
 CALL(call_rows_slots) {
     cadence_rows_slots(words, words + 9, P(13), P(14), words[15], words[16], words[17]);
 }
-CALL(call_rows_commit) { cadence_rows_commit(words, P(9), P(10), P(11), P(12), P(13), words[14]); }
+CALL(call_rows_commit) { cadence_rows_commit(words, words + 9, P(13), words[14], words[15], P(16)); }
 
-EXPORT void cadence_replay(const Command *commands, int64_t count) {
-    for (int64_t i = 0; i < count; i++) commands[i].run(commands[i].words);
+EXPORT void cadence_call(Pool *pool, void (*run)(const int64_t *), const int64_t *words) {
+    cadence_enter(pool);
+    run(words);
+    cadence_leave();
+}
+
+/* The whole list, up to `times` times -> how often it was. */
+EXPORT int64_t cadence_replay(Pool *pool, const Command *commands, int64_t count, Passes *passes, int64_t times) {
+    cadence_enter(pool);
+    passes->enough = 0;
+    for (passes->now = 0; passes->now < times && !passes->enough; passes->now++)
+        for (int64_t i = 0; i < count; i++) commands[i].run(commands[i].words);
+    cadence_leave();
+    int64_t made = passes->now;
+    passes->now = 0; /* as calls outside a list find it */
+    return made;
 }

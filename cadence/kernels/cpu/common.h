@@ -48,14 +48,16 @@ INLINE void storef(float *p, vf v) { *(vf *)p = v; }
 INLINE vf pick(vi mask, vf yes, vf no) { return (vf)(((vi)yes & mask) | ((vi)no & ~mask)); }
 INLINE vf maxv(vf a, vf b) { return pick(a > b, a, b); }
 
-/* A buffer each thread keeps between calls, one per source file. */
+/* Memory of `bytes` in place of `old` (or NULL), 64-byte aligned, that goes when the calling thread does. */
+void *thread_memory(void *old, int64_t bytes);
+
+/* A buffer each thread keeps between calls, one per source file; NULL = no memory. */
 static inline float *thread_buffer(int64_t floats) {
     static _Thread_local float *buffer;
     static _Thread_local int64_t size;
     if (size < floats) {
-        free(buffer);
-        buffer = aligned_alloc(64, (size_t)round_up(floats * 4, 64));
-        size = floats;
+        buffer = thread_memory(buffer, floats * 4);
+        size = buffer ? floats : 0;
     }
     return buffer;
 }

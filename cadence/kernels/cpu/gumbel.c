@@ -1,7 +1,9 @@
 /* Gumbel noise from Philox4x32-10, word for word what the reference describes. */
 #include "common.h"
+#include "threads.h"
 
 #define QUADS 64 /* Philox blocks computed together, four words each */
+#define PARALLEL_COST 100 /* pieces without noise below which one thread is faster */
 #define DL (VL / 2)
 
 typedef double vd __attribute__((vector_size(DL * 8), aligned(8), may_alias));
@@ -20,7 +22,6 @@ static void philox(Words *w, uint32_t first, int64_t position, uint64_t seed) {
     }
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (int round = 0; round < 10; round++) {
-#pragma omp simd
         for (int i = 0; i < QUADS; i++) {
             uint64_t a = (uint64_t)w->word[0][i] * 0xD2511F53u, b = (uint64_t)w->word[2][i] * 0xCD9E8D57u;
             w->word[0][i] = (uint32_t)(b >> 32) ^ w->word[1][i] ^ k0;
@@ -67,20 +68,31 @@ static void noise_of(const Words *w, float *noise) {
     for (int i = 0; i < 4 * QUADS; i++) noise[i] = (float)u[i];
 }
 
+typedef struct {
+    float *out;
+    const int64_t *seeds, *positions;
+    int64_t seed_stride, position_stride, vocab, pieces;
+} Noise;
+
+static void noise_pieces(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Noise *n = work;
+    for (int64_t job = begin; job < end; job++) {
+        int64_t r = job / n->pieces, piece = job % n->pieces, first = piece * 4 * QUADS;
+        Words w;
+        float noise[4 * QUADS];
+        philox(&w, (uint32_t)(piece * QUADS), n->positions[r * n->position_stride],
+               (uint64_t)n->seeds[r * n->seed_stride]);
+        noise_of(&w, noise);
+        memcpy(n->out + r * n->vocab + first, noise, (size_t)min64(n->vocab - first, 4 * QUADS) * 4);
+    }
+}
+
 /* seeds, positions [rows] with the given strides -> out [rows, vocab] contiguous. */
 void cadence_gumbel(float *out, const int64_t *seeds, int64_t seed_stride, const int64_t *positions,
                            int64_t position_stride, int64_t rows, int64_t vocab) {
     int64_t pieces = (vocab + 4 * QUADS - 1) / (4 * QUADS);
-#pragma omp parallel for if (rows * pieces > 8)
-    for (int64_t job = 0; job < rows * pieces; job++) {
-        int64_t r = job / pieces, piece = job % pieces;
-        Words w;
-        float noise[4 * QUADS];
-        philox(&w, (uint32_t)(piece * QUADS), positions[r * position_stride], (uint64_t)seeds[r * seed_stride]);
-        noise_of(&w, noise);
-        int64_t first = piece * 4 * QUADS;
-        memcpy(out + r * vocab + first, noise, (size_t)min64(vocab - first, 4 * QUADS) * 4);
-    }
+    Noise noise = {out, seeds, positions, seed_stride, position_stride, vocab, pieces};
+    share_evenly(rows * pieces, 8, noise_pieces, &noise);
 }
 
 typedef struct {
@@ -171,47 +183,63 @@ INLINE int64_t integer_at(const void *p, int64_t i, int64_t bytes) {
     return bytes == 8 ? ((const int64_t *)p)[i] : ((const int32_t *)p)[i];
 }
 
+typedef struct {
+    int32_t *tokens;
+    float *peaks;
+    const void *logits, *rows, *positions;
+    const float *temperatures;
+    const int64_t *seeds;
+    const int32_t *random;
+    const int64_t *sizes;
+    int64_t vocab, pieces;
+    int64_t parts; /* of a line, in the order of the ids */
+    Best *found;   /* [lines, parts] */
+} Draw;
+
+INLINE int64_t drawn_row(const Draw *d, int64_t line) { return integer_at(d->rows, line, d->sizes[7]); }
+
+static void draw_parts(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Draw *d = work;
+    const int64_t *sizes = d->sizes;
+    for (int64_t job = begin; job < end; job++) {
+        int64_t line = job / d->parts, part = job % d->parts, row = drawn_row(d, line);
+        int64_t position = integer_at(d->positions, line, sizes[8]), is_random = d->random[row * sizes[5]];
+        float temperature = d->temperatures[row * sizes[3]];
+        uint64_t seed = (uint64_t)d->seeds[row * sizes[4]];
+        int64_t first = part * d->pieces / d->parts, last = (part + 1) * d->pieces / d->parts;
+        Best best = {-INFINITY, 0};
+        WITH_DTYPE(sizes[6], {
+            const void *logits = (const char *)d->logits + line * sizes[2] * element_size(DTYPE);
+            for (int64_t piece = first; piece < last; piece++)
+                take_piece(&best, logits, piece, d->vocab, temperature, is_random, position, seed, DTYPE);
+        })
+        d->found[job] = best;
+    }
+}
+
+static void finish_line(const Draw *d, int64_t line) {
+    Best best = d->found[line * d->parts];
+    for (int64_t part = 1; part < d->parts; part++) {
+        Best other = d->found[line * d->parts + part];
+        if (best.value == best.value && (other.value > best.value || other.value != other.value)) best = other;
+    }
+    d->tokens[line] = (int32_t)best.id;
+    d->peaks[line] = best.value;
+}
+
 /* pointers = tokens int32 [lines], peaks float [lines], logits [lines, vocab], rows and positions [lines], and the
  * parameters' tables temperatures float, seeds int64, random int32;
  * sizes = lines, vocab, elements between lines, strides of the three tables in elements, dtype of the logits, bytes of
  * a row, bytes of a position -> the highest of logits / temperature, plus noise where random, and where it stands. */
 void cadence_draw(void *const *pointers, const int64_t *sizes) {
-    int32_t *tokens = pointers[0];
-    float *peaks = pointers[1];
-    const void *logits = pointers[2], *rows = pointers[3], *positions = pointers[4];
-    const float *temperatures = pointers[5];
-    const int64_t *seeds = pointers[6];
-    const int32_t *random = pointers[7];
-    int64_t lines = sizes[0], vocab = sizes[1], line_stride = sizes[2], dtype = sizes[6];
-    int64_t pieces = (vocab + 4 * QUADS - 1) / (4 * QUADS);
-    int64_t parts = lines >= 8 ? 1 : min64(8, (pieces + 15) / 16); /* of a line, in the order of the ids */
-    Best *found = malloc((size_t)(lines * parts) * sizeof(Best));
-    int64_t work = 0; /* a piece with noise costs about eight without */
+    int64_t lines = sizes[0], pieces = (sizes[1] + 4 * QUADS - 1) / (4 * QUADS);
+    Draw d = {pointers[0], pointers[1], pointers[2], pointers[3], pointers[4], pointers[5], pointers[6], pointers[7],
+              sizes,       sizes[1],    pieces};
+    d.parts = lines >= 8 ? 1 : min64(8, (pieces + 15) / 16);
+    d.found = (Best *)thread_buffer(lines * d.parts * (int64_t)(sizeof(Best) / 4));
+    int64_t cost = 0; /* a piece with noise costs about eight without */
     for (int64_t line = 0; line < lines; line++)
-        work += pieces * (random[integer_at(rows, line, sizes[7]) * sizes[5]] ? 8 : 1);
-#pragma omp parallel for if (work > 400)
-    for (int64_t job = 0; job < lines * parts; job++) {
-        int64_t line = job / parts, part = job % parts, row = integer_at(rows, line, sizes[7]);
-        int64_t position = integer_at(positions, line, sizes[8]);
-        float temperature = temperatures[row * sizes[3]];
-        uint64_t seed = (uint64_t)seeds[row * sizes[4]];
-        int64_t is_random = random[row * sizes[5]];
-        Best best = {-INFINITY, 0};
-        WITH_DTYPE(dtype, {
-            const void *logits_of = (const char *)logits + line * line_stride * element_size(DTYPE);
-            for (int64_t piece = part * pieces / parts; piece < (part + 1) * pieces / parts; piece++)
-                take_piece(&best, logits_of, piece, vocab, temperature, is_random, position, seed, DTYPE);
-        })
-        found[job] = best;
-    }
-    for (int64_t line = 0; line < lines; line++) {
-        Best best = found[line * parts];
-        for (int64_t part = 1; part < parts; part++) {
-            Best other = found[line * parts + part];
-            if (best.value == best.value && (other.value > best.value || other.value != other.value)) best = other;
-        }
-        tokens[line] = (int32_t)best.id;
-        peaks[line] = best.value;
-    }
-    free(found);
+        cost += pieces * (d.random[drawn_row(&d, line) * sizes[5]] ? 8 : 1);
+    share(lines * d.parts, cost > PARALLEL_COST ? 1 : lines * d.parts, draw_parts, &d);
+    for (int64_t line = 0; line < lines; line++) finish_line(&d, line);
 }

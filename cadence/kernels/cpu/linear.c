@@ -5,6 +5,7 @@
  * loop reads lies side by side (rows a power of two apart would fall on the same cache lines): x once per call, a strip
  * when more than one tile uses it. */
 #include "common.h"
+#include "threads.h"
 
 #define MR 4
 #define K_BLOCK 1024     /* elements handled before moving on, a multiple of VL: a packed strip stays in the L1 cache */
@@ -12,7 +13,7 @@
 #define N_CHUNK 32       /* outputs a thread takes at once */
 #define ROWS_BLOCK 256   /* rows of x packed at once; bounds the buffer */
 #define PARALLEL_FROM 65536    /* multiplications below which one thread is faster */
-#define PARALLEL_PACK 262144   /* elements below which one thread packs */
+#define PACK_LEAST 65536       /* elements worth a thread's packing */
 #define DIRECT_TILES 4   /* a strip is packed when more tiles than these use it */
 
 /* How a matrix is walked: element (row, step, lane) lies at row * row_stride + step * step_stride + lane. */
@@ -149,15 +150,30 @@ static void rows_of_chunk(const Linear *a, int64_t n0, int64_t n1) {
     }
 }
 
+typedef struct {
+    const Linear *a;
+    const float *x;
+    int64_t ldx;
+    float *to;
+} Packing;
+
+static void pack_tiles(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Packing *p = work;
+    const Linear *a = p->a;
+    for (int64_t t = begin; t < end; t++)
+        pack(p->to + t * a->padded * MR, p->x + t * MR * p->ldx, p->ldx, a->m - t * MR, MR, a->k);
+}
+
+static void rows_outputs(void *work, int64_t begin, int64_t end, int64_t thread) { rows_of_chunk(work, begin, end); }
+
+static void single_outputs(void *work, int64_t begin, int64_t end, int64_t thread) { single_row(work, begin, end); }
+
 /* Up to ROWS_BLOCK rows of x, packed into `work` first. */
 static void rows_block(Linear a, const float *x, int64_t ldx, float *work) {
-    int64_t chunks = (a.n + N_CHUNK - 1) / N_CHUNK, tiles = (a.m + MR - 1) / MR;
+    Packing packing = {&a, x, ldx, work};
     a.x = work;
-#pragma omp parallel for if (a.m * a.k >= PARALLEL_PACK)
-    for (int64_t t = 0; t < tiles; t++)
-        pack(work + t * a.padded * MR, x + t * MR * ldx, ldx, a.m - t * MR, MR, a.k);
-#pragma omp parallel for schedule(dynamic) if (a.m * a.n * a.k >= PARALLEL_FROM)
-    for (int64_t c = 0; c < chunks; c++) rows_of_chunk(&a, c * N_CHUNK, min64((c + 1) * N_CHUNK, a.n));
+    share_evenly((a.m + MR - 1) / MR, PACK_LEAST / (a.padded * MR) + 1, pack_tiles, &packing);
+    share(a.n, a.m * a.n * a.k < PARALLEL_FROM ? a.n : N_CHUNK, rows_outputs, &a);
 }
 
 /* x [m, k] with ldx elements between rows, w [n, k] contiguous, bias [n] or NULL -> out [m, n] contiguous. */
@@ -166,8 +182,7 @@ void cadence_linear(float *out, const float *x, const float *w, const float *bia
     Linear a = {x, w, bias, out, m, n, k, round_up(k, VL)};
     if (m == 1) {
         int64_t chunk = max64(min64(n / 8, 512), 16); /* long runs: every start of a stream costs */
-#pragma omp parallel for schedule(dynamic) if (n * k >= PARALLEL_FROM)
-        for (int64_t c = 0; c < (n + chunk - 1) / chunk; c++) single_row(&a, c * chunk, min64((c + 1) * chunk, n));
+        share(n, n * k < PARALLEL_FROM ? n : chunk, single_outputs, &a);
         return;
     }
     float *work = thread_buffer(min64(round_up(m, MR), ROWS_BLOCK) * a.padded);

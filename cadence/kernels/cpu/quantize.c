@@ -1,5 +1,6 @@
 /* Floats to blocks of 32 in the forms of Q8_0 and Q4_1, for models that come unquantised. */
 #include "packed.h"
+#include "threads.h"
 
 #define BLOCK 32
 #define CANDIDATES 12 /* ranges tried per 4-bit block: the full one, and ones cut at both ends */
@@ -75,13 +76,24 @@ static void to_four(const float *x, uint8_t *to) {
     for (int i = 0; i < 16; i++) to[4 + i] = (uint8_t)((int)best.q[i] | (int)best.q[i + 16] << 4);
 }
 
+typedef struct {
+    uint8_t *to;
+    const float *x;
+    int64_t bits;
+} Quantizing;
+
+static void quantize_blocks(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Quantizing *q = work;
+    for (int64_t b = begin; b < end; b++) {
+        if (q->bits == 8)
+            to_eight(q->x + b * BLOCK, q->to + b * 34);
+        else
+            to_four(q->x + b * BLOCK, q->to + b * 20);
+    }
+}
+
 /* x [blocks, 32] -> to [blocks, 34] (bits 8) or [blocks, 20] (bits 4). */
 EXPORT void cadence_quantize(uint8_t *to, const float *x, int64_t blocks, int64_t bits) {
-#pragma omp parallel for if (blocks >= 1024)
-    for (int64_t b = 0; b < blocks; b++) {
-        if (bits == 8)
-            to_eight(x + b * BLOCK, to + b * 34);
-        else
-            to_four(x + b * BLOCK, to + b * 20);
-    }
+    Quantizing work = {to, x, bits};
+    share(blocks, 1024, quantize_blocks, &work);
 }

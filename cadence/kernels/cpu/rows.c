@@ -1,6 +1,6 @@
 /* Rows moving from one token to the next. Columns of counters share one stride, in elements. */
 #include "common.h"
-#include <math.h>
+#include "passes.h"
 
 #define NO_TOKEN (-1)
 #define FAILED (-2)
@@ -41,20 +41,28 @@ static int stops_at(const RowState *state, int64_t row, int32_t token) {
     return 0;
 }
 
-void cadence_rows_commit(const RowState *state, const int32_t *rows, const int32_t *lengths,
-                                const int32_t *chosen, const float *peaks, int32_t *out, int64_t count) {
+typedef struct {
+    const int32_t *rows, *lengths, *tokens;
+    const float *peaks;
+} Sampled;
+
+/* out [passes, count], out_stride elements from line to line: one is written. A row that ends is enough. */
+void cadence_rows_commit(const RowState *state, const Sampled *sampled, int32_t *out, int64_t out_stride, int64_t count,
+                         Passes *passes) {
+    out += passes->now * out_stride;
     for (int64_t i = 0; i < count; i++) {
-        int64_t row = rows[i], column = row * state->column_stride;
+        int64_t row = sampled->rows[i], column = row * state->column_stride;
         if (state->quiet[column]) {
             out[i] = NO_TOKEN;
             continue;
         }
-        int failed = !isfinite(peaks[i]);
-        int32_t token = failed ? 0 : chosen[i], length = lengths[i];
+        int failed = !isfinite(sampled->peaks[i]);
+        int32_t token = failed ? 0 : sampled->tokens[i], length = sampled->lengths[i];
         int stopped = length + 1 >= state->min_len[column] && stops_at(state, row, token);
         state->tokens[row * state->token_stride + length] = token;
         state->num_computed[column] = length;
         state->quiet[column] = failed || stopped || length + 1 >= state->max_len[column];
+        passes->enough |= state->quiet[column];
         out[i] = failed ? FAILED : token;
     }
 }

@@ -26,7 +26,8 @@ class CpuRowOps:
     def commit(self, state: RowState, sampled: Sampled, out: torch.Tensor) -> None:
         fields = (sampled.rows, sampled.lengths, sampled.tokens, sampled.peaks, out)
         at = [tensor.data_ptr() for tensor in fields]
-        self._calls.call(self._c.rows_commit, *_state_words(state), *at, out.shape[0])
+        where = (out.stride(0), out.shape[1], self._calls.passes_at)
+        self._calls.call(self._c.rows_commit, *_state_words(state), *at, *where)
 
 
 def _state_words(state: RowState) -> tuple[int, ...]:

@@ -31,4 +31,4 @@ class ReferenceRowOps:
         state.tokens[rows, lengths] = torch.where(was_quiet, state.tokens[rows, lengths], tokens)
         state.num_computed[rows] = torch.where(was_quiet, state.num_computed[rows], sampled.lengths)
         state.quiet[rows] = ends.int()
-        out.copy_(tokens.masked_fill(failed, FAILED).masked_fill(was_quiet, NO_TOKEN))
+        out[0].copy_(tokens.masked_fill(failed, FAILED).masked_fill(was_quiet, NO_TOKEN))
