@@ -91,7 +91,7 @@ def main() -> None:
     args = parser.parse_args()
 
     peer = Transformers(hf_reference().to(getattr(torch, args.dtype)))
-    ours = Cadence(LLM("smollm2", dtype=args.dtype, max_model_len=2048))
+    ours = Cadence(LLM("smollm2", dtype=args.dtype, quantization="none", max_model_len=2048))
     one, many, few = prompts(1, 32, 1), prompts(32, 128, 2), prompts(2, 128, 3)
     cases = [
         compare(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from cadence.config.mapped_file import map_file, release
 from cadence.core.errors import WeightsError
 
 
@@ -82,7 +83,7 @@ class GGUFFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._bytes = _map(path)
+        self._bytes = map_file(path)
         cursor = _Cursor(path, self._bytes)
         tensor_count, kv_count = _header(cursor)
         self.metadata: dict[str, Any] = _metadata(cursor, kv_count)
@@ -91,6 +92,10 @@ class GGUFFile:
     def data(self, tensor: GGUFTensor) -> npt.NDArray[np.uint8]:
         """[nbytes] view of the mapped file; copy-on-write, so nothing written to it reaches the disk."""
         return np.frombuffer(self._bytes, np.uint8, tensor.nbytes, tensor.offset)
+
+    def release(self, tensor: GGUFTensor) -> None:
+        """Its bytes are no longer wanted in memory."""
+        release(self._bytes, tensor.offset, tensor.nbytes)
 
     def require(self, key: str) -> Any:
         if key not in self.metadata:
@@ -177,16 +182,6 @@ class _Cursor:
         dtype = np.dtype(_SCALARS[kind])
         start = self.take(count * dtype.itemsize, what)
         return np.frombuffer(self.data, dtype, count, start)
-
-
-def _map(path: Path) -> mmap.mmap:
-    try:
-        with open(path, "rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    except FileNotFoundError:
-        raise WeightsError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
-        raise WeightsError(f"{path}: cannot be read: {error}") from None
 
 
 def _header(cursor: _Cursor) -> tuple[int, int]:

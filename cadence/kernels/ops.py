@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Protocol
 
 import torch
@@ -11,6 +12,15 @@ from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+class Activation(IntEnum):
+    """What a plain feed-forward block bends its inner values by."""
+
+    RELU = 0
+    SILU = 1
+    GELU = 2  # x * Phi(x)
+    GELU_TANH = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,10 @@ class Ops(Protocol):
         """x [T, in], weight [out, in], bias [out] or None -> [T, out]."""
         ...
 
+    def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """x [S, H], weight [V, H] -> [S, V], float32 where that costs nothing, else x's dtype."""
+        ...
+
     def embed(self, ids: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
         """ids [T] int32, weight [rows, H] -> weight[ids] * scale, [T, H]."""
         ...
@@ -53,6 +67,31 @@ class Ops(Protocol):
 
     def add_rms_norm(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> Pair:
         """(rms_norm(x + residual), x + residual)."""
+        ...
+
+    def layer_norm(
+        self, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+    ) -> torch.Tensor:
+        """x [T, H], weight and bias [H] or None; accumulates in float32, returns x's dtype."""
+        ...
+
+    def add_layer_norm(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        eps: float,
+    ) -> Pair:
+        """(layer_norm(x + residual), x + residual)."""
+        ...
+
+    def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """x + y, [T, H] each."""
+        ...
+
+    def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
+        """x [T, H], table [rows, H], ids [T] int64 -> x + table[ids + offset]."""
         ...
 
     def add_norm_linear(
@@ -78,6 +117,14 @@ class Ops(Protocol):
         gelu: bool,
     ) -> Pair:
         """As add_norm_linear with weight [2 * I, H] = (gate, up), then gelu_tanh_mul or silu_mul: ([T, I], [T, H])."""
+        ...
+
+    def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
+        """x [T, I] -> [T, I]; in float32, rounded to x's dtype."""
+        ...
+
+    def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:
+        """logits [S, V] -> cap * tanh(logits / cap) in float32."""
         ...
 
     def silu_mul(self, x: torch.Tensor) -> torch.Tensor:

@@ -58,10 +58,10 @@ class PostNormLayer(nn.Module):
         self.attn_norm, self.mlp_norm = attn_norm, mlp_norm
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> Stream:
-        x = x + residual
+        x = ctx.ops.add(x, residual)
         x, _ = self.attn_norm.add(self.attn(x, positions, ctx), x)
         x, _ = self.mlp_norm.add(self.mlp(x), x)
-        return x, torch.zeros_like(x)
+        return x, ctx.ops.zeros_like(x)
 
 
 Layer = PreNormLayer | SandwichLayer | PostNormLayer

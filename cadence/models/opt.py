@@ -68,7 +68,7 @@ class OPTForCausalLM(DecoderLM):
         super().__init__(
             embed,
             [_layer(hf, build, index) for index in range(hf["num_hidden_layers"])],
-            _norm(hf, build) if normed else NoNorm(),
+            _norm(hf, build) if normed else NoNorm(build),
             LMHead(build, tokens, tied=hf["tie_word_embeddings"]),
         )
         self.project_out = Linear(build, hidden, word_size) if projected else nn.Identity()

@@ -118,7 +118,7 @@ class PromptLogprobsTable:
         for index in torch.split(self._device.upload(index_np), _MAX_POSITIONS, dim=1):
             lines, rows, positions = index.unbind(0)
             own = tokens[rows, positions].to(torch.int64)
-            chunks.append(score(logits_fn(hidden[lines]), own, k, self._as_logits))
+            chunks.append(score(logits_fn(hidden[lines]).float(), own, k, self._as_logits))
         ids, values, ranks = (torch.cat(part) for part in zip(*(chunk.tensors() for chunk in chunks), strict=True))
         return Scores(ids, values, ranks)
 

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from cadence import LLM, SamplingParams
 from tests.e2e.test_transformers_parity import LENGTHS, NUM_TOKENS, PARAMS, check_logprobs
 from tests.helpers import oracle
 from tests.helpers.smollm2 import hf_reference
 
 
-@pytest.fixture(scope="module")
-def llm() -> LLM:
-    return LLM("smollm2", dtype="float32", max_model_len=1024)
-
-
-def test_greedy_tokens_and_logprobs(llm: LLM) -> None:
-    """Random ids leave the model unsure of itself: near-ties are where an engine would slip."""
+def test_greedy_tokens_and_logprobs() -> None:
+    """Its weights widened to float32, as transformers has them. Random ids leave the model unsure of itself: near-ties
+    are where an engine would slip."""
+    llm = LLM("smollm2", dtype="float32", quantization="none", max_model_len=1024)
     rng = random.Random(5)
     prompts = [[rng.randrange(100, 49_000) for _ in range(length)] for length in LENGTHS]
     together = llm.generate(prompts, PARAMS, use_tqdm=False)
@@ -31,8 +26,9 @@ def test_greedy_tokens_and_logprobs(llm: LLM) -> None:
         check_logprobs(hf_reference(), prompt, batched)
 
 
-def test_it_answers(llm: LLM) -> None:
-    question = [{"role": "user", "content": "What is the capital of France?"}]
-    completion = llm.chat(question, SamplingParams(temperature=0, max_tokens=32), use_tqdm=False)[0].outputs[0]
-    assert "Paris" in completion.text
-    assert completion.finish_reason == "stop"
+def test_it_answers() -> None:
+    """As it comes: on a CPU the file's own 4- and 8-bit blocks."""
+    llm = LLM("smollm2", max_model_len=1024)
+    question = [{"role": "user", "content": "Who wrote Romeo and Juliet?"}]
+    completion = llm.chat(question, SamplingParams(temperature=0, max_tokens=64), use_tqdm=False)[0].outputs[0]
+    assert "Shakespeare" in completion.text

@@ -17,7 +17,7 @@ def write_gguf(path: Path, arch: str, metadata: Mapping[str, Any], tensors: Tens
     """Keys that begin with "." get the architecture in front. Tensors are stored as F32."""
     writer = GGUFWriter(path, arch)
     for key, value in metadata.items():
-        _add(writer, arch + key if key.startswith(".") else key, value)
+        add_metadata(writer, arch + key if key.startswith(".") else key, value)
     for name, array_np in tensors.items():
         writer.add_tensor(name, np.ascontiguousarray(array_np, np.float32), raw_dtype=GGMLQuantizationType.F32)
     writer.write_header_to_file()
@@ -27,7 +27,7 @@ def write_gguf(path: Path, arch: str, metadata: Mapping[str, Any], tensors: Tens
     return path
 
 
-def _add(writer: GGUFWriter, key: str, value: Any) -> None:
+def add_metadata(writer: GGUFWriter, key: str, value: Any) -> None:
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):

@@ -1,8 +1,11 @@
-/* Norms, gated activations, rotary embedding, and storing keys and values. */
+/* Norms, gated activations, and rotary embedding. */
 #include "common.h"
+#include "threads.h"
 
-/* Below this many elements starting the threads costs more than it saves. */
-#define PARALLEL_FROM 32768
+#define WORTH_SHARING 8192 /* elements that are worth a thread */
+
+/* Rows that are worth a thread. */
+INLINE int64_t least_rows(int64_t elements) { return WORTH_SHARING / max64(elements, 1) + 1; }
 
 INLINE void norm_row(void *out, const void *x, const void *weight, int64_t width, float eps, int dtype, int wtype) {
     vf square = splat(0.0f);
@@ -22,33 +25,54 @@ INLINE const void *crow_of(const void *p, int64_t elements, int dtype) {
     return (const char *)p + elements * element_size(dtype);
 }
 
+typedef struct {
+    void *out, *total;
+    const void *x, *residual, *weight;
+    const int64_t *layout;
+    int64_t width;
+    float eps;
+    int dtype, wtype;
+} Norm;
+
+static void norm_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Norm *n = work;
+    const int64_t *layout = n->layout;
+    for (int64_t r = begin; r < end; r++) {
+        const void *source = crow_of(n->x, r / layout[0] * layout[1] + r % layout[0] * layout[2], n->dtype);
+        void *target = row_of(n->out, r * n->width, n->dtype);
+        WITH_DTYPE(n->dtype, norm_row(target, source, n->weight, n->width, n->eps, DTYPE, n->wtype))
+    }
+}
+
 /* Row r of x lies at (r / inner) * outer_stride + (r % inner) * inner_stride, layout = (inner, outer_stride,
  * inner_stride) in elements; out [rows, width] contiguous. */
 void cadence_rms_norm(void *out, const void *x, const void *weight, int64_t rows, int64_t width,
                       const int64_t *layout, float eps, int dtype, int wtype) {
-#pragma omp parallel for if (rows * width >= PARALLEL_FROM)
-    for (int64_t r = 0; r < rows; r++) {
-        const void *source = crow_of(x, r / layout[0] * layout[1] + r % layout[0] * layout[2], dtype);
-        void *target = row_of(out, r * width, dtype);
-        WITH_DTYPE(dtype, norm_row(target, source, weight, width, eps, DTYPE, wtype))
+    Norm norm = {out, NULL, x, NULL, weight, layout, width, eps, dtype, wtype};
+    share_evenly(rows, least_rows(width), norm_rows, &norm);
+}
+
+static void add_norm_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Norm *n = work;
+    int64_t width = n->width;
+    for (int64_t r = begin; r < end; r++) {
+        const void *a = crow_of(n->x, r * width, n->dtype), *b = crow_of(n->residual, r * width, n->dtype);
+        void *sum = row_of(n->total, r * width, n->dtype), *target = row_of(n->out, r * width, n->dtype);
+        WITH_DTYPE(n->dtype, {
+            for (int64_t i = 0; i < width; i += VL) {
+                vf v = load_upto(a, i, DTYPE, width - i) + load_upto(b, i, DTYPE, width - i);
+                store_upto(sum, i, DTYPE, width - i, v);
+            }
+            norm_row(target, sum, n->weight, width, n->eps, DTYPE, n->wtype);
+        })
     }
 }
 
 /* total = x + residual, out = rms_norm(total); all [rows, width] contiguous. */
 void cadence_add_rms_norm(void *out, void *total, const void *x, const void *residual, const void *weight,
                                  int64_t rows, int64_t width, float eps, int dtype, int wtype) {
-#pragma omp parallel for if (rows * width >= PARALLEL_FROM)
-    for (int64_t r = 0; r < rows; r++) {
-        const void *a = crow_of(x, r * width, dtype), *b = crow_of(residual, r * width, dtype);
-        void *sum = row_of(total, r * width, dtype), *target = row_of(out, r * width, dtype);
-        WITH_DTYPE(dtype, {
-            for (int64_t i = 0; i < width; i += VL) {
-                vf v = load_upto(a, i, DTYPE, width - i) + load_upto(b, i, DTYPE, width - i);
-                store_upto(sum, i, DTYPE, width - i, v);
-            }
-            norm_row(target, sum, weight, width, eps, DTYPE, wtype);
-        })
-    }
+    Norm norm = {out, total, x, residual, weight, NULL, width, eps, dtype, wtype};
+    share_evenly(rows, least_rows(width), add_norm_rows, &norm);
 }
 
 INLINE vf silu(vf x) { return x / (splat(1.0f) + expv(-x)); }
@@ -65,19 +89,31 @@ INLINE void gate_row(void *out, const void *gate, const void *up, int64_t width,
     }
 }
 
+typedef struct {
+    void *out;
+    const void *x;
+    int64_t width, x_stride;
+    int dtype, gelu;
+} Gate;
+
+static void gate_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Gate *g = work;
+    for (int64_t r = begin; r < end; r++) {
+        const void *gate = crow_of(g->x, r * g->x_stride, g->dtype), *up = crow_of(gate, g->width, g->dtype);
+        void *target = row_of(g->out, r * g->width, g->dtype);
+        if (g->gelu) {
+            WITH_DTYPE(g->dtype, gate_row(target, gate, up, g->width, DTYPE, 1))
+        } else {
+            WITH_DTYPE(g->dtype, gate_row(target, gate, up, g->width, DTYPE, 0))
+        }
+    }
+}
+
 /* x [rows, 2 * width] = (gate, up) -> out [rows, width]. */
 void cadence_gate_mul(void *out, const void *x, int64_t rows, int64_t width, int64_t x_stride, int dtype,
                              int gelu) {
-#pragma omp parallel for if (rows * width >= PARALLEL_FROM)
-    for (int64_t r = 0; r < rows; r++) {
-        const void *gate = crow_of(x, r * x_stride, dtype), *up = crow_of(x, r * x_stride + width, dtype);
-        void *target = row_of(out, r * width, dtype);
-        if (gelu) {
-            WITH_DTYPE(dtype, gate_row(target, gate, up, width, DTYPE, 1))
-        } else {
-            WITH_DTYPE(dtype, gate_row(target, gate, up, width, DTYPE, 0))
-        }
-    }
+    Gate gate = {out, x, width, x_stride, dtype, gelu};
+    share_evenly(rows, least_rows(width), gate_rows, &gate);
 }
 
 INLINE void rotate_heads(void *x, int64_t heads, int64_t head_stride, const float *cos, int64_t half, int dtype) {
@@ -94,36 +130,31 @@ INLINE void rotate_heads(void *x, int64_t heads, int64_t head_stride, const floa
     }
 }
 
-/* q, k: base, elements between tokens, elements between heads. cos_sin [max_len, 2 * half]. */
-void cadence_rope(void *q, void *k, const int64_t *positions, const float *cos_sin, int64_t tokens,
-                         const int64_t *q_shape, const int64_t *k_shape, int64_t half, int dtype) {
-    int64_t q_heads = q_shape[0], q_token = q_shape[1], q_head = q_shape[2];
-    int64_t k_heads = k_shape[0], k_token = k_shape[1], k_head = k_shape[2];
-#pragma omp parallel for if (tokens * (q_heads + k_heads) * half >= PARALLEL_FROM)
-    for (int64_t t = 0; t < tokens; t++) {
-        const float *cos = cos_sin + positions[t] * 2 * half;
-        WITH_DTYPE(dtype, {
-            rotate_heads(row_of(q, t * q_token, DTYPE), q_heads, q_head, cos, half, DTYPE);
-            rotate_heads(row_of(k, t * k_token, DTYPE), k_heads, k_head, cos, half, DTYPE);
+typedef struct {
+    void *q, *k;
+    const int64_t *positions, *q_shape, *k_shape;
+    const float *cos_sin;
+    int64_t half;
+    int dtype;
+} Rope;
+
+static void rotate_tokens(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Rope *r = work;
+    const int64_t *q = r->q_shape, *k = r->k_shape; /* heads, elements between tokens, between heads */
+    for (int64_t t = begin; t < end; t++) {
+        const float *cos = r->cos_sin + r->positions[t] * 2 * r->half;
+        WITH_DTYPE(r->dtype, {
+            rotate_heads(row_of(r->q, t * q[1], DTYPE), q[0], q[2], cos, r->half, DTYPE);
+            rotate_heads(row_of(r->k, t * k[1], DTYPE), k[0], k[2], cos, r->half, DTYPE);
         })
     }
 }
 
-/* k, v [tokens, heads, dim] (strides in bytes) -> caches [blocks, heads, block_size, dim], block_stride bytes each. */
-void cadence_write_kv(const char *k, const char *v, char *k_cache, char *v_cache, const int64_t *slots,
-                             int64_t tokens, int64_t heads, int64_t row_bytes, int64_t block_size,
-                             const int64_t *strides) {
-    int64_t k_token = strides[0], k_head = strides[1], v_token = strides[2], v_head = strides[3];
-    int64_t k_block = strides[4], v_block = strides[5];
-#pragma omp parallel for if (tokens * heads * row_bytes >= 4 * PARALLEL_FROM)
-    for (int64_t t = 0; t < tokens; t++) {
-        int64_t block = slots[t] / block_size, offset = slots[t] % block_size;
-        for (int64_t h = 0; h < heads; h++) {
-            int64_t inside = (h * block_size + offset) * row_bytes;
-            memcpy(k_cache + block * k_block + inside, k + t * k_token + h * k_head, (size_t)row_bytes);
-            memcpy(v_cache + block * v_block + inside, v + t * v_token + h * v_head, (size_t)row_bytes);
-        }
-    }
+/* cos_sin [max_len, 2 * half]; q_shape, k_shape: heads, elements between tokens, elements between heads. */
+void cadence_rope(void *q, void *k, const int64_t *positions, const float *cos_sin, int64_t tokens,
+                         const int64_t *q_shape, const int64_t *k_shape, int64_t half, int dtype) {
+    Rope rope = {q, k, positions, q_shape, k_shape, cos_sin, half, dtype};
+    share_evenly(tokens, least_rows((q_shape[0] + k_shape[0]) * 2 * half), rotate_tokens, &rope);
 }
 
 /* Row ids[i] of a table of rows of row_bytes -> row i of out. */

@@ -8,10 +8,11 @@ import triton
 
 from cadence.kernels import compose
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.ops import DrawParams, Pair, Rotation, Triple
+from cadence.kernels.ops import Activation, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.triton import elementwise, gumbel
 from cadence.kernels.triton.attention import paged_attention
 from cadence.kernels.triton.draw import draw
+from cadence.kernels.triton.few_rows import choose_few, linear_few
 from cadence.kernels.triton.gemv import Entry, one_row
 from cadence.kernels.triton.heads import rotate_and_store
 from cadence.kernels.triton.matmul import fixed_linear
@@ -19,6 +20,7 @@ from cadence.kernels.triton.matmul import fixed_linear
 _GATE_BLOCK = 1024
 _NORM_ELEMENTS = 2048  # elements one program of rms_norm takes at least, in whole rows
 _QUADS = 256
+_FEW_ROWS_BYTES = 160 << 10  # of shared memory: what the tiles of `few_rows` need
 
 
 class TritonOps:
@@ -30,13 +32,18 @@ class TritonOps:
         self._deterministic = deterministic
         self._one_row = not deterministic  # whether a row alone goes through kernels of its own
         self._pdl = _supports_pdl()
+        self._few_rows = self._pdl and not deterministic and shared_memory() >= _FEW_ROWS_BYTES
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         if self._deterministic:
             return fixed_linear(x, weight, bias)
         if x.shape[0] == 1 and self._one_row:
             return one_row(x, weight, bias, pdl=self._pdl)[0]
-        return F.linear(x, weight, bias)
+        tile = choose_few(x.shape[0], weight, gated=False) if self._few_rows else None
+        return F.linear(x, weight, bias) if tile is None else linear_few(x, weight, bias, tile, "", self._pdl)
+
+    def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return self.linear(x, weight, None)
 
     def embed(self, ids: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
         return compose.embed(ids, weight, scale)
@@ -68,6 +75,34 @@ class TritonOps:
         )  # fmt: skip
         return out, total
 
+    def layer_norm(
+        self, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+    ) -> torch.Tensor:
+        return compose.layer_norm(x, weight, bias, eps)
+
+    def add_layer_norm(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        eps: float,
+    ) -> Pair:
+        total = x + residual
+        return compose.layer_norm(total, weight, bias, eps), total
+
+    def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+    def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
+        return compose.add_rows(x, table, ids, offset)
+
+    def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
+        return compose.activate(x, kind)
+
+    def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:
+        return compose.softcap(logits, cap)
+
     def add_norm_linear(
         self,
         x: torch.Tensor,
@@ -94,6 +129,10 @@ class TritonOps:
         if x.shape[0] == 1 and self._one_row:
             entry = Entry(residual, norm_weight, eps)
             return one_row(x, weight, bias, entry, gate="gelu" if gelu else "silu", pdl=self._pdl)
+        tile = choose_few(x.shape[0], weight, gated=True) if self._few_rows else None
+        if tile is not None:
+            normed, total = self.add_rms_norm(x, residual, norm_weight, eps)
+            return linear_few(normed, weight, bias, tile, "gelu" if gelu else "silu", self._pdl), total
         return compose.add_norm_gated(self, (x, residual), (norm_weight, eps), weight, bias, gelu)
 
     def silu_mul(self, x: torch.Tensor) -> torch.Tensor:
@@ -150,6 +189,12 @@ def _supports_pdl() -> bool:
         return False
     target = triton.runtime.driver.active.get_current_target()
     return target.backend == "cuda" and target.arch >= 90
+
+
+def shared_memory() -> int:
+    """Bytes one program may have."""
+    driver = triton.runtime.driver.active
+    return driver.utils.get_device_properties(driver.get_current_device())["max_shared_mem"]
 
 
 def _gate_mul(x: torch.Tensor, gelu: bool, pdl: bool) -> torch.Tensor:

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from cadence.models.build import BuildContext
-from cadence.models.layers.parameter import empty_parameter
+from cadence.models.layers.parameter import empty_matrix, empty_parameter
 
 
 class Linear(nn.Module):
     """x [T, in] -> [T, out]. `out` is a size, or named sizes stacked in one weight: {"q": 64, "k": 16, "v": 16}."""
 
-    weight: nn.Parameter  # [sum of out, in]
+    weight: nn.Parameter  # [sum of out, in]; the loader may put a packed weight in its place
     bias: nn.Parameter | None  # [sum of out]
 
     def __init__(
@@ -23,8 +23,8 @@ class Linear(nn.Module):
         super().__init__()
         self.parts: dict[str, int] = {} if isinstance(out, int) else dict(out)  # rows of each part; {} = not divided
         rows = out if isinstance(out, int) else sum(out.values())
-        self.weight = empty_parameter(build, rows, in_features)
-        self.bias = empty_parameter(build, rows) if bias else None
+        self.weight = empty_matrix(build, rows, in_features)
+        self.bias = empty_parameter(build, rows, dtype=build.bias_dtype) if bias else None
         self._ops = build.ops
 
     def part_rows(self, part: str) -> slice:

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from cadence.core.errors import ConfigError
+from cadence.kernels.ops import Activation
 from cadence.models.build import BuildContext
 from cadence.models.layers.linear import Gate, Linear
 from cadence.models.layers.norm import Norm, Stream
 
 _Value = TypeVar("_Value")
-_gelu_tanh = partial(F.gelu, approximate="tanh")
 
-_PLAIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "relu": F.relu,
-    "silu": F.silu,
-    "swish": F.silu,
-    "gelu": F.gelu,
-    "gelu_new": _gelu_tanh,
-    "gelu_fast": _gelu_tanh,
-    "gelu_pytorch_tanh": _gelu_tanh,
+_PLAIN = {
+    "relu": Activation.RELU,
+    "silu": Activation.SILU,
+    "swish": Activation.SILU,
+    "gelu": Activation.GELU,
+    "gelu_new": Activation.GELU_TANH,
+    "gelu_fast": Activation.GELU_TANH,
+    "gelu_pytorch_tanh": Activation.GELU_TANH,
 }
 
 _GATED_GELU = {
@@ -66,13 +63,14 @@ class PlainMLP(nn.Module):
         self.up = Linear(build, hidden, intermediate, bias=bias)
         self.down = Linear(build, intermediate, hidden, bias=bias)
         self._act = _known(_PLAIN, activation)
+        self._ops = build.ops
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(self._act(self.up(x)))
+        return self.down(self._ops.activate(self.up(x), self._act))
 
     def after(self, norm: Norm, x: torch.Tensor, residual: torch.Tensor) -> Stream:
         inner, residual = norm.add_linear(x, residual, self.up)
-        return self.down(self._act(inner)), residual
+        return self.down(self._ops.activate(inner, self._act)), residual
 
 
 def _known(table: dict[str, _Value], activation: str) -> _Value:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from cadence.models.build import BuildContext
@@ -44,23 +43,7 @@ class RMSNorm(nn.Module):
         return self._ops.add_norm_gated(x, residual, self.weight, self.eps, *weights, gate.gelu)
 
 
-class _PlainNorm(nn.Module):
-    """A norm with no kernel that joins it to what follows."""
-
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> Stream:
-        total = x + residual
-        return self(total), total
-
-    def add_linear(self, x: torch.Tensor, residual: torch.Tensor, linear: Linear) -> Stream:
-        total = x + residual
-        return linear(self(total)), total
-
-    def add_gated(self, x: torch.Tensor, residual: torch.Tensor, gate_up: Linear, gate: Gate) -> Stream:
-        total = x + residual
-        return gate(gate_up(self(total))), total
-
-
-class LayerNorm(_PlainNorm):
+class LayerNorm(nn.Module):
     """Over the last dimension, with mean and bias; `affine=False` has no weights at all."""
 
     weight: nn.Parameter | None  # [size]
@@ -70,18 +53,45 @@ class LayerNorm(_PlainNorm):
         super().__init__()
         self.weight = empty_parameter(build, size) if affine else None
         self.bias = empty_parameter(build, size) if affine else None
-        self._shape = (size,)
         self._eps = eps
+        self._ops = build.ops
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.layer_norm(x, self._shape, self.weight, self.bias, self._eps)
+        return self._ops.layer_norm(x, self.weight, self.bias, self._eps)
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> Stream:
+        return self._ops.add_layer_norm(x, residual, self.weight, self.bias, self._eps)
+
+    def add_linear(self, x: torch.Tensor, residual: torch.Tensor, linear: Linear) -> Stream:
+        normed, total = self.add(x, residual)
+        return linear(normed), total
+
+    def add_gated(self, x: torch.Tensor, residual: torch.Tensor, gate_up: Linear, gate: Gate) -> Stream:
+        normed, total = self.add(x, residual)
+        return gate(gate_up(normed)), total
 
 
-class NoNorm(_PlainNorm):
+class NoNorm(nn.Module):
     """Where a family has no norm at a place that others have one."""
+
+    def __init__(self, build: BuildContext) -> None:
+        super().__init__()
+        self._ops = build.ops
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> Stream:
+        total = self._ops.add(x, residual)
+        return total, total
+
+    def add_linear(self, x: torch.Tensor, residual: torch.Tensor, linear: Linear) -> Stream:
+        total = self._ops.add(x, residual)
+        return linear(total), total
+
+    def add_gated(self, x: torch.Tensor, residual: torch.Tensor, gate_up: Linear, gate: Gate) -> Stream:
+        total = self._ops.add(x, residual)
+        return gate(gate_up(total)), total
 
 
 Norm = RMSNorm | LayerNorm | NoNorm

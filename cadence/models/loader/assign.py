@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import torch
 from torch import nn
@@ -13,23 +12,11 @@ from torch import nn
 from cadence.core.errors import WeightsError
 from cadence.models.decoder import DecoderLM
 from cadence.models.layers.linear import Linear
+from cadence.models.loader.packing import NoPacking, Packing
 from cadence.models.loader.source import WeightsSource
 from cadence.models.weight_map import Rule
 
 _MOST_LISTED = 8  # names per kind of problem in a message
-
-
-class Blocks(Protocol):
-    """Who fills matrices in a form of its own."""
-
-    def fill(self, modules: Sequence[nn.Module], pieces: Sequence[tuple[str, Rule]]) -> bool:
-        """Gives modules that share a weight one made of (tensor, rule) in order; False = it is to be copied."""
-        ...
-
-
-class NoBlocks:
-    def fill(self, modules: Sequence[nn.Module], pieces: Sequence[tuple[str, Rule]]) -> bool:
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +53,7 @@ def assign(
     source: WeightsSource,
     where: str,
     progress: Progress = no_progress,
-    blocks: Blocks | None = None,
+    packing: Packing | None = None,
 ) -> None:
     """`where` names the source in messages. Raises one `WeightsError` for all that does not fit, before any copy."""
     names = source.names()
@@ -82,31 +69,38 @@ def assign(
     if found:
         raise WeightsError(f"{where}: weights do not fit {type(model).__name__}; " + "; ".join(found))
     order = {name: index for index, name in enumerate(names)}
-    copies = _without_blocks(model, plan.copies, blocks or NoBlocks())
-    _fill_all(sorted(copies, key=lambda copy: order[copy.name]), source, progress)
+    copies = sorted(plan.copies, key=lambda copy: order[copy.name])
+    for _ in progress(_load_all(model, copies, source, packing or NoPacking()), len(copies)):
+        pass
 
 
-def _without_blocks(model: DecoderLM, copies: list[Copy], blocks: Blocks) -> list[Copy]:
-    """What is left to copy once `blocks` has filled the matrices it takes."""
+def _load_all(model: DecoderLM, copies: list[Copy], source: WeightsSource, packing: Packing) -> Iterator[None]:
+    """Matrices that `packing` takes are filled by it, the rest is copied."""
     groups: dict[tuple[str, ...], list[Copy]] = {}
     for copy in copies:
         groups.setdefault(copy.parameters, []).append(copy)
     left = []
     for parameters, group in groups.items():
         modules = [model.get_submodule(name.rpartition(".")[0]) for name in parameters]
-        is_matrix = group[0].target.dim() == 2
-        if not (is_matrix and blocks.fill(modules, [(copy.name, copy.rule) for copy in group])):
+        stacked = sorted(group, key=lambda copy: copy.target.storage_offset())
+        if group[0].target.dim() == 2 and packing.fill(modules, [(copy.name, copy.rule) for copy in stacked], source):
+            yield from (None for _ in group)
+        else:
             left.extend(group)
-    return left
+    yield from _copy_all(left, source)
 
 
-def _fill_all(copies: list[Copy], source: WeightsSource, progress: Progress) -> None:
+def _copy_all(copies: list[Copy], source: WeightsSource) -> Iterator[None]:
     """Tensors side by side, each by one thread: most are too small to be worth splitting."""
     threads = torch.get_num_threads()
+
+    def copy_one(copy: Copy) -> None:
+        _fill(copy, source.load(copy.name))
+        source.release(copy.name)
+
     try:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            for _ in progress(pool.map(lambda copy: _fill(copy, source.load(copy.name)), copies), len(copies)):
-                pass
+            yield from pool.map(copy_one, copies)
     finally:
         torch.set_num_threads(threads)  # a thread that sets its own number also sets that of threads to come
 

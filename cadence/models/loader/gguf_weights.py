@@ -51,17 +51,19 @@ class GGUFWeights:
             return values.t().contiguous()
         return values
 
-    def blocks(self, name: str) -> tuple[str, torch.Tensor] | None:
-        """(type, bytes) of a tensor as it lies in the file, rows in a checkpoint's order; None where the layouts differ
-        in more than the order of rows."""
+    def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
+        """Rows in a checkpoint's order; None where the layouts differ in more than that."""
         tensor, layout = self._place(name)
+        if layout is Layout.PLUS_ONE or transposed is not (layout is Layout.TRANSPOSED):
+            return None
         raw = torch.from_numpy(self._file.data(tensor)).view(torch.uint8).reshape(-1)
         if layout in self._heads:
             rows = tensor.shape[0]
             raw = self._unpair(raw.view(rows, -1), self._heads[layout], tensor.name)
-        elif layout in (Layout.PLUS_ONE, Layout.TRANSPOSED):
-            return None
         return tensor.type.name, raw.reshape(-1)
+
+    def release(self, name: str) -> None:
+        self._file.release(self._place(name)[0])
 
     def _place(self, name: str) -> tuple[GGUFTensor, Layout]:
         if name not in self._places:

@@ -9,8 +9,9 @@ from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.core.errors import ConfigError
 from cadence.models.build import BuildContext
 from cadence.models.decoder import DecoderLM
-from cadence.models.loader.assign import Blocks, NoBlocks, assign, no_progress
+from cadence.models.loader.assign import assign, no_progress
 from cadence.models.loader.dummy import fill_dummy
+from cadence.models.loader.packing import NoPacking, Packing
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.loader.source import WeightsSource
 from cadence.models.registry import model_class
@@ -22,29 +23,26 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
     """Builds the architecture the configuration names and fills it. The result implements `CausalLM`."""
     if load_config.load_format not in FORMATS:
         raise ConfigError(f"load_format {load_config.load_format!r} is not one of {FORMATS}", field="load_format")
+    packing = _packing(load_config.quantization, build)
     model = model_class(model_config.hf.architecture)(model_config.hf, build)
     if load_config.load_format == "dummy":
-        fill_dummy(model, model_config.seed)
+        fill_dummy(model, model_config.seed, packing)
     else:
         source, where = _open(model_config, load_config.load_format)
         progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
-        assign(model, source, where, progress, _blocks(source, load_config.quantization, build))
-    if load_config.quantization in ("int8", "int4"):
-        from cadence.models.loader.pack import quantize_model
-
-        quantize_model(model, load_config.quantization, build.dtype)
+        assign(model, source, where, progress, packing)
     return model
 
 
-def _blocks(source: WeightsSource, quantization: str, build: BuildContext) -> Blocks:
-    """With quantization 'gguf', the file's blocks stay what they are."""
-    if quantization != "gguf":
-        return NoBlocks()
-    from cadence.models.loader.gguf_weights import GGUFWeights
-    from cadence.models.loader.pack import GGUFBlocks
+def _packing(quantization: str, build: BuildContext) -> Packing:
+    """A GGUF file's blocks are widened where no kernel multiplies them as they are."""
+    if build.packs:
+        from cadence.models.loader.pack import CpuPacking
 
-    assert isinstance(source, GGUFWeights)  # the configuration saw to it
-    return GGUFBlocks(source, build.dtype)
+        return CpuPacking(quantization, build.dtype)
+    if quantization in ("int8", "int4"):
+        raise ConfigError(f"quantization={quantization} needs the C kernels of the CPU", field="quantization")
+    return NoPacking()
 
 
 def _open(model_config: ModelConfig, load_format: str) -> tuple[WeightsSource, str]:

@@ -1,4 +1,13 @@
-"""Matrices of a model in the form the CPU multiplies them in: a GGUF file's own blocks, or quantised while loading."""
+"""Matrices of a model in the form the CPU multiplies them in, made tensor by tensor while they load.
+
+| method | a matrix becomes |
+|---|---|
+| none | what it is stored as: bfloat16 stays so, all else is float32 (float16 has no exact smaller home here); with \
+dtype bfloat16 everything is rounded to that |
+| gguf | the file's own blocks; types we have no kernel for go by `none`, dequantised |
+| int8, int4 | blocks of 32 made of its values; what turns tokens into vectors and back, where errors show most, keeps \
+8 bits |
+"""
 
 from __future__ import annotations
 
@@ -7,10 +16,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
+from cadence.kernels.cpu.memory import Memory, PackedMemory
 from cadence.kernels.cpu.packed import (
     GGUF_TYPES,
     PackedRows,
     PackedWeight,
+    pack_bf16,
     pack_f32,
     pack_gguf,
     pack_int4,
@@ -18,53 +29,51 @@ from cadence.kernels.cpu.packed import (
 )
 from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.linear import Linear
-from cadence.models.loader.gguf_weights import GGUFWeights
-from cadence.models.weight_map import Rule
+from cadence.models.loader.packing import Piece
+from cadence.models.loader.source import WeightsSource
 
-Pack = Callable[[torch.Tensor], PackedWeight]  # a float matrix [rows, cols]
-
-METHODS: dict[str, Pack] = {"int8": pack_int8, "int4": pack_int4}
+_QUANTIZE: dict[str, Callable[[torch.Tensor, Memory], PackedWeight]] = {"int8": pack_int8, "int4": pack_int4}
 
 
-def quantize_model(model: nn.Module, method: str, dtype: torch.dtype) -> None:
-    """Replaces the matrices of a loaded model. A matrix two modules share is packed once; what turns tokens into
-    vectors and back, where errors show most, keeps at least 8 bits."""
-    done: dict[int, PackedRows] = {}
-    for module in model.modules():
-        if isinstance(module, Linear | Embedding | LMHead) and isinstance(module.weight, nn.Parameter):
-            key = id(module.weight)
-            if key not in done:
-                pack = METHODS[method] if isinstance(module, Linear) else pack_int8
-                done[key] = PackedRows([pack(module.weight)], dtype)
-            replace_weight(module, done[key])
-
-
-class GGUFBlocks:
-    """Fills matrices with a file's blocks as they are. `assign` asks it for every matrix before it copies."""
-
-    def __init__(self, source: GGUFWeights, dtype: torch.dtype) -> None:
-        self._source = source
+class CpuPacking:
+    def __init__(self, method: str, dtype: torch.dtype) -> None:
+        """method: none | gguf | int8 | int4; dtype: of activations."""
+        self._method = method
         self._dtype = dtype
+        self._memory = PackedMemory()
 
-    def fill(self, modules: Sequence[nn.Module], pieces: Sequence[tuple[str, Rule]]) -> bool:
-        """Gives all of `modules` one weight, stacked of tensors in order; False where it is none of ours."""
+    def fill(self, modules: Sequence[nn.Module], pieces: Sequence[Piece], source: WeightsSource) -> bool:
         if not all(isinstance(module, Linear | Embedding | LMHead) for module in modules):
             return False
-        packed = PackedRows([self._packed(name, rule) for name, rule in pieces], self._dtype)
-        for module in modules:
-            replace_weight(module, packed)
+        weights = []
+        for piece in pieces:
+            weights.append(self._packed(modules, piece, source))
+            source.release(piece[0])
+        self._place(modules, weights)
         return True
 
-    def _packed(self, name: str, rule: Rule) -> PackedWeight:
-        if not rule.transpose and not rule.add:
-            found = self._source.blocks(name)
-            if found is not None and found[0] in GGUF_TYPES:
-                return pack_gguf(found[0], found[1], *self._source.shape(name))
-        values = self._source.load(name).float()
-        return pack_f32((values.T if rule.transpose else values) + rule.add)
+    def give(self, modules: Sequence[nn.Module], values: torch.Tensor) -> None:
+        self._place(modules, [self._of_values(modules, values)])
 
+    def _packed(self, modules: Sequence[nn.Module], piece: Piece, source: WeightsSource) -> PackedWeight:
+        name, rule = piece
+        found = source.blocks(name, rule.transpose) if self._method == "gguf" and not rule.add else None
+        if found is not None and found[0] in GGUF_TYPES:
+            rows, cols = source.shape(name)[:: -1 if rule.transpose else 1]
+            return pack_gguf(*found, rows, cols, self._memory)
+        values = source.load(name)
+        values = values.float() + rule.add if rule.add else values
+        return self._of_values(modules, values.T if rule.transpose else values)
 
-def replace_weight(module: nn.Module, packed: PackedRows) -> None:
-    """The parameter goes, unwritten pages and all."""
-    del module.weight
-    module.weight = packed  # type: ignore[assignment]
+    def _of_values(self, modules: Sequence[nn.Module], values: torch.Tensor) -> PackedWeight:
+        if self._method in _QUANTIZE:
+            inner = all(isinstance(module, Linear) for module in modules)
+            return (_QUANTIZE[self._method] if inner else pack_int8)(values, self._memory)
+        narrow = torch.bfloat16 in (values.dtype, self._dtype)
+        return (pack_bf16 if narrow else pack_f32)(values, self._memory)
+
+    def _place(self, modules: Sequence[nn.Module], weights: Sequence[PackedWeight]) -> None:
+        packed = PackedRows(weights, self._dtype)
+        for module in modules:
+            del module.weight  # a parameter that was never more than its shape
+            module.weight = packed  # type: ignore[assignment]

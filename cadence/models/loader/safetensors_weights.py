@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from cadence.core.errors import WeightsError
+from cadence.models.loader.safetensors_file import SafetensorsFile
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -20,46 +19,39 @@ class SafetensorsWeights:
     """Files are opened (mapped, not read) at once, so that a bad one is found before any weight is loaded."""
 
     def __init__(self, directory: Path) -> None:
-        self._where: dict[str, Path] = {}  # tensor -> file
-        self._files: dict[Path, Any] = {}  # open handles
+        self._where: dict[str, SafetensorsFile] = {}  # by tensor
         index = directory / _INDEX
         if index.is_file():
             self._open_shards(directory, _read_index(index))
         else:
             for path in _unindexed(directory):
-                self._where.update(dict.fromkeys(self._open(path).keys(), path))
+                file = SafetensorsFile(path)
+                self._where.update(dict.fromkeys(file.names(), file))
 
     def names(self) -> Sequence[str]:
         return list(self._where)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._files[self._where[name]].get_slice(name).get_shape())
+        return self._where[name].shape(name)
 
     def load(self, name: str) -> torch.Tensor:
-        path = self._where[name]
-        try:
-            return self._files[path].get_tensor(name)
-        except (SafetensorError, OSError) as error:
-            raise WeightsError(f"{path}: tensor {name!r} is not readable: {error}") from None
+        return self._where[name].load(name)
+
+    def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
+        return None
+
+    def release(self, name: str) -> None:
+        self._where[name].release(name)
 
     def _open_shards(self, directory: Path, index: dict[str, str]) -> None:
         for shard in sorted(set(index.values())):
-            path = directory / shard
-            held = set(self._open(path).keys())
-            wanted = [name for name, file in index.items() if file == shard]
-            absent = [name for name in wanted if name not in held]
+            file = SafetensorsFile(directory / shard)
+            held = file.names()
+            wanted = {name for name, holder in index.items() if holder == shard}
+            absent = sorted(wanted - set(held))
             if absent:
-                raise WeightsError(f"{path}: {_INDEX} places {absent[0]!r} here, but it is not in the file")
-            self._where.update(dict.fromkeys(wanted, path))
-
-    def _open(self, path: Path) -> Any:
-        if not path.is_file():
-            raise WeightsError(f"{path}: no such weights file")
-        try:
-            self._files[path] = safe_open(path, framework="pt", device="cpu")
-        except (SafetensorError, OSError) as error:
-            raise WeightsError(f"{path}: truncated or corrupt safetensors file: {error}") from None
-        return self._files[path]
+                raise WeightsError(f"{file.path}: {_INDEX} places {absent[0]!r} here, but it is not in the file")
+            self._where.update({name: file for name in held if name in wanted})
 
 
 def _read_index(path: Path) -> dict[str, str]:

@@ -16,5 +16,13 @@ class WeightsSource(Protocol):
     def shape(self, name: str) -> tuple[int, ...]: ...
 
     def load(self, name: str) -> torch.Tensor:
-        """The tensor on the CPU, in any floating dtype."""
+        """The tensor on the CPU, in any floating dtype; it may be a view of the file, good until `release`."""
+        ...
+
+    def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
+        """(GGUF type, bytes) of the tensor, or of its transpose, as it lies in the file; None = not in that form."""
+        ...
+
+    def release(self, name: str) -> None:
+        """The tensor is no longer wanted: what the source holds of it in memory may go."""
         ...

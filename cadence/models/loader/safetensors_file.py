@@ -1,0 +1,77 @@
+"""One safetensors file: checked by its own library, then mapped, so that what was read can leave memory again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from cadence.config.mapped_file import map_file, release
+from cadence.core.errors import WeightsError
+
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    dtype: str
+    shape: tuple[int, ...]
+    start: int  # bytes from the beginning of the file
+    nbytes: int
+
+
+class SafetensorsFile:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise WeightsError(f"{path}: no such weights file")
+        try:
+            with safe_open(path, framework="pt", device="cpu"):
+                pass  # it has looked at the header and at every offset
+        except (SafetensorError, OSError) as error:
+            raise WeightsError(f"{path}: truncated or corrupt safetensors file: {error}") from None
+        self._bytes = map_file(path)
+        size = int.from_bytes(self._bytes[:8], "little")
+        header = json.loads(self._bytes[8 : 8 + size])
+        self._places = {
+            name: _place(entry, data_start=8 + size) for name, entry in header.items() if name != "__metadata__"
+        }
+
+    def names(self) -> list[str]:
+        """In the order of their bytes."""
+        return sorted(self._places, key=lambda name: self._places[name].start)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._places[name].shape
+
+    def load(self, name: str) -> torch.Tensor:
+        """A view of the file."""
+        place = self._places[name]
+        if place.dtype not in _DTYPES:
+            raise WeightsError(f"{self.path}: tensor {name!r} has type {place.dtype}; types read: {', '.join(_DTYPES)}")
+        dtype = _DTYPES[place.dtype]
+        if place.nbytes == 0:
+            return torch.empty(place.shape, dtype=dtype)
+        raw = torch.frombuffer(self._bytes, dtype=torch.uint8, count=place.nbytes, offset=place.start)
+        if place.start % dtype.itemsize:
+            raw = raw.clone()
+        return raw.view(dtype).view(place.shape)
+
+    def release(self, name: str) -> None:
+        place = self._places[name]
+        release(self._bytes, place.start, place.nbytes)
+
+
+def _place(entry: dict, data_start: int) -> _Place:
+    begin, end = entry["data_offsets"]
+    return _Place(entry["dtype"], tuple(entry["shape"]), data_start + begin, end - begin)

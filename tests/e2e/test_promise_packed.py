@@ -1,0 +1,71 @@
+"""The promise on a CPU, bit for bit: every form of weights gives the same logprobs in any company."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cadence import LLM
+from tests.e2e.test_promise import Answer, requests, run
+from tests.helpers.tiny_gguf import BLOCKS, make_tiny_gguf
+from tests.helpers.tiny_models import make_tiny
+
+COUNT = 10
+# A pool of 20 blocks does not hold them all to their end.
+WAYS: dict[str, dict[str, Any]] = {
+    "together": {"max_num_seqs": 32, "num_scheduler_steps": 1},
+    "chunks of 16, depth 2": {"max_num_batched_tokens": 16, "max_num_seqs": 16, "async_scheduling": True},
+    "tiny pool, bursts of 4": {"num_gpu_blocks_override": 20, "max_num_seqs": 32, "num_scheduler_steps": 4},
+    "launched op by op": {"enforce_eager": True, "max_num_seqs": 8},
+}
+ALONE = {"max_num_seqs": 1, "enable_prefix_caching": False}
+FORMS: dict[str, dict[str, Any]] = {
+    "float32": {"dtype": "float32"},
+    "bfloat16 weights": {"dtype": "float32"},
+    "bfloat16": {"dtype": "bfloat16"},
+    "float16": {"dtype": "float16"},
+    "int8": {"quantization": "int8", "dtype": "float32"},
+    "int4": {"quantization": "int4", "dtype": "float32"},
+    **{f"{kind} blocks": {"dtype": "float32"} for kind in BLOCKS},
+    "Q4_1 blocks, bfloat16": {"dtype": "bfloat16"},
+}
+
+
+@pytest.fixture(scope="module")
+def model_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    def find(form: str) -> str:
+        if "blocks" in form:
+            kind = form.split()[0]
+            return str(make_tiny_gguf(tmp_path_factory.mktemp("gguf") / f"{kind}.gguf", kind))
+        if "bfloat16" in form:
+            return str(make_tiny("llama", tmp_path_factory.mktemp("bfloat16"), dtype=torch.bfloat16))
+        return str(tiny_model("llama"))
+
+    return find
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_bits_in_any_company(model_of: Callable[[str], str], form: str) -> None:
+    """No sum may change its order with the batch, a prompt's chunks, a prefix found, a replay or a preemption."""
+    model, work = model_of(form), requests(300)
+
+    def answers(options: dict[str, Any], orders: list[list[int]]) -> list[dict[int, Answer]]:
+        llm = LLM(model, max_model_len=256, **FORMS[form], **options)
+        return [run(llm, order, work) for order in orders]
+
+    in_order = list(range(COUNT))
+    expected = answers(ALONE, [in_order])[0]
+    assert len({token for answer in expected.values() for token in answer.token_ids}) > 60  # it does say something
+    shuffled = random.Random(3).sample(in_order, COUNT)
+    for way, options in WAYS.items():
+        found = answers(options, [shuffled, in_order] if way == "together" else [shuffled])
+        if "tiny pool" in way:
+            assert any(answer.preemptions for answer in found[0].values())
+        for index, answer in ((i, answer) for answers in found for i, answer in answers.items()):
+            assert answer.token_ids == expected[index].token_ids, (way, index)
+            assert answer.logprobs == expected[index].logprobs, (way, index)
