@@ -27,7 +27,7 @@ from benchmarks.peers.install import is_installed, make_checkpoint, python_of
 from benchmarks.peers.workloads import CASES
 from cadence.config.reference import find_model
 
-REPETITIONS = {"a": 3, "b": 3, "c": 2, "d": 1, "e": 3}
+REPETITIONS = {"a": 3, "b": 3, "c": 2, "d": 1, "e": 3}  # times each case is measured; the median counts
 _LIMIT = 1800  # seconds of one engine and case
 
 

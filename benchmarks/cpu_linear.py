@@ -26,6 +26,7 @@ import torch
 
 from benchmarks.machine import describe_machine
 from cadence.config.gguf import GGML_TYPES
+from cadence.device.calls import Calls
 from cadence.kernels.cpu.packed import PackedOps, PackedRows, PackedWeight, pack_bf16, pack_f32, pack_gguf
 from cadence.kernels.select import select_ops
 
@@ -133,7 +134,9 @@ def cycle(calls: list[Callable[[], object]], inner: int) -> Callable[[], None]:
 class Case:
     def __init__(self, kind: str, shape: tuple[int, int], rows: int, isa: str) -> None:
         self.kind, self.rows, (self.out_dim, self.in_dim) = kind, rows, shape
-        ops, plain = PackedOps(isa), select_ops("cpu", "cpu")
+        calls = Calls(torch.get_num_threads())
+        plain = select_ops("cpu", "cpu", calls=calls)
+        ops = PackedOps(isa, calls.pool)
         self._x, self._y = torch.randn(rows, self.in_dim), torch.empty(rows, self.out_dim)
         first = random_weight(kind, *shape)
         self.nbytes = first.data.numel()

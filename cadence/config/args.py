@@ -19,8 +19,11 @@ from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")
 
-MEANT_BY_NONE: dict[str, Any] = {"seed": 0, "dtype": "auto", "hf_overrides": {}, "override_generation_config": {}}
+MEANT_BY_NONE: dict[str, Any] = {
+    "seed": 0, "dtype": "auto", "kv_cache_dtype": "auto", "hf_overrides": {}, "override_generation_config": {},
+}  # fmt: skip
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
+KV_CACHE_DTYPES = (*DTYPES, "int8", "int8_per_token_head")
 
 
 def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
@@ -42,13 +45,16 @@ class EngineArgs:
     download_dir: str | None = option(None, "folder for files fetched from the hub")
     load_format: str = option("auto", "how weights are stored", ("auto", "safetensors", "gguf", "dummy"))
     quantization: str | None = option(
-        None, "on the CPU: keep a GGUF file's blocks, or quantise weights while loading", ("gguf", "int8", "int4")
+        None,
+        "on the CPU: none = as stored or widened, gguf = the file's own blocks, else made while loading "
+        "(gguf for GGUF files, none for others)",
+        ("none", "gguf", "int8", "int4"),
     )
     hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json")
     use_tqdm_on_load: bool = option(True, "show a progress bar while weights load")
 
     # Numbers
-    dtype: str = option("auto", "type of weights, activations and KV cache", DTYPES)
+    dtype: str = option("auto", "type of weights and activations, and of the KV cache unless told", DTYPES)
     seed: int = option(0, "seed of requests that bring none")
     max_model_len: int | None = option(
         None, "most tokens of a request, prompt and output together; auto or -1 = what the KV cache holds"
@@ -70,7 +76,9 @@ class EngineArgs:
     override_generation_config: dict[str, Any] = option({}, "JSON merged over the default sampling values")
 
     # Scheduler
-    max_num_seqs: int | None = option(None, "most requests running at once (256; on the CPU 64)")
+    max_num_seqs: int | None = option(
+        None, "most requests running at once (256; on GPUs of 70 GiB 1024; on the CPU 64)"
+    )
     max_num_batched_tokens: int | None = option(None, "most tokens computed in a step (8192; on the CPU 2048)")
     enable_chunked_prefill: bool | None = option(None, "spread long prompts over several steps (on)")
     long_prefill_token_threshold: int = option(0, "most prompt tokens of one request in a step; 0 = no limit")
@@ -82,6 +90,10 @@ class EngineArgs:
     block_size: int | None = option(None, "tokens per KV block (16)")
     enable_prefix_caching: bool | None = option(None, "reuse the KV of prompts that begin alike (on)")
     gpu_memory_utilization: float = option(0.92, "share of the GPU's memory the engine may fill")
+    kv_cache_dtype: str = option(
+        "auto", "type of the KV cache: auto = as dtype; others on the CPU, int8 with a scale per token and head",
+        KV_CACHE_DTYPES,
+    )  # fmt: skip
     kv_cache_memory_bytes: int | None = option(None, "size of the KV cache in bytes, instead of a share")
     num_gpu_blocks_override: int | None = option(None, "number of KV blocks, instead of a size")
 
@@ -90,6 +102,7 @@ class EngineArgs:
     kernels: str = option("auto", "which kernels to run", ("auto", "reference", "triton", "cpu"))
     enforce_eager: bool = option(False, "do not record decode steps (as CUDA graphs; on a CPU as lists of calls)")
     deterministic: bool = option(False, "on a GPU: the same bits whatever else is in the batch, at some cost in speed")
+    cpu_threads: int = option(0, "threads of the kernels on the CPU; 0 = one per core this process may use")
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -119,7 +132,7 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
         value = -1
     if name == "hf_token" and value is True:
         value = None  # vLLM's way to ask for the saved token, which is what happens anyway
-    if name == "dtype" and str(value).startswith("torch."):
+    if name in ("dtype", "kv_cache_dtype") and str(value).startswith("torch."):
         value = str(value).removeprefix("torch.")  # torch.dtype objects, without importing torch here
     if value is None:
         value = MEANT_BY_NONE.get(name)

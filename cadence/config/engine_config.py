@@ -30,7 +30,7 @@ class TokenizerConfig:
 class LoadConfig:
     load_format: str  # auto | safetensors | gguf | dummy
     use_tqdm: bool
-    quantization: str = ""  # "" = weights in the model's dtype | gguf (the file's own blocks) | int8 | int4
+    quantization: str = "none"  # none = as stored, or in the model's dtype | gguf (the file's own blocks) | int8 | int4
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class CacheConfig:
     gpu_memory_utilization: float  # share of the device's memory the engine may fill
     kv_cache_memory_bytes: int  # 0 = from memory
     num_blocks_override: int  # 0 = from memory
+    dtype: str = "float32"  # of keys and values: float32 | bfloat16 | float16 | int8
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class DeviceConfig:
     kernels: str  # auto | reference | triton | cpu
     graphs: str = "none"  # decode steps recorded and replayed: padded (to sizes captured beforehand) | exact | none
     deterministic: bool = False  # results do not depend on what else is in the batch, at some cost in speed
+    cpu_threads: int = 0  # of the CPU's kernels; 0 = as many as are worth having
+    cpu_isa: str = "auto"  # instruction set of the CPU's matrix products; auto = the best there is
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ NAMES = {
     "VLLM_LOGGING_LEVEL": "the same, under the name vLLM users have set",
     "VLLM_CPU_KVCACHE_SPACE": "size of the KV cache on the CPU, in GiB; 0 or unset = a share of the memory",
     "CC": "C compiler for the CPU kernels",
+    "CADENCE_CPU_ISA": "instruction set of the CPU's matrix products; auto or unset = the best there is",
     "HF_TOKEN": "access token for gated models on the hub",
     "VLLM_API_KEY": "key that requests to the server must bring, when no --api-key is given",
 }
@@ -64,6 +65,11 @@ def cpu_kv_cache_bytes() -> int:
 def compiler() -> str:
     """The C compiler the user named; "" = look for one."""
     return _read("CC")
+
+
+def cpu_isa() -> str:
+    """Name of an instruction set, checked where the CPU's kernels are opened; "auto" = the best there is."""
+    return _read("CADENCE_CPU_ISA").lower() or "auto"
 
 
 def hf_token() -> str:

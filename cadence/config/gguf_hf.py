@@ -15,6 +15,8 @@ _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in ever
 _GEMMA2_27B_LAYERS, _GEMMA3_27B_LAYERS = 46, 62  # these two alone scale queries by hidden_size / heads
 _GEMMA3_LOCAL_ROPE_BASE = 10_000.0  # files before `rope.freq_base_swa` do not say it
 
+MOST_LAYERS = 1024  # more than any model has: what asks for more is a damaged file
+
 
 class _Metadata:
     """The keys of one architecture, without their prefix."""
@@ -59,7 +61,14 @@ def gguf_config(file: GGUFFile) -> dict[str, Any]:
         raise WeightsError(f"{file.path}: is one part of a split GGUF file; join the parts with gguf-split --merge")
     if meta.integer("expert_count", 0):
         raise WeightsError(f"{file.path}: mixtures of experts are not read from GGUF files")
-    return _FAMILIES[meta.arch](meta) | _vocabulary(meta)
+    layers = meta.integer("block_count")
+    if not 0 < layers <= MOST_LAYERS:
+        raise WeightsError(f"{file.path}: block_count is {layers}; it must lie between 1 and {MOST_LAYERS}")
+    config = _FAMILIES[meta.arch](meta) | _vocabulary(meta)
+    shape, hidden = file.tensors["token_embd.weight"].shape, meta.integer("embedding_length")
+    if shape[1:] != (hidden,):
+        raise WeightsError(f"{file.path}: token_embd.weight is {list(shape)} where embedding_length is {hidden}")
+    return config
 
 
 def _vocabulary(meta: _Metadata) -> dict[str, Any]:
@@ -83,6 +92,8 @@ def _rope_decoder(meta: _Metadata, architecture: str, model_type: str) -> dict[s
     if heads < 1 or hidden < 1:
         raise WeightsError(f"{meta.file.path}: {heads} attention heads over a hidden size of {hidden}")
     head_dim = meta.integer("attention.key_length", hidden // heads)
+    if head_dim < 1:
+        raise WeightsError(f"{meta.file.path}: {heads} attention heads over a hidden size of {hidden}")
     if meta.integer("attention.value_length", head_dim) != head_dim:
         raise WeightsError(f"{meta.file.path}: keys of {head_dim} and values of another length are not supported")
     return {

@@ -63,8 +63,8 @@ REFUSED: dict[str, Refusal] = {
         quantization_param_path=None, weight_transfer_config=None,
     ),
     **_group(
-        "the KV cache has the type of the model; choose it with dtype",
-        kv_cache_dtype="auto", kv_cache_dtype_skip_layers=[], kv_sharing_fast_prefill=False,
+        "all layers keep keys and values in one type; choose it with kv_cache_dtype",
+        kv_cache_dtype_skip_layers=[], kv_sharing_fast_prefill=False,
     ),
     **_group("the prefix cache always uses SHA-256", prefix_caching_hash_algo="sha256"),
     **_group(

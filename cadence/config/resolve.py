@@ -25,7 +25,7 @@ from cadence.core.errors import ConfigError
 logger = logging.getLogger("cadence.config")
 
 GIB = 2**30
-DTYPE_NAMES = {"half": "float16", "float": "float32"}
+DTYPE_NAMES = {"half": "float16", "float": "float32", "int8_per_token_head": "int8"}
 FLOAT16_OVERFLOWS = ("Gemma2ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
 
 
@@ -58,7 +58,9 @@ DEFAULTS = {
     "cuda": Defaults(256, 8192, steps_in_flight=2, burst_steps=8, burst_seconds=0.01, graphs="padded"),
     "cpu": Defaults(64, 2048, steps_in_flight=1, burst_steps=16, burst_seconds=math.inf, graphs="exact"),
 }
+LARGE_GPU, LARGE_GPU_SEQS = 70 * GIB, 1024  # bytes of memory from which on so many requests run at once
 MOST_BURST_STEPS = 64
+MOST_CPU_THREADS = 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Surroundings:
 
     tokenizer_files: ModelFiles | None = None  # None = with the model
     cpu_kv_bytes: int = 0  # env.cpu_kv_cache_bytes(); 0 = not asked
+    cpu_isa: str = "auto"  # env.cpu_isa()
 
 
 def resolve(
@@ -82,9 +85,9 @@ def resolve(
             chat_template=args.chat_template or "",
         ),
         load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load, _quantization(args, files, caps.kind)),
-        cache=_cache(args, caps, around.cpu_kv_bytes),
-        scheduler=_scheduler(args, caps.kind, model.max_model_len),
-        device=_device(args, caps.kind),
+        cache=_cache(args, caps, around.cpu_kv_bytes, _kv_dtype(args, model.dtype, caps.kind)),
+        scheduler=_scheduler(args, caps, model.max_model_len),
+        device=_device(args, caps.kind, around.cpu_isa),
     )
 
 
@@ -155,17 +158,32 @@ def _load_format(args: EngineArgs, files: ModelFiles) -> str:
 
 
 def _quantization(args: EngineArgs, files: ModelFiles, kind: str) -> str:
-    asked = args.quantization or ""
-    if asked == "gguf" and (files.gguf is None or args.load_format == "dummy"):
+    """Not asked: a GGUF file's blocks are multiplied as they are where the CPU's kernels run, else widened."""
+    asked, has_blocks = args.quantization, files.gguf is not None and args.load_format != "dummy"
+    packs = kind == "cpu" and args.kernels != "reference"
+    if asked == "gguf" and not has_blocks:
         raise ConfigError(f"quantization=gguf: {files.name} is not a .gguf file; use int8 or int4", "quantization")
-    if asked == "gguf" and kind != "cpu":
-        return ""  # the file is read as it is, and its weights are widened
-    if asked and (kind != "cpu" or args.kernels == "reference"):
+    if asked is None or (asked == "gguf" and kind != "cpu"):
+        return "gguf" if has_blocks and packs else "none"
+    if asked != "none" and not packs:
         raise ConfigError(f"quantization={asked} needs the C kernels of the CPU", "quantization")
     return asked
 
 
-def _cache(args: EngineArgs, caps: Caps, cpu_kv_bytes: int) -> CacheConfig:
+def _kv_dtype(args: EngineArgs, dtype: str, kind: str) -> str:
+    asked = DTYPE_NAMES.get(args.kv_cache_dtype, args.kv_cache_dtype)
+    if asked in ("auto", dtype):
+        return dtype
+    if kind != "cpu":
+        raise ConfigError(
+            f"kv_cache_dtype={args.kv_cache_dtype}: on a GPU the KV cache has the model's type, here {dtype}; "
+            "leave it at auto, or choose dtype",
+            "kv_cache_dtype",
+        )
+    return asked
+
+
+def _cache(args: EngineArgs, caps: Caps, cpu_kv_bytes: int, dtype: str) -> CacheConfig:
     block_size = 16 if args.block_size is None else args.block_size
     _within("block_size", block_size, 8, 256)
     if block_size & (block_size - 1):
@@ -186,16 +204,18 @@ def _cache(args: EngineArgs, caps: Caps, cpu_kv_bytes: int) -> CacheConfig:
         gpu_memory_utilization=args.gpu_memory_utilization,
         kv_cache_memory_bytes=kv_bytes,
         num_blocks_override=args.num_gpu_blocks_override or 0,
+        dtype=dtype,
     )
 
 
-def _scheduler(args: EngineArgs, kind: str, max_model_len: int) -> SchedulerConfig:
-    chunked = args.enable_chunked_prefill is not False
+def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int) -> SchedulerConfig:
+    kind, chunked = caps.kind, args.enable_chunked_prefill is not False
     rows, budget = args.max_num_seqs, args.max_num_batched_tokens
     if budget is None:
         budget = max(DEFAULTS[kind].max_num_batched_tokens, rows or 0, 0 if chunked else max_model_len)
     if rows is None:
-        rows = min(DEFAULTS[kind].max_num_seqs, max(budget, 1))
+        large = kind == "cuda" and caps.total_memory >= LARGE_GPU
+        rows = min(LARGE_GPU_SEQS if large else DEFAULTS[kind].max_num_seqs, max(budget, 1))
     _within("max_num_seqs", rows, 1, None)
     _within("max_num_batched_tokens", budget, 1, None)
     _within("long_prefill_token_threshold", args.long_prefill_token_threshold, 0, max_model_len)
@@ -226,13 +246,14 @@ def _scheduler(args: EngineArgs, kind: str, max_model_len: int) -> SchedulerConf
     )
 
 
-def _device(args: EngineArgs, kind: str) -> DeviceConfig:
+def _device(args: EngineArgs, kind: str, cpu_isa: str) -> DeviceConfig:
     if args.device not in ("auto", kind):
         raise ConfigError(f"device={args.device} was asked for, but the device found is {kind}", "device")
     if args.kernels == "cpu" and kind == "cuda":
         raise ConfigError("kernels=cpu do not run on a GPU; use auto, triton or reference", "kernels")
     graphs = "none" if args.enforce_eager else DEFAULTS[kind].graphs
-    return DeviceConfig(kind, args.kernels, graphs, args.deterministic)
+    _within("cpu_threads", args.cpu_threads, 0, MOST_CPU_THREADS)
+    return DeviceConfig(kind, args.kernels, graphs, args.deterministic, args.cpu_threads, cpu_isa)
 
 
 def _within(name: str, value: int, low: int, high: int | None) -> None:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from cadence.core.errors import ConfigError
 
+KV_DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}  # bytes of an entry
+SCALE_BYTES = 4  # an int8 row is followed by the float32 its entries are multiples of
+
 
 @dataclass(frozen=True, slots=True)
 class LayerKV:
@@ -38,9 +41,14 @@ class KVLayout:
     def num_slots(self) -> int:
         return max(len(group.layers) for group in self.groups)
 
-    def block_bytes(self, element_bytes: int) -> int:
+    def row_width(self, dtype: str) -> int:
+        """Entries of a row: the key or value of one token for one head. dtype: one of KV_DTYPES."""
+        return self.head_dim + SCALE_BYTES if dtype == "int8" else self.head_dim
+
+    def block_bytes(self, dtype: str) -> int:
         """Bytes one block occupies over all slots, keys and values together."""
-        return 2 * self.num_slots * self.num_kv_heads * self.block_size * self.head_dim * element_bytes
+        row_bytes = self.row_width(dtype) * KV_DTYPES[dtype]
+        return 2 * self.num_slots * self.num_kv_heads * self.block_size * row_bytes
 
     def place(self, layer: int) -> tuple[int, int]:
         """(group, slot) of a layer."""

@@ -22,7 +22,7 @@ class ModelSource:
     hf: HFConfig
 
     def resolve(self, args: EngineArgs, caps: Caps) -> EngineConfig:
-        around = Surroundings(self.tokenizer_files, env.cpu_kv_cache_bytes())
+        around = Surroundings(self.tokenizer_files, env.cpu_kv_cache_bytes(), env.cpu_isa())
         return resolve(args, self.files, self.hf, caps, around)
 
     def load_tokenizer(self, skip: bool) -> Tokenizer | None:

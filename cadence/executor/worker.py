@@ -35,11 +35,13 @@ class Worker:
         self._cache = config.cache
         self._max_tokens = config.scheduler.max_num_batched_tokens
         self._dtype = DTYPES[config.model.dtype]
-        self._device = open_device(config.device.kind)
-        ops = select_ops(config.device.kind, config.device.kernels, config.device.deterministic, self._device.calls)
+        self._device = open_device(config.device.kind, config.device.cpu_threads)
+        asked, calls = config.device, self._device.calls
+        ops = select_ops(asked.kind, asked.kernels, asked.deterministic, calls, asked.cpu_isa)
         model_len = config.model.max_model_len
         build = BuildContext(self._dtype, self._device.torch_device, ops, model_len)
-        model = load_model(config.model, config.load, build)
+        with self._device.calls.pool:  # matrices are packed as they load
+            model = load_model(config.model, config.load, build)
         self.vocab_size = model.vocab_size
         self.layout: KVLayout = plan_layout(model.kv_layers(), config.cache.block_size)
         self._limits = RunnerLimits(
@@ -55,7 +57,7 @@ class Worker:
         self._runner.use_caches(self._new_caches(num_blocks=1))
 
     def kv_block_bytes(self) -> int:
-        return self.layout.block_bytes(self._dtype.itemsize)
+        return self.layout.block_bytes(self._cache.dtype)
 
     def kv_bytes(self) -> int:
         """Bytes the KV cache may take: as told, or what the largest step leaves of the allowed memory."""
@@ -92,4 +94,4 @@ class Worker:
         return self._runner.step(plan)
 
     def _new_caches(self, num_blocks: int) -> list[LayerCache]:
-        return allocate_kv_cache(self.layout, num_blocks, self._dtype, self._device)
+        return allocate_kv_cache(self.layout, num_blocks, self._cache.dtype, self._device)

@@ -145,7 +145,10 @@ class Ops(Protocol):
     def write_kv(
         self, k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor
     ) -> None:
-        """Stores k, v [T, Hk, D] at slots [T] int64 of caches [num_blocks, Hk, block_size, D]."""
+        """Stores k, v [T, Hk, D] at slots [T] int64 of caches [num_blocks, Hk, block_size, D].
+
+        On the CPU the caches may be of another type; of int8, [.., D + 4]: entries of int8, then their float32 scale.
+        """
         ...
 
     def rope_write_kv(
@@ -161,7 +164,10 @@ class Ops(Protocol):
     def paged_attention(
         self, q: torch.Tensor, kv: Pair, batch: AttentionBatch, group: int, shape: AttentionShape
     ) -> torch.Tensor:
-        """q [T, Hq, D], kv = caches [num_blocks, Hk, block_size, D] -> [T, Hq, D] (new, contiguous)."""
+        """q [T, Hq, D], kv = caches as for `write_kv` -> [T, Hq, D] (new, contiguous).
+
+        Over int8 caches queries are rounded to int8 as keys are, with a scale per token and head.
+        """
         ...
 
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:

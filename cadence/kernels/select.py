@@ -15,19 +15,25 @@ from cadence.kernels.row_ops import RowOps
 _logger = logging.getLogger(__name__)
 
 
-def select_ops(device_kind: str, name: str = "auto", deterministic: bool = False, calls: Calls | None = None) -> Ops:
+def select_ops(
+    device_kind: str,
+    name: str = "auto",
+    deterministic: bool = False,
+    calls: Calls | None = None,
+    cpu_isa: str = "auto",
+) -> Ops:
     """`name` is "auto", "reference", "cpu" or "triton"; "auto" falls back to the reference with one warning.
 
     `deterministic` asks of Triton kernels what those of the CPU always give: results that do not depend on the batch.
-    `calls` is the device's way into C.
+    `calls` is the device's way into C, `cpu_isa` the instruction set of its matrix products.
     """
     calls = calls or Calls(usable_cpus())
     if name == "auto":
-        return _auto_cpu(calls) if device_kind == "cpu" else _open("triton", deterministic, calls)
+        return _auto_cpu(calls, cpu_isa) if device_kind == "cpu" else _open("triton", deterministic, calls, cpu_isa)
     wanted = {"cpu": "cpu", "triton": "cuda"}.get(name, device_kind)
     if wanted != device_kind:
         raise ConfigError(f"kernels {name!r} do not run on device {device_kind!r}", field="kernels")
-    return _open(name, deterministic, calls)
+    return _open(name, deterministic, calls, cpu_isa)
 
 
 def select_row_ops(ops: Ops, calls: Calls) -> RowOps:
@@ -43,13 +49,13 @@ def select_row_ops(ops: Ops, calls: Calls) -> RowOps:
     return ReferenceRowOps()
 
 
-def _open(name: str, deterministic: bool, calls: Calls) -> Ops:
+def _open(name: str, deterministic: bool, calls: Calls, cpu_isa: str) -> Ops:
     if name == "reference":
         return ReferenceOps()
     if name == "cpu":
         from cadence.kernels.cpu.ops import CpuOps
 
-        return CpuOps(calls)
+        return CpuOps(calls, cpu_isa)
     if name == "triton":
         from cadence.kernels.triton.ops import TritonOps
 
@@ -57,11 +63,11 @@ def _open(name: str, deterministic: bool, calls: Calls) -> Ops:
     raise ConfigError(f"kernels must be 'auto', 'reference', 'cpu' or 'triton', not {name!r}", field="kernels")
 
 
-def _auto_cpu(calls: Calls) -> Ops:
+def _auto_cpu(calls: Calls, cpu_isa: str) -> Ops:
     from cadence.kernels.cpu.build import BuildError
 
     try:
-        return _open("cpu", deterministic=False, calls=calls)
+        return _open("cpu", False, calls, cpu_isa)
     except BuildError as error:
         _logger.warning("C kernels unavailable, running plain torch instead: %s", error)
         return ReferenceOps()

@@ -52,12 +52,13 @@ class DecodeLoop:
         self._graphs.forget()
 
     @torch.inference_mode()
-    def launch(self, rows_np: IntArray, draws: bool, most_steps: int, max_seq_len: int) -> Part:
-        """Queues one or more forwards, at most `most_steps`; no sequence is longer than `max_seq_len` in the first.
+    def launch(self, rows_np: IntArray, draws: bool, most_steps: int, together: int, max_seq_len: int) -> Part:
+        """Queues one or more forwards, at most `most_steps`, of which `together` may come back at once; no sequence is
+        longer than `max_seq_len` in the first.
 
         draws: the rows want a token each and nothing else.
         """
-        shape = self._graphs.shape(len(rows_np), most_steps, draws)
+        shape = self._graphs.shape(len(rows_np), most_steps, together, draws)
         if not self._graphs.knows(shape):
             self._name_rows(rows_np[:0], shape.num_rows)
             self._graphs.capture(shape, self._record)

@@ -36,8 +36,9 @@ class GraphCache(Protocol):
     most_rows: int  # padding included
     most_steps: int
 
-    def shape(self, num_rows: int, num_steps: int, draws: bool) -> DecodeShape:
-        """The shape to run these rows in, for at most `num_steps` forwards."""
+    def shape(self, num_rows: int, num_steps: int, together: int, draws: bool) -> DecodeShape:
+        """The shape to run these rows in, for at most `num_steps` forwards, of which `together` may come back at once
+        (a graph that was captured as a whole runs as a whole)."""
         ...
 
     def knows(self, shape: DecodeShape) -> bool:
@@ -62,7 +63,7 @@ class NoGraphs:
     def __init__(self, max_num_seqs: int) -> None:
         self.most_rows = max_num_seqs
 
-    def shape(self, num_rows: int, num_steps: int, draws: bool) -> DecodeShape:
+    def shape(self, num_rows: int, num_steps: int, together: int, draws: bool) -> DecodeShape:
         return DecodeShape(num_rows, 1, draws)
 
     def knows(self, shape: DecodeShape) -> bool:
@@ -88,8 +89,8 @@ class RecordedDecodes:
         self.most_steps = most_steps
         self._graphs: dict[tuple[int, bool], CommandGraph | RerunGraph] = {}  # by number of rows, whether they draw
 
-    def shape(self, num_rows: int, num_steps: int, draws: bool) -> DecodeShape:
-        return DecodeShape(num_rows, min(num_steps, self.most_steps) if draws else 1, draws)
+    def shape(self, num_rows: int, num_steps: int, together: int, draws: bool) -> DecodeShape:
+        return DecodeShape(num_rows, min(num_steps, together, self.most_steps) if draws else 1, draws)
 
     def knows(self, shape: DecodeShape) -> bool:
         return True
@@ -124,7 +125,7 @@ class DecodeGraphs:
         self._graphs: dict[DecodeShape, Graph] = {}
         self._bursts: Counter[int] = Counter()  # met so far, by padded number of rows
 
-    def shape(self, num_rows: int, num_steps: int, draws: bool) -> DecodeShape:
+    def shape(self, num_rows: int, num_steps: int, together: int, draws: bool) -> DecodeShape:
         padded = self._sizes[bisect.bisect_left(self._sizes, num_rows)]
         # One forward or a whole burst: what lies between, and bursts of large batches, would be captured for little.
         whole = draws and num_steps >= self.most_steps and padded <= _MOST_BURST_ROWS

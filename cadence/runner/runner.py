@@ -101,8 +101,7 @@ class Runner:
             table.flush()
 
     def _launches(self, plan: StepPlan) -> Iterator[Part]:
-        """The forwards of a step, in parts. What is queued all at once is cut by no one."""
-        together = plan.num_steps if self._parts.device.queues_work else plan.num_together
+        """The forwards of a step, in parts."""
         rows_np = plan.rows_np[plan.samples_np]
         draws = self._parts.sampler.only_draws(rows_np)
         longest = int((plan.num_computed_np + plan.num_tokens_np).max())
@@ -111,7 +110,8 @@ class Runner:
             yield self._first(plan)
             done = 1
         while done < plan.num_steps:
-            part = self._parts.decode.launch(rows_np, draws, min(plan.num_steps - done, together), longest + done)
+            left = plan.num_steps - done
+            part = self._parts.decode.launch(rows_np, draws, left, plan.num_together, longest + done)
             done += part.num_steps
             yield part
 

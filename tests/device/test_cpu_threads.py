@@ -20,7 +20,7 @@ from cadence.device.cpus import usable_cpus
 from cadence.device.pool import MOST_THREADS, ThreadPool
 from cadence.kernels.cpu.library import open_library
 from cadence.kernels.cpu.ops import CpuOps
-from cadence.kernels.cpu.packed import PackedOps, PackedRows, dequantize, pack_int4, pack_int8
+from cadence.kernels.cpu.packed import PackedOps, PackedRows, dequantize, pack_f32, pack_int4, pack_int8
 from cadence.kernels.cpu.rows import CpuRowOps
 from cadence.kernels.ops import DrawParams
 from cadence.kernels.row_ops import MOST_STOPS, DecodeInputs, RowState, Sampled
@@ -31,6 +31,10 @@ Kernel = Callable[[CpuOps], list[torch.Tensor]]
 
 def drawn(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def packed(rows: int, cols: int) -> PackedRows:
+    return PackedRows([pack_f32(drawn(rows, cols))])
 
 
 def attention(ops: CpuOps, *sequences: tuple[int, int]) -> list[torch.Tensor]:
@@ -60,8 +64,8 @@ def chosen(ops: CpuOps) -> list[torch.Tensor]:
 
 
 FAMILIES: dict[str, Kernel] = {
-    "linear, one row": lambda ops: [ops.linear(drawn(1, 576), drawn(500, 576), drawn(500))],
-    "linear": lambda ops: [ops.linear(drawn(70, 576), drawn(333, 576), None)],
+    "linear, one row": lambda ops: [ops.linear(drawn(1, 576), packed(500, 576), drawn(500))],
+    "linear": lambda ops: [ops.linear(drawn(70, 576), packed(333, 576), None)],
     "packed, one row": lambda ops: [ops.linear(drawn(1, 512), PackedRows([pack_int4(drawn(900, 512))]), None)],
     "packed": lambda ops: [ops.linear(drawn(70, 512), PackedRows([pack_int4(drawn(210, 512))]), None)],
     "packed rows": lambda ops: [ops.embed(torch.arange(90).int(), PackedRows([pack_int8(drawn(90, 576))]), 1.0)],
@@ -95,7 +99,7 @@ def test_packing_does_not_depend_on_the_number_of_threads() -> None:
 
 
 def test_callers_of_one_pool_do_not_disturb_each_other() -> None:
-    ops, x, weight = CpuOps(Calls(3)), drawn(9, 576), drawn(400, 576)
+    ops, x, weight = CpuOps(Calls(3)), drawn(9, 576), packed(400, 576)
     expected = ops.linear(x, weight, None)
     with ThreadPoolExecutor(4) as callers:
         results = list(callers.map(lambda _: ops.linear(x, weight, None), range(200)))
@@ -104,7 +108,7 @@ def test_callers_of_one_pool_do_not_disturb_each_other() -> None:
 
 def test_a_fork_has_threads_of_its_own() -> None:
     calls = Calls(3)
-    ops, x, weight = CpuOps(calls), drawn(1, 576), drawn(900, 576)
+    ops, x, weight = CpuOps(calls), drawn(1, 576), packed(900, 576)
     graph, output = calls.record(lambda: ops.linear(x, weight, None))
     expected = output.clone()
     child = os.fork()
@@ -124,7 +128,7 @@ def test_threads_end_with_the_pool() -> None:
         pytest.skip("threads are counted in /proc")
     before = len(os.listdir("/proc/self/task"))
     ops = CpuOps(Calls(4))
-    ops.linear(drawn(1, 576), drawn(900, 576), None)
+    ops.linear(drawn(1, 576), packed(900, 576), None)
     assert len(os.listdir("/proc/self/task")) == before + 3
     del ops
     assert len(os.listdir("/proc/self/task")) == before

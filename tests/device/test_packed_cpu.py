@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,6 +9,8 @@ from hypothesis import strategies as st
 
 from cadence.config.gguf import GGML_TYPES
 from cadence.core.errors import ConfigError, WeightsError
+from cadence.device.pool import ThreadPool
+from cadence.kernels.cpu.library import open_library
 from cadence.kernels.cpu.packed import (
     Kind,
     PackedOps,
@@ -41,13 +41,6 @@ QUANTIZED = list(HALVES_AT)
 EVERY = [*QUANTIZED, "F32", "BF16"]
 ISAS = list(instruction_sets())
 DTYPES = [torch.float32, torch.bfloat16]
-
-
-@pytest.fixture(autouse=True)
-def keep_threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def generator(*seed: int) -> torch.Generator:
@@ -136,25 +129,42 @@ def test_a_row_has_the_same_bits_alone_and_among_others(name: str, isa: str) -> 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_threads_do_not_change_a_bit(name: str) -> None:
-    ops, packed = PackedOps(), make(name, 210, 512)
+    packed = make(name, 210, 512)
     for count in (1, 70):
         x = make_x(count, 512)
         results = []
         for threads in (1, 2, 3, 4):
-            torch.set_num_threads(threads)
+            ops = PackedOps(pool=ThreadPool(open_library(), threads))
             results.append(ops.linear(x, packed))
         assert all(torch.equal(result, results[0]) for result in results)
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_instruction_sets_agree_bit_for_bit(name: str) -> None:
-    """All but bf16 times bf16, for which some have instructions that round in an order of their own."""
-    packed = make(name, 37, 1024)
+    """All but bf16 times bf16, for which some have instructions that round in an order of their own. Counts of rows are
+    those that kernels take together, and what is left over."""
     for dtype in DTYPES if name != "BF16" else DTYPES[:1]:
-        for count in (1, 2, 4, 23):
-            x = make_x(count, 1024, dtype)
-            results = [PackedOps(isa).linear(x, packed) for isa in ISAS]
-            assert all(torch.equal(result, results[0]) for result in results)
+        for rows, cols, counts in ((37, 1024, (1, 2, 3, 4, 23)), (18, 1280, (5, 7)), (3, 256, (9, 16, 17, 33, 260))):
+            packed = make(name, rows, cols)
+            for count in counts:
+                x = make_x(count, cols, dtype)
+                results = [PackedOps(isa).linear(x, packed) for isa in ISAS]
+                assert all(torch.equal(result, results[0]) for result in results)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_1", "BF16", "F32"])
+def test_rows_may_begin_at_any_element(name: str, isa: str) -> None:
+    ops, packed = PackedOps(isa), make(name, 20, 96)
+    for dtype in DTYPES:
+        for count in (1, 5):
+            memory, into = torch.zeros(1000, dtype=dtype), torch.zeros(1000, dtype=dtype)
+            for start, stride in ((1, 97), (3, 99)):
+                x = torch.as_strided(memory, (count, 96), (stride, 1), start)
+                y = torch.as_strided(into, (count, 20), (stride, 1), start)
+                x.copy_(make_x(count, 96, dtype))
+                ops.run(ops.job(y, x, stack := PackedRows([packed]), None))
+                assert torch.equal(y, ops.linear(x.contiguous(), stack))
 
 
 def test_stacked_weights_of_several_kinds_are_one_product() -> None:

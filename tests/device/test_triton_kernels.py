@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
 
+from cadence.kernels.triton.few_rows import FewTile, choose_few, linear_few
 from cadence.kernels.triton.ops import TritonOps
 from tests.helpers import kernel_checks as checks
 from tests.helpers import kernel_checks_fused as fused
@@ -57,6 +59,44 @@ def test_draw_gives_the_tokens_of_the_reference(lines: int, vocab: int, dtype: t
 def test_deterministic_rows_do_not_depend_on_the_batch(dtype: torch.dtype) -> None:
     fused.check_fused_linear(FIXED, (1, 9, 40), dtype, DEVICE)
     fused.check_rows_stand_alone(FIXED, (18, 9, 40), dtype, DEVICE)
+
+
+@pytest.mark.parametrize("gate", ["", "silu", "gelu"])
+@pytest.mark.parametrize(("rows", "biased"), [(3, False), (70, True)])
+def test_few_rows_match_double_precision(rows: int, biased: bool, gate: str) -> None:
+    x, weight, bias = torch.randn(rows, 128), torch.randn(64, 128) / 11, torch.randn(64)
+    halves = [tensor.to(DEVICE, torch.float16) for tensor in (x, weight, bias)]
+    tile = FewTile(64, 32, 64, 4, 2)
+    found = linear_few(halves[0], halves[1], halves[2] if biased else None, tile, gate, pdl=False)
+    exact = halves[0].double() @ halves[1].double().T + (halves[2].double() if biased else 0.0)
+    if gate:
+        g, u = exact.chunk(2, dim=1)
+        exact = (F.silu(g) if gate == "silu" else F.gelu(g, approximate="tanh")) * u
+    torch.testing.assert_close(found.double(), exact, rtol=2e-3, atol=2e-3)
+
+
+def test_few_rows_are_for_small_weights_and_whole_tiles() -> None:
+    def chosen(rows: int, outputs: int, width: int, gated: bool = False) -> FewTile | None:
+        return choose_few(rows, torch.empty((outputs, width), dtype=torch.bfloat16, device="meta"), gated)
+
+    assert chosen(64, 1024, 3072) and chosen(256, 1024, 3072) and chosen(64, 6144, 1024, gated=True)
+    assert not chosen(257, 1024, 3072) and not chosen(64, 28672, 4096, gated=True) and not chosen(64, 1000, 1024)
+    assert not chosen(64, 1024, 1000) and not chosen(256, 8192, 1024), "more programs than processors"
+    assert chosen(64, 4096, 1024) != chosen(128, 4096, 1024) != chosen(256, 4096, 1024), "larger tiles for more rows"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_few_rows_on_the_gpu(dtype: torch.dtype) -> None:
+    for shape in (
+        (2, 1024, 2048),
+        (64, 2048, 1024),
+        (128, 2048, 1024),
+        (200, 2048, 1024),
+        (256, 960, 576),
+        (130, 1536, 576),
+    ):
+        fused.check_fused_linear(OPS, shape, dtype, DEVICE)
 
 
 @pytest.mark.gpu

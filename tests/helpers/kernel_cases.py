@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.reference.kv_rows import pack_rows
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class AttentionCase:
     window: int = 0
     softcap: float = 0.0
     dtype: torch.dtype = torch.float32
+    cache_dtype: torch.dtype | None = None  # None = dtype
     num_groups: int = 1
     seed: int = 0
 
@@ -34,7 +36,7 @@ class AttentionCase:
 @dataclass(frozen=True)
 class AttentionInputs:
     q: torch.Tensor  # [T, Hq, D]
-    kv: tuple[torch.Tensor, torch.Tensor]  # caches [num_blocks, Hk, block_size, D]; NaN where nothing was written
+    kv: tuple[torch.Tensor, torch.Tensor]  # caches as for `Ops.write_kv`; NaN where nothing was written
     batch: AttentionBatch
 
 
@@ -51,10 +53,11 @@ def make_inputs(case: AttentionCase, device: str = "cpu") -> AttentionInputs:
         for row, count in zip(rows, blocks, strict=True):
             table[row, :count] = [free.pop() for _ in range(count)]
     cache_shape = (num_blocks, case.num_kv_heads, case.block_size, case.head_dim)
-    caches = [torch.full(cache_shape, torch.nan, dtype=case.dtype) for _ in range(2)]
+    caches = [torch.full(cache_shape, torch.nan) for _ in range(2)]
     for table in tables:
         for row, count in zip(rows, lens, strict=True):
             _fill(caches, table[row], count, generator)
+    stored = [_stored(cache, case.cache_dtype or case.dtype) for cache in caches]
     new = np.array([n for _, n in case.sequences])
     starts = np.concatenate([[0], np.cumsum(new)]).astype(np.int32)
     slots = [_slots(case, table, rows) for table in tables]
@@ -69,7 +72,7 @@ def make_inputs(case: AttentionCase, device: str = "cpu") -> AttentionInputs:
         max_query_len=int(new.max()),
         max_seq_len=max(lens) + 7,  # an upper bound, as the host's is
     )
-    return AttentionInputs(q.to(device), (caches[0].to(device), caches[1].to(device)), batch)
+    return AttentionInputs(q.to(device), (stored[0].to(device), stored[1].to(device)), batch)
 
 
 def only(inputs: AttentionInputs, index: int, skip: int = 0, take: int | None = None) -> AttentionInputs:
@@ -96,7 +99,11 @@ def _fill(caches: list[torch.Tensor], table_row: np.ndarray, count: int, generat
     for position in range(count):
         block, offset = int(table_row[position // block_size]), position % block_size
         for cache in caches:
-            cache[block, :, offset] = torch.randn((heads, dim), generator=generator).to(cache.dtype)
+            cache[block, :, offset] = torch.randn((heads, dim), generator=generator)
+
+
+def _stored(cache: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return pack_rows(cache) if dtype is torch.int8 else cache.to(dtype)
 
 
 def _slots(case: AttentionCase, table: np.ndarray, rows: np.ndarray) -> np.ndarray:

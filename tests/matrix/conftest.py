@@ -10,12 +10,18 @@ import pytest
 import torch
 
 from cadence.device import cpu
+from cadence.runner import graphs
 from tests.matrix.runs import Matrix, MatrixOf
 
 
 @pytest.fixture(scope="session")
 def matrix_of(tiny_model: Callable[[str], Path]) -> MatrixOf:
     return cache(lambda family: Matrix(family, tiny_model(family)))
+
+
+@pytest.fixture(autouse=True)
+def capture_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_WORTH_CAPTURING", 1)
 
 
 @pytest.fixture(autouse=True)

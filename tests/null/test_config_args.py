@@ -99,6 +99,7 @@ def test_defaults_are_not_shared() -> None:
         ({"model": 3}, "model: expected text"),
         ({"hf_overrides": "{"}, "hf_overrides: not valid JSON"),
         ({"hf_overrides": [1]}, "hf_overrides"),
+        ({"kv_cache_dtype": "fp8"}, "bfloat16"),
         ({"quantization": "awq"}, "gguf, int8, int4"),
     ],
 )
@@ -117,7 +118,7 @@ def test_wrong_options_are_named(options: dict[str, object], said: str) -> None:
         ({"quantization_config": {"bits": 4}}, "GGUF"),
         ({"enable_lora": True}, "LoRA"),
         ({"speculative_config": {"method": "ngram"}}, "peculative"),
-        ({"kv_cache_dtype": "fp8"}, "dtype"),
+        ({"kv_cache_dtype_skip_layers": ["0"]}, "kv_cache_dtype"),
         ({"rope_scaling": {"factor": 2}}, "hf_overrides"),
         ({"tokenizer_mode": "slow"}, "tokenizer.json"),
     ],
@@ -172,6 +173,9 @@ def test_environment_values_are_checked(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", wrong)
         with pytest.raises(ConfigError, match="VLLM_CPU_KVCACHE_SPACE"):
             env.cpu_kv_cache_bytes()
+    assert env.cpu_isa() == "auto"
+    monkeypatch.setenv("CADENCE_CPU_ISA", " AVX2 ")
+    assert env.cpu_isa() == "avx2"
     monkeypatch.setenv("CADENCE_LOG_LEVEL", "loud")
     with pytest.raises(ConfigError, match="CADENCE_LOG_LEVEL"):
         env.log_level()

@@ -45,7 +45,8 @@ def resolved(caps: Caps = GPU, files: ModelFiles = FOLDER, raw: HFConfig | None 
 
 def test_defaults_on_the_gpu() -> None:
     config = resolved()
-    assert (config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens) == (256, 8192)
+    assert (config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens) == (1024, 8192)
+    assert resolved(Caps("cuda", 48 * GIB, True)).scheduler.max_num_seqs == 256
     assert (config.cache.block_size, config.cache.enable_prefix_caching) == (16, True)
     assert (config.cache.kv_cache_memory_bytes, config.cache.num_blocks_override) == (0, 0)
     assert config.scheduler.enable_chunked_prefill and config.scheduler.steps_in_flight == 2
@@ -60,6 +61,37 @@ def test_defaults_on_the_cpu() -> None:
     assert (config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens) == (64, 2048)
     assert config.cache.kv_cache_memory_bytes == 2 * GIB
     assert resolved(Caps(total_memory=512 * GIB)).cache.kv_cache_memory_bytes == 4 * GIB
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        (None, "float32"),
+        ("auto", "float32"),
+        ("float", "float32"),
+        ("half", "float16"),
+        ("torch.bfloat16", "bfloat16"),
+        ("int8_per_token_head", "int8"),
+    ],
+)
+def test_kv_cache_dtype_on_the_cpu(asked: str | None, given: str) -> None:
+    args = EngineArgs.from_options(dtype="float32", kv_cache_dtype=asked)
+    assert resolve(args, FOLDER, hf(), CPU).cache.dtype == given
+
+
+def test_kv_cache_dtype_on_a_gpu_is_the_models() -> None:
+    for asked in ("auto", "bfloat16"):
+        args = EngineArgs.from_options(dtype="bfloat16", kv_cache_dtype=asked)
+        assert resolve(args, FOLDER, hf(), GPU).cache.dtype == "bfloat16"
+    for asked in ("int8", "float32", "float16"):
+        with pytest.raises(ConfigError, match="bfloat16") as caught:
+            resolve(EngineArgs.from_options(dtype="bfloat16", kv_cache_dtype=asked), FOLDER, hf(), GPU)
+        assert caught.value.field == "kv_cache_dtype"
+
+
+def test_instruction_set_by_environment() -> None:
+    assert resolved(CPU).device.cpu_isa == "auto"
+    assert resolve(EngineArgs(), FOLDER, hf(), CPU, Surroundings(cpu_isa="avx2")).device.cpu_isa == "avx2"
 
 
 def test_cpu_kv_cache_by_environment_and_by_option() -> None:
@@ -95,6 +127,24 @@ def test_another_tokenizer() -> None:
 )
 def test_dtype(asked: str, stored: str | None, files: ModelFiles, caps: Caps, expected: str) -> None:
     assert resolved(caps, files, hf(torch_dtype=stored), dtype=asked).model.dtype == expected
+
+
+@pytest.mark.parametrize(
+    ("caps", "files", "options", "expected"),
+    [
+        (CPU, GGUF, {}, "gguf"),
+        (CPU, GGUF, {"quantization": "none"}, "none"),
+        (CPU, GGUF, {"quantization": "int8"}, "int8"),
+        (CPU, GGUF, {"kernels": "reference"}, "none"),
+        (CPU, GGUF, {"load_format": "dummy"}, "none"),
+        (CPU, FOLDER, {}, "none"),
+        (GPU, GGUF, {}, "none"),
+        (GPU, GGUF, {"quantization": "gguf"}, "none"),
+        (GPU, FOLDER, {"quantization": "none"}, "none"),
+    ],
+)
+def test_quantization(caps: Caps, files: ModelFiles, options: dict[str, Any], expected: str) -> None:
+    assert resolved(caps, files, **options).load.quantization == expected
 
 
 def test_newer_spelling_of_the_stored_dtype() -> None:
@@ -154,6 +204,8 @@ def test_context_length_must_be_there(value: object) -> None:
         ({"enable_chunked_prefill": False, "max_num_batched_tokens": 4095}, "max_num_batched_tokens", "4096"),
         ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold", "between 0 and 4096"),
         ({"max_logprobs": -2}, "max_logprobs", "at least -1"),
+        ({"cpu_threads": -1}, "cpu_threads", "between 0 and 1024"),
+        ({"cpu_threads": 1025}, "cpu_threads", "between 0 and 1024"),
         ({"seed": 2**64}, "seed", "seed="),
         ({"device": "cpu"}, "device", "device found is cuda"),
         ({"kernels": "cpu"}, "kernels", "do not run on a GPU"),

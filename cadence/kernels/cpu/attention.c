@@ -1,58 +1,59 @@
 /* Attention over a paged cache: ragged queries, grouped heads, causal, window, soft-cap; softmax in float32.
  *
- * The keys of a sequence are cut into tiles of KEY_TILE and chunks of KEY_CHUNK counted from position 0. Within a chunk
- * a running softmax goes tile by tile; finished chunks are merged in order. Masked keys add exact zeros. So the result
- * of a (query, head) depends on its own position alone: not on the batch, not on how the prompt was cut, not on which
- * thread took which chunk.
+ * The keys of a sequence are cut into tiles of KEY_TILE counted from position 0. Each tile gives a softmax of its own;
+ * the tiles of a query are merged in order. Masked keys add exact zeros. So the result of a (query, head) depends on
+ * its own position alone: not on the batch, not on how the prompt was cut, not on which thread took which tile.
  *
- * A work item is (sequence, kv head, tile of queries): its rows are the query heads of that kv head for each query of
- * the tile, row = query * heads_per_kv + head. */
-#include "common.h"
+ * A work item is (sequence, kv head, run of queries): its rows are the query heads of that kv head for each query of
+ * the run, row = query * group + head. Rows are taken ROW_TILE at a time. */
+#include "attention_tile.h"
+#include "threads.h"
 
-#ifdef _OPENMP
-#include <omp.h>
-#else
-static int omp_get_max_threads(void) { return 1; }
-#endif
-
-#define KEY_TILE 64
-#define KEY_CHUNK 512
-#define ROWS_TARGET 48 /* rows per item where there are that many queries */
-#define NOTHING -1e30f /* running maximum before any key; finite, so that differences are never NaN */
+#define ROWS_TARGET 48          /* rows per item where there are that many queries */
+#define WIDEN_ABOVE 4           /* rows: with more, 16-bit and int8 rows are widened once per tile, before they are used */
+#define NOTHING -1e30f          /* maximum of no key; finite, so that differences are never NaN */
+#define LOG2_E 1.44269504f      /* scores are kept in units of log 2, so that weights are 2^x */
+#define MOST_PARTS (1 << 24)    /* floats: what shared items may take */
 
 typedef struct {
     void *out;
-    const void *q, *k_cache, *v_cache;
+    const void *q;
+    const char *k_cache, *v_cache;
     const int32_t *rows, *query_start, *seq_lens, *table;
-    int64_t table_stride, q_token, q_head, k_block, v_block; /* strides in elements */
+    int64_t table_stride, q_token, q_head, k_block, v_block; /* strides in entries, those of int8 caches in bytes */
     int64_t num_seqs, num_heads, num_kv_heads, dim, block_size, window;
+    int type, cache_type;
     float scale, softcap;
-    int dtype;
 } Attention;
 
 /* Geometry shared by all items of a call. */
 typedef struct {
-    int64_t group;       /* query heads per kv head */
-    int64_t tile;        /* queries per item */
-    int64_t max_rows;    /* rows per item, a multiple of 4 */
-    int64_t padded;      /* dim rounded up to VL */
-    int64_t num_tiles;   /* query tiles of all sequences */
-    int64_t *first_tile; /* [num_seqs + 1] */
+    int64_t group;        /* query heads per kv head */
+    int64_t run;          /* queries per item */
+    int64_t max_rows;     /* rows per item, a multiple of ROW_TILE */
+    int64_t padded;       /* dim rounded up to VL */
+    int64_t num_runs;     /* of all sequences */
+    int64_t max_tiles;    /* of keys, of any sequence */
+    int64_t *first_run;   /* [num_seqs + 1] */
 } Plan;
 
 typedef struct {
     int64_t kv_head, table_row, first_token, num_rows, first_pos, num_queries;
 } Item;
 
-/* Softmax state of an item's rows over some range of keys. */
+/* Softmax of an item's rows over some keys. */
 typedef struct {
     float *max, *sum; /* [max_rows] */
     float *acc;       /* [max_rows, padded], not yet divided by sum */
 } State;
 
+/* A thread's. */
 typedef struct {
-    float *q, *scores, *k, *v;
-    State chunk, total;
+    Queries q;
+    float *scores;       /* [max_rows, KEY_TILE] */
+    char *k, *v;         /* [KEY_TILE] rows, widened or padded */
+    int32_t *low, *high; /* [max_rows / ROW_TILE]: keys of the tile that some row of the four sees */
+    State part, total;
 } Scratch;
 
 INLINE int64_t state_floats(const Plan *p) { return p->max_rows * (p->padded + 2); }
@@ -62,344 +63,355 @@ static State state_at(float *base, const Plan *p) {
     return s;
 }
 
-static Scratch scratch_for(const Plan *p) {
-    int64_t q = p->max_rows * p->padded, kv = KEY_TILE * p->padded, scores = p->max_rows * KEY_TILE;
-    float *base = thread_buffer(q + scores + 2 * kv + 2 * state_floats(p));
-    float *states = base + q + scores + 2 * kv;
-    Scratch s = {.q = base, .scores = base + q, .k = base + q + scores, .v = base + q + scores + kv};
-    s.chunk = state_at(states, p);
-    s.total = state_at(states + state_floats(p), p);
+static Scratch scratch_for(const Attention *a, const Plan *p) {
+    int64_t rows = p->max_rows, wide = rows * p->padded, bytes = round_up(a->dim, I8_STEP);
+    int64_t row = max64(p->padded * 4, bytes) / 4; /* floats */
+    float *at = thread_buffer(wide + rows * (KEY_TILE + 2 + bytes / 4) + 2 * KEY_TILE * row + 2 * state_floats(p));
+    Scratch s = {.q = {.wide = at, .padded = p->padded, .padded_bytes = bytes}};
+    s.scores = at += wide;
+    s.part = state_at(at += rows * KEY_TILE, p);
+    s.total = state_at(at += state_floats(p), p);
+    s.k = (char *)(at += state_floats(p));
+    s.v = (char *)(at += KEY_TILE * row);
+    s.q.bytes = (int8_t *)(at += KEY_TILE * row);
+    s.q.scale = at += rows * (bytes / 4);
+    s.low = (int32_t *)(at += rows);
+    s.high = s.low + rows / ROW_TILE;
     return s;
 }
 
-/* ---- the three inner products ---- */
+/* ---- the rows of a tile ---- */
 
-/* scores[m][0..3] = q[m] . key[0..3] */
-INLINE void dot_tile(const int rows, const float *q, const float *const *key, int64_t padded, float *scores) {
-    vf acc[4][4] = {{{0}}};
-    const float *k0 = key[0], *k1 = key[1], *k2 = key[2], *k3 = key[3];
-    for (int64_t i = 0; i < padded; i += VL) {
-        vf a = loadf(k0 + i), b = loadf(k1 + i), c = loadf(k2 + i), d = loadf(k3 + i);
-#pragma GCC unroll 4
-        for (int m = 0; m < rows; m++) {
-            vf x = loadf(q + m * padded + i);
-            acc[m][0] += x * a;
-            acc[m][1] += x * b;
-            acc[m][2] += x * c;
-            acc[m][3] += x * d;
+/* `dim` entries -> floats, zeros up to `padded`. */
+static void widen_row(const char *row, int64_t dim, int64_t padded, int type, float *to) {
+    int64_t i = 0;
+    if (type == I8) {
+        for (vf wide[I8_STEP / VL]; i + I8_STEP <= dim; i += I8_STEP) {
+            load_strip(row, i, I8_STEP / VL, I8, wide);
+            memcpy(to + i, wide, sizeof wide);
+        }
+        for (; i < dim; i++) to[i] = (float)((const int8_t *)row)[i];
+        for (; i < padded; i++) to[i] = 0.0f;
+        return;
+    }
+    WITH_DTYPE(type, {
+        for (; i + VL <= dim; i += VL) storef(to + i, load_entries(row, i, DTYPE));
+        if (i < dim) storef(to + i, load_part(row, i, DTYPE, dim - i));
+    })
+}
+
+/* Points key and value at the rows of positions [start, start + t->keys) as they lie in the cache. */
+static void find_rows(const Attention *a, const Item *it, int64_t start, Tile *t) {
+    int64_t bytes = cache_row_bytes(a->dim, a->cache_type), unit = a->cache_type == I8 ? 1 : element_size(a->cache_type);
+    const int32_t *entry = a->table + it->table_row * a->table_stride + start / a->block_size;
+    int64_t offset = start % a->block_size;
+    for (int64_t n = 0; n < t->keys; offset = 0, entry++) {
+        int64_t inside = (it->kv_head * a->block_size + offset) * bytes;
+        const char *k = a->k_cache + *entry * a->k_block * unit + inside;
+        const char *v = a->v_cache + *entry * a->v_block * unit + inside;
+        for (int64_t end = min64(n + a->block_size - offset, t->keys); n < end; n++, k += bytes, v += bytes)
+            t->key[n] = k, t->value[n] = v;
+    }
+}
+
+/* Entries that fill up the last step of keys repeat the last key: they are masked, but they are read. */
+static void repeat_last(Tile *t) {
+    int64_t last = t->keys - 1;
+    for (int64_t n = t->keys; n < round_up(t->keys, KEY_STEP); n++) {
+        t->key[n] = t->key[last], t->value[n] = t->value[last];
+        t->key_scale[n] = t->key_scale[last], t->value_scale[n] = t->value_scale[last];
+    }
+}
+
+/* Puts the rows where and how the register tiles want them: whole vectors, wide if many queries will use them. */
+static void make_ready(const Attention *a, const Plan *p, const Item *it, Scratch *s, Tile *t) {
+    int narrow = a->cache_type != F32, odd = a->dim % (a->cache_type == I8 ? max64(VL, I8_STEP) : VL) != 0;
+    t->key_type = t->value_type = a->cache_type;
+    if (a->cache_type == I8)
+        for (int64_t n = 0; n < t->keys; n++) {
+            t->key_scale[n] = scale_of_row(t->key[n], a->dim);
+            t->value_scale[n] = scale_of_row(t->value[n], a->dim);
+        }
+    if (odd || (narrow && it->num_rows > WIDEN_ABOVE)) {
+        t->value_type = F32;
+        for (int64_t n = 0; n < t->keys; n++) {
+            float *to = (float *)s->v + n * p->padded;
+            widen_row(t->value[n], a->dim, p->padded, a->cache_type, to);
+            t->value[n] = (const char *)to;
         }
     }
-#pragma GCC unroll 4
-    for (int m = 0; m < rows; m++) {
-        v4 sums = sum4(acc[m][0], acc[m][1], acc[m][2], acc[m][3]);
-        memcpy(scores + m * KEY_TILE, &sums, 16);
-    }
-}
-
-/* acc[m][0 .. width * VL) += sum over keys of p[m][key] * value[key] */
-INLINE void value_tile(const int rows, const int width, const float *p, const float *const *value, int64_t offset,
-                       int64_t keys, int64_t padded, float *acc) {
-    vf sum[4][NR_MAX];
-#pragma GCC unroll 4
-    for (int m = 0; m < rows; m++)
-#pragma GCC unroll 4
-        for (int w = 0; w < width; w++) sum[m][w] = loadf(acc + m * padded + offset + w * VL);
-    for (int64_t n = 0; n < keys; n++) {
-        const float *row = value[n] + offset;
-        vf v[NR_MAX];
-#pragma GCC unroll 4
-        for (int w = 0; w < width; w++) v[w] = loadf(row + w * VL);
-#pragma GCC unroll 4
-        for (int m = 0; m < rows; m++) {
-            float weight = p[m * KEY_TILE + n];
-#pragma GCC unroll 4
-            for (int w = 0; w < width; w++) sum[m][w] += v[w] * weight;
+    if (a->cache_type == I8 && odd) {
+        for (int64_t n = 0; n < t->keys; n++) {
+            char *to = s->k + n * s->q.padded_bytes;
+            memset(to, 0, (size_t)s->q.padded_bytes);
+            t->key[n] = memcpy(to, t->key[n], (size_t)a->dim);
+        }
+    } else if (a->cache_type != I8 && (odd || (narrow && it->num_rows > WIDEN_ABOVE))) {
+        t->key_type = F32;
+        for (int64_t n = 0; n < t->keys; n++) {
+            float *to = (float *)s->k + n * p->padded;
+            widen_row(t->key[n], a->dim, p->padded, a->cache_type, to);
+            t->key[n] = (const char *)to;
         }
     }
-#pragma GCC unroll 4
-    for (int m = 0; m < rows; m++)
-#pragma GCC unroll 4
-        for (int w = 0; w < width; w++) storef(acc + m * padded + offset + w * VL, sum[m][w]);
+    repeat_last(t);
 }
-
-INLINE void values_of_rows(const int rows, const float *p, const float *const *value, int64_t keys, int64_t padded,
-                           float *acc) {
-    int64_t offset = 0;
-    for (; offset + NR_MAX * VL <= padded; offset += NR_MAX * VL)
-        value_tile(rows, NR_MAX, p, value, offset, keys, padded, acc);
-    for (; offset < padded; offset += VL) value_tile(rows, 1, p, value, offset, keys, padded, acc);
-}
-
-/* Asks for the lines of one row ahead of time: blocks lie scattered, so the hardware cannot guess them. */
-INLINE void prefetch_row(const float *row, int64_t padded) {
-    for (int64_t i = 0; i < padded; i += 16) __builtin_prefetch(row + i, 0, 3);
-}
-
-/* The first rows to come by also ask for the values of this tile. */
-INLINE void scores_of_rows(const int rows, const float *q, const float *const *key, const float *const *value,
-                           int64_t keys, int64_t padded, float *scores) {
-    for (int64_t n = 0; n < keys; n += 4) {
-        if (value)
-            for (int j = 0; j < 4; j++) prefetch_row(value[n + j], padded);
-        dot_tile(rows, q, key + n, padded, scores + n);
-    }
-}
-
-#define BY_ROWS(rows, call4, call3, call2, call1) \
-    switch (rows) {                               \
-        case 1: call1; break;                     \
-        case 2: call2; break;                     \
-        case 3: call3; break;                     \
-        default: call4; break;                    \
-    }
 
 /* ---- one tile of keys ---- */
 
-/* Where a position's key and value lie, in elements. Walks forward block by block. */
-typedef struct {
-    const int32_t *entry;
-    int64_t offset; /* inside the block */
-} Cursor;
+INLINE int64_t first_key_of(const Attention *a, int64_t pos) { return a->window ? max64(pos + 1 - a->window, 0) : 0; }
 
-INLINE Cursor cursor_at(const Attention *a, const Item *it, int64_t pos) {
-    Cursor c = {a->table + it->table_row * a->table_stride + pos / a->block_size, pos % a->block_size};
-    return c;
-}
-
-INLINE int64_t inside_block(const Attention *a, const Item *it, const Cursor *c) {
-    return (it->kv_head * a->block_size + c->offset) * a->dim;
-}
-
-INLINE void advance(const Attention *a, Cursor *c) {
-    if (++c->offset == a->block_size) c->offset = 0, c->entry++;
-}
-
-INLINE void widen_row(const Attention *a, const void *cache, int64_t at, float *to) {
-    WITH_DTYPE(a->dtype, for (int64_t i = 0; i < a->dim; i += VL)
-                             storef(to + i, load_upto(cache, at + i, DTYPE, a->dim - i));)
-}
-
-/* Points key[n], value[n] at the float rows of positions [start, start + keys), rounded up to 4 with the last one. */
-static void find_rows(const Attention *a, const Plan *p, const Item *it, int64_t start, int64_t keys, Scratch *s,
-                      const float **key, const float **value) {
-    int direct = a->dtype == F32 && p->padded == a->dim;
-    Cursor c = cursor_at(a, it, start);
-    for (int64_t n = 0; n < keys; n++, advance(a, &c)) {
-        int64_t inside = inside_block(a, it, &c);
-        int64_t at_k = *c.entry * a->k_block + inside, at_v = *c.entry * a->v_block + inside;
-        if (direct) {
-            key[n] = (const float *)a->k_cache + at_k;
-            value[n] = (const float *)a->v_cache + at_v;
-        } else {
-            key[n] = s->k + n * p->padded;
-            value[n] = s->v + n * p->padded;
-            widen_row(a, a->k_cache, at_k, s->k + n * p->padded);
-            widen_row(a, a->v_cache, at_v, s->v + n * p->padded);
-        }
+/* For each four rows the keys [low, high) of the tile that any of them sees, in whole steps. */
+static void find_ranges(const Attention *a, const Plan *p, const Item *it, int64_t start, Scratch *s) {
+    for (int64_t m = 0; m < it->num_rows; m += ROW_TILE) {
+        int64_t first = it->first_pos + m / p->group;
+        int64_t last = it->first_pos + (min64(m + ROW_TILE, it->num_rows) - 1) / p->group;
+        int64_t low = max64(first_key_of(a, first) - start, 0) / KEY_STEP * KEY_STEP;
+        int64_t high = min64(round_up(max64(last + 1 - start, 0), KEY_STEP), KEY_TILE);
+        s->low[m / ROW_TILE] = (int32_t)min64(low, high);
+        s->high[m / ROW_TILE] = (int32_t)high;
     }
-    for (int64_t n = keys; n < round_up(keys, 4); n++) key[n] = key[keys - 1], value[n] = value[keys - 1];
 }
 
-/* Soft-cap, mask, running softmax: turns scores [rows, KEY_TILE] into weights and rescales what was summed before. */
-static void softmax_tile(const Attention *a, const Plan *p, const Item *it, int64_t start, Scratch *s) {
-    State *c = &s->chunk;
-    for (int64_t m = 0; m < it->num_rows; m++) {
-        float *row = s->scores + m * KEY_TILE;
-        int64_t pos = it->first_pos + m / p->group;
-        int64_t end = max64(min64(pos + 1 - start, KEY_TILE), 0);
-        int64_t begin = a->window ? min64(max64(pos + 1 - a->window - start, 0), KEY_TILE) : 0;
-        if (a->softcap > 0.0f) {
-            vf cap = splat(a->softcap);
-            for (int i = 0; i < KEY_TILE; i += VL) storef(row + i, cap * tanhv(loadf(row + i) / cap));
-        }
-        for (int64_t i = 0; i < begin; i++) row[i] = -INFINITY;
-        for (int64_t i = end; i < KEY_TILE; i++) row[i] = -INFINITY;
-        vf best = loadf(row);
-        for (int i = VL; i < KEY_TILE; i += VL) best = maxv(best, loadf(row + i));
-        float old = c->max[m], top = max1(best);
-        top = top > old ? top : old;
-        vf sum = splat(0.0f);
-        for (int i = 0; i < KEY_TILE; i += VL) {
-            vf weight = exp_bounded(loadf(row + i) - splat(top));
-            storef(row + i, weight);
-            sum += weight;
-        }
-        float shrink = exp1(old - top);
-        c->max[m] = top;
-        c->sum[m] = c->sum[m] * shrink + sum1(sum);
-        if (shrink != 1.0f) {
-            float *acc = c->acc + m * p->padded;
-            for (int64_t i = 0; i < p->padded; i += VL) storef(acc + i, loadf(acc + i) * shrink);
+/* Values are read strip by strip, in an order that the hardware cannot guess: they are asked for as keys are read. */
+INLINE void prefetch_row(const char *row, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(row + i, 0, 2); /* into the second level of caches */
+}
+
+static void score_tile(const Attention *a, const Item *it, const Tile *t, Scratch *s) {
+    ScoreKeys *score = score_keys[t->key_type];
+    int64_t bytes = cache_row_bytes(a->dim, t->value_type);
+    for (int64_t n = 0; n < t->keys; n += KEY_STEP) {
+        for (int j = 0; j < KEY_STEP; j++) prefetch_row(t->value[n + j], bytes);
+        for (int64_t m = 0; m < it->num_rows; m += ROW_TILE) {
+            if (n < s->low[m / ROW_TILE] || n >= s->high[m / ROW_TILE]) continue;
+            score((int)min64(it->num_rows - m, ROW_TILE), &s->q, m, t, n, s->scores + m * KEY_TILE + n);
         }
     }
 }
 
+/* Soft-cap, mask, softmax: turns the scores of row m for keys [low, high) into weights -> part.max, part.sum. */
+static void softmax_row(const Attention *a, const Plan *p, const Item *it, int64_t start, const Tile *t, Scratch *s,
+                        int64_t m) {
+    float *row = s->scores + m * KEY_TILE;
+    int64_t low = s->low[m / ROW_TILE], high = s->high[m / ROW_TILE], pos = it->first_pos + m / p->group;
+    int64_t begin = min64(max64(first_key_of(a, pos) - start, low), high), end = max64(min64(pos + 1 - start, high), low);
+    if (a->softcap > 0.0f)
+        for (int64_t i = low; i < high; i += VL)
+            storef(row + i, splat(a->softcap * LOG2_E) * tanhv(loadf(row + i)));
+    for (int64_t i = low; i < begin; i++) row[i] = -INFINITY;
+    for (int64_t i = end; i < high; i++) row[i] = -INFINITY;
+    vf best[KEY_STEP / VL], sum[KEY_STEP / VL] = {{0}};
+    for (int j = 0; j < KEY_STEP / VL; j++) best[j] = splat(NOTHING);
+    for (int64_t i = low; i < high; i += KEY_STEP)
+#pragma GCC unroll 4
+        for (int j = 0; j < KEY_STEP / VL; j++) best[j] = larger(best[j], loadf(row + i + j * VL));
+    for (int j = 1; j < KEY_STEP / VL; j++) best[0] = larger(best[0], best[j]);
+    float top = largest(best[0]);
+    vf shift = splat(top);
+    for (int64_t i = low; i < high; i += KEY_STEP)
+#pragma GCC unroll 4
+        for (int j = 0; j < KEY_STEP / VL; j++) {
+            vf weight = exp2_bounded(loadf(row + i + j * VL) - shift);
+            storef(row + i + j * VL, weight);
+            sum[j] += weight;
+        }
+    for (int j = 1; j < KEY_STEP / VL; j++) sum[0] += sum[j];
+    s->part.max[m] = top;
+    s->part.sum[m] = sum1(sum[0]);
+    if (a->cache_type == I8)
+        for (int64_t i = low; i < high; i += VL) storef(row + i, loadf(row + i) * loadf(t->value_scale + i));
+}
+
+static void weigh_tile(const Plan *p, const Item *it, const Tile *t, Scratch *s) {
+    WeighValues *weigh = weigh_values[t->value_type];
+    for (int64_t at = 0; at < p->padded;) {
+        int width = strip_width(it->num_rows, (p->padded - at) / VL);
+        for (int64_t m = 0; m < it->num_rows; m += ROW_TILE) {
+            Weighted w = {s->scores + m * KEY_TILE, t, s->low[m / ROW_TILE], s->high[m / ROW_TILE], p->padded,
+                          s->part.acc + m * p->padded};
+            weigh((int)min64(it->num_rows - m, ROW_TILE), &w, width, at);
+        }
+        at += width * VL;
+    }
+}
+
+/* The keys [start, start + KEY_TILE) -> s->part. */
 static void attend_tile(const Attention *a, const Plan *p, const Item *it, int64_t start, Scratch *s) {
-    const float *key[KEY_TILE], *value[KEY_TILE];
-    int64_t keys = min64(it->first_pos + it->num_queries - start, KEY_TILE), padded = p->padded;
-    find_rows(a, p, it, start, keys, s, key, value);
-    for (int64_t m = 0; m < it->num_rows; m += 4) {
-        const float *q = s->q + m * padded;
-        const float *const *ahead = m == 0 ? value : NULL;
-        float *out = s->scores + m * KEY_TILE;
-        BY_ROWS(it->num_rows - m, scores_of_rows(4, q, key, ahead, keys, padded, out),
-                scores_of_rows(3, q, key, ahead, keys, padded, out), scores_of_rows(2, q, key, ahead, keys, padded, out),
-                scores_of_rows(1, q, key, ahead, keys, padded, out))
-    }
-    softmax_tile(a, p, it, start, s);
-    for (int64_t m = 0; m < it->num_rows; m += 4) {
-        const float *w = s->scores + m * KEY_TILE;
-        float *acc = s->chunk.acc + m * padded;
-        BY_ROWS(it->num_rows - m, values_of_rows(4, w, value, keys, padded, acc),
-                values_of_rows(3, w, value, keys, padded, acc), values_of_rows(2, w, value, keys, padded, acc),
-                values_of_rows(1, w, value, keys, padded, acc))
-    }
+    Tile t = {.keys = min64(it->first_pos + it->num_queries - start, KEY_TILE)};
+    find_rows(a, it, start, &t);
+    make_ready(a, p, it, s, &t);
+    find_ranges(a, p, it, start, s);
+    score_tile(a, it, &t, s);
+    for (int64_t m = 0; m < it->num_rows; m++) softmax_row(a, p, it, start, &t, s, m);
+    weigh_tile(p, it, &t, s);
 }
 
-/* ---- chunks and items ---- */
+/* ---- items ---- */
 
-static void clear(State *s, const Plan *p, int64_t rows) {
-    for (int64_t m = 0; m < rows; m++) s->max[m] = NOTHING, s->sum[m] = 0.0f;
-    memset(s->acc, 0, (size_t)(rows * p->padded) * 4);
-}
-
-static void attend_chunk(const Attention *a, const Plan *p, const Item *it, int64_t chunk, Scratch *s) {
-    clear(&s->chunk, p, it->num_rows);
-    int64_t first_seen = a->window ? max64(it->first_pos + 1 - a->window, 0) : 0;
-    int64_t start = max64(chunk * KEY_CHUNK, first_seen / KEY_TILE * KEY_TILE);
-    int64_t end = min64((chunk + 1) * KEY_CHUNK, it->first_pos + it->num_queries);
-    for (; start < end; start += KEY_TILE) attend_tile(a, p, it, start, s);
-}
-
+/* Of the two factors, one is exactly 1. */
 static void merge(State *total, const State *part, const Plan *p, int64_t rows) {
     for (int64_t m = 0; m < rows; m++) {
-        float top = total->max[m] > part->max[m] ? total->max[m] : part->max[m];
-        float keep = exp1(total->max[m] - top), add = exp1(part->max[m] - top);
-        total->max[m] = top;
-        total->sum[m] = total->sum[m] * keep + part->sum[m] * add;
-        float *acc = total->acc + m * p->padded;
-        const float *more = part->acc + m * p->padded;
-        for (int64_t i = 0; i < p->padded; i += VL)
-            storef(acc + i, loadf(acc + i) * keep + loadf(more + i) * add);
+        int rises = part->max[m] > total->max[m];
+        const float *base = (rises ? part->acc : total->acc) + m * p->padded;
+        const float *other = (rises ? total->acc : part->acc) + m * p->padded;
+        float factor = exp2_of(rises ? total->max[m] - part->max[m] : part->max[m] - total->max[m]);
+        float *to = total->acc + m * p->padded;
+        for (int64_t i = 0; i < p->padded; i += VL) storef(to + i, loadf(base + i) + loadf(other + i) * factor);
+        total->sum[m] = rises ? part->sum[m] + total->sum[m] * factor : total->sum[m] + part->sum[m] * factor;
+        total->max[m] = rises ? part->max[m] : total->max[m];
     }
 }
 
+/* In order of sequence, kv head, run: the keys and values of one head stay near while its runs are taken. */
 static Item find_item(const Attention *a, const Plan *p, int64_t index) {
-    int64_t tile = index / a->num_kv_heads, low = 0, high = a->num_seqs - 1;
+    int64_t run = index / a->num_kv_heads, low = 0, high = a->num_seqs - 1;
     while (low < high) {
         int64_t mid = (low + high + 1) / 2;
-        if (p->first_tile[mid] <= tile)
+        if (p->first_run[mid] <= run)
             low = mid;
         else
             high = mid - 1;
     }
+    int64_t inside = index - p->first_run[low] * a->num_kv_heads, runs = p->first_run[low + 1] - p->first_run[low];
     int64_t begin = a->query_start[low], count = a->query_start[low + 1] - begin;
-    int64_t skip = (tile - p->first_tile[low]) * p->tile;
-    Item it = {.kv_head = index % a->num_kv_heads, .table_row = a->rows[low], .first_token = begin + skip};
-    it.num_queries = min64(p->tile, count - skip);
+    int64_t skip = inside % runs * p->run;
+    Item it = {.kv_head = inside / runs, .table_row = a->rows[low], .first_token = begin + skip};
+    it.num_queries = min64(p->run, count - skip);
     it.num_rows = it.num_queries * p->group;
     it.first_pos = a->seq_lens[low] - count + skip;
     return it;
 }
 
+/* Where row m's query or result lies: its token and its head. */
+INLINE int64_t token_of(const Plan *p, const Item *it, int64_t m) { return it->first_token + m / p->group; }
+INLINE int64_t head_of(const Plan *p, const Item *it, int64_t m) { return it->kv_head * p->group + m % p->group; }
+
+/* Scores come out as soft-cap's argument, or in units of log 2. */
 static void load_queries(const Attention *a, const Plan *p, const Item *it, Scratch *s) {
+    float unit = a->softcap > 0.0f ? a->scale / a->softcap : a->scale * LOG2_E;
+    float factor = a->cache_type == I8 ? 1.0f : unit;
     for (int64_t m = 0; m < it->num_rows; m++) {
-        int64_t token = it->first_token + m / p->group, head = it->kv_head * p->group + m % p->group;
-        int64_t from = token * a->q_token + head * a->q_head;
-        float *to = s->q + m * p->padded;
-        WITH_DTYPE(a->dtype, for (int64_t i = 0; i < a->dim; i += VL)
-                                 storef(to + i, load_upto(a->q, from + i, DTYPE, a->dim - i) * a->scale);)
+        int64_t from = token_of(p, it, m) * a->q_token + head_of(p, it, m) * a->q_head;
+        float *to = s->q.wide + m * p->padded;
+        WITH_DTYPE(a->type, for (int64_t i = 0; i < a->dim; i += VL)
+                                storef(to + i, load_upto(a->q, from + i, DTYPE, a->dim - i) * factor);)
+        if (a->cache_type == I8) {
+            int8_t *bytes = s->q.bytes + m * s->q.padded_bytes;
+            memset(bytes + a->dim, 0, (size_t)(s->q.padded_bytes - a->dim));
+            s->q.scale[m] = quantise_row(bytes, to, a->dim) * unit;
+        }
     }
 }
 
 static void store_rows(const Attention *a, const Plan *p, const Item *it, const State *s) {
     for (int64_t m = 0; m < it->num_rows; m++) {
-        int64_t token = it->first_token + m / p->group, head = it->kv_head * p->group + m % p->group;
-        int64_t to = (token * a->num_heads + head) * a->dim;
+        int64_t to = (token_of(p, it, m) * a->num_heads + head_of(p, it, m)) * a->dim;
         float inverse = 1.0f / s->sum[m];
         const float *from = s->acc + m * p->padded;
-        WITH_DTYPE(a->dtype, for (int64_t i = 0; i < a->dim; i += VL)
-                                 store_upto(a->out, to + i, DTYPE, a->dim - i, loadf(from + i) * inverse);)
+        WITH_DTYPE(a->type, for (int64_t i = 0; i < a->dim; i += VL)
+                                store_upto(a->out, to + i, DTYPE, a->dim - i, loadf(from + i) * inverse);)
     }
 }
 
-static int64_t chunk_begin(const Attention *a, const Item *it) {
-    return a->window ? max64(it->first_pos + 1 - a->window, 0) / KEY_CHUNK : 0;
-}
+static int64_t tile_begin(const Attention *a, const Item *it) { return first_key_of(a, it->first_pos) / KEY_TILE; }
+static int64_t tile_end(const Item *it) { return (it->first_pos + it->num_queries - 1) / KEY_TILE + 1; }
 
-static int64_t chunk_end(const Item *it) { return (it->first_pos + it->num_queries - 1) / KEY_CHUNK + 1; }
+typedef struct {
+    const Attention *a;
+    const Plan *p;
+    float *parts; /* [items, max_tiles] states, where threads share items */
+} Work;
 
-/* Many items: each thread takes whole ones. */
-static void run_items(const Attention *a, const Plan *p) {
-    int64_t items = p->num_tiles * a->num_kv_heads;
-#pragma omp parallel if (items > 1)
-    {
-        Scratch s = scratch_for(p);
-#pragma omp for schedule(dynamic)
-        for (int64_t i = items - 1; i >= 0; i--) { /* a sequence's last queries see most keys: they go first */
-            Item it = find_item(a, p, i);
-            load_queries(a, p, &it, &s);
-            clear(&s.total, p, it.num_rows);
-            for (int64_t c = chunk_begin(a, &it); c < chunk_end(&it); c++) {
-                attend_chunk(a, p, &it, c, &s);
-                merge(&s.total, &s.chunk, p, it.num_rows);
+/* Many items: each thread takes whole ones. A sequence's last queries see most keys: they go first. */
+static void attend_items(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Work *w = work;
+    const Attention *a = w->a;
+    const Plan *p = w->p;
+    Scratch s = scratch_for(a, p);
+    for (int64_t index = begin; index < end; index++) {
+        Item it = find_item(a, p, p->num_runs * a->num_kv_heads - 1 - index);
+        load_queries(a, p, &it, &s);
+        for (int64_t tile = tile_begin(a, &it); tile < tile_end(&it); tile++) {
+            attend_tile(a, p, &it, tile * KEY_TILE, &s);
+            if (tile > tile_begin(a, &it)) {
+                merge(&s.total, &s.part, p, it.num_rows);
+            } else {
+                State first = s.part;
+                s.part = s.total, s.total = first;
             }
-            store_rows(a, p, &it, &s.total);
         }
+        store_rows(a, p, &it, &s.total);
     }
 }
 
-/* Few items with long histories: threads share the chunks of each, then the parts are merged in the same order. */
-static int run_chunks(const Attention *a, const Plan *p, int64_t max_chunks) {
-    int64_t items = p->num_tiles * a->num_kv_heads, size = state_floats(p);
-    float *parts = malloc((size_t)(items * max_chunks * size) * 4);
-    if (!parts) return 0;
-#pragma omp parallel
-    {
-        Scratch s = scratch_for(p);
-#pragma omp for schedule(dynamic)
-        for (int64_t job = 0; job < items * max_chunks; job++) {
-            Item it = find_item(a, p, job / max_chunks);
-            int64_t c = job % max_chunks;
-            if (c < chunk_begin(a, &it) || c >= chunk_end(&it)) continue;
-            load_queries(a, p, &it, &s);
-            s.chunk = state_at(parts + job * size, p);
-            attend_chunk(a, p, &it, c, &s);
-        }
-#pragma omp for schedule(dynamic)
-        for (int64_t i = 0; i < items; i++) {
-            Item it = find_item(a, p, i);
-            clear(&s.total, p, it.num_rows);
-            for (int64_t c = chunk_begin(a, &it); c < chunk_end(&it); c++) {
-                State part = state_at(parts + (i * max_chunks + c) * size, p);
-                merge(&s.total, &part, p, it.num_rows);
-            }
-            store_rows(a, p, &it, &s.total);
-        }
+/* Few items with long histories: threads share the tiles of each ... */
+static void attend_parts(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Work *w = work;
+    Scratch s = scratch_for(w->a, w->p);
+    for (int64_t index = begin; index < end; index++) {
+        Item it = find_item(w->a, w->p, index / w->p->max_tiles);
+        int64_t tile = index % w->p->max_tiles;
+        if (tile < tile_begin(w->a, &it) || tile >= tile_end(&it)) continue;
+        load_queries(w->a, w->p, &it, &s);
+        s.part = state_at(w->parts + index * state_floats(w->p), w->p);
+        attend_tile(w->a, w->p, &it, tile * KEY_TILE, &s);
     }
-    free(parts);
-    return 1;
 }
 
-/* pointers: out, q, k_cache, v_cache, rows, query_start, seq_lens, table; sizes: as in Attention, in order. */
+/* ... then the parts are merged in the same order. */
+static void merge_parts(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Work *w = work;
+    int64_t size = state_floats(w->p);
+    for (int64_t index = begin; index < end; index++) {
+        Item it = find_item(w->a, w->p, index);
+        float *parts = w->parts + index * w->p->max_tiles * size;
+        State total = state_at(parts + tile_begin(w->a, &it) * size, w->p);
+        for (int64_t tile = tile_begin(w->a, &it) + 1; tile < tile_end(&it); tile++) {
+            State part = state_at(parts + tile * size, w->p);
+            merge(&total, &part, w->p, it.num_rows);
+        }
+        store_rows(w->a, w->p, &it, &total);
+    }
+}
+
+static void plan(const Attention *a, Plan *p) {
+    int64_t most_queries = 0, longest = 0;
+    for (int64_t r = 0; r < a->num_seqs; r++) {
+        most_queries = max64(most_queries, a->query_start[r + 1] - a->query_start[r]);
+        longest = max64(longest, a->seq_lens[r]);
+    }
+    p->group = a->num_heads / a->num_kv_heads;
+    p->padded = round_up(a->dim, VL);
+    p->run = max64(min64(ROWS_TARGET / p->group, most_queries), 1);
+    p->max_rows = round_up(p->run * p->group, ROW_TILE);
+    p->max_tiles = (longest + KEY_TILE - 1) / KEY_TILE;
+    for (int64_t r = 0; r < a->num_seqs; r++) {
+        p->first_run[r] = p->num_runs;
+        p->num_runs += (a->query_start[r + 1] - a->query_start[r] + p->run - 1) / p->run;
+    }
+    p->first_run[a->num_seqs] = p->num_runs;
+}
+
+/* pointers: out, q, k_cache, v_cache, rows, query_start, seq_lens, table; sizes: as in Attention, in order, the last
+ * one q's type + 256 * the caches' type. */
 void cadence_attention(void *const *pointers, const int64_t *sizes, float scale, float softcap) {
     Attention a = {pointers[0], pointers[1], pointers[2], pointers[3], pointers[4], pointers[5], pointers[6],
                    pointers[7], sizes[0],    sizes[1],    sizes[2],    sizes[3],    sizes[4],    sizes[5],
-                   sizes[6],    sizes[7],    sizes[8],    sizes[9],    sizes[10],   scale,       softcap,
-                   (int)sizes[11]};
-    Plan p = {.group = a.num_heads / a.num_kv_heads, .padded = round_up(a.dim, VL)};
-    p.tile = max64(ROWS_TARGET / p.group, 1);
-    p.max_rows = round_up(p.tile * p.group, 4);
-    p.first_tile = malloc((size_t)(a.num_seqs + 1) * 8);
-    int64_t longest = 0;
-    for (int64_t r = 0; r < a.num_seqs; r++) {
-        p.first_tile[r] = p.num_tiles;
-        p.num_tiles += (a.query_start[r + 1] - a.query_start[r] + p.tile - 1) / p.tile;
-        longest = max64(longest, a.seq_lens[r]);
+                   sizes[6],    sizes[7],    sizes[8],    sizes[9],    sizes[10],   (int)sizes[11] & 255,
+                   (int)sizes[11] >> 8,      scale,       softcap};
+    Plan p = {.first_run = malloc((size_t)(a.num_seqs + 1) * 8)};
+    plan(&a, &p);
+    int64_t items = p.num_runs * a.num_kv_heads, parts = items * p.max_tiles;
+    Work w = {&a, &p, NULL};
+    if (p.max_tiles > 1 && items < 4 * threads_count() && parts * state_floats(&p) <= MOST_PARTS)
+        w.parts = malloc((size_t)(parts * state_floats(&p)) * 4);
+    if (w.parts) {
+        share(parts, 1, attend_parts, &w);
+        share(items, 1, merge_parts, &w);
+    } else {
+        share(items, 1, attend_items, &w);
     }
-    p.first_tile[a.num_seqs] = p.num_tiles;
-    int64_t max_chunks = (longest + KEY_CHUNK - 1) / KEY_CHUNK;
-    int few = p.num_tiles * a.num_kv_heads < 4 * omp_get_max_threads() && max_chunks > 1;
-    if (!few || !run_chunks(&a, &p, max_chunks)) run_items(&a, &p);
-    free(p.first_tile);
+    free(w.parts);
+    free(p.first_run);
 }

@@ -19,7 +19,6 @@ static float as_float(int64_t word) {
     return both.value;
 }
 
-void cadence_linear(float *, const float *, const float *, const float *, int64_t, int64_t, int64_t, int64_t);
 void cadence_rms_norm(void *, const void *, const void *, int64_t, int64_t, const int64_t *, float, int, int);
 void cadence_add_rms_norm(void *, void *, const void *, const void *, const void *, int64_t, int64_t, float, int, int);
 void cadence_gate_mul(void *, const void *, int64_t, int64_t, int64_t, int, int);
@@ -35,7 +34,6 @@ void cadence_rows_gather(const void *, const void *, int64_t);
 void cadence_rows_slots(const void *, const void *, int64_t *, const int32_t *, int64_t, int64_t, int64_t);
 void cadence_rows_commit(const void *, const void *, int32_t *, int64_t, int64_t, Passes *);
 
-CALL(call_linear) { cadence_linear(P(0), P(1), P(2), P(3), words[4], words[5], words[6], words[7]); }
 CALL(call_rms_norm) {
     cadence_rms_norm(P(0), P(1), P(2), words[3], words[4], words + 5, as_float(words[8]), (int)words[9],
                      (int)words[10]);

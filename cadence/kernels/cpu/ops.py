@@ -10,40 +10,41 @@ from cadence.kernels import compose
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.cpu.library import CpuLibrary
 from cadence.kernels.cpu.packed import PACKED_TYPES, PackedOps, PackedRows
-from cadence.kernels.ops import DrawParams, Pair, Rotation, Triple
+from cadence.kernels.ops import Activation, DrawParams, Pair, Rotation, Triple
 
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+_CACHE_DTYPES = {**_DTYPES, torch.int8: 3}
 Weight = torch.Tensor | PackedRows
+MaybeTensor = torch.Tensor | None
 
 
 class CpuOps:
     name = "cpu"
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, isa: str = "auto") -> None:
+        """isa: as PackedOps has it."""
         self._calls = calls
         self._c = CpuLibrary(calls)
-        self._packed = PackedOps()
+        self._packed = PackedOps(isa, calls.pool)
 
     def linear(self, x: torch.Tensor, weight: Weight, bias: torch.Tensor | None) -> torch.Tensor:
         if isinstance(weight, PackedRows):
-            return self._packed_linear(x, weight, bias)
-        if x.dtype is not torch.float32 or weight.dtype is not torch.float32 or not weight.is_contiguous():
-            return F.linear(x, weight, bias)
-        x = _dense_rows(x)
-        rows, (out_dim, in_dim) = x.shape[0], weight.shape
-        out = self._calls.empty((rows, out_dim), x.dtype)
-        bias_at = 0 if bias is None else bias.data_ptr()
-        at = (out.data_ptr(), x.data_ptr(), weight.data_ptr(), bias_at)
-        self._calls.call(self._c.linear, *at, rows, out_dim, in_dim, x.stride(0))
-        return out
+            return self._packed_linear(x, weight, bias, x.dtype)
+        return F.linear(x, weight, bias)  # of a model on a CPU every matrix is packed
 
-    def _packed_linear(self, x: torch.Tensor, weight: PackedRows, bias: torch.Tensor | None) -> torch.Tensor:
-        if x.dtype not in PACKED_TYPES:
-            return self._packed.linear(x, weight, bias)
-        x = _dense_rows(x)
-        out = self._calls.empty((x.shape[0], weight.rows), x.dtype)
+    def logits(self, x: torch.Tensor, weight: Weight) -> torch.Tensor:
+        if isinstance(weight, PackedRows):
+            return self._packed_linear(x, weight, None, torch.float32)
+        return self.linear(x, weight, None)
+
+    def _packed_linear(
+        self, x: torch.Tensor, weight: PackedRows, bias: torch.Tensor | None, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """bias [rows] float32; dtype: of the result. Types that the products do not take are widened before."""
+        x = _dense_rows(x) if x.dtype in PACKED_TYPES else self._scaled(x, 1.0, torch.float32)
+        out = self._calls.empty((x.shape[0], weight.rows), dtype if dtype in PACKED_TYPES else torch.float32)
         self._calls.call(self._c.packed_linear, *self._packed.words(out, x, weight, bias))
-        return out
+        return out if out.dtype is dtype else self._scaled(out, 1.0, dtype)
 
     def embed(self, ids: torch.Tensor, weight: Weight, scale: float) -> torch.Tensor:
         if isinstance(weight, PackedRows):
@@ -56,16 +57,24 @@ class CpuOps:
         return out
 
     def _packed_embed(self, ids: torch.Tensor, weight: PackedRows, scale: float) -> torch.Tensor:
-        out = self._calls.empty((ids.shape[0], weight.cols), weight.row_dtype)
+        found = weight.row_dtype if weight.row_dtype in PACKED_TYPES else torch.float32
+        out = self._calls.empty((ids.shape[0], weight.cols), found)
         self._calls.call(self._c.packed_rows, *self._packed.row_words(out, ids.contiguous(), weight.weights[0]))
-        return out if scale == 1.0 else out * scale
+        return out if scale == 1.0 and found is weight.row_dtype else self._scaled(out, scale, weight.row_dtype)
+
+    def _scaled(self, x: torch.Tensor, scale: float, dtype: torch.dtype) -> torch.Tensor:
+        """x [T, H] * scale, rounded to `dtype`."""
+        out = self._calls.empty(x.shape, dtype)
+        types = (_DTYPES[x.dtype], _DTYPES[dtype])
+        self._calls.call(self._c.scale, *_row_words(out, x), x.stride(0), float_word(scale), *types)
+        return out
 
     def zeros_like(self, x: torch.Tensor) -> torch.Tensor:
         return self._calls.zeros(x.shape, x.dtype)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         width = x.shape[-1]
-        rows3 = x if x.dim() == 3 and x.stride(2) == 1 else x.reshape(1, -1, width)  # [outer, inner, width]
+        rows3 = x if x.dim() == 3 and x.stride(2) == 1 else x.contiguous().view(1, -1, width)  # [outer, inner, width]
         outer, inner, _ = rows3.shape
         out = self._calls.empty(x.shape, x.dtype)
         at = (out.data_ptr(), rows3.data_ptr(), weight.data_ptr())
@@ -81,6 +90,58 @@ class CpuOps:
         types = (_DTYPES[x.dtype], _DTYPES[weight.dtype])
         self._calls.call(self._c.add_rms_norm, *at, x.numel() // width, width, float_word(eps), *types)
         return out, total
+
+    def layer_norm(
+        self, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+    ) -> torch.Tensor:
+        return self._layer_norm((x.contiguous(), None), (weight, bias), eps)[0]
+
+    def add_layer_norm(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        eps: float,
+    ) -> Pair:
+        return self._layer_norm((x.contiguous(), residual.contiguous()), (weight, bias), eps)
+
+    def _layer_norm(
+        self, stream: tuple[torch.Tensor, MaybeTensor], affine: tuple[MaybeTensor, ...], eps: float
+    ) -> Pair:
+        """stream = (x, residual or None), affine = (weight or None, bias or None) -> (norm, sum or x)."""
+        x, residual = stream
+        out = self._calls.empty(x.shape, x.dtype)
+        total = x if residual is None else self._calls.empty(x.shape, x.dtype)
+        at = (out.data_ptr(), total.data_ptr(), x.data_ptr(), *[_address(t) for t in (residual, *affine)])
+        wtype = _DTYPES[x.dtype if affine[0] is None else affine[0].dtype]
+        self._calls.call(self._c.layer_norm, *at, *x.shape, float_word(eps), _DTYPES[x.dtype], wtype)
+        return out, total
+
+    def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x, y = x.contiguous(), y.contiguous()
+        out = self._calls.empty(x.shape, x.dtype)
+        at = (out.data_ptr(), x.data_ptr(), y.data_ptr())
+        self._calls.call(self._c.add, *at, *x.shape, _DTYPES[x.dtype])
+        return out
+
+    def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
+        x = x.contiguous()
+        out = self._calls.empty(x.shape, x.dtype)
+        at = (out.data_ptr(), x.data_ptr(), table.data_ptr(), ids.data_ptr())
+        self._calls.call(self._c.add_rows, *at, *x.shape, offset, _DTYPES[x.dtype], _DTYPES[table.dtype])
+        return out
+
+    def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
+        out = self._calls.empty(x.shape, x.dtype)
+        self._calls.call(self._c.activate, *_row_words(out, x), x.stride(0), int(kind), _DTYPES[x.dtype])
+        return out
+
+    def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:
+        out = self._calls.empty(logits.shape, torch.float32)
+        words = (*_row_words(out, logits), logits.stride(0), float_word(cap))
+        self._calls.call(self._c.softcap, *words, _DTYPES[logits.dtype])
+        return out
 
     def add_norm_linear(
         self,
@@ -127,14 +188,9 @@ class CpuOps:
     def write_kv(
         self, k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor
     ) -> None:
-        if k.dtype is not k_cache.dtype:
-            k, v = k.to(k_cache.dtype), v.to(v_cache.dtype)
-        size = k.element_size()
-        blocks = (k_cache.stride(0), v_cache.stride(0))
-        strides = [size * n for n in (*k.stride()[:2], *v.stride()[:2], *blocks)]
         at = (k.data_ptr(), v.data_ptr(), k_cache.data_ptr(), v_cache.data_ptr(), slots.data_ptr())
-        sizes = (k.shape[0], k.shape[1], k.shape[2] * size, k_cache.shape[2])
-        self._calls.call(self._c.write_kv, *at, *sizes, *strides)
+        strides = (*k.stride()[:2], *v.stride()[:2], k_cache.stride(0), v_cache.stride(0))
+        self._calls.call(self._c.write_kv, *at, *k.shape, k_cache.shape[2], *strides, _types(k, k_cache))
 
     def rope_write_kv(
         self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, slots: torch.Tensor
@@ -150,7 +206,7 @@ class CpuOps:
         held = (out, q, k_cache, v_cache, batch.rows, batch.query_start, batch.seq_lens, table)
         strides = (table.stride(0), q.stride(0), q.stride(1), k_cache.stride(0), v_cache.stride(0))
         heads = (shape.num_heads, shape.num_kv_heads, shape.head_dim)
-        sizes = (*strides, batch.num_sequences, *heads, k_cache.shape[2], shape.window, _DTYPES[q.dtype])
+        sizes = (*strides, batch.num_sequences, *heads, k_cache.shape[2], shape.window, _types(q, k_cache))
         bends = (float_word(shape.scale), float_word(shape.softcap))
         self._calls.call(self._c.attention, *[tensor.data_ptr() for tensor in held], *sizes, *bends)
         return out
@@ -171,6 +227,21 @@ class CpuOps:
         held = (tokens, peaks, logits, rows.contiguous(), positions.contiguous(), *tables)
         self._calls.call(self._c.draw, *[tensor.data_ptr() for tensor in held], lines, vocab, *strides, *widths)
         return tokens, peaks
+
+
+def _types(x: torch.Tensor, cache: torch.Tensor) -> int:
+    return _DTYPES[x.dtype] + 256 * _CACHE_DTYPES[cache.dtype]
+
+
+def _address(tensor: MaybeTensor) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _row_words(out: torch.Tensor, x: torch.Tensor) -> tuple[int, ...]:
+    """For a kernel from rows of x [T, H] to rows of a contiguous out [T, H]."""
+    if x.stride(1) != 1:
+        raise ValueError(f"rows of x {list(x.shape)} are not contiguous")
+    return out.data_ptr(), x.data_ptr(), x.shape[0], x.shape[1]
 
 
 def _dense_rows(x: torch.Tensor) -> torch.Tensor:

@@ -1,16 +1,12 @@
 /* Products with packed weights: prepares x, shares the groups of rows among threads, stores what the kernels sum up. */
 #include "packed.h"
+#include "threads.h"
 
-#ifdef _OPENMP
-#include <omp.h>
-#else
-static int omp_get_max_threads(void) { return 1; }
-#endif
-
-#define ROWS_BLOCK 128        /* rows of x against one unpacking of a group: their sums stay in the L1 cache */
+#define ROWS_BLOCK 256        /* rows of x against one unpacking of a group: their sums stay in the L1 cache */
+#define WIDE_TILES 16         /* tiles of float rows against one stretch of a group */
 #define PARALLEL_FROM 131072  /* multiplications below which one thread is faster */
 #define PARALLEL_ACTS 16384   /* elements of x below which one thread prepares them */
-#define CHUNKS_PER_THREAD 4
+#define CHUNKS_PER_THREAD 8
 #define MOST_GROUPS 32        /* groups a thread takes at once */
 
 /* ---- x ---- */
@@ -36,13 +32,16 @@ static void *take(char *base, int64_t *used, int needed, int64_t bytes) {
 
 static int64_t lay_out(PackedRun *run, char *base) {
     const PackedJob *job = run->job;
-    int64_t padded = round_up(job->k, K_STEP), steps = padded / K_STEP, rows = round_up(job->m, TILE_ROWS), used = 0;
+    int64_t padded = round_up(job->k, K_STEP), steps = padded / K_STEP, rows = round_up(job->m, PADDED_ROWS), used = 0;
     Acts a = {.rows = job->m, .padded = padded, .steps = steps};
-    a.q = take(base, &used, run->quantized, rows * padded);
-    a.scale = take(base, &used, run->quantized, rows * steps * 4);
-    a.sum = take(base, &used, run->quantized, rows * steps * 4);
+    int tiled = run->quantized && run->isa->tiled, plain = run->quantized && !tiled;
+    a.tiles = take(base, &used, tiled, (rows / TILE_ROWS * steps + 1) * (int64_t)sizeof(TileStep));
+    a.q = take(base, &used, plain, rows * padded);
+    a.scale = take(base, &used, plain, rows * steps * 4);
+    a.sum = take(base, &used, plain, rows * steps * 4);
+    a.half_sums = take(base, &used, plain, rows * steps * 8);
     a.wide = take(base, &used, run->wide, rows * padded * 4);
-    a.narrow = take(base, &used, run->narrow, round_up(job->m, 16) * padded * 2);
+    a.narrow = take(base, &used, run->narrow, rows * padded * 2);
     run->rows = take(base, &used, job->x_type != F32, run->threads * padded * 4);
     run->acts = a;
     return used;
@@ -58,12 +57,12 @@ static void prepare_row(const PackedRun *run, int64_t row, int64_t thread) {
     const PackedJob *job = run->job;
     const Acts *a = &run->acts;
     const float *x = (const float *)job->x + row * job->x_stride;
-    if (job->x_type != F32 && (a->q || a->wide)) {
+    if (job->x_type != F32 && (run->quantized || a->wide)) {
         float *to = run->rows + thread * a->padded;
         load_row(job, row, to);
         x = to;
     }
-    if (a->q) run->isa->quantize(x, job->k, a, row);
+    if (run->quantized) run->isa->quantize(x, job->k, a, row);
     if (a->wide) {
         float *to = a->wide + row / TILE_ROWS * a->padded * TILE_ROWS + row % TILE_ROWS;
         for (int64_t i = 0; i < a->padded; i++) to[i * TILE_ROWS] = i < job->k ? x[i] : 0.0f;
@@ -85,66 +84,65 @@ typedef struct {
     float acc[ROWS_BLOCK * GROUP] __attribute__((aligned(64)));
 } Scratch;
 
-static void quantized_group(const PackedRun *run, int64_t kind, const uint8_t *from, int64_t m, int64_t count,
-                            Scratch *s) {
-    const Acts *a = &run->acts;
-    const Backend *isa = run->isa;
-    int64_t first = m / TILE_ROWS, tiles = (count + TILE_ROWS - 1) / TILE_ROWS;
-    int64_t chunks = (a->padded + K_CHUNK - 1) / K_CHUNK, chunk = round_up(a->padded / chunks, K_BLOCK);
-    for (int64_t k = 0; k < a->padded; k += chunk) {
-        int64_t part = min64(chunk, a->padded - k), t = 0;
-        isa->unpack(kind, from + group_bytes(kind, k), part, &s->tile);
-        if (isa->dot16)
-            for (; t + 4 <= count / TILE_ROWS; t += 4)
-                isa->dot16(kind, &s->tile, a, first + t, k / K_STEP, part / K_STEP, s->acc + t * TILE_ROWS * GROUP);
-        for (; t < tiles; t++)
-            isa->dot(kind, &s->tile, a, first + t, k / K_STEP, part / K_STEP, s->acc + t * TILE_ROWS * GROUP);
+/* K is taken in stretches, so that what they need of a group (and of floats of x) stays in the L1 cache. */
+static void quantized_group(const PackedRun *run, int64_t kind, const uint8_t *from, Stretch x, Tile *tile) {
+    int64_t padded = x.acts->padded, chunks = (padded + K_CHUNK - 1) / K_CHUNK;
+    int64_t chunk = round_up(padded / chunks, K_BLOCK);
+    for (int64_t k = 0; k < padded; k += chunk) {
+        int64_t part = min64(chunk, padded - k);
+        x.at = k / K_STEP, x.count = part / K_STEP;
+        run->isa->unpack(kind, from + group_bytes(kind, k), part, tile);
+        run->isa->dot(kind, tile, &x);
     }
 }
 
-static void wide_group(const PackedRun *run, int64_t kind, const uint8_t *from, int64_t m, int64_t count, Scratch *s) {
-    const Acts *a = &run->acts;
-    int64_t first = m / TILE_ROWS, tiles = (count + TILE_ROWS - 1) / TILE_ROWS;
-    for (int64_t k = 0; k < a->padded; k += K_CHUNK_WIDE) {
-        int64_t part = min64(K_CHUNK_WIDE, a->padded - k);
-        const uint8_t *at = from + group_bytes(kind, k);
-        const float *w = s->wide;
-        if (kind == P_F32)
-            w = (const float *)at;
-        else
-            run->isa->widen(at, part, s->wide);
-        for (int64_t t = 0; t < tiles; t++)
-            run->isa->dot_wide(w, a, first + t, k, part, s->acc + t * TILE_ROWS * GROUP);
+static void wide_tiles(const PackedRun *run, int64_t kind, const uint8_t *from, Stretch x, float *wide) {
+    for (x.at = 0; x.at < x.acts->padded; x.at += K_CHUNK_WIDE) {
+        const uint8_t *at = from + group_bytes(kind, x.at);
+        x.count = min64(K_CHUNK_WIDE, x.acts->padded - x.at);
+        if (kind == P_BF16) run->isa->widen(at, x.count, wide);
+        run->isa->dot_wide(kind == P_F32 ? (const float *)at : wide, &x);
+    }
+}
+
+static void wide_group(const PackedRun *run, int64_t kind, const uint8_t *from, Stretch x, float *wide) {
+    for (int64_t t = 0; t < x.tiles; t += WIDE_TILES) {
+        Stretch some = {x.acts, x.tile + t, min64(WIDE_TILES, x.tiles - t), 0, 0, x.acc + t * TILE_ROWS * GROUP};
+        wide_tiles(run, kind, from, some, wide);
     }
 }
 
 /* Sums of rows [m, m + count) of x with one group of a segment, into s->acc. */
 static void sum_group(const PackedRun *run, int64_t kind, const uint8_t *from, int64_t m, int64_t count, Scratch *s) {
     const Backend *isa = run->isa;
-    memset(s->acc, 0, (size_t)round_up(count, TILE_ROWS) * GROUP * 4);
     if (kind == P_BF16 && run->acts.narrow) {
         for (int64_t i = 0; i < count; i += NARROW_ROWS)
             isa->dot_narrow(from, &run->acts, m + i, min64(count - i, NARROW_ROWS), s->acc + i * GROUP);
         return;
     }
     if (isa->direct && run->acts.rows <= TILE_ROWS && isa->direct(kind, from, &run->acts, s->acc)) return;
+    int64_t tiles = (count + TILE_ROWS - 1) / TILE_ROWS;
+    Stretch x = {.acts = &run->acts, .tile = m / TILE_ROWS, .tiles = tiles, .acc = s->acc};
+    memset(s->acc, 0, (size_t)tiles * TILE_ROWS * GROUP * 4);
     if (is_float_kind(kind))
-        wide_group(run, kind, from, m, count, s);
+        wide_group(run, kind, from, x, s->wide);
     else
-        quantized_group(run, kind, from, m, count, s);
+        quantized_group(run, kind, from, x, &s->tile);
 }
 
+/* Also asks for the memory that the next group will be stored to. */
 static void store_group(const PackedJob *job, int64_t m, int64_t count, int64_t col, int64_t cols, const float *acc) {
-    for (int64_t i = 0; i < count; i++) {
-        float row[GROUP];
-        for (int r = 0; r < GROUP; r++) row[r] = acc[i * GROUP + r];
-        if (job->bias)
-            for (int64_t r = 0; r < cols; r++) row[r] += job->bias[col + r];
+    float bias[GROUP] = {0};
+    if (job->bias) memcpy(bias, job->bias + col, (size_t)cols * 4);
+    for (int64_t i = 0; i < count; i++, acc += GROUP) {
         int64_t to = (m + i) * job->y_stride + col;
-        if (job->y_type == F32)
-            memcpy((float *)job->y + to, row, (size_t)cols * 4);
+        __builtin_prefetch((char *)job->y + (to + GROUP) * element_size(job->y_type), 1);
+        if (job->y_type != F32)
+            for (int64_t r = 0; r < cols; r++) ((uint16_t *)job->y)[to + r] = float_to_bfloat(acc[r] + bias[r]);
+        else if (cols == GROUP)
+            for (int r = 0; r < GROUP; r += VL) storef((float *)job->y + to + r, loadf(acc + r) + loadf(bias + r));
         else
-            for (int64_t r = 0; r < cols; r++) ((uint16_t *)job->y)[to + r] = float_to_bfloat(row[r]);
+            for (int64_t r = 0; r < cols; r++) ((float *)job->y)[to + r] = acc[r] + bias[r];
     }
 }
 
@@ -175,6 +173,7 @@ static void clear_padding(const Acts *a) {
         memset(a->scale + last * a->steps * TILE_ROWS, 0, (size_t)(a->steps * TILE_ROWS) * 4);
         memset(a->sum + last * a->steps * TILE_ROWS, 0, (size_t)(a->steps * TILE_ROWS) * 4);
     }
+    if (a->tiles) memset(a->tiles + last * a->steps, 0, (size_t)a->steps * sizeof(TileStep));
     if (a->wide) memset(a->wide + last * a->padded * TILE_ROWS, 0, (size_t)(a->padded * TILE_ROWS) * 4);
 }
 
@@ -225,39 +224,47 @@ void packed_multiply(const PackedRun *run, int64_t thread) {
     if (run->isa->end) run->isa->end();
 }
 
-/* ---- with OpenMP ---- */
+/* ---- with the threads of the library ---- */
+
+typedef struct {
+    const PackedRun *run;
+    int64_t chunk, chunks; /* groups taken at once, and how often for all of them */
+} Multiplying;
+
+static void prepare_shares(void *work, int64_t begin, int64_t end, int64_t thread) {
+    for (int64_t t = begin; t < end; t++) packed_prepare(work, t);
+}
+
+static void multiply_shares(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Multiplying *w = work;
+    const PackedRun *run = w->run;
+    if (run->isa->begin) run->isa->begin();
+    for (int64_t i = begin; i < end; i++) {
+        int64_t m = i / w->chunks * ROWS_BLOCK, group = i % w->chunks * w->chunk;
+        run_groups(run, m, min64(ROWS_BLOCK, run->job->m - m), group, min64(group + w->chunk, run->groups));
+    }
+    if (run->isa->end) run->isa->end();
+}
 
 /* Chunks of groups, taken as threads come free. */
 static void multiply_chunks(const PackedRun *run) {
-    const PackedJob *job = run->job;
-    int64_t blocks = (job->m + ROWS_BLOCK - 1) / ROWS_BLOCK;
-    int64_t chunk = max64(min64(run->groups / (run->threads * CHUNKS_PER_THREAD), MOST_GROUPS), 1);
-    int64_t chunks = (run->groups + chunk - 1) / chunk;
-#pragma omp parallel if (run->threads > 1) num_threads((int)run->threads)
-    {
-        if (run->isa->begin) run->isa->begin();
-#pragma omp for schedule(dynamic)
-        for (int64_t i = 0; i < blocks * chunks; i++) {
-            int64_t m = i / chunks * ROWS_BLOCK, begin = i % chunks * chunk;
-            run_groups(run, m, min64(ROWS_BLOCK, job->m - m), begin, min64(begin + chunk, run->groups));
-        }
-        if (run->isa->end) run->isa->end();
-    }
+    int64_t blocks = (run->job->m + ROWS_BLOCK - 1) / ROWS_BLOCK;
+    Multiplying work = {run, max64(min64(run->groups / (run->threads * CHUNKS_PER_THREAD), MOST_GROUPS), 1)};
+    work.chunks = (run->groups + work.chunk - 1) / work.chunk;
+    share(blocks * work.chunks, run->threads > 1 ? 1 : blocks * work.chunks, multiply_shares, &work);
 }
 
 /* Nothing is read before every size has been found to fit. */
 EXPORT int64_t cadence_packed_linear(const PackedJob *job) {
     PackedRun run;
-    int64_t bytes = packed_open(&run, job, omp_get_max_threads());
+    int64_t bytes = packed_open(&run, job, threads_count());
     if (bytes < 0) return PACKED_BAD_SIZE;
     if (run.groups == 0 || job->m == 0) return PACKED_OK;
     if (job->m * run.groups * GROUP * job->k < PARALLEL_FROM) run.threads = 1;
     char *work = (char *)thread_buffer(bytes / 4);
     if (!work) return PACKED_NO_MEMORY;
     packed_place(&run, work);
-    int share = run.threads > 1 && job->m * job->k >= PARALLEL_ACTS;
-#pragma omp parallel for schedule(static) if (share) num_threads((int)run.threads)
-    for (int64_t t = 0; t < run.threads; t++) packed_prepare(&run, t);
+    share(run.threads, job->m * job->k < PARALLEL_ACTS ? run.threads : 1, prepare_shares, &run);
     multiply_chunks(&run);
     return PACKED_OK;
 }

@@ -5,8 +5,8 @@
  * K_STEP with zeros, rows to a multiple of GROUP.
  *
  * Order of sums. Every output element is one chain over K, the same whatever M, the number of threads and the
- * instruction set. Quantised kinds: x is rounded to int8 per row and K_STEP, products of a step are summed as integers
- * (exact), then
+ * instruction set. Quantised kinds: x is rounded to int8 per row and K_STEP, with a scale of 22 significant bits; products
+ * of a step are summed as integers (exact); then
  *     sum = fma(float(step) * x_scale, w_scale, sum);  sum = fma(w_shift, x_sum, sum)  (kinds with a shift).
  * Kinds of floats: sum = fma(x, w, sum) for k = 0, 1, 2 ... An instruction set with bf16 products of its own keeps one
  * order of its own for bf16 x (and only for that), whatever M. */
@@ -21,7 +21,9 @@
 #define K_CHUNK_WIDE 256 /* the same for float tiles */
 #define K_BLOCK 256      /* the longest block of a format */
 #define TILE_ROWS 4      /* rows of x whose scales lie side by side */
+#define PADDED_ROWS 16   /* rows of x that some kernels read together */
 #define NARROW_ROWS 64   /* rows of x of one bf16 product */
+#define LIFT 12582912.0f /* 1.5 * 2^23: adding it to an integer below 2^22 leaves that in the low bits */
 
 enum { P_F32, P_BF16, P_Q8, P_Q4_0, P_Q4_1, P_Q5_0, P_Q5_1, P_Q4_K, P_Q5_K, P_Q6_K, P_KINDS };
 
@@ -60,44 +62,58 @@ INLINE int64_t packed_bytes(int64_t kind, int64_t rows, int64_t k) {
     return (rows + GROUP - 1) / GROUP * group_bytes(kind, round_up(k, K_STEP));
 }
 
-/* A stretch of a group ready to be multiplied: at [steps][8 quads][16 rows][4] int8, step_bytes from step to step (in
- * q, or the packed bytes themselves); scale [steps * halves][16], shift [steps][16]. */
+/* A stretch of a group ready to be multiplied: at [steps][8 quads][16 rows][4], step_bytes from step to step (in q, or
+ * the packed bytes themselves); scale [steps * halves][16], shift [steps][16]. Whether quants are signed is the
+ * backend's affair. */
 typedef struct {
     const int8_t *at;
     int64_t step_bytes;
     int8_t q[K_CHUNK * GROUP] __attribute__((aligned(64)));
     float scale[K_CHUNK / K_STEP * 2 * GROUP] __attribute__((aligned(64)));
     float shift[K_CHUNK / K_STEP * GROUP] __attribute__((aligned(64)));
-    int32_t fix[K_CHUNK / K_STEP * 2 * GROUP] __attribute__((aligned(64))); /* sums of q per scale, where wanted */
 } Tile;
 
-/* x, in the forms that the weights of a call need; the others are NULL. Rows are padded to TILE_ROWS. */
+/* A step of a tile of rows of x, all that is multiplied together in one stretch of memory. lift: -LIFT * scale. */
 typedef struct {
-    int8_t *q;       /* [rows][padded] */
-    float *scale;    /* [tiles][steps][TILE_ROWS] */
-    float *sum;      /* the same shape: scale * sum of q over the step */
-    float *wide;     /* [tiles][padded][TILE_ROWS] */
-    uint16_t *narrow; /* [rows][padded] bf16, rows padded to 16 */
+    int8_t q[TILE_ROWS][K_STEP];
+    float scale[TILE_ROWS], sum[TILE_ROWS], lift[TILE_ROWS][4];
+} TileStep;
+
+/* x, in the forms that the weights of a call need; the others are NULL. Rows are padded to PADDED_ROWS; what padding
+ * holds is no matter, except that `tiles`, q, scale, sum and `wide` of the rows that fill up a tile are zero. */
+typedef struct {
+    TileStep *tiles;    /* [tiles][steps] and one more, instead of the next four where the backend wants it so */
+    int8_t *q;          /* [rows][padded] */
+    float *scale;       /* [tiles][steps][TILE_ROWS] */
+    float *sum;         /* the same shape: scale * sum of q over the step */
+    int32_t *half_sums; /* [tiles][steps][TILE_ROWS][2]: sums of q over the halves of the step */
+    float *wide;        /* [tiles][padded][TILE_ROWS] */
+    uint16_t *narrow;   /* [rows][padded] bf16 */
     int64_t rows, padded, steps;
 } Acts;
 
-/* What an instruction set brings. `acc` is [TILE_ROWS][GROUP] per tile of rows. */
+/* Some rows of x along some of K, and where their sums go: tiles [tile, tile + tiles), from `at` on `count` steps (or
+ * elements, for floats). */
+typedef struct {
+    const Acts *acts;
+    int64_t tile, tiles, at, count;
+    float *acc; /* [tiles][TILE_ROWS][GROUP] */
+} Stretch;
+
+/* What an instruction set brings. */
 typedef struct {
     void (*quantize)(const float *x, int64_t k, const Acts *a, int64_t row);
     void (*unpack)(int64_t kind, const uint8_t *from, int64_t k, Tile *to);
-    /* Adds steps [step, step + steps) of tile `t` of rows to acc. */
-    void (*dot)(int64_t kind, const Tile *w, const Acts *a, int64_t t, int64_t step, int64_t steps, float *acc);
-    /* The same for 16 rows at once, tiles t .. t + 3; NULL = there is none. */
-    void (*dot16)(int64_t kind, const Tile *w, const Acts *a, int64_t t, int64_t step, int64_t steps, float *acc);
-    /* All of K for up to TILE_ROWS rows (all there are) straight from the packed bytes; false = not for this kind and
-     * number. NULL = there is none. */
+    void (*dot)(int64_t kind, const Tile *w, const Stretch *x); /* adds to x->acc */
+    /* All of K for up to TILE_ROWS rows (all there are) straight from the packed bytes, acc [TILE_ROWS][GROUP]; false =
+     * not for this kind and number. */
     int (*direct)(int64_t kind, const uint8_t *from, const Acts *a, float *acc);
     void (*widen)(const uint8_t *from, int64_t k, float *to);
-    /* Adds k elements from `at` on of a float tile w [k][16]. */
-    void (*dot_wide)(const float *w, const Acts *a, int64_t t, int64_t at, int64_t k, float *acc);
+    void (*dot_wide)(const float *w, const Stretch *x); /* w [count][16]; adds to x->acc */
     /* bf16 times bf16 over all of K for rows [row, row + count), count <= NARROW_ROWS, acc [count][16]; NULL = there is
      * none. */
     void (*dot_narrow)(const uint8_t *from, const Acts *a, int64_t row, int64_t count, float *acc);
+    int tiled;           /* whether it wants Acts.tiles */
     void (*begin)(void); /* on every thread before and after its work; NULL = nothing to do */
     void (*end)(void);
 } Backend;

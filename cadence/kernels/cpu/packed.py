@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, Structure, byref, c_char_p, c_int64, c_void_p
+from ctypes import Structure, byref, c_int64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
 
 import torch
 import torch.nn.functional as F
 
 from cadence.core.errors import ConfigError, WeightsError
-from cadence.kernels.cpu.build import load_library
+from cadence.device.pool import NoPool, Pool
+from cadence.kernels.cpu.library import open_library
+from cadence.kernels.cpu.memory import HEAP, Memory
 
 PACKED_TYPES = {torch.float32: 0, torch.bfloat16: 1}
 _CHUNK_ELEMENTS = 1 << 22  # of a float weight converted at once; bounds temporaries
@@ -72,22 +73,6 @@ class PackedJob(Structure):
     )
 
 
-@cache
-def _library() -> ctypes.CDLL:
-    library = load_library()
-    library.cadence_packed_linear.argtypes = [POINTER(PackedJob)]
-    library.cadence_packed_rows.argtypes = [c_void_p, POINTER(Segment), c_void_p, *(c_int64 for _ in range(4))]
-    library.cadence_packed_bytes.argtypes = [c_int64] * 3
-    library.cadence_packed_isa.argtypes, library.cadence_packed_isa.restype = [c_int64], c_char_p
-    library.cadence_pack.argtypes = [c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int64, c_int64]
-    library.cadence_quantize.argtypes = [c_void_p, c_void_p, c_int64, c_int64]
-    library.cadence_quantize.restype = None
-    for name in ("linear", "rows", "bytes"):
-        getattr(library, f"cadence_packed_{name}").restype = c_int64
-    library.cadence_pack.restype = c_int64
-    return library
-
-
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
     """W [rows, cols]. `data` is written by the pack functions only."""
@@ -134,40 +119,40 @@ class PackedRows:
 def packed_bytes(kind: Kind, rows: int, cols: int) -> int:
     size = 0
     if 0 < rows < 2**40 and 0 < cols <= 2**20:
-        size = int(_library().cadence_packed_bytes(kind, rows, cols))
+        size = int(open_library().cadence_packed_bytes(kind, rows, cols))
     if size == 0:
         raise WeightsError(f"a weight of {rows} x {cols} cannot be packed as {kind.name}")
     return size
 
 
-def pack_f32(tensor: torch.Tensor) -> PackedWeight:
+def pack_f32(tensor: torch.Tensor, memory: Memory = HEAP) -> PackedWeight:
     """tensor [rows, cols] of any float dtype."""
-    return _pack_float(Kind.F32, tensor, torch.float32)
+    return _pack_float(Kind.F32, tensor, torch.float32, memory)
 
 
-def pack_bf16(tensor: torch.Tensor) -> PackedWeight:
+def pack_bf16(tensor: torch.Tensor, memory: Memory = HEAP) -> PackedWeight:
     """tensor [rows, cols] of any float dtype, rounded to bfloat16."""
-    return _pack_float(Kind.BF16, tensor, torch.bfloat16)
+    return _pack_float(Kind.BF16, tensor, torch.bfloat16, memory)
 
 
-def pack_int8(tensor: torch.Tensor) -> PackedWeight:
+def pack_int8(tensor: torch.Tensor, memory: Memory = HEAP) -> PackedWeight:
     """tensor [rows, cols] of any float dtype: int8 and one float16 scale per row and 32 columns."""
-    return _pack_quantized(Kind.Q8_0, tensor, bits=8)
+    return _pack_quantized(Kind.Q8_0, tensor, 8, memory)
 
 
-def pack_int4(tensor: torch.Tensor) -> PackedWeight:
+def pack_int4(tensor: torch.Tensor, memory: Memory = HEAP) -> PackedWeight:
     """tensor [rows, cols] of any float dtype: sixteen levels, scale and shift in float16 per row and 32 columns, the
     range of each run chosen for the least squared error."""
-    return _pack_quantized(Kind.Q4_1, tensor, bits=4)
+    return _pack_quantized(Kind.Q4_1, tensor, 4, memory)
 
 
-def pack_gguf(type_name: str, blocks: torch.Tensor, rows: int, cols: int) -> PackedWeight:
+def pack_gguf(type_name: str, blocks: torch.Tensor, rows: int, cols: int, memory: Memory = HEAP) -> PackedWeight:
     """blocks: uint8, the bytes of a GGUF tensor of rows x cols as they lie in the file."""
     if type_name not in GGUF_TYPES:
         raise WeightsError(f"GGUF type {type_name} cannot be packed; types packed: {', '.join(GGUF_TYPES)}")
     if blocks.dtype is not torch.uint8 or blocks.device.type != "cpu":
         raise WeightsError(f"GGUF blocks are bytes on the CPU, not {blocks.dtype} on {blocks.device}")
-    return _pack(Kind[type_name], blocks.reshape(-1), rows, cols)
+    return _pack(Kind[type_name], blocks.reshape(-1), rows, cols, memory)
 
 
 GGUF_TYPES = tuple(kind.name for kind in Kind)  # those that pack_gguf takes
@@ -178,15 +163,15 @@ def dequantize(packed: PackedWeight) -> torch.Tensor:
     return PackedOps().embed(torch.arange(packed.rows), packed)
 
 
-def _pack(kind: Kind, source: torch.Tensor, rows: int, cols: int) -> PackedWeight:
+def _pack(kind: Kind, source: torch.Tensor, rows: int, cols: int, memory: Memory) -> PackedWeight:
     """source: uint8 [bytes], contiguous."""
     size = packed_bytes(kind, rows, cols)
     block, nbytes = _SOURCE_BLOCKS[kind]
     if cols % block or source.numel() != rows * cols // block * nbytes:  # before memory for a size that lies is taken
         raise WeightsError(f"{source.numel()} bytes do not hold {rows} x {cols} weights of type {kind.name}")
-    data = torch.empty(size, dtype=torch.uint8)
+    data = memory.take(size)
     sizes = (source.numel(), kind, rows, cols)
-    if _library().cadence_pack(data.data_ptr(), data.numel(), source.data_ptr(), *sizes) != 0:
+    if open_library().cadence_pack(data.data_ptr(), data.numel(), source.data_ptr(), *sizes) != 0:
         raise WeightsError(f"a weight of {rows} x {cols} cannot be packed as {kind.name}")
     return PackedWeight(kind, rows, cols, data)
 
@@ -197,12 +182,12 @@ def _matrix(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach()
 
 
-def _pack_float(kind: Kind, tensor: torch.Tensor, dtype: torch.dtype) -> PackedWeight:
+def _pack_float(kind: Kind, tensor: torch.Tensor, dtype: torch.dtype, memory: Memory) -> PackedWeight:
     source = _matrix(tensor).to("cpu", dtype).contiguous()
-    return _pack(kind, source.view(torch.uint8).reshape(-1), *tensor.shape)
+    return _pack(kind, source.view(torch.uint8).reshape(-1), *tensor.shape, memory)
 
 
-def _pack_quantized(kind: Kind, tensor: torch.Tensor, bits: int) -> PackedWeight:
+def _pack_quantized(kind: Kind, tensor: torch.Tensor, bits: int, memory: Memory) -> PackedWeight:
     """Quantises whole rows, a few at a time, to blocks as a GGUF file would have them."""
     tensor = _matrix(tensor)
     rows, cols = tensor.shape
@@ -215,8 +200,8 @@ def _pack_quantized(kind: Kind, tensor: torch.Tensor, bits: int) -> PackedWeight
         if not part.abs().amax() <= _LARGEST:
             raise WeightsError(f"weights to quantise must be finite and at most {_LARGEST:.0f}")
         into = blocks[start : start + step]
-        _library().cadence_quantize(into.data_ptr(), part.data_ptr(), part.numel() // 32, bits)
-    packed = _pack(kind, blocks.view(-1), rows, padded)
+        open_library().cadence_quantize(into.data_ptr(), part.data_ptr(), part.numel() // 32, bits)
+    packed = _pack(kind, blocks.view(-1), rows, padded, memory)
     return PackedWeight(kind, rows, cols, packed.data)
 
 
@@ -227,7 +212,7 @@ def instruction_sets() -> dict[str, int]:
     """Those of this machine by name, lowest first."""
     found: dict[str, int] = {}
     index = 0
-    while (name := _library().cadence_packed_isa(index)) is not None:
+    while (name := open_library().cadence_packed_isa(index)) is not None:
         if name:
             found[name.decode()] = index
         index += 1
@@ -235,15 +220,17 @@ def instruction_sets() -> dict[str, int]:
 
 
 class PackedOps:
-    """`isa`: "auto" = the best of this machine, or a name from `instruction_sets()`."""
+    """`isa`: "auto" = the best of this machine, or a name from `instruction_sets()`. `pool`: what `linear`, `run` and
+    `embed` share their work among."""
 
-    def __init__(self, isa: str = "auto") -> None:
+    def __init__(self, isa: str = "auto", pool: Pool | None = None) -> None:
         found = instruction_sets()
         if isa != "auto" and isa not in found:
             raise ConfigError(f"instruction set {isa!r} is not one of this machine's: {', '.join(found)}", "cpu_isa")
         self.isa = next(reversed(found)) if isa == "auto" else isa
         self._index = found[self.isa]
-        self._c = _library()
+        self._c = open_library()
+        self._pool = pool or NoPool()
 
     def linear(
         self,
@@ -283,7 +270,9 @@ class PackedOps:
         return out.data_ptr(), *segment, *sizes, PACKED_TYPES[out.dtype]
 
     def run(self, job: PackedJob) -> None:
-        if status := self._c.cadence_packed_linear(byref(job)):
+        with self._pool:
+            status = self._c.cadence_packed_linear(byref(job))
+        if status:
             raise RuntimeError(f"packed product of {job.m} rows and {job.k} columns failed ({status})")
 
     def embed(self, ids: torch.Tensor, packed: PackedWeight, out_dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -295,7 +284,9 @@ class PackedOps:
         ids = ids.contiguous()
         out = torch.empty((ids.shape[0], packed.cols), dtype=out_dtype)
         at = (out.data_ptr(), byref(packed.segment()), ids.data_ptr(), ids.element_size())
-        if self._c.cadence_packed_rows(*at, ids.shape[0], packed.cols, PACKED_TYPES[out_dtype]):
+        with self._pool:
+            status = self._c.cadence_packed_rows(*at, ids.shape[0], packed.cols, PACKED_TYPES[out_dtype])
+        if status:
             raise ValueError(f"ids must lie between 0 and {packed.rows - 1}")
         return out
 

@@ -3,19 +3,18 @@
 
 #define VECTOR_BYTES 64
 #include "packed_avx512.h"
-#include "packed_generic.h"
+#include "packed_x86.h"
 
 #include <cpuid.h>
-#include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define TARGET \
     __attribute__((target("amx-tile,amx-int8,amx-bf16,avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c")))
-#define EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
 #define ASK_FOR_FEATURE 0x1023 /* ARCH_REQ_XCOMP_PERM */
 #define TILE_DATA 18
-#define ROWS 16
+#define ROWS16 16
+#define TILES16 (ROWS16 / TILE_ROWS)
 
 int packed_amx_allowed(void) {
 #if defined(__linux__)
@@ -47,53 +46,74 @@ TARGET static void begin(void) {
 
 TARGET static void end(void) { _tile_release(); }
 
-/* Scales the sums of a step for 16 rows of x and adds them. */
-TARGET INLINE void add_part(const int32_t *part, __m512 scale, const float *xs, int64_t tile, __m512 *sum) {
-    EACH(m, ROWS) {
-        __m512 x = _mm512_set1_ps(xs[m / TILE_ROWS * tile + m % TILE_ROWS]);
-        __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_load_si512(part + m * GROUP)), x);
-        sum[m] = _mm512_fmadd_ps(scaled, scale, sum[m]);
+/* The integer sums of step s for 16 rows of x, into part [16][16]. Even and odd steps use tiles of their own, so that one
+ * is summed while the other is stored. x is signed; so are bytes of weights, all others are not. */
+#define SUM_STEP(sums)                                                       \
+    {                                                                        \
+        _tile_zero(sums);                                                    \
+        _tile_loadd(4, x, stride);                                           \
+        _tile_loadd(5, w, 64);                                               \
+        if (kind == P_Q8)                                                    \
+            _tile_dpbssd(sums, 4, 5);                                        \
+        else                                                                 \
+            _tile_dpbsud(sums, 4, 5);                                        \
+        _tile_stored(sums, part, 64);                                        \
     }
-}
 
-TARGET INLINE void dot_16(const int shift, const Tile *w, const Acts *a, int64_t t, int64_t step, int64_t steps,
-                          float *acc) {
-    int32_t part[2][ROWS * GROUP] __attribute__((aligned(64)));
-    int64_t tile = a->steps * TILE_ROWS, first = t * tile + step * TILE_ROWS;
-    __m512 sum[ROWS];
-    EACH(m, ROWS) sum[m] = _mm512_loadu_ps(acc + m * GROUP);
-    for (int64_t s = 0; s < steps; s++) {
-        const int8_t *x = a->q + t * TILE_ROWS * a->padded + (step + s) * K_STEP;
-        const float *xs = a->scale + first + s * TILE_ROWS, *xsum = a->sum + first + s * TILE_ROWS;
-        _tile_loadd(4, x, a->padded);
-        _tile_loadd(5, w->at + s * w->step_bytes, 64);
-        if (s % 2 == 0) {
-            _tile_loadd(0, w->fix + s * GROUP, 0); /* the same in every row */
-            _tile_dpbusd(0, 4, 5);
-            _tile_stored(0, part[0], 64);
-        } else {
-            _tile_loadd(1, w->fix + s * GROUP, 0);
-            _tile_dpbusd(1, 4, 5);
-            _tile_stored(1, part[1], 64);
-        }
-        add_part(part[s % 2], _mm512_loadu_ps(w->scale + s * GROUP), xs, tile, sum);
-        if (shift) {
-            __m512 shifts = _mm512_loadu_ps(w->shift + s * GROUP);
-            EACH(m, ROWS)
-                sum[m] = _mm512_fmadd_ps(shifts, _mm512_set1_ps(xsum[m / TILE_ROWS * tile + m % TILE_ROWS]), sum[m]);
-        }
-    }
-    EACH(m, ROWS) _mm512_storeu_ps(acc + m * GROUP, sum[m]);
-}
-
-TARGET static void dot16(int64_t kind, const Tile *w, const Acts *a, int64_t t, int64_t step, int64_t steps,
-                         float *acc) {
-    if (formats[kind].halves == 2)
-        for (int64_t i = 0; i < 4; i++) packed_vnni_dot(kind, w, a, t + i, step, steps, acc + i * TILE_ROWS * GROUP);
-    else if (formats[kind].shift)
-        dot_16(1, w, a, t, step, steps, acc);
+TARGET INLINE void sum_step(const int kind, const int is_odd, const int8_t *x, int64_t stride, const int8_t *w,
+                            int32_t *part) {
+    if (is_odd)
+        SUM_STEP(1)
     else
-        dot_16(0, w, a, t, step, steps, acc);
+        SUM_STEP(0)
+}
+
+/* Rows are a tile's: row m lies m / TILE_ROWS * next + m % TILE_ROWS after the first of them. */
+TARGET INLINE void add_step(const int kind, const Tile *w, int64_t s, const int32_t *part, const Acts *a, int64_t first,
+                            __m512 *sum) {
+    const int64_t next = a->steps * TILE_ROWS;
+    const int shifted = kind != P_Q8 && zero_of(kind) != 0;
+    __m512 scale = _mm512_load_ps(w->scale + s * GROUP), shift = _mm512_setzero_ps();
+    if (formats[kind].shift) shift = _mm512_load_ps(w->shift + s * GROUP);
+    EACH(m, ROWS16) {
+        int64_t at = first + m / TILE_ROWS * next + m % TILE_ROWS;
+        __m512i whole = _mm512_load_si512(part + m * GROUP);
+        if (shifted) whole = _mm512_sub_epi32(whole, _mm512_set1_epi32(excess_of(kind, a->half_sums + at * 2, 0)));
+        __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(whole), _mm512_set1_ps(a->scale[at]));
+        sum[m] = _mm512_fmadd_ps(scaled, scale, sum[m]);
+        if (formats[kind].shift) sum[m] = _mm512_fmadd_ps(shift, _mm512_set1_ps(a->sum[at]), sum[m]);
+    }
+}
+
+/* Four tiles of rows, of which the last may be past the end of x. */
+TARGET INLINE void dot_16(const int kind, const Tile *w, const Stretch *x, int64_t t, float *acc) {
+    int32_t part[2][ROWS16 * GROUP] __attribute__((aligned(64)));
+    const Acts *a = x->acts;
+    const int8_t *q = a->q + t * TILE_ROWS * a->padded + x->at * K_STEP;
+    int64_t first = (t * a->steps + x->at) * TILE_ROWS;
+    __m512 sum[ROWS16];
+    EACH(m, ROWS16) sum[m] = _mm512_loadu_ps(acc + m * GROUP);
+    sum_step(kind, 0, q, a->padded, w->at, part[0]);
+    for (int64_t s = 0; s < x->count; s += 2) {
+        if (s + 1 < x->count)
+            sum_step(kind, 1, q + (s + 1) * K_STEP, a->padded, w->at + (s + 1) * w->step_bytes, part[1]);
+        add_step(kind, w, s, part[0], a, first + s * TILE_ROWS, sum);
+        if (s + 1 == x->count) break;
+        if (s + 2 < x->count) sum_step(kind, 0, q + (s + 2) * K_STEP, a->padded, w->at + (s + 2) * w->step_bytes, part[0]);
+        add_step(kind, w, s + 1, part[1], a, first + (s + 1) * TILE_ROWS, sum);
+    }
+    EACH(m, ROWS16) _mm512_storeu_ps(acc + m * GROUP, sum[m]);
+}
+
+/* Tiles of integers for more than one tile of rows, VNNI for one (and for scales of half a step). */
+TARGET static void dot(int64_t kind, const Tile *w, const Stretch *x) {
+    int64_t t = 0;
+    if (formats[kind].halves == 1)
+        for (; x->tiles - t >= 2; t += TILES16)
+            WITH_KIND(kind, dot_16(KIND, w, x, x->tile + t, x->acc + t * TILE_ROWS * GROUP))
+    if (t >= x->tiles) return;
+    Stretch rest = {x->acts, x->tile + t, x->tiles - t, x->at, x->count, x->acc + t * TILE_ROWS * GROUP};
+    packed_vnni_dot(kind, w, &rest);
 }
 
 /* bf16 for 16 rows of x (rows past `count` are computed on what lies there, and dropped), or for four times as many. */
@@ -108,7 +128,7 @@ TARGET static void narrow_16(const uint8_t *from, const uint16_t *x, int64_t pad
 }
 
 TARGET static void narrow_64(const uint8_t *from, const uint16_t *x, int64_t padded, float *sums) {
-    int64_t block = ROWS * padded;
+    int64_t block = ROWS16 * padded;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -125,9 +145,9 @@ TARGET static void narrow_64(const uint8_t *from, const uint16_t *x, int64_t pad
         _tile_dpbf16ps(3, 6, 7);
     }
     _tile_stored(0, sums, 64);
-    _tile_stored(1, sums + ROWS * GROUP, 64);
-    _tile_stored(2, sums + 2 * ROWS * GROUP, 64);
-    _tile_stored(3, sums + 3 * ROWS * GROUP, 64);
+    _tile_stored(1, sums + ROWS16 * GROUP, 64);
+    _tile_stored(2, sums + 2 * ROWS16 * GROUP, 64);
+    _tile_stored(3, sums + 3 * ROWS16 * GROUP, 64);
 }
 
 TARGET static void dot_narrow(const uint8_t *from, const Acts *a, int64_t row, int64_t count, float *acc) {
@@ -136,17 +156,17 @@ TARGET static void dot_narrow(const uint8_t *from, const Acts *a, int64_t row, i
         narrow_64(from, x, a->padded, acc);
         return;
     }
-    for (int64_t m = 0; m < count; m += ROWS) {
-        float sums[ROWS * GROUP] __attribute__((aligned(64)));
+    for (int64_t m = 0; m < count; m += ROWS16) {
+        float sums[ROWS16 * GROUP] __attribute__((aligned(64)));
         narrow_16(from, x + m * a->padded, a->padded, sums);
-        memcpy(acc + m * GROUP, sums, (size_t)min64(count - m, ROWS) * GROUP * 4);
+        memcpy(acc + m * GROUP, sums, (size_t)min64(count - m, ROWS16) * GROUP * 4);
     }
 }
 
 const Backend packed_amx = {.quantize = packed_vnni_quantize,
                             .unpack = packed_vnni_unpack,
-                            .dot = packed_vnni_dot,
-                            .dot16 = dot16,
+                            .dot = dot,
+                            .direct = packed_vnni_direct,
                             .widen = packed_vnni_widen,
                             .dot_wide = packed_vnni_dot_wide,
                             .dot_narrow = dot_narrow,

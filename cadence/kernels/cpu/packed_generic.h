@@ -6,18 +6,22 @@
 
 /* ---- x ---- */
 
-/* Scale of a step: 0 where all is (nearly) zero; not a number where x is not, so that the outputs say so. */
+/* Scale of a step, of 22 significant bits: 0 where all is (nearly) zero, not a number where something is infinite, nearly
+ * so or not a number: then the outputs say so, whatever q is. */
 INLINE float step_scale(uint32_t top_bits, float *inverse) {
-    float top = float_of_bits(top_bits);
+    float top = float_of_bits(top_bits), scale = float_of_bits(bits_of_float(top / 127.0f) & ~3u);
     int small = top < 0x1p-100f;
     *inverse = small ? 0.0f : 127.0f / top;
-    return small ? 0.0f : top / 127.0f;
+    return small ? 0.0f : top < 0x1p100f ? scale : NAN;
 }
 
-INLINE void store_step(const Acts *a, int64_t row, int64_t step, float scale, int32_t sum) {
+/* first, second: sums of the halves of q. */
+INLINE void store_step(const Acts *a, int64_t row, int64_t step, float scale, int32_t first, int32_t second) {
     int64_t at = (row / TILE_ROWS * a->steps + step) * TILE_ROWS + row % TILE_ROWS;
     a->scale[at] = scale;
-    a->sum[at] = scale * (float)sum;
+    a->sum[at] = scale * (float)(first + second);
+    a->half_sums[at * 2] = first;
+    a->half_sums[at * 2 + 1] = second;
 }
 
 INLINE void quantize_generic(const float *x, int64_t k, const Acts *a, int64_t row) {
@@ -31,14 +35,12 @@ INLINE void quantize_generic(const float *x, int64_t k, const Acts *a, int64_t r
         }
         float scale = step_scale(top, &inverse);
         int8_t *q = a->q + row * a->padded + step * K_STEP;
-        int32_t sum = 0;
+        int32_t sum[2] = {0, 0};
         for (int i = 0; i < K_STEP; i++) {
-            float scaled = part[i] * inverse;
-            int32_t n = scaled == scaled ? (int32_t)__builtin_rintf(scaled) : 0;
-            q[i] = (int8_t)n;
-            sum += n;
+            q[i] = (int8_t)bits_of_float(__builtin_fmaf(part[i], inverse, LIFT)); /* rounded, in the low bits */
+            sum[i / 16] += q[i];
         }
-        store_step(a, row, step, scale, sum);
+        store_step(a, row, step, scale, sum[0], sum[1]);
     }
 }
 
@@ -129,9 +131,10 @@ INLINE void unpack_header(int64_t kind, const uint8_t *from, float *scale, float
     }
 }
 
-INLINE void unpack_blocks(const int kind, const uint8_t *from, int64_t k, Tile *to) {
+/* is_signed: as signed numbers, else without their zero subtracted; bytes are signed always. */
+INLINE void unpack_blocks(const int kind, const int is_signed, const uint8_t *from, int64_t k, Tile *to) {
     const Format f = formats[kind];
-    const uint32_t flip = kind == P_Q4_0 ? 8 : 0;
+    const uint32_t flip = kind == P_Q4_0 ? 8 : 0, zero = is_signed ? (uint32_t)f.zero + flip : 0;
     int64_t block_bytes = f.header + f.block / K_STEP * f.step_bytes, steps = f.block / K_STEP;
     to->at = f.bits == 8 ? (const int8_t *)from + f.header : to->q; /* bytes are used where they lie */
     to->step_bytes = f.bits == 8 ? block_bytes : K_STEP * GROUP;
@@ -139,21 +142,21 @@ INLINE void unpack_blocks(const int kind, const uint8_t *from, int64_t k, Tile *
         unpack_header(kind, from, to->scale + b * steps * f.halves * GROUP, to->shift + b * steps * GROUP);
         if (f.bits == 8) continue;
         for (int64_t s = 0; s < steps; s++)
-            unpack_quants(f.bits, (uint32_t)f.zero + flip, flip, from + f.header + s * f.step_bytes,
+            unpack_quants(f.bits, zero, flip, from + f.header + s * f.step_bytes,
                           to->q + (b * steps + s) * K_STEP * GROUP);
     }
 }
 
-INLINE void unpack_generic(int64_t kind, const uint8_t *from, int64_t k, Tile *to) {
+INLINE void unpack_generic(int64_t kind, const int is_signed, const uint8_t *from, int64_t k, Tile *to) {
     switch (kind) { /* the kind as a constant: loops are specialised */
-        case P_Q8: unpack_blocks(P_Q8, from, k, to); break;
-        case P_Q4_0: unpack_blocks(P_Q4_0, from, k, to); break;
-        case P_Q4_1: unpack_blocks(P_Q4_1, from, k, to); break;
-        case P_Q5_0: unpack_blocks(P_Q5_0, from, k, to); break;
-        case P_Q5_1: unpack_blocks(P_Q5_1, from, k, to); break;
-        case P_Q4_K: unpack_blocks(P_Q4_K, from, k, to); break;
-        case P_Q5_K: unpack_blocks(P_Q5_K, from, k, to); break;
-        default: unpack_blocks(P_Q6_K, from, k, to); break;
+        case P_Q8: unpack_blocks(P_Q8, is_signed, from, k, to); break;
+        case P_Q4_0: unpack_blocks(P_Q4_0, is_signed, from, k, to); break;
+        case P_Q4_1: unpack_blocks(P_Q4_1, is_signed, from, k, to); break;
+        case P_Q5_0: unpack_blocks(P_Q5_0, is_signed, from, k, to); break;
+        case P_Q5_1: unpack_blocks(P_Q5_1, is_signed, from, k, to); break;
+        case P_Q4_K: unpack_blocks(P_Q4_K, is_signed, from, k, to); break;
+        case P_Q5_K: unpack_blocks(P_Q5_K, is_signed, from, k, to); break;
+        default: unpack_blocks(P_Q6_K, is_signed, from, k, to); break;
     }
 }
 
@@ -183,5 +186,23 @@ INLINE void widen_generic(const uint8_t *from, int64_t k, float *to) {
 
 /* Rows of tile t that are there. */
 INLINE int64_t tile_rows_of(const Acts *a, int64_t t) { return min64(a->rows - t * TILE_ROWS, TILE_ROWS); }
+
+/* Rows of a stretch that are there. */
+INLINE int64_t stretch_rows(const Stretch *x) {
+    return min64(x->acts->rows - x->tile * TILE_ROWS, x->tiles * TILE_ROWS);
+}
+
+/* Runs `body` for every tile of a stretch, with T the tile, ACC its sums and ROWS the rows that are there (1, 2 or, for
+ * 3 and 4, TILE_ROWS) a constant. */
+#define FOR_TILES(x, body)                                                                     \
+    for (int64_t i = 0; i < (x)->tiles; i++) {                                                 \
+        const int64_t T = (x)->tile + i;                                                       \
+        float *ACC = (x)->acc + i * TILE_ROWS * GROUP;                                         \
+        switch (tile_rows_of((x)->acts, T)) {                                                  \
+            case 1: { enum { ROWS = 1 }; body; } break;                                        \
+            case 2: { enum { ROWS = 2 }; body; } break;                                        \
+            default: { enum { ROWS = TILE_ROWS }; body; } break;                               \
+        }                                                                                      \
+    }
 
 #endif

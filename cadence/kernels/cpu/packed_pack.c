@@ -1,5 +1,8 @@
 /* Puts weights into groups of rows, once, at load: from GGUF blocks as they lie in the file, or from floats. */
 #include "packed.h"
+#include "threads.h"
+
+#define WORTH_SHARING 65536 /* elements a thread takes at once */
 
 typedef struct {
     int32_t elements, bytes;
@@ -95,18 +98,29 @@ static void pack_row(int64_t kind, const uint8_t *from, int64_t k, uint8_t *to, 
             pack_long_block(kind, from + b * source_blocks[kind].bytes, to + b * block_bytes, r);
 }
 
+typedef struct {
+    uint8_t *to;
+    const uint8_t *from;
+    int64_t kind, rows, k, row_bytes, group_size;
+} Packing;
+
+static void pack_groups(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Packing *p = work;
+    for (int64_t g = begin; g < end; g++) {
+        uint8_t *to = p->to + g * p->group_size;
+        memset(to, 0, (size_t)p->group_size);
+        for (int64_t r = 0; r < min64(GROUP, p->rows - g * GROUP); r++)
+            pack_row(p->kind, p->from + (g * GROUP + r) * p->row_bytes, p->k, to, (int)r);
+    }
+}
+
 /* from: rows of k elements, `from_bytes` in all, without gaps -> to: `to_bytes`. k fills whole blocks of the source. */
 EXPORT int64_t cadence_pack(uint8_t *to, int64_t to_bytes, const uint8_t *from, int64_t from_bytes, int64_t kind,
                             int64_t rows, int64_t k) {
     if (!packed_sizes_fit(to, kind, rows, k, to_bytes) || k % source_blocks[kind].elements) return PACKED_BAD_SIZE;
     int64_t row_bytes = k / source_blocks[kind].elements * source_blocks[kind].bytes;
     if (rows > INT64_MAX / row_bytes || from_bytes != rows * row_bytes) return PACKED_BAD_SIZE;
-    int64_t groups = (rows + GROUP - 1) / GROUP, size = group_bytes(kind, round_up(k, K_STEP));
-#pragma omp parallel for if (rows * k >= 65536)
-    for (int64_t g = 0; g < groups; g++) {
-        memset(to + g * size, 0, (size_t)size);
-        for (int64_t r = 0; r < min64(GROUP, rows - g * GROUP); r++)
-            pack_row(kind, from + (g * GROUP + r) * row_bytes, k, to + g * size, (int)r);
-    }
+    Packing work = {to, from, kind, rows, k, row_bytes, group_bytes(kind, round_up(k, K_STEP))};
+    share((rows + GROUP - 1) / GROUP, WORTH_SHARING / (GROUP * k) + 1, pack_groups, &work);
     return PACKED_OK;
 }

@@ -2,7 +2,7 @@
 #include "packed_generic.h"
 
 static void quantize(const float *x, int64_t k, const Acts *a, int64_t row) { quantize_generic(x, k, a, row); }
-static void unpack(int64_t kind, const uint8_t *from, int64_t k, Tile *to) { unpack_generic(kind, from, k, to); }
+static void unpack(int64_t kind, const uint8_t *from, int64_t k, Tile *to) { unpack_generic(kind, 1, from, k, to); }
 static void widen(const uint8_t *from, int64_t k, float *to) { widen_generic(from, k, to); }
 
 INLINE void dot_row(const int halves, const int shift, const Tile *w, const Acts *a, int64_t row, int64_t step,
@@ -26,17 +26,22 @@ INLINE void dot_row(const int halves, const int shift, const Tile *w, const Acts
     }
 }
 
-static void dot(int64_t kind, const Tile *w, const Acts *a, int64_t t, int64_t step, int64_t steps, float *acc) {
-    for (int64_t m = 0; m < tile_rows_of(a, t); m++)
-        WITH_SCALES(kind, dot_row(HALVES, SHIFT, w, a, t * TILE_ROWS + m, step, steps, acc + m * GROUP))
+static void dot(int64_t kind, const Tile *w, const Stretch *x) {
+    const Acts *a = x->acts;
+    for (int64_t m = 0; m < stretch_rows(x); m++) {
+        int64_t row = x->tile * TILE_ROWS + m;
+        WITH_SCALES(kind, dot_row(HALVES, SHIFT, w, a, row, x->at, x->count, x->acc + m * GROUP))
+    }
 }
 
-static void dot_wide(const float *w, const Acts *a, int64_t t, int64_t at, int64_t k, float *acc) {
-    const float *x = a->wide + (t * a->padded + at) * TILE_ROWS;
-    for (int64_t m = 0; m < tile_rows_of(a, t); m++)
-        for (int64_t i = 0; i < k; i++)
+static void dot_wide(const float *w, const Stretch *x) {
+    for (int64_t m = 0; m < stretch_rows(x); m++) {
+        const float *from = x->acts->wide + ((x->tile + m / TILE_ROWS) * x->acts->padded + x->at) * TILE_ROWS;
+        float *acc = x->acc + m * GROUP;
+        for (int64_t i = 0; i < x->count; i++)
             for (int r = 0; r < GROUP; r++)
-                acc[m * GROUP + r] = __builtin_fmaf(w[i * GROUP + r], x[i * TILE_ROWS + m], acc[m * GROUP + r]);
+                acc[r] = __builtin_fmaf(w[i * GROUP + r], from[i * TILE_ROWS + m % TILE_ROWS], acc[r]);
+    }
 }
 
 const Backend packed_portable = {

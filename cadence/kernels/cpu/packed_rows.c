@@ -5,6 +5,10 @@
 #pragma STDC FP_CONTRACT OFF
 #endif
 #include "packed.h"
+#include "threads.h"
+
+#define WORTH_SHARING 16384 /* elements a thread takes at once */
+#define PIECE 256           /* elements turned into floats at once; fills whole blocks */
 
 INLINE float half_at(const uint8_t *p, int64_t index) {
     uint16_t h;
@@ -72,39 +76,46 @@ INLINE int64_t id_at(const void *ids, int64_t bytes, int64_t i) {
     return bytes == 4 ? ((const int32_t *)ids)[i] : ((const int64_t *)ids)[i];
 }
 
+typedef struct {
+    void *out;
+    const Segment *w;
+    const void *ids;
+    int64_t id_bytes, k, type, group_size;
+} Lookup;
+
+/* Elements [at, at + count) of row i of the result; `at` a multiple of PIECE. */
+static void look_up(const Lookup *l, int64_t i, int64_t at, int64_t count) {
+    int64_t id = id_at(l->ids, l->id_bytes, i), kind = l->w->kind, to = i * l->k + at;
+    const uint8_t *group = l->w->data + id / GROUP * l->group_size + group_bytes(kind, at);
+    float piece[PIECE], *row = l->type == F32 ? (float *)l->out + to : piece;
+    if (is_float_kind(kind))
+        float_row(kind, group, (int)(id % GROUP), count, row);
+    else
+        quantized_row(kind, group, (int)(id % GROUP), count, row);
+    if (l->type != F32)
+        for (int64_t j = 0; j < count; j++) ((uint16_t *)l->out)[to + j] = float_to_bfloat(piece[j]);
+}
+
+static void look_up_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Lookup *l = work;
+    for (int64_t i = begin; i < end; i++)
+        for (int64_t at = 0; at < l->k; at += PIECE) look_up(l, i, at, min64(PIECE, l->k - at));
+}
+
 /* out [count, k] of `type` = rows ids [count] (of id_bytes each) of a packed weight. */
 EXPORT int64_t cadence_packed_rows(void *out, const Segment *w, const void *ids, int64_t id_bytes, int64_t count,
                                    int64_t k, int64_t type) {
     if (!packed_sizes_fit(w->data, w->kind, w->rows, k, w->bytes)) return PACKED_BAD_SIZE;
     for (int64_t i = 0; i < count; i++)
         if (id_at(ids, id_bytes, i) < 0 || id_at(ids, id_bytes, i) >= w->rows) return PACKED_BAD_ROW;
-    int64_t size = group_bytes(w->kind, round_up(k, K_STEP));
-    int failed = 0;
-#pragma omp parallel if (count * k >= 65536) reduction(| : failed)
-    {
-        float *work = malloc((size_t)round_up(k, VL) * 4);
-        failed = !work;
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < count; i++) {
-            if (!work) continue;
-            int64_t id = id_at(ids, id_bytes, i);
-            const uint8_t *group = w->data + id / GROUP * size;
-            float *row = type == F32 ? (float *)out + i * k : work;
-            if (is_float_kind(w->kind))
-                float_row(w->kind, group, (int)(id % GROUP), k, row);
-            else
-                quantized_row(w->kind, group, (int)(id % GROUP), k, row);
-            if (type != F32)
-                for (int64_t j = 0; j < k; j++) ((uint16_t *)out)[i * k + j] = float_to_bfloat(work[j]);
-        }
-        free(work);
-    }
-    return failed ? PACKED_NO_MEMORY : PACKED_OK;
+    Lookup work = {out, w, ids, id_bytes, k, type, group_bytes(w->kind, round_up(k, K_STEP))};
+    share(count, WORTH_SHARING / k + 1, look_up_rows, &work);
+    return PACKED_OK;
 }
 
 /* For a list of calls: out, Segment (4 words), ids, bytes of an id, count, k, type. */
 EXPORT void call_packed_rows(const int64_t *words) {
     if (cadence_packed_rows((void *)words[0], (const Segment *)(words + 1), (const void *)words[5], words[6], words[7],
                             words[8], words[9]))
-        abort(); /* a row that is not there, or no memory: better no answer than a wrong one */
+        abort(); /* a row that is not there: better no answer than a wrong one */
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.reference.kv_rows import rounded, unpack_rows
 
 
 def paged_attention(
@@ -14,22 +15,24 @@ def paged_attention(
     group: int,
     shape: AttentionShape,
 ) -> torch.Tensor:
-    """q [T, Hq, D], kv = caches [num_blocks, Hk, block_size, D] -> [T, Hq, D]. Waits for the device: an oracle."""
+    """q [T, Hq, D], kv = caches as for `Ops.write_kv` -> [T, Hq, D]. Waits for the device: an oracle."""
     out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
     starts, seq_lens, rows = batch.query_start.tolist(), batch.seq_lens.tolist(), batch.rows.tolist()
     block_size = kv[0].shape[2]
+    wide = rounded(q) if kv[0].dtype is torch.int8 else q.float()
     for row, seq_len, start, end in zip(rows, seq_lens, starts, starts[1:], strict=False):
         if start == end:
             continue
         table = batch.block_tables[group][row, : (seq_len + block_size - 1) // block_size].long()
         keys, values = (_gather(cache, table, seq_len) for cache in kv)
-        out[start:end] = _attend(q[start:end].float(), keys, values, shape).to(q.dtype)
+        out[start:end] = _attend(wide[start:end], keys, values, shape).to(q.dtype)
     return out
 
 
 def _gather(cache: torch.Tensor, table: torch.Tensor, seq_len: int) -> torch.Tensor:
     """The first seq_len entries of one sequence, [Hk, seq_len, D] float32."""
-    blocks = cache[table].float()  # [n, Hk, block_size, D]
+    blocks = cache[table]
+    blocks = unpack_rows(blocks) if cache.dtype is torch.int8 else blocks.float()  # [n, Hk, block_size, D]
     return blocks.transpose(0, 1).flatten(1, 2)[:, :seq_len]
 
 

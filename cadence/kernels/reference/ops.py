@@ -7,9 +7,10 @@ import torch.nn.functional as F
 
 from cadence.kernels import compose
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.ops import DrawParams, Pair, Rotation, Triple
+from cadence.kernels.ops import Activation, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference.attention import paged_attention
 from cadence.kernels.reference.gumbel import gumbel_noise
+from cadence.kernels.reference.kv_rows import pack_rows
 
 
 class ReferenceOps:
@@ -17,6 +18,9 @@ class ReferenceOps:
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return F.linear(x, weight, bias)
+
+    def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, weight)
 
     def embed(self, ids: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
         return compose.embed(ids, weight, scale)
@@ -32,6 +36,34 @@ class ReferenceOps:
     def add_rms_norm(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> Pair:
         total = x + residual
         return self.rms_norm(total, weight, eps), total
+
+    def layer_norm(
+        self, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+    ) -> torch.Tensor:
+        return compose.layer_norm(x, weight, bias, eps)
+
+    def add_layer_norm(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        eps: float,
+    ) -> Pair:
+        total = x + residual
+        return compose.layer_norm(total, weight, bias, eps), total
+
+    def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+    def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
+        return compose.add_rows(x, table, ids, offset)
+
+    def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
+        return compose.activate(x, kind)
+
+    def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:
+        return compose.softcap(logits, cap)
 
     def add_norm_linear(
         self,
@@ -77,8 +109,8 @@ class ReferenceOps:
     ) -> None:
         block_size = k_cache.shape[2]
         block, offset = slots // block_size, slots % block_size
-        k_cache[block, :, offset] = k.to(k_cache.dtype)
-        v_cache[block, :, offset] = v.to(v_cache.dtype)
+        for new, cache in ((k, k_cache), (v, v_cache)):
+            cache[block, :, offset] = pack_rows(new) if cache.dtype is torch.int8 else new.to(cache.dtype)
 
     def rope_write_kv(
         self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, slots: torch.Tensor

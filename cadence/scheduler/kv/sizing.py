@@ -10,9 +10,9 @@ from cadence.core.kv_spec import KVLayout
 from cadence.scheduler.kv.coordinator import KVCoordinator
 
 
-def num_blocks_for(layout: KVLayout, memory_bytes: int, element_bytes: int) -> int:
-    """Blocks (the null block included) whose keys and values fit into `memory_bytes`."""
-    return memory_bytes // layout.block_bytes(element_bytes)
+def num_blocks_for(layout: KVLayout, memory_bytes: int, dtype: str) -> int:
+    """Blocks (the null block included) whose keys and values, stored as `dtype`, fit into `memory_bytes`."""
+    return memory_bytes // layout.block_bytes(dtype)
 
 
 def blocks_needed(layout: KVLayout, num_tokens: int, in_flight: int) -> int:

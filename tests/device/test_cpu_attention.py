@@ -1,0 +1,105 @@
+"""Attention in C over caches of every type: near the reference, and a query's bits depend on its position alone."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cadence.core.kv_spec import SCALE_BYTES
+from cadence.device.calls import Calls
+from cadence.kernels.cpu.ops import CpuOps
+from cadence.kernels.reference.kv_rows import unpack_rows
+from tests.helpers import kernel_checks as checks
+from tests.helpers.kernel_cases import AttentionCase, make_inputs, only
+
+OPS = CpuOps(Calls(2))
+FLOATS = [torch.float32, torch.bfloat16, torch.float16]
+CACHES = [*FLOATS, torch.int8]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> AttentionCase:
+    sequence = st.tuples(st.sampled_from([0, 1, 15, 63, 127, 128, 300]), st.sampled_from([1, 1, 2, 9, 70]))
+    kv_heads = draw(st.sampled_from([1, 2]))
+    return AttentionCase(
+        sequences=tuple(draw(st.lists(sequence, min_size=1, max_size=4))),
+        num_kv_heads=kv_heads,
+        num_heads=kv_heads * draw(st.integers(1, 8)),
+        head_dim=draw(st.sampled_from([4, 20, 32, 72, 80])),
+        block_size=draw(st.sampled_from([1, 8, 16, 256])),
+        window=draw(st.sampled_from([0, 0, 1, 7, 150])),
+        softcap=draw(st.sampled_from([0.0, 0.0, 30.0])),
+        dtype=draw(st.sampled_from(FLOATS)),
+        cache_dtype=draw(st.sampled_from(CACHES)),
+        seed=draw(st.integers(0, 100)),
+    )
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(cases())
+def test_caches_of_every_type_match_the_reference(case: AttentionCase) -> None:
+    checks.check_attention(OPS, case, "cpu")
+
+
+@pytest.mark.parametrize("cache_dtype", CACHES)
+@pytest.mark.parametrize("head_dim", [64, 96, 128, 256])
+def test_usual_dims_over_long_histories(head_dim: int, cache_dtype: torch.dtype) -> None:
+    for heads in ((3, 1), (4, 4)):
+        case = AttentionCase(((700, 1), (260, 20)), *heads, head_dim, cache_dtype=cache_dtype)
+        checks.check_attention(OPS, case, "cpu")
+
+
+@pytest.mark.parametrize("cache_dtype", CACHES)
+@pytest.mark.parametrize("head_dim", [20, 32])  # rows to be padded, rows read where they lie
+@pytest.mark.parametrize(("heads", "window"), [((3, 1), 0), ((2, 2), 90), ((10, 1), 0)])
+def test_bits_do_not_depend_on_the_batch_or_the_chunks(
+    heads: tuple[int, int], window: int, head_dim: int, cache_dtype: torch.dtype
+) -> None:
+    """Alone, a few queries are widened where many are not, and threads share out the tiles of their keys."""
+    sequences = ((0, 130), (390, 1), (250, 9), (127, 2), (0, 1))
+    case = AttentionCase(sequences, *heads, head_dim=head_dim, window=window, cache_dtype=cache_dtype)
+    inputs = make_inputs(case)
+    together = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+    for index, (_, new) in enumerate(sequences):
+        start = int(inputs.batch.query_start[index])
+        for chunk in {new, 50, 3, 1} if new > 1 else {1}:
+            for skip in range(0, new, chunk):
+                part = only(inputs, index, skip, min(chunk, new - skip))
+                alone = OPS.paged_attention(part.q, part.kv, part.batch, 0, case.shape)
+                assert torch.equal(alone, together[start + skip : start + skip + alone.shape[0]])
+
+
+@pytest.mark.parametrize(("dtype", "cache_dtype"), list(itertools.product(FLOATS, CACHES)))
+def test_stored_rows_equal_the_reference_bit_for_bit(dtype: torch.dtype, cache_dtype: torch.dtype) -> None:
+    for head_dim in (4, 20, 64, 80):
+        generator = torch.Generator().manual_seed(head_dim)
+        packed = torch.randn((40, 5, head_dim), generator=generator).to(dtype)
+        packed[3] = 0.0
+        packed[4] *= 1e-4
+        packed[5, :, 0] = 127.0  # the scale is 1: halves are ties
+        packed[5, :, 1:] = torch.arange(head_dim - 1) + 0.5
+        packed[6] *= 30.0
+        width = head_dim + SCALE_BYTES if cache_dtype is torch.int8 else head_dim
+        slots = torch.randperm(7 * 8, generator=generator)[:40]
+        written = []
+        for ops in (OPS, checks.REFERENCE):
+            caches = [torch.zeros((7, 2, 8, width), dtype=cache_dtype) for _ in range(2)]
+            ops.write_kv(packed[:, :2], packed[:, 3:], caches[0], caches[1], slots)
+            written.append(caches)
+        for ours, reference in zip(*written, strict=True):
+            assert torch.equal(ours.view(torch.uint8), reference.view(torch.uint8))
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_an_int8_row_keeps_a_number_that_is_none(wrong: float) -> None:
+    k = torch.randn(2, 1, 32)
+    k[0, 0, 7] = wrong
+    cache = torch.zeros((1, 1, 8, 32 + SCALE_BYTES), dtype=torch.int8)
+    OPS.write_kv(k, k, cache, cache.clone(), torch.tensor([0, 1]))
+    rows = unpack_rows(cache)[0, 0]
+    assert not rows[0].isfinite().all()
+    torch.testing.assert_close(rows[1], k[1, 0], rtol=0, atol=float(k[1].abs().max()) / 254)

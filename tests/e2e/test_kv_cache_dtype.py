@@ -1,0 +1,78 @@
+"""The KV cache in a type of its own on the CPU: the same bits in any company, near the whole numbers, and smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cadence import LLM, SamplingParams
+from tests.e2e.test_promise import answer, requests, run
+from tests.e2e.test_quantization import logprobs_of
+
+COUNT = 12
+OPTIONS = {"max_model_len": 256, "dtype": "float32"}
+WAYS: dict[str, dict[str, Any]] = {
+    "together": {"max_num_seqs": 32, "num_scheduler_steps": 1},
+    "one by one": {"max_num_seqs": 1, "enable_prefix_caching": False},
+    "chunks of 16, depth 2": {"max_num_batched_tokens": 16, "max_num_seqs": 16, "async_scheduling": True},
+    "tiny pool, bursts of 4": {"num_gpu_blocks_override": 36, "max_num_seqs": 32, "num_scheduler_steps": 4},
+    "launched op by op": {"enforce_eager": True},
+}
+
+
+@pytest.mark.parametrize(("family", "dtype"), [("llama", "int8"), ("gemma2", "int8"), ("llama", "bfloat16")])
+def test_the_same_bits_in_any_company(tiny_model: Callable[[str], Path], family: str, dtype: str) -> None:
+    """Logprobs are compared bit for bit. Gemma 2 has windows and soft-caps."""
+    found = {}
+    for way, changes in WAYS.items():
+        llm = LLM(str(tiny_model(family)), kv_cache_dtype=dtype, **OPTIONS, **changes)
+        work = requests(llm.get_tokenizer().vocab_size)
+        found[way] = run(llm, list(range(COUNT)), work)
+        if way == "together":
+            found["from the prefix cache"] = run(llm, list(range(COUNT))[::-1], work)
+    assert any(reply.preemptions for reply in found["tiny pool, bursts of 4"].values())
+    for way, answers in found.items():
+        for index in range(COUNT):
+            assert answers[index].token_ids == found["one by one"][index].token_ids, (way, index)
+            assert answers[index].logprobs == found["one by one"][index].logprobs, (way, index)
+
+
+def test_several_samples_of_one_prompt(tiny_model: Callable[[str], Path]) -> None:
+    llm = LLM(str(tiny_model("llama")), kv_cache_dtype="int8", **OPTIONS)
+    prompt, params = list(range(5, 45)), {"temperature": 1.0, "max_tokens": 12, "logprobs": 0}
+    together = llm.generate([prompt], SamplingParams(n=3, seed=7, **params), use_tqdm=False)[0]
+    again = llm.generate([prompt], SamplingParams(n=3, seed=7, **params), use_tqdm=False)[0]
+    assert len({tuple(output.token_ids) for output in together.outputs}) == 3
+    assert [output.logprobs for output in again.outputs] == [output.logprobs for output in together.outputs]
+
+
+@pytest.mark.parametrize(("dtype", "times"), [("int8", 4 * 16 / (16 + 4)), ("bfloat16", 2)])
+def test_more_blocks_in_the_same_memory(tiny_model: Callable[[str], Path], dtype: str, times: float) -> None:
+    """Heads of the tiny model have 16 entries; of 64, int8 rows hold 4 * 64 / 68 times as many as float32."""
+    options = {**OPTIONS, "kv_cache_memory_bytes": 2**22}
+    whole, narrow = (LLM(str(tiny_model("llama")), kv_cache_dtype=kind, **options) for kind in ("auto", dtype))
+    assert narrow.llm_engine.num_blocks == pytest.approx(whole.llm_engine.num_blocks * times, rel=0.01)
+
+
+def test_smollm2_stays_near_itself() -> None:
+    """Mean difference of the logprobs of a text."""
+    options = {**OPTIONS, "quantization": "none"}
+    whole = logprobs_of(LLM("smollm2", **options))
+    for dtype, nearness in (("int8", 0.06), ("bfloat16", 0.02)):
+        ours = logprobs_of(LLM("smollm2", kv_cache_dtype=dtype, **options))
+        mean = sum(abs(one - other) for one, other in zip(ours, whole, strict=True)) / len(whole)
+        print(f"{dtype}: mean difference of logprobs {mean:.4f}")
+        assert 0 < mean < nearness
+
+
+def test_the_reference_takes_int8_too(tiny_model: Callable[[str], Path]) -> None:
+    params = SamplingParams(temperature=0, max_tokens=8, logprobs=0)
+    found = []
+    for kernels in ("cpu", "reference"):
+        llm = LLM(str(tiny_model("llama")), kv_cache_dtype="int8", kernels=kernels, **OPTIONS)
+        found.append(answer(llm.generate([list(range(3, 60))], params, use_tqdm=False)[0]))
+    assert found[0].token_ids == found[1].token_ids
+    assert found[0].logprobs == pytest.approx(found[1].logprobs, abs=1e-3)
