@@ -12,6 +12,7 @@ from cadence.device.base import Device
 from cadence.device.calls import Calls, CommandGraph, RerunGraph
 from cadence.device.probe import open_device, probe_caps
 from cadence.kernels.cpu.ops import CpuOps
+from cadence.kernels.cpu.packed import PackedRows, pack_f32
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -107,6 +108,10 @@ def test_number_formats_are_read_off_the_cpu_flags(
     assert (caps.native_bf16, caps.native_fp16) == (bf16, fp16)
 
 
+def packed(rows: int, cols: int) -> PackedRows:
+    return PackedRows([pack_f32(torch.randn(rows, cols))])
+
+
 class TestCalls:
     """Calls into C that are recorded and made again."""
 
@@ -117,7 +122,7 @@ class TestCalls:
 
     def test_a_replay_reads_what_lies_in_the_inputs_then(self) -> None:
         calls, ops = self.ops()
-        x, weight = torch.randn(3, 16), torch.randn(8, 16)
+        x, weight = torch.randn(3, 16), packed(8, 16)
         graph, output = calls.record(lambda: ops.silu_mul(ops.linear(x, weight, None)))
         assert isinstance(graph, CommandGraph)
         assert torch.equal(output, ops.silu_mul(ops.linear(x, weight, None)))
@@ -127,7 +132,7 @@ class TestCalls:
     def test_two_recordings_share_the_arena_and_run_in_turns(self) -> None:
         calls, ops = self.ops()
         small, large = torch.randn(1, 64), torch.randn(200, 64)
-        weights = [torch.randn(64, 64) for _ in range(6)]
+        weights = [packed(64, 64) for _ in range(6)]
 
         def chain(x: torch.Tensor) -> torch.Tensor:
             for weight in weights:
@@ -141,7 +146,7 @@ class TestCalls:
 
     def test_what_torch_computes_is_done_anew(self) -> None:
         calls, ops = self.ops()
-        x, weight = torch.randn(3, 16), torch.randn(8, 16)
+        x, weight = torch.randn(3, 16), packed(8, 16)
         graph, _ = calls.record(lambda: ops.linear(x + 1, weight, None))
         assert isinstance(graph, RerunGraph)
         x.copy_(torch.randn(3, 16))
