@@ -282,7 +282,7 @@ def compile_share(share: str) -> None:
                 work.append((case, tile, outputs, taken))
     for case, tile, outputs, taken in work[index::count]:
         kind = torch.bfloat16
-        gemv.gemv.warmup(
+        gemv.gemv.kernel.warmup(
             kind, kind, kind, kind, kind, kind, kind, 1e-5, outputs,
             WIDTH=case.width, ROWS=tile.rows, COLUMNS=tile.columns, EVEN=outputs % taken == 0, NORM=case.norm,
             GATE=case.gate, BIAS=False, PDL=True, num_warps=tile.warps, launch_pdl=True, grid=(1,),

@@ -16,6 +16,7 @@ import triton.language as tl
 
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention_tile import fold_keys
+from cadence.kernels.triton.launch import quick
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ def _find_sequence(start_ptr, block, num_seqs, num_before, BLOCK_Q: tl.constexpr
     return owned - 1
 
 
+@quick
 @triton.jit(do_not_specialize=["num_seqs", "num_before", "num_blocks"])
 def _attend(
     out_ptr, q_ptr, k_ptr, v_ptr, rows_ptr, start_ptr, lens_ptr, table_ptr,

@@ -19,6 +19,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention_tile import fold_keys
+from cadence.kernels.triton.launch import quick
 
 _MAX_SPLITS = 16
 _WHOLE = 256  # keys; a sequence of no more is never split ...
@@ -64,6 +65,7 @@ def _merge(
     return acc / total[:, None]
 
 
+@quick
 @triton.jit(do_not_specialize=["start_ptr", "rows_ptr", "lens_ptr"])
 def _attend(
     out_ptr, part_ptr, level_ptr, arrived_ptr, q_ptr, k_ptr, v_ptr, rows_ptr, start_ptr, lens_ptr, table_ptr,

@@ -14,6 +14,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.ops import DrawParams, Pair
 from cadence.kernels.triton.gumbel import gumbel, philox
+from cadence.kernels.triton.launch import quick
 
 _QUADS = 512  # of ids, per piece
 
@@ -26,6 +27,7 @@ def _key(value, place):
     return (order.to(tl.int64) << 32) | (0x7FFFFFFF - place).to(tl.int64)
 
 
+@quick
 @triton.jit
 def pieces(
     key_ptr, logits_ptr, rows_ptr, positions_ptr, temperatures_ptr, seeds_ptr, random_ptr,
@@ -59,6 +61,7 @@ def pieces(
     tl.store(key_ptr + line * num_pieces + tl.program_id(1), _key(top, tl.min(chosen, 0)))
 
 
+@quick
 @triton.jit
 def best(tokens_ptr, peaks_ptr, key_ptr, num_pieces, PIECES: tl.constexpr, PDL: tl.constexpr):
     """One line per program: keys [S, num_pieces] -> tokens, peaks [S]."""

@@ -7,7 +7,10 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from cadence.kernels.triton.launch import quick
 
+
+@quick
 @triton.jit(do_not_specialize=["rows"])
 def rms_norm(
     out_ptr, x_ptr, weight_ptr, rows, inner, outer_stride, inner_stride, eps,
@@ -25,6 +28,7 @@ def rms_norm(
     tl.store(out_ptr + row[:, None] * WIDTH + column[None, :], result.to(out_ptr.dtype.element_ty), mask=inside)
 
 
+@quick
 @triton.jit
 def add_rms_norm(
     out_ptr, total_ptr, x_ptr, residual_ptr, weight_ptr, eps,
@@ -55,6 +59,7 @@ def activate(x, GELU: tl.constexpr):
     return x * tl.sigmoid(x)
 
 
+@quick
 @triton.jit
 def gate_mul(out_ptr, x_ptr, x_stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr, GELU: tl.constexpr, PDL: tl.constexpr):
     """x [T, 2 * WIDTH] = (gate, up) -> out [T, WIDTH]."""
@@ -81,6 +86,7 @@ def _rotate(x_ptr, cos, sin, head_stride, heads, HEADS_PAD: tl.constexpr, HALF: 
     tl.store(at + HALF, (second * cos + first * sin).to(x_ptr.dtype.element_ty), mask=inside)
 
 
+@quick
 @triton.jit
 def rope(
     q_ptr, k_ptr, positions_ptr, cos_sin_ptr, q_token, q_head, k_token, k_head,
@@ -99,6 +105,7 @@ def rope(
         _rotate(k_ptr + token * k_token, cos, sin, k_head, K_HEADS, K_PAD, HALF, HALF_PAD)
 
 
+@quick
 @triton.jit
 def write_kv(
     k_ptr, v_ptr, k_cache_ptr, v_cache_ptr, slots_ptr, k_token, k_head, v_token, v_head, k_block, v_block,

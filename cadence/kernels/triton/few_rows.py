@@ -19,6 +19,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.triton.elementwise import activate
+from cadence.kernels.triton.launch import quick
 
 _MOST_ROWS = 256
 _MOST_BYTES = 16 << 20  # of a weight; larger ones keep the device busy
@@ -34,6 +35,7 @@ def _fetch(at, BYTES: tl.constexpr):
     )  # fmt: skip
 
 
+@quick
 @triton.jit
 def few_rows(
     out_ptr, x_ptr, weight_ptr, bias_ptr, rows, outputs, x_stride,

@@ -20,6 +20,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.ops import Pair
 from cadence.kernels.triton.elementwise import activate
+from cadence.kernels.triton.launch import quick
 
 _MANY_ROWS = 1 << 15  # of a weight: the head of a language model
 
@@ -53,6 +54,7 @@ def _entering(
     return x, total
 
 
+@quick
 @triton.jit
 def gemv(
     out_ptr, total_ptr, x_ptr, residual_ptr, norm_ptr, weight_ptr, bias_ptr, eps, outputs,

@@ -6,6 +6,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from cadence.kernels.triton.launch import quick
+
 
 @triton.jit
 def gumbel(word):
@@ -38,6 +40,7 @@ def philox(quad, seed, position):
     return c0, c1, c2, c3
 
 
+@quick
 @triton.jit
 def gumbel_noise(
     out_ptr, seeds_ptr, positions_ptr, seed_stride, position_stride, VOCAB: tl.constexpr, QUADS: tl.constexpr

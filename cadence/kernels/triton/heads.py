@@ -9,6 +9,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.ops import Pair, Rotation, Triple
+from cadence.kernels.triton.launch import quick
 
 _FEW_TOKENS = 256
 
@@ -40,6 +41,7 @@ def _turned(at, inside, norm_ptr, eps, angle, rest_inside,
     return (first * cos - second * sin).to(kind), (second * cos + first * sin).to(kind), rest.to(kind)
 
 
+@quick
 @triton.jit
 def rope_write_kv(
     q_ptr, k_ptr, v_ptr, k_cache_ptr, v_cache_ptr, positions_ptr, slots_ptr, cos_sin_ptr, q_norm_ptr, k_norm_ptr, eps,

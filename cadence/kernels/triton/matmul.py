@@ -9,7 +9,10 @@ import torch
 import triton
 import triton.language as tl
 
+from cadence.kernels.triton.launch import quick
 
+
+@quick
 @triton.jit
 def matmul(
     out_ptr, x_ptr, weight_ptr, bias_ptr, rows, outputs, x_stride,

@@ -9,8 +9,10 @@ import triton.language as tl
 
 from cadence.core.step import NO_TOKEN
 from cadence.kernels.row_ops import FAILED, MOST_STOPS, DecodeInputs, RowState, Sampled
+from cadence.kernels.triton.launch import quick
 
 
+@quick
 @triton.jit
 def _gather(
     rows_ptr, ids_ptr, positions_ptr, lens_ptr, slots_ptr,
@@ -29,6 +31,7 @@ def _gather(
     tl.store(slots_ptr + line, tl.where(quiet != 0, 0, slot))
 
 
+@quick
 @triton.jit
 def _commit(
     out_ptr, rows_ptr, lengths_ptr, chosen_ptr, peaks_ptr,

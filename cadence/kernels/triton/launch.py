@@ -1,0 +1,79 @@
+"""Launching a kernel without asking Triton each time which of its compiled forms is meant.
+
+Triton works that out from every argument, by name, and reads its settings besides: with two dozen arguments that takes
+longer than most kernels run, and a step that is not captured has hundreds of launches. Here a form that was launched
+before is found by what it depends on, and called at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import triton
+
+Word = int | float  # an argument as it goes down: of a tensor, its address
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    compiled: Any  # triton's CompiledKernel, loaded
+    constants: tuple[object, ...]  # of the parameters after the arguments, in their order; the launch skips over them
+
+
+class QuickKernel:
+    """Used as the kernel itself is: kernel[grid](tensors and numbers in order, CONSTANT=..., num_warps=...).
+
+    Kernels are launched on the current device, and every process has one.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel  # triton's JITFunction
+        self._forms: dict[tuple[object, ...], _Form] = {}
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        return partial(self._launch, grid)
+
+    def _launch(self, grid: tuple[int, ...], *args: Any, **named: object) -> None:
+        words, key = _words(args, named)
+        form = self._forms.get(key)
+        if form is None:
+            compiled = self.kernel[grid](*args, **named)
+            constants = tuple(named[name] for name in self.kernel.arg_names[len(args) :])
+            self._forms[key] = _Form(compiled, constants)
+            return
+        active = triton.runtime.driver.active
+        stream = active.get_current_stream(active.get_current_device())
+        compiled = form.compiled
+        compiled.run(
+            *grid, *(1, 1, 1)[len(grid) :], stream, compiled.function, compiled.packed_metadata, None, None, None,
+            *words, *form.constants,
+        )  # fmt: skip
+
+
+def _words(args: tuple[Any, ...], named: dict[str, object]) -> tuple[list[Word], tuple[object, ...]]:
+    """-> (the arguments as they go down, what a compiled form depends on).
+
+    Triton has a form of its own for numbers that are 1, for those and for addresses that are multiples of 16, and for
+    numbers that need 64 bits.
+    """
+    words: list[Word] = []
+    key: list[object] = [*named.items()]
+    for arg in args:
+        kind = type(arg)
+        if kind is int:
+            words.append(arg)
+            key.append(1 if arg == 1 else (arg % 16 == 0, arg.bit_length() > 31))
+        elif kind is float:
+            words.append(arg)
+        else:
+            address = arg.data_ptr()
+            words.append(address)
+            key.append((arg.dtype, address % 16 == 0))
+    return words, tuple(key)
+
+
+def quick(kernel: Any) -> Any:
+    """The interpreter has no compiled forms."""
+    return kernel if triton.knobs.runtime.interpret else QuickKernel(kernel)
