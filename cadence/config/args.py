@@ -79,7 +79,9 @@ class EngineArgs:
     max_num_seqs: int | None = option(
         None, "most requests running at once (256; on GPUs of 70 GiB 1024; on the CPU 64)"
     )
-    max_num_batched_tokens: int | None = option(None, "most tokens computed in a step (8192; on the CPU 2048)")
+    max_num_batched_tokens: int | None = option(
+        None, "most tokens computed in a step (8192; for an LLM object on GPUs of 70 GiB 16384; on the CPU 2048)"
+    )
     enable_chunked_prefill: bool | None = option(None, "spread long prompts over several steps (on)")
     long_prefill_token_threshold: int = option(0, "most prompt tokens of one request in a step; 0 = no limit")
     scheduling_policy: str = option("fcfs", "who runs first", ("fcfs", "priority"))

@@ -58,7 +58,9 @@ DEFAULTS = {
     "cuda": Defaults(256, 8192, steps_in_flight=2, burst_steps=8, burst_seconds=0.01, graphs="padded"),
     "cpu": Defaults(64, 2048, steps_in_flight=1, burst_steps=16, burst_seconds=math.inf, graphs="exact"),
 }
-LARGE_GPU, LARGE_GPU_SEQS = 70 * GIB, 1024  # bytes of memory from which on so many requests run at once
+LARGE_GPU = 70 * GIB  # bytes of memory from which on there are, by default, ...
+LARGE_GPU_SEQS = 1024  # ... so many requests running at once
+LARGE_GPU_OFFLINE_TOKENS = 16384  # ... and so many tokens in a step
 MOST_BURST_STEPS = 64
 MOST_CPU_THREADS = 1024
 
@@ -70,6 +72,7 @@ class Surroundings:
     tokenizer_files: ModelFiles | None = None  # None = with the model
     cpu_kv_bytes: int = 0  # env.cpu_kv_cache_bytes(); 0 = not asked
     cpu_isa: str = "auto"  # env.cpu_isa()
+    offline: bool = False  # requests come many at once, and nobody waits for a single token
 
 
 def resolve(
@@ -86,7 +89,7 @@ def resolve(
         ),
         load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load, _quantization(args, files, caps.kind)),
         cache=_cache(args, caps, around.cpu_kv_bytes, _kv_dtype(args, model.dtype, caps.kind)),
-        scheduler=_scheduler(args, caps, model.max_model_len),
+        scheduler=_scheduler(args, caps, model.max_model_len, around.offline),
         device=_device(args, caps.kind, around.cpu_isa),
     )
 
@@ -208,13 +211,14 @@ def _cache(args: EngineArgs, caps: Caps, cpu_kv_bytes: int, dtype: str) -> Cache
     )
 
 
-def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int) -> SchedulerConfig:
+def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) -> SchedulerConfig:
     kind, chunked = caps.kind, args.enable_chunked_prefill is not False
+    large = kind == "cuda" and caps.total_memory >= LARGE_GPU
     rows, budget = args.max_num_seqs, args.max_num_batched_tokens
     if budget is None:
-        budget = max(DEFAULTS[kind].max_num_batched_tokens, rows or 0, 0 if chunked else max_model_len)
+        usual = LARGE_GPU_OFFLINE_TOKENS if large and offline else DEFAULTS[kind].max_num_batched_tokens
+        budget = max(usual, rows or 0, 0 if chunked else max_model_len)
     if rows is None:
-        large = kind == "cuda" and caps.total_memory >= LARGE_GPU
         rows = min(LARGE_GPU_SEQS if large else DEFAULTS[kind].max_num_seqs, max(budget, 1))
     _within("max_num_seqs", rows, 1, None)
     _within("max_num_batched_tokens", budget, 1, None)

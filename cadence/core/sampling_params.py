@@ -128,9 +128,8 @@ class SamplingParams:
         As it stands: nothing is checked or settled again.
         """
         copy = object.__new__(SamplingParams)
-        for name in _NAMES:
-            value = getattr(self, name)
-            setattr(copy, name, _copied(value) if isinstance(value, (list, dict)) else value)
+        for put, value in zip(_PUTS, _values(self), strict=True):
+            put(copy, _copied(value) if isinstance(value, (list, dict)) else value)
         return copy
 
     def verify(self, vocab_size: int, max_logprobs: int, max_model_len: int) -> None:
@@ -232,6 +231,8 @@ class SamplingParams:
 
 
 _NAMES = tuple(f.name for f in fields(SamplingParams))
+_values = operator.attrgetter(*_NAMES)
+_PUTS = tuple(getattr(SamplingParams, name).__set__ for name in _NAMES)
 _BOOLEANS = (
     "ignore_eos",
     "detokenize",

@@ -32,10 +32,15 @@ class EngineParts:
     default_sampling: dict[str, Any]
 
 
-def build_engine(args: EngineArgs, logits_processors: Sequence[Callable[..., Any]] = ()) -> EngineParts:
-    """Loads tokenizer and weights side by side, sizes the KV cache, and ties scheduler and worker together."""
+def build_engine(
+    args: EngineArgs, logits_processors: Sequence[Callable[..., Any]] = (), *, offline: bool = False
+) -> EngineParts:
+    """Loads tokenizer and weights side by side, sizes the KV cache, and ties scheduler and worker together.
+
+    offline: as `Surroundings` has it.
+    """
     source = find_source(args)
-    config = source.resolve(args, device_caps(args.device))
+    config = source.resolve(args, device_caps(args.device), offline)
     with ThreadPoolExecutor(1) as pool:
         tokenizer_job = pool.submit(source.load_tokenizer, config.tokenizer.skip)
         worker = Worker(config, logits_processors)

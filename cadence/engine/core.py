@@ -54,16 +54,26 @@ class EngineCore:
     def step(self) -> list[RequestUpdate]:
         """Launches a step if one more may be in flight, and takes in one part of the oldest one."""
         self._check_alive()
-        has_work = True
-        if len(self._in_flight) < self._depth:
-            plan = self._scheduler.schedule()
-            has_work = len(plan.rows_np) > 0
-            if has_work:
-                self._in_flight.append(Flight(plan, self._launch(plan), time.perf_counter(), plan.num_steps))
+        has_work = len(self._in_flight) >= self._depth or self._launch_next()
         if self._in_flight and (len(self._in_flight) >= self._depth or not has_work):
             self._take_in(self._in_flight[0])
         updates, self._outbox = self._outbox, []
         return updates
+
+    def begin(self) -> None:
+        """For callers with more requests to add: the device starts on those it has, if they fill a step. A device that
+        is run by the calling thread (depth 1) would only keep the caller waiting."""
+        self._check_alive()
+        if self._depth > 1 and len(self._in_flight) < self._depth and self._scheduler.fills_step():
+            self._launch_next()
+
+    def _launch_next(self) -> bool:
+        """-> whether there was anything to do"""
+        plan = self._scheduler.schedule()
+        if not len(plan.rows_np):
+            return False
+        self._in_flight.append(Flight(plan, self._launch(plan), time.perf_counter(), plan.num_steps))
+        return True
 
     def _take_in(self, flight: Flight) -> None:
         """One part of the oldest step. A burst that something came up for is cut before more of it is computed."""

@@ -38,7 +38,7 @@ class LLMEngine:
     def from_engine_args(
         cls, engine_args: EngineArgs, logits_processors: Sequence[Callable[..., Any]] = ()
     ) -> LLMEngine:
-        return cls(build_engine(engine_args, logits_processors))
+        return cls(build_engine(engine_args, logits_processors, offline=True))
 
     def add_request(
         self, request_id: str, prompt: Any, params: SamplingParams, *, priority: int = 0, cap_logprobs: bool = True
@@ -51,6 +51,10 @@ class LLMEngine:
         self._outputs.add(request_id, children, processed.prompt_text)
         for child in children:
             self._core.add(child)
+
+    def begin(self) -> None:
+        """To be called between requests of which more are to come: what fills a step is computed meanwhile."""
+        self._core.begin()
 
     def step(self) -> list[RequestOutput]:
         outputs, stopped = self._outputs.process(self._core.step())

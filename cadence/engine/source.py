@@ -21,8 +21,8 @@ class ModelSource:
     tokenizer_files: ModelFiles  # usually the same
     hf: HFConfig
 
-    def resolve(self, args: EngineArgs, caps: Caps) -> EngineConfig:
-        around = Surroundings(self.tokenizer_files, env.cpu_kv_cache_bytes(), env.cpu_isa())
+    def resolve(self, args: EngineArgs, caps: Caps, offline: bool = False) -> EngineConfig:
+        around = Surroundings(self.tokenizer_files, env.cpu_kv_cache_bytes(), env.cpu_isa(), offline)
         return resolve(args, self.files, self.hf, caps, around)
 
     def load_tokenizer(self, skip: bool) -> Tokenizer | None:

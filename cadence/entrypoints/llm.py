@@ -139,6 +139,7 @@ class LLM:
             for prompt, param, priority in zip(prompts, params, priorities, strict=True):
                 ids.append(str(next(self._ids)))
                 self.llm_engine.add_request(ids[-1], prompt, _final_only(param), priority=priority)
+                self.llm_engine.begin()
         except Exception:
             self.llm_engine.abort_request(ids)
             raise

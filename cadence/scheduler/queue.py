@@ -16,6 +16,7 @@ class WaitingQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[OrderKey, RequestState]] = []
         self._live = 0
+        self.num_tokens = 0  # of all that wait
 
     def __len__(self) -> int:
         return self._live
@@ -23,6 +24,7 @@ class WaitingQueue:
     def push(self, request: RequestState) -> None:
         heapq.heappush(self._heap, (request.key, request))
         self._live += 1
+        self.num_tokens += len(request.tokens)
 
     def peek(self) -> RequestState:
         """The most urgent one. The caller has checked the length."""
@@ -34,15 +36,17 @@ class WaitingQueue:
         request = self.peek()
         heapq.heappop(self._heap)
         self._live -= 1
+        self.num_tokens -= len(request.tokens)
         return request
 
     def live(self) -> list[RequestState]:
         """All that wait, the most urgent first."""
         return [request for _, request in sorted(self._heap) if request.status is Status.WAITING]
 
-    def forget_one(self) -> None:
-        """One of the waiting requests has just been marked as finished."""
+    def forget(self, request: RequestState) -> None:
+        """It waited, and has just been marked as finished."""
         self._live -= 1
+        self.num_tokens -= len(request.tokens)
         if len(self._heap) > 2 * self._live + 64:
             self._heap = [entry for entry in self._heap if entry[1].status is Status.WAITING]
             heapq.heapify(self._heap)

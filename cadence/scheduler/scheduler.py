@@ -50,6 +50,7 @@ class Scheduler:
         check_pool(layout, num_blocks, budget.in_flight, max_model_len)
         self._by_priority = config.policy == "priority"
         self._max_model_len = max_model_len
+        self._max_step_tokens = config.max_num_batched_tokens
         self._num_added = 0
         self._last_step = 0
         self._last_cut = 0  # the step that was cut last
@@ -87,6 +88,10 @@ class Scheduler:
                 self._end(request)
                 updates.append(update)
         return updates
+
+    def fills_step(self) -> bool:
+        """Whether the next step would be full, whoever else may come. By priority, the most urgent one may."""
+        return not self._by_priority and self._waiting.num_tokens >= self._max_step_tokens
 
     def schedule(self) -> StepPlan:
         """The next step. A plan without rows says that there is nothing to do before a step in flight returns:
@@ -216,7 +221,7 @@ class Scheduler:
             self._running.remove(request)
             self._retiring.retire(request)
         else:
-            self._waiting.forget_one()
+            self._waiting.forget(request)
 
 
 def _check(config: SchedulerConfig, max_model_len: int) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from cadence import LLM, BeamSearchParams, RequestOutputKind, SamplingParams
+from cadence.core.errors import InvalidRequestError
 from tests.helpers import oracle
 
 
@@ -226,3 +227,33 @@ def test_abort_ends_with_one_output(llm: LLM) -> None:
             last[output.request_id] = output
     assert last["gone"].outputs[0].finish_reason == "abort" and last["gone"].finished
     assert last["stays"].outputs[0].finish_reason == "length"
+
+
+def test_work_begins_while_later_prompts_are_still_read(directory: Path, llm: LLM) -> None:
+    early = LLM(str(directory), dtype="float32", max_model_len=256, max_num_batched_tokens=64, async_scheduling=True)
+    prompts = [[(7 * i + j) % 200 + 3 for j in range(20 + i)] for i in range(10)]
+    begun: list[int] = []  # requests there were when a step was launched
+
+    engine, core = early.llm_engine, early.llm_engine._core
+    launch = core._launch
+    core._launch = lambda plan: begun.append(engine.get_num_unfinished_requests()) or launch(plan)  # type: ignore
+    found = early.generate(prompts, greedy(8), use_tqdm=False)
+    wanted = llm.generate(prompts, greedy(8), use_tqdm=False)
+    assert [o.outputs[0].token_ids for o in found] == [o.outputs[0].token_ids for o in wanted]
+    assert begun[0] == 4, "20 + 21 + 22 tokens do not fill a step of 64, with 23 more they do"
+    assert begun[1] < 10, "two steps may be in flight before all prompts are there"
+
+    begun.clear()
+    with pytest.raises(InvalidRequestError, match="vocabulary"):
+        early.generate([*prompts, [10**6]], greedy(8), use_tqdm=False)
+    assert begun, "the bad prompt came when steps were in flight"
+    found = early.generate(prompts, greedy(8), use_tqdm=False)
+    assert [o.outputs[0].token_ids for o in found] == [o.outputs[0].token_ids for o in wanted]
+
+
+def test_the_most_urgent_prompt_comes_first_even_if_it_is_read_last(directory: Path) -> None:
+    options = {"max_num_batched_tokens": 64, "async_scheduling": True, "max_num_seqs": 1}
+    llm = LLM(str(directory), dtype="float32", max_model_len=256, scheduling_policy="priority", **options)
+    outputs = llm.generate([[5] * 60, [6] * 60, [7] * 60], greedy(4), priority=[3, 2, 1], use_tqdm=False)
+    starts = [output.metrics.first_token_time for output in outputs]
+    assert starts == sorted(starts, reverse=True)

@@ -56,6 +56,17 @@ def test_defaults_on_the_gpu() -> None:
     assert (config.device.kind, config.load.load_format) == ("cuda", "auto")
 
 
+def test_offline_work_takes_larger_steps_on_a_large_gpu() -> None:
+    for caps, options, tokens in (
+        (GPU, {}, 16384),
+        (Caps("cuda", 48 * GIB, True), {}, 8192),
+        (CPU, {}, 2048),
+        (GPU, {"max_num_batched_tokens": 4096}, 4096),
+    ):
+        found = resolve(EngineArgs.from_options(**options), FOLDER, hf(), caps, Surroundings(offline=True))
+        assert found.scheduler.max_num_batched_tokens == tokens
+
+
 def test_defaults_on_the_cpu() -> None:
     config = resolved(CPU)
     assert (config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens) == (64, 2048)
