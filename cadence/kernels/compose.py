@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from cadence.kernels.attention_batch import AttentionBatch
 from cadence.kernels.ops import Activation, DrawParams, Ops, Pair, Rotation, Triple
 
 
@@ -58,14 +59,14 @@ def add_norm_gated(
 
 
 def rope_write_kv(
-    ops: Ops, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, slots: torch.Tensor
+    ops: Ops, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, batch: AttentionBatch, group: int
 ) -> torch.Tensor:
     q, k, v = qkv
     if rotation.norms:
         q, k = (ops.rms_norm(x, weight, rotation.eps) for x, weight in zip((q, k), rotation.norms, strict=True))
     if rotation.cos_sin.shape[1]:
         ops.rope(q, k, positions, rotation.cos_sin)
-    ops.write_kv(k, v, *kv, slots)
+    ops.write_kv(k, v, *kv, batch.slots[group])
     return q
 
 

@@ -152,12 +152,12 @@ class Ops(Protocol):
         ...
 
     def rope_write_kv(
-        self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, slots: torch.Tensor
+        self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, batch: AttentionBatch, group: int
     ) -> torch.Tensor:
         """Norms and rotates q and k, stores k and v, returns q [T, Hq, D] as it is now.
 
         qkv = q [T, Hq, D], k and v [T, Hk, D], which may be views as for `rope`; q and k may be overwritten.
-        positions, slots [T] int64; kv = caches as for `write_kv`.
+        positions [T] int64; kv = caches as for `write_kv`, of the layers of `group`, to which `batch` attends next.
         """
         ...
 

@@ -39,7 +39,7 @@ class ForwardContext:
         """
         cache = self.caches[layer]
         kv = (cache.k, cache.v)
-        q = self.ops.rope_write_kv(qkv, positions, rotation, kv, self.batch.slots[cache.group])
+        q = self.ops.rope_write_kv(qkv, positions, rotation, kv, self.batch, cache.group)
         return self.ops.paged_attention(q, kv, self.batch, cache.group, shape)
 
 

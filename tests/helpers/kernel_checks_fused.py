@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from cadence.kernels.attention_batch import AttentionBatch
 from cadence.kernels.ops import DrawParams, Ops, Rotation
 from tests.helpers.kernel_checks import REFERENCE, TOLERANCE, assert_close
 
@@ -44,6 +45,15 @@ def check_fused_linear(ops: Ops, shape: tuple[int, int, int], dtype: torch.dtype
         assert_near(ops.linear(x, *there), alone, dtype)
 
 
+def one_token_each(positions: torch.Tensor, slots: torch.Tensor) -> AttentionBatch:
+    """Sequences of which only the newest token matters: all their other keys are in block 0."""
+    count, longest = positions.shape[0], int(positions.max()) + 1
+    rows = torch.arange(count, dtype=torch.int32, device=positions.device)
+    starts = torch.arange(count + 1, dtype=torch.int32, device=positions.device)
+    table = torch.zeros((count, longest), dtype=torch.int32, device=positions.device)
+    return AttentionBatch(rows, starts, (positions + 1).int(), (table,), (slots,), count, 1, longest)
+
+
 def check_rope_write_kv(ops: Ops, dims: tuple[int, int, int, int], dtype: torch.dtype, device: str) -> None:
     """dims = (query heads, kv heads, head_dim, rotary_dim)."""
     q_heads, k_heads, dim, rotary = dims
@@ -58,7 +68,8 @@ def check_rope_write_kv(ops: Ops, dims: tuple[int, int, int, int], dtype: torch.
         q, k, v = packed.clone().to(where).split([q_heads, k_heads, k_heads], dim=1)
         caches = torch.full((2, 7, k_heads, 8, dim), 7.0, dtype=dtype, device=where)
         rotation = Rotation(cos_sin.to(where), tuple(weight.to(where) for weight in norms), 1e-6)
-        q = target.rope_write_kv((q, k, v), positions.to(where), rotation, (caches[0], caches[1]), slots.to(where))
+        batch = one_token_each(positions.to(where), slots.to(where))
+        q = target.rope_write_kv((q, k, v), positions.to(where), rotation, (caches[0], caches[1]), batch, 0)
         return [q, *caches]
 
     for norms in ((), weights, tuple(weight.to(dtype) for weight in weights)):

@@ -193,9 +193,9 @@ class CpuOps:
         self._calls.call(self._c.write_kv, *at, *k.shape, k_cache.shape[2], *strides, _types(k, k_cache))
 
     def rope_write_kv(
-        self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, slots: torch.Tensor
+        self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, batch: AttentionBatch, group: int
     ) -> torch.Tensor:
-        return compose.rope_write_kv(self, qkv, positions, rotation, kv, slots)
+        return compose.rope_write_kv(self, qkv, positions, rotation, kv, batch, group)
 
     def paged_attention(
         self, q: torch.Tensor, kv: Pair, batch: AttentionBatch, group: int, shape: AttentionShape

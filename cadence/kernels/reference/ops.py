@@ -113,9 +113,9 @@ class ReferenceOps:
             cache[block, :, offset] = pack_rows(new) if cache.dtype is torch.int8 else new.to(cache.dtype)
 
     def rope_write_kv(
-        self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, slots: torch.Tensor
+        self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, batch: AttentionBatch, group: int
     ) -> torch.Tensor:
-        return compose.rope_write_kv(self, qkv, positions, rotation, kv, slots)
+        return compose.rope_write_kv(self, qkv, positions, rotation, kv, batch, group)
 
     def paged_attention(
         self, q: torch.Tensor, kv: Pair, batch: AttentionBatch, group: int, shape: AttentionShape

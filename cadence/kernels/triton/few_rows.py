@@ -19,20 +19,12 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.triton.elementwise import activate
+from cadence.kernels.triton.fetch import fetch
 from cadence.kernels.triton.launch import quick
 
 _MOST_ROWS = 256
 _MOST_BYTES = 16 << 20  # of a weight; larger ones keep the device busy
 _PROCESSORS = 132  # of the GPU the choices were measured on
-
-
-@triton.jit
-def _fetch(at, BYTES: tl.constexpr):
-    """Asks for BYTES from each of these addresses to be in the L2 cache soon."""
-    tl.inline_asm_elementwise(
-        "{ cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0; }", "=r,l,r",
-        [at.to(tl.int64), tl.full(at.shape, BYTES, tl.int32)], dtype=tl.int32, is_pure=False, pack=1,
-    )  # fmt: skip
 
 
 @quick
@@ -59,7 +51,7 @@ def few_rows(
         if GATE == "" and tl.program_id(1) == 0:  # a gated product has no use for it: it is not waiting for its weight
             LENGTH: tl.constexpr = WIDTH // PIECES
             first = weight_ptr + tl.program_id(0) * OUTPUTS * WIDTH
-            _fetch(first + tl.arange(0, OUTPUTS * PIECES) * LENGTH, 2 * LENGTH)
+            fetch(first + tl.arange(0, OUTPUTS * PIECES) * LENGTH, 2 * LENGTH)
         gdc_wait()
     if GATE != "":
         up_at = w_at + outputs * WIDTH

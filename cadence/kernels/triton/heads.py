@@ -1,17 +1,27 @@
-"""What happens to queries, keys and values between their projection and attention, in one kernel."""
+"""What happens to queries, keys and values between their projection and attention, in one kernel.
+
+Where each sequence has one token, the kernel also asks for the first keys and values that attention will read: it is
+there while the projection is still being made, and the memory has little to do then.
+"""
 
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from cadence.kernels.attention_batch import AttentionBatch
 from cadence.kernels.ops import Pair, Rotation, Triple
+from cadence.kernels.triton.fetch import fetch
 from cadence.kernels.triton.launch import quick
 
 _FEW_TOKENS = 256
+_WARP = 32  # threads
+_AHEAD = 132  # pairs of sequence and kv head whose keys are asked for: those that attention begins with
 
 
 @triton.jit
@@ -41,14 +51,30 @@ def _turned(at, inside, norm_ptr, eps, angle, rest_inside,
     return (first * cos - second * sin).to(kind), (second * cos + first * sin).to(kind), rest.to(kind)
 
 
+@triton.jit
+def _fetch_keys(
+    k_cache_ptr, v_cache_ptr, table, head, position, k_block, v_block,
+    HEADS: tl.constexpr, K_HEADS: tl.constexpr, BLOCK_SIZE: tl.constexpr, DIM: tl.constexpr, THREADS: tl.constexpr,
+):  # fmt: skip
+    """Asks for the first blocks of a sequence, of HEADS heads from `head` on: a run of keys or of values per thread."""
+    BLOCKS: tl.constexpr = THREADS // (2 * HEADS)
+    thread = tl.arange(0, THREADS)
+    block = tl.minimum(thread % BLOCKS, position // BLOCK_SIZE)
+    page = tl.load(table + block).to(tl.int64)
+    run = tl.minimum(head + thread // BLOCKS % HEADS, K_HEADS - 1) * (BLOCK_SIZE * DIM)
+    key_at, value_at = k_cache_ptr + page * k_block + run, v_cache_ptr + page * v_block + run
+    at = tl.where(thread < THREADS // 2, key_at.to(tl.int64), value_at.to(tl.int64))
+    fetch(at, BLOCK_SIZE * DIM * k_cache_ptr.dtype.element_ty.primitive_bitwidth // 8)
+
+
 @quick
 @triton.jit
 def rope_write_kv(
     q_ptr, k_ptr, v_ptr, k_cache_ptr, v_cache_ptr, positions_ptr, slots_ptr, cos_sin_ptr, q_norm_ptr, k_norm_ptr, eps,
-    q_token, q_head, k_token, k_head, v_token, v_head, k_block, v_block,
+    rows_ptr, table_ptr, table_stride, q_token, q_head, k_token, k_head, v_token, v_head, k_block, v_block,
     Q_HEADS: tl.constexpr, K_HEADS: tl.constexpr, HEADS: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     DIM: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr, NORM: tl.constexpr,
-    PDL: tl.constexpr,
+    PDL: tl.constexpr, AHEAD: tl.constexpr, THREADS: tl.constexpr,
 ):  # fmt: skip
     """Program (t, i) takes HEADS heads of token t: first those of q, turned in place, then keys with their values.
 
@@ -62,10 +88,16 @@ def rope_write_kv(
     # Where tokens stand is known since the step began, and the embedding waited for all of that.
     angle = cos_sin_ptr + tl.load(positions_ptr + token) * (2 * HALF)
     slot = tl.load(slots_ptr + token)
+    Q_PARTS: tl.constexpr = (Q_HEADS + HEADS - 1) // HEADS if NORM or HALF > 0 else 0
     if PDL:
         gdc_launch_dependents()
+        if token < AHEAD and part >= Q_PARTS:
+            table = table_ptr + tl.load(rows_ptr + token).to(tl.int64) * table_stride
+            _fetch_keys(
+                k_cache_ptr, v_cache_ptr, table, (part - Q_PARTS) * HEADS, tl.load(positions_ptr + token),
+                k_block, v_block, HEADS, K_HEADS, BLOCK_SIZE, DIM, THREADS,
+            )  # fmt: skip
         gdc_wait()
-    Q_PARTS: tl.constexpr = (Q_HEADS + HEADS - 1) // HEADS if NORM or HALF > 0 else 0
     if part < Q_PARTS:
         head = part * HEADS + line
         inside = (head < Q_HEADS) & (column < HALF)
@@ -99,12 +131,25 @@ def rope_write_kv(
         tl.store(v_at + rest_column, tl.load(at + rest_column, rest_inside).to(kind), rest_inside)
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the tokens of a step go, and where the keys of their sequences are."""
+
+    slots: torch.Tensor  # [T] int64
+    rows: torch.Tensor  # [R] int32, rows of the table
+    table: torch.Tensor  # [num_rows, max_blocks] int32
+
+    @staticmethod
+    def of(batch: AttentionBatch, group: int) -> Places:
+        return Places(batch.slots[group], batch.rows, batch.block_tables[group])
+
+
 def rotate_and_store(
     qkv: Triple,
     positions: torch.Tensor,
     rotation: Rotation,
     kv: Pair,
-    slots: torch.Tensor,
+    places: Places,
     fixed: bool,
     pdl: bool,
 ) -> torch.Tensor:
@@ -117,13 +162,16 @@ def rotate_and_store(
     # Few tokens: many programs of a single warp, in which no thread waits for another's part.
     heads, warps = (2, 1) if fixed or tokens <= _FEW_TOKENS else (8, 2)
     parts = triton.cdiv(changed, heads) + triton.cdiv(k_heads, heads)
+    alone = places.rows.shape[0] == tokens <= _FEW_TOKENS  # each token is a sequence
     rope_write_kv[(tokens, parts)](
-        q, k, v, k_cache, v_cache, positions, slots, rotation.cos_sin if half else q, *norms, rotation.eps,
+        q, k, v, k_cache, v_cache, positions, places.slots, rotation.cos_sin if half else q, *norms, rotation.eps,
+        places.rows, places.table, places.table.stride(0),
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
         k_cache.stride(0), v_cache.stride(0),
         Q_HEADS=q_heads, K_HEADS=k_heads, HEADS=heads, BLOCK_SIZE=k_cache.shape[2],
         DIM=dim, HALF=half, HALF_PAD=triton.next_power_of_2(max(half, 1)),
         REST_PAD=triton.next_power_of_2(max(dim - 2 * half, 1)), NORM=bool(rotation.norms), PDL=pdl,
+        AHEAD=triton.cdiv(_AHEAD, k_heads) if alone else 0, THREADS=_WARP * warps,
         num_warps=warps, launch_pdl=pdl,
     )  # fmt: skip
     return q

@@ -14,7 +14,7 @@ from cadence.kernels.triton.attention import paged_attention
 from cadence.kernels.triton.draw import draw
 from cadence.kernels.triton.few_rows import choose_few, linear_few
 from cadence.kernels.triton.gemv import Entry, one_row
-from cadence.kernels.triton.heads import rotate_and_store
+from cadence.kernels.triton.heads import Places, rotate_and_store
 from cadence.kernels.triton.matmul import fixed_linear
 
 _GATE_BLOCK = 1024
@@ -162,9 +162,9 @@ class TritonOps:
         )  # fmt: skip
 
     def rope_write_kv(
-        self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, slots: torch.Tensor
+        self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, batch: AttentionBatch, group: int
     ) -> torch.Tensor:
-        return rotate_and_store(qkv, positions, rotation, kv, slots, self._deterministic, self._pdl)
+        return rotate_and_store(qkv, positions, rotation, kv, Places.of(batch, group), self._deterministic, self._pdl)
 
     def paged_attention(
         self, q: torch.Tensor, kv: Pair, batch: AttentionBatch, group: int, shape: AttentionShape
