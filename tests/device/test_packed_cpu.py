@@ -157,7 +157,7 @@ def test_instruction_sets_agree_bit_for_bit(name: str) -> None:
 def test_rows_may_begin_at_any_element(name: str, isa: str) -> None:
     ops, packed = PackedOps(isa), make(name, 20, 96)
     for dtype in DTYPES:
-        for count in (1, 5):
+        for count in (1, 5, 8):
             memory, into = torch.zeros(1000, dtype=dtype), torch.zeros(1000, dtype=dtype)
             for start, stride in ((1, 97), (3, 99)):
                 x = torch.as_strided(memory, (count, 96), (stride, 1), start)
@@ -165,6 +165,19 @@ def test_rows_may_begin_at_any_element(name: str, isa: str) -> None:
                 x.copy_(make_x(count, 96, dtype))
                 ops.run(ops.job(y, x, stack := PackedRows([packed]), None))
                 assert torch.equal(y, ops.linear(x.contiguous(), stack))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_products_set_their_outputs_and_touch_nothing_else(name: str, isa: str) -> None:
+    """With a bias sums are made elsewhere, without one perhaps where they are stored."""
+    ops, packed, none = PackedOps(isa), make(name, 40, 1536), torch.zeros(40)
+    for count in (4, 12, 13):
+        frame, x = torch.full((count + 2, 48), float("nan")), make_x(count, 1536)
+        y = frame[1:-1, 4:44]
+        ops.run(ops.job(y, x, stack := PackedRows([packed]), None))
+        assert torch.equal(y, ops.linear(x, stack, none))
+        assert frame.isnan().sum() == frame.numel() - y.numel()
 
 
 def test_stacked_weights_of_several_kinds_are_one_product() -> None:

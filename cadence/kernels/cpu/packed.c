@@ -107,9 +107,16 @@ static void wide_tiles(const PackedRun *run, int64_t kind, const uint8_t *from, 
 
 static void wide_group(const PackedRun *run, int64_t kind, const uint8_t *from, Stretch x, float *wide) {
     for (int64_t t = 0; t < x.tiles; t += WIDE_TILES) {
-        Stretch some = {x.acts, x.tile + t, min64(WIDE_TILES, x.tiles - t), 0, 0, x.acc + t * TILE_ROWS * GROUP};
+        Stretch some = x;
+        some.tile += t, some.tiles = min64(WIDE_TILES, x.tiles - t), some.acc += t * TILE_ROWS * GROUP;
         wide_tiles(run, kind, from, some, wide);
     }
+}
+
+/* Rows [m, m + count) of x and where their sums go. */
+INLINE Stretch rows_of(const PackedRun *run, int64_t m, int64_t count, float *acc, int64_t stride) {
+    int64_t tiles = (count + TILE_ROWS - 1) / TILE_ROWS;
+    return (Stretch){.acts = &run->acts, .tile = m / TILE_ROWS, .tiles = tiles, .acc = acc, .stride = stride};
 }
 
 /* Sums of rows [m, m + count) of x with one group of a segment, into s->acc. */
@@ -121,9 +128,8 @@ static void sum_group(const PackedRun *run, int64_t kind, const uint8_t *from, i
         return;
     }
     if (isa->direct && run->acts.rows <= TILE_ROWS && isa->direct(kind, from, &run->acts, s->acc)) return;
-    int64_t tiles = (count + TILE_ROWS - 1) / TILE_ROWS;
-    Stretch x = {.acts = &run->acts, .tile = m / TILE_ROWS, .tiles = tiles, .acc = s->acc};
-    memset(s->acc, 0, (size_t)tiles * TILE_ROWS * GROUP * 4);
+    Stretch x = rows_of(run, m, count, s->acc, GROUP);
+    if (is_float_kind(kind) || !isa->in_place) memset(s->acc, 0, (size_t)x.tiles * TILE_ROWS * GROUP * 4);
     if (is_float_kind(kind))
         wide_group(run, kind, from, x, s->wide);
     else
@@ -146,6 +152,13 @@ static void store_group(const PackedJob *job, int64_t m, int64_t count, int64_t 
     }
 }
 
+/* Whether whole groups can be summed up where they are stored: for whole tiles of rows. */
+static int sums_in_place(const PackedRun *run, int64_t kind, int64_t count) {
+    const PackedJob *job = run->job;
+    int fits = count % TILE_ROWS == 0 && job->m > TILE_ROWS && job->y_type == F32 && !job->bias;
+    return fits && run->isa->in_place && !is_float_kind(kind);
+}
+
 /* Groups [begin, end), counted through all segments, for rows [m, m + count) of x. */
 static void run_groups(const PackedRun *run, int64_t m, int64_t count, int64_t begin, int64_t end) {
     Scratch scratch;
@@ -153,9 +166,17 @@ static void run_groups(const PackedRun *run, int64_t m, int64_t count, int64_t b
     for (int64_t i = 0; i < run->job->num_segments; i++) {
         const Segment *s = &run->job->segments[i];
         int64_t groups = (s->rows + GROUP - 1) / GROUP, size = group_bytes(s->kind, run->acts.padded);
+        int in_place = sums_in_place(run, s->kind, count);
         for (int64_t g = max64(begin - first, 0); g < min64(end - first, groups); g++) {
-            sum_group(run, s->kind, s->data + g * size, m, count, &scratch);
-            store_group(run->job, m, count, col + g * GROUP, min64(GROUP, s->rows - g * GROUP), scratch.acc);
+            const uint8_t *from = s->data + g * size;
+            int64_t at = col + g * GROUP, cols = min64(GROUP, s->rows - g * GROUP);
+            if (in_place && cols == GROUP) {
+                float *y = (float *)run->job->y + m * run->job->y_stride + at;
+                quantized_group(run, s->kind, from, rows_of(run, m, count, y, run->job->y_stride), &scratch.tile);
+            } else {
+                sum_group(run, s->kind, from, m, count, &scratch);
+                store_group(run->job, m, count, at, cols, scratch.acc);
+            }
         }
         first += groups;
         col += s->rows;

@@ -97,7 +97,8 @@ typedef struct {
 typedef struct {
     const Acts *acts;
     int64_t tile, tiles, at, count;
-    float *acc; /* [tiles][TILE_ROWS][GROUP] */
+    float *acc;     /* [tiles][TILE_ROWS][GROUP] */
+    int64_t stride; /* from row to row of acc: GROUP, or any in a backend that sums in place */
 } Stretch;
 
 /* What an instruction set brings. */
@@ -114,6 +115,7 @@ typedef struct {
      * none. */
     void (*dot_narrow)(const uint8_t *from, const Acts *a, int64_t row, int64_t count, float *acc);
     int tiled;           /* whether it wants Acts.tiles */
+    int in_place;        /* whether its dot takes any stride, and sets acc where K begins instead of adding */
     void (*begin)(void); /* on every thread before and after its work; NULL = nothing to do */
     void (*end)(void);
 } Backend;

@@ -1,22 +1,7 @@
 /* Packed products with Arm's dot product instructions. */
 #if defined(__aarch64__)
 
-#include "packed_neon.h"
-
-#ifdef __ARM_FEATURE_DOTPROD
-#define DOT_TARGET
-#elif defined(__clang__)
-#define DOT_TARGET __attribute__((target("dotprod")))
-#else
-#define DOT_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
-#endif
-
-/* Integer sums begin at START, the bits of LIFT: |sum| < 2^22 added to them is the float LIFT + sum. Since x_scale has
- * 22 significant bits, LIFT * x_scale is exact and fma(LIFT + sum, x_scale, -LIFT * x_scale) rounds sum * x_scale once,
- * as float(sum) * x_scale does: one instruction instead of two, one of them slow. TileStep.lift holds -LIFT * x_scale. */
-#define START 0x4b400000
-#define FOUR_STARTS {START, START, START, START}
-static const int32_t starts[4][4] __attribute__((aligned(64))) = {FOUR_STARTS, FOUR_STARTS, FOUR_STARTS, FOUR_STARTS};
+#include "packed_neon_tile.h"
 
 /* p, of which the compiler does not know that it is: loads through it are loads again, not copies of a register (which
  * would take the place of a product). */
@@ -67,93 +52,6 @@ static void quantize(const float *x, int64_t k, const Acts *a, int64_t row) {
     }
 }
 
-/* ---- many rows ----
- *
- * Four rows of x against 8 output rows, all steps, by hand: compilers copy sums about or load too late. v0-v7 hold the
- * sums [row][2], v8-v15 the integer sums, v16-v19 the first halves of x, v20-v23 the second ones, v24-v29 weights. Loads
- * are spread evenly among the products, and a step loads the beginning of x for the next one (past the last step too:
- * there is one TileStep more than asked for). */
-#define DOT2(p, q, a, b, x, lane)                                       \
-    "sdot v" p ".4s, v" a ".16b, v" x ".4b[" lane "]\n"                 \
-    "sdot v" q ".4s, v" b ".16b, v" x ".4b[" lane "]\n"
-/* A quad of K, with a load behind each row. */
-#define FIRST(lane, a, b, l0, l1, l2, l3)                               \
-    DOT2("8", "9", a, b, "16", lane) l0 DOT2("10", "11", a, b, "17", lane) l1 \
-    DOT2("12", "13", a, b, "18", lane) l2 DOT2("14", "15", a, b, "19", lane) l3
-#define SECOND(lane, a, b, l0, l1, l2, l3)                              \
-    DOT2("8", "9", a, b, "20", lane) l0 DOT2("10", "11", a, b, "21", lane) l1 \
-    DOT2("12", "13", a, b, "22", lane) l2 DOT2("14", "15", a, b, "23", lane) l3
-#define W(a, b, at) "ldp q" a ", q" b ", [%[q], " #at "]\n"
-#define X(to, at) "ldr q" to ", [%[x], " #at "]\n"
-#define START2(p, q) "ldp q" p ", q" q ", [%[start]]\n"
-#define NONE ""
-#define STARTS START2("8", "9") START2("10", "11") START2("12", "13") START2("14", "15")
-/* The integer sums p, q of a row times its scale, into y, z. */
-#define LIFTED(y, z, p, q, row) \
-    "fmla v" y ".4s, v" p ".4s, v30.s[" row "]\n fmla v" z ".4s, v" q ".4s, v30.s[" row "]\n"
-#define ADD(s, t, y, z) "fmla v" s ".4s, v" y ".4s, v24.4s\n fmla v" t ".4s, v" z ".4s, v25.4s\n"
-#define SHIFT2(s, t, row) "fmla v" s ".4s, v26.4s, v31.s[" row "]\n fmla v" t ".4s, v27.4s, v31.s[" row "]\n"
-#define FIRST_HALF                                                                                        \
-    W("24", "25", 0) W("26", "27", 64)                                                                    \
-    FIRST("0", "24", "25", W("28", "29", 128), X("20", 16), NONE, X("21", 48))                            \
-    FIRST("1", "26", "27", W("24", "25", 192), X("22", 80), NONE, X("23", 112))
-/* Scales the sums of a step in y0-y7 = four registers of x that are not wanted any more and v28, v29, v26, v27. */
-#define SCALED_SUMS(a, b, c, d)                                                                           \
-    LIFTED("28", "29", "8", "9", "0") START2("8", "9") X(a, 176) X(b, 176)                                \
-    LIFTED(a, b, "10", "11", "1") START2("10", "11") ADD("0", "1", "28", "29") X(c, 192) X(d, 192)        \
-    LIFTED(c, d, "12", "13", "2") START2("12", "13") ADD("2", "3", a, b) X("28", 208) X("29", 208)        \
-    LIFTED("28", "29", "14", "15", "3") START2("14", "15") ADD("4", "5", c, d)
-#define WHOLE_STEP                                                                                        \
-    FIRST_HALF                                                                                            \
-    FIRST("2", "28", "29", W("26", "27", 256), NONE, NONE, NONE)                                          \
-    FIRST("3", "24", "25", W("28", "29", 320), NONE, NONE, NONE)                                          \
-    SECOND("0", "26", "27", W("24", "25", 384), X("16", 224), NONE, X("17", 256))                         \
-    SECOND("1", "28", "29", W("26", "27", 448), X("18", 288), NONE, X("19", 320))                         \
-    SECOND("2", "24", "25", X("28", 160), X("29", 160), X("30", 128), NONE)                               \
-    SECOND("3", "26", "27", "ldp q24, q25, [%[scale]], 64\n", NONE, NONE, NONE)                           \
-    SCALED_SUMS("20", "21", "22", "23")
-#define TWO_HALVES                                                                                        \
-    FIRST_HALF                                                                                            \
-    FIRST("2", "28", "29", X("30", 128), NONE, NONE, NONE)                                                \
-    FIRST("3", "24", "25", X("28", 160), X("29", 160), NONE, "ldp q24, q25, [%[scale]], 64\n")            \
-    SCALED_SUMS("16", "17", "18", "19") ADD("6", "7", "28", "29") W("26", "27", 256) W("28", "29", 320)   \
-    SECOND("0", "26", "27", W("24", "25", 384), X("16", 224), NONE, X("17", 256))                         \
-    SECOND("1", "28", "29", W("26", "27", 448), X("18", 288), NONE, X("19", 320))                         \
-    SECOND("2", "24", "25", X("28", 160), X("29", 160), NONE, NONE)                                       \
-    SECOND("3", "26", "27", "ldp q24, q25, [%[scale]], 64\n", NONE, NONE, NONE)                           \
-    SCALED_SUMS("20", "21", "22", "23") ADD("6", "7", "28", "29")
-#define LAST_ADD ADD("6", "7", "28", "29")
-#define ADD_SHIFTS                                                                                        \
-    "ldp q26, q27, [%[shift]], 64\n" X("31", 144) LAST_ADD                                                \
-    SHIFT2("0", "1", "0") SHIFT2("2", "3", "1") SHIFT2("4", "5", "2") SHIFT2("6", "7", "3")
-#define SUMS(op)                                                                                  \
-    op " q0, q1, [%[acc]]\n " op " q2, q3, [%[acc], 64]\n "                                       \
-    op " q4, q5, [%[acc], 128]\n " op " q6, q7, [%[acc], 192]\n"
-#define ALL_STEPS(...)                                                                                              \
-    __asm__ volatile(SUMS("ldp") STARTS X("16", 0) X("17", 32) X("18", 64) X("19", 96)                              \
-                     "1:\n" __VA_ARGS__                                                                             \
-                     "add %[q], %[q], %[step_bytes]\n add %[x], %[x], 224\n subs %[steps], %[steps], 1\n b.ne 1b\n" \
-                     SUMS("stp")                                                                                    \
-                     : [q] "+r"(q), [x] "+r"(x), [scale] "+r"(scale), [shift] "+r"(shift), [steps] "+r"(steps)      \
-                     : [start] "r"(starts), [step_bytes] "r"(w->step_bytes), [acc] "r"(acc)                         \
-                     : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11",    \
-                       "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24",   \
-                       "v25", "v26", "v27", "v28", "v29", "v30", "v31")
-
-/* Output rows [col, col + 8) of a tile; steps > 0. */
-DOT_TARGET static void dot_tile(const int halves, const int shifted, const Tile *w, const TileStep *x, int64_t steps,
-                                int64_t col, float *acc) {
-    const int8_t *q = w->at + col * 4;
-    const float *scale = w->scale + col, *shift = w->shift + col;
-    acc += col;
-    if (halves == 2)
-        ALL_STEPS(TWO_HALVES);
-    else if (shifted)
-        ALL_STEPS(WHOLE_STEP ADD_SHIFTS);
-    else
-        ALL_STEPS(WHOLE_STEP LAST_ADD);
-}
-
 /* ---- the last one or two rows of many ---- */
 
 /* Four quads against 16 output rows. */
@@ -164,10 +62,10 @@ DOT_TARGET static void dot_tile(const int halves, const int shifted, const Tile 
     }
 
 DOT_TARGET INLINE void dot_last(const int rows, const int halves, const int shift, const Tile *w, const TileStep *x,
-                                int64_t steps, float *acc) {
+                                int64_t steps, Sums sums) {
     const float *scale = w->scale;
     float32x4_t sum[2][4];
-    EACH(m, rows) EACH(v, 4) sum[m][v] = vld1q_f32(acc + m * GROUP + v * 4);
+    EACH(m, rows) EACH(v, 4) sum[m][v] = vld1q_f32(sums.begin ? zeros : sums.acc + m * sums.stride + v * 4);
     for (int64_t s = 0; s < steps; s++, x++) {
         const int8_t *q = w->at + s * w->step_bytes;
         int32x4_t part[2][4];
@@ -188,14 +86,15 @@ DOT_TARGET INLINE void dot_last(const int rows, const int halves, const int shif
             EACH(m, rows) EACH(v, 4)
                 sum[m][v] = vfmaq_n_f32(sum[m][v], vld1q_f32(w->shift + s * GROUP + v * 4), x->sum[m]);
     }
-    EACH(m, rows) EACH(v, 4) vst1q_f32(acc + m * GROUP + v * 4, sum[m][v]);
+    EACH(m, rows) EACH(v, 4) vst1q_f32(sums.acc + m * sums.stride + v * 4, sum[m][v]);
 }
 
 DOT_TARGET static void dot(int64_t kind, const Tile *w, const Stretch *x) {
     for (int64_t i = 0; i < x->tiles; i++) {
         int64_t rows = tile_rows_of(x->acts, x->tile + i);
         const TileStep *at = x->acts->tiles + (x->tile + i) * x->acts->steps + x->at;
-        float *acc = x->acc + i * TILE_ROWS * GROUP;
+        Sums acc = {x->acc + i * TILE_ROWS * x->stride, x->stride, x->at == 0};
+        EACH(m, TILE_ROWS) __builtin_prefetch(acc.acc + m * acc.stride, 1);
         if (rows == 1)
             WITH_SCALES(kind, dot_last(1, HALVES, SHIFT, w, at, x->count, acc))
         else if (rows == 2)
@@ -341,6 +240,15 @@ DOT_TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t
     EACH(m, rows) EACH(v, 4) vst1q_f32(acc + m * GROUP + v * 4, sum[m][v] * unit);
 }
 
+/* Three or four rows of Q4_1 or Q4_0. */
+DOT_TARGET INLINE void direct_tile(const int is_signed, const uint8_t *from, const Acts *a, float *acc) {
+    const Sums sums = {acc, GROUP, 1};
+    packed_tile(is_signed, from, a->tiles, a->steps, 0, sums);
+    packed_tile(is_signed, from, a->tiles, a->steps, 8, sums);
+    if (is_signed)
+        for (int i = 0; i < TILE_ROWS * GROUP; i++) acc[i] *= 0.0625f;
+}
+
 #define DIRECT(kind)                                                            \
     case kind:                                                                  \
         if (a->rows == 2)                                                       \
@@ -350,6 +258,8 @@ DOT_TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t
         return 1;
 
 DOT_TARGET static int direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
+    if (a->rows > 2 && kind == P_Q4_1) return direct_tile(0, from, a, acc), 1;
+    if (a->rows > 2 && kind == P_Q4_0) return direct_tile(1, from, a, acc), 1;
     if (a->rows > 2) return 0; /* unpacking once pays */
     switch (kind) {
         DIRECT(P_Q8)
@@ -370,6 +280,7 @@ const Backend packed_neon_dot = {.quantize = quantize,
                                  .direct = direct,
                                  .widen = packed_neon_widen,
                                  .dot_wide = packed_neon_dot_wide,
-                                 .tiled = 1};
+                                 .tiled = 1,
+                                 .in_place = 1};
 
 #endif
