@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,13 +13,15 @@ from hypothesis import strategies as st
 from cadence.core.kv_spec import SCALE_BYTES
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.ops import CpuOps
+from cadence.kernels.cpu.packed import instruction_sets
 from cadence.kernels.reference.kv_rows import unpack_rows
 from tests.helpers import kernel_checks as checks
-from tests.helpers.kernel_cases import AttentionCase, make_inputs, only
+from tests.helpers.kernel_cases import AttentionCase, AttentionInputs, make_inputs, only
 
 OPS = CpuOps(Calls(2))
 FLOATS = [torch.float32, torch.bfloat16, torch.float16]
 CACHES = [*FLOATS, torch.int8]
+HALF_ERROR = 6e-3  # of float16 arithmetic, where values are of size one
 
 
 @st.composite
@@ -39,10 +42,22 @@ def cases(draw: st.DrawFn) -> AttentionCase:
     )
 
 
+def check(case: AttentionCase) -> None:
+    """Over float16 the products may be made in float16."""
+    if case.cache_dtype is not torch.float16:
+        checks.check_attention(OPS, case, "cpu")
+        return
+    inputs = make_inputs(case)
+    ours, reference = (
+        ops.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape).float() for ops in (OPS, checks.REFERENCE)
+    )
+    torch.testing.assert_close(ours, reference, rtol=checks.TOLERANCE[case.dtype], atol=HALF_ERROR)
+
+
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(cases())
 def test_caches_of_every_type_match_the_reference(case: AttentionCase) -> None:
-    checks.check_attention(OPS, case, "cpu")
+    check(case)
 
 
 @pytest.mark.parametrize("cache_dtype", CACHES)
@@ -50,7 +65,82 @@ def test_caches_of_every_type_match_the_reference(case: AttentionCase) -> None:
 def test_usual_dims_over_long_histories(head_dim: int, cache_dtype: torch.dtype) -> None:
     for heads in ((3, 1), (4, 4)):
         case = AttentionCase(((700, 1), (260, 20)), *heads, head_dim, cache_dtype=cache_dtype)
-        checks.check_attention(OPS, case, "cpu")
+        check(case)
+
+
+def sized(inputs: AttentionInputs, q: float, k: float, v: float) -> AttentionInputs:
+    return replace(inputs, q=inputs.q * q, kv=(inputs.kv[0] * k, inputs.kv[1] * v))
+
+
+def errors(case: AttentionCase, inputs: AttentionInputs) -> torch.Tensor:
+    """What is wrong with our result, by the reference in float64 on the same numbers."""
+    ours = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+    kv = (inputs.kv[0].double(), inputs.kv[1].double())
+    return ours.double() - checks.REFERENCE.paged_attention(inputs.q.double(), kv, inputs.batch, 0, case.shape)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize(
+    ("sizes", "most", "usual"),
+    [
+        ((1.0, 1.0, 1.0), HALF_ERROR, 3e-4),
+        ((4.0, 1.0, 1.0), 3e-2, 2e-3),  # scores up to 2^5, where float16 has steps of 2^-5
+        ((30.0, 3.0, 1.0), 5e-2, 6e-4),  # beyond: in float32, but for small sums of large products
+        ((1e-3, 1e-3, 1e-3), 2e-3, 2e-4),
+        ((1.0, 1.0, 100.0), HALF_ERROR, 3e-4),
+        ((1.0, 1.0, 5000.0), HALF_ERROR, 3e-4),  # some sums of values leave float16
+    ],
+)
+def test_float16_stays_near_float64(
+    sizes: tuple[float, float, float], most: float, usual: float, head_dim: int
+) -> None:
+    """Flat and peaked weights, small and large values; most: of any entry, usual: root mean square."""
+    case = AttentionCase(((0, 150), (700, 1)), 6, 2, head_dim, cache_dtype=torch.float16)
+    wrong = errors(case, sized(make_inputs(case), *sizes)) / sizes[2]
+    assert wrong.abs().max() < most
+    assert wrong.square().mean().sqrt() < usual
+
+
+@pytest.mark.parametrize(
+    "products",  # by dimension, of every second key, in thousands: lanes overflow though the sum is nothing
+    [{0: 81, 1: -81}, {0: 81, 8: -81}, {0: 81, 1: -40.5, 2: -40.5}, {0: -81, 1: 40.5, 2: 40.5}],
+    ids=["both ways", "one lane", "up", "down"],
+)
+def test_scores_beyond_float16_are_noticed(products: dict[int, float]) -> None:
+    case = AttentionCase(((0, 40), (200, 3)), 6, 2, 64, cache_dtype=torch.float16)
+    inputs = make_inputs(case)
+    q, k = inputs.q.clone(), inputs.kv[0].clone()
+    for dim, thousands in products.items():
+        q[..., dim] = thousands * 1000 / 150 / (case.shape.scale * 1.4427)
+        k[..., dim] = 0.0
+        k[..., 1::2, dim] = 150.0
+    assert errors(case, replace(inputs, q=q, kv=(k, inputs.kv[1]))).abs().max() < 3e-2
+
+
+def test_numbers_beyond_float16_stay_finite() -> None:
+    """A query that float16 cannot hold; values whose sum overflows though their mean does not."""
+    case = AttentionCase(((0, 40), (200, 3)), 6, 2, 64, cache_dtype=torch.float16)
+    inputs = make_inputs(case)
+    q, k, v = inputs.q.clone(), *[cache.clone() for cache in inputs.kv]
+    q[5, 0, 40] = 1e6
+    k[..., 40] *= 1e-5
+    v[..., 3] = 60000.0
+    wrong = errors(case, replace(inputs, q=q, kv=(k, v)))
+    wrong[..., 3] /= 60000
+    assert wrong.abs().max() < HALF_ERROR
+
+
+@pytest.mark.parametrize("sizes", [(6.0, 1.0, 1.0), (1.0, 1.0, 2500.0)])
+def test_the_way_out_of_float16_does_not_depend_on_the_chunks(sizes: tuple[float, float, float]) -> None:
+    """Some rows need float32 for their scores or for their sums, others do not."""
+    case = AttentionCase(((100, 60),), 6, 2, 64, window=70, cache_dtype=torch.float16)
+    inputs = sized(make_inputs(case), *sizes)
+    together = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+    for chunk in (1, 7):
+        for skip in range(0, 60, chunk):
+            part = only(inputs, 0, skip, min(chunk, 60 - skip))
+            alone = OPS.paged_attention(part.q, part.kv, part.batch, 0, case.shape)
+            assert torch.equal(alone, together[skip : skip + alone.shape[0]])
 
 
 @pytest.mark.parametrize("cache_dtype", CACHES)
@@ -103,3 +193,8 @@ def test_an_int8_row_keeps_a_number_that_is_none(wrong: float) -> None:
     rows = unpack_rows(cache)[0, 0]
     assert not rows[0].isfinite().all()
     torch.testing.assert_close(rows[1], k[1, 0], rtol=0, atol=float(k[1].abs().max()) / 254)
+
+
+def test_a_lower_instruction_set_multiplies_float16_as_float32() -> None:
+    case = AttentionCase(((0, 70), (260, 1)), 6, 2, 64, cache_dtype=torch.float16)
+    checks.check_attention(CpuOps(Calls(2), next(iter(instruction_sets()))), case, "cpu")

@@ -94,9 +94,33 @@ def test_rows_stand_alone(ops: CpuOps, dtype: torch.dtype) -> None:
             ops.add_rows(a, table, ids[part], 0),
             ops.softcap(a, 3.0),
             *[ops.activate(a, kind) for kind in Activation],
+            *[gate(torch.cat([a, b], dim=1)) for gate in (ops.silu_mul, ops.gelu_tanh_mul)],
         ]
 
     together = everything(slice(0, rows))
     for part in (slice(0, 1), slice(699, 700), slice(340, 343), slice(100, 600)):
         for alone, among in zip(everything(part), together, strict=True):
             assert torch.equal(alone, among[part])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_elements_stand_alone(ops: CpuOps, dtype: torch.dtype) -> None:
+    """Bits do not depend on whether an element lies in many whole vectors, in one, or in the part of one."""
+    x, up = random(3, 83, dtype=dtype) * 4, random(3, 83, dtype=dtype, seed=1)
+
+    def everything(width: int) -> list[torch.Tensor]:
+        a, pair = x[:, :width], torch.cat([x[:, :width], up[:, :width]], dim=1)
+        maps = [ops.activate(a, kind) for kind in Activation]
+        return [*maps, ops.softcap(a, 3.0), ops.silu_mul(pair), ops.gelu_tanh_mul(pair)]
+
+    whole = everything(83)
+    for width in (1, 3, 17, 34):
+        for part, among in zip(everything(width), whole, strict=True):
+            assert torch.equal(part, among[:, :width])
+
+
+def test_silu_of_any_number(ops: CpuOps) -> None:
+    x = torch.cat([torch.linspace(-100, 100, 4001), torch.tensor([0.0, -0.0, 1e-30, 3e38, -3e38, torch.nan])])
+    exact = torch.nn.functional.silu(x.double())
+    ours = ops.activate(x[None], Activation.SILU)[0].double()
+    torch.testing.assert_close(ours, exact, rtol=5e-6, atol=1e-30, equal_nan=True)

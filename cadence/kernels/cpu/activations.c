@@ -1,4 +1,5 @@
 /* Maps from rows to rows: plain activations, soft caps, scaling from one type to another, sums. */
+#include "powers.h"
 #include "row_maps.h"
 
 typedef struct {
@@ -12,12 +13,6 @@ typedef struct {
 enum { RELU, SILU, GELU, GELU_TANH, SCALE, SOFTCAP }; /* the first four: kernels.ops.Activation */
 
 INLINE vf relu(vf x) { return pick((x < splat(0.0f)), splat(0.0f), x); }
-INLINE vf silu(vf x) { return x / (splat(1.0f) + expv(-x)); }
-
-INLINE vf gelu_tanh(vf x) {
-    vf inner = splat(0.797884561f) * (x + splat(0.044715f) * x * x * x);
-    return splat(0.5f) * x * (splat(1.0f) + tanhv(inner));
-}
 
 /* x * Phi(x). With z = |x| / sqrt(2): erfc(z) = e^(-z^2) * t * p(2t - 1), t = 1 / (1 + 0.3 z), p fitted to 6e-8. */
 INLINE vf gelu(vf x) {
@@ -48,10 +43,9 @@ INLINE vf mapped(vf x, float factor, const int kind) {
 INLINE void map_row(const Map *a, int64_t row, const int kind, const int from, const int to) {
     const void *x = a->x + row * a->x_stride * element_size(from);
     void *out = a->out + row * a->width * element_size(to);
-    for (int64_t i = 0; i < a->width; i += VL) {
-        int64_t n = a->width - i;
-        store_upto(out, i, to, n, mapped(load_upto(x, i, from, n), a->factor, kind));
-    }
+    int64_t whole = a->width / VL * VL, rest = a->width - whole; /* beside calls no constant stays in a register */
+    for (int64_t i = 0; i < whole; i += VL) store(out, i, to, mapped(load(x, i, from), a->factor, kind));
+    if (rest) store_part(out, whole, to, rest, mapped(load_part(x, whole, from, rest), a->factor, kind));
 }
 
 #define ROWS(kind, to) \

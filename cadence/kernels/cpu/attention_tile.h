@@ -5,19 +5,8 @@
 #ifndef CADENCE_ATTENTION_TILE_H
 #define CADENCE_ATTENTION_TILE_H
 
+#include "attention.h"
 #include "attention_vectors.h"
-
-#define KEY_TILE 128
-#define KEY_STEP (VL > 8 ? VL : 8) /* ranges of keys begin and end at multiples of this */
-#define ROW_TILE 4
-
-/* The keys and values of one tile. Entries from `keys` up to the next KEY_STEP repeat the last. */
-typedef struct {
-    int64_t keys;
-    const char *key[KEY_TILE], *value[KEY_TILE];         /* rows of key_type and value_type */
-    float key_scale[KEY_TILE], value_scale[KEY_TILE];    /* of int8 rows */
-    int key_type, value_type;
-} Tile;
 
 /* scores[m][j] = q[m] . key[j] for j < 4 * fours; q rows of `padded` floats. */
 INLINE void dot_tile(const int rows, const int fours, const int type, const float *q, int64_t padded,
@@ -125,14 +114,6 @@ INLINE void value_tile(const int rows, const int width, const int type, const fl
         default: CALL(4); break; \
     }
 
-/* The queries of an item: floats, or int8 with a scale each where keys are int8. */
-typedef struct {
-    float *wide;                   /* [max_rows, padded] */
-    int8_t *bytes;                 /* [max_rows, padded_bytes] */
-    float *scale;                  /* [max_rows] */
-    int64_t padded, padded_bytes;  /* dim rounded up to VL, to I8_STEP */
-} Queries;
-
 /* One or two rows take eight keys at a time: with four, too few sums would be under way. */
 INLINE void dot_step(const int rows, const int type, const float *q, int64_t padded, const char *const *key,
                      float *scores) {
@@ -158,30 +139,19 @@ INLINE void score_step_i8(const int rows, const Queries *q, int64_t m, const Til
                     t->key_scale + n + j, scores + j);
 }
 
-/* Scores of rows [m, m + rows) with the keys [n, n + KEY_STEP) of a tile, rows <= ROW_TILE. */
-typedef void ScoreKeys(int rows, const Queries *q, int64_t m, const Tile *t, int64_t n, float *scores);
-
 #define SCORE_KEYS(name, TYPE)                                                                          \
     static void name(int rows, const Queries *q, int64_t m, const Tile *t, int64_t n, float *scores) {  \
         BY_ROWS(rows, TYPE)                                                                             \
     }
-#define SCORE_F32(rows) score_step(rows, F32, q, m, t, n, scores)
-#define SCORE_BF16(rows) score_step(rows, BF16, q, m, t, n, scores)
-#define SCORE_F16(rows) score_step(rows, F16, q, m, t, n, scores)
-#define SCORE_I8(rows) score_step_i8(rows, q, m, t, n, scores)
+#define SCORE_F32(rows) score_step(rows, F32, q, m, t, n, scores + n)
+#define SCORE_BF16(rows) score_step(rows, BF16, q, m, t, n, scores + n)
+#define SCORE_F16(rows) score_step(rows, F16, q, m, t, n, scores + n)
+#define SCORE_I8(rows) score_step_i8(rows, q, m, t, n, scores + n)
 SCORE_KEYS(score_f32, SCORE_F32)
 SCORE_KEYS(score_bf16, SCORE_BF16)
 SCORE_KEYS(score_f16, SCORE_F16)
 SCORE_KEYS(score_i8, SCORE_I8)
 static ScoreKeys *const score_keys[] = {score_f32, score_bf16, score_f16, score_i8};
-
-/* Weights [rows, KEY_TILE] of the keys [low, high) times their values -> acc [rows, padded]. */
-typedef struct {
-    const float *weight;
-    const Tile *tile;
-    int64_t low, high, padded;
-    float *acc;
-} Weighted;
 
 /* Vectors of a strip: with one or two rows more, or too few sums would be under way. */
 INLINE int strip_width(int64_t rows, int64_t vectors_left) {

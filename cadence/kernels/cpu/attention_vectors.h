@@ -1,14 +1,12 @@
-/* Vectors as attention needs them beyond common.h: rows of any cache type, lane sums, 2^x. Where an instruction set
+/* Vectors as attention needs them beyond common.h: rows of any cache type, lane sums. Where an instruction set
  * has one instruction for what the portable form says in several, it is named here; the values are the same. */
 #ifndef CADENCE_ATTENTION_VECTORS_H
 #define CADENCE_ATTENTION_VECTORS_H
 
 #include "kv.h"
+#include "powers.h"
 
-#if defined(__aarch64__) && VL == 4
-#include <arm_neon.h>
-#define NEON_LANES 1
-#elif defined(__x86_64__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
@@ -114,15 +112,6 @@ INLINE v4 sums_of_four(vf a, vf b, vf c, vf d) {
 #endif
 }
 
-/* The larger; b where either is NaN, or NaN. */
-INLINE vf larger(vf a, vf b) {
-#if defined(NEON_LANES)
-    return vmaxq_f32(a, b);
-#else
-    return pick(a > b, a, b);
-#endif
-}
-
 INLINE float largest(vf v) {
 #if defined(NEON_LANES)
     return vmaxvq_f32(v);
@@ -130,23 +119,6 @@ INLINE float largest(vf v) {
     return max1(v);
 #endif
 }
-
-/* 2^y within 2e-7 for y <= 127, exactly 1 at 0 and exactly 0 from -126.5 down; NaN stays NaN. */
-INLINE vf exp2_bounded(vf y) {
-    const vf to_integer = splat(0x1.8p23f + 127.0f); /* leaves y, rounded, plus the exponent's bias in the low bits */
-    y = larger(splat(-127.0f), y);
-    vf shifted = y + to_integer;
-    vf r = y - (shifted - to_integer);
-    vf p = splat(0.0013264727f);
-    p = p * r + splat(0.009671513f);
-    p = p * r + splat(0.055507336f);
-    p = p * r + splat(0.24022242f);
-    p = p * r + splat(0.693147f);
-    p = p * r + splat(1.0f);
-    return p * (vf)((vi)shifted << 23);
-}
-
-INLINE float exp2_of(float y) { return exp2_bounded(splat(y))[0]; }
 
 /* ---- sums of products of int8: exact, so in any order ---- */
 

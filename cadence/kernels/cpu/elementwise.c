@@ -1,5 +1,5 @@
 /* Norms, gated activations, and rotary embedding. */
-#include "common.h"
+#include "powers.h"
 #include "threads.h"
 
 #define WORTH_SHARING 8192 /* elements that are worth a thread */
@@ -75,17 +75,27 @@ void cadence_add_rms_norm(void *out, void *total, const void *x, const void *res
     share_evenly(rows, least_rows(width), add_norm_rows, &norm);
 }
 
-INLINE vf silu(vf x) { return x / (splat(1.0f) + expv(-x)); }
+#define GATES 4 /* vectors at once */
 
-INLINE vf gelu_tanh(vf x) {
-    vf inner = splat(0.797884561f) * (x + splat(0.044715f) * x * x * x);
-    return splat(0.5f) * x * (splat(1.0f) + tanhv(inner));
+/* out[i] = activation of gate[i] * up[i] for n vectors from element i on. */
+INLINE void gate_vectors(const int n, void *out, const void *gate, const void *up, int64_t i, int dtype, int gelu) {
+    vf g[GATES];
+    STAGE(j, n) g[j] = load(gate, i + j * VL, dtype);
+    if (gelu)
+        STAGE(j, n) g[j] = gelu_tanh(g[j]);
+    else
+        silu_each(n, g);
+    STAGE(j, n) store(out, i + j * VL, dtype, g[j] * load(up, i + j * VL, dtype));
 }
 
+/* The part of a vector goes by itself: beside calls no constant would stay in a register. */
 INLINE void gate_row(void *out, const void *gate, const void *up, int64_t width, int dtype, int gelu) {
-    for (int64_t i = 0; i < width; i += VL) {
-        vf g = load_upto(gate, i, dtype, width - i), u = load_upto(up, i, dtype, width - i);
-        store_upto(out, i, dtype, width - i, (gelu ? gelu_tanh(g) : silu(g)) * u);
+    int64_t i = 0;
+    for (; i + GATES * VL <= width; i += GATES * VL) gate_vectors(GATES, out, gate, up, i, dtype, gelu);
+    for (; i + VL <= width; i += VL) gate_vectors(1, out, gate, up, i, dtype, gelu);
+    if (i < width) {
+        vf g = load_part(gate, i, dtype, width - i), u = load_part(up, i, dtype, width - i);
+        store_part(out, i, dtype, width - i, (gelu ? gelu_tanh(g) : silu(g)) * u);
     }
 }
 

@@ -9,11 +9,12 @@ from cadence.device.calls import Calls, float_word
 from cadence.kernels import compose
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.cpu.library import CpuLibrary
-from cadence.kernels.cpu.packed import PACKED_TYPES, PackedOps, PackedRows
+from cadence.kernels.cpu.packed import PACKED_TYPES, PackedOps, PackedRows, instruction_sets
 from cadence.kernels.ops import Activation, DrawParams, Pair, Rotation, Triple
 
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _CACHE_DTYPES = {**_DTYPES, torch.int8: 3}
+_PLAIN = 65536  # attention on an instruction set below the best multiplies float16 as float32
 Weight = torch.Tensor | PackedRows
 MaybeTensor = torch.Tensor | None
 
@@ -26,6 +27,7 @@ class CpuOps:
         self._calls = calls
         self._c = CpuLibrary(calls)
         self._packed = PackedOps(isa, calls.pool)
+        self._plain = _PLAIN if self._packed.isa != next(reversed(instruction_sets())) else 0
 
     def linear(self, x: torch.Tensor, weight: Weight, bias: torch.Tensor | None) -> torch.Tensor:
         if isinstance(weight, PackedRows):
@@ -206,9 +208,10 @@ class CpuOps:
         held = (out, q, k_cache, v_cache, batch.rows, batch.query_start, batch.seq_lens, table)
         strides = (table.stride(0), q.stride(0), q.stride(1), k_cache.stride(0), v_cache.stride(0))
         heads = (shape.num_heads, shape.num_kv_heads, shape.head_dim)
-        sizes = (*strides, batch.num_sequences, *heads, k_cache.shape[2], shape.window, _types(q, k_cache))
+        sizes = (*strides, batch.num_sequences, *heads, k_cache.shape[2], shape.window)
+        types = _types(q, k_cache) + self._plain
         bends = (float_word(shape.scale), float_word(shape.softcap))
-        self._calls.call(self._c.attention, *[tensor.data_ptr() for tensor in held], *sizes, *bends)
+        self._calls.call(self._c.attention, *[tensor.data_ptr() for tensor in held], *sizes, types, *bends)
         return out
 
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
