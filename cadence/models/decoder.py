@@ -59,7 +59,7 @@ class PostNormLayer(nn.Module):
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> Stream:
         x = ctx.ops.add(x, residual)
-        x, _ = self.attn_norm.add(self.attn(x, positions, ctx), x)
+        x, _ = self.attn_norm.add(self.attn(x, positions, ctx), self.attn.kept(x, ctx))
         x, _ = self.mlp_norm.add(self.mlp(x), x)
         return x, ctx.ops.zeros_like(x)
 

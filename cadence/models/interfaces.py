@@ -11,6 +11,7 @@ import torch
 from cadence.core.kv_spec import LayerKV
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.ops import Ops, Rotation, Triple
+from cadence.models.wanted import EVERY_TOKEN, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +30,27 @@ class ForwardContext:
     ops: Ops
     batch: AttentionBatch
     caches: Sequence[LayerCache]  # by layer index
+    wanted: Wanted = EVERY_TOKEN
 
     def attend(
         self, layer: int, shape: AttentionShape, qkv: Triple, positions: torch.Tensor, rotation: Rotation
     ) -> torch.Tensor:
         """Rotates by positions [T], stores this step's keys and values, attends.
 
-        qkv = q [T, Hq, D], k and v [T, Hk, D], overwritten -> [T, Hq, D].
+        qkv = q [T, Hq, D], k and v [T, Hk, D], overwritten -> [T, Hq, D]; in the last layer, of the wanted tokens.
         """
         cache = self.caches[layer]
         kv = (cache.k, cache.v)
         q = self.ops.rope_write_kv(qkv, positions, rotation, kv, self.batch, cache.group)
-        return self.ops.paged_attention(q, kv, self.batch, cache.group, shape)
+        tokens = self._tokens_after(layer)
+        return self.ops.paged_attention(tokens.pick(q), kv, tokens.attending(self.batch), cache.group, shape)
+
+    def kept(self, layer: int, x: torch.Tensor) -> torch.Tensor:
+        """x [T, H] as it goes on beside the layer's attention."""
+        return self._tokens_after(layer).pick(x)
+
+    def _tokens_after(self, layer: int) -> Wanted:
+        return self.wanted if layer == len(self.caches) - 1 else EVERY_TOKEN
 
 
 class CausalLM(Protocol):
@@ -53,7 +63,8 @@ class CausalLM(Protocol):
         ...
 
     def forward(self, ids: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        """ids [T] int32, positions [T] int64 -> hidden states [T, H] after the final norm."""
+        """ids [T] int32, positions [T] int64 -> hidden states of the wanted tokens after the final norm, [T, H] or
+        [S, H]."""
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ from cadence.device.base import Device, Graph
 from cadence.kernels.attention_batch import AttentionBatch
 from cadence.kernels.ops import Ops
 from cadence.models.interfaces import CausalLM, ForwardContext, LayerCache
+from cadence.models.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.state.batch import StepBatch
 
 
@@ -21,6 +22,10 @@ class Forward(Protocol):
 
     def run(self, batch: StepBatch) -> torch.Tensor:
         """-> hidden states [T, H], good until the next run"""
+        ...
+
+    def run_for_samples(self, batch: StepBatch) -> torch.Tensor:
+        """-> hidden states of the tokens that are sampled after [S, H], good until the next run"""
         ...
 
 
@@ -38,8 +43,22 @@ class EagerForward:
     def run(self, batch: StepBatch) -> torch.Tensor:
         return self.compute(batch.ids, batch.positions, batch.attention)
 
-    def compute(self, ids: torch.Tensor, positions: torch.Tensor, attention: AttentionBatch) -> torch.Tensor:
-        return self._model.forward(ids, positions, ForwardContext(self._ops, attention, self._caches))
+    def run_for_samples(self, batch: StepBatch) -> torch.Tensor:
+        attention, count = batch.attention, batch.sample_at.shape[0]
+        wanted = LastTokens(batch.sample_at, batch.sample_rows, batch.sample_lengths)
+        if not count:  # only the keys are wanted; one token goes on, since no op is made for none
+            at = torch.full_like(batch.positions[:1], len(batch.positions) - 1)
+            wanted = LastTokens(at, attention.rows[-1:], attention.seq_lens[-1:])
+        return self.compute(batch.ids, batch.positions, attention, wanted)[:count]
+
+    def compute(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        attention: AttentionBatch,
+        wanted: Wanted = EVERY_TOKEN,
+    ) -> torch.Tensor:
+        return self._model.forward(ids, positions, ForwardContext(self._ops, attention, self._caches, wanted))
 
 
 SIZES = (32, 64, 128, 192, 256, 384, 512)  # tokens of a captured forward; larger ones keep the device busy anyway
@@ -68,9 +87,13 @@ class CapturedForward:
         self._graphs.clear()
 
     def run(self, batch: StepBatch) -> torch.Tensor:
-        tokens, attention = batch.ids.shape[0], batch.attention
-        if tokens > SIZES[-1] or attention.num_sequences > MOST_SEQUENCES or attention.num_single > MOST_SINGLE:
-            return self._eager.run(batch)
+        return self._replay(batch) if _is_small(batch) else self._eager.run(batch)
+
+    def run_for_samples(self, batch: StepBatch) -> torch.Tensor:
+        return self._replay(batch)[batch.sample_at] if _is_small(batch) else self._eager.run_for_samples(batch)
+
+    def _replay(self, batch: StepBatch) -> torch.Tensor:
+        tokens = batch.ids.shape[0]
         size = SIZES[bisect.bisect_left(SIZES, tokens)]
         if size not in self._graphs:
             self._capture(size, batch)
@@ -110,6 +133,15 @@ class CapturedForward:
 
     def _zeros(self, size: int, dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros(size, dtype=dtype, device=self._device.torch_device)
+
+
+def _is_small(batch: StepBatch) -> bool:
+    attention = batch.attention
+    return (
+        batch.ids.shape[0] <= SIZES[-1]
+        and attention.num_sequences <= MOST_SEQUENCES
+        and attention.num_single <= MOST_SINGLE
+    )
 
 
 def _pad(target: torch.Tensor, source: torch.Tensor, value: int) -> None:

@@ -123,23 +123,23 @@ class Runner:
     def _first(self, plan: StepPlan) -> Part:
         """A forward in which rows compute whatever number of tokens."""
         batch = self._parts.batches.build(plan)
-        hidden = self._parts.forward.run(batch)
-        observations = self._observe(batch, hidden)
+        hidden, observations = self._forward(batch)
         self._parts.requests.state.num_computed[batch.rows] = batch.computed
         if not len(batch.sample_rows_np):
             return SampledPart(self._parts.device, NoSample(), observations)
-        logits = self._parts.model.logits(hidden[batch.sample_at])
+        logits = self._parts.model.logits(hidden)
         if not observations and self._parts.sampler.only_draws(batch.sample_rows_np):
             return self._draw(batch, logits)
         return SampledPart(self._parts.device, self._sample(batch, logits), observations)
 
-    def _observe(self, batch: StepBatch, hidden: torch.Tensor) -> list[Observation]:
+    def _forward(self, batch: StepBatch) -> tuple[torch.Tensor, list[Observation]]:
+        """-> (hidden states [S, H] to sample from, what hooks saw). Only hooks want to know of other tokens."""
+        hooks = [hook for hook in self._parts.hooks if hook.active(batch.rows_np)]
+        if not hooks:
+            return self._parts.forward.run_for_samples(batch), []
+        hidden = self._parts.forward.run(batch)
         view = PromptSlice(batch.rows_np, batch.query_start_np, batch.num_computed_np, self._parts.requests.tokens)
-        return [
-            hook.collect(hidden, view, self._parts.model.logits)
-            for hook in self._parts.hooks
-            if hook.active(batch.rows_np)
-        ]
+        return hidden[batch.sample_at], [hook.collect(hidden, view, self._parts.model.logits) for hook in hooks]
 
     def _draw(self, batch: StepBatch, logits: torch.Tensor) -> Part:
         tokens, peaks = self._parts.sampler.draw(logits, batch.sample_rows, batch.sample_lengths)

@@ -73,10 +73,14 @@ class Attention(nn.Module):
         self, norm: Norm, x: torch.Tensor, residual: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext
     ) -> Stream:
         qkv, residual = norm.add_linear(x, residual, self.qkv)
-        return self._attend(qkv, positions, ctx), residual
+        return self._attend(qkv, positions, ctx), self.kept(residual, ctx)
+
+    def kept(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        """x [T, hidden] as it goes on beside this block: of the tokens that the block's output is of."""
+        return ctx.kept(self._layer, x)
 
     def _attend(self, projected: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         tokens = projected.shape[0]
         qkv = projected.view(tokens, -1, self.shape.head_dim).split(self._heads, dim=1)
         attended = ctx.attend(self._layer, self.shape, qkv, positions, self._rotation)
-        return self.out(attended.view(tokens, -1))
+        return self.out(attended.view(attended.shape[0], -1))

@@ -1,0 +1,50 @@
+"""Which tokens of a forward are asked for what they become. Keys and values are stored for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from cadence.kernels.attention_batch import AttentionBatch
+
+
+class EveryToken:
+    def pick(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    def attending(self, batch: AttentionBatch) -> AttentionBatch:
+        return batch
+
+
+EVERY_TOKEN = EveryToken()
+
+
+@dataclass(frozen=True, slots=True)
+class LastTokens:
+    """The last tokens of S sequences. Whatever comes after the last keys are stored is computed for them alone."""
+
+    at: torch.Tensor  # [S] int64, among the tokens of the batch
+    rows: torch.Tensor  # [S] int32, of the block tables
+    seq_lens: torch.Tensor  # [S] int32
+
+    def pick(self, x: torch.Tensor) -> torch.Tensor:
+        """x [T, ...] -> [S, ...]"""
+        return x.index_select(0, self.at)
+
+    def attending(self, batch: AttentionBatch) -> AttentionBatch:
+        """The same keys, with one query per sequence. Nothing more is stored."""
+        count = self.rows.shape[0]
+        return AttentionBatch(
+            rows=self.rows,
+            query_start=torch.arange(count + 1, dtype=torch.int32, device=self.rows.device),
+            seq_lens=self.seq_lens,
+            block_tables=batch.block_tables,
+            slots=(),
+            num_single=count,
+            max_query_len=1,
+            max_seq_len=batch.max_seq_len,
+        )
+
+
+Wanted = EveryToken | LastTokens
