@@ -79,7 +79,8 @@ def resolve(
     args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, around: Surroundings | None = None
 ) -> EngineConfig:
     around = around or Surroundings()
-    model = _model(args, files, hf, caps)
+    model, quantization = _model(args, files, hf, caps), _quantization(args, files, caps.kind)
+    kv_dtype = _kv_dtype(args, hf, model.dtype, quantization, caps.kind)
     return EngineConfig(
         model=model,
         tokenizer=TokenizerConfig(
@@ -87,8 +88,8 @@ def resolve(
             skip=args.skip_tokenizer_init,
             chat_template=args.chat_template or "",
         ),
-        load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load, _quantization(args, files, caps.kind)),
-        cache=_cache(args, caps, around.cpu_kv_bytes, _kv_dtype(args, model.dtype, caps.kind)),
+        load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load, quantization),
+        cache=_cache(args, caps, around.cpu_kv_bytes, kv_dtype),
         scheduler=_scheduler(args, caps, model.max_model_len, around.offline),
         device=_device(args, caps.kind, around.cpu_isa),
     )
@@ -173,8 +174,12 @@ def _quantization(args: EngineArgs, files: ModelFiles, kind: str) -> str:
     return asked
 
 
-def _kv_dtype(args: EngineArgs, dtype: str, kind: str) -> str:
+def _kv_dtype(args: EngineArgs, hf: HFConfig, dtype: str, quantization: str, kind: str) -> str:
+    """Not asked: the model's. Beside weights of a few bits float32 would be wasted: half of it does."""
     asked = DTYPE_NAMES.get(args.kv_cache_dtype, args.kv_cache_dtype)
+    few_bits = quantization == "gguf" and args.dtype == "auto" and hf.architecture not in FLOAT16_OVERFLOWS
+    if asked == "auto" and few_bits and dtype == "float32":
+        return "float16"
     if asked in ("auto", dtype):
         return dtype
     if kind != "cpu":

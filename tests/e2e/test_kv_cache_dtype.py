@@ -23,7 +23,9 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("family", "dtype"), [("llama", "int8"), ("gemma2", "int8"), ("llama", "bfloat16")])
+@pytest.mark.parametrize(
+    ("family", "dtype"), [("llama", "int8"), ("gemma2", "int8"), ("llama", "bfloat16"), ("llama", "float16")]
+)
 def test_the_same_bits_in_any_company(tiny_model: Callable[[str], Path], family: str, dtype: str) -> None:
     """Logprobs are compared bit for bit. Gemma 2 has windows and soft-caps."""
     found = {}
@@ -61,7 +63,7 @@ def test_smollm2_stays_near_itself() -> None:
     """Mean difference of the logprobs of a text."""
     options = {**OPTIONS, "quantization": "none"}
     whole = logprobs_of(LLM("smollm2", **options))
-    for dtype, nearness in (("int8", 0.06), ("bfloat16", 0.02)):
+    for dtype, nearness in (("int8", 0.06), ("bfloat16", 0.02), ("float16", 0.01)):
         ours = logprobs_of(LLM("smollm2", kv_cache_dtype=dtype, **options))
         mean = sum(abs(one - other) for one, other in zip(ours, whole, strict=True)) / len(whole)
         print(f"{dtype}: mean difference of logprobs {mean:.4f}")

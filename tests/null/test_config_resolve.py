@@ -90,6 +90,19 @@ def test_kv_cache_dtype_on_the_cpu(asked: str | None, given: str) -> None:
     assert resolve(args, FOLDER, hf(), CPU).cache.dtype == given
 
 
+def test_kv_cache_dtype_beside_blocks_of_few_bits() -> None:
+    for options, given in (
+        ({}, "float16"),
+        ({"dtype": "float32"}, "float32"),
+        ({"kv_cache_dtype": "float32"}, "float32"),
+        ({"quantization": "none"}, "float32"),
+        ({"kernels": "reference"}, "float32"),
+    ):
+        assert resolve(EngineArgs.from_options(**options), GGUF, hf(), CPU).cache.dtype == given, options
+    gemma = hf(architectures=["Gemma2ForCausalLM"])
+    assert resolve(EngineArgs.from_options(), GGUF, gemma, CPU).cache.dtype == "float32", "it overflows float16"
+
+
 def test_kv_cache_dtype_on_a_gpu_is_the_models() -> None:
     for asked in ("auto", "bfloat16"):
         args = EngineArgs.from_options(dtype="bfloat16", kv_cache_dtype=asked)
