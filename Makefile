@@ -47,7 +47,7 @@ types: venv
 	$(BIN)/mypy
 
 unit: venv
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 format: venv
 	$(BIN)/ruff format cadence tests

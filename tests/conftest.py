@@ -14,6 +14,15 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
 
 
+def pytest_configure() -> None:
+    """Where files of tests run side by side, each process keeps to a core: its kernels then have one thread, unless a
+    test asks for more, and none spins on a core that another needs."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker and hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """tiny_model(family) -> directory of a tiny random model, made on first use."""

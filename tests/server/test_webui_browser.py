@@ -46,7 +46,7 @@ def page(chromium: Any, address: str) -> Iterator[Page]:
 
 
 def test_an_answer_streams_and_is_counted(page: Page, engine: ScriptedEngine) -> None:
-    page.fill("#max_tokens", "30")
+    page.fill("#max_tokens", "200")  # long enough to be looked at several times
     page.say("Why is the sky blue?")
     first = page.wait(page.answer, "the first token")
     page.wait(lambda: len(page.answer()) > len(first), "more text")
@@ -54,7 +54,7 @@ def test_an_answer_streams_and_is_counted(page: Page, engine: ScriptedEngine) ->
     page.wait_done()
     assert page.answer().startswith("The sky is blue because air scatters short waves.\nThe sky")
     meta = page.get(".answer .meta").text
-    assert meta.startswith("30 tokens · ") and "first token after" in meta and "reached the token limit" in meta
+    assert meta.startswith("200 tokens · ") and "first token after" in meta and "reached the token limit" in meta
     assert page.get("#send").is_displayed() and page.get("#prompt").get_attribute("value") == ""
     assert engine.asked[-1]["messages"] == [{"role": "user", "content": "Why is the sky blue?"}]
 
