@@ -3,35 +3,9 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 
 from cadence.kernels.attention_batch import AttentionBatch
-from cadence.kernels.ops import Activation, DrawParams, Ops, Pair, Rotation, Triple
-
-
-def embed(ids: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
-    vectors = F.embedding(ids, weight)
-    return vectors if scale == 1.0 else vectors * scale
-
-
-def layer_norm(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> torch.Tensor:
-    return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
-
-
-def add_rows(x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
-    return x + F.embedding(ids + offset, table)
-
-
-def softcap(logits: torch.Tensor, cap: float) -> torch.Tensor:
-    return cap * torch.tanh(logits.float() / cap)
-
-
-def activate(x: torch.Tensor, kind: Activation) -> torch.Tensor:
-    if kind is Activation.RELU:
-        return F.relu(x)
-    if kind is Activation.SILU:
-        return F.silu(x)
-    return F.gelu(x, approximate="tanh" if kind is Activation.GELU_TANH else "none")
+from cadence.kernels.ops import DrawParams, Ops, Pair, Rotation, Triple
 
 
 def add_norm_linear(

@@ -154,12 +154,12 @@ class TestCalls:
 
     def test_zeros_stay_zero(self) -> None:
         calls, ops = self.ops()
-        ids, table = torch.tensor([2, 0], dtype=torch.int32), torch.randn(4, 8)
+        ids, table = torch.tensor([2, 0], dtype=torch.int32), packed(4, 32)
 
         def begin() -> torch.Tensor:
             x = ops.embed(ids, table, 1.0)
-            return ops.add_rms_norm(x, ops.zeros_like(x), torch.ones(8), 1e-6)[1]
+            return ops.add_rms_norm(x, ops.zeros_like(x), torch.ones(32), 1e-6)[1]
 
         graph, _ = calls.record(begin)
         ids.copy_(torch.tensor([3, 1]))
-        assert torch.equal(graph.replay(), table[[3, 1]])
+        assert torch.equal(graph.replay(), ops.embed(ids, table, 1.0))

@@ -27,7 +27,6 @@ void cadence_rope(void *, void *, const int64_t *, const float *, int64_t, const
 void cadence_write_kv(const char *, const char *, char *, char *, const int64_t *, int64_t, int64_t, int64_t, int64_t,
                       const int64_t *);
 void cadence_attention(void *const *, const int64_t *, float, float);
-void cadence_embed(char *, const char *, const int32_t *, int64_t, int64_t);
 void cadence_gumbel(float *, const int64_t *, int64_t, const int64_t *, int64_t, int64_t, int64_t);
 void cadence_draw(void *const *, const int64_t *);
 void cadence_rows_gather(const void *, const void *, int64_t);
@@ -52,7 +51,6 @@ CALL(call_write_kv) {
 CALL(call_attention) {
     cadence_attention((void *const *)words, words + 8, as_float(words[20]), as_float(words[21]));
 }
-CALL(call_embed) { cadence_embed(P(0), P(1), P(2), words[3], words[4]); }
 CALL(call_gumbel) { cadence_gumbel(P(0), P(1), words[2], P(3), words[4], words[5], words[6]); }
 CALL(call_draw) { cadence_draw((void *const *)words, words + 8); }
 

@@ -166,8 +166,3 @@ void cadence_rope(void *q, void *k, const int64_t *positions, const float *cos_s
     Rope rope = {q, k, positions, q_shape, k_shape, cos_sin, half, dtype};
     share_evenly(tokens, least_rows((q_shape[0] + k_shape[0]) * 2 * half), rotate_tokens, &rope);
 }
-
-/* Row ids[i] of a table of rows of row_bytes -> row i of out. */
-void cadence_embed(char *out, const char *table, const int32_t *ids, int64_t rows, int64_t row_bytes) {
-    for (int64_t i = 0; i < rows; i++) memcpy(out + i * row_bytes, table + ids[i] * row_bytes, (size_t)row_bytes);
-}

@@ -10,7 +10,7 @@ from cadence.device.calls import Calls, Function
 from cadence.kernels.cpu.build import load_library
 
 _NAMES = (
-    "rms_norm", "add_rms_norm", "gate_mul", "rope", "write_kv", "attention", "embed", "gumbel", "draw",
+    "rms_norm", "add_rms_norm", "gate_mul", "rope", "write_kv", "attention", "gumbel", "draw",
     "rows_gather", "rows_slots", "rows_commit", "packed_linear", "packed_rows",
     "layer_norm", "add", "add_rows", "scale", "activate", "softcap",
 )  # fmt: skip

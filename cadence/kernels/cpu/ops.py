@@ -48,17 +48,7 @@ class CpuOps:
         self._calls.call(self._c.packed_linear, *self._packed.words(out, x, weight, bias))
         return out if out.dtype is dtype else self._scaled(out, 1.0, dtype)
 
-    def embed(self, ids: torch.Tensor, weight: Weight, scale: float) -> torch.Tensor:
-        if isinstance(weight, PackedRows):
-            return self._packed_embed(ids, weight, scale)
-        if scale != 1.0 or ids.dtype is not torch.int32 or not ids.is_contiguous():
-            return compose.embed(ids, weight, scale)
-        out = self._calls.empty((ids.shape[0], weight.shape[1]), weight.dtype)
-        at = (out.data_ptr(), weight.data_ptr(), ids.data_ptr())
-        self._calls.call(self._c.embed, *at, ids.shape[0], weight.shape[1] * weight.element_size())
-        return out
-
-    def _packed_embed(self, ids: torch.Tensor, weight: PackedRows, scale: float) -> torch.Tensor:
+    def embed(self, ids: torch.Tensor, weight: PackedRows, scale: float) -> torch.Tensor:
         found = weight.row_dtype if weight.row_dtype in PACKED_TYPES else torch.float32
         out = self._calls.empty((ids.shape[0], weight.cols), found)
         self._calls.call(self._c.packed_rows, *self._packed.row_words(out, ids.contiguous(), weight.weights[0]))

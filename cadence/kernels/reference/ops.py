@@ -7,13 +7,14 @@ import torch.nn.functional as F
 
 from cadence.kernels import compose
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.ops import Activation, DrawParams, Pair, Rotation, Triple
+from cadence.kernels.ops import DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference.attention import paged_attention
 from cadence.kernels.reference.gumbel import gumbel_noise
 from cadence.kernels.reference.kv_rows import pack_rows
+from cadence.kernels.torch_ops import TorchOps
 
 
-class ReferenceOps:
+class ReferenceOps(TorchOps):
     name = "reference"
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -21,12 +22,6 @@ class ReferenceOps:
 
     def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return F.linear(x, weight)
-
-    def embed(self, ids: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
-        return compose.embed(ids, weight, scale)
-
-    def zeros_like(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.zeros_like(x)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         wide = x.float()
@@ -36,34 +31,6 @@ class ReferenceOps:
     def add_rms_norm(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> Pair:
         total = x + residual
         return self.rms_norm(total, weight, eps), total
-
-    def layer_norm(
-        self, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
-    ) -> torch.Tensor:
-        return compose.layer_norm(x, weight, bias, eps)
-
-    def add_layer_norm(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        weight: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        eps: float,
-    ) -> Pair:
-        total = x + residual
-        return compose.layer_norm(total, weight, bias, eps), total
-
-    def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return x + y
-
-    def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
-        return compose.add_rows(x, table, ids, offset)
-
-    def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
-        return compose.activate(x, kind)
-
-    def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:
-        return compose.softcap(logits, cap)
 
     def add_norm_linear(
         self,

@@ -8,7 +8,8 @@ import triton
 
 from cadence.kernels import compose
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.ops import Activation, DrawParams, Pair, Rotation, Triple
+from cadence.kernels.ops import DrawParams, Pair, Rotation, Triple
+from cadence.kernels.torch_ops import TorchOps
 from cadence.kernels.triton import elementwise, gumbel
 from cadence.kernels.triton.attention import paged_attention
 from cadence.kernels.triton.draw import draw
@@ -23,7 +24,7 @@ _QUADS = 256
 _FEW_ROWS_BYTES = 160 << 10  # of shared memory: what the tiles of `few_rows` need
 
 
-class TritonOps:
+class TritonOps(TorchOps):
     """With `deterministic`, a row's bits do not depend on the rows beside it, nor on how many there are."""
 
     name = "triton"
@@ -44,12 +45,6 @@ class TritonOps:
 
     def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return self.linear(x, weight, None)
-
-    def embed(self, ids: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
-        return compose.embed(ids, weight, scale)
-
-    def zeros_like(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.zeros_like(x)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         width = x.shape[-1]
@@ -74,34 +69,6 @@ class TritonOps:
             num_warps=_warps(padded), launch_pdl=self._pdl,
         )  # fmt: skip
         return out, total
-
-    def layer_norm(
-        self, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
-    ) -> torch.Tensor:
-        return compose.layer_norm(x, weight, bias, eps)
-
-    def add_layer_norm(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        weight: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        eps: float,
-    ) -> Pair:
-        total = x + residual
-        return compose.layer_norm(total, weight, bias, eps), total
-
-    def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return x + y
-
-    def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
-        return compose.add_rows(x, table, ids, offset)
-
-    def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
-        return compose.activate(x, kind)
-
-    def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:
-        return compose.softcap(logits, cap)
 
     def add_norm_linear(
         self,

@@ -1,0 +1,49 @@
+"""Ops that torch does well enough on any device: the reference and the GPU share them."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from cadence.kernels.ops import Activation, Pair
+
+
+class TorchOps:
+    def embed(self, ids: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
+        vectors = F.embedding(ids, weight)
+        return vectors if scale == 1.0 else vectors * scale
+
+    def zeros_like(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(x)
+
+    def layer_norm(
+        self, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+    ) -> torch.Tensor:
+        return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
+
+    def add_layer_norm(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        eps: float,
+    ) -> Pair:
+        total = x + residual
+        return self.layer_norm(total, weight, bias, eps), total
+
+    def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+    def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
+        return x + F.embedding(ids + offset, table)
+
+    def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
+        if kind is Activation.RELU:
+            return F.relu(x)
+        if kind is Activation.SILU:
+            return F.silu(x)
+        return F.gelu(x, approximate="tanh" if kind is Activation.GELU_TANH else "none")
+
+    def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:
+        return cap * torch.tanh(logits.float() / cap)
