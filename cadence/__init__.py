@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from cadence.config.env import keep_freed_memory
 from cadence.config.version import __version__
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from cadence.engine.prompts import PromptType, TextPrompt, TokensPrompt
     from cadence.entrypoints.async_llm import AsyncLLM
     from cadence.entrypoints.llm import LLM
+
+keep_freed_memory()
 
 _HOMES = {
     "LLM": "cadence.entrypoints.llm",

@@ -33,6 +33,12 @@ def _read(*names: str) -> str:
     return ""
 
 
+def keep_freed_memory() -> None:
+    """torch's allocator on ARM gives memory back 10 ms after it was freed, and a prefill would fault its buffers in
+    anew at every layer. To be called before torch is imported; what the user has set stays."""
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1000")  # milliseconds
+
+
 def cache_root() -> Path:
     """Where Cadence keeps what can be fetched or built again. Not created here."""
     if chosen := _read("CADENCE_CACHE", "VLLM_CACHE_ROOT"):
