@@ -30,6 +30,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "gguf, bfloat16": {"quantization": "gguf", "dtype": "bfloat16"},
     "int8": {"quantization": "int8", "dtype": "float32"},  # of the dequantised weights, quantised again
     "int4": {"quantization": "int4", "dtype": "float32"},
+    "gguf, float16 cache": {"quantization": "gguf", "dtype": "float32", "kv_cache_dtype": "float16"},
+    "gguf, bfloat16 cache": {"quantization": "gguf", "dtype": "float32", "kv_cache_dtype": "bfloat16"},
     "gguf, int8 cache": {"quantization": "gguf", "dtype": "float32", "kv_cache_dtype": "int8"},
 }
 

@@ -22,6 +22,7 @@ from cadence.models.decoder import DecoderLM
 from cadence.models.interfaces import ForwardContext, LayerCache
 from cadence.models.loader import load_model
 from cadence.models.registry import architectures, model_class
+from cadence.models.wanted import EVERY_TOKEN, LastTokens
 from tests.helpers.oracle import load_oracle, logprobs
 from tests.helpers.tiny_models import FAMILIES, MAX_LEN, VOCAB, WINDOW
 
@@ -53,8 +54,8 @@ class OneSequence:
         self._length = 0
 
     @torch.inference_mode()
-    def feed(self, ids: list[int]) -> torch.Tensor:
-        """Logprobs [len(ids), vocab] after each token."""
+    def feed(self, ids: list[int], *, last_only: bool = False) -> torch.Tensor:
+        """Logprobs [len(ids), vocab] after each token, or [1, vocab] after the last."""
         positions = torch.arange(self._length, self._length + len(ids))
         self._length += len(ids)
         batch = AttentionBatch(
@@ -67,11 +68,13 @@ class OneSequence:
             max_query_len=len(ids),
             max_seq_len=self._length,
         )
-        ctx = ForwardContext(self.model.lm_head._ops, batch, self._caches)
+        last = LastTokens(torch.tensor([len(ids) - 1]), batch.rows, batch.seq_lens)
+        wanted = last if last_only else EVERY_TOKEN
+        ctx = ForwardContext(self.model.lm_head._ops, batch, self._caches, wanted)
         hidden = self.model(torch.tensor(ids, dtype=torch.int32), positions, ctx)
         logits = self.model.logits(hidden)
         assert logits.dtype in (torch.float32, hidden.dtype)
-        assert logits.shape == (len(ids), self.model.vocab_size)
+        assert logits.shape == (1 if last_only else len(ids), self.model.vocab_size)
         return torch.log_softmax(logits.float(), dim=-1)
 
 
@@ -97,6 +100,9 @@ def test_equals_transformers_whole_and_in_pieces(family: str, tiny_model: Callab
     starts = [sum(sizes[:index]) for index in range(len(sizes))]
     ours = torch.cat([pieces.feed(ids[start : start + size]) for start, size in zip(starts, sizes)])
     close(ours, theirs)
+    last = OneSequence(model)
+    found = torch.cat([last.feed(ids[:170], last_only=True), last.feed(ids[170:], last_only=True)])
+    close(found, theirs[[169, 299]])
     assert theirs.argmax(dim=-1).unique().numel() > 30, "a tiny model that says the same thing everywhere proves little"
 
 
