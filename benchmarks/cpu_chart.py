@@ -21,7 +21,7 @@ OURS, THEIRS = "#1f6feb", "#b0b7c3"
 
 
 def draw(lines: list[dict[str, Any]], target: Path) -> None:
-    found = [line for line in lines if "case" in line and "failed" not in line]
+    found = [line for line in lines if "engine" in line and "failed" not in line]  # and not the ratios
     machine = next(line["machine"] for line in lines if "machine" in line)
     cases = [case for case in PANELS if any(line["case"] == case for line in found)]
     figure, axes = pyplot.subplots(1, len(cases), figsize=(3.3 * len(cases), 3.4), squeeze=False)
