@@ -20,8 +20,12 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
+_ARM_PARTS = {"0xd0c": "Neoverse N1", "0xd40": "Neoverse V1", "0xd49": "Neoverse N2", "0xd4f": "Neoverse V2"}
+
+
 def _cpu_name() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith(("model name", "CPU part")):
-            return line.split(":", 1)[1].strip()
+            name = line.split(":", 1)[1].strip()
+            return _ARM_PARTS.get(name, name)
     return platform.processor()
