@@ -1,4 +1,5 @@
-"""The only place that reads environment variables. There are at most ten, all listed in `NAMES`."""
+"""The only place that reads environment variables. There are at most ten, all listed in `NAMES`; and one is set, for
+torch, unless the user did (`keep_freed_memory`)."""
 
 from __future__ import annotations
 

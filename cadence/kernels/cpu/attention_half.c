@@ -13,7 +13,6 @@
 #define HALF_TARGET __attribute__((target("arch=armv8.2-a+fp16")))
 #endif
 #define HALF_INLINE INLINE HALF_TARGET
-#define EACH(i, n) _Pragma("GCC unroll 8") for (int i = 0; i < (n); i++)
 
 typedef float16x8_t halves;
 

@@ -2,7 +2,6 @@
 #include "attention_half.h"
 #include "attention_tile.h"
 
-#define EACH(i, n) _Pragma("GCC unroll 8") for (int i = 0; i < (n); i++)
 #define WIDEN_ABOVE 4 /* rows: with more, 16-bit and int8 rows are widened once per tile, before they are used */
 
 /* ---- the rows of a tile ---- */

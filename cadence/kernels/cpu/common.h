@@ -33,6 +33,8 @@ typedef float v4 __attribute__((vector_size(16)));
 typedef int32_t v4i __attribute__((vector_size(16)));
 
 #define INLINE static inline __attribute__((always_inline))
+/* A loop of few turns, a constant number, written out. */
+#define EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
 #define EXPORT __attribute__((visibility("default")))
 
 enum { F32 = 0, BF16 = 1, F16 = 2 };

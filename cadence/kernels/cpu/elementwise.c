@@ -80,12 +80,12 @@ void cadence_add_rms_norm(void *out, void *total, const void *x, const void *res
 /* out[i] = activation of gate[i] * up[i] for n vectors from element i on. */
 INLINE void gate_vectors(const int n, void *out, const void *gate, const void *up, int64_t i, int dtype, int gelu) {
     vf g[GATES];
-    STAGE(j, n) g[j] = load(gate, i + j * VL, dtype);
+    EACH(j, n) g[j] = load(gate, i + j * VL, dtype);
     if (gelu)
-        STAGE(j, n) g[j] = gelu_tanh(g[j]);
+        EACH(j, n) g[j] = gelu_tanh(g[j]);
     else
         silu_each(n, g);
-    STAGE(j, n) store(out, i + j * VL, dtype, g[j] * load(up, i + j * VL, dtype));
+    EACH(j, n) store(out, i + j * VL, dtype, g[j] * load(up, i + j * VL, dtype));
 }
 
 /* The part of a vector goes by itself: beside calls no constant would stay in a register. */

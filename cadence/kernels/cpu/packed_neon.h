@@ -6,7 +6,6 @@
 
 #include <arm_neon.h>
 
-#define EACH(i, n) _Pragma("GCC unroll 8") for (int i = 0; i < (n); i++)
 
 void packed_neon_unpack(int64_t kind, const uint8_t *from, int64_t k, Tile *to);
 void packed_neon_widen(const uint8_t *from, int64_t k, float *to);

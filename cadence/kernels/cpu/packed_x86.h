@@ -6,7 +6,6 @@
 
 #include <immintrin.h>
 
-#define EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
 
 /* What quants of a kind, taken as unsigned bytes, are too large by. Bytes become unsigned by turning their top bit. */
 INLINE int32_t zero_of(const int kind) { return kind == P_Q8 ? 128 : kind == P_Q4_0 ? 8 : formats[kind].zero; }

@@ -46,19 +46,17 @@ INLINE vf coefficient(int i) {
 #endif
 }
 
-#define STAGE(j, n) _Pragma("GCC unroll 8") for (int j = 0; j < (n); j++)
-
 /* y[j] = 2^y[j] within 2e-7 for y <= 128; exactly 1 at 0, 0 from -126.5 down, infinity from 127.5 up; NaN stays NaN.
  * Several at once and in stages: each is a chain, longer than a processor looks ahead. */
 INLINE void exp2_each(const int n, vf *y) {
     const vf to_integer = splat(0x1.8p23f + 127.0f); /* leaves y, rounded, plus the exponent's bias in the low bits */
     vf shifted[8], p[8];
-    STAGE(j, n) y[j] = larger(splat(-127.0f), y[j]);
-    STAGE(j, n) shifted[j] = y[j] + to_integer;
-    STAGE(j, n) y[j] = y[j] - (shifted[j] - to_integer);
-    STAGE(j, n) p[j] = coefficient(0) * y[j] + coefficient(1);
-    STAGE(i, 4) STAGE(j, n) p[j] = p[j] * y[j] + coefficient(i + 2);
-    STAGE(j, n) y[j] = p[j] * (vf)((vi)shifted[j] << 23);
+    EACH(j, n) y[j] = larger(splat(-127.0f), y[j]);
+    EACH(j, n) shifted[j] = y[j] + to_integer;
+    EACH(j, n) y[j] = y[j] - (shifted[j] - to_integer);
+    EACH(j, n) p[j] = coefficient(0) * y[j] + coefficient(1);
+    EACH(i, 4) EACH(j, n) p[j] = p[j] * y[j] + coefficient(i + 2);
+    EACH(j, n) y[j] = p[j] * (vf)((vi)shifted[j] << 23);
 }
 
 INLINE vf exp2_bounded(vf y) {
@@ -71,9 +69,9 @@ INLINE float exp2_of(float y) { return exp2_bounded(splat(y))[0]; }
 /* x[j] / (1 + e^-x[j]). */
 INLINE void silu_each(const int n, vf *x) {
     vf y[8];
-    STAGE(j, n) y[j] = smaller(splat(128.0f), x[j] * splat(-LOG2_E));
+    EACH(j, n) y[j] = smaller(splat(128.0f), x[j] * splat(-LOG2_E));
     exp2_each(n, y);
-    STAGE(j, n) x[j] = x[j] / (splat(1.0f) + y[j]);
+    EACH(j, n) x[j] = x[j] / (splat(1.0f) + y[j]);
 }
 
 INLINE vf silu(vf x) {
