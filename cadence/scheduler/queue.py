@@ -16,7 +16,7 @@ class WaitingQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[OrderKey, RequestState]] = []
         self._live = 0
-        self.num_tokens = 0  # of all that wait
+        self.num_prompt_tokens = 0  # of all that wait; other tokens may still come to one that was preempted
 
     def __len__(self) -> int:
         return self._live
@@ -24,7 +24,7 @@ class WaitingQueue:
     def push(self, request: RequestState) -> None:
         heapq.heappush(self._heap, (request.key, request))
         self._live += 1
-        self.num_tokens += len(request.tokens)
+        self.num_prompt_tokens += request.prompt_len
 
     def peek(self) -> RequestState:
         """The most urgent one. The caller has checked the length."""
@@ -36,7 +36,7 @@ class WaitingQueue:
         request = self.peek()
         heapq.heappop(self._heap)
         self._live -= 1
-        self.num_tokens -= len(request.tokens)
+        self.num_prompt_tokens -= request.prompt_len
         return request
 
     def live(self) -> list[RequestState]:
@@ -46,7 +46,7 @@ class WaitingQueue:
     def forget(self, request: RequestState) -> None:
         """It waited, and has just been marked as finished."""
         self._live -= 1
-        self.num_tokens -= len(request.tokens)
+        self.num_prompt_tokens -= request.prompt_len
         if len(self._heap) > 2 * self._live + 64:
             self._heap = [entry for entry in self._heap if entry[1].status is Status.WAITING]
             heapq.heapify(self._heap)

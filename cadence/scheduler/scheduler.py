@@ -91,7 +91,7 @@ class Scheduler:
 
     def fills_step(self) -> bool:
         """Whether the next step would be full, whoever else may come. By priority, the most urgent one may."""
-        return not self._by_priority and self._waiting.num_tokens >= self._max_step_tokens
+        return not self._by_priority and self._waiting.num_prompt_tokens >= self._max_step_tokens
 
     def schedule(self) -> StepPlan:
         """The next step. A plan without rows says that there is nothing to do before a step in flight returns:

@@ -105,3 +105,7 @@ def test_preempted_request_takes_its_token_in_flight() -> None:
     assert len(engine.outcomes["b"].tokens) == 2, "the token of the step in flight is not lost"
     engine.drain()
     check_tokens(engine)
+    for count in range(2):  # what waits is counted rightly again: exactly two prompts of 20 fill a step of 40
+        assert not engine.scheduler.fills_step()
+        engine.add(make_request(f"later {count}", [3] * 20, 2))
+    assert engine.scheduler.fills_step()
