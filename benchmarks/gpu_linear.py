@@ -83,6 +83,7 @@ def tiles_for(case: Case) -> list[Tile]:
 def replay_us(calls: Sequence[Callable[[], object]]) -> float:
     """Microseconds a call, all of them in one graph, one after the other."""
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())  # what the calls read may still be on its way
     with torch.cuda.stream(side):
         calls[0]()
     torch.cuda.synchronize()

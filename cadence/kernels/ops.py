@@ -49,6 +49,11 @@ class Ops(Protocol):
         """x [T, in], weight [out, in], bias [out] or None -> [T, out]."""
         ...
 
+    def linear_terms(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """As `linear`, or terms that add up to it, [P, T, out], where that is faster: add_rms_norm, add_norm_linear and
+        add_norm_gated take them for their x."""
+        ...
+
     def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """x [S, H], weight [V, H] -> [S, V], float32 where that costs nothing, else x's dtype."""
         ...

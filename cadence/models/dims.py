@@ -65,7 +65,8 @@ def layer_windows(build: BuildContext, sliding_window: int | None, layer_types: 
 def gated_decoder(
     build: BuildContext, dims: Dims, attention: Callable[[int], Attention], *, mlp_bias: bool = False
 ) -> tuple[Embedding, list[PreNormLayer], RMSNorm, LMHead]:
-    """The parts of a decoder of pre-norm layers with RMS norms and gated feed-forward blocks."""
+    """The parts of a decoder of pre-norm layers with RMS norms and gated feed-forward blocks: what a block adds to the
+    stream meets an RMS norm next."""
     embed = Embedding(build, dims.vocab, dims.hidden)
     layers = [
         PreNormLayer(
@@ -76,4 +77,7 @@ def gated_decoder(
         )
         for index in range(dims.layers)
     ]
+    for layer in layers:
+        layer.attn.out.leave_terms()
+        layer.mlp.down.leave_terms()
     return embed, layers, RMSNorm(build, dims.hidden, dims.eps), LMHead(build, embed, tied=dims.tied)

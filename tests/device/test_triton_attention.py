@@ -61,7 +61,7 @@ def test_few_sequences_are_split_and_lengths_do_not_matter() -> None:
     q = torch.empty((1, 32, 128), dtype=torch.bfloat16)
     shape = AttentionShape(32, 8, 128, 1.0)
     splits = [choose_split_tile(count, shape, q).splits for count in (1, 8, 16, 40, 64, 256, 10_000)]
-    assert splits == [16, 8, 4, 2, 1, 1, 1]
+    assert splits == [16, 8, 4, 4, 2, 1, 1]
 
 
 def check_bits(case: AttentionCase, chunks: tuple[int, ...], every: int) -> None:

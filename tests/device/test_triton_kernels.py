@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
 
-from cadence.kernels.triton.few_rows import FewTile, choose_few, linear_few
+from cadence.kernels.triton.few_rows import FewTile, choose_few, choose_split, linear_few
 from cadence.kernels.triton.ops import TritonOps
 from tests.helpers import kernel_checks as checks
 from tests.helpers import kernel_checks_fused as fused
@@ -83,6 +83,47 @@ def test_few_rows_are_for_small_weights_and_whole_tiles() -> None:
     assert not chosen(257, 1024, 3072) and not chosen(64, 28672, 4096, gated=True) and not chosen(64, 1000, 1024)
     assert not chosen(64, 1024, 1000) and not chosen(256, 8192, 1024), "more programs than processors"
     assert chosen(64, 4096, 1024) != chosen(128, 4096, 1024) != chosen(256, 4096, 1024), "larger tiles for more rows"
+
+
+@pytest.mark.parametrize(("rows", "biased"), [(3, False), (70, True)])
+def test_terms_of_a_product_add_up_to_it_and_a_norm_adds_them_up(rows: int, biased: bool) -> None:
+    x, weight, bias = (torch.randn(*size).half() for size in ((rows, 192), (64, 192), (64,)))
+    given = [tensor.to(DEVICE) for tensor in (x, weight / 11, bias)]
+    tile = FewTile(64, 32, 64, 4, 2, terms=3)
+    terms = linear_few(given[0], given[1], given[2] if biased else None, tile, "", pdl=False)
+    exact = given[0].double() @ given[1].double().T + (given[2].double() if biased else 0.0)
+    assert terms.shape == (3, rows, 64)
+    torch.testing.assert_close(terms.double().sum(0), exact, rtol=2e-3, atol=2e-3)
+    residual, scale = torch.randn(rows, 64).half(), torch.randn(64)
+    ours = OPS.add_rms_norm(terms, residual.to(DEVICE), scale.to(DEVICE), 1e-5)
+    expected = checks.REFERENCE.add_rms_norm(terms.float().sum(0).cpu(), residual.float(), scale, 1e-5)
+    for found, wanted in zip(ours, expected, strict=True):
+        torch.testing.assert_close(found.cpu().float(), wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_products_are_split_where_few_programs_would_share_them() -> None:
+    def chosen(rows: int, outputs: int, width: int) -> FewTile | None:
+        return choose_split(rows, torch.empty((outputs, width), dtype=torch.bfloat16, device="meta"))
+
+    assert chosen(64, 1024, 3072) and chosen(128, 1024, 2048) and chosen(16, 576, 1536) and chosen(16, 576, 576)
+    assert not chosen(129, 1024, 3072) and not chosen(64, 4096, 1024), "there are programs enough"
+    assert not chosen(64, 4096, 4096), "a large weight"
+    assert not chosen(64, 1024, 1000), "no whole tiles"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_products_in_terms_on_the_gpu(dtype: torch.dtype) -> None:
+    for rows, outputs, width in ((2, 1024, 2048), (64, 1024, 3072), (100, 1024, 3072), (64, 576, 1536), (33, 576, 576)):
+        x, weight = torch.randn(rows, width).to(dtype), (torch.randn(outputs, width) / width**0.5).to(dtype)
+        residual, scale = torch.randn(rows, outputs).to(dtype), torch.randn(outputs).to(dtype)
+        terms = OPS.linear_terms(x.to(DEVICE), weight.to(DEVICE), None)
+        assert terms.dim() == 3
+        total = x.double() @ weight.double().T + residual.double()
+        normed = total * (total.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * scale.double()
+        ours = OPS.add_rms_norm(terms, residual.to(DEVICE), scale.to(DEVICE), 1e-5)
+        for found, exact in zip(ours, (normed, total), strict=True):
+            torch.testing.assert_close(found.cpu().double(), exact, rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.gpu

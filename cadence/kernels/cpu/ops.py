@@ -34,6 +34,9 @@ class CpuOps:
             return self._packed_linear(x, weight, bias, x.dtype)
         return F.linear(x, weight, bias)  # of a model on a CPU every matrix is packed
 
+    def linear_terms(self, x: torch.Tensor, weight: Weight, bias: torch.Tensor | None) -> torch.Tensor:
+        return self.linear(x, weight, bias)
+
     def logits(self, x: torch.Tensor, weight: Weight) -> torch.Tensor:
         if isinstance(weight, PackedRows):
             return self._packed_linear(x, weight, None, torch.float32)

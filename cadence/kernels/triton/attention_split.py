@@ -155,13 +155,14 @@ def choose_split_tile(num_seqs: int, shape: AttentionShape, q: torch.Tensor) -> 
     small tiles share a processor, and splits even out what long sequences take. Of many, each is one program.
     """
     programs, available = num_seqs * shape.num_kv_heads, processors(q.device)
+    tile_bytes, warps, splits, whole = 16384, 4, 1, _WHOLE
     if 4 * programs <= available:
-        tile_bytes, warps, splits, whole = 16384, 4, _power_of_two(available // programs), _WHOLE
-    elif programs <= 4 * available:
-        whole = _WHOLE if programs <= available else _WHOLE_BESIDE_MANY
+        splits = _power_of_two(available // programs)
+    elif programs <= available:
         tile_bytes, warps, splits = 8192, 2, _power_of_two(7 * available // programs)
-    else:
-        tile_bytes, warps, splits, whole = 16384, 4, 1, _WHOLE
+    elif programs <= 4 * available:
+        tile_bytes, warps, splits = 8192, 2, min(_power_of_two(10 * available // programs), 4)
+        whole = _WHOLE_BESIDE_MANY
     row_bytes = triton.next_power_of_2(shape.head_dim) * q.element_size()
     return SplitTile(max(min(tile_bytes // row_bytes, 128), 16), warps, 3, min(splits, _MAX_SPLITS), whole)
 

@@ -20,11 +20,10 @@ _QUADS = 512  # of ids, per piece
 
 
 @triton.jit
-def _key(value, place):
-    """An int64 that orders by value, then by the lower place: NaN above all, -0.0 and 0.0 alike."""
+def _order(value):
+    """An int32 that orders as the float32 does: NaN above all, -0.0 and 0.0 alike."""
     bits = (value + 0.0).to(tl.int32, bitcast=True)
-    order = tl.where(value != value, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
-    return (order.to(tl.int64) << 32) | (0x7FFFFFFF - place).to(tl.int64)
+    return tl.where(value != value, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
 
 
 @quick
@@ -53,12 +52,11 @@ def pieces(
         # In the order of the ids: word j of a quad belongs to id 4 * quad + j.
         value += gumbel(tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), [4 * QUADS]))
     # A place beyond the end has -inf and loses to every place inside, which is lower.
-    top = tl.max(value, 0)
-    chosen = tl.where(value == top, place, 0x7FFFFFFF)
-    if tl.max((value != value).to(tl.int32), 0) != 0:
-        top = float("nan")
-        chosen = tl.where(value != value, place, 0x7FFFFFFF)
-    tl.store(key_ptr + line * num_pieces + tl.program_id(1), _key(top, tl.min(chosen, 0)))
+    order = _order(value)
+    top = tl.max(order, 0)
+    chosen = tl.min(tl.where(order == top, place, 0x7FFFFFFF), 0)
+    key = (top.to(tl.int64) << 32) | (0x7FFFFFFF - chosen).to(tl.int64)
+    tl.store(key_ptr + line * num_pieces + tl.program_id(1), key)
 
 
 @quick

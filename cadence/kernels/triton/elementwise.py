@@ -31,10 +31,10 @@ def rms_norm(
 @quick
 @triton.jit
 def add_rms_norm(
-    out_ptr, total_ptr, x_ptr, residual_ptr, weight_ptr, eps,
-    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, PDL: tl.constexpr,
+    out_ptr, total_ptr, x_ptr, residual_ptr, weight_ptr, eps, term_size,
+    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TERMS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """One row per program; all tensors contiguous."""
+    """One row per program; all tensors contiguous, x as terms to be added up, term_size from one to the next."""
     column = tl.arange(0, WIDTH_PAD)
     inside = column < WIDTH
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
@@ -42,8 +42,10 @@ def add_rms_norm(
         gdc_launch_dependents()
         gdc_wait()
     at = tl.program_id(0).to(tl.int64) * WIDTH + column
-    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
     residual = tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    for term in tl.static_range(1, TERMS):
+        x += tl.load(x_ptr + term * term_size + at, mask=inside, other=0.0).to(tl.float32)
     rounded = (x + residual).to(total_ptr.dtype.element_ty)  # the norm is taken of the sum as it is stored
     tl.store(total_ptr + at, rounded, mask=inside)
     total = rounded.to(tl.float32)

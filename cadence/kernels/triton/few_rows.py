@@ -6,6 +6,9 @@ writes; and the gate costs no launch of its own.
 
 The norm before it does: every program would have to read both parts of the stream and scale them on their way to the
 product, which took longer than a kernel that does it once.
+
+A product with few outputs has few programs, and each would read all of x. Where a norm comes next, K is split among
+more programs, and the norm adds up what they leave.
 """
 
 # ruff: noqa: N803 - capitals mark compile-time constants
@@ -32,16 +35,19 @@ _PROCESSORS = 132  # of the GPU the choices were measured on
 def few_rows(
     out_ptr, x_ptr, weight_ptr, bias_ptr, rows, outputs, x_stride,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr,
-    GATE: tl.constexpr, BIAS: tl.constexpr, PDL: tl.constexpr, PIECES: tl.constexpr,
+    GATE: tl.constexpr, BIAS: tl.constexpr, PDL: tl.constexpr, PIECES: tl.constexpr, TERMS: tl.constexpr,
 ):  # fmt: skip
-    """out [rows, outputs] = x [rows, WIDTH] times weight [outputs, WIDTH], of 16 bits. No sum is split.
+    """out [TERMS, rows, outputs], whose sum is x [rows, WIDTH] times weight [outputs, WIDTH], of 16 bits.
 
-    GATE "silu" or "gelu": weight [2 * outputs, WIDTH] = (g, u), and out is activate(g) * u. COLUMNS divides WIDTH,
-    OUTPUTS divides outputs. PIECES: how many a weight's row is fetched in ahead of time, one per thread.
+    GATE "silu" or "gelu": weight [2 * outputs, WIDTH] = (g, u), out is activate(g) * u, and TERMS is 1. COLUMNS divides
+    WIDTH // TERMS, OUTPUTS divides outputs. PIECES: how many its part of a weight row is fetched in ahead of time, one
+    per thread.
     """
+    PART: tl.constexpr = WIDTH // TERMS
+    term = tl.program_id(2)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-    column = tl.arange(0, COLUMNS)
+    column = term * PART + tl.arange(0, COLUMNS)
     exists = (row < rows)[:, None]
     x_at = x_ptr + row.to(tl.int64)[:, None] * x_stride + column[None, :]
     w_at = weight_ptr + output[None, :] * WIDTH + column[:, None]
@@ -49,9 +55,10 @@ def few_rows(
     if PDL:
         gdc_launch_dependents()
         if GATE == "" and tl.program_id(1) == 0:  # a gated product has no use for it: it is not waiting for its weight
-            LENGTH: tl.constexpr = WIDTH // PIECES
-            first = weight_ptr + tl.program_id(0) * OUTPUTS * WIDTH
-            fetch(first + tl.arange(0, OUTPUTS * PIECES) * LENGTH, 2 * LENGTH)
+            LENGTH: tl.constexpr = PART // PIECES
+            piece = tl.arange(0, OUTPUTS * PIECES)
+            first = weight_ptr + tl.program_id(0) * OUTPUTS * WIDTH + term * PART
+            fetch(first + piece // PIECES * WIDTH + piece % PIECES * LENGTH, 2 * LENGTH)
         gdc_wait()
     if GATE != "":
         up_at = w_at + outputs * WIDTH
@@ -68,13 +75,13 @@ def few_rows(
             up += tl.load(bias_ptr + outputs + output).to(tl.float32)[None, :]
         acc = activate(acc, GATE == "gelu") * up
     else:
-        for _ in range(0, WIDTH, COLUMNS):
+        for _ in range(0, PART, COLUMNS):
             acc = tl.dot(tl.load(x_at, exists, other=0.0), tl.load(w_at), acc)
             x_at += COLUMNS
             w_at += COLUMNS
-        if BIAS:
+        if BIAS and term == 0:
             acc += tl.load(bias_ptr + output).to(tl.float32)[None, :]
-    place = out_ptr + row.to(tl.int64)[:, None] * outputs + output[None, :]
+    place = out_ptr + (term * rows + row).to(tl.int64)[:, None] * outputs + output[None, :]
     tl.store(place, acc.to(out_ptr.dtype.element_ty), exists)
 
 
@@ -85,6 +92,7 @@ class FewTile:
     columns: int
     warps: int
     stages: int
+    terms: int = 1  # how many ways K is split
 
 
 # Each in the order in which they are tried: the first that fits the weight and has no more programs than processors.
@@ -100,6 +108,13 @@ _GATED = (FewTile(64, 32, 128, 4, 4),)
 # Where a gate saves a kernel, more programs than processors still pay: up to twice as many of the first.
 _GATED_FEW = FewTile(64, 32, 64, 4, 5)
 _GATED_MANY = FewTile(128, 64, 64, 8, 4)
+# Where K may be split, by the most rows that each is for; the first whose number of terms fits.
+_SPLIT = (
+    (64, FewTile(64, 32, 128, 4, 5, terms=4)),
+    (64, FewTile(64, 32, 64, 4, 5, terms=3)),
+    (128, FewTile(64, 64, 128, 4, 4, terms=4)),
+    (128, FewTile(64, 64, 64, 4, 5, terms=3)),
+)
 
 
 def choose_few(rows: int, weight: torch.Tensor, gated: bool) -> FewTile | None:
@@ -119,26 +134,39 @@ def choose_few(rows: int, weight: torch.Tensor, gated: bool) -> FewTile | None:
     return tile if _fits(tile, outputs, width) else None
 
 
+def choose_split(rows: int, weight: torch.Tensor) -> FewTile | None:
+    """As `choose_few`, where the sum may be left in terms; None: it is not worth it."""
+    outputs, width = weight.shape
+    if weight.nbytes > _MOST_BYTES or weight.element_size() != 2:
+        return None
+    for most, tile in _SPLIT:
+        if rows <= most and _fits(tile, outputs, width) and _programs(rows, outputs, tile) <= _PROCESSORS:
+            return tile
+    return None
+
+
 def _fits(tile: FewTile, outputs: int, width: int) -> bool:
-    return width % tile.columns == 0 and outputs % tile.outputs == 0
+    return width % (tile.terms * tile.columns) == 0 and outputs % tile.outputs == 0
 
 
 def _programs(rows: int, outputs: int, tile: FewTile) -> int:
-    return triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs)
+    return triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs) * tile.terms
 
 
 def linear_few(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tile: FewTile, gate: str, pdl: bool
 ) -> torch.Tensor:
-    """x [T, in], weight [out, in] contiguous -> [T, out], or half of that with a gate ("silu" or "gelu")."""
+    """x [T, in], weight [out, in] contiguous -> [T, out], or half of that with a gate ("silu" or "gelu"); a tile with
+    terms: [terms, T, out], which are to be added up."""
     x = x if x.stride(1) == 1 else x.contiguous()
     rows, width = x.shape
     outputs = weight.shape[0] // 2 if gate else weight.shape[0]
-    out = torch.empty((rows, outputs), dtype=x.dtype, device=x.device)
-    few_rows[(outputs // tile.outputs, triton.cdiv(rows, tile.rows))](
+    size = (rows, outputs) if tile.terms == 1 else (tile.terms, rows, outputs)
+    out = torch.empty(size, dtype=x.dtype, device=x.device)
+    few_rows[(outputs // tile.outputs, triton.cdiv(rows, tile.rows), tile.terms)](
         out, x, weight, weight if bias is None else bias, rows, outputs, x.stride(0),
         WIDTH=width, ROWS=tile.rows, OUTPUTS=tile.outputs, COLUMNS=tile.columns,
-        GATE=gate, BIAS=bias is not None, PDL=pdl, PIECES=32 * tile.warps // tile.outputs,
+        GATE=gate, BIAS=bias is not None, PDL=pdl, PIECES=32 * tile.warps // tile.outputs, TERMS=tile.terms,
         num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
     )  # fmt: skip
     return out

@@ -13,7 +13,7 @@ from cadence.kernels.torch_ops import TorchOps
 from cadence.kernels.triton import elementwise, gumbel
 from cadence.kernels.triton.attention import paged_attention
 from cadence.kernels.triton.draw import draw
-from cadence.kernels.triton.few_rows import choose_few, linear_few
+from cadence.kernels.triton.few_rows import choose_few, choose_split, linear_few
 from cadence.kernels.triton.gemv import Entry, one_row
 from cadence.kernels.triton.heads import Places, rotate_and_store
 from cadence.kernels.triton.matmul import fixed_linear
@@ -43,6 +43,10 @@ class TritonOps(TorchOps):
         tile = choose_few(x.shape[0], weight, gated=False) if self._few_rows else None
         return F.linear(x, weight, bias) if tile is None else linear_few(x, weight, bias, tile, "", self._pdl)
 
+    def linear_terms(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        tile = choose_split(x.shape[0], weight) if self._few_rows and x.shape[0] > 1 else None
+        return self.linear(x, weight, bias) if tile is None else linear_few(x, weight, bias, tile, "", self._pdl)
+
     def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return self.linear(x, weight, None)
 
@@ -62,10 +66,11 @@ class TritonOps(TorchOps):
 
     def add_rms_norm(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> Pair:
         x, residual, width = x.contiguous(), residual.contiguous(), x.shape[-1]
-        out, total = torch.empty_like(x), torch.empty_like(x)
+        out, total = torch.empty_like(residual), torch.empty_like(residual)
         padded = triton.next_power_of_2(width)
-        elementwise.add_rms_norm[(x.numel() // width,)](
-            out, total, x, residual, weight, eps, WIDTH=width, WIDTH_PAD=padded, PDL=self._pdl,
+        elementwise.add_rms_norm[(residual.numel() // width,)](
+            out, total, x, residual, weight, eps, residual.numel(),
+            WIDTH=width, WIDTH_PAD=padded, TERMS=x.shape[0] if x.dim() == 3 else 1, PDL=self._pdl,
             num_warps=_warps(padded), launch_pdl=self._pdl,
         )  # fmt: skip
         return out, total
@@ -79,7 +84,7 @@ class TritonOps(TorchOps):
         weight: torch.Tensor,
         bias: torch.Tensor | None,
     ) -> Pair:
-        if x.shape[0] == 1 and self._one_row:
+        if residual.shape[0] == 1 and self._one_row:
             return one_row(x, weight, bias, Entry(residual, norm_weight, eps), pdl=self._pdl)
         return compose.add_norm_linear(self, (x, residual), (norm_weight, eps), weight, bias)
 
@@ -93,10 +98,10 @@ class TritonOps(TorchOps):
         bias: torch.Tensor | None,
         gelu: bool,
     ) -> Pair:
-        if x.shape[0] == 1 and self._one_row:
+        if residual.shape[0] == 1 and self._one_row:
             entry = Entry(residual, norm_weight, eps)
             return one_row(x, weight, bias, entry, gate="gelu" if gelu else "silu", pdl=self._pdl)
-        tile = choose_few(x.shape[0], weight, gated=True) if self._few_rows else None
+        tile = choose_few(residual.shape[0], weight, gated=True) if self._few_rows else None
         if tile is not None:
             normed, total = self.add_rms_norm(x, residual, norm_weight, eps)
             return linear_few(normed, weight, bias, tile, "gelu" if gelu else "silu", self._pdl), total

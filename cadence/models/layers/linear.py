@@ -26,6 +26,7 @@ class Linear(nn.Module):
         self.weight = empty_matrix(build, rows, in_features)
         self.bias = empty_parameter(build, rows, dtype=build.bias_dtype) if bias else None
         self._ops = build.ops
+        self._map = build.ops.linear
 
     def part_rows(self, part: str) -> slice:
         """Rows of one part in weight and bias."""
@@ -36,8 +37,12 @@ class Linear(nn.Module):
             start += rows
         raise KeyError(part)
 
+    def leave_terms(self) -> None:
+        """From now on what it gives may be terms, for an RMS norm to add up: [P, T, out]."""
+        self._map = self._ops.linear_terms
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self._ops.linear(x, self.weight, self.bias)
+        return self._map(x, self.weight, self.bias)
 
 
 class Gate(nn.Module):
