@@ -21,6 +21,7 @@ from cadence.kernels.cpu.packed import (
     pack_bf16,
     pack_f32,
     pack_gguf,
+    pack_half,
     pack_int4,
     pack_int8,
 )
@@ -38,7 +39,8 @@ HALVES_AT = {  # bytes of a block that hold float16 numbers
     "Q6_K": (208,),
 }
 QUANTIZED = list(HALVES_AT)
-EVERY = [*QUANTIZED, "F32", "BF16"]
+FLOATS = {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_half}
+EVERY = [*QUANTIZED, *FLOATS]
 ISAS = list(instruction_sets())
 DTYPES = [torch.float32, torch.bfloat16]
 
@@ -60,8 +62,7 @@ def random_blocks(name: str, rows: int, cols: int) -> torch.Tensor:
 def make(name: str, rows: int, cols: int) -> PackedWeight:
     if name in QUANTIZED:
         return pack_gguf(name, random_blocks(name, rows, cols), rows, cols)
-    weight = torch.randn(rows, cols, generator=generator(rows, cols)) * 0.05
-    return pack_f32(weight) if name == "F32" else pack_bf16(weight)
+    return FLOATS[name](torch.randn(rows, cols, generator=generator(rows, cols)) * 0.05)
 
 
 def make_x(rows: int, cols: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -100,9 +101,9 @@ def test_products_match_double_precision(name: str, isa: str) -> None:
             assert (off <= error_bound(x, weight, name in QUANTIZED)).all()
 
 
-@pytest.mark.parametrize("name", ["F32", "BF16", "int8", "int4"])
+@pytest.mark.parametrize("name", [*FLOATS, "int8", "int4"])
 def test_columns_need_not_fill_a_block(name: str) -> None:
-    pack = {"F32": pack_f32, "BF16": pack_bf16, "int8": pack_int8, "int4": pack_int4}[name]
+    pack = {**FLOATS, "int8": pack_int8, "int4": pack_int4}[name]
     for rows, cols in ((5, 1), (16, 33), (2, 77)):
         packed = pack(make_x(rows, cols))
         weight, x = dequantize(packed), make_x(3, cols)
@@ -131,7 +132,7 @@ def test_a_row_has_the_same_bits_alone_and_among_others(name: str, isa: str) -> 
 def test_threads_do_not_change_a_bit(name: str) -> None:
     packed = make(name, 210, 512)
     for count in (1, 70):
-        x = make_x(count, 512)
+        x = make_x(count, 512, torch.bfloat16 if name == "F16" else torch.float32)
         results = []
         for threads in (1, 2, 3, 4):
             ops = PackedOps(pool=ThreadPool(open_library(), threads))
@@ -141,9 +142,9 @@ def test_threads_do_not_change_a_bit(name: str) -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_instruction_sets_agree_bit_for_bit(name: str) -> None:
-    """All but bf16 times bf16, for which some have instructions that round in an order of their own. Counts of rows are
-    those that kernels take together, and what is left over."""
-    for dtype in DTYPES if name != "BF16" else DTYPES[:1]:
+    """All but bf16 times bf16 or F16, for which some have instructions that round in an order of their own. Counts of
+    rows are those that kernels take together, and what is left over."""
+    for dtype in DTYPES if name not in ("BF16", "F16") else DTYPES[:1]:
         for rows, cols, counts in ((37, 1024, (1, 2, 3, 4, 23)), (18, 1280, (5, 7)), (3, 256, (9, 16, 17, 33, 260))):
             packed = make(name, rows, cols)
             for count in counts:
@@ -153,7 +154,7 @@ def test_instruction_sets_agree_bit_for_bit(name: str) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("name", ["Q8_0", "Q4_1", "BF16", "F32"])
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_1", *FLOATS])
 def test_rows_may_begin_at_any_element(name: str, isa: str) -> None:
     ops, packed = PackedOps(isa), make(name, 20, 96)
     for dtype in DTYPES:
@@ -181,9 +182,9 @@ def test_products_set_their_outputs_and_touch_nothing_else(name: str, isa: str) 
 
 
 def test_stacked_weights_of_several_kinds_are_one_product() -> None:
-    ops, kinds = PackedOps(), ["Q4_1", "Q8_0", "BF16", "Q6_K", "F32"]
-    parts = [make(name, rows, 256) for name, rows in zip(kinds, (48, 5, 16, 33, 1), strict=True)]
-    bias = torch.randn(103, generator=generator(3))
+    ops, kinds = PackedOps(), ["Q4_1", "Q8_0", "BF16", "Q6_K", "F32", "F16"]
+    parts = [make(name, rows, 256) for name, rows in zip(kinds, (48, 5, 16, 33, 1, 20), strict=True)]
+    bias = torch.randn(123, generator=generator(3))
     for dtype in DTYPES:
         x = make_x(9, 256, dtype)
         apart = torch.cat([ops.linear(x, part, out_dtype=torch.float32) for part in parts], dim=1)
@@ -270,6 +271,8 @@ def test_misuse_is_refused() -> None:
         ops.linear(make_x(2, 64), packed, torch.zeros(19))
     with pytest.raises(WeightsError, match="IQ2_XXS cannot be packed"):
         pack_gguf("IQ2_XXS", torch.zeros(66, dtype=torch.uint8), 1, 256)
+    with pytest.raises(WeightsError, match="F16 cannot be packed"):  # a file's float16 is not our kind F16
+        pack_gguf("F16", torch.zeros(64, dtype=torch.uint8), 1, 32)
     with pytest.raises(WeightsError, match="differ in columns"):
         PackedRows([packed, make("Q4_1", 20, 96)])
     with pytest.raises(WeightsError, match="float matrix"):

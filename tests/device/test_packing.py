@@ -16,7 +16,7 @@ from cadence.config.reference import ModelFiles
 from cadence.core.errors import ConfigError, WeightsError
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.ops import CpuOps
-from cadence.kernels.cpu.packed import Kind, PackedRows, dequantize
+from cadence.kernels.cpu.packed import Kind, PackedRows, dequantize, multiplies_halves
 from cadence.kernels.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.build import BuildContext
@@ -26,6 +26,7 @@ from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from tests.helpers.tiny_gguf import BLOCKS, make_tiny_gguf
 from tests.helpers.tiny_models import make_tiny
 
+NARROW = Kind.F16 if multiplies_halves() else Kind.BF16  # what a matrix becomes with dtype bfloat16
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -53,8 +54,8 @@ def kinds(module: torch.nn.Module) -> set[Kind]:
         ("float32", "float32", Kind.F32),
         ("bfloat16", "float32", Kind.BF16),
         ("float16", "float32", Kind.F32),
-        ("bfloat16", "bfloat16", Kind.BF16),
-        ("float32", "bfloat16", Kind.BF16),
+        ("bfloat16", "bfloat16", NARROW),
+        ("float32", "bfloat16", NARROW),
         ("float16", "float16", Kind.F32),
     ],
 )
@@ -69,9 +70,14 @@ def test_weights_keep_the_precision_they_are_stored_in(
     qkv = torch.cat([dequantize(part) for part in layer.attn.qkv.weight.weights])
     names = [f"model.layers.1.self_attn.{part}_proj.weight" for part in "qkv"]
     exact = torch.cat([tensors[name] for name in names])
-    assert torch.equal(qkv, (exact.bfloat16() if kind is Kind.BF16 else exact).float())
+    assert torch.equal(qkv, (exact if kind is Kind.F32 else exact.bfloat16()).float())
     assert layer.attn.qkv.bias.dtype is torch.float32  # added before the product is rounded
     assert all(not parameter.is_meta for parameter in model.parameters())
+
+
+def test_a_lower_instruction_set_keeps_bfloat16(tmp_path: Path) -> None:
+    directory = make_tiny("llama", tmp_path, dtype=torch.bfloat16)
+    assert kinds(load(directory, CpuOps(Calls(1), "portable"), "bfloat16").embed) == {Kind.BF16}
 
 
 def test_transposed_matrices_and_position_tables(tiny_model: Callable[[str], Path], ops: CpuOps) -> None:
@@ -99,7 +105,7 @@ def test_blocks_stay_what_they_are(tmp_path: Path, ops: CpuOps, kind: str) -> No
         assert kinds(ours) == {Kind[kind]}
         assert torch.equal(torch.cat([dequantize(part) for part in ours.weight.weights]), plain.weight)
     assert kinds(load(path, ops, quantization="none").embed) == {Kind.F32}
-    assert kinds(load(path, ops, "bfloat16", quantization="none").embed) == {Kind.BF16}
+    assert kinds(load(path, ops, "bfloat16", quantization="none").embed) == {NARROW}
 
 
 def test_dummy_weights_are_packed_too(tiny_model: Callable[[str], Path], ops: CpuOps) -> None:

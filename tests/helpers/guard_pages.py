@@ -21,9 +21,11 @@ from cadence.kernels.cpu.packed import (
     pack_bf16,
     pack_f32,
     pack_gguf,
+    pack_half,
 )
 
-KINDS = ("F32", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
+FLOATS = {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_half}
+KINDS = (*FLOATS, "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _HELD: list[mmap.mmap] = []  # the memory outlives the tensors on it
 
@@ -44,8 +46,8 @@ def against_the_wall(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def packed(kind: str, rows: int, cols: int) -> PackedWeight:
-    if kind in ("F32", "BF16"):
-        made = (pack_f32 if kind == "F32" else pack_bf16)(torch.randn(rows, cols))
+    if kind in FLOATS:
+        made = FLOATS[kind](torch.randn(rows, cols))
     else:
         form = next(form for form in GGML_TYPES.values() if form.name == kind)
         blocks = torch.randint(0, 64, (rows * cols // form.block * form.nbytes,), dtype=torch.uint8)

@@ -27,7 +27,8 @@ class CpuOps:
         self._calls = calls
         self._c = CpuLibrary(calls)
         self._packed = PackedOps(isa, calls.pool)
-        self._plain = _PLAIN if self._packed.isa != next(reversed(instruction_sets())) else 0
+        self.isa = self._packed.isa
+        self._plain = _PLAIN if self.isa != next(reversed(instruction_sets())) else 0
 
     def linear(self, x: torch.Tensor, weight: Weight, bias: torch.Tensor | None) -> torch.Tensor:
         if isinstance(weight, PackedRows):

@@ -16,8 +16,10 @@ static void find_needs(PackedRun *run) {
     for (int64_t i = 0; i < run->job->num_segments; i++) {
         int64_t kind = run->job->segments[i].kind;
         int narrow = kind == P_BF16 && run->job->x_type == BF16 && run->isa->dot_narrow;
+        int half = kind == P_F16 && run->job->x_type == BF16 && run->isa->dot_half;
         run->narrow |= narrow;
-        run->wide |= is_float_kind(kind) && !narrow;
+        run->half |= half;
+        run->wide |= is_float_kind(kind) && !narrow && !half;
         run->quantized |= !is_float_kind(kind);
     }
 }
@@ -42,6 +44,8 @@ static int64_t lay_out(PackedRun *run, char *base) {
     a.half_sums = take(base, &used, plain, rows * steps * 8);
     a.wide = take(base, &used, run->wide, rows * padded * 4);
     a.narrow = take(base, &used, run->narrow, rows * padded * 2);
+    a.half = take(base, &used, run->half, rows * padded * 2);
+    a.half_scale = take(base, &used, run->half, rows * 4);
     run->rows = take(base, &used, job->x_type != F32, run->threads * padded * 4);
     run->acts = a;
     return used;
@@ -96,11 +100,22 @@ static void quantized_group(const PackedRun *run, int64_t kind, const uint8_t *f
     }
 }
 
+/* P_F16 [k][16 rows] -> [k][16], exactly. */
+static void widen_half(const uint8_t *from, const float *scale, int64_t k, float *to) {
+    for (int64_t i = 0; i < k; i++, from += GROUP * 2, to += GROUP) {
+        uint16_t half[GROUP];
+        memcpy(half, from, sizeof half);
+        for (int r = 0; r < GROUP; r++) to[r] = half_to_float(half[r]) * scale[r];
+    }
+}
+
 static void wide_tiles(const PackedRun *run, int64_t kind, const uint8_t *from, Stretch x, float *wide) {
+    const float *scale = (const float *)(from + group_bytes(kind, x.acts->padded)); /* of P_F16 */
     for (x.at = 0; x.at < x.acts->padded; x.at += K_CHUNK_WIDE) {
         const uint8_t *at = from + group_bytes(kind, x.at);
         x.count = min64(K_CHUNK_WIDE, x.acts->padded - x.at);
         if (kind == P_BF16) run->isa->widen(at, x.count, wide);
+        if (kind == P_F16) widen_half(at, scale, x.count, wide);
         run->isa->dot_wide(kind == P_F32 ? (const float *)at : wide, &x);
     }
 }
@@ -127,6 +142,10 @@ static void sum_group(const PackedRun *run, int64_t kind, const uint8_t *from, i
             isa->dot_narrow(from, &run->acts, m + i, min64(count - i, NARROW_ROWS), s->acc + i * GROUP);
         return;
     }
+    if (kind == P_F16 && run->acts.half) {
+        isa->dot_half(from, &run->acts, m, count, s->acc);
+        return;
+    }
     if (isa->direct && run->acts.rows <= TILE_ROWS && isa->direct(kind, from, &run->acts, s->acc)) return;
     Stretch x = rows_of(run, m, count, s->acc, GROUP);
     if (is_float_kind(kind) || !isa->in_place) memset(s->acc, 0, (size_t)x.tiles * TILE_ROWS * GROUP * 4);
@@ -143,7 +162,9 @@ static void store_group(const PackedJob *job, int64_t m, int64_t count, int64_t 
     for (int64_t i = 0; i < count; i++, acc += GROUP) {
         int64_t to = (m + i) * job->y_stride + col;
         __builtin_prefetch((char *)job->y + (to + GROUP) * element_size(job->y_type), 1);
-        if (job->y_type != F32)
+        if (job->y_type != F32 && cols == GROUP)
+            for (int r = 0; r < GROUP; r += VL) store(job->y, to + r, BF16, loadf(acc + r) + loadf(bias + r));
+        else if (job->y_type != F32)
             for (int64_t r = 0; r < cols; r++) ((uint16_t *)job->y)[to + r] = float_to_bfloat(acc[r] + bias[r]);
         else if (cols == GROUP)
             for (int r = 0; r < GROUP; r += VL) storef((float *)job->y + to + r, loadf(acc + r) + loadf(bias + r));
@@ -165,7 +186,7 @@ static void run_groups(const PackedRun *run, int64_t m, int64_t count, int64_t b
     int64_t first = 0, col = 0;
     for (int64_t i = 0; i < run->job->num_segments; i++) {
         const Segment *s = &run->job->segments[i];
-        int64_t groups = (s->rows + GROUP - 1) / GROUP, size = group_bytes(s->kind, run->acts.padded);
+        int64_t groups = (s->rows + GROUP - 1) / GROUP, size = group_size(s->kind, run->job->k);
         int in_place = sums_in_place(run, s->kind, count);
         for (int64_t g = max64(begin - first, 0); g < min64(end - first, groups); g++) {
             const uint8_t *from = s->data + g * size;
@@ -231,10 +252,16 @@ void packed_place(PackedRun *run, char *work) { lay_out(run, work); }
 
 /* Tiles of rows are shared out: the padding of the last goes with it. */
 void packed_prepare(const PackedRun *run, int64_t thread) {
-    int64_t tiles = (run->job->m + TILE_ROWS - 1) / TILE_ROWS;
-    int64_t begin = tiles * thread / run->threads * TILE_ROWS, end = tiles * (thread + 1) / run->threads * TILE_ROWS;
-    if (begin < run->job->m && end >= run->job->m) clear_padding(&run->acts);
-    for (int64_t r = begin; r < min64(end, run->job->m); r++) prepare_row(run, r, thread);
+    const PackedJob *job = run->job;
+    int64_t unit = run->half ? HALF_ROWS : TILE_ROWS, tiles = (job->m + unit - 1) / unit;
+    int64_t begin = tiles * thread / run->threads * unit, end = tiles * (thread + 1) / run->threads * unit;
+    if (begin < job->m && end >= job->m) clear_padding(&run->acts);
+    for (int64_t r = begin; r < min64(end, job->m); r++) prepare_row(run, r, thread);
+    if (!run->half) return;
+    for (int64_t r = begin; r < min64(end, job->m); r += HALF_ROWS) {
+        const uint16_t *x = (const uint16_t *)job->x + r * job->x_stride;
+        run->isa->halve(x, job->x_stride, job->k, &run->acts, r / HALF_ROWS);
+    }
 }
 
 void packed_multiply(const PackedRun *run, int64_t thread) {

@@ -9,7 +9,10 @@
  * of a step are summed as integers (exact); then
  *     sum = fma(float(step) * x_scale, w_scale, sum);  sum = fma(w_shift, x_sum, sum)  (kinds with a shift).
  * Kinds of floats: sum = fma(x, w, sum) for k = 0, 1, 2 ... An instruction set with bf16 products of its own keeps one
- * order of its own for bf16 x (and only for that), whatever M. */
+ * order of its own for bf16 x (and only for that), whatever M. So does one that multiplies P_F16 by bf16 x in float16:
+ * for each HALF_RUN of K
+ *     run = x * w, then fma(x, w, run), in order and rounded to float16;  sum = sum + float(run);
+ * at the end sum * a * b, where a <= b are what undoes the powers of two of the rows of x and w. */
 #ifndef CADENCE_PACKED_H
 #define CADENCE_PACKED_H
 
@@ -23,9 +26,11 @@
 #define TILE_ROWS 4      /* rows of x whose scales lie side by side */
 #define PADDED_ROWS 16   /* rows of x that some kernels read together */
 #define NARROW_ROWS 64   /* rows of x of one bf16 product */
+#define HALF_ROWS 8      /* rows of x that float16 products take together */
+#define HALF_RUN 64      /* elements of K summed in float16 */
 #define LIFT 12582912.0f /* 1.5 * 2^23: adding it to an integer below 2^22 leaves that in the low bits */
 
-enum { P_F32, P_BF16, P_Q8, P_Q4_0, P_Q4_1, P_Q5_0, P_Q5_1, P_Q4_K, P_Q5_K, P_Q6_K, P_KINDS };
+enum { P_F32, P_BF16, P_Q8, P_Q4_0, P_Q4_1, P_Q5_0, P_Q5_1, P_Q4_K, P_Q5_K, P_Q6_K, P_F16, P_KINDS };
 
 /* One block of a group: `header` bytes of scales, then for each K_STEP `bytes` of quants:
  *   8 bits: [8 quads][16 rows][4] int8
@@ -48,18 +53,26 @@ static const Format formats[P_KINDS] = {
     [P_Q5_K] = {256, 320, 320, 5, 0, 1, 1},  [P_Q6_K] = {256, 288, 384, 6, 32, 2, 0},
 };
 
-INLINE int is_float_kind(int64_t kind) { return kind == P_F32 || kind == P_BF16; }
+/* Floats: F32 is [k][16 rows], BF16 [k / 2][16 rows][2]. F16 holds rows of bf16 numbers as [k][16 rows] float16, each
+ * row times a power of two that brings its largest finite element to [2^6, 2^7); behind them [16 rows] float, what
+ * undoes these powers. Elements below 2^-23 of the row's largest lose bits; none is off by more than 2^-31 of it. */
+INLINE int is_float_kind(int64_t kind) { return kind == P_F32 || kind == P_BF16 || kind == P_F16; }
 
 /* Bytes of `k` elements (a multiple of the kind's block) of one group. */
 INLINE int64_t group_bytes(int64_t kind, int64_t k) {
     if (kind == P_F32) return k * GROUP * 4;
-    if (kind == P_BF16) return k * GROUP * 2;
+    if (kind == P_BF16 || kind == P_F16) return k * GROUP * 2;
     const Format *f = &formats[kind];
     return k / f->block * (f->header + f->block / K_STEP * f->step_bytes);
 }
 
+/* Bytes of a whole group of rows of `k` elements. */
+INLINE int64_t group_size(int64_t kind, int64_t k) {
+    return group_bytes(kind, round_up(k, K_STEP)) + (kind == P_F16 ? GROUP * 4 : 0);
+}
+
 INLINE int64_t packed_bytes(int64_t kind, int64_t rows, int64_t k) {
-    return (rows + GROUP - 1) / GROUP * group_bytes(kind, round_up(k, K_STEP));
+    return (rows + GROUP - 1) / GROUP * group_size(kind, k);
 }
 
 /* A stretch of a group ready to be multiplied: at [steps][8 quads][16 rows][4], step_bytes from step to step (in q, or
@@ -89,6 +102,8 @@ typedef struct {
     int32_t *half_sums; /* [tiles][steps][TILE_ROWS][2]: sums of q over the halves of the step */
     float *wide;        /* [tiles][padded][TILE_ROWS] */
     uint16_t *narrow;   /* [rows][padded] bf16 */
+    uint16_t *half;     /* [tiles of HALF_ROWS][padded][n] float16, n: half_lanes of the rows in that tile */
+    float *half_scale;  /* [rows]: what undoes the powers of two in `half` */
     int64_t rows, padded, steps;
 } Acts;
 
@@ -114,6 +129,10 @@ typedef struct {
     /* bf16 times bf16 over all of K for rows [row, row + count), count <= NARROW_ROWS, acc [count][16]; NULL = there is
      * none. */
     void (*dot_narrow)(const uint8_t *from, const Acts *a, int64_t row, int64_t count, float *acc);
+    /* float16 products, NULL = there are none: rows of bf16 x [k] into tile `tile` of Acts.half; and P_F16 times them
+     * over all of K for rows [row, row + count), row a multiple of HALF_ROWS, acc [count, rounded up to that][16]. */
+    void (*halve)(const uint16_t *x, int64_t stride, int64_t k, const Acts *a, int64_t tile);
+    void (*dot_half)(const uint8_t *from, const Acts *a, int64_t row, int64_t count, float *acc);
     int tiled;           /* whether it wants Acts.tiles */
     int in_place;        /* whether its dot takes any stride, and sets acc where K begins instead of adding */
     void (*begin)(void); /* on every thread before and after its work; NULL = nothing to do */
@@ -130,7 +149,7 @@ typedef struct {
 extern const Isa packed_isas[];
 extern const Backend packed_portable;
 #if defined(__aarch64__)
-extern const Backend packed_neon, packed_neon_dot;
+extern const Backend packed_neon, packed_neon_dot, packed_neon_half;
 #elif defined(__x86_64__)
 extern const Backend packed_avx2, packed_vnni, packed_avx512_bf16, packed_amx;
 int packed_amx_allowed(void); /* asks the operating system for the tile registers */
@@ -159,7 +178,7 @@ typedef struct {
     Acts acts;
     float *rows; /* [threads][padded]: a row of x on its way to other forms */
     int64_t groups, threads;
-    int quantized, wide, narrow; /* forms of x that are needed */
+    int quantized, wide, narrow, half; /* forms of x that are needed */
 } PackedRun;
 
 int64_t packed_open(PackedRun *run, const PackedJob *job, int64_t threads); /* bytes of work memory; -1 = bad sizes */
@@ -178,6 +197,9 @@ INLINE int packed_shape_fits(int64_t kind, int64_t rows, int64_t k) {
 INLINE int packed_sizes_fit(const uint8_t *data, int64_t kind, int64_t rows, int64_t k, int64_t bytes) {
     return data && packed_shape_fits(kind, rows, k) && bytes == packed_bytes(kind, rows, k);
 }
+
+/* Rows of x side by side in a tile of Acts.half that has so many. */
+INLINE int half_lanes(int64_t rows) { return rows <= 2 ? (int)rows : rows <= 4 ? 4 : HALF_ROWS; }
 
 /* ---- scalars ---- */
 
@@ -198,6 +220,15 @@ INLINE float half_to_float(uint16_t h) {
     float scaled = float_of_bits(rest) * 0x1p112f; /* re-biases the exponent; subnormals become exact normals */
     uint32_t bits = rest >= (0x7c00u << 13) ? rest | 0x7f800000u : bits_of_float(scaled);
     return float_of_bits(bits | sign);
+}
+
+/* The power of two that brings `top`, the bits of the largest finite |x| of a row, to [2^to, 2^(to + 1)), to > 0, or
+ * as near as is possible with a float and its inverse. Of rows of x and of weights |x * w| < 2^9: a sum of HALF_RUN of
+ * them is at most 2^15 however it is rounded on the way, and float16 ends at 65504. */
+enum { TO_X = 1, TO_WEIGHT = 6 };
+INLINE float half_power(uint32_t top, int to) {
+    uint32_t exponent = 254 + (uint32_t)to - (top >> 23);
+    return float_of_bits((exponent < 253 ? exponent : 253) << 23);
 }
 
 INLINE float bfloat_to_float(uint16_t h) { return float_of_bits((uint32_t)h << 16); }

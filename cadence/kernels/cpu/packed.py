@@ -3,7 +3,7 @@
 A packed weight holds its rows in groups of sixteen, side by side, in the precision it came in: 4- to 8-bit GGUF blocks
 keep their quants and scales exactly, without a dequantised copy. x is rounded to int8 per row and run of 32 where the
 weight is quantised, and taken as it is where it is not. A row of y has the same bits alone and among others, whatever
-the number of threads, and (all kinds but bf16 times bf16) whatever the instruction set.
+the number of threads, and (all kinds but bf16 times bf16 or F16) whatever the instruction set.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Kind(IntEnum):
     Q4_K = 7
     Q5_K = 8
     Q6_K = 9
+    F16 = 10  # bfloat16 numbers, held as float16 times a power of two per row
 
 
 _SOURCE_BLOCKS = {  # (elements, bytes) of a block in the file
@@ -54,6 +55,7 @@ _SOURCE_BLOCKS = {  # (elements, bytes) of a block in the file
     Kind.Q4_K: (256, 144),
     Kind.Q5_K: (256, 176),
     Kind.Q6_K: (256, 210),
+    Kind.F16: (1, 2),
 }
 
 
@@ -135,6 +137,11 @@ def pack_bf16(tensor: torch.Tensor, memory: Memory = HEAP) -> PackedWeight:
     return _pack_float(Kind.BF16, tensor, torch.bfloat16, memory)
 
 
+def pack_half(tensor: torch.Tensor, memory: Memory = HEAP) -> PackedWeight:
+    """The same for instruction sets that `multiplies_halves`; what is below 2^-23 of its row's largest loses bits."""
+    return _pack_float(Kind.F16, tensor, torch.bfloat16, memory)
+
+
 def pack_int8(tensor: torch.Tensor, memory: Memory = HEAP) -> PackedWeight:
     """tensor [rows, cols] of any float dtype: int8 and one float16 scale per row and 32 columns."""
     return _pack_quantized(Kind.Q8_0, tensor, 8, memory)
@@ -155,7 +162,7 @@ def pack_gguf(type_name: str, blocks: torch.Tensor, rows: int, cols: int, memory
     return _pack(Kind[type_name], blocks.reshape(-1), rows, cols, memory)
 
 
-GGUF_TYPES = tuple(kind.name for kind in Kind)  # those that pack_gguf takes
+GGUF_TYPES = tuple(kind.name for kind in Kind if kind is not Kind.F16)  # those that pack_gguf takes
 
 
 def dequantize(packed: PackedWeight) -> torch.Tensor:
@@ -217,6 +224,12 @@ def instruction_sets() -> dict[str, int]:
             found[name.decode()] = index
         index += 1
     return found
+
+
+def multiplies_halves(isa: str = "auto") -> bool:
+    """Whether bfloat16 x times a weight of kind F16 is done in float16: faster than with bfloat16 weights, and with the
+    eleven bits of float16 in sums over 64 columns. Elsewhere it is done in float32, slowly."""
+    return PackedOps(isa).isa == "neon-half"
 
 
 class PackedOps:

@@ -8,20 +8,25 @@ static int always(void) { return 1; }
 #if defined(__linux__)
 #include <sys/auxv.h>
 static int has_dot(void) { return (getauxval(AT_HWCAP) >> 20) & 1; /* ASIMDDP */ }
+static int has_half(void) { return has_dot() && (getauxval(AT_HWCAP) >> 10) & 1; /* ASIMDHP */ }
 #else
-static int has_dot(void) {
 #ifdef __ARM_FEATURE_DOTPROD
-    return 1;
+static int has_dot(void) { return 1; }
 #else
-    return 0;
+static int has_dot(void) { return 0; }
 #endif
-}
+#ifdef __ARM_FEATURE_FP16_VECTOR_ARITHMETIC
+static int has_half(void) { return has_dot(); }
+#else
+static int has_half(void) { return 0; }
+#endif
 #endif
 
 const Isa packed_isas[] = {
     {"portable", &packed_portable, always},
     {"neon", &packed_neon, always},
     {"neon-dot", &packed_neon_dot, has_dot},
+    {"neon-half", &packed_neon_half, has_half},
     {0}};
 
 #elif defined(__x86_64__)

@@ -40,7 +40,7 @@ INLINE int32_t quantize_step(const float *x, int64_t left, int8_t *q, float *sca
     return vaddlvq_s16(vaddq_s16(vaddq_s16(h[0], h[1]), vaddq_s16(h[2], h[3])));
 }
 
-static void quantize(const float *x, int64_t k, const Acts *a, int64_t row) {
+void packed_neon_dot_quantize(const float *x, int64_t k, const Acts *a, int64_t row) {
     int64_t m = row % TILE_ROWS;
     TileStep *to = a->tiles + row / TILE_ROWS * a->steps;
     for (int64_t step = 0; step < a->steps; step++, to++) {
@@ -89,7 +89,7 @@ DOT_TARGET INLINE void dot_last(const int rows, const int halves, const int shif
     EACH(m, rows) EACH(v, 4) vst1q_f32(sums.acc + m * sums.stride + v * 4, sum[m][v]);
 }
 
-DOT_TARGET static void dot(int64_t kind, const Tile *w, const Stretch *x) {
+DOT_TARGET void packed_neon_dot_tiles(int64_t kind, const Tile *w, const Stretch *x) {
     for (int64_t i = 0; i < x->tiles; i++) {
         int64_t rows = tile_rows_of(x->acts, x->tile + i);
         const TileStep *at = x->acts->tiles + (x->tile + i) * x->acts->steps + x->at;
@@ -257,7 +257,7 @@ DOT_TARGET INLINE void direct_tile(const int is_signed, const uint8_t *from, con
             direct_rows(kind, 1, from, a, acc);                              \
         return 1;
 
-DOT_TARGET static int direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
+DOT_TARGET int packed_neon_dot_direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
     if (a->rows > 2 && kind == P_Q4_1) return direct_tile(0, from, a, acc), 1;
     if (a->rows > 2 && kind == P_Q4_0) return direct_tile(1, from, a, acc), 1;
     if (a->rows > 2) return 0; /* unpacking once pays */
@@ -274,10 +274,10 @@ DOT_TARGET static int direct(int64_t kind, const uint8_t *from, const Acts *a, f
     }
 }
 
-const Backend packed_neon_dot = {.quantize = quantize,
+const Backend packed_neon_dot = {.quantize = packed_neon_dot_quantize,
                                  .unpack = packed_neon_unpack,
-                                 .dot = dot,
-                                 .direct = direct,
+                                 .dot = packed_neon_dot_tiles,
+                                 .direct = packed_neon_dot_direct,
                                  .widen = packed_neon_widen,
                                  .dot_wide = packed_neon_dot_wide,
                                  .tiled = 1,

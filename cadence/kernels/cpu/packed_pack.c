@@ -12,6 +12,7 @@ typedef struct {
 static const SourceBlock source_blocks[P_KINDS] = {
     [P_F32] = {1, 4},    [P_BF16] = {1, 2},   [P_Q8] = {32, 34},     [P_Q4_0] = {32, 18},  [P_Q4_1] = {32, 20},
     [P_Q5_0] = {32, 22}, [P_Q5_1] = {32, 24}, [P_Q4_K] = {256, 144}, [P_Q5_K] = {256, 176}, [P_Q6_K] = {256, 210},
+    [P_F16] = {1, 2},
 };
 
 /* 32 quants of row r into a step of its group. */
@@ -82,6 +83,26 @@ static void pack_long_block(int64_t kind, const uint8_t *from, uint8_t *to, int 
     }
 }
 
+/* A row of bf16 as float16 numbers, times a power of two; its inverse behind all elements of the group. */
+static void pack_half_row(const uint8_t *from, int64_t k, uint8_t *to, int r) {
+    uint32_t top = 0;
+    for (int64_t i = 0; i < k; i++) {
+        uint16_t bits;
+        memcpy(&bits, from + i * 2, 2);
+        bits &= 0x7fff;
+        top = bits > top && bits < 0x7f80 ? bits : top; /* infinities and what is no number stay so */
+    }
+    float power = half_power(top << 16, TO_WEIGHT), inverse = 1.0f / power;
+    memcpy(to + group_bytes(P_F16, round_up(k, K_STEP)) + r * 4, &inverse, 4);
+    for (int64_t i = 0; i < k; i += VL) {
+        vh halves = f32_to_f16(load_upto(from, i, BF16, k - i) * splat(power));
+        for (int64_t j = 0; j < min64(VL, k - i); j++) {
+            uint16_t half = halves[j];
+            memcpy(to + ((i + j) * GROUP + r) * 2, &half, 2);
+        }
+    }
+}
+
 /* `k` elements of row r of a group. */
 static void pack_row(int64_t kind, const uint8_t *from, int64_t k, uint8_t *to, int r) {
     const Format *f = &formats[kind];
@@ -90,6 +111,8 @@ static void pack_row(int64_t kind, const uint8_t *from, int64_t k, uint8_t *to, 
         for (int64_t i = 0; i < k; i++) memcpy(to + (i * GROUP + r) * 4, from + i * 4, 4);
     else if (kind == P_BF16)
         for (int64_t i = 0; i < k; i++) memcpy(to + (i / 2 * GROUP + r) * 4 + i % 2 * 2, from + i * 2, 2);
+    else if (kind == P_F16)
+        pack_half_row(from, k, to, r);
     else if (f->block == K_STEP)
         for (int64_t b = 0; b < k / K_STEP; b++)
             pack_short_block(kind, from + b * source_blocks[kind].bytes, to + b * block_bytes, r);
@@ -120,7 +143,7 @@ EXPORT int64_t cadence_pack(uint8_t *to, int64_t to_bytes, const uint8_t *from, 
     if (!packed_sizes_fit(to, kind, rows, k, to_bytes) || k % source_blocks[kind].elements) return PACKED_BAD_SIZE;
     int64_t row_bytes = k / source_blocks[kind].elements * source_blocks[kind].bytes;
     if (rows > INT64_MAX / row_bytes || from_bytes != rows * row_bytes) return PACKED_BAD_SIZE;
-    Packing work = {to, from, kind, rows, k, row_bytes, group_bytes(kind, round_up(k, K_STEP))};
+    Packing work = {to, from, kind, rows, k, row_bytes, group_size(kind, k)};
     share((rows + GROUP - 1) / GROUP, WORTH_SHARING / (GROUP * k) + 1, pack_groups, &work);
     return PACKED_OK;
 }

@@ -59,10 +59,13 @@ static void quantized_row(int64_t kind, const uint8_t *group, int r, int64_t k, 
     }
 }
 
-static void float_row(int64_t kind, const uint8_t *group, int r, int64_t k, float *out) {
+/* scale: of row r where the kind is P_F16. */
+static void float_row(int64_t kind, const uint8_t *group, int r, float scale, int64_t k, float *out) {
     for (int64_t i = 0; i < k; i++) {
         if (kind == P_F32) {
             memcpy(out + i, group + (i * GROUP + r) * 4, 4);
+        } else if (kind == P_F16) {
+            out[i] = half_at(group, i * GROUP + r) * scale;
         } else {
             uint16_t h;
             memcpy(&h, group + (i / 2 * GROUP + r) * 4 + i % 2 * 2, 2);
@@ -86,12 +89,14 @@ typedef struct {
 /* Elements [at, at + count) of row i of the result; `at` a multiple of PIECE. */
 static void look_up(const Lookup *l, int64_t i, int64_t at, int64_t count) {
     int64_t id = id_at(l->ids, l->id_bytes, i), kind = l->w->kind, to = i * l->k + at;
-    const uint8_t *group = l->w->data + id / GROUP * l->group_size + group_bytes(kind, at);
-    float piece[PIECE], *row = l->type == F32 ? (float *)l->out + to : piece;
+    int r = (int)(id % GROUP);
+    const uint8_t *whole = l->w->data + id / GROUP * l->group_size, *group = whole + group_bytes(kind, at);
+    float piece[PIECE], *row = l->type == F32 ? (float *)l->out + to : piece, scale = 1.0f;
+    if (kind == P_F16) memcpy(&scale, whole + l->group_size - (GROUP - r) * 4, 4);
     if (is_float_kind(kind))
-        float_row(kind, group, (int)(id % GROUP), count, row);
+        float_row(kind, group, r, scale, count, row);
     else
-        quantized_row(kind, group, (int)(id % GROUP), count, row);
+        quantized_row(kind, group, r, count, row);
     if (l->type != F32)
         for (int64_t j = 0; j < count; j++) ((uint16_t *)l->out)[to + j] = float_to_bfloat(piece[j]);
 }
@@ -108,7 +113,7 @@ EXPORT int64_t cadence_packed_rows(void *out, const Segment *w, const void *ids,
     if (!packed_sizes_fit(w->data, w->kind, w->rows, k, w->bytes)) return PACKED_BAD_SIZE;
     for (int64_t i = 0; i < count; i++)
         if (id_at(ids, id_bytes, i) < 0 || id_at(ids, id_bytes, i) >= w->rows) return PACKED_BAD_ROW;
-    Lookup work = {out, w, ids, id_bytes, k, type, group_bytes(w->kind, round_up(k, K_STEP))};
+    Lookup work = {out, w, ids, id_bytes, k, type, group_size(w->kind, k)};
     share(count, WORTH_SHARING / k + 1, look_up_rows, &work);
     return PACKED_OK;
 }

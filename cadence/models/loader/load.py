@@ -37,9 +37,11 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
 def _packing(quantization: str, build: BuildContext) -> Packing:
     """A GGUF file's blocks are widened where no kernel multiplies them as they are."""
     if build.packs:
+        from cadence.kernels.cpu.ops import CpuOps
         from cadence.models.loader.pack import CpuPacking
 
-        return CpuPacking(quantization, build.dtype)
+        assert isinstance(build.ops, CpuOps)
+        return CpuPacking(quantization, build.dtype, build.ops.isa)
     if quantization in ("int8", "int4"):
         raise ConfigError(f"quantization={quantization} needs the C kernels of the CPU", field="quantization")
     return NoPacking()

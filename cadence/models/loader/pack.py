@@ -3,7 +3,7 @@
 | method | a matrix becomes |
 |---|---|
 | none | what it is stored as: bfloat16 stays so, all else is float32 (float16 has no exact smaller home here); with \
-dtype bfloat16 everything is rounded to that |
+dtype bfloat16 everything is rounded to that, and held as float16 where the CPU multiplies that faster |
 | gguf | the file's own blocks; types we have no kernel for go by `none`, dequantised |
 | int8, int4 | blocks of 32 made of its values; what turns tokens into vectors and back, where errors show most, keeps \
 8 bits |
@@ -21,9 +21,11 @@ from cadence.kernels.cpu.packed import (
     GGUF_TYPES,
     PackedRows,
     PackedWeight,
+    multiplies_halves,
     pack_bf16,
     pack_f32,
     pack_gguf,
+    pack_half,
     pack_int4,
     pack_int8,
 )
@@ -36,10 +38,11 @@ _QUANTIZE: dict[str, Callable[[torch.Tensor, Memory], PackedWeight]] = {"int8": 
 
 
 class CpuPacking:
-    def __init__(self, method: str, dtype: torch.dtype) -> None:
-        """method: none | gguf | int8 | int4; dtype: of activations."""
+    def __init__(self, method: str, dtype: torch.dtype, isa: str = "auto") -> None:
+        """method: none | gguf | int8 | int4; dtype: of activations; isa: as PackedOps has it."""
         self._method = method
         self._dtype = dtype
+        self._pack_narrow = pack_half if dtype is torch.bfloat16 and multiplies_halves(isa) else pack_bf16
         self._memory = PackedMemory()
 
     def fill(self, modules: Sequence[nn.Module], pieces: Sequence[Piece], source: WeightsSource) -> bool:
@@ -70,7 +73,7 @@ class CpuPacking:
             inner = all(isinstance(module, Linear) for module in modules)
             return (_QUANTIZE[self._method] if inner else pack_int8)(values, self._memory)
         narrow = torch.bfloat16 in (values.dtype, self._dtype)
-        return (pack_bf16 if narrow else pack_f32)(values, self._memory)
+        return (self._pack_narrow if narrow else pack_f32)(values, self._memory)
 
     def _place(self, modules: Sequence[nn.Module], weights: Sequence[PackedWeight]) -> None:
         packed = PackedRows(weights, self._dtype)
