@@ -4,6 +4,8 @@ torch, unless the user did (`keep_freed_memory`)."""
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 from pathlib import Path
 
 from cadence.core.errors import ConfigError
@@ -69,9 +71,16 @@ def cpu_kv_cache_bytes() -> int:
     return int(gib * 2**30)
 
 
-def compiler() -> str:
-    """The C compiler the user named; "" = look for one."""
-    return _read("CC")
+def compiler() -> list[str]:
+    """The C compiler as a command: what the user named, else the first of the usual ones that is there; [] = none."""
+    if named := shlex.split(_read("CC")):
+        return named
+    return [found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))][:1]
+
+
+def has_compiler() -> bool:
+    command = compiler()
+    return bool(command) and shutil.which(command[0]) is not None
 
 
 def cpu_isa() -> str:

@@ -41,6 +41,9 @@ class Caps(Protocol):
     @property
     def native_bf16(self) -> bool: ...
 
+    @property
+    def native_fp16(self) -> bool: ...
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Defaults:
@@ -72,6 +75,7 @@ class Surroundings:
     tokenizer_files: ModelFiles | None = None  # None = with the model
     cpu_kv_bytes: int = 0  # env.cpu_kv_cache_bytes(); 0 = not asked
     cpu_isa: str = "auto"  # env.cpu_isa()
+    compiler: bool = False  # env.has_compiler()
     offline: bool = False  # requests come many at once, and nobody waits for a single token
 
 
@@ -79,8 +83,9 @@ def resolve(
     args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, around: Surroundings | None = None
 ) -> EngineConfig:
     around = around or Surroundings()
-    model, quantization = _model(args, files, hf, caps), _quantization(args, files, caps.kind)
-    kv_dtype = _kv_dtype(args, hf, model.dtype, quantization, caps.kind)
+    halves = _multiplies_halves(args, caps, around)
+    model, quantization = _model(args, files, hf, caps, halves), _quantization(args, files, caps.kind)
+    kv_dtype = _kv_dtype(args, model, quantization, caps.kind, halves)
     return EngineConfig(
         model=model,
         tokenizer=TokenizerConfig(
@@ -113,7 +118,13 @@ def fit_context(config: EngineConfig, args: EngineArgs, kv_tokens: int) -> Engin
     return dataclasses.replace(config, model=dataclasses.replace(config.model, max_model_len=kv_tokens))
 
 
-def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps) -> ModelConfig:
+def _multiplies_halves(args: EngineArgs, caps: Caps, around: Surroundings) -> bool:
+    """Whether this is a CPU that has float16 arithmetic only, and our kernels, which multiply bfloat16 in it."""
+    ours = around.compiler and args.kernels != "reference" and around.cpu_isa in ("auto", "neon-half")
+    return caps.kind == "cpu" and caps.native_fp16 and not caps.native_bf16 and ours
+
+
+def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves: bool) -> ModelConfig:
     limit = model_context_length(hf)
     wanted = limit if args.max_model_len in (None, -1) else args.max_model_len
     assert wanted is not None
@@ -128,7 +139,7 @@ def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps) -> Mod
     return ModelConfig(
         files=files,
         hf=hf,
-        dtype=_dtype(args.dtype, files, hf, caps),
+        dtype=_dtype(args, files, hf, caps, halves),
         max_model_len=wanted,
         seed=args.seed,
         max_logprobs=args.max_logprobs,
@@ -136,11 +147,11 @@ def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps) -> Mod
     )
 
 
-def _dtype(asked: str, files: ModelFiles, hf: HFConfig, caps: Caps) -> str:
+def _dtype(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves: bool) -> str:
     """auto: the checkpoint's type, except that float32 is halved on GPUs, quantised files run in bfloat16, and CPUs
-    without bfloat16 arithmetic run everything in float32."""
+    without bfloat16 arithmetic run in float32 all that they could not multiply in float16 as it is."""
     overflows = hf.architecture in FLOAT16_OVERFLOWS
-    dtype = DTYPE_NAMES.get(asked, asked)
+    dtype = DTYPE_NAMES.get(args.dtype, args.dtype)
     if dtype == "float16" and overflows:
         raise ConfigError(f"dtype=float16: {hf.architecture} overflows it; use bfloat16 or float32", "dtype")
     if dtype != "auto":
@@ -148,7 +159,8 @@ def _dtype(asked: str, files: ModelFiles, hf: HFConfig, caps: Caps) -> str:
     stored = "quantised" if files.gguf is not None else str(hf.get("dtype") or hf.get("torch_dtype") or "float32")
     stored = stored.removeprefix("torch.")
     if caps.kind == "cpu":
-        return "bfloat16" if caps.native_bf16 and stored != "float32" else "float32"
+        as_halves = halves and stored == "bfloat16" and args.quantization in (None, "none")
+        return "bfloat16" if as_halves or (caps.native_bf16 and stored != "float32") else "float32"
     return "float16" if stored == "float16" and not overflows else "bfloat16"
 
 
@@ -174,11 +186,13 @@ def _quantization(args: EngineArgs, files: ModelFiles, kind: str) -> str:
     return asked
 
 
-def _kv_dtype(args: EngineArgs, hf: HFConfig, dtype: str, quantization: str, kind: str) -> str:
-    """Not asked: the model's. Beside weights of a few bits float32 would be wasted: half of it does."""
-    asked = DTYPE_NAMES.get(args.kv_cache_dtype, args.kv_cache_dtype)
-    few_bits = quantization == "gguf" and args.dtype == "auto" and hf.architecture not in FLOAT16_OVERFLOWS
-    if asked == "auto" and few_bits and dtype == "float32":
+def _kv_dtype(args: EngineArgs, model: ModelConfig, quantization: str, kind: str, halves: bool) -> str:
+    """Not asked: the model's. Beside weights of a few bits float32 would be wasted: half of it does. Of two types as
+    large a CPU gets the one it has arithmetic for."""
+    asked, dtype = DTYPE_NAMES.get(args.kv_cache_dtype, args.kv_cache_dtype), model.dtype
+    few_bits = quantization == "gguf" and args.dtype == "auto" and dtype == "float32"
+    fits = model.hf.architecture not in FLOAT16_OVERFLOWS
+    if asked == "auto" and fits and (few_bits or (halves and dtype == "bfloat16")):
         return "float16"
     if asked in ("auto", dtype):
         return dtype

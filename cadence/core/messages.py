@@ -32,6 +32,7 @@ class Introduction:
     kind: str  # cpu | cuda
     total_memory: int  # bytes
     native_bf16: bool
+    native_fp16: bool
 
 
 @dataclass(slots=True)

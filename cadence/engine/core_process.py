@@ -113,6 +113,7 @@ def _introduction(parts: EngineParts, args: EngineArgs) -> Introduction:
         kind=caps.kind,
         total_memory=caps.total_memory,
         native_bf16=caps.native_bf16,
+        native_fp16=caps.native_fp16,
     )
 
 

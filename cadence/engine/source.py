@@ -22,7 +22,8 @@ class ModelSource:
     hf: HFConfig
 
     def resolve(self, args: EngineArgs, caps: Caps, offline: bool = False) -> EngineConfig:
-        around = Surroundings(self.tokenizer_files, env.cpu_kv_cache_bytes(), env.cpu_isa(), offline)
+        known = (env.cpu_kv_cache_bytes(), env.cpu_isa(), env.has_compiler())
+        around = Surroundings(self.tokenizer_files, *known, offline)
         return resolve(args, self.files, self.hf, caps, around)
 
     def load_tokenizer(self, skip: bool) -> Tokenizer | None:

@@ -233,7 +233,7 @@ class _Caps:
     def __init__(self, introduction: Introduction) -> None:
         self.kind = introduction.kind
         self.total_memory = introduction.total_memory
-        self.native_bf16 = introduction.native_bf16
+        self.native_bf16, self.native_fp16 = introduction.native_bf16, introduction.native_fp16
 
 
 class _Clock:

@@ -26,9 +26,10 @@ class Caps:
     kind: str = "cpu"
     total_memory: int = 8 * GIB
     native_bf16: bool = False
+    native_fp16: bool = False
 
 
-CPU, CPU_BF16 = Caps(), Caps(native_bf16=True)
+CPU, CPU_BF16, CPU_FP16 = Caps(), Caps(native_bf16=True), Caps(native_fp16=True)
 GPU = Caps("cuda", 80 * GIB, True)
 FOLDER = ModelFiles("tiny", Path("/models/tiny"), None)
 GGUF = ModelFiles("tiny", Path("/models"), Path("/models/tiny.gguf"))
@@ -101,6 +102,28 @@ def test_kv_cache_dtype_beside_blocks_of_few_bits() -> None:
         assert resolve(EngineArgs.from_options(**options), GGUF, hf(), CPU).cache.dtype == given, options
     gemma = hf(architectures=["Gemma2ForCausalLM"])
     assert resolve(EngineArgs.from_options(), GGUF, gemma, CPU).cache.dtype == "float32", "it overflows float16"
+
+
+def test_bfloat16_on_a_cpu_that_has_float16_arithmetic() -> None:
+    """Kernels of ours multiply it in that; without them torch would, and take minutes."""
+    ours = Surroundings(compiler=True)
+    for options, raw, around, given in (
+        ({}, hf(), ours, ("bfloat16", "float16")),
+        ({"dtype": "bfloat16"}, hf(), ours, ("bfloat16", "float16")),
+        ({"kv_cache_dtype": "bfloat16"}, hf(), ours, ("bfloat16", "bfloat16")),
+        ({}, hf(torch_dtype="float16"), ours, ("float32", "float32")),
+        ({"quantization": "int8"}, hf(), ours, ("float32", "float32")),
+        ({"kernels": "reference"}, hf(), ours, ("float32", "float32")),
+        ({}, hf(), Surroundings(), ("float32", "float32")),
+        ({}, hf(), Surroundings(compiler=True, cpu_isa="neon"), ("float32", "float32")),
+        ({}, hf(architectures=["Gemma2ForCausalLM"]), ours, ("bfloat16", "bfloat16")),
+    ):
+        found = resolve(EngineArgs.from_options(**options), FOLDER, raw, CPU_FP16, around)
+        assert (found.model.dtype, found.cache.dtype) == given, (options, around)
+    beside_blocks = resolve(EngineArgs.from_options(), GGUF, hf(), CPU_FP16, ours)
+    assert (beside_blocks.model.dtype, beside_blocks.cache.dtype) == ("float32", "float16")
+    native = resolve(EngineArgs.from_options(), FOLDER, hf(), Caps(native_bf16=True, native_fp16=True), ours)
+    assert (native.model.dtype, native.cache.dtype) == ("bfloat16", "bfloat16")
 
 
 def test_kv_cache_dtype_on_a_gpu_is_the_models() -> None:

@@ -6,8 +6,6 @@ import ctypes
 import hashlib
 import os
 import platform
-import shlex
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -34,7 +32,9 @@ class Recipe:
 
 
 def load_library() -> ctypes.CDLL:
-    command = _find_compiler()
+    command = compiler()
+    if not command:
+        raise BuildError("no C compiler found (looked for $CC, cc, gcc, clang)")
     version = _run([*command, "--version"], Path.cwd())
     problem = BuildError("no way to compile was tried")
     for recipe in _recipes():
@@ -43,16 +43,6 @@ def load_library() -> ctypes.CDLL:
         except (BuildError, OSError) as error:
             problem = BuildError(str(error))
     raise problem
-
-
-def _find_compiler() -> list[str]:
-    named = shlex.split(compiler())
-    if named:
-        return named
-    for name in ("cc", "gcc", "clang"):
-        if found := shutil.which(name):
-            return [found]
-    raise BuildError("no C compiler found (looked for $CC, cc, gcc, clang)")
 
 
 def _recipes() -> Iterator[Recipe]:
