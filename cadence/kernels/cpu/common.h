@@ -9,6 +9,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 
 #if defined(VL) && defined(NR_MAX) /* chosen by hand */
 #elif defined(__AVX512F__)
@@ -84,6 +87,9 @@ INLINE vf f16_to_f32(vh h) {
     return (vf)(sign | ((vu)scaled & ~special) | ((rest | 0x7f800000u) & special));
 }
 
+#if defined(__aarch64__) && VL == 4
+INLINE vh f32_to_f16(vf x) { return (vh)vcvt_f16_f32((float32x4_t)x); }
+#else
 INLINE vh f32_to_f16(vf x) {
     vu bits = (vu)x, sign = (bits >> 16) & 0x8000, mag = bits & 0x7fffffff;
     /* Normal range: re-bias, round half to even on the 13 dropped bits; a carry past 0x7bff gives infinity. */
@@ -98,6 +104,7 @@ INLINE vh f32_to_f16(vf x) {
     half = (half & ~is_nan) | (0x7e00u & is_nan);
     return __builtin_convertvector(half | sign, vh);
 }
+#endif
 
 /* VL elements at index i of an array of `dtype`. */
 INLINE vf load(const void *p, int64_t i, int dtype) {
