@@ -65,14 +65,14 @@ def test_memory_is_accounted_for(device: Device) -> None:
     assert 0 < device.free_memory() <= device.caps.total_memory
     device.reset_peak_memory()
     before = device.peak_memory()
-    block = _allocate(device, 64 * 2**20)
+    block = _allocate(device, 256 * 2**20)  # much: what other tests left may go back to the system meanwhile
     device.synchronize()
     peak = device.peak_memory()
-    assert peak >= before + 48 * 2**20
+    assert peak >= before + 128 * 2**20
     del block
     assert device.peak_memory() > peak - 16 * 2**20  # the kernel's own counters lag a little
     device.reset_peak_memory()
-    assert device.peak_memory() < peak - 32 * 2**20
+    assert device.peak_memory() < peak - 128 * 2**20
 
 
 def test_caps_and_kinds(device: Device) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -68,11 +67,11 @@ def _memory(meminfo: Path) -> str:
 
 
 def _compiler() -> str:
-    for name in (env.compiler(), "cc", "gcc", "clang"):
-        if name and (path := shutil.which(name.split()[0])):
-            done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
-            return done.stdout.splitlines()[0] if done.stdout else path
-    return "none found: CPU kernels fall back to plain torch"
+    if not env.has_compiler():
+        return "none found: CPU kernels fall back to plain torch"
+    command = env.compiler()
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    return done.stdout.splitlines()[0] if done.stdout else command[0]
 
 
 def _device() -> str:
