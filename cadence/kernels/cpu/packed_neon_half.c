@@ -115,6 +115,7 @@ HALF_TARGET INLINE void add_run(const int rows, const int length, const uint16_t
         float *to = acc + m * GROUP + v * 8;
         vst1q_f32(to, vaddq_f32(vld1q_f32(to), vcvt_f32_f16(vget_low_f16(sum[m][v]))));
         vst1q_f32(to + 4, vaddq_f32(vld1q_f32(to + 4), vcvt_high_f32_f16(sum[m][v])));
+        __asm__ volatile("" ::: "memory"); /* one after another: there are no registers for more */
     }
 }
 
