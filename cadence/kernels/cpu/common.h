@@ -69,27 +69,36 @@ static inline float *thread_buffer(int64_t floats) {
 
 /* ---- element types ---- */
 
-INLINE vf bf16_to_f32(vh h) { return (vf)(__builtin_convertvector(h, vu) << 16); }
+#if defined(__aarch64__) && VL == 4 /* gcc would convert element by element */
+INLINE vu widened(vh h) { return (vu)vmovl_u16((uint16x4_t)h); }
+INLINE vh narrowed(vu x) { return (vh)vmovn_u32((uint32x4_t)x); }
+#else
+INLINE vu widened(vh h) { return __builtin_convertvector(h, vu); }
+INLINE vh narrowed(vu x) { return __builtin_convertvector(x, vh); }
+#endif
+
+INLINE vf bf16_to_f32(vh h) { return (vf)(widened(h) << 16); }
 
 INLINE vh f32_to_bf16(vf x) {
     vu bits = (vu)x;
     vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     vu nan = (bits >> 16) | 0x40;
     vu is_nan = (vu)(x != x);
-    return __builtin_convertvector((nan & is_nan) | (rounded & ~is_nan), vh);
+    return narrowed((nan & is_nan) | (rounded & ~is_nan));
 }
 
+#if defined(__aarch64__) && VL == 4
+INLINE vf f16_to_f32(vh h) { return (vf)vcvt_f32_f16((float16x4_t)h); }
+INLINE vh f32_to_f16(vf x) { return (vh)vcvt_f16_f32((float32x4_t)x); }
+#else
 INLINE vf f16_to_f32(vh h) {
-    vu bits = __builtin_convertvector(h, vu);
+    vu bits = widened(h);
     vu sign = (bits & 0x8000) << 16, rest = (bits & 0x7fff) << 13;
     vf scaled = (vf)rest * splat(0x1p112f); /* re-biases the exponent; subnormals become exact normals */
     vu special = (vu)((vi)rest >= (vi)((vu){0} + (0x7c00u << 13)));
     return (vf)(sign | ((vu)scaled & ~special) | ((rest | 0x7f800000u) & special));
 }
 
-#if defined(__aarch64__) && VL == 4
-INLINE vh f32_to_f16(vf x) { return (vh)vcvt_f16_f32((float32x4_t)x); }
-#else
 INLINE vh f32_to_f16(vf x) {
     vu bits = (vu)x, sign = (bits >> 16) & 0x8000, mag = bits & 0x7fffffff;
     /* Normal range: re-bias, round half to even on the 13 dropped bits; a carry past 0x7bff gives infinity. */
@@ -102,7 +111,7 @@ INLINE vh f32_to_f16(vf x) {
     vu half = (small & is_small) | (normal & ~is_small);
     half = (half & ~is_huge) | (0x7c00u & is_huge);
     half = (half & ~is_nan) | (0x7e00u & is_nan);
-    return __builtin_convertvector(half | sign, vh);
+    return narrowed(half | sign);
 }
 #endif
 
