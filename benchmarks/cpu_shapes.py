@@ -15,9 +15,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.cpu import REPETITIONS, Setting, measure
+from benchmarks.cpu_linear import Limits
 from benchmarks.machine import describe_machine
 from benchmarks.shapes import SHAPES, weight_bytes_per_token, write_shape
+from cadence.kernels.cpu.packed import PackedOps
 
 ROWS = {"a": 1, "c": 32}  # of a decode step: what reads all weights once
 _BYTES = {"bf16": (2.0, 2.0), "int8": (34 / 32, 34 / 32), "int4": (20 / 32, 34 / 32)}  # a weight inside, of the head
@@ -45,9 +49,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=0)
     args = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])
-    from benchmarks.cpu_linear import Limits  # after the CPUs are chosen: torch counts them
-    from cadence.kernels.cpu.packed import PackedOps
-
+    torch.set_num_threads(args.threads)  # it has counted the CPUs of before
     bandwidth = Limits().bandwidth()
     about = {"machine": describe_machine(), "instruction_set": PackedOps().isa, "gb_per_s": round(bandwidth / 1e9, 1)}
     print(json.dumps({**about, "shape": args.shape, "threads": args.threads}), flush=True)

@@ -69,5 +69,7 @@ def _auto_cpu(calls: Calls, cpu_isa: str) -> Ops:
     try:
         return _open("cpu", False, calls, cpu_isa)
     except BuildError as error:
-        _logger.warning("C kernels unavailable, running plain torch instead: %s", error)
+        _logger.warning(
+            "C kernels unavailable, running plain torch instead (on CPUs without bfloat16, take float32): %s", error
+        )
         return ReferenceOps()

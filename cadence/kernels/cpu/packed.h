@@ -222,6 +222,26 @@ INLINE float half_to_float(uint16_t h) {
     return float_of_bits(bits | sign);
 }
 
+/* The bits, as a float, of the largest finite |x| of a row of bf16. */
+INLINE uint32_t largest_finite(const void *row, int64_t k) {
+    typedef uint16_t Eight __attribute__((vector_size(16)));
+    Eight most = {0};
+    for (int64_t i = 0; i < k; i += 8) {
+        Eight bits = {0};
+        if (k - i >= 8)
+            memcpy(&bits, (const char *)row + i * 2, 16);
+        else
+            memcpy(&bits, (const char *)row + i * 2, (size_t)(k - i) * 2);
+        bits &= 0x7fff;
+        bits &= (Eight)(bits < 0x7f80);
+        Eight more = (Eight)(bits > most);
+        most = (bits & more) | (most & ~more);
+    }
+    uint16_t top = 0;
+    for (int i = 0; i < 8; i++) top = most[i] > top ? most[i] : top;
+    return (uint32_t)top << 16;
+}
+
 /* The power of two that brings `top`, the bits of the largest finite |x| of a row, to [2^to, 2^(to + 1)), to > 0, or
  * as near as is possible with a float and its inverse. Of rows of x and of weights |x * w| < 2^9: a sum of HALF_RUN of
  * them is at most 2^15 however it is rounded on the way, and float16 ends at 65504. */

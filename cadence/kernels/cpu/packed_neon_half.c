@@ -17,23 +17,6 @@ HALF_TARGET INLINE halves load_halves(const uint16_t *p) { return vreinterpretq_
 
 /* ---- x ---- */
 
-/* The bits of the largest finite |x|. */
-HALF_TARGET INLINE uint32_t top_of(const uint16_t *x, int64_t k) {
-    const uint16x8_t finite = vdupq_n_u16(0x7f80);
-    uint16x8_t most = vdupq_n_u16(0);
-    int64_t i = 0;
-    for (; i + 8 <= k; i += 8) {
-        uint16x8_t bits = vandq_u16(vld1q_u16(x + i), vdupq_n_u16(0x7fff));
-        most = vmaxq_u16(most, vandq_u16(bits, vcltq_u16(bits, finite)));
-    }
-    uint32_t top = vmaxvq_u16(most);
-    for (; i < k; i++) {
-        uint32_t bits = x[i] & 0x7fff;
-        top = bits > top && bits < 0x7f80 ? bits : top;
-    }
-    return top << 16;
-}
-
 /* The first 8 of the `left` elements at x, missing ones zero, times a power of two. */
 HALF_TARGET INLINE uint16x8_t halved(const uint16_t *x, int64_t left, float power) {
     uint16_t part[8] = {0};
@@ -70,7 +53,7 @@ static HALF_TARGET void halve(const uint16_t *x, int64_t stride, int64_t k, cons
     float power[HALF_ROWS];
     for (int64_t m = 0; m < HALF_ROWS; m++) {
         from[m] = x + min64(m, rows - 1) * stride;
-        power[m] = m < rows ? half_power(top_of(from[m], k), TO_X) : power[m - 1];
+        power[m] = m < rows ? half_power(largest_finite(from[m], k), TO_X) : power[m - 1];
         a->half_scale[row + m] = 1.0f / power[m];
     }
     switch (half_lanes(rows)) {

@@ -85,15 +85,7 @@ static void pack_long_block(int64_t kind, const uint8_t *from, uint8_t *to, int 
 
 /* A row of bf16 as float16 numbers, times a power of two; its inverse behind all elements of the group. */
 static void pack_half_row(const uint8_t *from, int64_t k, uint8_t *to, int r) {
-    uint16_t top = 0;
-    for (int64_t i = 0; i < k; i++) {
-        uint16_t bits;
-        memcpy(&bits, from + i * 2, 2);
-        bits &= 0x7fff;
-        bits = bits < 0x7f80 ? bits : 0; /* infinities and what is no number stay so */
-        top = bits > top ? bits : top;
-    }
-    float power = half_power((uint32_t)top << 16, TO_WEIGHT), inverse = 1.0f / power;
+    float power = half_power(largest_finite(from, k), TO_WEIGHT), inverse = 1.0f / power;
     memcpy(to + group_bytes(P_F16, round_up(k, K_STEP)) + r * 4, &inverse, 4);
     for (int64_t i = 0; i < k; i += VL) {
         vh halves = f32_to_f16(load_upto(from, i, BF16, k - i) * splat(power));

@@ -12,7 +12,8 @@ from cadence.models.build import BuildContext
 from cadence.models.layers.linear import Gate, Linear
 from cadence.models.layers.parameter import empty_parameter
 
-Stream = tuple[torch.Tensor, torch.Tensor]  # x, residual: [T, hidden] each, or what was made of x
+# x, residual: [T, hidden] each, or what was made of x. Where an RMS norm comes next, x may be terms [P, T, hidden].
+Stream = tuple[torch.Tensor, torch.Tensor]
 
 
 class RMSNorm(nn.Module):
