@@ -9,11 +9,13 @@ import platform
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from cadence.config.env import cache_root, compiler
 from cadence.core.errors import CadenceError
+from cadence.device.cpus import usable_cpus
 
 _SOURCES = Path(__file__).parent
 _FLAGS = ["-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-w"]
@@ -63,8 +65,9 @@ def _built(command: list[str], version: str, recipe: Recipe) -> Path:
     target = folder / f"cpu-{digest.hexdigest()[:32]}.so"
     if not target.exists():
         units = [str(source) for source in sources if source.suffix == ".c"]
-        with tempfile.TemporaryDirectory(dir=folder) as work:
-            _run([*command, *_FLAGS, *recipe.compile_flags, "-c", *units], Path(work))
+        compile_one = [*command, *_FLAGS, *recipe.compile_flags, "-c"]
+        with tempfile.TemporaryDirectory(dir=folder) as work, ThreadPoolExecutor(usable_cpus()) as at_once:
+            list(at_once.map(lambda unit: _run([*compile_one, unit], Path(work)), units))
             objects = sorted(path.name for path in Path(work).glob("*.o"))
             _run([*command, "-shared", *objects, "-o", "kernels.so", *recipe.link_flags], Path(work))
             os.replace(Path(work) / "kernels.so", target)
