@@ -13,31 +13,44 @@ INLINE uint16_t to_half(float x) {
     return bits;
 }
 
+#define EACH_VECTOR(i) EACH(i, BLOCK / VL)
+typedef vf Levels[BLOCK / VL];
+
+INLINE vf minv(vf a, vf b) { return pick(a < b, a, b); }
+INLINE vf within(vf x, float low, float high) { return minv(maxv(x, splat(low)), splat(high)); }
+INLINE vf rounded(vf x) { return (x + splat(LIFT)) - splat(LIFT); } /* |x| < 2^22, ties to even */
+
 static void to_eight(const float *x, uint8_t *to) {
-    float top = 0.0f;
-    for (int i = 0; i < BLOCK; i++) top = fmaxf(top, fabsf(x[i]));
-    uint16_t half = to_half(top / 127.0f);
-    float scale = half_to_float(half), inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+    vf top = splat(0.0f);
+    EACH_VECTOR(i) top = maxv(top, maxv(loadf(x + i * VL), -loadf(x + i * VL)));
+    uint16_t half = to_half(max1(top) / 127.0f);
+    float scale = half_to_float(half), inverse = scale > 0.0f ? 1.0f / scale : 0.0f, q[BLOCK];
     memcpy(to, &half, 2);
-    for (int i = 0; i < BLOCK; i++) to[2 + i] = (uint8_t)(int8_t)rintf(fminf(fmaxf(x[i] * inverse, -127.0f), 127.0f));
+    EACH_VECTOR(i) storef(q + i * VL, rounded(within(loadf(x + i * VL) * inverse, -127.0f, 127.0f)));
+    for (int i = 0; i < BLOCK; i++) to[2 + i] = (uint8_t)(int8_t)(int32_t)q[i];
 }
 
 typedef struct {
     uint16_t scale, shift;
     float error;
-    float q[BLOCK];
+    Levels q;
 } Four;
 
 /* Rounds x to sixteen levels. */
-INLINE void round_levels(const float *x, float scale, float shift, float *q) {
+INLINE void round_levels(const float *x, float scale, float shift, vf *q) {
     float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-    for (int i = 0; i < BLOCK; i++) q[i] = fminf(fmaxf(__builtin_rintf((x[i] - shift) * inverse), 0.0f), 15.0f);
+    EACH_VECTOR(i) q[i] = rounded(within((loadf(x + i * VL) - shift) * inverse, 0.0f, 15.0f));
 }
 
 /* The scale and shift that fit given levels best, by least squares; as they were where all levels are one. */
-INLINE void refit(const float *x, const float *q, float *scale, float *shift) {
-    float sq = 0, sx = 0, sqq = 0, sqx = 0;
-    for (int i = 0; i < BLOCK; i++) sq += q[i], sx += x[i], sqq += q[i] * q[i], sqx += q[i] * x[i];
+INLINE void refit(const float *x, const vf *q, float *scale, float *shift) {
+    vf a = {0}, b = {0}, c = {0}, d = {0};
+    EACH_VECTOR(i) {
+        vf v = loadf(x + i * VL);
+        a += q[i], b += v, c += q[i] * q[i], d += q[i] * v;
+    }
+    v4 sums = sum4(a, b, c, d);
+    float sq = sums[0], sx = sums[1], sqq = sums[2], sqx = sums[3];
     float spread = BLOCK * sqq - sq * sq;
     if (spread <= 0.0f) return;
     float fit = (BLOCK * sqx - sq * sx) / spread;
@@ -46,7 +59,7 @@ INLINE void refit(const float *x, const float *q, float *scale, float *shift) {
     *shift = (sx - fit * sq) / BLOCK;
 }
 
-static Four try_range(const float *x, float low, float high) {
+INLINE Four try_range(const float *x, float low, float high) {
     Four f;
     float scale = (high - low) / 15.0f, shift = low;
     round_levels(x, scale, shift, f.q);
@@ -54,17 +67,19 @@ static Four try_range(const float *x, float low, float high) {
     f.scale = to_half(scale), f.shift = to_half(shift);
     scale = half_to_float(f.scale), shift = half_to_float(f.shift);
     round_levels(x, scale, shift, f.q);
-    f.error = 0.0f;
-    for (int i = 0; i < BLOCK; i++) {
-        float off = f.q[i] * scale + shift - x[i];
-        f.error += off * off;
+    vf error = {0};
+    EACH_VECTOR(i) {
+        vf off = f.q[i] * scale + shift - loadf(x + i * VL);
+        error += off * off;
     }
+    f.error = sum1(error);
     return f;
 }
 
 static void to_four(const float *x, uint8_t *to) {
-    float low = x[0], high = x[0];
-    for (int i = 1; i < BLOCK; i++) low = fminf(low, x[i]), high = fmaxf(high, x[i]);
+    vf least = loadf(x), most = least;
+    EACH_VECTOR(i) least = minv(least, loadf(x + i * VL)), most = maxv(most, loadf(x + i * VL));
+    float low = -max1(-least), high = max1(most), q[BLOCK];
     Four best = try_range(x, low, high);
     for (int c = 1; c < CANDIDATES; c++) {
         float cut = CUT * (float)c * (high - low) / 2;
@@ -73,7 +88,8 @@ static void to_four(const float *x, uint8_t *to) {
     }
     memcpy(to, &best.scale, 2);
     memcpy(to + 2, &best.shift, 2);
-    for (int i = 0; i < 16; i++) to[4 + i] = (uint8_t)((int)best.q[i] | (int)best.q[i + 16] << 4);
+    EACH_VECTOR(i) storef(q + i * VL, best.q[i]);
+    for (int i = 0; i < 16; i++) to[4 + i] = (uint8_t)((int)q[i] | (int)q[i + 16] << 4);
 }
 
 typedef struct {
