@@ -146,10 +146,11 @@ def shares(lines: list[dict[str, Any]], models: Models) -> Iterator[dict[str, An
     """Of what memory allows: each token of one stream reads all weights once."""
     from benchmarks.cpu_linear import Limits
 
-    bandwidth = Limits().bandwidth()
+    limits = Limits()
     for line in lines:
         if (line.get("engine"), line.get("case")) == ("cadence", "a") and "failed" not in line:
             model = models.gguf if line["setting"] == "4 bit" else models.checkpoint / "model.safetensors"
+            bandwidth = limits.bandwidth(model.stat().st_size)
             limit = bandwidth / model.stat().st_size
             share = round(line["tokens_per_second"] / limit, 3)
             found = {"gb_per_s": round(bandwidth / 1e9, 1), "limit_tokens_per_second": round(limit, 1)}

@@ -89,9 +89,12 @@ class Limits:
         self._c.dot_peak.argtypes, self._c.dot_peak.restype = [ctypes.c_int64], ctypes.c_int64
         self._memory = torch.ones(_FOOTPRINT, dtype=torch.uint8)
 
-    def bandwidth(self) -> float:
-        """Bytes per second."""
-        return _FOOTPRINT / best_of(lambda: self._c.read_all(self._memory.data_ptr(), _FOOTPRINT), 5)
+    def bandwidth(self, footprint: int = _FOOTPRINT) -> float:
+        """Bytes per second, where so many are read again and again: caches may hold a part of them."""
+        footprint = footprint // 65536 * 65536
+        if self._memory.numel() < footprint:
+            self._memory = torch.ones(footprint, dtype=torch.uint8)
+        return footprint / best_of(lambda: self._c.read_all(self._memory.data_ptr(), footprint), 5)
 
     def dot_peak(self) -> float:
         """Multiplications per second of all threads, int8; 0 where there is no loop for this machine."""

@@ -50,8 +50,8 @@ def main() -> None:
     args = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])
     torch.set_num_threads(args.threads)  # it has counted the CPUs of before
-    bandwidth = Limits().bandwidth()
-    about = {"machine": describe_machine(), "instruction_set": PackedOps().isa, "gb_per_s": round(bandwidth / 1e9, 1)}
+    limits = Limits()
+    about = {"machine": describe_machine(), "instruction_set": PackedOps().isa}
     print(json.dumps({**about, "shape": args.shape, "threads": args.threads}), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         model = write_shape(args.shape, Path(folder))
@@ -60,9 +60,13 @@ def main() -> None:
                 asked = argparse.Namespace(threads=args.threads, repetitions=args.repetitions or REPETITIONS[case])
                 line = measure(setting(way), case, model, asked)
                 if case in ROWS and "failed" not in line:
-                    limit = ROWS[case] * bandwidth / bytes_per_step(args.shape, way)
-                    share = round(line["tokens_per_second"] / limit, 3)
-                    line |= {"limit_tokens_per_second": round(limit, 1), "share_of_limit": share}
+                    nbytes = bytes_per_step(args.shape, way)
+                    bandwidth = limits.bandwidth(int(nbytes))
+                    limit = ROWS[case] * bandwidth / nbytes
+                    line |= {"gb_per_s": round(bandwidth / 1e9, 1), "limit_tokens_per_second": round(limit, 1)}
+                    line["share_of_limit"] = round(line["tokens_per_second"] / limit, 3)
+                    if case == "c":
+                        line["decode_share_of_limit"] = round(line["decode_tokens_per_second"] / limit, 3)
                 print(json.dumps(line), flush=True)
 
 

@@ -13,8 +13,8 @@ def open_engine(args: argparse.Namespace) -> tuple[Run, dict[str, str]]:
     import cadence
     from cadence import LLM, SamplingParams
 
-    options = {"max_model_len": 2048, "enable_prefix_caching": False, "cpu_threads": args.threads, **args.options}
-    llm = LLM(args.model, **options)
+    options = {"device": "cpu", "max_model_len": 2048, "enable_prefix_caching": False, "cpu_threads": args.threads}
+    llm = LLM(args.model, **options, **args.options)
 
     def run(work: Sequence[Request]) -> list[int]:
         params = [

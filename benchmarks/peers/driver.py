@@ -62,8 +62,17 @@ def _measure(run: Run, case: str, repetitions: int) -> dict[str, Any]:
         rates.append(rate)
         seconds.append(round(taken, 4))
         others.append(round(disturbed, 2))
-    result = {"tokens_per_second": round(statistics.median(rates), 1), "seconds": seconds}
+    result: dict[str, Any] = {"tokens_per_second": round(statistics.median(rates), 1), "seconds": seconds}
+    if case == "c":
+        result["decode_tokens_per_second"] = round(_decode_rate(run, case, statistics.median(seconds)), 1)
     return {**result, "cores_used_by_others": others}
+
+
+def _decode_rate(run: Run, case: str, taken: float) -> float:
+    """Tokens per second behind the first ones, of a run that took so many seconds."""
+    work = requests(case, 100)
+    first, _ = _timed(run, [Request(request.prompt, 1) for request in work])
+    return sum(request.num_output - 1 for request in work) / (taken - first)
 
 
 def _once(run: Run, case: str, repetition: int) -> tuple[float, float, float]:
