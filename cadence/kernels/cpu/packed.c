@@ -13,9 +13,10 @@
 
 /* In which forms the weights want x. */
 static void find_needs(PackedRun *run) {
+    run->few = run->isa->few_narrow && run->job->m <= TILE_ROWS && run->job->x_type == BF16;
     for (int64_t i = 0; i < run->job->num_segments; i++) {
         int64_t kind = run->job->segments[i].kind;
-        int narrow = kind == P_BF16 && run->job->x_type == BF16 && run->isa->dot_narrow;
+        int narrow = kind == P_BF16 && run->job->x_type == BF16 && run->isa->dot_narrow && !run->few;
         int half = kind == P_F16 && run->job->x_type == BF16 && run->isa->dot_half;
         run->narrow |= narrow;
         run->half |= half;
@@ -57,6 +58,16 @@ INLINE void load_row(const PackedJob *job, int64_t row, float *to) {
                                 store_upto(to, i, F32, job->k - i, load_upto(job->x, from + i, DTYPE, job->k - i));)
 }
 
+static void narrow_row(const PackedJob *job, const Acts *a, int64_t row) {
+    const uint16_t *from = (const uint16_t *)job->x + row * job->x_stride;
+    uint16_t *to = a->narrow + row / NARROW_TILE * NARROW_TILE * a->padded + row % NARROW_TILE * K_STEP;
+    int64_t k = 0;
+    for (; k + K_STEP <= job->k; k += K_STEP, to += NARROW_TILE * K_STEP) memcpy(to, from + k, K_STEP * 2);
+    if (k == job->k) return;
+    memset(to, 0, K_STEP * 2);
+    memcpy(to, from + k, (size_t)(job->k - k) * 2);
+}
+
 static void prepare_row(const PackedRun *run, int64_t row, int64_t thread) {
     const PackedJob *job = run->job;
     const Acts *a = &run->acts;
@@ -71,14 +82,22 @@ static void prepare_row(const PackedRun *run, int64_t row, int64_t thread) {
         float *to = a->wide + row / TILE_ROWS * a->padded * TILE_ROWS + row % TILE_ROWS;
         for (int64_t i = 0; i < a->padded; i++) to[i * TILE_ROWS] = i < job->k ? x[i] : 0.0f;
     }
-    if (a->narrow) {
-        uint16_t *to = a->narrow + row * a->padded;
-        memcpy(to, (const uint16_t *)job->x + row * job->x_stride, (size_t)job->k * 2);
-        memset(to + job->k, 0, (size_t)(a->padded - job->k) * 2);
-    }
+    if (a->narrow) narrow_row(job, a, row);
 }
 
 /* ---- a group of rows ---- */
+
+/* Sums that are yet to be stored: of `rows` rows from m on and one or two groups, outputs [col, col + cols). */
+typedef struct {
+    int64_t m, rows, col, cols;
+    float acc[2 * NARROW_ROWS * GROUP] __attribute__((aligned(64)));
+} Sums;
+
+/* Sums are stored when the next have been made: what was just made takes a while to leave its tiles. */
+typedef struct {
+    Sums two[2];
+    int64_t made;
+} Pending;
 
 typedef struct {
     union {
@@ -86,6 +105,7 @@ typedef struct {
         float wide[K_CHUNK_WIDE * GROUP] __attribute__((aligned(64)));
     };
     float acc[ROWS_BLOCK * GROUP] __attribute__((aligned(64)));
+    Pending pending;
 } Scratch;
 
 /* K is taken in stretches, so that what they need of a group (and of floats of x) stays in the L1 cache. */
@@ -137,16 +157,15 @@ INLINE Stretch rows_of(const PackedRun *run, int64_t m, int64_t count, float *ac
 /* Sums of rows [m, m + count) of x with one group of a segment, into s->acc. */
 static void sum_group(const PackedRun *run, int64_t kind, const uint8_t *from, int64_t m, int64_t count, Scratch *s) {
     const Backend *isa = run->isa;
-    if (kind == P_BF16 && run->acts.narrow) {
-        for (int64_t i = 0; i < count; i += NARROW_ROWS)
-            isa->dot_narrow(from, &run->acts, m + i, min64(count - i, NARROW_ROWS), s->acc + i * GROUP);
+    if (kind == P_BF16 && run->few) {
+        isa->few_narrow(from, &run->acts, s->acc);
         return;
     }
     if (kind == P_F16 && run->acts.half) {
         isa->dot_half(from, &run->acts, m, count, s->acc);
         return;
     }
-    if (isa->direct && run->acts.rows <= TILE_ROWS && isa->direct(kind, from, &run->acts, s->acc)) return;
+    if (run->acts.rows <= isa->direct_rows && isa->direct(kind, from, &run->acts, s->acc)) return;
     Stretch x = rows_of(run, m, count, s->acc, GROUP);
     if (is_float_kind(kind) || !isa->in_place) memset(s->acc, 0, (size_t)x.tiles * TILE_ROWS * GROUP * 4);
     if (is_float_kind(kind))
@@ -155,21 +174,28 @@ static void sum_group(const PackedRun *run, int64_t kind, const uint8_t *from, i
         quantized_group(run, kind, from, x, &s->tile);
 }
 
+/* acc [cols] + bias, into row `row` of y from column `col` on. */
+INLINE void store_outputs(const PackedJob *job, int64_t row, int64_t col, int64_t cols, const float *acc,
+                          const float *bias) {
+    int64_t to = row * job->y_stride + col;
+    if (job->y_type != F32 && cols == GROUP)
+        for (int r = 0; r < GROUP; r += VL) store(job->y, to + r, BF16, loadf(acc + r) + loadf(bias + r));
+    else if (job->y_type != F32)
+        for (int64_t r = 0; r < cols; r++) ((uint16_t *)job->y)[to + r] = float_to_bfloat(acc[r] + bias[r]);
+    else if (cols == GROUP)
+        for (int r = 0; r < GROUP; r += VL) storef((float *)job->y + to + r, loadf(acc + r) + loadf(bias + r));
+    else
+        for (int64_t r = 0; r < cols; r++) ((float *)job->y)[to + r] = acc[r] + bias[r];
+}
+
 /* Also asks for the memory that the next group will be stored to. */
 static void store_group(const PackedJob *job, int64_t m, int64_t count, int64_t col, int64_t cols, const float *acc) {
     float bias[GROUP] = {0};
     if (job->bias) memcpy(bias, job->bias + col, (size_t)cols * 4);
     for (int64_t i = 0; i < count; i++, acc += GROUP) {
-        int64_t to = (m + i) * job->y_stride + col;
-        __builtin_prefetch((char *)job->y + (to + GROUP) * element_size(job->y_type), 1);
-        if (job->y_type != F32 && cols == GROUP)
-            for (int r = 0; r < GROUP; r += VL) store(job->y, to + r, BF16, loadf(acc + r) + loadf(bias + r));
-        else if (job->y_type != F32)
-            for (int64_t r = 0; r < cols; r++) ((uint16_t *)job->y)[to + r] = float_to_bfloat(acc[r] + bias[r]);
-        else if (cols == GROUP)
-            for (int r = 0; r < GROUP; r += VL) storef((float *)job->y + to + r, loadf(acc + r) + loadf(bias + r));
-        else
-            for (int64_t r = 0; r < cols; r++) ((float *)job->y)[to + r] = acc[r] + bias[r];
+        int64_t next = (m + i) * job->y_stride + col + GROUP;
+        __builtin_prefetch((char *)job->y + next * element_size(job->y_type), 1);
+        store_outputs(job, m + i, col, cols, acc, bias);
     }
 }
 
@@ -180,18 +206,59 @@ static int sums_in_place(const PackedRun *run, int64_t kind, int64_t count) {
     return fits && run->isa->in_place && !is_float_kind(kind);
 }
 
+static int has_tiles(const PackedRun *run) { return run->isa->begin && run->job->m > TILE_ROWS; }
+
+/* ---- bf16 times bf16, in pairs of groups ---- */
+
+/* Also asks for the memory that the next pair will be stored to. */
+static void store_sums(const PackedJob *job, const Sums *s) {
+    float bias[2 * GROUP] = {0};
+    int64_t first = min64(s->cols, GROUP), second = s->cols - first;
+    if (job->bias) memcpy(bias, job->bias + s->col, (size_t)s->cols * 4);
+    const float *acc = s->acc, *next = acc + round_up(s->rows, NARROW_TILE) * GROUP;
+    for (int64_t i = 0; i < s->rows; i++, acc += GROUP, next += GROUP) {
+        int64_t behind = (s->m + i) * job->y_stride + s->col + 2 * GROUP;
+        __builtin_prefetch((char *)job->y + behind * element_size(job->y_type), 1);
+        store_outputs(job, s->m + i, s->col, first, acc, bias);
+        if (second) store_outputs(job, s->m + i, s->col + GROUP, second, next, bias + GROUP);
+    }
+}
+
+static void store_pending(const PackedJob *job, Pending *p) {
+    if (p->made) store_sums(job, &p->two[(p->made - 1) % 2]);
+    p->made = 0;
+}
+
+/* The group at `from` and, where there are more than GROUP cols, the next one, for rows [m, m + count) of x. */
+static void narrow_groups(const PackedRun *run, const uint8_t *from, int64_t size, int64_t m, int64_t count, int64_t col,
+                          int64_t cols, Pending *p) {
+    for (int64_t i = 0; i < count; i += NARROW_ROWS) {
+        Sums *s = &p->two[p->made % 2];
+        s->m = m + i, s->rows = min64(count - i, NARROW_ROWS), s->col = col, s->cols = cols;
+        run->isa->dot_narrow(from, cols > GROUP ? size : 0, &run->acts, s->m, s->rows, s->acc);
+        if (p->made++) store_sums(run->job, &p->two[p->made % 2]);
+    }
+}
+
 /* Groups [begin, end), counted through all segments, for rows [m, m + count) of x. */
 static void run_groups(const PackedRun *run, int64_t m, int64_t count, int64_t begin, int64_t end) {
     Scratch scratch;
+    scratch.pending.made = 0;
     int64_t first = 0, col = 0;
     for (int64_t i = 0; i < run->job->num_segments; i++) {
         const Segment *s = &run->job->segments[i];
         int64_t groups = (s->rows + GROUP - 1) / GROUP, size = group_size(s->kind, run->job->k);
-        int in_place = sums_in_place(run, s->kind, count);
-        for (int64_t g = max64(begin - first, 0); g < min64(end - first, groups); g++) {
+        int in_place = sums_in_place(run, s->kind, count), narrow = s->kind == P_BF16 && run->acts.narrow;
+        int64_t last = min64(end - first, groups) - 1;
+        if (has_tiles(run) && max64(begin - first, 0) <= last) run->isa->begin(s->kind);
+        for (int64_t g = max64(begin - first, 0); g <= last; g++) {
             const uint8_t *from = s->data + g * size;
             int64_t at = col + g * GROUP, cols = min64(GROUP, s->rows - g * GROUP);
-            if (in_place && cols == GROUP) {
+            if (narrow) {
+                cols = min64(g < last ? 2 * GROUP : GROUP, s->rows - g * GROUP);
+                narrow_groups(run, from, size, m, count, at, cols, &scratch.pending);
+                g += g < last;
+            } else if (in_place && cols == GROUP) {
                 float *y = (float *)run->job->y + m * run->job->y_stride + at;
                 quantized_group(run, s->kind, from, rows_of(run, m, count, y, run->job->y_stride), &scratch.tile);
             } else {
@@ -201,6 +268,7 @@ static void run_groups(const PackedRun *run, int64_t m, int64_t count, int64_t b
         }
         first += groups;
         col += s->rows;
+        if (narrow) store_pending(run->job, &scratch.pending);
     }
 }
 
@@ -266,10 +334,9 @@ void packed_prepare(const PackedRun *run, int64_t thread) {
 
 void packed_multiply(const PackedRun *run, int64_t thread) {
     int64_t begin = run->groups * thread / run->threads, end = run->groups * (thread + 1) / run->threads;
-    if (run->isa->begin) run->isa->begin();
     for (int64_t m = 0; m < run->job->m; m += ROWS_BLOCK)
         run_groups(run, m, min64(ROWS_BLOCK, run->job->m - m), begin, end);
-    if (run->isa->end) run->isa->end();
+    if (has_tiles(run)) run->isa->end();
 }
 
 /* ---- with the threads of the library ---- */
@@ -286,18 +353,18 @@ static void prepare_shares(void *work, int64_t begin, int64_t end, int64_t threa
 static void multiply_shares(void *work, int64_t begin, int64_t end, int64_t thread) {
     const Multiplying *w = work;
     const PackedRun *run = w->run;
-    if (run->isa->begin) run->isa->begin();
     for (int64_t i = begin; i < end; i++) {
         int64_t m = i / w->chunks * ROWS_BLOCK, group = i % w->chunks * w->chunk;
         run_groups(run, m, min64(ROWS_BLOCK, run->job->m - m), group, min64(group + w->chunk, run->groups));
     }
-    if (run->isa->end) run->isa->end();
+    if (has_tiles(run)) run->isa->end();
 }
 
 /* Chunks of groups, taken as threads come free. */
 static void multiply_chunks(const PackedRun *run) {
     int64_t blocks = (run->job->m + ROWS_BLOCK - 1) / ROWS_BLOCK;
     Multiplying work = {run, max64(min64(run->groups / (run->threads * CHUNKS_PER_THREAD), MOST_GROUPS), 1)};
+    if (run->narrow) work.chunk = round_up(work.chunk, 2); /* groups are multiplied in pairs */
     work.chunks = (run->groups + work.chunk - 1) / work.chunk;
     share(blocks * work.chunks, run->threads > 1 ? 1 : blocks * work.chunks, multiply_shares, &work);
 }

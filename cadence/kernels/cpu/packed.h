@@ -25,7 +25,8 @@
 #define K_BLOCK 256      /* the longest block of a format */
 #define TILE_ROWS 4      /* rows of x whose scales lie side by side */
 #define PADDED_ROWS 16   /* rows of x that some kernels read together */
-#define NARROW_ROWS 64   /* rows of x of one bf16 product */
+#define NARROW_TILE 16   /* rows of x whose bf16 numbers lie side by side */
+#define NARROW_ROWS 32   /* rows of x of one bf16 product */
 #define HALF_ROWS 8      /* rows of x that float16 products take together */
 #define HALF_RUN 64      /* elements of K summed in float16 */
 #define LIFT 12582912.0f /* 1.5 * 2^23: adding it to an integer below 2^22 leaves that in the low bits */
@@ -101,7 +102,7 @@ typedef struct {
     float *sum;         /* the same shape: scale * sum of q over the step */
     int32_t *half_sums; /* [tiles][steps][TILE_ROWS][2]: sums of q over the halves of the step */
     float *wide;        /* [tiles][padded][TILE_ROWS] */
-    uint16_t *narrow;   /* [rows][padded] bf16 */
+    uint16_t *narrow;   /* [tiles of NARROW_TILE][steps][NARROW_TILE][K_STEP] bf16 */
     uint16_t *half;     /* [tiles of HALF_ROWS][padded][n] float16, n: half_lanes of the rows in that tile */
     float *half_scale;  /* [rows]: what undoes the powers of two in `half` */
     int64_t rows, padded, steps;
@@ -121,21 +122,28 @@ typedef struct {
     void (*quantize)(const float *x, int64_t k, const Acts *a, int64_t row);
     void (*unpack)(int64_t kind, const uint8_t *from, int64_t k, Tile *to);
     void (*dot)(int64_t kind, const Tile *w, const Stretch *x); /* adds to x->acc */
-    /* All of K for up to TILE_ROWS rows (all there are) straight from the packed bytes, acc [TILE_ROWS][GROUP]; false =
-     * not for this kind and number. */
+    /* All of K for up to direct_rows rows (all there are) straight from the packed bytes, acc [rows][GROUP]; false = not
+     * for this kind and number. */
     int (*direct)(int64_t kind, const uint8_t *from, const Acts *a, float *acc);
+    int64_t direct_rows; /* a multiple of TILE_ROWS */
     void (*widen)(const uint8_t *from, int64_t k, float *to);
     void (*dot_wide)(const float *w, const Stretch *x); /* w [count][16]; adds to x->acc */
-    /* bf16 times bf16 over all of K for rows [row, row + count), count <= NARROW_ROWS, acc [count][16]; NULL = there is
-     * none. */
-    void (*dot_narrow)(const uint8_t *from, const Acts *a, int64_t row, int64_t count, float *acc);
+    /* bf16 times bf16 over all of K, NULL = there is none: a group and, unless `next` is 0, the one that many bytes
+     * behind it; rows [row, row + count) of x, row a multiple of NARROW_ROWS, count up to that; acc [groups][count,
+     * rounded up to NARROW_TILE][16]. */
+    void (*dot_narrow)(const uint8_t *from, int64_t next, const Acts *a, int64_t row, int64_t count, float *acc);
+    /* The same bits for up to TILE_ROWS rows (all there are) from Acts.wide, acc [TILE_ROWS][16]; NULL: dot_narrow is as
+     * good. */
+    void (*few_narrow)(const uint8_t *from, const Acts *a, float *acc);
     /* float16 products, NULL = there are none: rows of bf16 x [k] into tile `tile` of Acts.half; and P_F16 times them
      * over all of K for rows [row, row + count), row a multiple of HALF_ROWS, acc [count, rounded up to that][16]. */
     void (*halve)(const uint16_t *x, int64_t stride, int64_t k, const Acts *a, int64_t tile);
     void (*dot_half)(const uint8_t *from, const Acts *a, int64_t row, int64_t count, float *acc);
     int tiled;           /* whether it wants Acts.tiles */
     int in_place;        /* whether its dot takes any stride, and sets acc where K begins instead of adding */
-    void (*begin)(void); /* on every thread before and after its work; NULL = nothing to do */
+    /* With more than TILE_ROWS rows, on every thread: before work on weights of a kind, and after all work. NULL =
+     * nothing to do. */
+    void (*begin)(int64_t kind);
     void (*end)(void);
 } Backend;
 
@@ -179,6 +187,7 @@ typedef struct {
     float *rows; /* [threads][padded]: a row of x on its way to other forms */
     int64_t groups, threads;
     int quantized, wide, narrow, half; /* forms of x that are needed */
+    int few;                           /* bf16 is multiplied by few_narrow */
 } PackedRun;
 
 int64_t packed_open(PackedRun *run, const PackedJob *job, int64_t threads); /* bytes of work memory; -1 = bad sizes */

@@ -153,6 +153,7 @@ const Backend packed_avx2 = {.quantize = quantize,
                              .unpack = unpack,
                              .dot = dot,
                              .direct = direct,
+                             .direct_rows = TILE_ROWS,
                              .widen = widen,
                              .dot_wide = dot_wide};
 

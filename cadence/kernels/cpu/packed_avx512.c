@@ -161,19 +161,22 @@ TARGET void packed_vnni_dot(int64_t kind, const Tile *w, const Stretch *x) {
     FOR_TILES(x, WITH_KIND(kind, dot_rows(KIND, ROWS, w, x, T, ACC)))
 }
 
-/* The first rows of the first tile, straight from the packed bytes. */
+/* All rows there are, straight from the packed bytes. */
 TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t *from, const Acts *a, float *acc) {
     const Format f = formats[kind];
     const int64_t steps = f.block / K_STEP;
-    __m512 sum[TILE_ROWS];
+    __m512 sum[DIRECT_ROWS];
     EACH(m, rows) sum[m] = _mm512_setzero_ps();
     for (int64_t block = 0; block < a->steps; block += steps, from += f.header + steps * f.step_bytes)
         for (int64_t s = 0; s < steps; s++) {
             const uint8_t *q = from + f.header + s * f.step_bytes;
             const int8_t *x = a->q + (block + s) * K_STEP;
-            int64_t at = (block + s) * TILE_ROWS;
-            __m512i planes[2], part[2][TILE_ROWS], low, high;
-            EACH(h, f.halves) EACH(m, rows) part[h][m] = begin_sum(kind, a->half_sums + (at + m) * 2, h);
+            int64_t at[DIRECT_ROWS]; /* where a row has its scale */
+            EACH(m, rows) at[m] = (m / TILE_ROWS * a->steps + block + s) * TILE_ROWS + m % TILE_ROWS;
+            EACH(line, (f.step_bytes + f.header * K_STEP / f.block + 63) / 64)
+                _mm_prefetch((const char *)q + AHEAD + line * 64, _MM_HINT_T0);
+            __m512i planes[2], part[2][DIRECT_ROWS], low, high;
+            EACH(h, f.halves) EACH(m, rows) part[h][m] = begin_sum(kind, a->half_sums + at[m] * 2, h);
             load_planes(kind, q, planes);
             EACH(c, 4) {
                 load_quads(kind, q, c, planes, &low, &high);
@@ -186,11 +189,11 @@ TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t *fr
             }
             EACH(h, f.halves) {
                 __m512 scale = load_scale(kind, from, s, h);
-                EACH(m, rows) sum[m] = add_scaled(sum[m], part[h][m], a->scale[at + m], scale);
+                EACH(m, rows) sum[m] = add_scaled(sum[m], part[h][m], a->scale[at[m]], scale);
             }
             if (!f.shift) continue;
             __m512 shift = load_shift(kind, from, s);
-            EACH(m, rows) sum[m] = _mm512_fmadd_ps(shift, _mm512_set1_ps(a->sum[at + m]), sum[m]);
+            EACH(m, rows) sum[m] = _mm512_fmadd_ps(shift, _mm512_set1_ps(a->sum[at[m]]), sum[m]);
         }
     EACH(m, rows) _mm512_storeu_ps(acc + m * GROUP, sum[m]);
 }
@@ -219,8 +222,10 @@ TARGET int packed_vnni_direct(int64_t kind, const uint8_t *from, const Acts *a, 
         WITH_KIND(kind, direct_rows(KIND, 1, from, a, acc))
     } else if (a->rows == 2) {
         WITH_KIND(kind, direct_rows(KIND, 2, from, a, acc))
-    } else {
+    } else if (a->rows <= 4) {
         WITH_KIND(kind, direct_rows(KIND, 4, from, a, acc))
+    } else {
+        WITH_KIND(kind, direct_rows(KIND, 8, from, a, acc))
     }
     return 1;
 }
@@ -251,38 +256,47 @@ const Backend packed_vnni = {.quantize = packed_vnni_quantize,
                              .unpack = packed_vnni_unpack,
                              .dot = packed_vnni_dot,
                              .direct = packed_vnni_direct,
+                             .direct_rows = DIRECT_ROWS,
                              .widen = packed_vnni_widen,
                              .dot_wide = packed_vnni_dot_wide};
 
 /* ---- bf16 times bf16 ---- */
 
-/* Packed pairs along K as they lie, one chain of pairs per output. */
-BF16_TARGET INLINE void narrow_rows(const int rows, const uint8_t *from, const uint16_t *x, int64_t padded,
-                                    float *acc) {
+/* Packed pairs along K as they lie, one chain of pairs per output; x: rows of a tile. */
+BF16_TARGET INLINE void narrow_rows(const int rows, const uint8_t *from, const uint16_t *x, int64_t steps, float *acc) {
     __m512 sum[8];
     EACH(m, rows) sum[m] = _mm512_setzero_ps();
-    for (int64_t i = 0; i < padded / 2; i++) {
-        __m512i w = _mm512_loadu_si512(from + i * 64);
-        EACH(m, rows) {
-            __m512i pair = _mm512_set1_epi32(four_bytes((const int8_t *)(x + m * padded + i * 2)));
-            sum[m] = _mm512_dpbf16_ps(sum[m], (__m512bh)w, (__m512bh)pair);
+    for (int64_t s = 0; s < steps; s++, x += NARROW_TILE * K_STEP)
+        for (int i = 0; i < K_STEP; i += 2, from += 64) {
+            __m512i w = _mm512_loadu_si512(from);
+            EACH(m, rows) {
+                __m512i pair = _mm512_set1_epi32(four_bytes((const int8_t *)(x + m * K_STEP + i)));
+                sum[m] = _mm512_dpbf16_ps(sum[m], (__m512bh)w, (__m512bh)pair);
+            }
         }
-    }
     EACH(m, rows) _mm512_storeu_ps(acc + m * GROUP, sum[m]);
 }
 
-BF16_TARGET static void dot_narrow(const uint8_t *from, const Acts *a, int64_t row, int64_t count, float *acc) {
-    const uint16_t *x = a->narrow + row * a->padded;
+/* Up to a tile of rows. */
+BF16_TARGET static void narrow_tile(const uint8_t *from, const uint16_t *x, int64_t steps, int64_t count, float *acc) {
     int64_t m = 0;
-    for (; m + 8 <= count; m += 8) narrow_rows(8, from, x + m * a->padded, a->padded, acc + m * GROUP);
-    for (; m + 2 <= count; m += 2) narrow_rows(2, from, x + m * a->padded, a->padded, acc + m * GROUP);
-    if (m < count) narrow_rows(1, from, x + m * a->padded, a->padded, acc + m * GROUP);
+    for (; m + 8 <= count; m += 8) narrow_rows(8, from, x + m * K_STEP, steps, acc + m * GROUP);
+    for (; m + 2 <= count; m += 2) narrow_rows(2, from, x + m * K_STEP, steps, acc + m * GROUP);
+    if (m < count) narrow_rows(1, from, x + m * K_STEP, steps, acc + m * GROUP);
+}
+
+BF16_TARGET static void dot_narrow(const uint8_t *from, int64_t next, const Acts *a, int64_t row, int64_t count,
+                                   float *acc) {
+    for (int group = 0; group < (next ? 2 : 1); group++, from += next)
+        for (int64_t m = 0; m < count; m += NARROW_TILE, acc += NARROW_TILE * GROUP)
+            narrow_tile(from, a->narrow + (row + m) * a->padded, a->steps, min64(count - m, NARROW_TILE), acc);
 }
 
 const Backend packed_avx512_bf16 = {.quantize = packed_vnni_quantize,
                                     .unpack = packed_vnni_unpack,
                                     .dot = packed_vnni_dot,
                                     .direct = packed_vnni_direct,
+                                    .direct_rows = DIRECT_ROWS,
                                     .widen = packed_vnni_widen,
                                     .dot_wide = packed_vnni_dot_wide,
                                     .dot_narrow = dot_narrow};

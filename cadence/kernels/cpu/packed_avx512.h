@@ -4,6 +4,8 @@
 
 #include "packed.h"
 
+#define DIRECT_ROWS 8
+
 /* The instruction multiplies unsigned bytes, the weights without their zero subtracted, by signed ones, x. What that is
  * too much, zero * sum of x, is a number of the row and half of a step: sums of integers begin at its negative. */
 void packed_vnni_quantize(const float *x, int64_t k, const Acts *a, int64_t row);

@@ -113,6 +113,7 @@ const Backend packed_neon = {.quantize = quantize,
                              .unpack = packed_neon_unpack,
                              .dot = dot_without,
                              .direct = packed_neon_direct_wide,
+                             .direct_rows = TILE_ROWS,
                              .widen = packed_neon_widen,
                              .dot_wide = packed_neon_dot_wide};
 

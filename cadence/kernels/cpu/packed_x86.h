@@ -6,6 +6,7 @@
 
 #include <immintrin.h>
 
+#define AHEAD 4096 /* bytes: weights that are read once are asked for so far before they are needed */
 
 /* What quants of a kind, taken as unsigned bytes, are too large by. Bytes become unsigned by turning their top bit. */
 INLINE int32_t zero_of(const int kind) { return kind == P_Q8 ? 128 : kind == P_Q4_0 ? 8 : formats[kind].zero; }
