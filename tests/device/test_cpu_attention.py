@@ -22,6 +22,9 @@ OPS = CpuOps(Calls(2))
 FLOATS = [torch.float32, torch.bfloat16, torch.float16]
 CACHES = [*FLOATS, torch.int8]
 HALF_ERROR = 6e-3  # of float16 arithmetic, where values are of size one
+NARROW_ERROR = 8e-3  # of weights in bf16, the same, before the result is rounded
+NARROW_DIMS = [32, 64, 96, 128, 256]
+needs_amx = pytest.mark.skipif("amx" not in instruction_sets(), reason="this machine has no AMX")
 
 
 @st.composite
@@ -143,15 +146,100 @@ def test_the_way_out_of_float16_does_not_depend_on_the_chunks(sizes: tuple[float
             assert torch.equal(alone, together[skip : skip + alone.shape[0]])
 
 
-@pytest.mark.parametrize("cache_dtype", CACHES)
-@pytest.mark.parametrize("head_dim", [20, 32])  # rows to be padded, rows read where they lie
+@st.composite
+def narrow_cases(draw: st.DrawFn) -> AttentionCase:
+    """Queries and caches of bf16, of dims that tiles take; blocks in which their rows lie one after another, or not."""
+    sequence = st.tuples(st.sampled_from([0, 1, 15, 31, 95, 127, 128, 190, 300]), st.integers(1, 50))
+    single = st.tuples(st.integers(0, 400), st.just(1))
+    kv_heads = draw(st.sampled_from([1, 2, 3]))
+    return AttentionCase(
+        sequences=tuple(draw(st.lists(sequence | single, min_size=1, max_size=6))),
+        num_kv_heads=kv_heads,
+        num_heads=kv_heads * draw(st.integers(1, 8)),
+        head_dim=draw(st.sampled_from(NARROW_DIMS)),
+        block_size=draw(st.sampled_from([16, 16, 32, 1, 8, 20, 48, 256])),
+        window=draw(st.sampled_from([0, 0, 1, 7, 40, 150])),
+        softcap=draw(st.sampled_from([0.0, 0.0, 0.0, 30.0])),
+        dtype=torch.bfloat16,
+        seed=draw(st.integers(0, 100)),
+    )
+
+
+def assert_narrow(case: AttentionCase, inputs: AttentionInputs) -> torch.Tensor:
+    """Beside the error of the weights a result has that of its own rounding."""
+    ours = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+    kv = (inputs.kv[0].double(), inputs.kv[1].double())
+    exact = checks.REFERENCE.paged_attention(inputs.q.double(), kv, inputs.batch, 0, case.shape)
+    torch.testing.assert_close(ours.double(), exact, rtol=2**-8, atol=NARROW_ERROR)
+    return ours
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(narrow_cases())
+def test_bf16_stays_near_float64(case: AttentionCase) -> None:
+    assert_narrow(case, make_inputs(case))
+
+
+@needs_amx
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(narrow_cases())
+def test_tiles_of_bf16_agree_with_float32_arithmetic(case: AttentionCase) -> None:
+    """They are used: single weights are rounded. They are near: by no more than that."""
+    inputs = make_inputs(case)
+    plain = CpuOps(Calls(2), next(iter(instruction_sets())))
+    ours, wide = (ops.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape) for ops in (OPS, plain))
+    torch.testing.assert_close(ours.float(), wide.float(), rtol=2**-7, atol=NARROW_ERROR)
+    if ours.numel() > 20_000 and case.window != 1:
+        assert not torch.equal(ours, wide)
+
+
+@pytest.mark.parametrize("head_dim", NARROW_DIMS)
+@pytest.mark.parametrize("group", range(1, 9))
+def test_bf16_of_every_group(group: int, head_dim: int) -> None:
+    case = AttentionCase(((0, 50), (190, 1), (127, 3), (260, 17)), 2 * group, 2, head_dim, dtype=torch.bfloat16)
+    assert_narrow(case, make_inputs(case))
+
+
+def test_bf16_of_values_that_are_all_one_is_one() -> None:
+    case = AttentionCase(((0, 50), (300, 1), (120, 9)), 6, 2, 64, window=70, dtype=torch.bfloat16)
+    inputs = make_inputs(case)
+    ones = torch.where(inputs.kv[1].isnan(), inputs.kv[1], 1.0)  # NaN stays where nothing was written
+    ours = OPS.paged_attention(inputs.q, (inputs.kv[0], ones), inputs.batch, 0, case.shape)
+    assert torch.equal(ours, torch.ones_like(ours))
+
+
+@pytest.mark.parametrize("size", [1e-3, 20.0, 200.0])
+def test_bf16_with_flat_and_peaked_weights(size: float) -> None:
+    case = AttentionCase(((0, 60), (300, 1)), 6, 2, 64, dtype=torch.bfloat16)
+    assert_narrow(case, sized(make_inputs(case), size, 1.0, 1.0))
+
+
+@needs_amx
+def test_tiles_of_bf16_do_not_show_what_lies_before_the_window() -> None:
+    """Its blocks may be another's by now, and hold anything; blocks of rows that are not whole tiles, too."""
+    for block_size in (16, 8, 20):
+        case = AttentionCase(((250, 40), (300, 1)), 6, 2, 64, block_size, window=50, dtype=torch.bfloat16)
+        inputs = make_inputs(case)
+        expected = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+        table = inputs.batch.block_tables[0]
+        k, v = (cache.clone() for cache in inputs.kv)
+        for row, (cached, _) in zip(inputs.batch.rows.tolist(), case.sequences, strict=True):
+            for block in table[row, : (cached + 1 - case.window) // block_size].tolist():
+                k[block], v[block] = torch.nan, torch.nan
+        assert torch.equal(OPS.paged_attention(inputs.q, (k, v), inputs.batch, 0, case.shape), expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cache_dtype"), [*[(torch.float32, cache) for cache in CACHES], (torch.bfloat16, torch.bfloat16)]
+)
+@pytest.mark.parametrize("head_dim", [20, 32, 96])  # rows to be padded, rows read where they lie
 @pytest.mark.parametrize(("heads", "window"), [((3, 1), 0), ((2, 2), 90), ((10, 1), 0)])
 def test_bits_do_not_depend_on_the_batch_or_the_chunks(
-    heads: tuple[int, int], window: int, head_dim: int, cache_dtype: torch.dtype
+    heads: tuple[int, int], window: int, head_dim: int, dtype: torch.dtype, cache_dtype: torch.dtype
 ) -> None:
     """Alone, a few queries are widened where many are not, and threads share out the tiles of their keys."""
     sequences = ((0, 130), (390, 1), (250, 9), (127, 2), (0, 1))
-    case = AttentionCase(sequences, *heads, head_dim=head_dim, window=window, cache_dtype=cache_dtype)
+    case = AttentionCase(sequences, *heads, head_dim, window=window, dtype=dtype, cache_dtype=cache_dtype)
     inputs = make_inputs(case)
     together = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
     for index, (_, new) in enumerate(sequences):

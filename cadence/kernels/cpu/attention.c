@@ -1,5 +1,6 @@
 /* Attention over a paged cache: ragged queries, grouped heads, causal, window, soft-cap; softmax in float32.
- * Over caches of float16 some of it may be done in float16: attention_half.h.
+ * Over caches of float16 some of it may be done in float16: attention_half.h; over those of bf16 with products of bf16:
+ * attention_amx.h.
  *
  * The keys of a sequence are cut into tiles of KEY_TILE counted from position 0. Each tile gives a softmax of its own;
  * the tiles of a query are merged in order. Masked keys add exact zeros. So the result of a (query, head) depends on
@@ -7,6 +8,7 @@
  *
  * A work item is (sequence, kv head, run of queries): its rows are the query heads of that kv head for each query of
  * the run, row = query * group + head. Rows are taken ROW_TILE at a time. */
+#include "attention_amx.h"
 #include "attention_half.h"
 #include "attention_vectors.h"
 #include "threads.h"
@@ -43,17 +45,30 @@ static Scratch scratch_for(const Attention *a, const Plan *p) {
 
 /* ---- items ---- */
 
-/* Of the two factors, one is exactly 1. */
+/* 2^-|difference of the maxima| of rows [m, m + VL), of which some may be none: what follows in memory, then. */
+INLINE void find_factors(const State *total, const State *part, int64_t m, float *factor) {
+    vf rise = loadf(part->max + m) - loadf(total->max + m);
+    storef(factor, exp2_bounded(pick(rise > splat(0.0f), -rise, rise)));
+}
+
+/* The one of the larger maximum is taken as it is. */
+INLINE vf merged(vi rises, vf total, vf part, float factor) {
+    return pick(rises, part, total) + pick(rises, total, part) * factor;
+}
+
+/* Without branches: which maximum is the larger cannot be guessed. */
 static void merge(State *total, const State *part, const Plan *p, int64_t rows) {
+    float factors[VL];
     for (int64_t m = 0; m < rows; m++) {
-        int rises = part->max[m] > total->max[m];
-        const float *base = (rises ? part->acc : total->acc) + m * p->padded;
-        const float *other = (rises ? total->acc : part->acc) + m * p->padded;
-        float factor = exp2_of(rises ? total->max[m] - part->max[m] : part->max[m] - total->max[m]);
-        float *to = total->acc + m * p->padded;
-        for (int64_t i = 0; i < p->padded; i += VL) storef(to + i, loadf(base + i) + loadf(other + i) * factor);
-        total->sum[m] = rises ? part->sum[m] + total->sum[m] * factor : total->sum[m] + part->sum[m] * factor;
-        total->max[m] = rises ? part->max[m] : total->max[m];
+        if (m % VL == 0) find_factors(total, part, m, factors);
+        float factor = factors[m % VL], *to = total->acc + m * p->padded;
+        const float *from = part->acc + m * p->padded;
+        vf old_max = splat(total->max[m]), new_max = splat(part->max[m]);
+        vi rises = new_max > old_max;
+        for (int64_t i = 0; i < p->padded; i += VL)
+            storef(to + i, merged(rises, loadf(to + i), loadf(from + i), factor));
+        total->sum[m] = merged(rises, splat(total->sum[m]), splat(part->sum[m]), factor)[0];
+        total->max[m] = pick(rises, new_max, old_max)[0];
     }
 }
 
@@ -77,12 +92,12 @@ static Item find_item(const Attention *a, const Plan *p, int64_t index) {
     return it;
 }
 
-/* Where row m's query or result lies: its token and its head. */
-INLINE int64_t token_of(const Plan *p, const Item *it, int64_t m) { return it->first_token + m / p->group; }
-INLINE int64_t head_of(const Plan *p, const Item *it, int64_t m) { return it->kv_head * p->group + m % p->group; }
-
 /* Scores come out as soft-cap's argument, or in units of log 2. */
 static void load_queries(const Attention *a, const Plan *p, const Item *it, Scratch *s) {
+    if (a->amx) {
+        a->amx->load(a, p, it, s);
+        return;
+    }
     float unit = a->softcap > 0.0f ? a->scale / a->softcap : a->scale * LOG2_E;
     float factor = a->cache_type == I8 ? 1.0f : unit;
     for (int64_t m = 0; m < it->num_rows; m++) {
@@ -104,7 +119,8 @@ static void store_rows(const Attention *a, const Plan *p, const Item *it, const 
     for (int64_t m = 0; m < it->num_rows; m++) {
         int64_t to = (token_of(p, it, m) * a->num_heads + head_of(p, it, m)) * a->dim;
         float inverse = 1.0f / s->sum[m];
-        const float *from = s->acc + m * p->padded;
+        float *from = s->acc + m * p->padded;
+        if (a->amx) a->amx->straighten(from, a->dim);
         WITH_DTYPE(a->type, for (int64_t i = 0; i < a->dim; i += VL)
                                 store_upto(a->out, to + i, DTYPE, a->dim - i, loadf(from + i) * inverse);)
     }
@@ -112,6 +128,23 @@ static void store_rows(const Attention *a, const Plan *p, const Item *it, const 
 
 static int64_t tile_begin(const Attention *a, const Item *it) { return first_key_of(a, it->first_pos) / KEY_TILE; }
 static int64_t tile_end(const Item *it) { return (it->first_pos + it->num_queries - 1) / KEY_TILE + 1; }
+
+/* What follows a tile of an item: its next one, or the first of the item that follows. */
+static Ahead after_tile(const Attention *a, const Plan *p, const Item *it, int64_t tile, int64_t next_item) {
+    if (!a->amx) return (Ahead){.start = 0};
+    if (tile + 1 < tile_end(it)) return (Ahead){*it, (tile + 1) * KEY_TILE};
+    if (next_item < 0 || next_item >= p->num_runs * a->num_kv_heads) return (Ahead){.start = 0};
+    Item next = find_item(a, p, next_item);
+    return (Ahead){next, tile_begin(a, &next) * KEY_TILE};
+}
+
+static void begin_work(const Attention *a) {
+    if (a->amx) a->amx->begin();
+}
+
+static void end_work(const Attention *a) {
+    if (a->amx) a->amx->end();
+}
 
 typedef struct {
     const Attention *a;
@@ -125,10 +158,13 @@ static void attend_items(void *work, int64_t begin, int64_t end, int64_t thread)
     const Attention *a = w->a;
     const Plan *p = w->p;
     Scratch s = scratch_for(a, p);
+    begin_work(a);
     for (int64_t index = begin; index < end; index++) {
-        Item it = find_item(a, p, p->num_runs * a->num_kv_heads - 1 - index);
+        int64_t place = p->num_runs * a->num_kv_heads - 1 - index;
+        Item it = find_item(a, p, place);
         load_queries(a, p, &it, &s);
         for (int64_t tile = tile_begin(a, &it); tile < tile_end(&it); tile++) {
+            s.ahead = after_tile(a, p, &it, tile, place - 1);
             attend_tile(a, p, &it, tile * KEY_TILE, &s);
             if (tile > tile_begin(a, &it)) {
                 merge(&s.total, &s.part, p, it.num_rows);
@@ -139,20 +175,24 @@ static void attend_items(void *work, int64_t begin, int64_t end, int64_t thread)
         }
         store_rows(a, p, &it, &s.total);
     }
+    end_work(a);
 }
 
 /* Few items with long histories: threads share the tiles of each ... */
 static void attend_parts(void *work, int64_t begin, int64_t end, int64_t thread) {
     const Work *w = work;
     Scratch s = scratch_for(w->a, w->p);
+    begin_work(w->a);
     for (int64_t index = begin; index < end; index++) {
         Item it = find_item(w->a, w->p, index / w->p->max_tiles);
         int64_t tile = index % w->p->max_tiles;
         if (tile < tile_begin(w->a, &it) || tile >= tile_end(&it)) continue;
         load_queries(w->a, w->p, &it, &s);
         s.part = state_at(w->parts + index * state_floats(w->p), w->p);
+        s.ahead = after_tile(w->a, w->p, &it, tile, index / w->p->max_tiles + 1);
         attend_tile(w->a, w->p, &it, tile * KEY_TILE, &s);
     }
+    end_work(w->a);
 }
 
 /* ... then the parts are merged in the same order. */
@@ -180,7 +220,7 @@ static void plan(const Attention *a, Plan *p) {
     p->group = a->num_heads / a->num_kv_heads;
     p->padded = round_up(a->dim, a->half ? HALF_LANES : VL);
     p->run = max64(min64(ROWS_TARGET / p->group, most_queries), 1);
-    p->max_rows = round_up(p->run * p->group, ROW_TILE);
+    p->max_rows = round_up(p->run * p->group, a->amx ? AMX_ROWS : ROW_TILE);
     p->max_tiles = (longest + KEY_TILE - 1) / KEY_TILE;
     for (int64_t r = 0; r < a->num_seqs; r++) {
         p->first_run[r] = p->num_runs;
@@ -189,26 +229,32 @@ static void plan(const Attention *a, Plan *p) {
     p->first_run[a->num_seqs] = p->num_runs;
 }
 
+static int fits_amx(const Attention *a) {
+    return a->type == BF16 && a->cache_type == BF16 && a->dim % AMX_DIM_STEP == 0 && a->dim <= AMX_MOST_DIM &&
+           a->scale > 0.0f;
+}
+
 /* pointers: out, q, k_cache, v_cache, rows, query_start, seq_lens, table; sizes: as in Attention, in order, the last
- * one q's type + 256 * the caches' type + 65536 where float16 must be multiplied as float32. */
+ * one q's type + 256 * the caches' type + 65536 where all must be multiplied as float32. */
 void cadence_attention(void *const *pointers, const int64_t *sizes, float scale, float softcap) {
     Attention a = {pointers[0], pointers[1], pointers[2], pointers[3], pointers[4], pointers[5], pointers[6],
                    pointers[7], sizes[0],    sizes[1],    sizes[2],    sizes[3],    sizes[4],    sizes[5],
                    sizes[6],    sizes[7],    sizes[8],    sizes[9],    sizes[10],   (int)sizes[11] & 255,
                    (int)sizes[11] >> 8 & 255, scale,      softcap};
-    int plain = sizes[11] >> 16 & 1 || a.cache_type != F16 || softcap > 0.0f;
-    a.half = plain ? NULL : half_arithmetic();
+    int plain = sizes[11] >> 16 & 1;
+    a.half = plain || a.cache_type != F16 || softcap > 0.0f ? NULL : half_arithmetic();
+    a.amx = plain || !fits_amx(&a) ? NULL : amx_arithmetic();
     Plan p = {.first_run = malloc((size_t)(a.num_seqs + 1) * 8)};
     plan(&a, &p);
     int64_t items = p.num_runs * a.num_kv_heads, parts = items * p.max_tiles;
     Work w = {&a, &p, NULL};
     if (p.max_tiles > 1 && items < 4 * threads_count() && parts * state_floats(&p) <= MOST_PARTS)
-        w.parts = malloc((size_t)(parts * state_floats(&p)) * 4);
+        w.parts = aligned_alloc(64, (size_t)round_up(parts * state_floats(&p) * 4, 64));
     if (w.parts) {
         share(parts, 1, attend_parts, &w);
         share(items, 1, merge_parts, &w);
     } else {
-        share(items, 1, attend_items, &w);
+        share(items, a.amx ? max64(items / (16 * threads_count()), 1) : 1, attend_items, &w);
     }
     free(w.parts);
     free(p.first_run);

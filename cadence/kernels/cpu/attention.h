@@ -10,6 +10,7 @@
 #define NOTHING -1e30f /* maximum of no key; finite, so that differences are never NaN */
 
 typedef struct HalfArithmetic HalfArithmetic;
+typedef struct AmxArithmetic AmxArithmetic;
 
 typedef struct {
     void *out;
@@ -20,14 +21,15 @@ typedef struct {
     int64_t num_seqs, num_heads, num_kv_heads, dim, block_size, window;
     int type, cache_type;
     float scale, softcap;
-    const HalfArithmetic *half; /* NULL: products are made in float32, or of int8 */
+    const HalfArithmetic *half; /* NULL, and amx, too: products are made in float32, or of int8 */
+    const AmxArithmetic *amx;
 } Attention;
 
 /* Geometry shared by all items of a call. */
 typedef struct {
     int64_t group;        /* query heads per kv head */
     int64_t run;          /* queries per item */
-    int64_t max_rows;     /* rows per item, a multiple of ROW_TILE */
+    int64_t max_rows;     /* rows per item, a multiple of ROW_TILE, or of AMX_ROWS */
     int64_t padded;       /* dim rounded up to whole vectors */
     int64_t num_runs;     /* of all sequences */
     int64_t max_tiles;    /* of keys, of any sequence */
@@ -38,8 +40,14 @@ typedef struct {
     int64_t kv_head, table_row, first_token, num_rows, first_pos, num_queries;
 } Item;
 
+/* The tile of keys that a thread will probably attend to next. */
+typedef struct {
+    Item it; /* no rows: none is known */
+    int64_t start;
+} Ahead;
+
 /* The queries of an item: floats; beside them int8 with a scale each where keys are int8, float16 where those are
- * multiplied as such. */
+ * multiplied as such; or bf16 in tiles alone. */
 typedef struct {
     float *wide;                   /* [max_rows, padded] */
     uint16_t *half;                /* [max_rows, padded] */
@@ -82,9 +90,17 @@ typedef struct {
     char *k, *v;         /* [KEY_TILE] rows, widened or padded */
     int32_t *low, *high; /* [max_rows / ROW_TILE]: keys of the tile that some row of the four sees */
     State part, total;
+    Ahead ahead;
 } Scratch;
 
 INLINE int64_t first_key_of(const Attention *a, int64_t pos) { return a->window ? max64(pos + 1 - a->window, 0) : 0; }
+
+/* Where row m's query or result lies: its token and its head. */
+INLINE int64_t token_of(const Plan *p, const Item *it, int64_t m) { return it->first_token + m / p->group; }
+INLINE int64_t head_of(const Plan *p, const Item *it, int64_t m) { return it->kv_head * p->group + m % p->group; }
+
+/* Points key and value at the rows of positions [start, start + t->keys) as they lie in the cache. */
+void find_rows(const Attention *a, const Item *it, int64_t start, Tile *t);
 
 /* The keys [start, start + KEY_TILE) -> s->part. */
 void attend_tile(const Attention *a, const Plan *p, const Item *it, int64_t start, Scratch *s);

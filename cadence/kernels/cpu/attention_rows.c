@@ -1,4 +1,5 @@
 /* Attention of an item's rows over one tile of keys. */
+#include "attention_amx.h"
 #include "attention_half.h"
 #include "attention_tile.h"
 
@@ -24,8 +25,7 @@ static void widen_row(const char *row, int64_t dim, int64_t padded, int type, fl
     })
 }
 
-/* Points key and value at the rows of positions [start, start + t->keys) as they lie in the cache. */
-static void find_rows(const Attention *a, const Item *it, int64_t start, Tile *t) {
+void find_rows(const Attention *a, const Item *it, int64_t start, Tile *t) {
     int64_t bytes = cache_row_bytes(a->dim, a->cache_type);
     int64_t unit = a->cache_type == I8 ? 1 : element_size(a->cache_type);
     const int32_t *entry = a->table + it->table_row * a->table_stride + start / a->block_size;
@@ -236,6 +236,10 @@ static void weigh_half_tile(const Attention *a, const Plan *p, const Item *it, c
 }
 
 void attend_tile(const Attention *a, const Plan *p, const Item *it, int64_t start, Scratch *s) {
+    if (a->amx) {
+        a->amx->attend(a, p, it, start, s);
+        return;
+    }
     Tile t = {.keys = min64(it->first_pos + it->num_queries - start, KEY_TILE)};
     find_rows(a, it, start, &t);
     if (a->half)

@@ -14,7 +14,7 @@ from cadence.kernels.ops import Activation, DrawParams, Pair, Rotation, Triple
 
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _CACHE_DTYPES = {**_DTYPES, torch.int8: 3}
-_PLAIN = 65536  # attention on an instruction set below the best multiplies float16 as float32
+_PLAIN = 65536  # attention on an instruction set below the best multiplies 16-bit numbers as float32
 Weight = torch.Tensor | PackedRows
 MaybeTensor = torch.Tensor | None
 
