@@ -214,19 +214,21 @@ def test_bf16_with_flat_and_peaked_weights(size: float) -> None:
     assert_narrow(case, sized(make_inputs(case), size, 1.0, 1.0))
 
 
-@needs_amx
-def test_tiles_of_bf16_do_not_show_what_lies_before_the_window() -> None:
-    """Its blocks may be another's by now, and hold anything; blocks of rows that are not whole tiles, too."""
-    for block_size in (16, 8, 20):
-        case = AttentionCase(((250, 40), (300, 1)), 6, 2, 64, block_size, window=50, dtype=torch.bfloat16)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("isa", [next(iter(instruction_sets())), "auto"])
+def test_what_lies_before_the_window_does_not_show(isa: str, dtype: torch.dtype) -> None:
+    """Its blocks may be another's by now, and hold anything; blocks that are not whole steps of keys, too."""
+    ops = CpuOps(Calls(2), isa)
+    for block_size in (16, 8, 4, 20):
+        case = AttentionCase(((253, 40), (303, 1)), 6, 2, 64, block_size, window=50, dtype=dtype)
         inputs = make_inputs(case)
-        expected = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+        expected = ops.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
         table = inputs.batch.block_tables[0]
         k, v = (cache.clone() for cache in inputs.kv)
         for row, (cached, _) in zip(inputs.batch.rows.tolist(), case.sequences, strict=True):
             for block in table[row, : (cached + 1 - case.window) // block_size].tolist():
                 k[block], v[block] = torch.nan, torch.nan
-        assert torch.equal(OPS.paged_attention(inputs.q, (k, v), inputs.batch, 0, case.shape), expected)
+        assert torch.equal(ops.paged_attention(inputs.q, (k, v), inputs.batch, 0, case.shape), expected)
 
 
 @pytest.mark.parametrize(

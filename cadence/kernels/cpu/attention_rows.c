@@ -39,13 +39,17 @@ void find_rows(const Attention *a, const Item *it, int64_t start, Tile *t) {
     }
 }
 
-/* Entries that fill up the last step of keys repeat the last key: they are masked, but they are read. */
-static void repeat_last(Tile *t) {
-    int64_t last = t->keys - 1;
-    for (int64_t n = t->keys; n < round_up(t->keys, KEY_STEP); n++) {
-        t->key[n] = t->key[last], t->value[n] = t->value[last];
-        t->key_scale[n] = t->key_scale[last], t->value_scale[n] = t->value_scale[last];
-    }
+INLINE void repeat(Tile *t, int64_t at, int64_t from) {
+    t->key[at] = t->key[from], t->value[at] = t->value[from];
+    t->key_scale[at] = t->key_scale[from], t->value_scale[at] = t->value_scale[from];
+}
+
+/* Entries that fill up the first and the last step of keys repeat the first and the last that some row sees: they are
+ * masked, but they are multiplied, and before a window may lie anything. */
+static void repeat_ends(const Attention *a, const Item *it, int64_t start, Tile *t) {
+    int64_t first = max64(first_key_of(a, it->first_pos) - start, 0);
+    for (int64_t n = first / KEY_STEP * KEY_STEP; n < first; n++) repeat(t, n, first);
+    for (int64_t n = t->keys; n < round_up(t->keys, KEY_STEP); n++) repeat(t, n, t->keys - 1);
 }
 
 /* `dim` entries of `bytes` in all, copied, zeros up to `padded_bytes`. */
@@ -246,7 +250,7 @@ void attend_tile(const Attention *a, const Plan *p, const Item *it, int64_t star
         make_half_ready(a, p, s, &t);
     else
         make_ready(a, p, it, s, &t);
-    repeat_last(&t);
+    repeat_ends(a, it, start, &t);
     find_ranges(a, p, it, start, s);
     if (a->half)
         score_half_tile(a, it, &t, s);
