@@ -140,7 +140,8 @@ class Case:
         calls = Calls(torch.get_num_threads())
         plain = select_ops("cpu", "cpu", calls=calls)
         ops = PackedOps(isa, calls.pool)
-        self._x, self._y = torch.randn(rows, self.in_dim), torch.empty(rows, self.out_dim)
+        dtype = torch.bfloat16 if kind == "BF16" else torch.float32  # as models have it beside such weights
+        self._x, self._y = torch.randn(rows, self.in_dim, dtype=dtype), torch.empty(rows, self.out_dim, dtype=dtype)
         first = random_weight(kind, *shape)
         self.nbytes = first.data.numel()
         copies = -(-_FOOTPRINT // self.nbytes) if rows == 1 else 1
@@ -150,7 +151,8 @@ class Case:
         self._stacks = [PackedRows([weight]) for weight in weights]
         jobs = [ops.job(self._y, self._x, stack, None) for stack in self._stacks]
         self._packed = cycle([partial(ops.run, job) for job in jobs], self._inner)
-        self._plain = cycle([partial(plain.linear, self._x, weight, None) for weight in floats], self._inner)
+        wide = self._x.float()
+        self._plain = cycle([partial(plain.linear, wide, weight, None) for weight in floats], self._inner)
 
     def run(self, limits: Limits, rounds: int) -> dict[str, object]:
         ours = theirs = float("inf")
