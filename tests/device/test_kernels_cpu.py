@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,7 @@ from hypothesis import strategies as st
 from cadence.core.errors import ConfigError
 from cadence.device.calls import Calls
 from cadence.kernels import compose
-from cadence.kernels.cpu import library
+from cadence.kernels.cpu import build, library
 from cadence.kernels.cpu.build import BuildError, load_library
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed import PackedRows, pack_f32
@@ -171,6 +175,41 @@ def test_a_second_load_takes_the_file_from_the_cache(monkeypatch: pytest.MonkeyP
     assert load_library()._name == first
     assert Path(first).stat().st_mtime_ns == stamp
     assert [path.suffix for path in (tmp_path / "kernels").iterdir()] == [".so"]
+
+
+@pytest.fixture
+def one_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """-> an empty cache, for a library that is compiled at once."""
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "one.c").write_text('__attribute__((visibility("default"))) int one(void) { return 1; }')
+    monkeypatch.setattr(build, "_SOURCES", tmp_path / "sources")
+    monkeypatch.setenv("CADENCE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "kernels"
+
+
+def test_the_cache_is_for_its_user_alone(one_source: Path) -> None:
+    assert Path(load_library()._name).parent == one_source
+    assert stat.S_IMODE(one_source.stat().st_mode) == 0o700
+    one_source.chmod(0o755)
+    assert Path(load_library()._name).parent == one_source
+    assert stat.S_IMODE(one_source.stat().st_mode) == 0o700
+
+
+def test_what_others_may_have_put_into_the_cache_is_not_run(one_source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = Path(load_library()._name)
+    one_source.chmod(0o777)
+    assert load_library()._name != str(planted)
+    one_source.chmod(0o700)
+    monkeypatch.setattr(os, "getuid", lambda: planted.stat().st_uid + 1)
+    assert load_library()._name != str(planted)
+
+
+def test_several_processes_may_compile_at_once(one_source: Path) -> None:
+    load = f"import pathlib, cadence.kernels.cpu.build as b; b._SOURCES = pathlib.Path({str(build._SOURCES)!r})"
+    command = [sys.executable, "-c", f"{load}; print(b.load_library().one())"]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [process.communicate()[0].strip() for process in processes] == ["1"] * 4
+    assert [path.suffix for path in one_source.iterdir()] == [".so"]
 
 
 def test_without_a_compiler_the_reference_runs_with_one_warning(

@@ -18,6 +18,7 @@ from cadence.core.errors import CadenceError
 from cadence.device.cpus import usable_cpus
 
 _SOURCES = Path(__file__).parent
+_WRITABLE_BY_OTHERS = 0o022
 _FLAGS = ["-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math", "-w"]
 
 
@@ -61,7 +62,7 @@ def _built(command: list[str], version: str, recipe: Recipe) -> Path:
     digest = hashlib.sha256(repr((command, version, recipe, _FLAGS, _cpu_identity())).encode())
     for source in sources:
         digest.update(source.read_bytes())
-    folder = _writable(cache_root() / "kernels")
+    folder = _private(cache_root() / "kernels")
     target = folder / f"cpu-{digest.hexdigest()[:32]}.so"
     if not target.exists():
         units = [str(source) for source in sources if source.suffix == ".c"]
@@ -74,11 +75,14 @@ def _built(command: list[str], version: str, recipe: Recipe) -> Path:
     return target
 
 
-def _writable(folder: Path) -> Path:
-    """The folder, made if need be; a private temporary one (built anew by every process) if it cannot be written."""
+def _private(folder: Path) -> Path:
+    """The folder, made if need be, for this user alone: what lies in it will be run. A temporary one (built anew by
+    every process) if it cannot be written, or others could have put something there."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = folder.stat()
+        if found.st_uid == os.getuid() and not found.st_mode & _WRITABLE_BY_OTHERS and os.access(folder, os.W_OK):
+            folder.chmod(0o700)
             return folder
     except OSError:
         pass
