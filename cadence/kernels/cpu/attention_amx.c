@@ -3,9 +3,8 @@
 
 #if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__AVX512DQ__) && VL == 16
 
+#include "amx.h"
 #include "attention_vectors.h"
-
-int packed_amx_allowed(void);
 
 #define CHUNK 16 /* keys of a tile of scores */
 #define BLOCK 32 /* keys of a tile of weights */
@@ -14,20 +13,10 @@ int packed_amx_allowed(void);
 #define TILE_ENTRIES 512 /* bf16; 256 floats */
 
 /* Tiles 0 to 3 hold sums, the others what is multiplied; all are 16 rows of 64 bytes. */
-typedef struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} __attribute__((aligned(64))) Config;
-
-static const Config config = {
+static const TileShapes whole = {
     .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
 
-static void begin(void) {
-    const Config *at = &config;
-    __asm__ volatile("" : "+r"(at) : : "memory"); /* some compilers believe the instruction reads less than 64 bytes */
-    _tile_loadconfig(at);
-}
+static void begin(void) { SHAPE_TILES(&whole) }
 
 static void end(void) { _tile_release(); }
 
@@ -450,7 +439,7 @@ static const AmxArithmetic tiles = {begin, end, load_tiles, attend, straighten};
 const AmxArithmetic *amx_arithmetic(void) {
     enum { UNKNOWN, NO, YES };
     static _Atomic int known;
-    if (known == UNKNOWN) known = packed_amx_allowed() ? YES : NO;
+    if (known == UNKNOWN) known = amx_allowed() ? YES : NO;
     return known == YES ? &tiles : NULL;
 }
 

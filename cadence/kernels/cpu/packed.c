@@ -230,8 +230,8 @@ static void store_pending(const PackedJob *job, Pending *p) {
 }
 
 /* The group at `from` and, where there are more than GROUP cols, the next one, for rows [m, m + count) of x. */
-static void narrow_groups(const PackedRun *run, const uint8_t *from, int64_t size, int64_t m, int64_t count, int64_t col,
-                          int64_t cols, Pending *p) {
+static void narrow_groups(const PackedRun *run, const uint8_t *from, int64_t size, int64_t m, int64_t count,
+                          int64_t col, int64_t cols, Pending *p) {
     for (int64_t i = 0; i < count; i += NARROW_ROWS) {
         Sums *s = &p->two[p->made % 2];
         s->m = m + i, s->rows = min64(count - i, NARROW_ROWS), s->col = col, s->cols = cols;

@@ -160,7 +160,6 @@ extern const Backend packed_portable;
 extern const Backend packed_neon, packed_neon_dot, packed_neon_half;
 #elif defined(__x86_64__)
 extern const Backend packed_avx2, packed_vnni, packed_avx512_bf16, packed_amx;
-int packed_amx_allowed(void); /* asks the operating system for the tile registers */
 #endif
 
 typedef struct {

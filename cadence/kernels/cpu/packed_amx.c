@@ -2,6 +2,7 @@
 #if defined(__x86_64__)
 
 #define VECTOR_BYTES 64
+#include "amx.h"
 #include "packed_avx512.h"
 #include "packed_x86.h"
 
@@ -16,7 +17,7 @@
 #define ROWS16 16
 #define TILES16 (ROWS16 / TILE_ROWS)
 
-int packed_amx_allowed(void) {
+int amx_allowed(void) {
 #if defined(__linux__)
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
@@ -27,30 +28,22 @@ int packed_amx_allowed(void) {
 #endif
 }
 
-typedef struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} __attribute__((aligned(64))) Config;
-
-/* Tiles 0-3: sums [16][16]. Integers: 4 x [16][32], 5 w [8][16 rows][4]. bf16: 4, 5 x [16][32], 6, 7 w [16][16 rows][2]. */
-static const Config of_integers = {.palette = 1, .row_bytes = {64, 64, 64, 64, 32, 64}, .rows = {16, 16, 16, 16, 16, 8}};
-static const Config of_floats = {
+/* Tiles 0-3: sums [16][16]. Integers: 4 x [16][32], 5 w [8][16 rows][4]. bf16: 4, 5 x [16][32], 6, 7 w [16][16
+ * rows][2]. */
+static const TileShapes of_integers = {
+    .palette = 1, .row_bytes = {64, 64, 64, 64, 32, 64}, .rows = {16, 16, 16, 16, 16, 8}};
+static const TileShapes of_floats = {
     .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
 
-TARGET static void begin(int64_t kind) {
-    const Config *at = is_float_kind(kind) ? &of_floats : &of_integers;
-    __asm__ volatile("" : "+r"(at) : : "memory"); /* some compilers believe the instruction reads less than 64 bytes */
-    _tile_loadconfig(at);
-}
+TARGET static void begin(int64_t kind) { SHAPE_TILES(is_float_kind(kind) ? &of_floats : &of_integers) }
 
 TARGET static void end(void) { _tile_release(); }
 
 /* ---- integers ----
  *
- * Of a step of K come integer sums [16][16], which are scaled and added up as floats. Four steps are under way, in tiles
- * and buffers of their own: one is multiplied, one of two steps before is stored, one of four steps before is added, so
- * that nothing waits for what was just begun. */
+ * Of a step of K come integer sums [16][16], which are scaled and added up as floats. Four steps are under way, in
+ * tiles and buffers of their own: one is multiplied, one of two steps before is stored, one of four steps before is
+ * added, so that nothing waits for what was just begun. */
 
 #define UNDER_WAY 4
 #define STORED_AFTER 2
@@ -84,7 +77,7 @@ TARGET INLINE void add_step(const int kind, const Tile *w, int64_t s, const int3
     }
 }
 
-/* What is done in turn s. turn: s modulo UNDER_WAY, stored: s - STORED_AFTER modulo that; numbers of tiles are literals. */
+/* What is done in turn s. turn: s modulo UNDER_WAY, stored: s - STORED_AFTER modulo that; literals, as tiles want. */
 #define TURN(turn, stored)                                                                                         \
     if (s < x->count) MULTIPLY(kind, turn, q + s * K_STEP, a->padded, w->at + s * w->step_bytes)                    \
     if (s >= STORED_AFTER && s < x->count + STORED_AFTER) _tile_stored(stored, part[stored], 64);                  \
@@ -127,8 +120,8 @@ TARGET static void dot(int64_t kind, const Tile *w, const Stretch *x) {
 #define TILE_BYTES 1024 /* of x and of a group of weights in one K_STEP */
 #define NEAR_ZERO_IS_ZERO 0x8040
 
-/* One or two tiles of rows of x times one or two groups, `next` bytes apart; ahead: how far to ask for weights. Rows that
- * fill up a tile are computed on what lies there. acc [groups][tiles][16][16]. */
+/* One or two tiles of rows of x times one or two groups, `next` bytes apart; ahead: how far to ask for weights. Rows
+ * that fill up a tile are computed on what lies there. acc [groups][tiles][16][16]. */
 TARGET INLINE void narrow_block(const int tiles, const int groups, const char *from, int64_t next, int64_t ahead,
                                 const char *x, int64_t steps, float *acc) {
     const char *second = x + steps * TILE_BYTES;
@@ -160,7 +153,8 @@ TARGET INLINE void narrow_block(const int tiles, const int groups, const char *f
 }
 
 /* Weights are asked for by the first rows: two groups ahead. */
-TARGET static void dot_narrow(const uint8_t *from, int64_t next, const Acts *a, int64_t row, int64_t count, float *acc) {
+TARGET static void dot_narrow(const uint8_t *from, int64_t next, const Acts *a, int64_t row, int64_t count,
+                              float *acc) {
     const char *w = (const char *)from, *x = (const char *)(a->narrow + row * a->padded);
     int64_t ahead = row == 0 ? 2 * next : 0;
     if (count > NARROW_TILE && next)

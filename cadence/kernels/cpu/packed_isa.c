@@ -1,4 +1,5 @@
 /* Which instruction sets this machine has for packed products. */
+#include "amx.h"
 #include "packed.h"
 
 static int always(void) { return 1; }
@@ -56,7 +57,7 @@ static int has_vnni(void) { /* AVX-512 F, BW, VL, VNNI */
            cpu_has(7, 0, ECX, 11);
 }
 static int has_bf16(void) { return has_vnni() && cpu_has(7, 1, EAX, 5); }
-static int has_amx(void) { return has_bf16() && packed_amx_allowed(); }
+static int has_amx(void) { return has_bf16() && amx_allowed(); }
 
 const Isa packed_isas[] = {{"portable", &packed_portable, always},
                            {"avx2", &packed_avx2, has_avx2},

@@ -1,0 +1,28 @@
+/* The tile registers of AMX. */
+#ifndef CADENCE_AMX_H
+#define CADENCE_AMX_H
+
+#include "common.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+/* Shapes of the eight tiles. */
+typedef struct {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} __attribute__((aligned(64))) TileShapes;
+
+/* Some compilers believe that the instruction reads less than 64 bytes. */
+#define SHAPE_TILES(shapes)                               \
+    {                                                     \
+        const TileShapes *at = shapes;                    \
+        __asm__ volatile("" : "+r"(at) : : "memory");     \
+        _tile_loadconfig(at);                             \
+    }
+
+int amx_allowed(void); /* asks the operating system for the tile registers */
+
+#endif
