@@ -14,7 +14,7 @@ def open_engine(args: argparse.Namespace) -> tuple[Run, dict[str, str]]:
     from cadence import LLM, SamplingParams
 
     options = {"device": "cpu", "max_model_len": 2048, "enable_prefix_caching": False, "cpu_threads": args.threads}
-    llm = LLM(args.model, **options, **args.options)
+    llm = LLM(args.model, **{**options, **args.options})
 
     def run(work: Sequence[Request]) -> list[int]:
         params = [

@@ -15,6 +15,10 @@ typedef struct {
     uint8_t rows[16];
 } __attribute__((aligned(64))) TileShapes;
 
+/* All of them 16 rows of 64 bytes. */
+static const TileShapes whole_tiles = {
+    .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+
 /* Some compilers believe that the instruction reads less than 64 bytes. */
 #define SHAPE_TILES(shapes)                               \
     {                                                     \

@@ -7,16 +7,13 @@
 #include "attention_vectors.h"
 
 #define CHUNK 16 /* keys of a tile of scores */
-#define BLOCK 32 /* keys of a tile of weights */
-#define GROUP 64 /* keys scored at once */
+#define WEIGHED 32 /* keys of a tile of weights */
+#define SCORED 64  /* keys scored at once */
 #define CHUNKS (KEY_TILE / CHUNK)
 #define TILE_ENTRIES 512 /* bf16; 256 floats */
 
-/* Tiles 0 to 3 hold sums, the others what is multiplied; all are 16 rows of 64 bytes. */
-static const TileShapes whole = {
-    .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
-
-static void begin(void) { SHAPE_TILES(&whole) }
+/* Tiles 0 to 3 hold sums, the others what is multiplied. */
+static void begin(void) { SHAPE_TILES(&whole_tiles) }
 
 static void end(void) { _tile_release(); }
 
@@ -163,11 +160,12 @@ INLINE int64_t pair_of(int64_t n) { return n / 16 * 8 + n % 2 * 4 + n % 16 / 4; 
 /* s->v [KEY_TILE / 32][dim / 16][16 pairs of keys][16 entries][2]; of each 32 entries the first tile has those whose
  * number leaves 0 to 3 when divided by 8, the second the others. Unseen values may be anything in memory: zeros. */
 static void pair_values(const Attention *a, const Chunks *c, Wish *keys, Scratch *s) {
-    int64_t low = c->first / BLOCK * BLOCK, high = round_up(c->keys, BLOCK), lines = share_of(keys, (high - low) / 2);
+    int64_t low = c->first / WEIGHED * WEIGHED, high = round_up(c->keys, WEIGHED);
+    int64_t lines = share_of(keys, (high - low) / 2);
     for (int64_t j = low / 2; j < high / 2; j++) {
         int64_t n = j / 2 * 4 + j % 2; /* 0, 1, 4, 5, 8 ... */
         const uint16_t *x = value_at(c, n, a->dim), *y = value_at(c, n + 2, a->dim);
-        uint16_t *to = (uint16_t *)s->v + n / BLOCK * (a->dim * BLOCK) + pair_of(n % BLOCK) * 32;
+        uint16_t *to = (uint16_t *)s->v + n / WEIGHED * (a->dim * WEIGHED) + pair_of(n % WEIGHED) * 32;
         ask(keys, lines);
         for (int64_t d = 0; d < a->dim; d += 32, to += 2 * TILE_ENTRIES) {
             __m512i first = _mm512_loadu_si512(x + d), second = _mm512_loadu_si512(y + d);
@@ -214,11 +212,11 @@ static Seen find_seen(const Attention *a, const Plan *p, const Item *it, int64_t
     int32_t begins[AMX_ROWS], ends[AMX_ROWS]; /* neither decreases */
     _mm512_storeu_si512(begins, begin);
     _mm512_storeu_si512(ends, end);
-    return (Seen){begin, _mm512_sub_epi32(end, begin), begins[0] / BLOCK * BLOCK, round_up(ends[AMX_ROWS - 1], BLOCK),
-                  begins[AMX_ROWS - 1], ends[0]};
+    int64_t low = begins[0] / WEIGHED * WEIGHED, high = round_up(ends[AMX_ROWS - 1], WEIGHED);
+    return (Seen){begin, _mm512_sub_epi32(end, begin), low, high, begins[AMX_ROWS - 1], ends[0]};
 }
 
-/* scores [GROUP][16 rows] of four chunks of keys. */
+/* scores [SCORED][16 rows] of four chunks of keys. */
 static void score_group(const uint16_t *q, const char *const *key, int64_t dim, float *scores) {
     zero_sums();
     for (int64_t d = 0; d < dim * 2; d += 64, q += TILE_ENTRIES) {
@@ -311,10 +309,10 @@ static __m512 sums_of_weights(const Softmax *x) {
     return (__m512)_mm512_shuffle_i32x4(sum, sum, 0xd8);
 }
 
-/* Scores [BLOCK keys][16 rows] -> weights [16 rows][16 pairs of keys]: the pairs of 16 keys are 0 and 2, 4 and 6, 8 and
- * 10, 12 and 14, 1 and 3 ... They may be written over scores that were read. */
+/* Scores [WEIGHED keys][16 rows] -> weights [16 rows][16 pairs of keys]: the pairs of 16 keys are 0 and 2, 4 and 6, 8
+ * and 10, 12 and 14, 1 and 3 ... They may be written over scores that were read. */
 INLINE void soften_block(const float *scores, float *weights, Softmax *x, Wish *values, int64_t lines) {
-    for (int64_t n = 0; n < BLOCK; n += 4) {
+    for (int64_t n = 0; n < WEIGHED; n += 4) {
         __m512i two[2];
         four_keys(scores + n * AMX_ROWS, x, two);
         EACH(j, 2) _mm512_storeu_si512(weights + (n / 2 + j) * AMX_ROWS, two[j]);
@@ -381,7 +379,7 @@ INLINE void weigh_rows(const int tiles, const Attention *a, const Seen *seen, So
     const uint16_t *values = (const uint16_t *)s->v;
     int64_t lines = share_of(wish, (seen->high - seen->low) / 4);
     zero_sums();
-    for (int64_t n = seen->low; n < seen->high; n += BLOCK) {
+    for (int64_t n = seen->low; n < seen->high; n += WEIGHED) {
         float *weights = s->scores + n / 2 * AMX_ROWS;
         soften_block(s->scores + n * AMX_ROWS, weights, x, wish, lines);
         settle();
@@ -391,9 +389,9 @@ INLINE void weigh_rows(const int tiles, const Attention *a, const Seen *seen, So
 }
 
 static void weigh_strip(const int tiles, const Attention *a, const Seen *seen, int64_t d, Scratch *s, float *acc) {
-    const uint16_t *values = (const uint16_t *)s->v + d * BLOCK;
+    const uint16_t *values = (const uint16_t *)s->v + d * WEIGHED;
     zero_sums();
-    for (int64_t n = seen->low; n < seen->high; n += BLOCK)
+    for (int64_t n = seen->low; n < seen->high; n += WEIGHED)
         weigh_block(tiles, s->scores + n / 2 * AMX_ROWS, values + n * a->dim);
     store_sums(tiles, acc + d, a->dim);
 }
@@ -401,7 +399,7 @@ static void weigh_strip(const int tiles, const Attention *a, const Seen *seen, i
 static void attend_rows(const Attention *a, const Seen *seen, int64_t m, const Chunks *c, Wish *wish, Scratch *s) {
     const uint16_t *q = s->q.half + m * a->dim;
     float *acc = s->part.acc + m * a->dim;
-    for (int64_t n = seen->low / GROUP * GROUP; n < seen->high; n += GROUP)
+    for (int64_t n = seen->low / SCORED * SCORED; n < seen->high; n += SCORED)
         score_group(q, c->key + n / CHUNK, a->dim, s->scores + n * AMX_ROWS);
     Softmax x = begin_softmax(a, s->scores, seen, s->part.max + m);
     if (a->dim < 64)

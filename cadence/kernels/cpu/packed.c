@@ -250,7 +250,8 @@ static void run_groups(const PackedRun *run, int64_t m, int64_t count, int64_t b
         int64_t groups = (s->rows + GROUP - 1) / GROUP, size = group_size(s->kind, run->job->k);
         int in_place = sums_in_place(run, s->kind, count), narrow = s->kind == P_BF16 && run->acts.narrow;
         int64_t last = min64(end - first, groups) - 1;
-        if (has_tiles(run) && max64(begin - first, 0) <= last) run->isa->begin(s->kind);
+        int direct = !is_float_kind(s->kind) && run->job->m <= run->isa->direct_rows;
+        if (has_tiles(run) && !direct && max64(begin - first, 0) <= last) run->isa->begin(s->kind);
         for (int64_t g = max64(begin - first, 0); g <= last; g++) {
             const uint8_t *from = s->data + g * size;
             int64_t at = col + g * GROUP, cols = min64(GROUP, s->rows - g * GROUP);

@@ -141,8 +141,8 @@ typedef struct {
     void (*dot_half)(const uint8_t *from, const Acts *a, int64_t row, int64_t count, float *acc);
     int tiled;           /* whether it wants Acts.tiles */
     int in_place;        /* whether its dot takes any stride, and sets acc where K begins instead of adding */
-    /* With more than TILE_ROWS rows, on every thread: before work on weights of a kind, and after all work. NULL =
-     * nothing to do. */
+    /* With more than TILE_ROWS rows, on every thread: before work on weights of a kind, unless it is direct, and after
+     * all work. NULL = nothing to do. */
     void (*begin)(int64_t kind);
     void (*end)(void);
 } Backend;

@@ -32,10 +32,8 @@ int amx_allowed(void) {
  * rows][2]. */
 static const TileShapes of_integers = {
     .palette = 1, .row_bytes = {64, 64, 64, 64, 32, 64}, .rows = {16, 16, 16, 16, 16, 8}};
-static const TileShapes of_floats = {
-    .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
 
-TARGET static void begin(int64_t kind) { SHAPE_TILES(is_float_kind(kind) ? &of_floats : &of_integers) }
+TARGET static void begin(int64_t kind) { SHAPE_TILES(is_float_kind(kind) ? &whole_tiles : &of_integers) }
 
 TARGET static void end(void) { _tile_release(); }
 

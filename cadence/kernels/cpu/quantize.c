@@ -1,5 +1,6 @@
 /* Floats to blocks of 32 in the forms of Q8_0 and Q4_1, for models that come unquantised. */
 #include "packed.h"
+#include "powers.h"
 #include "threads.h"
 
 #define BLOCK 32
@@ -16,13 +17,12 @@ INLINE uint16_t to_half(float x) {
 #define EACH_VECTOR(i) EACH(i, BLOCK / VL)
 typedef vf Levels[BLOCK / VL];
 
-INLINE vf minv(vf a, vf b) { return pick(a < b, a, b); }
-INLINE vf within(vf x, float low, float high) { return minv(maxv(x, splat(low)), splat(high)); }
+INLINE vf within(vf x, float low, float high) { return smaller(larger(x, splat(low)), splat(high)); }
 INLINE vf rounded(vf x) { return (x + splat(LIFT)) - splat(LIFT); } /* |x| < 2^22, ties to even */
 
 static void to_eight(const float *x, uint8_t *to) {
     vf top = splat(0.0f);
-    EACH_VECTOR(i) top = maxv(top, maxv(loadf(x + i * VL), -loadf(x + i * VL)));
+    EACH_VECTOR(i) top = larger(top, larger(loadf(x + i * VL), -loadf(x + i * VL)));
     uint16_t half = to_half(max1(top) / 127.0f);
     float scale = half_to_float(half), inverse = scale > 0.0f ? 1.0f / scale : 0.0f, q[BLOCK];
     memcpy(to, &half, 2);
@@ -78,7 +78,7 @@ INLINE Four try_range(const float *x, float low, float high) {
 
 static void to_four(const float *x, uint8_t *to) {
     vf least = loadf(x), most = least;
-    EACH_VECTOR(i) least = minv(least, loadf(x + i * VL)), most = maxv(most, loadf(x + i * VL));
+    EACH_VECTOR(i) least = smaller(least, loadf(x + i * VL)), most = larger(most, loadf(x + i * VL));
     float low = -max1(-least), high = max1(most), q[BLOCK];
     Four best = try_range(x, low, high);
     for (int c = 1; c < CANDIDATES; c++) {
