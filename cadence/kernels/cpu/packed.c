@@ -9,6 +9,17 @@
 #define CHUNKS_PER_THREAD 8
 #define MOST_GROUPS 32        /* groups a thread takes at once */
 
+/* A job under way. */
+typedef struct {
+    const PackedJob *job;
+    const Backend *isa;
+    Acts acts;
+    float *rows; /* [threads][padded]: a row of x on its way to other forms */
+    int64_t groups, threads;
+    int quantized, wide, narrow, half; /* forms of x that are needed */
+    int few;                           /* bf16 is multiplied by few_narrow */
+} PackedRun;
+
 /* ---- x ---- */
 
 /* In which forms the weights want x. */
@@ -219,6 +230,11 @@ static void store_sums(const PackedJob *job, const Sums *s) {
     for (int64_t i = 0; i < s->rows; i++, acc += GROUP, next += GROUP) {
         int64_t behind = (s->m + i) * job->y_stride + s->col + 2 * GROUP;
         __builtin_prefetch((char *)job->y + behind * element_size(job->y_type), 1);
+        if (VL == GROUP && second == GROUP && job->y_type == BF16) {
+            uint16_t *to = (uint16_t *)job->y + (s->m + i) * job->y_stride + s->col;
+            store_two(to, loadf(acc) + loadf(bias), loadf(next) + loadf(bias + GROUP));
+            continue;
+        }
         store_outputs(job, s->m + i, s->col, first, acc, bias);
         if (second) store_outputs(job, s->m + i, s->col + GROUP, second, next, bias + GROUP);
     }
@@ -229,13 +245,15 @@ static void store_pending(const PackedJob *job, Pending *p) {
     p->made = 0;
 }
 
-/* The group at `from` and, where there are more than GROUP cols, the next one, for rows [m, m + count) of x. */
+/* The group at `from` and, where there are more than GROUP cols, the next one, for rows [m, m + count) of x. The pair
+ * behind them is asked for on the way, a part with every NARROW_ROWS. */
 static void narrow_groups(const PackedRun *run, const uint8_t *from, int64_t size, int64_t m, int64_t count,
                           int64_t col, int64_t cols, Pending *p) {
-    for (int64_t i = 0; i < count; i += NARROW_ROWS) {
+    Ask soon = {(const char *)from + 2 * size, 2 * size / ((count + NARROW_ROWS - 1) / NARROW_ROWS)};
+    for (int64_t i = 0; i < count; i += NARROW_ROWS, soon.at += soon.bytes) {
         Sums *s = &p->two[p->made % 2];
         s->m = m + i, s->rows = min64(count - i, NARROW_ROWS), s->col = col, s->cols = cols;
-        run->isa->dot_narrow(from, cols > GROUP ? size : 0, &run->acts, s->m, s->rows, s->acc);
+        run->isa->dot_narrow(from, cols > GROUP ? size : 0, &run->acts, s->m, s->rows, soon, s->acc);
         if (p->made++) store_sums(run->job, &p->two[p->made % 2]);
     }
 }
@@ -307,20 +325,10 @@ static int64_t checked_groups(const PackedJob *job) {
     return groups;
 }
 
-/* ---- for callers with threads of their own ---- */
-
-int64_t packed_open(PackedRun *run, const PackedJob *job, int64_t threads) {
-    int64_t groups = checked_groups(job);
-    if (groups < 0) return -1;
-    *run = (PackedRun){.job = job, .isa = packed_isas[job->isa].backend, .groups = groups, .threads = threads};
-    find_needs(run);
-    return lay_out(run, NULL);
-}
-
-void packed_place(PackedRun *run, char *work) { lay_out(run, work); }
+/* ---- the threads ---- */
 
 /* Tiles of rows are shared out: the padding of the last goes with it. */
-void packed_prepare(const PackedRun *run, int64_t thread) {
+static void prepare_rows(const PackedRun *run, int64_t thread) {
     const PackedJob *job = run->job;
     int64_t unit = run->half ? HALF_ROWS : TILE_ROWS, tiles = (job->m + unit - 1) / unit;
     int64_t begin = tiles * thread / run->threads * unit, end = tiles * (thread + 1) / run->threads * unit;
@@ -333,23 +341,14 @@ void packed_prepare(const PackedRun *run, int64_t thread) {
     }
 }
 
-void packed_multiply(const PackedRun *run, int64_t thread) {
-    int64_t begin = run->groups * thread / run->threads, end = run->groups * (thread + 1) / run->threads;
-    for (int64_t m = 0; m < run->job->m; m += ROWS_BLOCK)
-        run_groups(run, m, min64(ROWS_BLOCK, run->job->m - m), begin, end);
-    if (has_tiles(run)) run->isa->end();
+static void prepare_shares(void *work, int64_t begin, int64_t end, int64_t thread) {
+    for (int64_t t = begin; t < end; t++) prepare_rows(work, t);
 }
-
-/* ---- with the threads of the library ---- */
 
 typedef struct {
     const PackedRun *run;
     int64_t chunk, chunks; /* groups taken at once, and how often for all of them */
 } Multiplying;
-
-static void prepare_shares(void *work, int64_t begin, int64_t end, int64_t thread) {
-    for (int64_t t = begin; t < end; t++) packed_prepare(work, t);
-}
 
 static void multiply_shares(void *work, int64_t begin, int64_t end, int64_t thread) {
     const Multiplying *w = work;
@@ -372,14 +371,16 @@ static void multiply_chunks(const PackedRun *run) {
 
 /* Nothing is read before every size has been found to fit. */
 EXPORT int64_t cadence_packed_linear(const PackedJob *job) {
-    PackedRun run;
-    int64_t bytes = packed_open(&run, job, threads_count());
-    if (bytes < 0) return PACKED_BAD_SIZE;
-    if (run.groups == 0 || job->m == 0) return PACKED_OK;
-    if (job->m * run.groups * GROUP * job->k < PARALLEL_FROM) run.threads = 1;
-    char *work = (char *)thread_buffer(bytes / 4);
+    int64_t groups = checked_groups(job);
+    if (groups < 0) return PACKED_BAD_SIZE;
+    if (groups == 0 || job->m == 0) return PACKED_OK;
+    int small = job->m * groups * GROUP * job->k < PARALLEL_FROM;
+    PackedRun run = {.job = job, .isa = packed_isas[job->isa].backend, .groups = groups};
+    run.threads = small ? 1 : threads_count();
+    find_needs(&run);
+    char *work = (char *)thread_buffer(lay_out(&run, NULL) / 4);
     if (!work) return PACKED_NO_MEMORY;
-    packed_place(&run, work);
+    lay_out(&run, work);
     share(run.threads, job->m * job->k < PARALLEL_ACTS ? run.threads : 1, prepare_shares, &run);
     multiply_chunks(&run);
     return PACKED_OK;

@@ -117,6 +117,12 @@ typedef struct {
     int64_t stride; /* from row to row of acc: GROUP, or any in a backend that sums in place */
 } Stretch;
 
+/* Bytes that will be read soon. */
+typedef struct {
+    const char *at;
+    int64_t bytes;
+} Ask;
+
 /* What an instruction set brings. */
 typedef struct {
     void (*quantize)(const float *x, int64_t k, const Acts *a, int64_t row);
@@ -130,8 +136,9 @@ typedef struct {
     void (*dot_wide)(const float *w, const Stretch *x); /* w [count][16]; adds to x->acc */
     /* bf16 times bf16 over all of K, NULL = there is none: a group and, unless `next` is 0, the one that many bytes
      * behind it; rows [row, row + count) of x, row a multiple of NARROW_ROWS, count up to that; acc [groups][count,
-     * rounded up to NARROW_TILE][16]. */
-    void (*dot_narrow)(const uint8_t *from, int64_t next, const Acts *a, int64_t row, int64_t count, float *acc);
+     * rounded up to NARROW_TILE][16]. Memory may be asked for `soon` meanwhile. */
+    void (*dot_narrow)(const uint8_t *from, int64_t next, const Acts *a, int64_t row, int64_t count, Ask soon,
+                       float *acc);
     /* The same bits for up to TILE_ROWS rows (all there are) from Acts.wide, acc [TILE_ROWS][16]; NULL: dot_narrow is as
      * good. */
     void (*few_narrow)(const uint8_t *from, const Acts *a, float *acc);
@@ -176,23 +183,6 @@ typedef struct {
     int64_t num_segments, m, k, x_stride, y_stride; /* strides in elements */
     int64_t x_type, y_type, isa;                    /* F32 or BF16; index into packed_isas */
 } PackedJob;
-
-/* A job under way. Callers with threads of their own: packed_open, packed_place with that many bytes (64-byte aligned),
- * then packed_prepare on every thread, a barrier, and packed_multiply on every thread. */
-typedef struct {
-    const PackedJob *job;
-    const Backend *isa;
-    Acts acts;
-    float *rows; /* [threads][padded]: a row of x on its way to other forms */
-    int64_t groups, threads;
-    int quantized, wide, narrow, half; /* forms of x that are needed */
-    int few;                           /* bf16 is multiplied by few_narrow */
-} PackedRun;
-
-int64_t packed_open(PackedRun *run, const PackedJob *job, int64_t threads); /* bytes of work memory; -1 = bad sizes */
-void packed_place(PackedRun *run, char *work);
-void packed_prepare(const PackedRun *run, int64_t thread);
-void packed_multiply(const PackedRun *run, int64_t thread);
 
 enum { PACKED_OK = 0, PACKED_BAD_SIZE = 1, PACKED_NO_MEMORY = 2, PACKED_BAD_ROW = 3 };
 

@@ -118,11 +118,12 @@ TARGET static void dot(int64_t kind, const Tile *w, const Stretch *x) {
 #define TILE_BYTES 1024 /* of x and of a group of weights in one K_STEP */
 #define NEAR_ZERO_IS_ZERO 0x8040
 
-/* One or two tiles of rows of x times one or two groups, `next` bytes apart; ahead: how far to ask for weights. Rows
- * that fill up a tile are computed on what lies there. acc [groups][tiles][16][16]. */
-TARGET INLINE void narrow_block(const int tiles, const int groups, const char *from, int64_t next, int64_t ahead,
-                                const char *x, int64_t steps, float *acc) {
+/* One or two tiles of rows of x times one or two groups, `next` bytes apart. Rows that fill up a tile are computed on
+ * what lies there. acc [groups][tiles][16][16]. */
+TARGET INLINE void narrow_block(const int tiles, const int groups, const char *from, int64_t next, const char *x,
+                                int64_t steps, Ask soon, float *acc) {
     const char *second = x + steps * TILE_BYTES;
+    const int64_t fours = (soon.bytes / 256 + steps - 1) / steps; /* lines asked for in a step, in fours */
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -140,9 +141,7 @@ TARGET INLINE void narrow_block(const int tiles, const int groups, const char *f
             _tile_dpbf16ps(2, 4, 7);
         }
         if (groups == 2 && tiles == 2) _tile_dpbf16ps(3, 5, 7);
-        if (ahead)
-            for (int64_t line = 0; line < groups * TILE_BYTES; line += 64)
-                _mm_prefetch(from + ahead + groups * at + line, _MM_HINT_T1);
+        for (int64_t i = 0; i < fours; i++, soon.at += 256) EACH(line, 4) _mm_prefetch(soon.at + line * 64, _MM_HINT_T1);
     }
     _tile_stored(0, acc, 64);
     if (tiles == 2) _tile_stored(1, acc + NARROW_TILE * GROUP, 64);
@@ -150,19 +149,17 @@ TARGET INLINE void narrow_block(const int tiles, const int groups, const char *f
     if (groups == 2 && tiles == 2) _tile_stored(3, acc + 3 * NARROW_TILE * GROUP, 64);
 }
 
-/* Weights are asked for by the first rows: two groups ahead. */
-TARGET static void dot_narrow(const uint8_t *from, int64_t next, const Acts *a, int64_t row, int64_t count,
+TARGET static void dot_narrow(const uint8_t *from, int64_t next, const Acts *a, int64_t row, int64_t count, Ask soon,
                               float *acc) {
     const char *w = (const char *)from, *x = (const char *)(a->narrow + row * a->padded);
-    int64_t ahead = row == 0 ? 2 * next : 0;
     if (count > NARROW_TILE && next)
-        narrow_block(2, 2, w, next, ahead, x, a->steps, acc);
+        narrow_block(2, 2, w, next, x, a->steps, soon, acc);
     else if (count > NARROW_TILE)
-        narrow_block(2, 1, w, next, ahead, x, a->steps, acc);
+        narrow_block(2, 1, w, next, x, a->steps, soon, acc);
     else if (next)
-        narrow_block(1, 2, w, next, ahead, x, a->steps, acc);
+        narrow_block(1, 2, w, next, x, a->steps, soon, acc);
     else
-        narrow_block(1, 1, w, next, ahead, x, a->steps, acc);
+        narrow_block(1, 1, w, next, x, a->steps, soon, acc);
 }
 
 /* The same for a few rows, without tiles: those would be loaded for one row as for sixteen. */

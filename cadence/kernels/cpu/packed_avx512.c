@@ -286,7 +286,7 @@ BF16_TARGET static void narrow_tile(const uint8_t *from, const uint16_t *x, int6
 }
 
 BF16_TARGET static void dot_narrow(const uint8_t *from, int64_t next, const Acts *a, int64_t row, int64_t count,
-                                   float *acc) {
+                                   Ask soon, float *acc) {
     for (int group = 0; group < (next ? 2 : 1); group++, from += next)
         for (int64_t m = 0; m < count; m += NARROW_TILE, acc += NARROW_TILE * GROUP)
             narrow_tile(from, a->narrow + (row + m) * a->padded, a->steps, min64(count - m, NARROW_TILE), acc);
