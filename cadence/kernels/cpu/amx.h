@@ -4,10 +4,6 @@
 
 #include "common.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 /* Shapes of the eight tiles. */
 typedef struct {
     uint8_t palette, start_row, reserved[14];
@@ -26,7 +22,5 @@ static const TileShapes whole_tiles = {
         __asm__ volatile("" : "+r"(at) : : "memory");     \
         _tile_loadconfig(at);                             \
     }
-
-int amx_allowed(void); /* asks the operating system for the tile registers */
 
 #endif

@@ -11,6 +11,7 @@
 #include "attention_amx.h"
 #include "attention_half.h"
 #include "attention_vectors.h"
+#include "isa.h"
 #include "threads.h"
 
 #define ROWS_TARGET 48          /* rows per item where there are that many queries */
@@ -235,15 +236,15 @@ static int fits_amx(const Attention *a) {
 }
 
 /* pointers: out, q, k_cache, v_cache, rows, query_start, seq_lens, table; sizes: as in Attention, in order, the last
- * one q's type + 256 * the caches' type + 65536 where all must be multiplied as float32. */
+ * one q's type + 256 * the caches' type + 65536 * the index into isas. */
 void cadence_attention(void *const *pointers, const int64_t *sizes, float scale, float softcap) {
     Attention a = {pointers[0], pointers[1], pointers[2], pointers[3], pointers[4], pointers[5], pointers[6],
                    pointers[7], sizes[0],    sizes[1],    sizes[2],    sizes[3],    sizes[4],    sizes[5],
                    sizes[6],    sizes[7],    sizes[8],    sizes[9],    sizes[10],   (int)sizes[11] & 255,
                    (int)sizes[11] >> 8 & 255, scale,      softcap};
-    int plain = sizes[11] >> 16 & 1;
-    a.half = plain || a.cache_type != F16 || softcap > 0.0f ? NULL : half_arithmetic();
-    a.amx = plain || !fits_amx(&a) ? NULL : amx_arithmetic();
+    const Isa *isa = &isas[sizes[11] >> 16];
+    if (isa->half && a.cache_type == F16 && !(softcap > 0.0f)) a.half = half_arithmetic();
+    if (isa->tiles && fits_amx(&a)) a.amx = amx_arithmetic();
     Plan p = {.first_run = malloc((size_t)(a.num_seqs + 1) * 8)};
     plan(&a, &p);
     int64_t items = p.num_runs * a.num_kv_heads, parts = items * p.max_tiles;

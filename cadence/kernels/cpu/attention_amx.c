@@ -450,13 +450,7 @@ static void attend(const Attention *a, const Plan *p, const Item *it, int64_t st
 
 static const AmxArithmetic tiles = {begin, end, load_tiles, attend, straighten};
 
-/* To ask takes microseconds in a virtual machine. */
-const AmxArithmetic *amx_arithmetic(void) {
-    enum { UNKNOWN, NO, YES };
-    static _Atomic int known;
-    if (known == UNKNOWN) known = amx_allowed() ? YES : NO;
-    return known == YES ? &tiles : NULL;
-}
+const AmxArithmetic *amx_arithmetic(void) { return &tiles; }
 
 #else
 

@@ -20,7 +20,7 @@ struct AmxArithmetic {
     void (*straighten)(float *row, int64_t dim); /* a row of State.acc, into the order of entries */
 };
 
-/* NULL where this processor has none, or the compiler was not told. */
+/* NULL where the compiler was not told of it. For processors that have it, and threads that may use it: see isas. */
 const AmxArithmetic *amx_arithmetic(void);
 
 #endif

@@ -205,16 +205,7 @@ static HALF_TARGET void weigh(int rows, const Weighted *w) {
 
 static const HalfArithmetic neon = {narrow, score, soften, weigh};
 
-#if defined(__linux__)
-#include <sys/auxv.h>
-static int has_half(void) { return (getauxval(AT_HWCAP) >> 10) & 1; /* ASIMDHP */ }
-#elif defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
-static int has_half(void) { return 1; }
-#else
-static int has_half(void) { return 0; }
-#endif
-
-const HalfArithmetic *half_arithmetic(void) { return has_half() ? &neon : NULL; }
+const HalfArithmetic *half_arithmetic(void) { return &neon; }
 
 #else
 

@@ -30,7 +30,7 @@ struct HalfArithmetic {
     void (*weigh)(int rows, const Weighted *w);
 };
 
-/* NULL where this processor has none. */
+/* NULL where the compiler knows of none. For processors that have it: see isas. */
 const HalfArithmetic *half_arithmetic(void);
 
 #endif

@@ -9,12 +9,11 @@ from cadence.device.calls import Calls, float_word
 from cadence.kernels import compose
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.cpu.library import CpuLibrary
-from cadence.kernels.cpu.packed import PACKED_TYPES, PackedOps, PackedRows, instruction_sets
+from cadence.kernels.cpu.packed import PACKED_TYPES, PackedOps, PackedRows
 from cadence.kernels.ops import Activation, DrawParams, Pair, Rotation, Triple
 
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _CACHE_DTYPES = {**_DTYPES, torch.int8: 3}
-_PLAIN = 65536  # attention on an instruction set below the best multiplies 16-bit numbers as float32
 Weight = torch.Tensor | PackedRows
 MaybeTensor = torch.Tensor | None
 
@@ -28,7 +27,6 @@ class CpuOps:
         self._c = CpuLibrary(calls)
         self._packed = PackedOps(isa, calls.pool)
         self.isa = self._packed.isa
-        self._plain = _PLAIN if self.isa != next(reversed(instruction_sets())) else 0
 
     def linear(self, x: torch.Tensor, weight: Weight, bias: torch.Tensor | None) -> torch.Tensor:
         if isinstance(weight, PackedRows):
@@ -203,7 +201,7 @@ class CpuOps:
         strides = (table.stride(0), q.stride(0), q.stride(1), k_cache.stride(0), v_cache.stride(0))
         heads = (shape.num_heads, shape.num_kv_heads, shape.head_dim)
         sizes = (*strides, batch.num_sequences, *heads, k_cache.shape[2], shape.window)
-        types = _types(q, k_cache) + self._plain
+        types = _types(q, k_cache) + 65536 * self._packed.index
         bends = (float_word(shape.scale), float_word(shape.softcap))
         self._calls.call(self._c.attention, *[tensor.data_ptr() for tensor in held], *sizes, types, *bends)
         return out

@@ -308,7 +308,7 @@ static void clear_padding(const Acts *a) {
 
 static int64_t count_isas(void) {
     int64_t count = 0;
-    while (packed_isas[count].name) count++;
+    while (isas[count].name) count++;
     return count;
 }
 
@@ -375,7 +375,7 @@ EXPORT int64_t cadence_packed_linear(const PackedJob *job) {
     if (groups < 0) return PACKED_BAD_SIZE;
     if (groups == 0 || job->m == 0) return PACKED_OK;
     int small = job->m * groups * GROUP * job->k < PARALLEL_FROM;
-    PackedRun run = {.job = job, .isa = packed_isas[job->isa].backend, .groups = groups};
+    PackedRun run = {.job = job, .isa = isas[job->isa].backend, .groups = groups};
     run.threads = small ? 1 : threads_count();
     find_needs(&run);
     char *work = (char *)thread_buffer(lay_out(&run, NULL) / 4);
@@ -394,7 +394,7 @@ EXPORT void call_packed_linear(const int64_t *words) {
 /* Name of instruction set `index`, "" where this machine lacks it, NULL past the last. */
 EXPORT const char *cadence_packed_isa(int64_t index) {
     if (index < 0 || index >= count_isas()) return NULL;
-    return packed_isas[index].usable() ? packed_isas[index].name : "";
+    return isas[index].usable() ? isas[index].name : "";
 }
 
 /* Bytes a weight takes when packed; 0 where no such weight can be. */

@@ -17,6 +17,7 @@
 #define CADENCE_PACKED_H
 
 #include "common.h"
+#include "isa.h"
 
 #define GROUP 16
 #define K_STEP 32
@@ -124,7 +125,7 @@ typedef struct {
 } Ask;
 
 /* What an instruction set brings. */
-typedef struct {
+struct Backend {
     void (*quantize)(const float *x, int64_t k, const Acts *a, int64_t row);
     void (*unpack)(int64_t kind, const uint8_t *from, int64_t k, Tile *to);
     void (*dot)(int64_t kind, const Tile *w, const Stretch *x); /* adds to x->acc */
@@ -152,16 +153,8 @@ typedef struct {
      * all work. NULL = nothing to do. */
     void (*begin)(int64_t kind);
     void (*end)(void);
-} Backend;
+};
 
-/* What there is, lowest first, ended by a NULL name. */
-typedef struct {
-    const char *name;
-    const Backend *backend;
-    int (*usable)(void);
-} Isa;
-
-extern const Isa packed_isas[];
 extern const Backend packed_portable;
 #if defined(__aarch64__)
 extern const Backend packed_neon, packed_neon_dot, packed_neon_half;
@@ -181,7 +174,7 @@ typedef struct {
     const float *bias; /* [sum of rows] or NULL */
     const Segment *segments;
     int64_t num_segments, m, k, x_stride, y_stride; /* strides in elements */
-    int64_t x_type, y_type, isa;                    /* F32 or BF16; index into packed_isas */
+    int64_t x_type, y_type, isa;                    /* F32 or BF16; index into isas */
 } PackedJob;
 
 enum { PACKED_OK = 0, PACKED_BAD_SIZE = 1, PACKED_NO_MEMORY = 2, PACKED_BAD_ROW = 3 };

@@ -241,7 +241,7 @@ class PackedOps:
         if isa != "auto" and isa not in found:
             raise ConfigError(f"instruction set {isa!r} is not one of this machine's: {', '.join(found)}", "cpu_isa")
         self.isa = next(reversed(found)) if isa == "auto" else isa
-        self._index = found[self.isa]
+        self.index = found[self.isa]
         self._c = open_library()
         self._pool = pool or NoPool()
 
@@ -274,7 +274,7 @@ class PackedOps:
             raise ValueError(f"x {list(x.shape)} and y {list(y.shape)} do not fit {stack.rows} x {stack.cols}")
         at = (y.data_ptr(), x.data_ptr(), 0 if bias is None else bias.data_ptr(), stack.address)
         sizes = (len(stack.weights), x.shape[0], stack.cols, x.stride(0), y.stride(0))
-        return *at, *sizes, PACKED_TYPES[x.dtype], PACKED_TYPES[y.dtype], self._index
+        return *at, *sizes, PACKED_TYPES[x.dtype], PACKED_TYPES[y.dtype], self.index
 
     def row_words(self, out: torch.Tensor, ids: torch.Tensor, packed: PackedWeight) -> tuple[int, ...]:
         """Rows ids [T] of a packed weight into out [T, cols], for a list of calls. Ids must exist."""

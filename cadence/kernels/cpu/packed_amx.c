@@ -6,27 +6,10 @@
 #include "packed_avx512.h"
 #include "packed_x86.h"
 
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #define TARGET \
     __attribute__((target("amx-tile,amx-int8,amx-bf16,avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c")))
-#define ASK_FOR_FEATURE 0x1023 /* ARCH_REQ_XCOMP_PERM */
-#define TILE_DATA 18
 #define ROWS16 16
 #define TILES16 (ROWS16 / TILE_ROWS)
-
-int amx_allowed(void) {
-#if defined(__linux__)
-    unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
-    int present = (d >> 22 & 1) && (d >> 24 & 1) && (d >> 25 & 1); /* bf16, tiles, int8 */
-    return present && syscall(SYS_arch_prctl, ASK_FOR_FEATURE, TILE_DATA) == 0;
-#else
-    return 0;
-#endif
-}
 
 /* Tiles 0-3: sums [16][16]. Integers: 4 x [16][32], 5 w [8][16 rows][4]. bf16: 4, 5 x [16][32], 6, 7 w [16][16
  * rows][2]. */

@@ -1,5 +1,4 @@
-/* Which instruction sets this machine has for packed products. */
-#include "amx.h"
+/* Which instruction sets this machine has. */
 #include "packed.h"
 
 static int always(void) { return 1; }
@@ -23,16 +22,18 @@ static int has_half(void) { return 0; }
 #endif
 #endif
 
-const Isa packed_isas[] = {
+const Isa isas[] = {
     {"portable", &packed_portable, always},
     {"neon", &packed_neon, always},
     {"neon-dot", &packed_neon_dot, has_dot},
-    {"neon-half", &packed_neon_half, has_half},
+    {"neon-half", &packed_neon_half, has_half, .half = 1},
     {0}};
 
 #elif defined(__x86_64__)
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Bits of a register of CPUID. */
 enum { EAX, EBX, ECX, EDX };
@@ -57,17 +58,28 @@ static int has_vnni(void) { /* AVX-512 F, BW, VL, VNNI */
            cpu_has(7, 0, ECX, 11);
 }
 static int has_bf16(void) { return has_vnni() && cpu_has(7, 1, EAX, 5); }
-static int has_amx(void) { return has_bf16() && amx_allowed(); }
 
-const Isa packed_isas[] = {{"portable", &packed_portable, always},
-                           {"avx2", &packed_avx2, has_avx2},
-                           {"avx512-vnni", &packed_vnni, has_vnni},
-                           {"avx512-bf16", &packed_avx512_bf16, has_bf16},
-                           {"amx", &packed_amx, has_amx},
-                           {0}};
+/* The tile registers are the process's once the operating system has been asked for them. */
+static int has_amx(void) {
+#if defined(__linux__)
+    enum { ASK_FOR_FEATURE = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILE_DATA = 18 };
+    int present = cpu_has(7, 0, EDX, 22) && cpu_has(7, 0, EDX, 24) && cpu_has(7, 0, EDX, 25); /* bf16, tiles, int8 */
+    return has_bf16() && present && syscall(SYS_arch_prctl, ASK_FOR_FEATURE, TILE_DATA) == 0;
+#else
+    return 0;
+#endif
+}
+
+const Isa isas[] = {
+    {"portable", &packed_portable, always},
+    {"avx2", &packed_avx2, has_avx2},
+    {"avx512-vnni", &packed_vnni, has_vnni},
+    {"avx512-bf16", &packed_avx512_bf16, has_bf16},
+    {"amx", &packed_amx, has_amx, .tiles = 1},
+    {0}};
 
 #else
 
-const Isa packed_isas[] = {{"portable", &packed_portable, always}, {0}};
+const Isa isas[] = {{"portable", &packed_portable, always}, {0}};
 
 #endif
