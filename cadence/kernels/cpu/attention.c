@@ -255,7 +255,7 @@ void cadence_attention(void *const *pointers, const int64_t *sizes, float scale,
         share(parts, 1, attend_parts, &w);
         share(items, 1, merge_parts, &w);
     } else {
-        share(items, a.amx ? max64(items / (16 * threads_count()), 1) : 1, attend_items, &w);
+        share(items, max64(items / (16 * threads_count()), 1), attend_items, &w);
     }
     free(w.parts);
     free(p.first_run);

@@ -232,7 +232,7 @@ static void weigh_half_tile(const Attention *a, const Plan *p, const Item *it, c
     for (int64_t m = 0; m < it->num_rows; m++) {
         Weighted w = weighted(p, t, s, m);
         if (all_finite(w.acc, p->padded)) continue;
-        for (int64_t n = w.low; n < w.high; n += VL) storef(s->exact + n, half_to_f32((const char *)w.weight + n * 2));
+        for (int64_t n = w.low; n < w.high; n += VL) storef(s->exact + n, load(w.weight, n, F16));
         w.weight = s->exact;
         for (int64_t at = 0, width; at < p->padded; at += width * VL)
             weigh_f16(1, &w, (int)(width = strip_width(1, (p->padded - at) / VL)), at);

@@ -6,10 +6,6 @@
 #include "kv.h"
 #include "powers.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #if defined(NEON_LANES) || (defined(__AVX512F__) && VL == 16)
 #define MANY_REGISTERS 1 /* 32 vectors, else 16 */
 #else
@@ -21,19 +17,6 @@
 typedef int8_t vc __attribute__((vector_size(VL), aligned(1), may_alias));
 
 /* ---- rows of a cache ---- */
-
-INLINE vf half_to_f32(const char *p) {
-#if defined(NEON_LANES)
-    typedef __fp16 quarter __attribute__((vector_size(8), aligned(2), may_alias));
-    return __builtin_convertvector(*(const quarter *)p, vf);
-#elif defined(__AVX512F__) && VL == 16
-    return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i_u *)p));
-#elif defined(__F16C__) && VL == 8
-    return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i_u *)p));
-#else
-    return f16_to_f32(*(const vh *)p);
-#endif
-}
 
 #if defined(NEON_LANES)
 /* Interleaving is twice as fast as shifting, and four times as fast as converting. */
@@ -60,7 +43,6 @@ INLINE void i8_entries(const char *p, vf *to) {
 /* VL entries of a row from entry i on. */
 INLINE vf load_entries(const char *row, int64_t i, const int type) {
     if (type == I8) return __builtin_convertvector(__builtin_convertvector(*(const vc *)(row + i), vi), vf);
-    if (type == F16) return half_to_f32(row + i * 2);
 #if defined(NEON_LANES)
     if (type == BF16) return bf16_entries(row + i * 2);
 #endif

@@ -4,8 +4,6 @@
 
 #include "packed_generic.h"
 
-#include <immintrin.h>
-
 #define AHEAD 4096 /* bytes: weights that are read once are asked for so far before they are needed */
 
 /* What quants of a kind, taken as unsigned bytes, are too large by. Bytes become unsigned by turning their top bit. */
