@@ -103,6 +103,12 @@ class EngineArgs:
     device: str = option("auto", "where to run", ("auto", "cpu", "cuda"))
     kernels: str = option("auto", "which kernels to run", ("auto", "reference", "triton", "cpu"))
     enforce_eager: bool = option(False, "do not record decode steps (as CUDA graphs; on a CPU as lists of calls)")
+    warmup: str | None = option(
+        None,
+        "on a GPU, what is compiled and captured before requests are taken: lazy = what most need, and the rest in "
+        "idle moments (a server's default), full = everything, none = nothing (the default of an LLM object)",
+        ("none", "lazy", "full"),
+    )
     deterministic: bool = option(False, "on a GPU: the same bits whatever else is in the batch, at some cost in speed")
     cpu_threads: int = option(0, "threads of the kernels on the CPU; 0 = one per core this process may use")
 

@@ -63,6 +63,7 @@ class DeviceConfig:
     deterministic: bool = False  # results do not depend on what else is in the batch, at some cost in speed
     cpu_threads: int = 0  # of the CPU's kernels; 0 = as many as are worth having
     cpu_isa: str = "auto"  # instruction set of the CPU's matrix products; auto = the best there is
+    warmup: str = "none"  # what is compiled and captured before requests come: none | lazy (the rest when idle) | full
 
 
 @dataclass(frozen=True, slots=True)

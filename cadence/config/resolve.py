@@ -96,7 +96,7 @@ def resolve(
         load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load, quantization),
         cache=_cache(args, caps, around.cpu_kv_bytes, kv_dtype),
         scheduler=_scheduler(args, caps, model.max_model_len, around.offline),
-        device=_device(args, caps.kind, around.cpu_isa),
+        device=_device(args, caps.kind, around),
     )
 
 
@@ -269,14 +269,15 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
     )
 
 
-def _device(args: EngineArgs, kind: str, cpu_isa: str) -> DeviceConfig:
+def _device(args: EngineArgs, kind: str, around: Surroundings) -> DeviceConfig:
     if args.device not in ("auto", kind):
         raise ConfigError(f"device={args.device} was asked for, but the device found is {kind}", "device")
     if args.kernels == "cpu" and kind == "cuda":
         raise ConfigError("kernels=cpu do not run on a GPU; use auto, triton or reference", "kernels")
     graphs = "none" if args.enforce_eager else DEFAULTS[kind].graphs
     _within("cpu_threads", args.cpu_threads, 0, MOST_CPU_THREADS)
-    return DeviceConfig(kind, args.kernels, graphs, args.deterministic, args.cpu_threads, cpu_isa)
+    warmup = args.warmup or ("none" if around.offline else "lazy")
+    return DeviceConfig(kind, args.kernels, graphs, args.deterministic, args.cpu_threads, around.cpu_isa, warmup)
 
 
 def _within(name: str, value: int, low: int, high: int | None) -> None:

@@ -53,6 +53,7 @@ def build_engine(
         config.scheduler, config.cache, worker.layout, num_blocks, config.model.max_model_len, host_bound
     )
     worker.allocate_kv(num_blocks)
+    worker.warm_up(config.device.warmup)
     core = EngineCore(scheduler, worker, config.scheduler.steps_in_flight)
     defaults = default_sampling(args, config.model.hf)
     return EngineParts(config, core, tokenizer, worker.vocab_size, num_blocks, defaults)

@@ -100,6 +100,10 @@ class EngineCore:
     def has_unfinished(self) -> bool:
         return bool(self._outbox) or self._scheduler.has_unfinished()
 
+    def warm_up_more(self) -> bool:
+        """For idle moments: prepares the device a little more -> whether there is more to do"""
+        return self._executor.warm_up_more()
+
     def reset_prefix_cache(self) -> bool:
         while self._in_flight:  # of requests that have ended, as a rule
             self._take_in(self._in_flight[0])

@@ -31,6 +31,7 @@ from cadence.engine.core import EngineCore
 from cadence.executor.worker import device_caps
 
 IDLE_POLL_MS = 200
+WARMING_POLL_MS = 20  # of silence before the next piece of warm-up, which would keep a newcomer waiting
 PARENT_POLL_S = 0.5
 HEARTBEAT_S = 0.5  # a long prompt takes many steps without a token: say that they happen
 
@@ -45,12 +46,16 @@ class CoreLoop:
         self._step_seconds: deque[float] = deque(maxlen=64)
         self._last_sent = 0.0
         self._running = True
+        self._warming = True  # there may be more to prepare
 
     def run(self) -> None:
         while self._running:
-            self._take_orders(0 if self._core.has_unfinished() else IDLE_POLL_MS)
+            busy = self._core.has_unfinished()
+            self._take_orders(0 if busy else WARMING_POLL_MS if self._warming else IDLE_POLL_MS)
             if self._core.has_unfinished():
                 self._step()
+            elif self._warming and self._running:
+                self._warming = self._core.warm_up_more()
 
     def _take_orders(self, wait_ms: int) -> None:
         while self._running and self._socket.poll(wait_ms):

@@ -32,6 +32,14 @@ class Executor(Protocol):
 
     def allocate_kv(self, num_blocks: int) -> None: ...
 
+    def warm_up(self, level: str) -> None:
+        """Compiles and captures what requests will need: nothing (none), what is needed most (lazy), or all (full)."""
+        ...
+
+    def warm_up_more(self) -> bool:
+        """A piece of what `lazy` has left, some tens of milliseconds -> whether there is more"""
+        ...
+
     def step(self, plan: StepPlan) -> Ticket:
         """Queues the step and returns at once."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from cadence.config.engine_config import EngineConfig
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import KVLayout, plan_layout
+from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import StepPlan
 from cadence.device.base import DeviceCaps
 from cadence.device.probe import open_device, probe_caps
@@ -17,10 +19,11 @@ from cadence.models.build import BuildContext
 from cadence.models.interfaces import LayerCache
 from cadence.models.loader.load import load_model
 from cadence.runner.handle import StepHandle
-from cadence.runner.profile import dummy_plan
+from cadence.runner.profile import dummy_plan, largest_step
 from cadence.runner.runner import Runner
 from cadence.runner.setup import RunnerLimits, build_parts
 from cadence.runner.state.kv_cache import allocate_kv_cache
+from cadence.runner.warmup import WarmupPiece, warmup_pieces
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -55,6 +58,8 @@ class Worker:
         # Until the real cache exists there is the null block alone: enough for dummy plans.
         self._runner = Runner(parts)
         self._runner.use_caches(self._new_caches(num_blocks=1))
+        self._decode = parts.decode
+        self._warmup: deque[WarmupPiece] = deque()  # what is left of it
 
     def kv_block_bytes(self) -> int:
         return self.layout.block_bytes(self._cache.dtype)
@@ -66,7 +71,9 @@ class Worker:
         used = self._device.caps.total_memory - self._device.free_memory()
         self._device.reset_peak_memory()
         before = self._device.peak_memory()
-        self.run_dummy(self._max_tokens)
+        limits = self._limits
+        counts = largest_step(self._max_tokens, limits.max_model_len, limits.max_num_seqs)
+        self.run_dummy(counts, SamplingParams(temperature=1.0, top_p=0.9))
         growth = self._device.peak_memory() - before
         left = int(self._device.caps.total_memory * self._cache.gpu_memory_utilization) - used - growth
         if left <= 0:
@@ -78,20 +85,33 @@ class Worker:
             )
         return left
 
-    def run_dummy(self, num_tokens: int) -> None:
-        limits = self._limits
-        plan = dummy_plan(
-            limits.dummy_row, num_tokens, limits.max_model_len, limits.max_num_seqs, len(self.layout.groups)
-        )
-        self._runner.step(plan).result()
-        self._runner.vacate(limits.dummy_row)
-        self._device.synchronize()
-
     def allocate_kv(self, num_blocks: int) -> None:
         self._runner.use_caches(self._new_caches(num_blocks))
 
+    def warm_up(self, level: str) -> None:
+        if level == "none":
+            return
+        pieces = warmup_pieces(self.run_dummy, self._decode, self._limits, self._max_tokens)
+        for piece in pieces:
+            if piece.urgent or level == "full":
+                piece.run()
+            else:
+                self._warmup.append(piece)
+
+    def warm_up_more(self) -> bool:
+        if self._warmup:
+            self._warmup.popleft().run()
+        return bool(self._warmup)
+
     def step(self, plan: StepPlan) -> StepHandle:
         return self._runner.step(plan)
+
+    def run_dummy(self, counts: list[int], sampling: SamplingParams) -> None:
+        limits = self._limits
+        plan = dummy_plan(limits.dummy_row, counts, limits.max_model_len, len(self.layout.groups), sampling)
+        self._runner.step(plan).result()
+        self._runner.vacate(limits.dummy_row)
+        self._device.synchronize()
 
     def _new_caches(self, num_blocks: int) -> list[LayerCache]:
         return allocate_kv_cache(self.layout, num_blocks, self._cache.dtype, self._device)

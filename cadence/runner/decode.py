@@ -14,7 +14,7 @@ from cadence.kernels.attention_batch import AttentionBatch
 from cadence.kernels.ops import Ops
 from cadence.kernels.row_ops import DecodeInputs, RowOps, Sampled
 from cadence.models.interfaces import CausalLM, ForwardContext, LayerCache
-from cadence.runner.graphs import DecodeShape, GraphCache
+from cadence.runner.graphs import DecodeShape, GraphCache, Wanted
 from cadence.runner.handle import DrawnPart, Part, SampledPart
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows
@@ -60,13 +60,23 @@ class DecodeLoop:
         """
         shape = self._graphs.shape(len(rows_np), most_steps, together, draws)
         if not self._graphs.knows(shape):
-            self._name_rows(rows_np[:0], shape.num_rows)
-            self._graphs.capture(shape, self._record)
+            self.capture(shape)
         self._name_rows(rows_np, shape.num_rows)
         logits, num_steps = self._graphs.run(shape, self._record, max_seq_len)
         if draws:
             return DrawnPart(self._parts.device, rows_np, self._tokens[:num_steps, : len(rows_np)])
         return self._sample(rows_np, logits[: len(rows_np)])
+
+    def wanted(self) -> Wanted:
+        """What is worth capturing before it is met."""
+        return self._graphs.wanted()
+
+    @torch.inference_mode()
+    def capture(self, shape: DecodeShape) -> None:
+        """Names the dummy row alone, which may run without effect."""
+        if not self._graphs.knows(shape):
+            self._name_rows(self._rows_np[:0], shape.num_rows)
+            self._graphs.capture(shape, self._record)
 
     def _name_rows(self, rows_np: IntArray, padded: int) -> None:
         wanted_np = np.full(padded, self._parts.requests.quiet_row, dtype=np.int32)

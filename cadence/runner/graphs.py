@@ -6,7 +6,7 @@ import bisect
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,6 +32,14 @@ class DecodeShape:
     draws: bool  # True: tokens are chosen and committed inside; False: it ends with the logits
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Shapes to capture beforehand, the most useful first."""
+
+    first: Sequence[DecodeShape] = ()  # before requests are taken
+    later: Sequence[DecodeShape] = ()  # when there is time
+
+
 class GraphCache(Protocol):
     most_rows: int  # padding included
     most_steps: int
@@ -53,6 +61,10 @@ class GraphCache(Protocol):
         ...
 
     def forget(self) -> None: ...
+
+    def wanted(self) -> Wanted:
+        """What is worth capturing before it is met."""
+        ...
 
 
 class NoGraphs:
@@ -77,6 +89,9 @@ class NoGraphs:
 
     def forget(self) -> None:
         """Nothing was kept."""
+
+    def wanted(self) -> Wanted:
+        return Wanted()
 
 
 class RecordedDecodes:
@@ -111,10 +126,14 @@ class RecordedDecodes:
     def forget(self) -> None:
         self._graphs.clear()
 
+    def wanted(self) -> Wanted:
+        """Nothing: a forward is recorded as it runs, at no cost."""
+        return Wanted()
+
 
 class DecodeGraphs:
-    """Shapes are captured when they are first met, so that none costs time at the start; whole bursts, which take a
-    tenth of a second, when they have been met for a while."""
+    """What was not captured beforehand is when it is first met, unless a somewhat larger size was; whole bursts, which
+    take a tenth of a second, when they have been met for a while."""
 
     def __init__(self, device: Device, max_num_seqs: int, max_model_len: int, most_steps: int) -> None:
         self._device = device
@@ -126,12 +145,29 @@ class DecodeGraphs:
         self._bursts: Counter[int] = Counter()  # met so far, by padded number of rows
 
     def shape(self, num_rows: int, num_steps: int, together: int, draws: bool) -> DecodeShape:
-        padded = self._sizes[bisect.bisect_left(self._sizes, num_rows)]
+        padded = self._padded(num_rows, draws)
         # One forward or a whole burst: what lies between, and bursts of large batches, would be captured for little.
         whole = draws and num_steps >= self.most_steps and padded <= _MOST_BURST_ROWS
         self._bursts[padded] += whole
         steps = self.most_steps if whole and self._bursts[padded] >= _WORTH_CAPTURING else 1
         return DecodeShape(padded, steps, draws)
+
+    def _padded(self, num_rows: int, draws: bool) -> int:
+        """The least size that holds the rows, or one up to half as large again that is captured already."""
+        first = bisect.bisect_left(self._sizes, num_rows)
+        least = self._sizes[first]
+        for size in self._sizes[first : bisect.bisect_right(self._sizes, least * 3 // 2)]:
+            if DecodeShape(size, 1, draws) in self._graphs:
+                return size
+        return least
+
+    def wanted(self) -> Wanted:
+        """First a ladder of sizes on which every number of rows finds a place; then the sizes between, and bursts."""
+        ladder = [size for size in self._sizes if is_rung(size) or size == self.most_rows]
+        between = [size for size in self._sizes if size not in ladder]
+        short = [size for size in self._sizes if size <= _MOST_BURST_ROWS and self.most_steps > 1]
+        bursts = [DecodeShape(size, self.most_steps, True) for size in short]
+        return Wanted(_single_steps(ladder), bursts + _single_steps(between))
 
     def knows(self, shape: DecodeShape) -> bool:
         return shape in self._graphs
@@ -150,6 +186,15 @@ class DecodeGraphs:
 
     def forget(self) -> None:
         self._graphs.clear()
+
+
+def _single_steps(sizes: list[int]) -> list[DecodeShape]:
+    return [DecodeShape(size, 1, draws) for size in sizes for draws in (True, False)]
+
+
+def is_rung(size: int) -> bool:
+    """Whether a size is on the ladder: all small ones, and from there on 1, 1.5, 2, 3, 4, 6, … times 64."""
+    return size <= 64 or size & (size - 1) == 0 or (size % 3 == 0 and (size // 3) & (size // 3 - 1) == 0)
 
 
 def padded_sizes(most: int) -> list[int]:

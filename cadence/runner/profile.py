@@ -1,4 +1,4 @@
-"""The largest step there can be, as an ordinary plan on the dummy row. Run to measure memory and to warm up."""
+"""Steps on the dummy row, as ordinary plans: the largest there can be, to measure memory, and others to warm up."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NewRow, StepPlan
 
 
-def dummy_plan(dummy_row: int, num_tokens: int, max_model_len: int, max_rows: int, num_groups: int) -> StepPlan:
-    """`num_tokens` tokens over as many sampling lines as there can be, the first ones as long as the model allows.
-
-    Every sequence is the dummy row, whose block table names only the null block.
-    """
+def largest_step(num_tokens: int, max_model_len: int, max_rows: int) -> list[int]:
+    """`num_tokens` tokens over as many sampling lines as there can be, the first ones as long as the model allows
+    -> tokens of each"""
     counts = [1] * min(max_rows, num_tokens)
     spare = num_tokens - len(counts)
     for index in range(len(counts)):
         extra = min(spare, max_model_len - 1)
         counts[index] += extra
         spare -= extra
+    return counts
+
+
+def dummy_plan(
+    dummy_row: int, counts: list[int], max_model_len: int, num_groups: int, sampling: SamplingParams
+) -> StepPlan:
+    """Sequences of so many new tokens each, all of which sample.
+
+    Every sequence is the dummy row, whose block table names only the null block.
+    """
     begun = NewRow(
         row=dummy_row,
         request_id="dummy",
@@ -26,7 +34,7 @@ def dummy_plan(dummy_row: int, num_tokens: int, max_model_len: int, max_rows: in
         prompt_len=1,
         num_computed=0,
         block_ids=tuple([] for _ in range(num_groups)),
-        sampling=SamplingParams(temperature=1.0, top_p=0.9),
+        sampling=sampling,
         seed=0,
         stop_token_ids=frozenset(),
         max_len=max_model_len,

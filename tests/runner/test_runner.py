@@ -111,7 +111,7 @@ def test_the_dummy_plan_disturbs_nobody(worker: Worker) -> None:
     begun = worker.step(plan(10, [(1, 40, 0, True)], begun=[new_row(1, [5, 6, 7, 8])]))
     tokens = begun.result().token_ids_np[0].tolist()
     for index in range(3):
-        worker.run_dummy(num_tokens=200)
+        worker.run_dummy([100] + [1] * 3 + [97], SamplingParams(temperature=1.0, top_p=0.9))
         tokens += worker.step(plan(11 + index, [(1, 1, 40 + index, True)])).result().token_ids_np[0].tolist()
     assert tokens == expected
 

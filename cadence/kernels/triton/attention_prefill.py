@@ -40,7 +40,7 @@ def _find_sequence(start_ptr, block, num_seqs, num_before, BLOCK_Q: tl.constexpr
 
 
 @quick
-@triton.jit(do_not_specialize=["num_seqs", "num_before", "num_blocks"])
+@triton.jit(do_not_specialize=["rows_ptr", "start_ptr", "lens_ptr", "num_seqs", "num_before", "num_blocks"])
 def _attend(
     out_ptr, q_ptr, k_ptr, v_ptr, rows_ptr, start_ptr, lens_ptr, table_ptr,
     scale, softcap, num_seqs, num_before, num_blocks,

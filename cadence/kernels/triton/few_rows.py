@@ -31,7 +31,7 @@ _PROCESSORS = 132  # of the GPU the choices were measured on
 
 
 @quick
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def few_rows(
     out_ptr, x_ptr, weight_ptr, bias_ptr, rows, outputs, x_stride,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr,

@@ -31,12 +31,15 @@ class QuickKernel:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel  # triton's JITFunction
         self._forms: dict[tuple[object, ...], _Form] = {}
+        self._plain = frozenset(  # places of arguments that have no forms of their own but by type
+            place for place, parameter in enumerate(getattr(kernel, "params", ())) if parameter.do_not_specialize
+        )
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         return partial(self._launch, grid)
 
     def _launch(self, grid: tuple[int, ...], *args: Any, **named: object) -> None:
-        words, key = _words(args, named)
+        words, key = _words(args, named, self._plain)
         form = self._forms.get(key)
         if form is None:
             compiled = self.kernel[grid](*args, **named)
@@ -52,25 +55,29 @@ class QuickKernel:
         )  # fmt: skip
 
 
-def _words(args: tuple[Any, ...], named: dict[str, object]) -> tuple[list[Word], tuple[object, ...]]:
+def _words(
+    args: tuple[Any, ...], named: dict[str, object], plain: frozenset[int]
+) -> tuple[list[Word], tuple[object, ...]]:
     """-> (the arguments as they go down, what a compiled form depends on).
 
     Triton has a form of its own for numbers that are 1, for those and for addresses that are multiples of 16, and for
-    numbers that need 64 bits.
+    numbers that need 64 bits; of arguments at `plain` places only for the last.
     """
     words: list[Word] = []
     key: list[object] = [*named.items()]
-    for arg in args:
+    for place, arg in enumerate(args):
         kind = type(arg)
         if kind is int:
             words.append(arg)
-            key.append(1 if arg == 1 else (arg % 16 == 0, arg.bit_length() > 31))
+            key.append(
+                arg.bit_length() > 31 if place in plain else 1 if arg == 1 else (arg % 16 == 0, arg.bit_length() > 31)
+            )
         elif kind is float:
             words.append(arg)
         else:
             address = arg.data_ptr()
             words.append(address)
-            key.append((arg.dtype, address % 16 == 0))
+            key.append((arg.dtype, place in plain or address % 16 == 0))
     return words, tuple(key)
 
 

@@ -13,7 +13,7 @@ from cadence.kernels.triton.launch import quick
 
 
 @quick
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def matmul(
     out_ptr, x_ptr, weight_ptr, bias_ptr, rows, outputs, x_stride,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr, BAND: tl.constexpr,

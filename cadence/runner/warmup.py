@@ -1,0 +1,53 @@
+"""What users will meet, met before them: on the dummy row, kernels are compiled and graphs captured, piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from cadence.core.sampling_params import SamplingParams
+from cadence.runner.decode import DecodeLoop
+from cadence.runner.forward import SIZES
+from cadence.runner.profile import largest_step
+from cadence.runner.setup import RunnerLimits
+
+RunPlan = Callable[[list[int], SamplingParams], None]  # (new tokens of each sequence, what all of them sample)
+
+_DRAWS = SamplingParams(temperature=0.0)
+_FILTERS = SamplingParams(temperature=0.8, top_p=0.9)
+_TOP_K = SamplingParams(temperature=0.8, top_k=50, min_p=0.05)
+_LOGPROBS = SamplingParams(temperature=0.0, logprobs=5)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupPiece:
+    urgent: bool  # before the engine calls itself ready; the others when it is idle
+    run: Callable[[], None]
+
+
+def warmup_pieces(run_plan: RunPlan, decode: DecodeLoop, limits: RunnerLimits, max_tokens: int) -> list[WarmupPiece]:
+    """max_tokens: of a step. Nothing where nothing is captured: there a first time costs no more than a second."""
+    wanted = decode.wanted()
+    if not wanted.first:
+        return []
+    pieces = [WarmupPiece(True, partial(decode.capture, shape)) for shape in wanted.first]
+    for sampling in (_DRAWS, _FILTERS, _TOP_K, _LOGPROBS):
+        for rows in (1, 8):
+            pieces.append(WarmupPiece(True, partial(run_plan, [1] * min(rows, limits.max_num_seqs), sampling)))
+    for counts in mixed_steps(limits, max_tokens):
+        pieces.append(WarmupPiece(True, partial(run_plan, counts, _DRAWS)))
+    return pieces + [WarmupPiece(False, partial(decode.capture, shape)) for shape in wanted.later]
+
+
+def mixed_steps(limits: RunnerLimits, max_tokens: int) -> list[list[int]]:
+    """Steps with prompts, as the new tokens of each sequence: one prompt alone, of each captured size and of more;
+    several; and some beside rows that decode."""
+    alone = [[size] for size in (*SIZES, 700, 2048)]
+    several = [[40] * 4, [40] * 20, [300] * 8, largest_step(max_tokens, limits.max_model_len, limits.max_num_seqs)]
+    beside = [[1] * rows + [300] for rows in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
+    return [
+        counts
+        for counts in (*alone, *several, *beside)
+        if sum(counts) <= max_tokens and len(counts) <= limits.max_num_seqs and max(counts) <= limits.max_model_len
+    ]
