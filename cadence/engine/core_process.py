@@ -31,7 +31,7 @@ from cadence.engine.core import EngineCore
 from cadence.executor.worker import device_caps
 
 IDLE_POLL_MS = 200
-WARMING_POLL_MS = 20  # of silence before the next piece of warm-up, which would keep a newcomer waiting
+WARMING_POLL_MS = 200  # of silence before the next piece of warm-up, which would keep a newcomer waiting
 PARENT_POLL_S = 0.5
 HEARTBEAT_S = 0.5  # a long prompt takes many steps without a token: say that they happen
 

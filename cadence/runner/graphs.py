@@ -149,8 +149,9 @@ class DecodeGraphs:
         # One forward or a whole burst: what lies between, and bursts of large batches, would be captured for little.
         whole = draws and num_steps >= self.most_steps and padded <= _MOST_BURST_ROWS
         self._bursts[padded] += whole
-        steps = self.most_steps if whole and self._bursts[padded] >= _WORTH_CAPTURING else 1
-        return DecodeShape(padded, steps, draws)
+        burst = DecodeShape(padded, self.most_steps, draws)
+        worth = whole and (burst in self._graphs or self._bursts[padded] >= _WORTH_CAPTURING)
+        return burst if worth else DecodeShape(padded, 1, draws)
 
     def _padded(self, num_rows: int, draws: bool) -> int:
         """The least size that holds the rows, or one up to half as large again that is captured already."""
@@ -162,12 +163,13 @@ class DecodeGraphs:
         return least
 
     def wanted(self) -> Wanted:
-        """First a ladder of sizes on which every number of rows finds a place; then the sizes between, and bursts."""
+        """First a ladder of sizes on which every number of rows finds a place, and bursts, whose capture would keep a
+        newcomer waiting for long; then the sizes between."""
         ladder = [size for size in self._sizes if is_rung(size) or size == self.most_rows]
         between = [size for size in self._sizes if size not in ladder]
         short = [size for size in self._sizes if size <= _MOST_BURST_ROWS and self.most_steps > 1]
         bursts = [DecodeShape(size, self.most_steps, True) for size in short]
-        return Wanted(_single_steps(ladder), bursts + _single_steps(between))
+        return Wanted(_single_steps(ladder) + bursts, _single_steps(between))
 
     def knows(self, shape: DecodeShape) -> bool:
         return shape in self._graphs

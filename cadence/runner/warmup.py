@@ -45,9 +45,10 @@ def mixed_steps(limits: RunnerLimits, max_tokens: int) -> list[list[int]]:
     several; and some beside rows that decode."""
     alone = [[size] for size in (*SIZES, 700, 2048)]
     several = [[40] * 4, [40] * 20, [300] * 8, largest_step(max_tokens, limits.max_model_len, limits.max_num_seqs)]
-    beside = [[1] * rows + [300] for rows in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
+    beside = [[1] * rows + [600] for rows in (1, 2, 3, 5, 8, 16, 32, 64, 128, 256)]
+    short = [[1] * 8 + [4], [1] * 8 + [4] * 20]  # what a cached prefix leaves of a prompt
     return [
         counts
-        for counts in (*alone, *several, *beside)
+        for counts in (*alone, *several, *beside, *short)
         if sum(counts) <= max_tokens and len(counts) <= limits.max_num_seqs and max(counts) <= limits.max_model_len
     ]

@@ -12,6 +12,7 @@ from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything th
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention import paged_attention
 from cadence.kernels.triton.attention_split import choose_split_tile, counters
+from cadence.runner.graphs import is_rung, padded_sizes
 from tests.helpers import kernel_checks as checks
 from tests.helpers.kernel_cases import AttentionCase, make_inputs, only
 
@@ -55,6 +56,16 @@ def test_attention_matches_the_reference(name: str) -> None:
     checks.check_attention(FAST, SMALL[name], DEVICE)
     checks.check_attention(FIXED, SMALL[name], DEVICE)
     assert not counters(torch.empty(0, device=DEVICE).device).any(), "arrivals are counted from zero again"
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 3, 8, 16, 32])
+def test_no_number_of_sequences_needs_a_tile_that_captured_sizes_do_not(kv_heads: int) -> None:
+    """What was compiled when decodes were captured serves steps of any number of rows."""
+    shape = AttentionShape(num_heads=32, num_kv_heads=kv_heads, head_dim=128, scale=1.0)
+    q = torch.zeros(1, 32, 128, dtype=torch.bfloat16)
+    ladder = [size for size in padded_sizes(1024) if is_rung(size)]
+    met = {choose_split_tile(size, shape, q) for size in ladder}
+    assert {choose_split_tile(count, shape, q) for count in range(1, 1025)} <= met
 
 
 def test_few_sequences_are_split_and_lengths_do_not_matter() -> None:

@@ -14,6 +14,7 @@ from cadence.kernels.triton.attention_prefill import attend_prefill, choose_pref
 from cadence.kernels.triton.attention_split import attend_split, choose_split_tile
 
 _FEW_ROWS = 32  # queries times heads of a group that one program of the split kernel takes
+_SHORT_PROMPTS = 8  # up to so many sequences of few queries take the same form of it, whatever their number
 
 
 def paged_attention(
@@ -35,9 +36,10 @@ def paged_attention(
         attend_split(out, q, kv, batch, group, shape, choose_split_tile(single, shape, q), slice(0, single), 1, pdl)
     if single == num_seqs:
         return out
-    if batch.max_query_len * triton.next_power_of_2(shape.num_heads // shape.num_kv_heads) <= _FEW_ROWS:
-        tile = choose_split_tile(num_seqs - single, shape, q)
-        attend_split(out, q, kv, batch, group, shape, tile, slice(single, num_seqs), batch.max_query_len, pdl)
+    group_pad = triton.next_power_of_2(shape.num_heads // shape.num_kv_heads)
+    if batch.max_query_len * group_pad <= _FEW_ROWS:
+        tile = choose_split_tile(max(num_seqs - single, _SHORT_PROMPTS), shape, q)
+        attend_split(out, q, kv, batch, group, shape, tile, slice(single, num_seqs), _FEW_ROWS // group_pad, pdl)
     else:
         attend_prefill(out, q, kv, batch, group, shape, choose_prefill_tile(shape, q), single)
     return out

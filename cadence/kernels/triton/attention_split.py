@@ -149,11 +149,13 @@ def _attend(
 
 
 def choose_split_tile(num_seqs: int, shape: AttentionShape, q: torch.Tensor) -> SplitTile:
-    """A function of the number of sequences, never of their lengths.
+    """A function of the number of sequences, never of their lengths, and the same for numbers close together: each
+    form of the kernel takes a second to compile, and users should meet none that was not met before.
 
     A handful of sequences are split until there is a program per processor. Of some dozens, several programs with
     small tiles share a processor, and splits even out what long sequences take. Of many, each is one program.
     """
+    num_seqs = triton.next_power_of_2(num_seqs) if num_seqs < 8 else triton.cdiv(num_seqs, 8) * 8
     programs, available = num_seqs * shape.num_kv_heads, processors(q.device)
     tile_bytes, warps, splits, whole = 16384, 4, 1, _WHOLE
     if 4 * programs <= available:
