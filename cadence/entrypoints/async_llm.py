@@ -107,8 +107,9 @@ class AsyncLLM:
         self._check_alive()
         processed = await self._process(request_id, prompt, params, priority)
         stream = OutputStream(params.output_kind)
+        whole = entry_of(processed.request)  # raises, before n completions are made of what cannot be sent
         children = fan_out(processed.request)
-        entries = [entry_of(child) for child in children]
+        entries = [whole] if len(children) == 1 else [entry_of(child) for child in children]
         self._check_alive()
         if request_id in self._streams:
             raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
@@ -148,7 +149,9 @@ class AsyncLLM:
         return await self._supervisor.state(with_blocks=True)
 
     def get_metrics(self) -> list[Metric]:
-        return self._metrics.snapshot(stats_of(self._state))
+        supervisor = self._supervisor
+        counts = (supervisor.num_restarts, supervisor.num_quarantined, supervisor.num_convicted)
+        return [*self._metrics.snapshot(stats_of(self._state)), *self._metrics.restarts(*counts)]
 
     @property
     def engine_pid(self) -> int:
