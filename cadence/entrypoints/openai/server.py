@@ -30,6 +30,7 @@ from cadence.entrypoints.openai.outbox import Outbox
 from cadence.entrypoints.openai.state import ServerState
 
 KEEP_ALIVE_S = 65  # longer than clients keep idle connections, so that they are the ones who close them
+START_PATIENCE = 6  # an engine that starts may be silent for this many times as long as one that is ready
 LAST_BYTES_S = 5  # for answers that are made but not yet read, once nothing is in flight
 
 
@@ -46,7 +47,8 @@ def run_server(args: EngineArgs, options: ServeOptions, engine_command: Sequence
 async def _start_and_serve(
     args: EngineArgs, options: ServeOptions, engine_command: Sequence[str], bound: socket.socket, began: float
 ) -> int:
-    limits = SupervisorLimits(heartbeat_s=options.engine_heartbeat_timeout, step_s=options.engine_step_timeout)
+    silence = options.engine_heartbeat_timeout
+    limits = SupervisorLimits(silence, START_PATIENCE * silence, options.engine_step_timeout)
     try:
         llm = await AsyncLLM.start(args, _say, engine_command=engine_command, limits=limits)
     except EngineDeadError as error:
