@@ -14,6 +14,10 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fault-rounds", type=int, default=30, help="rounds of the fault injector (300 for a long run)")
+
+
 def pytest_configure() -> None:
     """Where files of tests run side by side, each process keeps to a core: its kernels then have one thread, unless a
     test asks for more, and none spins on a core that another needs."""

@@ -4,6 +4,7 @@ torch, unless the user did (`keep_freed_memory`)."""
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -22,6 +23,14 @@ NAMES = {
     "HF_TOKEN": "access token for gated models on the hub",
     "VLLM_API_KEY": "key that requests to the server must bring, when no --api-key is given",
 }
+
+# Names of variables that hold credentials, by their words; and the values of others that carry a password in a URL.
+_CREDENTIAL_NAME = re.compile(
+    r"(TOKEN|SECRET|CREDENTIAL|PASSWORD|PASSWD|PASSPHRASE|COOKIE|BEARER|APIKEY)S?(_|\d|$)|(^|_)(KEY|AUTH|PWD|PASS|PAT|DSN)S?(_|$)",
+    re.IGNORECASE,
+)
+_CREDENTIAL_VALUE = re.compile(r"\w://[^/\s@]*:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY", re.IGNORECASE)
+_NO_CREDENTIALS = ("PWD", "OLDPWD")
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -94,3 +103,16 @@ def hf_token() -> str:
 
 def api_key() -> str:
     return _read("VLLM_API_KEY")
+
+
+def engine_environment() -> dict[str, str]:
+    """What the engine process gets: everything but credentials. It fetches nothing and asks nobody: the front has
+    found the model's files."""
+    return {name: value for name, value in os.environ.items() if not is_credential(name, value)}
+
+
+def is_credential(name: str, value: str) -> bool:
+    """Whether a variable looks like something only its owner should know."""
+    if name in _NO_CREDENTIALS:
+        return False
+    return _CREDENTIAL_NAME.search(name) is not None or _CREDENTIAL_VALUE.search(value) is not None

@@ -30,6 +30,11 @@ class ModelFiles:
     directory: Path
     gguf: Path | None
 
+    @property
+    def path(self) -> str:
+        """A reference that leads to the same files without asking anybody."""
+        return str((self.gguf or self.directory).absolute())
+
 
 @dataclass(frozen=True, slots=True)
 class Alias:

@@ -9,6 +9,7 @@ import numpy as np
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.messages import FromEngine, ToEngine
+from cadence.core.request import EngineRequest
 
 
 def _plain(value: object) -> object:
@@ -35,10 +36,31 @@ def _rich(kind: Any, value: Any) -> Any:
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
 _TO_ENGINE = msgspec.msgpack.Decoder(ToEngine, dec_hook=_rich)
 _FROM_ENGINE = msgspec.msgpack.Decoder(FromEngine, dec_hook=_rich)
+_REQUEST = msgspec.msgpack.Decoder(EngineRequest, dec_hook=_rich)
 
 
 def encode(message: ToEngine | FromEngine) -> bytes:
     return _ENCODER.encode(message)
+
+
+def encode_request(request: EngineRequest) -> bytes:
+    """Raises InvalidRequestError for what no message can carry: integers beyond 64 bits, lone surrogates, objects."""
+    try:
+        return _ENCODER.encode(request)
+    except InvalidRequestError:
+        raise
+    except (OverflowError, TypeError, ValueError, RecursionError):
+        field = _unsendable_field(request)
+        raise InvalidRequestError(
+            f"{field or 'the request'} cannot be sent to the engine: integers have at most 64 bits, "
+            "text is valid Unicode, and nesting is shallow",
+            field,
+        ) from None
+
+
+def decode_request(payload: bytes) -> EngineRequest:
+    """Checks as it decodes: the parameters are made, and validated, anew. Raises msgspec.MsgspecError."""
+    return _REQUEST.decode(payload)
 
 
 def decode_to_engine(data: bytes) -> ToEngine:
@@ -47,3 +69,14 @@ def decode_to_engine(data: bytes) -> ToEngine:
 
 def decode_from_engine(data: bytes) -> FromEngine:
     return _FROM_ENGINE.decode(data)
+
+
+def _unsendable_field(request: EngineRequest) -> str:
+    """The name of the first field, of the parameters or of the request, that cannot be encoded."""
+    for owner in (request.sampling, request):
+        for name in owner.__dataclass_fields__:
+            try:
+                _ENCODER.encode(getattr(owner, name))
+            except Exception:
+                return name
+    return ""

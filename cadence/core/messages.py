@@ -5,15 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cadence.core.engine_state import EngineState
-from cadence.core.request import EngineRequest, FinishReason
+from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate
+
+
+@dataclass(frozen=True, slots=True)
+class AddRequest:
+    """A request as bytes of its own: one that cannot be decoded fails alone, not with the message it came in."""
+
+    request_id: str
+    payload: bytes  # an EngineRequest, by `codec.encode_request`
 
 
 @dataclass(slots=True)
 class ToEngine:
-    """One parcel of orders, applied in this order: add, abort, calls."""
+    """Commands, applied in this order: add, abort, call."""
 
-    add: list[EngineRequest] = field(default_factory=list)
+    add: list[AddRequest] = field(default_factory=list)
     abort: list[str] = field(default_factory=list)
     abort_reason: FinishReason = FinishReason.ABORT
     call: str = ""  # "", "state" (with the map of blocks), "stats" (without) or "reset_prefix_cache"
@@ -22,7 +30,7 @@ class ToEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class Introduction:
+class EngineInfo:
     """What only the engine process can know, and the front must."""
 
     num_blocks: int
@@ -35,13 +43,20 @@ class Introduction:
     native_fp16: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    step_age: float  # seconds the step under way has taken so far; 0.0 = idle, or still starting
+    num_steps: int  # since the start
+
+
 @dataclass(slots=True)
 class FromEngine:
-    """One parcel of news: at most one step's updates and one answer."""
+    """At most one step's updates and one answer."""
 
-    introduction: Introduction | None = None  # sent once, first: the engine is ready
+    ready: EngineInfo | None = None  # sent once, when requests can be taken
     updates: list[RequestUpdate] = field(default_factory=list)
     call_id: int = 0  # the call answered here; 0 = none
     state: EngineState | None = None
     done: bool = False
+    heartbeat: Heartbeat | None = None
     fatal: str = ""  # the engine is about to exit because of this

@@ -22,3 +22,8 @@ class RequestUpdate:
     num_cached_tokens: int  # prompt tokens found in the prefix cache when the request was first admitted
     num_preemptions: int
     first_scheduled_time: float  # seconds, time.monotonic; 0.0 = never scheduled
+
+    @classmethod
+    def end(cls, request_id: str, reason: FinishReason, message: str | None = None) -> RequestUpdate:
+        """The end of a request that no step brought."""
+        return cls(request_id, [], (), (), reason, message, 0, 0, 0.0)

@@ -1,116 +1,73 @@
-"""The engine in a process of its own: the loop of `EngineCore` behind one socket.
+"""The engine in a process of its own. Its standard input is one end of a socketpair; the front holds the other.
 
-    python -m cadence.engine.core_process ADDRESS
+    python -m cadence.engine.core_process
 
-The front binds ADDRESS and sends the engine's options first, as JSON; then `ToEngine` parcels. This process answers
-with `FromEngine` parcels. It leaves when told to, when the front is gone, or when a step fails.
+The front sends the engine's options first, as JSON; then `ToEngine` messages. This process answers with `FromEngine`
+messages, among them a heartbeat. It leaves when told to, when the front is gone, or when a step fails.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
+import socket
 import sys
 import threading
 import time
-from collections import deque
-from dataclasses import replace
-from typing import Any
-
-import zmq
+from collections.abc import Callable
 
 from cadence.config.args import EngineArgs
-from cadence.core.codec import decode_to_engine, encode
-from cadence.core.engine_state import EngineState
+from cadence.core.codec import encode
 from cadence.core.errors import CadenceError
-from cadence.core.messages import FromEngine, Introduction, ToEngine
-from cadence.engine.build import EngineParts, build_engine
+from cadence.core.messages import EngineInfo, FromEngine
+from cadence.engine.channel import Channel
 from cadence.engine.core import EngineCore
-from cadence.executor.worker import device_caps
+from cadence.engine.core_loop import CoreLoop
+from cadence.engine.heartbeat import StepClock, start_heartbeat
 
-IDLE_POLL_MS = 200
-WARMING_POLL_MS = 200  # of silence before the next piece of warm-up, which would keep a newcomer waiting
 PARENT_POLL_S = 0.5
-HEARTBEAT_S = 0.5  # a long prompt takes many steps without a token: say that they happen
+OPTIONS_S = 60.0  # for the options to arrive; they are sent before this process exists
+FLUSH_S = 1.0  # for the last message to leave
+FRONT_GONE = 3  # exit status
 
 
-class CoreLoop:
-    """Orders in, a step, news out; sleeps on the socket while there is nothing to do."""
-
-    def __init__(self, core: EngineCore, socket: zmq.Socket[bytes]) -> None:
-        self._core = core
-        self._socket = socket
-        self._num_steps = 0
-        self._step_seconds: deque[float] = deque(maxlen=64)
-        self._last_sent = 0.0
-        self._running = True
-        self._warming = True  # there may be more to prepare
-
-    def run(self) -> None:
-        while self._running:
-            busy = self._core.has_unfinished()
-            self._take_orders(0 if busy else WARMING_POLL_MS if self._warming else IDLE_POLL_MS)
-            if self._core.has_unfinished():
-                self._step()
-            elif self._warming and self._running:
-                self._warming = self._core.warm_up_more()
-
-    def _take_orders(self, wait_ms: int) -> None:
-        while self._running and self._socket.poll(wait_ms):
-            self._obey(decode_to_engine(self._socket.recv()))
-            wait_ms = 0
-
-    def _obey(self, orders: ToEngine) -> None:
-        for request in orders.add:
-            self._core.add(request)
-        if orders.abort:
-            self._core.abort(orders.abort, orders.abort_reason)
-        if orders.call:
-            self._answer(orders.call, orders.call_id)
-        self._running = not orders.stop
-
-    def _answer(self, call: str, call_id: int) -> None:
-        if call in ("state", "stats"):
-            self._send(FromEngine(call_id=call_id, state=self._state(with_blocks=call == "state")))
-        elif call == "reset_prefix_cache":
-            self._send(FromEngine(call_id=call_id, done=self._core.reset_prefix_cache()))
-
-    def _step(self) -> None:
-        start = time.perf_counter()
-        updates = self._core.step()
-        self._step_seconds.append(time.perf_counter() - start)
-        self._num_steps += 1
-        if updates or time.monotonic() - self._last_sent > HEARTBEAT_S:
-            self._send(FromEngine(updates=updates))
-
-    def _state(self, with_blocks: bool) -> EngineState:
-        snapshot = self._core.snapshot(with_blocks)
-        return replace(snapshot, num_steps=self._num_steps, step_seconds=list(self._step_seconds))
-
-    def _send(self, news: FromEngine) -> None:
-        self._last_sent = time.monotonic()
-        self._socket.send(encode(news))
-
-
-def leave_with_parent(address: str) -> None:
-    """An engine without its front is of no use: when the parent is gone, so is this process, whatever it is doing,
-    and the socket's folder, which the parent can no longer remove."""
+def leave_with_parent() -> None:
+    """An engine without its front is of no use: when the parent is gone, so is this process, whatever it is doing."""
     parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(PARENT_POLL_S)
-        shutil.rmtree(os.path.dirname(address.removeprefix("ipc://")), ignore_errors=True)
-        os._exit(3)
+        os._exit(FRONT_GONE)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
-def _introduction(parts: EngineParts, args: EngineArgs) -> Introduction:
-    caps = device_caps(args.device)
-    return Introduction(
+def open_channel() -> Channel:
+    """Standard input becomes /dev/null: compilers and other children must not hold the channel open."""
+    end = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return Channel(end)
+
+
+def receive_options(channel: Channel) -> EngineArgs:
+    ends = time.monotonic() + OPTIONS_S
+    while time.monotonic() < ends:
+        for message in channel.receive(1.0):  # exactly one: commands follow once the engine is ready
+            return EngineArgs(**json.loads(message))
+    raise TimeoutError("no options came")
+
+
+def build_core(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
+    """Loads the model. Imports torch, which may take long: the heart beats by now."""
+    from cadence.engine.build import build_engine
+    from cadence.executor.worker import device_caps
+
+    parts, caps = build_engine(args), device_caps(args.device)
+    info = EngineInfo(
         num_blocks=parts.num_blocks,
         max_model_len=parts.config.model.max_model_len,
         vocab_size=parts.vocab_size,
@@ -120,30 +77,30 @@ def _introduction(parts: EngineParts, args: EngineArgs) -> Introduction:
         native_bf16=caps.native_bf16,
         native_fp16=caps.native_fp16,
     )
+    return parts.core, info
 
 
-def main(address: str) -> int:
-    leave_with_parent(address)
+def main(build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_core) -> int:
+    leave_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the whole group; the front decides
-    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PAIR)
-    socket.setsockopt(zmq.LINGER, 1000)
-    socket.connect(address)
-    options: dict[str, Any] = json.loads(socket.recv())
+    channel, clock = open_channel(), StepClock()
+    start_heartbeat(channel, clock)
     try:
-        args = EngineArgs(**options)
-        parts = build_engine(args)
-        socket.send(encode(FromEngine(introduction=_introduction(parts, args))))
-        CoreLoop(parts.core, socket).run()
+        core, info = build(receive_options(channel))
+        channel.send(encode(FromEngine(ready=info)))
+        CoreLoop(core, channel, clock).run()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        os._exit(FRONT_GONE)  # nobody is left to see a tidy end
     except Exception as error:
         kind = "" if isinstance(error, CadenceError) else f"{type(error).__name__}: "
-        socket.send(encode(FromEngine(fatal=f"{kind}{error}")))
-        socket.close()
+        channel.send(encode(FromEngine(fatal=f"{kind}{error}")))
+        channel.close(FLUSH_S)
         if not kind:
             return 1
         raise
-    socket.close()
+    channel.close(FLUSH_S)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

@@ -51,6 +51,13 @@ class OutputProcessor:
         """Ids under which the core still runs a user's request; empty when it is unknown or over."""
         return self._children.get(user_id, [])
 
+    def discard(self, core_id: str) -> str:
+        """Forgets a request that could not be made into text. -> the user's id of it"""
+        self._texts.pop(core_id, None)
+        user_id = self._groups.pop(core_id).request_id
+        self._leave(user_id, core_id)
+        return user_id
+
     def num_unfinished(self) -> int:
         return len(self._children)
 
@@ -58,6 +65,9 @@ class OutputProcessor:
         self._metrics.finished(text)
         user_id = self._groups.pop(text.request_id).request_id
         del self._texts[text.request_id]
-        self._children[user_id].remove(text.request_id)
+        self._leave(user_id, text.request_id)
+
+    def _leave(self, user_id: str, core_id: str) -> None:
+        self._children[user_id].remove(core_id)
         if not self._children[user_id]:
             del self._children[user_id]

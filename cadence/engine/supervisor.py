@@ -1,76 +1,121 @@
-"""Keeps an engine alive. It remembers every request and its tokens so far: when the engine dies, a new one is
-started and goes on where the dead one was."""
+"""Keeps an engine alive: makes the process, listens to it, replaces it when it dies. What to do when is decided in
+`supervision.py`; here it is done."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import sys
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
+from cadence.core.codec import encode_request
 from cadence.core.engine_state import EngineState
-from cadence.core.errors import EngineDeadError
-from cadence.core.messages import FromEngine, Introduction, ToEngine
-from cadence.core.request import EngineRequest
+from cadence.core.errors import EngineDeadError, InvalidRequestError
+from cadence.core.messages import AddRequest, EngineInfo, FromEngine, ToEngine
+from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.update import RequestUpdate
-from cadence.engine.async_client import EngineProcess
+from cadence.engine.async_client import EXIT_S, KILL_S, EngineProcess
+from cadence.engine.descriptors import DescriptorReserve
+from cadence.engine.journal import Entry
+from cadence.engine.lifecycle import EngineStatus
+from cadence.engine.limits import SupervisorLimits
+from cadence.engine.supervision import Decision, Supervision
+from cadence.engine.watchdog import Watchdog
 
 logger = logging.getLogger("cadence.engine")
 
-MAX_DEATHS = 3  # within DEATH_WINDOW_S and without a token in between: the engine is given up
-DEATH_WINDOW_S = 60.0
-FIRST_BACKOFF_S = 0.1
-
-
-@dataclass(slots=True)
-class Entry:
-    """A request under way: what it was, and what has become of it."""
-
-    request: EngineRequest
-    token_ids: list[int] = field(default_factory=list)
-
-    def resumed(self) -> EngineRequest:
-        return replace(self.request, output_token_ids=tuple(self.token_ids))
+ENGINE_COMMAND = (sys.executable, "-m", "cadence.engine.core_process")
+HANDED_OVER_AT_ONCE = 64  # requests; between two such messages others have a turn on the event loop
 
 
 class Supervisor:
-    """Made inside a running event loop. `updates` is the heart: whoever iterates over it keeps the engine going."""
+    """Made inside a running event loop. `start` it, then read `updates`."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(
+        self, options: dict[str, Any], command: Sequence[str] = ENGINE_COMMAND, limits: SupervisorLimits | None = None
+    ) -> None:
         self._options = options  # EngineArgs, as JSON knows it
+        self._command = command
+        self._limits = limits or SupervisorLimits()
+        self._logic = Supervision(self._limits)
         self._engine: EngineProcess | None = None  # None while there is none
-        self._journal: dict[str, Entry] = {}
-        self._deaths: deque[float] = deque(maxlen=MAX_DEATHS)
+        self._reserve = DescriptorReserve()
         self._calls: dict[int, asyncio.Future[FromEngine]] = {}
         self._num_calls = 0
-        self._stopping = False
-        self._is_ready = False
-        self.introduction: asyncio.Future[Introduction] = asyncio.get_running_loop().create_future()
-        self.num_restarts = 0
-        self.last_progress = time.monotonic()
+        self._num_steps = 0  # by the last heartbeat
+        self._updates: asyncio.Queue[list[RequestUpdate]] = asyncio.Queue()
+        self._stop_asked = asyncio.Event()
+        self._info: asyncio.Future[EngineInfo] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Future[None] = _nothing()
+        self._death: EngineDeadError | None = None  # why it was given up
+        self.last_progress = time.monotonic()  # when a step last ended, or there was nothing to do
+
+    @property
+    def status(self) -> EngineStatus:
+        return self._logic.status
 
     @property
     def is_ready(self) -> bool:
-        return self._is_ready
+        return self.status is EngineStatus.READY
 
     @property
     def pid(self) -> int:
         return self._engine.pid if self._engine is not None else 0
 
-    async def submit(self, request: EngineRequest) -> None:
-        if not self._journal:
-            self.last_progress = time.monotonic()  # it was idle: that was no lack of progress
-        self._journal[request.request_id] = Entry(request)
-        await self._send(ToEngine(add=[request]))
+    @property
+    def num_restarts(self) -> int:
+        return self._logic.num_restarts
 
-    async def drop(self, request_ids: Iterable[str]) -> None:
+    @property
+    def num_quarantined(self) -> int:
+        return self._logic.journal.num_quarantined
+
+    @property
+    def num_convicted(self) -> int:
+        return self._logic.journal.num_convicted
+
+    def start(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+
+    async def wait_ready(self) -> EngineInfo:
+        """Of the first engine. Raises what it died of."""
+        return await asyncio.shield(self._info)
+
+    def submit(self, entry: Entry) -> None:
+        if not len(self._logic.journal):
+            self.last_progress = time.monotonic()  # it was idle: that was no lack of progress
+        self._logic.journal.add(entry)
+        self._hand_over()
+
+    def drop(self, request_ids: Iterable[str]) -> None:
         """The front has ended these itself: whatever the engine still says of them is not passed on."""
-        ids = [request_id for request_id in request_ids if self._journal.pop(request_id, None) is not None]
+        ids = [request_id for request_id in request_ids if self._logic.journal.drop(request_id)]
         if ids:
-            await self._send(ToEngine(abort=ids))
+            self._send(ToEngine(abort=ids))
+        self._hand_over()
+
+    async def updates(self) -> AsyncIterator[list[RequestUpdate]]:
+        """Everything all engines report, one after the other. Ends when stopped; raises when the engine is given up."""
+        while not (self._task.done() and self._updates.empty()):
+            if batch := await self._updates.get():
+                yield batch
+        if self._death is not None:
+            raise self._death
+
+    async def stop(self) -> None:
+        """Asks the engine to leave, then makes it."""
+        was_ready = self.is_ready
+        self._logic.stop()
+        self._stop_asked.set()
+        if self._engine is not None and was_ready:
+            self._engine.send(ToEngine(stop=True))
+        elif self._engine is not None:
+            self._engine.kill()  # while it starts it hears nothing, and has nothing to lose
+        await asyncio.wait({self._task}, timeout=self._limits.stop_s + EXIT_S + KILL_S)
+        self._reserve.close()
 
     async def state(self, with_blocks: bool) -> EngineState:
         answer = await self._call("state" if with_blocks else "stats")
@@ -79,86 +124,172 @@ class Supervisor:
     async def reset_prefix_cache(self) -> bool:
         return (await self._call("reset_prefix_cache")).done
 
-    async def updates(self) -> AsyncIterator[list[RequestUpdate]]:
-        """Everything all engines report, one after the other. Ends when stopped; raises when the engine is given up."""
-        while not self._stopping:
-            self._engine = await EngineProcess.start(self._options)
-            try:
-                async for news in self._engine.news():
-                    updates = await self._take(news)
-                    if updates:
-                        yield updates
-            except EngineDeadError as death:
-                self._is_ready = False
-                self._engine.close()
-                self._engine = None
-                if not self._stopping:
-                    await self._mourn(death)
+    async def _run(self) -> None:
+        """Whatever happens here, `updates` ends: a supervisor that fails gives up, and says so."""
+        try:
+            while not self._logic.is_over and not self._stop_asked.is_set():
+                await self._live_once()
+        except Exception:
+            logger.exception("the engine's supervisor failed")
+            self._give_up("the engine's supervisor failed; the server's log says how")
+        finally:
+            if self._stop_asked.is_set():
+                self._logic.stopped()
+            else:
+                self._logic.give_up()
+            if not self._info.done():
+                self._info.set_exception(self._death or EngineDeadError("the engine was stopped"))
+                self._info.exception()  # nobody may be waiting for it
+            self._updates.put_nowait([])
 
-    async def stop(self) -> None:
-        self._stopping = True
-        if self._engine is not None:
-            await self._engine.stop()
+    async def _live_once(self) -> None:
+        """One process, from its making to its end, and the pause after it."""
+        self._logic.start()
+        try:
+            self._engine = await EngineProcess.start(self._command, self._options, self._reserve)
+        except OSError as error:
+            why = f"no engine process could be made: {error.strerror or error}"
+            decision = self._logic.spawn_failed()
+        else:
+            why = await self._attend(self._engine)
+            if self._stop_asked.is_set():
+                return
+            decision = self._logic.died(time.monotonic())
+        await self._follow(decision, why)
 
-    def open_requests(self) -> list[str]:
-        return list(self._journal)
+    async def _attend(self, engine: EngineProcess) -> str:
+        """Listens to a process and watches it, until it is gone. -> what it died of"""
+        watchdog = Watchdog(self._limits)
+        listening = asyncio.ensure_future(self._listen(engine, watchdog))
+        watching = asyncio.ensure_future(self._watch(watchdog))
+        try:
+            await asyncio.wait({listening, watching}, return_when=asyncio.FIRST_COMPLETED)
+            why = (watching if watching.done() else listening).result()
+        finally:
+            grace_s = 0.0 if watching.done() else EXIT_S
+            for task in (listening, watching):
+                task.cancel()
+            await asyncio.gather(listening, watching, return_exceptions=True)
+            end = await engine.end(grace_s)
+            self._engine = None
+            self._fail_calls(EngineDeadError("the engine died"))
+        return why or end
 
-    async def _take(self, news: FromEngine) -> list[RequestUpdate]:
-        if news.fatal:
-            raise EngineDeadError(news.fatal)
-        if news.introduction is not None:
-            self._is_ready = True
-            if not self.introduction.done():
-                self.introduction.set_result(news.introduction)
-            await self._resubmit()
-        if news.call_id:
-            future = self._calls.pop(news.call_id, None)
-            if future is not None and not future.done():
-                future.set_result(news)
-        self.last_progress = time.monotonic()
-        if news.updates:
-            self._deaths.clear()
-        return [update for update in news.updates if self._note(update)]
+    async def _listen(self, engine: EngineProcess, watchdog: Watchdog) -> str:
+        """-> what the engine says it dies of; "" = nothing"""
+        async for message in engine.messages():
+            watchdog.heard(message.heartbeat)
+            if message.fatal:
+                return message.fatal
+            if message.ready is not None:
+                watchdog.ready()
+            self._take(message)
+        return ""
 
-    def _note(self, update: RequestUpdate) -> bool:
-        """Writes an update into the journal; False when its request is over for the front."""
-        entry = self._journal.get(update.request_id)
-        if entry is None:
-            return False
-        entry.token_ids.extend(update.new_token_ids)
-        if update.finish_reason is not None:
-            del self._journal[update.request_id]
-        return True
+    async def _watch(self, watchdog: Watchdog) -> str:
+        """-> why the process must be killed"""
+        last, stopping_s = time.monotonic(), 0.0
+        while True:
+            await asyncio.sleep(self._limits.tick_s)
+            now = time.monotonic()
+            if why := watchdog.tick(now - last):
+                return why
+            stopping_s += now - last if self._stop_asked.is_set() else 0.0
+            if stopping_s > self._limits.stop_s:
+                return "it did not stop when asked to"
+            last = now
+            self._reserve.fill()
+            self._hand_over()
 
-    async def _resubmit(self) -> None:
-        if self._journal:
-            await self._send(ToEngine(add=[entry.resumed() for entry in self._journal.values()]))
-
-    async def _mourn(self, death: EngineDeadError) -> None:
-        """Waits a little before the next start; gives up when the last ones brought nothing."""
-        for future in self._calls.values():
-            future.cancel()
-        self._calls.clear()
+    def _take(self, message: FromEngine) -> None:
         now = time.monotonic()
-        self._deaths.append(now)
-        if not self.introduction.done():
-            raise death  # the first one never lived: the options are at fault
-        if len(self._deaths) == MAX_DEATHS and now - self._deaths[0] < DEATH_WINDOW_S:
-            raise EngineDeadError(f"the engine died {MAX_DEATHS} times in a row, the last time: {death}")
-        self.num_restarts += 1
-        logger.warning("%s; starting another, %d requests go on", death, len(self._journal))
-        await asyncio.sleep(FIRST_BACKOFF_S * 2 ** (len(self._deaths) - 1))
+        if message.ready is not None and not self._stop_asked.is_set():
+            self._logic.ready(now)
+            self.last_progress = now
+            if not self._info.done():
+                self._info.set_result(message.ready)
+        if message.call_id:
+            future = self._calls.pop(message.call_id, None)
+            if future is not None and not future.done():
+                future.set_result(message)
+        if message.heartbeat is not None and message.heartbeat.num_steps != self._num_steps:
+            self._num_steps, self.last_progress = message.heartbeat.num_steps, now
+        if message.updates:
+            self.last_progress = now
+            self._updates.put_nowait(self._logic.take(message.updates))
+        self._hand_over()
 
-    async def _send(self, orders: ToEngine) -> None:
+    def _hand_over(self) -> None:
+        """Gives the engine the requests whose turn it is."""
+        due = self._logic.due(time.monotonic(), HANDED_OVER_AT_ONCE)
+        if not due:
+            return
+        added, failed = [], []
+        for entry in due:
+            try:
+                added.append(AddRequest(entry.request_id, _payload(entry)))
+            except InvalidRequestError as error:
+                failed.append(RequestUpdate.end(entry.request_id, FinishReason.ERROR, str(error)))
+        self._send(ToEngine(add=added))
+        if failed:
+            self._updates.put_nowait(self._logic.take(failed))
+        if len(due) == HANDED_OVER_AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._hand_over)
+
+    async def _follow(self, decision: Decision, why: str) -> None:
+        if decision.failed:
+            self._updates.put_nowait(decision.failed)
+        if decision.give_up:
+            first = not self._info.done()
+            logger.error("%s: %s", decision.give_up, why)
+            self._give_up(why if first else f"{decision.give_up}; the server's log says why")
+            return
+        logger.warning("%s; starting another, %d requests go on", why, len(self._logic.journal))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop_asked.wait(), decision.backoff_s)
+
+    def _give_up(self, why: str) -> None:
+        self._logic.give_up()
+        self._death = EngineDeadError(why)
+
+    def _send(self, commands: ToEngine) -> None:
         """Without an engine nothing is lost: the journal holds what the next one must do."""
-        if self._is_ready and self._engine is not None:
-            await self._engine.send(orders)
+        if self.is_ready and self._engine is not None:
+            self._engine.send(commands)
+
+    def _fail_calls(self, error: EngineDeadError) -> None:
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(error)
+        self._calls.clear()
 
     async def _call(self, name: str) -> FromEngine:
         if not self.is_ready:
             raise EngineDeadError("the engine is starting")
         self._num_calls += 1
+        number = self._num_calls
         future: asyncio.Future[FromEngine] = asyncio.get_running_loop().create_future()
-        self._calls[self._num_calls] = future
-        await self._send(ToEngine(call=name, call_id=self._num_calls))
-        return await future
+        self._calls[number] = future
+        self._send(ToEngine(call=name, call_id=number))
+        try:
+            return await asyncio.wait_for(future, self._limits.call_s)
+        except TimeoutError:
+            raise EngineDeadError(f"the engine gave no answer for {self._limits.call_s:g} s") from None
+        finally:
+            self._calls.pop(number, None)
+
+
+def _nothing() -> asyncio.Future[None]:
+    """What is under way before the start."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_result(None)
+    return future
+
+
+def entry_of(request: EngineRequest) -> Entry:
+    """Raises InvalidRequestError for what no message can carry, before anybody knows of the request."""
+    return Entry(request, encode_request(request))
+
+
+def _payload(entry: Entry) -> bytes:
+    return encode_request(entry.resumed()) if entry.token_ids else entry.payload

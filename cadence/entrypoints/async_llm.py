@@ -5,31 +5,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
 from cadence.core.engine_state import EngineState
-from cadence.core.errors import EngineDeadError, InvalidRequestError, TokenizerError
-from cadence.core.messages import Introduction
+from cadence.core.errors import EngineDeadError, InvalidRequestError
+from cadence.core.messages import EngineInfo
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.update import RequestUpdate
 from cadence.engine.input_processor import InputLimits, InputProcessor, ProcessedInput
+from cadence.engine.limits import SupervisorLimits
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.metrics.recorder import MetricsRecorder, stats_of
 from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.output_stream import OutputStream
 from cadence.engine.parallel_sampling import fan_out
 from cadence.engine.prompts import PromptType
-from cadence.engine.source import check_vocabulary, find_source
-from cadence.engine.supervisor import Supervisor
+from cadence.engine.source import ModelSource, check_vocabulary, find_source
+from cadence.engine.supervisor import ENGINE_COMMAND, Supervisor, entry_of
 from cadence.text.tokenizer import Tokenizer
 
+logger = logging.getLogger("cadence.engine")
+
+DEFAULT_LIMITS = SupervisorLimits()
 LONG_PROMPT = 16_384  # characters; longer texts are tokenised beside the event loop, not on it
 STATE_PERIOD_S = 1.0
 DELIVERED_AT_ONCE = 64  # updates: about 2 ms
@@ -39,13 +44,13 @@ class AsyncLLM:
     """Text lives here, tokens in the engine process. One pump brings all outputs to their readers."""
 
     def __init__(
-        self, config: EngineConfig, tokenizer: Tokenizer | None, supervisor: Supervisor, introduction: Introduction
+        self, config: EngineConfig, tokenizer: Tokenizer | None, supervisor: Supervisor, info: EngineInfo
     ) -> None:
         model = config.model
-        limits = InputLimits.of(model, introduction.vocab_size, tokenizer)
+        limits = InputLimits.of(model, info.vocab_size, tokenizer)
         self.config = config
         self.model_name = model.files.name
-        self.introduction = introduction
+        self.info = info
         self.default_sampling: dict[str, Any] = {}
         self._tokenizer = tokenizer
         self._supervisor = supervisor
@@ -59,33 +64,34 @@ class AsyncLLM:
         self.dead = asyncio.Event()  # set when the engine was given up
 
     @classmethod
-    async def start(cls, args: EngineArgs, on_stage: Callable[[str], None] = lambda line: None) -> AsyncLLM:
+    async def start(
+        cls,
+        args: EngineArgs,
+        on_stage: Callable[[str], None] = lambda line: None,
+        *,
+        engine_command: Sequence[str] = ENGINE_COMMAND,
+        limits: SupervisorLimits = DEFAULT_LIMITS,
+    ) -> AsyncLLM:
         """Starts the engine process and reads the tokenizer meanwhile. `on_stage` hears what was done and how long."""
         clock = _Clock(on_stage)
         source = await asyncio.to_thread(find_source, args)
         clock.lap(f"found {args.model}: {source.hf.architecture}")
-        # Text stays on this side: the engine process needs no tokenizer of its own.
-        supervisor = Supervisor({**dataclasses.asdict(args), "skip_tokenizer_init": True})
-        updates = supervisor.updates()
-        first = asyncio.ensure_future(anext(updates))  # starts the engine; done when it first speaks of tokens, or dies
-        tokenizer = await asyncio.to_thread(source.load_tokenizer, args.skip_tokenizer_init)
-        clock.lap("read the tokenizer")
-        await asyncio.wait({first, supervisor.introduction}, return_when=asyncio.FIRST_COMPLETED)
-        if not supervisor.introduction.done():
-            await first  # raises what the engine died of
-        introduction = supervisor.introduction.result()
-        clock.lap(f"engine ready on {introduction.device_name}, {introduction.num_blocks} KV blocks")
+        supervisor = Supervisor(_engine_options(args, source), engine_command, limits)
+        supervisor.start()
         try:
-            check_vocabulary(tokenizer, introduction.vocab_size)
-        except TokenizerError:
+            tokenizer = await asyncio.to_thread(source.load_tokenizer, args.skip_tokenizer_init)
+            clock.lap("read the tokenizer")
+            info = await supervisor.wait_ready()
+            clock.lap(f"engine ready on {info.device_name}, {info.num_blocks} KV blocks")
+            check_vocabulary(tokenizer, info.vocab_size)
+            config = source.resolve(args, _Caps(info))
+            model = dataclasses.replace(config.model, max_model_len=info.max_model_len)
+            llm = cls(dataclasses.replace(config, model=model), tokenizer, supervisor, info)
+        except BaseException:
             await supervisor.stop()
-            await asyncio.gather(first, return_exceptions=True)
             raise
-        config = source.resolve(args, _Caps(introduction))
-        model = dataclasses.replace(config.model, max_model_len=introduction.max_model_len)
-        llm = cls(dataclasses.replace(config, model=model), tokenizer, supervisor, introduction)
         llm.default_sampling = default_sampling(args, source.hf)
-        llm._tasks = [asyncio.ensure_future(llm._pump(first, updates)), asyncio.ensure_future(llm._watch())]
+        llm._tasks = [asyncio.ensure_future(llm._guarded(job)) for job in (llm._pump, llm._watch)]
         return llm
 
     @property
@@ -99,16 +105,19 @@ class AsyncLLM:
     ) -> AsyncIterator[RequestOutput]:
         """Outputs as they come. Leaving the loop early ends the request."""
         self._check_alive()
-        if request_id in self._streams:
-            raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
         processed = await self._process(request_id, prompt, params, priority)
         stream = OutputStream(params.output_kind)
+        whole = entry_of(processed.request)  # raises, before n completions are made of what cannot be sent
         children = fan_out(processed.request)
+        entries = [whole] if len(children) == 1 else [entry_of(child) for child in children]
+        self._check_alive()
+        if request_id in self._streams:
+            raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
         self._outputs.add(request_id, children, processed.prompt_text)
         self._streams[request_id] = stream
         try:
-            for child in children:
-                await self._supervisor.submit(child)
+            for entry in entries:
+                self._supervisor.submit(entry)
             while True:
                 output = await stream.next()
                 yield output
@@ -116,12 +125,12 @@ class AsyncLLM:
                     return
         finally:
             del self._streams[request_id]
-            await self._drop(request_id)
+            self._drop(request_id)
 
     async def abort(self, request_id: str) -> None:
         """Ends a request; its reader gets one last output, with finish_reason 'abort'."""
         stream = self._streams.get(request_id)
-        for output in await self._drop(request_id):
+        for output in self._drop(request_id):
             if stream is not None:
                 stream.put(output)
 
@@ -140,7 +149,9 @@ class AsyncLLM:
         return await self._supervisor.state(with_blocks=True)
 
     def get_metrics(self) -> list[Metric]:
-        return self._metrics.snapshot(stats_of(self._state))
+        supervisor = self._supervisor
+        counts = (supervisor.num_restarts, supervisor.num_quarantined, supervisor.num_convicted)
+        return [*self._metrics.snapshot(stats_of(self._state)), *self._metrics.restarts(*counts)]
 
     @property
     def engine_pid(self) -> int:
@@ -177,45 +188,62 @@ class AsyncLLM:
             return await asyncio.to_thread(self._inputs.process, request_id, prompt, params, priority)
         return self._inputs.process(request_id, prompt, params, priority)
 
-    async def _drop(self, request_id: str) -> list[RequestOutput]:
+    def _drop(self, request_id: str) -> list[RequestOutput]:
         """Ends what still runs of a request, here and in the engine. Nothing to do for one that is over."""
         ids = list(self._outputs.core_ids(request_id))
         if not ids:
             return []
-        outputs, _ = self._outputs.process([_aborted(core_id) for core_id in ids])
-        await self._supervisor.drop(ids)
+        self._supervisor.drop(ids)
+        outputs, _ = self._outputs.process([RequestUpdate.end(core_id, FinishReason.ABORT) for core_id in ids])
         return outputs
 
-    async def _pump(
-        self, first: asyncio.Future[list[RequestUpdate]], updates: AsyncIterator[list[RequestUpdate]]
-    ) -> None:
+    async def _guarded(self, job: Callable[[], Awaitable[None]]) -> None:
+        """A task of this object: it runs until shutdown, and if it ends before, everybody is told."""
         try:
-            await self._deliver(await first)
-            async for batch in updates:
-                await self._deliver(batch)
-        except (EngineDeadError, StopAsyncIteration) as death:
-            self._fail_all(death if isinstance(death, EngineDeadError) else EngineDeadError("the engine was stopped"))
-            self.dead.set()
+            await job()
+            death = EngineDeadError("the engine was stopped")
+        except EngineDeadError as error:
+            death = error
+        except Exception:
+            logger.exception("a task of the engine's front failed")
+            death = EngineDeadError("the engine's front failed; the server's log says how")
+        self._fail_all(death)
+        self.dead.set()
+
+    async def _pump(self) -> None:
+        async for batch in self._supervisor.updates():
+            await self._deliver(batch)
 
     async def _deliver(self, updates: list[RequestUpdate]) -> None:
         """A large batch in parts: between them whoever else uses the event loop has a turn."""
-        for start in range(0, len(updates), DELIVERED_AT_ONCE):
-            if start:
+        for number, update in enumerate(updates):
+            if number and number % DELIVERED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-            outputs, stopped = self._outputs.process(updates[start : start + DELIVERED_AT_ONCE])
+            try:
+                outputs, stopped = self._outputs.process([update])
+            except Exception:  # of one request's text: it fails alone
+                logger.exception("an output could not be made into text")
+                self._fail_one(update.request_id)
+                continue
             for output in outputs:
                 stream = self._streams.get(output.request_id)
                 if stream is not None:
                     stream.put(output)
             if stopped:
-                await self._supervisor.drop(stopped)
+                self._supervisor.drop(stopped)
 
     async def _watch(self) -> None:
         """Keeps a recent picture of the engine for the metrics."""
         while True:
             await asyncio.sleep(STATE_PERIOD_S)
-            with contextlib.suppress(EngineDeadError, asyncio.CancelledError):
+            with contextlib.suppress(EngineDeadError):
                 self._state = await self._supervisor.state(with_blocks=False)
+
+    def _fail_one(self, core_id: str) -> None:
+        user_id = self._outputs.discard(core_id)
+        if user_id in self._streams:
+            self._streams[user_id].fail(RuntimeError("an output could not be made into text"))
+        self._supervisor.drop([core_id])
 
     def _fail_all(self, error: Exception) -> None:
         self._death = self._death or error
@@ -230,10 +258,10 @@ class AsyncLLM:
 class _Caps:
     """The engine's device, as `resolve` asks for it."""
 
-    def __init__(self, introduction: Introduction) -> None:
-        self.kind = introduction.kind
-        self.total_memory = introduction.total_memory
-        self.native_bf16, self.native_fp16 = introduction.native_bf16, introduction.native_fp16
+    def __init__(self, info: EngineInfo) -> None:
+        self.kind = info.kind
+        self.total_memory = info.total_memory
+        self.native_bf16, self.native_fp16 = info.native_bf16, info.native_fp16
 
 
 class _Clock:
@@ -247,5 +275,8 @@ class _Clock:
         self._last = now
 
 
-def _aborted(core_id: str) -> RequestUpdate:
-    return RequestUpdate(core_id, [], (), (), FinishReason.ABORT, None, 0, 0, 0.0)
+def _engine_options(args: EngineArgs, source: ModelSource) -> dict[str, Any]:
+    """What the engine process is told. The model's files are found by now, so it needs no access to the hub; and text
+    stays on this side, so it needs no tokenizer."""
+    found = {"model": source.files.path, "revision": None, "hf_token": None}
+    return {**dataclasses.asdict(args), **found, "tokenizer": None, "skip_tokenizer_init": True}

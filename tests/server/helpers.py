@@ -133,9 +133,13 @@ def _run(main: Any, ready: threading.Event, found: dict[str, Any]) -> None:
 class ServerProcess:
     """`cadence serve` as users run it. Use as a context manager; `stop` ends it by its pid."""
 
-    def __init__(self, model: str | Path, *flags: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, model: str | Path, *flags: str, environment: dict[str, str] | None = None, engine: str = ""
+    ) -> None:
+        """engine: one of `tests.server.engines`, instead of the real one."""
         self._log = tempfile.NamedTemporaryFile("w+", prefix="cadence-serve-", suffix=".log")  # noqa: SIM115
-        words = [sys.executable, "-m", "cadence.entrypoints.cli.main", "serve", str(model), "--port", "0", *flags]
+        module = ["tests.server.engines", "serve", engine] if engine else ["cadence.entrypoints.cli.main", "serve"]
+        words = [sys.executable, "-m", *module, str(model), "--port", "0", *flags]
         self.process = subprocess.Popen(
             words,
             cwd=ROOT,

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -182,13 +181,10 @@ def own_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_sockets_are_private_and_leave_nothing_behind(tiny_model: Callable[[str], Path], own_tmp: Path) -> None:
+def test_the_channel_has_no_name_that_another_user_could_open(tiny_model: Callable[[str], Path], own_tmp: Path) -> None:
     made = Server(tiny_model("llama"))
-    (folder,) = own_tmp.glob("cadence-*")
-    (socket,) = folder.iterdir()
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700 and stat.S_IMODE(socket.stat().st_mode) == 0o600
+    assert list(own_tmp.iterdir()) == []
     made.close()
-    assert not folder.exists()
 
 
 def test_an_engine_that_keeps_dying_is_given_up(tiny_model: Callable[[str], Path]) -> None:
@@ -248,7 +244,7 @@ def test_an_engine_does_not_outlive_its_front(tiny_model: Callable[[str], Path],
         assert front.stdout is not None
         engine = int(front.stdout.readline())
         front.kill()
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 15
     while Path(f"/proc/{engine}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(f"/proc/{engine}").exists()

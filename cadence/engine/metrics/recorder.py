@@ -69,6 +69,14 @@ class MetricsRecorder:
             self._output_lengths,
         ]
 
+    def restarts(self, num_restarts: int, num_quarantined: int, num_failed: int) -> list[Metric]:
+        """Of an engine in a process of its own; vLLM has no names for these."""
+        return [
+            Counter("cadence:engine_restarts", self._labels, num_restarts),
+            Counter("cadence:requests_quarantined", self._labels, num_quarantined),
+            Counter("cadence:requests_failed_by_quarantine", self._labels, num_failed),
+        ]
+
     def _counter(self, name: str) -> Counter:
         return Counter(f"vllm:{name}", self._labels)
 

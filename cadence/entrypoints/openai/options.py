@@ -46,6 +46,12 @@ class ServeOptions:
     max_json_depth: int = option(64, "deepest nesting of a request's JSON")
     max_completions: int = option(1024, "most completions (prompts times n) of one request")
     max_step_age: float = option(60.0, "seconds without progress, while requests run, after which /health says so")
+    engine_heartbeat_timeout: float = option(
+        10.0, "seconds of silence after which the engine process is killed and started again; 0 = no limit"
+    )
+    engine_step_timeout: float = option(
+        300.0, "seconds a step may take before the engine process is killed and started again; 0 = no limit"
+    )
     shutdown_timeout: float = option(0.0, "seconds that requests in flight get after SIGTERM; 0 = all they need")
 
     # What answers look like
@@ -78,6 +84,8 @@ class ServeOptions:
         for name in ("max_header_count", "max_json_depth", "max_completions"):
             _at_least(self, name, 1)
         for name in ("port", "request_deadline", "read_timeout", "max_step_age", "shutdown_timeout"):
+            _at_least(self, name, 0)
+        for name in ("engine_heartbeat_timeout", "engine_step_timeout"):
             _at_least(self, name, 0)
         if self.port > 65535:
             raise ConfigError(f"port={self.port} is not a port: at most 65535", "port")

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -19,6 +19,8 @@ from fastapi import FastAPI
 
 from cadence.config.args import EngineArgs
 from cadence.core.errors import EngineDeadError
+from cadence.engine.limits import SupervisorLimits
+from cadence.engine.supervisor import ENGINE_COMMAND
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.entrypoints.openai import listen
 from cadence.entrypoints.openai.app import check_parsers, create_app
@@ -28,22 +30,27 @@ from cadence.entrypoints.openai.outbox import Outbox
 from cadence.entrypoints.openai.state import ServerState
 
 KEEP_ALIVE_S = 65  # longer than clients keep idle connections, so that they are the ones who close them
+START_PATIENCE = 6  # an engine that starts may be silent for this many times as long as one that is ready
 LAST_BYTES_S = 5  # for answers that are made but not yet read, once nothing is in flight
 
 
-def run_server(args: EngineArgs, options: ServeOptions) -> int:
+def run_server(args: EngineArgs, options: ServeOptions, engine_command: Sequence[str] = ENGINE_COMMAND) -> int:
     """Serves until it is told to stop. The exit status: 0 after an orderly end, 1 otherwise."""
     began = time.perf_counter()
     check_parsers(options)
     bound = listen.bind(options)
     listen.allow_many_connections()
     with contextlib.closing(bound), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_start_and_serve(args, options, bound, began))
+        return runner.run(_start_and_serve(args, options, engine_command, bound, began))
 
 
-async def _start_and_serve(args: EngineArgs, options: ServeOptions, bound: socket.socket, began: float) -> int:
+async def _start_and_serve(
+    args: EngineArgs, options: ServeOptions, engine_command: Sequence[str], bound: socket.socket, began: float
+) -> int:
+    silence = options.engine_heartbeat_timeout
+    limits = SupervisorLimits(silence, START_PATIENCE * silence, options.engine_step_timeout)
     try:
-        llm = await AsyncLLM.start(args, _say)
+        llm = await AsyncLLM.start(args, _say, engine_command=engine_command, limits=limits)
     except EngineDeadError as error:
         print(f"cadence serve: the engine did not start: {error}", file=sys.stderr)
         return 1

@@ -45,7 +45,9 @@ def engine_families(metrics: Iterable[engine.Metric], prefix: str) -> list[Metri
     """Metrics of one name are one family; their labels tell them apart."""
     families: dict[str, Metric] = {}
     for metric in metrics:
-        name = prefix + metric.name.removeprefix(ENGINE_PREFIX)
+        if metric.name.startswith(OWN_PREFIX) and prefix != OWN_PREFIX:
+            continue
+        name = prefix + metric.name.removeprefix(ENGINE_PREFIX).removeprefix(OWN_PREFIX)
         family = families.get(name)
         if family is None:
             family = families[name] = _family(metric, name)

@@ -1,0 +1,95 @@
+"""The engine process's loop: commands in, a step, updates out."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from dataclasses import replace
+
+from cadence.core.codec import decode_request, decode_to_engine, encode
+from cadence.core.engine_state import EngineState
+from cadence.core.errors import EngineDeadError, InvalidRequestError
+from cadence.core.messages import AddRequest, FromEngine, ToEngine
+from cadence.core.request import FinishReason
+from cadence.core.update import RequestUpdate
+from cadence.engine.channel import Channel
+from cadence.engine.core import EngineCore
+from cadence.engine.heartbeat import StepClock
+
+logger = logging.getLogger("cadence.engine")
+
+IDLE_POLL_S = 0.2  # also the silence before a piece of warm-up, which would keep a newcomer waiting
+
+
+class CoreLoop:
+    """Sleeps on the channel while there is nothing to do."""
+
+    def __init__(self, core: EngineCore, channel: Channel, clock: StepClock) -> None:
+        self._core = core
+        self._channel = channel
+        self._clock = clock
+        self._step_seconds: deque[float] = deque(maxlen=64)
+        self._running = True
+        self._warming = True  # the device may have more to prepare
+
+    def run(self) -> None:
+        while self._running:
+            self._clock.busy_since = 0.0
+            messages = self._channel.receive(0.0 if self._core.has_unfinished() else IDLE_POLL_S)
+            self._clock.busy_since = time.monotonic()
+            quiet = not messages
+            while messages:
+                for message in messages:
+                    self._apply(decode_to_engine(message))
+                messages = self._channel.receive(0.0) if self._running else []
+            if self._running and self._core.has_unfinished():
+                self._step()
+            elif quiet and self._warming:
+                self._warming = self._core.warm_up_more()
+
+    def _apply(self, commands: ToEngine) -> None:
+        refused = [update for request in commands.add for update in self._add(request)]
+        if refused:
+            self._send(FromEngine(updates=refused))
+        if commands.abort:
+            self._core.abort(commands.abort, commands.abort_reason)
+        if commands.call:
+            self._answer(commands.call, commands.call_id)
+        self._running = self._running and not commands.stop
+
+    def _add(self, added: AddRequest) -> list[RequestUpdate]:
+        """What cannot be decoded or scheduled fails alone. -> its end, if it came to that"""
+        try:
+            self._core.add(decode_request(added.payload))
+        except EngineDeadError:
+            raise
+        except InvalidRequestError as error:
+            why = str(error)
+        except Exception:
+            logger.exception("a request could not be read")
+            why = "the engine could not read this request"
+        else:
+            return []
+        return [RequestUpdate.end(added.request_id, FinishReason.ERROR, why)]
+
+    def _answer(self, call: str, call_id: int) -> None:
+        if call in ("state", "stats"):
+            self._send(FromEngine(call_id=call_id, state=self._state(with_blocks=call == "state")))
+        elif call == "reset_prefix_cache":
+            self._send(FromEngine(call_id=call_id, done=self._core.reset_prefix_cache()))
+
+    def _step(self) -> None:
+        start = time.perf_counter()
+        updates = self._core.step()
+        self._step_seconds.append(time.perf_counter() - start)
+        self._clock.num_steps += 1
+        if updates:
+            self._send(FromEngine(updates=updates))
+
+    def _state(self, with_blocks: bool) -> EngineState:
+        snapshot = self._core.snapshot(with_blocks)
+        return replace(snapshot, num_steps=self._clock.num_steps, step_seconds=list(self._step_seconds))
+
+    def _send(self, message: FromEngine) -> None:
+        self._channel.send(encode(message))

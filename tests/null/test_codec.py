@@ -1,0 +1,105 @@
+"""One schema on both sides: what the front accepts, the engine reads, and reads as the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import assume, given, settings
+
+from cadence.core.codec import decode_request, encode_request
+from cadence.core.errors import InvalidRequestError
+from cadence.core.sampling_params import RequestOutputKind, SamplingParams
+from cadence.engine.input_processor import InputLimits, InputProcessor
+from cadence.engine.parallel_sampling import fan_out
+from tests.helpers.tiny_tokenizers import byte_level, save
+
+VOCAB, MAX_LEN = 300, 64
+INTEGERS = st.one_of(st.integers(-2, 40), st.sampled_from([2**31, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**70, -(2**63)]))
+NUMBERS = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.floats(0, 2), st.integers(-3, 3))
+TOKENS = st.integers(0, VOCAB - 1)
+TEXTS = st.lists(st.text(min_size=1, max_size=8).filter(str.strip), max_size=3)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "n": st.integers(1, 3),
+    "presence_penalty": NUMBERS,
+    "frequency_penalty": NUMBERS,
+    "repetition_penalty": NUMBERS,
+    "temperature": NUMBERS,
+    "top_p": NUMBERS,
+    "top_k": INTEGERS,
+    "min_p": NUMBERS,
+    "seed": st.none() | INTEGERS,
+    "stop": st.none() | st.text(min_size=1, max_size=5) | TEXTS,
+    "stop_token_ids": st.none() | st.lists(TOKENS, max_size=3),
+    "ignore_eos": st.booleans(),
+    "max_tokens": st.none() | INTEGERS,
+    "min_tokens": INTEGERS,
+    "logprobs": st.none() | INTEGERS,
+    "prompt_logprobs": st.none() | INTEGERS,
+    "skip_special_tokens": st.booleans(),
+    "include_stop_str_in_output": st.booleans(),
+    "output_kind": st.sampled_from(RequestOutputKind),
+    "stream_interval": st.none() | INTEGERS,
+    "logit_bias": st.none() | st.dictionaries(TOKENS, NUMBERS, max_size=3),
+    "allowed_token_ids": st.none() | st.lists(TOKENS, max_size=3),
+    "bad_words": st.none() | TEXTS,
+    "extra_args": st.none() | st.dictionaries(st.text(max_size=3), JSON, max_size=2),
+    "skip_reading_prefix_cache": st.none() | st.booleans(),
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> InputProcessor:
+    from cadence.text.hf_directory import load_tokenizer
+
+    folder = tmp_path_factory.mktemp("tokenizer")
+    save(byte_level(), folder, chat_template="")
+    return InputProcessor(InputLimits(VOCAB, MAX_LEN, 20, 0, frozenset({2})), load_tokenizer(folder))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    options=st.dictionaries(st.sampled_from(sorted(FIELDS)), st.none(), max_size=6),
+    prompt=st.lists(TOKENS, min_size=1, max_size=5),
+    priority=st.integers(-(2**70), 2**70),
+    data=st.data(),
+)
+def test_what_the_front_accepts_the_engine_reads_as_the_same(
+    inputs: InputProcessor, options: dict[str, None], prompt: list[int], priority: int, data: st.DataObject
+) -> None:
+    chosen = {name: data.draw(FIELDS[name], label=name) for name in options}
+    try:
+        request = inputs.process("x", prompt, SamplingParams(**chosen), priority).request
+        payload = encode_request(request)
+    except InvalidRequestError:
+        assume(False)
+    assert decode_request(payload) == request
+    for child in fan_out(request):
+        assert decode_request(encode_request(child)) == child
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"top_k": 2**64}, "top_k"),
+        ({"seed": -(2**63) - 1}, "seed"),
+        ({"stop": ["\ud800"]}, "stop"),
+        ({"extra_args": {"x": 2**64}}, "extra_args"),
+        ({"extra_args": {"x": object()}}, "extra_args"),
+    ],
+)
+def test_what_no_message_can_carry_is_refused_by_name(
+    inputs: InputProcessor, changes: dict[str, Any], field: str
+) -> None:
+    request = inputs.process("x", [5], SamplingParams()).request
+    for name, value in changes.items():
+        setattr(request.sampling, name, value)
+    with pytest.raises(InvalidRequestError, match=field) as error:
+        encode_request(request)
+    assert error.value.field == field

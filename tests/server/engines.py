@@ -1,0 +1,164 @@
+"""Engine processes that misbehave, started in place of the real one by the command line the supervisor is given:
+
+    python -m tests.server.engines NAME            an engine process
+    python -m tests.server.engines serve NAME ...  `cadence serve ...` with such an engine
+
+`toy` loads no model: the real loop and scheduler over a device that counts, so that it starts in no time. `poison` is
+the real engine, and prompts that hold one of the tokens below do to it what they say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cadence.config.args import EngineArgs
+from cadence.config.engine_config import CacheConfig, SchedulerConfig
+from cadence.core.kv_spec import KVGroup, KVLayout
+from cadence.core.messages import EngineInfo
+from cadence.core.request import EngineRequest
+from cadence.core.step import StepPlan, StepResult
+from cadence.engine.core import EngineCore
+from cadence.engine.core_process import build_core, main
+from cadence.scheduler.scheduler import Scheduler
+
+UNREADABLE, RAISES, ABORTS, HANGS = 201, 202, 203, 204  # tokens of a prompt
+FATAL_AFTER = 3  # tokens of output
+STEP_S = 0.002  # of the toy
+
+
+def engine_command(name: str) -> list[str]:
+    return [sys.executable, "-m", "tests.server.engines", name]
+
+
+class ToyTicket:
+    def __init__(self, result: StepResult) -> None:
+        self._result = result
+
+    def result(self) -> StepResult:
+        return self._result
+
+    def cut(self) -> int:
+        return 1
+
+
+class ToyExecutor:
+    """The next token is a function of the first token, the last one and the position."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._rows: dict[int, list[int]] = {}
+
+    def step(self, plan: StepPlan) -> ToyTicket:
+        for row in plan.ended:
+            del self._rows[row]
+        for new in plan.begun:
+            self._rows[new.row] = new.token_ids_np.tolist()
+        time.sleep(STEP_S)
+        sampled = [self._next(row) for row in plan.rows_np[plan.samples_np].tolist()]
+        return ToyTicket(StepResult(plan.step_id, np.array([sampled], dtype=np.int32)))
+
+    def _next(self, row: int) -> int:
+        tokens = self._rows[row]
+        tokens.append((tokens[0] * 131 + tokens[-1] * 31 + len(tokens) * 17) % (self._vocab_size - 10) + 5)
+        return tokens[-1]
+
+
+class PoisonedExecutor:
+    """Passes plans on to a real one, until a poisoned row has `FATAL_AFTER` tokens of output."""
+
+    def __init__(self, executor: Any) -> None:
+        self._executor = executor
+        self._fatal: dict[int, tuple[int, int]] = {}  # row -> (token, tokens after which it strikes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)
+
+    def step(self, plan: StepPlan) -> Any:
+        for row in plan.ended:
+            self._fatal.pop(row, None)
+        for new in plan.begun:
+            for token in {RAISES, ABORTS, HANGS} & set(new.token_ids_np[: new.prompt_len].tolist()):
+                self._fatal[new.row] = token, new.prompt_len + FATAL_AFTER
+        for row, computed in zip(plan.rows_np.tolist(), plan.num_computed_np.tolist(), strict=True):
+            token, after = self._fatal.get(row, (0, 0))
+            if token and computed + plan.num_steps > after:
+                _strike(token)
+        return self._executor.step(plan)
+
+
+def _strike(token: int) -> None:
+    if token == RAISES:
+        raise RuntimeError("a kernel failed: planted secret detail")
+    if token == ABORTS:
+        os.abort()
+    time.sleep(3600)
+
+
+def poison(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
+    core, info = build_core(args)
+    return _poisoned(core), info
+
+
+def toy(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
+    vocab_size = json.loads((Path(args.model) / "config.json").read_text())["vocab_size"]
+    max_model_len, num_blocks = args.max_model_len or 512, 4000
+    config = SchedulerConfig(64, 2048, "fcfs", True, 0, steps_in_flight=1)
+    layout = KVLayout(16, 1, 1, (KVGroup(0, (0,)),))
+    scheduler = Scheduler(config, CacheConfig(16, True, 0.9, 0, 0), layout, num_blocks, max_model_len)
+    core = EngineCore(scheduler, ToyExecutor(vocab_size), 1)  # type: ignore[arg-type]
+    info = EngineInfo(num_blocks, max_model_len, vocab_size, "toy", "cpu", 2**30, False, False)
+    return _poisoned(core), info
+
+
+def dies_at_first_request(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
+    core, info = toy(args)
+    core.add = lambda request: os._exit(9)  # type: ignore[method-assign]
+    return core, info
+
+
+def _poisoned(core: EngineCore) -> EngineCore:
+    core._executor = PoisonedExecutor(core._executor)
+    add = core.add
+
+    def checked(request: EngineRequest) -> None:
+        if UNREADABLE in request.prompt_token_ids:
+            raise TypeError("planted secret detail")
+        add(request)
+
+    core.add = checked  # type: ignore[method-assign]
+    return core
+
+
+def once(marker: str) -> int:
+    """A toy the first time, afterwards a process that dies before it has said anything, twice; then a toy again."""
+    path = Path(marker)
+    starts = len(path.read_text()) if path.exists() else 0
+    path.write_text("x" * (starts + 1))
+    return os._exit(7) if starts in (1, 2) else main(toy)  # type: ignore[func-returns-value]
+
+
+def serve(name: str, argv: list[str]) -> int:
+    from cadence.entrypoints.cli.serve import build_parser, read_flags
+    from cadence.entrypoints.openai.server import run_server
+
+    return run_server(*read_flags(build_parser().parse(argv)), engine_command(name))
+
+
+BUILDERS = {build.__name__: build for build in (poison, toy, dies_at_first_request)}
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        sys.exit(serve(sys.argv[2], sys.argv[3:]))
+    if sys.argv[1] == "silent_death":
+        os._exit(7)
+    if sys.argv[1].startswith("once:"):
+        sys.exit(once(sys.argv[1].removeprefix("once:")))
+    sys.exit(main(BUILDERS[sys.argv[1]]))
