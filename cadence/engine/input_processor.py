@@ -85,17 +85,21 @@ class InputProcessor:
                 raise InvalidRequestError("skip_tokenizer_init is set: give prompt_token_ids, not text", "prompt")
             token_ids = self._tokenizer.encode(parsed.text or "")
         else:
+            self._check_length(len(parsed.token_ids))  # before they are looked at
             token_ids = _integers(parsed.token_ids)
         _check_range(token_ids, self._limits.vocab_size)
-        if not token_ids:
+        self._check_length(len(token_ids))
+        return token_ids
+
+    def _check_length(self, count: int) -> None:
+        if not count:
             raise InvalidRequestError("the prompt is empty: it must hold at least one token", "prompt")
-        if len(token_ids) >= self._limits.max_model_len:
+        if count >= self._limits.max_model_len:
             raise InvalidRequestError(
-                f"the prompt has {len(token_ids)} tokens; with max_model_len={self._limits.max_model_len} it may have "
+                f"the prompt has {count} tokens; with max_model_len={self._limits.max_model_len} it may have "
                 f"at most {self._limits.max_model_len - 1}, so that one can be generated",
                 "prompt",
             )
-        return token_ids
 
     def _stop_rule(self, params: SamplingParams, prompt_len: int) -> StopRule:
         room = self._limits.max_model_len - prompt_len

@@ -16,9 +16,11 @@ from starlette.requests import HTTPConnection
 
 from cadence.entrypoints.openai.body_budget import Share
 from cadence.entrypoints.openai.json_limits import JsonLimits, check_json
+from cadence.entrypoints.openai.memory import give_back_memory
 
 BODY = "cadence.body"  # in the ASGI scope: the `Body` of this HTTP request
 SMALL_BODY = 2**16  # bytes
+TRIM_S = 2.0  # after a large body, free memory goes back to the system, but no more often than this
 
 T = TypeVar("T")
 
@@ -41,6 +43,7 @@ class BodyReader:
     def __init__(self, limits: JsonLimits) -> None:
         self._limits = limits
         self._thread = ThreadPoolExecutor(1, "cadence-bodies")
+        self._trims = False  # soon
 
     async def read(self, request: HTTPConnection, make: Callable[[bytes], T], held: bool = False) -> T:
         """What `make` makes of the body; it must touch nothing that belongs to the event loop.
@@ -59,7 +62,17 @@ class BodyReader:
         """Other work on what came in a body of this many bytes."""
         if size <= SMALL_BODY:
             return function(*arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, function, *arguments)
+        finally:
+            if not self._trims:
+                self._trims = True
+                loop.call_later(TRIM_S, self._trim)
+
+    def _trim(self) -> None:
+        self._trims = False
+        self._thread.submit(give_back_memory)
 
     def _make(self, body: Body, make: Callable[[bytes], T]) -> T:
         content = body.take()
