@@ -13,8 +13,9 @@ CHUNK_BYTES = 2**18  # what one message of a connection holds at most, or little
 class BodyBudget:
     """Bytes of bodies that were received and are still needed.
 
-    Where the limit is reached, bodies are not read on and TCP makes their clients wait. Only the oldest of those that
-    are still arriving grows beyond it, so that one always becomes complete: at most `limit` and one body are held.
+    Where the limit is reached, bodies are not read on and TCP makes their clients wait for the end of complete ones.
+    Where there is none of these, the oldest grows beyond the limit, so that it becomes complete: at most `limit` and
+    one body are held.
     """
 
     def __init__(self, limit: int, patience: float) -> None:
@@ -23,9 +24,12 @@ class BodyBudget:
         self._limit = limit
         self._patience = patience
         self._arriving: dict[Share, asyncio.Future[None] | None] = {}  # oldest first -> what it waits for
+        self._complete: set[Share] = set()  # and held
 
     def may_grow(self, share: Share) -> bool:
-        return self.held + CHUNK_BYTES <= self._limit or next(iter(self._arriving)) is share
+        if self.held + CHUNK_BYTES <= self._limit:
+            return True
+        return not self._complete and next(iter(self._arriving)) is share
 
     async def reserve(self, share: Share) -> None:
         self._arriving.setdefault(share, None)
@@ -44,6 +48,12 @@ class BodyBudget:
     def complete(self, share: Share) -> None:
         """It grows no more."""
         self._arriving.pop(share, None)
+        self._complete.add(share)
+        self.wake()
+
+    def forget(self, share: Share) -> None:
+        self._arriving.pop(share, None)
+        self._complete.discard(share)
         self.wake()
 
     def wake(self) -> None:
@@ -79,7 +89,7 @@ class Share:
     def free(self) -> None:
         """Nobody needs the body any more. May be said twice."""
         self.add(-self._size)
-        self._budget.complete(self)
+        self._budget.forget(self)
 
     def add(self, size: int) -> None:
         self._size += size

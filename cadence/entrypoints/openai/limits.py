@@ -49,7 +49,7 @@ class BodyLimits:
 
     async def _read(self, headers: Headers, receive: Receive, share: Share) -> bytes:
         declared = headers.get("content-length", "")
-        too_large = declared.isdecimal() and int(declared) > self._max_bytes
+        too_large = declared.isdecimal() and int(declared[:20]) > self._max_bytes
         if too_large and headers.get("expect", "").lower() == "100-continue":
             raise self._too_large()
         chunks: list[bytes] = []

@@ -61,6 +61,6 @@ def priority_of(body: GenerationBody, headers: Mapping[str, str]) -> int:
     if body.priority is not None:
         return body.priority
     given = headers.get("x-vllm-priority", "0")
-    if not re.fullmatch(r"-?\d{1,9}", given):
+    if not re.fullmatch("-?[0-9]{1,9}", given):
         raise InvalidRequestError("the header X-Vllm-Priority must be an integer", "X-Vllm-Priority")
     return int(given)

@@ -171,7 +171,7 @@ def _path(location: tuple[int | str, ...]) -> str:
         if isinstance(part, int):
             path += f"[{part}]"
         elif part not in ("str", "int", "float", "bool") and not any(mark in part for mark in "[(-"):
-            path += f".{part}" if path else part
+            path += f".{part[:80]}" if path else part[:80]
     return path
 
 

@@ -26,8 +26,9 @@ def decode_json(raw: bytes) -> Any:
     except RecursionError:
         raise _invalid("it is nested too deeply") from None
     except msgspec.DecodeError as error:
-        where = _bad_number(raw)
-        raise (_invalid(f"{where} must be a finite number", where) if where else _invalid(str(error))) from None
+        where = _bad_value(raw)
+        why = f"{where} must be a finite number, or text without half a character" if where else str(error)
+        raise _invalid(why, where or None) from None
 
 
 def decode_arguments(arguments: str, where: str) -> Any:
@@ -48,8 +49,8 @@ def check_arguments(arguments: str, where: str) -> None:
         raise InvalidRequestError(f"{where} holds too many values, or is nested too deeply", where) from None
 
 
-def _bad_number(raw: bytes) -> str:
-    """The field that holds the first number a parser cannot take; "" where there is none."""
+def _bad_value(raw: bytes) -> str:
+    """The field that holds the first value a parser cannot take in what is otherwise JSON; "" where there is none."""
     try:
         content = json.loads(raw, parse_int=_integer)
     except (ValueError, RecursionError):
@@ -65,11 +66,22 @@ def _integer(digits: str) -> float:
 def _find_bad(value: Any, place: tuple[int | str, ...]) -> tuple[int | str, ...] | None:
     if isinstance(value, float):
         return None if math.isfinite(value) else place
+    if isinstance(value, str):
+        return None if _is_whole(value) else place
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inner:
         if found := _find_bad(item, (*place, key[:80] if isinstance(key, str) else key)):
             return found
     return None
+
+
+def _is_whole(text: str) -> bool:
+    """Whether it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _invalid(why: str, field: str | None = None) -> ApiError:
