@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from enum import Enum
@@ -19,6 +19,11 @@ logger = logging.getLogger(__name__)
 GREEDY_BELOW = 1e-5  # a lower temperature means: the most likely token
 MIN_TEMPERATURE = 0.01  # temperatures between the two are raised to this, or logits / temperature overflows
 MAX_LOGIT_BIAS = 100.0
+MAX_N = 16_384  # completions of one prompt
+# Integers travel and are stored as 64 bits at most.
+_MAX_INT = 2**63 - 1
+# Beyond these a temperature makes all tokens alike and a penalty decides alone; float32 holds them times any logit.
+_EXTREME = 1e30
 
 LogitsProcessor = Callable[..., Any]
 
@@ -137,16 +142,15 @@ class SamplingParams:
         self.__post_init__()
         for name in ("logprobs", "prompt_logprobs"):
             _within_logprobs_cap(name, getattr(self, name), vocab_size, max_logprobs)
-        token_lists: dict[str, Iterable[int]] = {
-            "logit_bias": self.logit_bias or (),
+        token_lists: dict[str, Sequence[int]] = {
+            "logit_bias": list(self.logit_bias or ()),
             "allowed_token_ids": self.allowed_token_ids or (),
             "stop_token_ids": self.stop_token_ids or (),
-            "bad_words": (token for word in self.bad_words_token_ids or () for token in word),
+            "bad_words": [token for word in self.bad_words_token_ids or () for token in word],
         }
         for name, tokens in token_lists.items():
-            for token in tokens:
-                if not 0 <= token < vocab_size:
-                    raise _invalid(name, token, f"a token id below the vocabulary size {vocab_size}")
+            if tokens and max(tokens) >= vocab_size:
+                raise _invalid(name, max(tokens), f"a token id below the vocabulary size {vocab_size}")
         if self.min_tokens >= max_model_len:
             raise _invalid("min_tokens", self.min_tokens, f"below max_model_len ({max_model_len})")
 
@@ -157,7 +161,7 @@ class SamplingParams:
                 raise InvalidRequestError(f"{name}={value!r} is not supported: {why}.", field=name)
 
     def _check_counts(self) -> None:
-        self.n = _integer("n", self.n, low=1)
+        self.n = _integer("n", self.n, low=1, high=MAX_N)
         self.min_tokens = _integer("min_tokens", self.min_tokens, low=0)
         self.top_k = max(_integer("top_k", self.top_k, low=-1), 0)
         if self.max_tokens is not None:
@@ -167,9 +171,7 @@ class SamplingParams:
         if self.stream_interval is not None:
             self.stream_interval = _integer("stream_interval", self.stream_interval, low=1)
         if self.seed is not None:
-            seed = _integer("seed", self.seed, low=-(2**63))
-            if seed >= 2**64:
-                raise _invalid("seed", seed, "below 2**64")
+            seed = _integer("seed", self.seed, low=-(2**63), high=2**64 - 1)
             self.seed = None if seed == -1 else seed
 
     def _check_probabilities(self) -> None:
@@ -178,7 +180,8 @@ class SamplingParams:
         self.repetition_penalty = _number("repetition_penalty", self.repetition_penalty, 0.0)
         if self.repetition_penalty == 0.0:
             raise _invalid("repetition_penalty", self.repetition_penalty, "greater than 0")
-        self.temperature = _number("temperature", self.temperature, 0.0)
+        self.repetition_penalty = min(max(self.repetition_penalty, 1 / _EXTREME), _EXTREME)
+        self.temperature = min(_number("temperature", self.temperature, 0.0), _EXTREME)
         self.min_p = _number("min_p", self.min_p, 0.0, 1.0)
         self.top_p = _number("top_p", self.top_p, 0.0, 1.0)
         if self.top_p == 0.0:
@@ -288,9 +291,20 @@ def _copied(value: Any) -> Any:
 
 
 def _invalid(name: str, value: object, must_be: str) -> InvalidRequestError:
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    return InvalidRequestError(f"{name} must be {must_be}; got {shown}.", field=name)
+    return InvalidRequestError(f"{name} must be {must_be}; got {_shown(value)}.", field=name)
+
+
+def _shown(value: object) -> str:
+    """Short, and never the work of writing down a long one."""
+    if isinstance(value, list | dict):
+        return f"{len(value)} entries" if len(value) > 16 else _cut(repr(value))
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"a number of {value.bit_length()} bits"
+    return _cut(repr(value[:80] if isinstance(value, str) else value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _typed(name: str, value: object, kind: type, must_be: str) -> None:
@@ -298,19 +312,24 @@ def _typed(name: str, value: object, kind: type, must_be: str) -> None:
         raise _invalid(name, value, must_be)
 
 
-def _integer(name: str, value: object, low: int) -> int:
+def _integer(name: str, value: object, low: int, high: int = _MAX_INT) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise _invalid(name, value, "an integer")
     number = operator.index(value)
     if number < low:
         raise _invalid(name, number, f"at least {low}")
+    if number > high:
+        raise _invalid(name, number, f"at most {high}" if high < _MAX_INT else "an integer of 64 bits")
     return number
 
 
 def _number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise _invalid(name, value, "a number")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number):
         raise _invalid(name, number, "a finite number")
     if not low <= number <= high:
@@ -348,7 +367,10 @@ def _strings(name: str, value: object) -> list[str]:
 
 
 def _token_ids(name: str, value: object) -> list[int]:
-    return [] if value is None else [_integer(name, token, low=0) for token in _listed(name, value, "token ids")]
+    tokens = [] if value is None else _listed(name, value, "token ids")
+    if set(map(type, tokens)) <= {int} and min(tokens, default=0) >= 0 and max(tokens, default=0) <= _MAX_INT:
+        return tokens
+    return [_integer(name, token, low=0) for token in tokens]
 
 
 def _callables(name: str, value: object) -> list[LogitsProcessor]:
@@ -364,8 +386,13 @@ def _logit_bias(value: object) -> dict[int, float]:
         raise _invalid("logit_bias", value, "a dict from token id to a number")
     bias: dict[int, float] = {}
     for key, number in value.items():
-        token = int(key) if isinstance(key, str) and key.isdecimal() else key
-        bias[_integer("logit_bias", token, low=0)] = min(
-            max(_number("logit_bias", number), -MAX_LOGIT_BIAS), MAX_LOGIT_BIAS
-        )
+        token = _integer("logit_bias", int(key) if _is_token(key) else key, low=0)
+        if token in bias:
+            raise InvalidRequestError(f"logit_bias names the token {token} twice.", field="logit_bias")
+        bias[token] = min(max(_number("logit_bias", number), -MAX_LOGIT_BIAS), MAX_LOGIT_BIAS)
     return bias
+
+
+def _is_token(key: object) -> bool:
+    """JSON has no names but strings. Digits of other scripts are no ids, and int() reads no more than 4300 digits."""
+    return isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) < 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from cadence.engine.prompts import ParsedPrompt, parse_prompt
 from cadence.text.tokenizer import Tokenizer
 
 _MASK64 = (1 << 64) - 1
+_INT64 = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,18 @@ class InputProcessor:
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(f"sampling_params must be SamplingParams, not {type(params).__name__}")
         limits = self._limits
-        params.verify(limits.vocab_size, limits.max_logprobs if cap_logprobs else -1, limits.max_model_len)
+        if not -_INT64 <= priority < _INT64:
+            raise InvalidRequestError("priority must be an integer of 64 bits", "priority")
+        checks = (limits.vocab_size, limits.max_logprobs if cap_logprobs else -1, limits.max_model_len)
+        params.verify(*checks)
         token_ids = self.token_ids(parsed)
         sampling = params.clone()
+        sampling.logprobs = _at_most(limits.vocab_size, sampling.logprobs)
+        sampling.prompt_logprobs = _at_most(limits.vocab_size, sampling.prompt_logprobs)
         sampling.bad_words_token_ids = self._bad_words(sampling)
+        if sampling.bad_words_token_ids:
+            sampling.verify(*checks)  # the engine repeats these checks when it reads the request, and must find nothing
+        self._check_choice(sampling)
         request = EngineRequest(
             request_id=request_id,
             prompt_token_ids=token_ids,
@@ -75,17 +85,21 @@ class InputProcessor:
                 raise InvalidRequestError("skip_tokenizer_init is set: give prompt_token_ids, not text", "prompt")
             token_ids = self._tokenizer.encode(parsed.text or "")
         else:
+            self._check_length(len(parsed.token_ids))  # before they are looked at
             token_ids = _integers(parsed.token_ids)
         _check_range(token_ids, self._limits.vocab_size)
-        if not token_ids:
+        self._check_length(len(token_ids))
+        return token_ids
+
+    def _check_length(self, count: int) -> None:
+        if not count:
             raise InvalidRequestError("the prompt is empty: it must hold at least one token", "prompt")
-        if len(token_ids) >= self._limits.max_model_len:
+        if count >= self._limits.max_model_len:
             raise InvalidRequestError(
-                f"the prompt has {len(token_ids)} tokens; with max_model_len={self._limits.max_model_len} it may have "
+                f"the prompt has {count} tokens; with max_model_len={self._limits.max_model_len} it may have "
                 f"at most {self._limits.max_model_len - 1}, so that one can be generated",
                 "prompt",
             )
-        return token_ids
 
     def _stop_rule(self, params: SamplingParams, prompt_len: int) -> StopRule:
         room = self._limits.max_model_len - prompt_len
@@ -106,25 +120,49 @@ class InputProcessor:
             return params.seed & _MASK64
         return _mix((self._limits.seed << 32) + next(self._counter))
 
+    def _check_choice(self, params: SamplingParams) -> None:
+        """A first token must be left to choose. Where none is left later, the request ends with an error then."""
+        if params.allowed_token_ids is None and not params.bad_words:
+            return
+        allowed: Iterable[int] = params.allowed_token_ids or range(self._limits.vocab_size)
+        barred = {word[0] for word in params.bad_words_token_ids or () if len(word) == 1}
+        if barred.issuperset(allowed):
+            raise InvalidRequestError("bad_words bar every token that could be chosen", "bad_words")
+        if params.min_tokens > 0:
+            barred |= set(params.stop_token_ids or ())
+            barred |= frozenset() if params.ignore_eos else self._limits.eos_token_ids
+            if barred.issuperset(allowed):
+                message = "min_tokens bars the tokens that end the output, and no other token could be chosen"
+                raise InvalidRequestError(message, "min_tokens")
+
     def _bad_words(self, params: SamplingParams) -> list[list[int]] | None:
-        """Each word as it is spelled at the start of a text and, where it differs, after a space."""
+        """Each word as it is spelled at the start of a text and, where it differs, after a space. White space alone is
+        taken as it stands."""
         if not params.bad_words or self._tokenizer is None:
             return None
         sequences: list[list[int]] = []
-        for word in params.bad_words:
-            bare = self._tokenizer.encode(word.lstrip(), add_special_tokens=False)
-            spaced = self._tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
+        for number, word in enumerate(params.bad_words):
+            bare = self._tokenizer.encode(word.lstrip() or word, add_special_tokens=False)
+            if not bare:
+                raise InvalidRequestError(f"bad_words[{number}] is no token of this model: {word[:40]!r}", "bad_words")
             sequences.append(bare)
+            if word.isspace():
+                continue
+            spaced = self._tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
             if spaced != bare and len(spaced) == len(bare):
                 sequences.append(spaced)
         return sequences
+
+
+def _at_most(limit: int, value: int | None) -> int | None:
+    return None if value is None else min(value, limit)
 
 
 def _integers(token_ids: list[int]) -> list[int]:
     try:
         return list(map(operator.index, token_ids))
     except TypeError:
-        raise InvalidRequestError("prompt_token_ids must be integers", "prompt_token_ids") from None
+        raise InvalidRequestError("the token ids of the prompt must be integers", "prompt") from None
 
 
 def _check_range(token_ids: list[int], vocab_size: int) -> None:
@@ -132,8 +170,9 @@ def _check_range(token_ids: list[int], vocab_size: int) -> None:
         return
     index, token = next((i, t) for i, t in enumerate(token_ids) if not 0 <= t < vocab_size)
     raise InvalidRequestError(
-        f"prompt_token_ids[{index}] = {token} is out of range: the vocabulary has {vocab_size} tokens",
-        "prompt_token_ids",
+        f"token {token if abs(token) < _INT64 else '…'} at position {index} of the prompt is out of range: "
+        f"the vocabulary has {vocab_size} tokens",
+        "prompt",
     )
 
 

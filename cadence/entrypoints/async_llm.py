@@ -51,6 +51,7 @@ class AsyncLLM:
         self.config = config
         self.model_name = model.files.name
         self.info = info
+        self.vocab_size = limits.vocab_size
         self.default_sampling: dict[str, Any] = {}
         self._tokenizer = tokenizer
         self._supervisor = supervisor

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from cadence.core.request import NO_CHOICE
 from cadence.core.step import NO_TOKEN, IntArray, TokenLogprobs
 from cadence.sample.logprobs import ScoredGroup
 
 BAD_MODEL = "the model produced NaN or infinite logits"
-_BAD_CHOICE = "no token can be chosen: allowed_token_ids, bad_words, min_tokens or a logits processor left none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,5 +41,5 @@ class SampleOutput:
 
     def _faults(self, peaks: Sequence[np.ndarray]) -> dict[int, str]:
         """NaN and +inf are always a line's highest logit; -inf is where nothing else is left."""
-        faults = dict.fromkeys(self.rows_np[~np.isfinite(peaks[-1])].tolist(), _BAD_CHOICE)
+        faults = dict.fromkeys(self.rows_np[~np.isfinite(peaks[-1])].tolist(), NO_CHOICE)
         return faults | dict.fromkeys(self.rows_np[~np.isfinite(peaks[0])].tolist(), BAD_MODEL)

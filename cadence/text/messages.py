@@ -123,7 +123,7 @@ def _parse_arguments(arguments: object, where: str) -> dict[str, Any]:
     try:
         parsed = json.loads(arguments) if isinstance(arguments, str) else arguments
     except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"{where} is not valid JSON: {error}", field=where) from error
+        raise InvalidRequestError(f"{where} is not valid JSON", field=where) from error
     if not isinstance(parsed, dict):
         raise InvalidRequestError(f"{where} must be a JSON object", field=where)
     return parsed

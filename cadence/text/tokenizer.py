@@ -73,13 +73,13 @@ class Tokenizer:
         try:
             return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
         except (TypeError, UnicodeError) as error:
-            raise InvalidRequestError(f"prompt is not valid text: {error}", field="prompt") from error
+            raise InvalidRequestError("the prompt is not valid text", field="prompt") from error
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
         try:
             encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
         except (TypeError, UnicodeError) as error:
-            raise InvalidRequestError(f"a prompt is not valid text: {error}", field="prompt") from error
+            raise InvalidRequestError("a prompt is not valid text", field="prompt") from error
         return [encoding.ids for encoding in encodings]
 
     def __call__(self, text: str | Sequence[str], add_special_tokens: bool = True) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Tokenizer:
         try:
             text = self.backend.decode(id_list, skip_special_tokens=skip_special_tokens)
         except (TypeError, OverflowError) as error:
-            raise InvalidRequestError(f"token ids must be integers >= 0: {error}", field="token_ids") from error
+            raise InvalidRequestError("token ids must be integers >= 0 and below 2**32", field="token_ids") from error
         return _clean_up(text) if self.clean_up_spaces else text
 
     def batch_decode(self, batch: Iterable[Sequence[int]], skip_special_tokens: bool = True) -> list[str]:

@@ -73,6 +73,7 @@ class FakeLLM:
         self.started: list[str] = []  # ids of requests that reached the engine
         self.aborted: list[str] = []
         model = self.config.model
+        self.vocab_size = 512
         limits = InputLimits(512, model.max_model_len, model.max_logprobs, model.seed, self.tokenizer.eos_token_ids)
         self._inputs = InputProcessor(limits, self.tokenizer)
         self._metrics = MetricsRecorder("fake")

@@ -195,7 +195,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type", "text"),
     ({"messages": [{"role": "user", "content": "word " * 4000}]}, "messages", "max_model_len"),
     ({"top_logprobs": 2}, "top_logprobs", "logprobs"),
-    ({"logprobs": True, "top_logprobs": 21}, "logprobs", "20"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "20"),
     ({"logprobs": 3}, "logprobs", "boolean"),
     ({"response_format": {"type": "json_object"}}, "response_format", "grammar"),
     ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format", "grammar"),

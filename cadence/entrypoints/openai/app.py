@@ -17,11 +17,13 @@ from cadence.core.errors import CadenceError
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.openai.admission import Admission
 from cadence.entrypoints.openai.auth import Authentication
+from cadence.entrypoints.openai.bodies import BodyReader
 from cadence.entrypoints.openai.boundary import Boundary
 from cadence.entrypoints.openai.chat_engine import ChatEngine
 from cadence.entrypoints.openai.deadline import with_deadline
 from cadence.entrypoints.openai.door import Door
 from cadence.entrypoints.openai.errors import reply_for, route_path
+from cadence.entrypoints.openai.json_limits import JsonLimits
 from cadence.entrypoints.openai.limits import BodyLimits
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.reasoning import make_reasoning_parser
@@ -76,7 +78,8 @@ def _make_state(llm: AsyncLLM, options: ServeOptions) -> ServerState:
     )
     template = read_template(options.chat_template or llm.config.tokenizer.chat_template)
     timed = with_deadline(llm, options.request_deadline)
-    return ServerState(timed, options, admission, ChatEngine(timed, options), template)
+    bodies = BodyReader(JsonLimits.of(options))
+    return ServerState(timed, options, admission, ChatEngine(timed, options), bodies, template)
 
 
 def check_parsers(options: ServeOptions) -> None:

@@ -16,6 +16,7 @@ from cadence.entrypoints.openai.chat_choice import Choice, ParsedChoice, PlainCh
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, PromptRead, Usage
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.reasoning import OPEN, make_reasoning_parser
+from cadence.entrypoints.openai.sampling import as_sent
 from cadence.entrypoints.openai.stream import Begun, begun
 from cadence.entrypoints.openai.tools.base import make_tool_parser, needs_special_tokens
 from cadence.text.chat_template import ChatRequest
@@ -107,9 +108,7 @@ class ChatEngine:
         try:
             return await begun(cast(AsyncGenerator[RequestOutput, None], outputs))
         except InvalidRequestError as error:
-            if error.field in ("prompt", "prompt_token_ids"):
-                raise InvalidRequestError(str(error), "messages") from None
-            raise
+            raise as_sent(error, job.sent_names) from None
 
     def _choice(self, index: int, job: ChatJob, prompt: str) -> Choice:
         options = self._options

@@ -115,13 +115,17 @@ def reply_for(error: BaseException) -> ErrorReply:
     if isinstance(error, InvalidRequestError):
         return ErrorReply(400, str(error), error.field or None)
     if isinstance(error, EngineDeadError):
-        return ErrorReply(503, f"The engine is not available: {error}", code="engine_unavailable")
+        return engine_unavailable("it stopped or is being started again")  # why is in the log
     if isinstance(error, RequestValidationError | ValidationError):
         return _validation_reply(error)
     if isinstance(error, HTTPException):
         message = "Not found: there is no such path." if error.status_code == 404 else str(error.detail)
         return ErrorReply(error.status_code, message, headers=error.headers or {})
     return ErrorReply(500, "The server failed on this request. It has been logged.")
+
+
+def engine_unavailable(why: str) -> ErrorReply:
+    return ErrorReply(503, f"The engine is not available: {why}.", code="engine_unavailable")
 
 
 def _validation_reply(error: RequestValidationError | ValidationError) -> ErrorReply:

@@ -9,6 +9,7 @@ from typing import Any
 
 from cadence.core.outputs import PositionLogprobs
 from cadence.core.sampling_params import SamplingParams
+from cadence.entrypoints.openai.admission import estimate_tokens
 from cadence.entrypoints.openai.truncation import NO_TRUNCATION, Truncation
 
 
@@ -30,6 +31,11 @@ class ChatJob:
     truncation: Truncation = NO_TRUNCATION
     add_special_tokens: bool = False  # beside those that the template writes
     priority: int = 0
+    sent_names: Mapping[str, str] = field(default_factory=dict)  # name in the engine -> the one the client sent
+
+    def estimated_tokens(self) -> int:
+        """Of everything that may become part of the prompt."""
+        return sum(map(estimate_tokens, (self.messages, self.tools, self.template_kwargs)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,11 @@ class ServeOptions:
     max_body_bytes: int = option(16 * 2**20, "largest request body")
     max_header_bytes: int = option(64 * 2**10, "largest request head: request line and headers together")
     max_header_count: int = option(128, "most headers of a request")
+    max_held_body_bytes: int = option(256 * 2**20, "request bodies held in memory at once; further large ones wait")
     max_json_depth: int = option(64, "deepest nesting of a request's JSON")
+    max_json_values: int = option(
+        500_000, "most values in a request's JSON; of objects, arrays and names a fifth as many"
+    )
     max_completions: int = option(1024, "most completions (prompts times n) of one request")
     max_step_age: float = option(60.0, "seconds without progress, while requests run, after which /health says so")
     engine_heartbeat_timeout: float = option(
@@ -81,7 +85,7 @@ class ServeOptions:
             object.__setattr__(self, field.name, _checked(field, getattr(self, field.name)))
         for name in ("max_queued_requests", "max_queued_tokens", "max_body_bytes", "max_header_bytes"):
             _at_least(self, name, 1)
-        for name in ("max_header_count", "max_json_depth", "max_completions"):
+        for name in ("max_header_count", "max_held_body_bytes", "max_json_depth", "max_json_values", "max_completions"):
             _at_least(self, name, 1)
         for name in ("port", "request_deadline", "read_timeout", "max_step_age", "shutdown_timeout"):
             _at_least(self, name, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from cadence.core.errors import InvalidRequestError
@@ -18,15 +19,35 @@ _SAME_NAME = (
 )  # fmt: skip
 
 
-def sampling_params(
-    body: GenerationBody, defaults: Mapping[str, Any], max_tokens: int | None, logprobs: int | None
-) -> SamplingParams:
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What endpoints call by names of their own."""
+
+    max_tokens: int | None
+    logprobs: int | None
+    sent_names: Mapping[str, str] = field(default_factory=dict)  # name of a parameter -> the one the client sent
+
+
+def sampling_params(body: GenerationBody, defaults: Mapping[str, Any], chosen: Chosen) -> SamplingParams:
     """`defaults` are the model's own. A null in the body is as good as no field."""
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise InvalidRequestError("best_of is not supported: ask for n completions and choose among them", "best_of")
     given = {name: value for name in _SAME_NAME if (value := getattr(body, name)) is not None}
     kind = RequestOutputKind.DELTA if body.stream else RequestOutputKind.FINAL_ONLY
-    return SamplingParams(**{**defaults, **given, "max_tokens": max_tokens, "logprobs": logprobs, "output_kind": kind})
+    given |= {"max_tokens": chosen.max_tokens, "logprobs": chosen.logprobs, "output_kind": kind}
+    try:
+        return SamplingParams(**{**defaults, **given})
+    except InvalidRequestError as error:
+        raise as_sent(error, chosen.sent_names) from None
+
+
+def as_sent(error: InvalidRequestError, sent_names: Mapping[str, str]) -> InvalidRequestError:
+    """The error in the words of the client: fields under the names it sent."""
+    message = str(error)
+    for name, sent in sent_names.items():
+        if name != "prompt":  # also a word
+            message = re.sub(rf"\b{name}\b", sent, message)
+    return InvalidRequestError(message, sent_names.get(error.field, error.field))
 
 
 def model_max_tokens(defaults: Mapping[str, Any]) -> int | None:
@@ -40,6 +61,6 @@ def priority_of(body: GenerationBody, headers: Mapping[str, str]) -> int:
     if body.priority is not None:
         return body.priority
     given = headers.get("x-vllm-priority", "0")
-    if not re.fullmatch(r"-?\d{1,9}", given):
+    if not re.fullmatch("-?[0-9]{1,9}", given):
         raise InvalidRequestError("the header X-Vllm-Priority must be an integer", "X-Vllm-Priority")
     return int(given)

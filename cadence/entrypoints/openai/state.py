@@ -12,6 +12,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from cadence.entrypoints.openai.admission import Admission
+from cadence.entrypoints.openai.bodies import BodyReader
 from cadence.entrypoints.openai.errors import model_not_found
 from cadence.entrypoints.openai.options import ServeOptions
 
@@ -29,6 +30,7 @@ class ServerState:
     options: ServeOptions
     admission: Admission
     chat: ChatEngine
+    bodies: BodyReader
     chat_template: str  # source of the template given to the server; "" = the model's own
     started: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 

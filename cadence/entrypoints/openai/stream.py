@@ -12,6 +12,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cadence.core.request import NO_CHOICE
 from cadence.entrypoints.openai.admission import Entry
 from cadence.entrypoints.openai.chat_choice import NO_CALL
 from cadence.entrypoints.openai.errors import ApiError, reply_for
@@ -157,6 +158,8 @@ def raise_failure(finish_reason: str | None, why: int | str | None) -> None:
     """A choice that ended badly is no answer. A call the model cannot make is what the request asked in vain."""
     if why == NO_CALL:
         raise ApiError(400, NO_CALL, param="tool_choice", code="tool_calls_not_produced")
+    if finish_reason == "error" and why == NO_CHOICE:
+        raise ApiError(400, f"The request failed: {NO_CHOICE}.", code="no_token_left")
     if finish_reason == "error":
         raise ApiError(500, f"The request failed: {why or 'no reason was given'}.")
     if finish_reason == "abort":

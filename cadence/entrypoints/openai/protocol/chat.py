@@ -7,12 +7,26 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.openai.protocol.common import GenerationBody
+from cadence.entrypoints.openai.protocol.common import (
+    INT64,
+    MAX_PARTS,
+    GenerationBody,
+    Variables,
+    at_most,
+    check_count,
+)
+from cadence.entrypoints.openai.protocol.json_text import check_arguments
 
 MAX_MESSAGES = 4096
 MAX_TOOLS = 128
 MAX_DOCUMENTS = 1024
 MAX_NAME = 128  # characters of a function's name
+
+Messages = Annotated[
+    list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True), at_most(MAX_MESSAGES)
+]
+Tools = Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True), at_most(MAX_TOOLS)]
+Documents = Annotated[list[dict[str, Any]], Field(max_length=MAX_DOCUMENTS, fail_fast=True), at_most(MAX_DOCUMENTS)]
 
 _GRAMMAR_FORMATS = ("json_object", "json_schema", "structural_tag")
 
@@ -24,29 +38,31 @@ class ResponseFormat(BaseModel):
 
 
 class ChatCompletionBody(GenerationBody):
-    messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
-    max_completion_tokens: int | None = Field(default=None, ge=1)
+    messages: Messages
+    max_completion_tokens: int | None = Field(default=None, ge=1, lt=INT64)
     logprobs: bool | None = None
-    top_logprobs: int | None = Field(default=None, ge=-1)
+    top_logprobs: int | None = Field(default=None, ge=-1, lt=INT64)
     response_format: ResponseFormat | None = None
-    tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Tools | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = Field(default=None, max_length=64)
     include_reasoning: bool | None = None
 
     echo: bool | None = None
-    truncate_prompt_tokens: int | None = Field(default=None, ge=-1)  # keep this many; -1 = what fits
+    truncate_prompt_tokens: int | None = Field(default=None, ge=-1, lt=INT64)  # keep this many; -1 = what fits
     truncation_side: str | None = Field(default=None, pattern="^(left|right)$")  # where tokens are cut off: left
     add_special_tokens: bool | None = None  # beside those the template writes; False
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template: str | None = Field(default=None, max_length=262_144)
-    chat_template_kwargs: dict[str, Any] | None = None
-    documents: Annotated[list[dict[str, Any]], Field(max_length=MAX_DOCUMENTS)] | None = None
+    chat_template_kwargs: Variables | None = None
+    documents: Documents | None = None
 
     def check(self) -> None:
         """What types alone do not say."""
+        for number, message in enumerate(self.messages):
+            check_message(message, f"messages[{number}]")
         if self.top_logprobs and not self.logprobs:
             raise InvalidRequestError("top_logprobs needs logprobs to be true", "top_logprobs")
         if self.response_format is not None and self.response_format.type != "text":
@@ -92,6 +108,18 @@ class ChatCompletionBody(GenerationBody):
         if name not in [tool["function"]["name"] for tool in self.tools or ()]:
             raise InvalidRequestError(f"tool_choice names {name[:MAX_NAME]!r}, which is not in tools", "tool_choice")
         return name
+
+
+def check_message(message: dict[str, Any], where: str) -> None:
+    """That it holds no more than whoever writes the prompt should have to read."""
+    check_count(message.get("content"), MAX_PARTS, f"{where}.content")
+    calls = message.get("tool_calls")
+    check_count(calls, MAX_PARTS, f"{where}.tool_calls")
+    for number, call in enumerate(calls if isinstance(calls, list) else ()):
+        function = call.get("function", call) if isinstance(call, dict) else None
+        arguments = function.get("arguments") if isinstance(function, dict) else None
+        if isinstance(arguments, str):
+            check_arguments(arguments, f"{where}.tool_calls[{number}].function.arguments")
 
 
 def _check_tool(tool: dict[str, Any], where: str) -> None:

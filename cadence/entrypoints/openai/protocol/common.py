@@ -6,10 +6,11 @@ import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-import msgspec
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.protocol.json_text import decode_json
 from cadence.entrypoints.openai.protocol.refused import REFUSED
 
 MAX_STOPS = 16
@@ -18,10 +19,33 @@ MAX_TOKEN_LIST = 262_144  # entries: a whole vocabulary
 MAX_LOGIT_BIAS = 1024  # entries
 MAX_BAD_WORDS = 256
 MAX_N = 128
+MAX_PARTS = 4096  # of one message
+MAX_VARIABLES = 1024  # names in an object that is handed on as it is
+MAX_NAME_TO_GUESS = 64  # characters of an unknown field for which similar names are looked for
+INT64 = 2**63  # integers are below it: they travel as 64 bits
 NAME_PATTERN = r"^[A-Za-z0-9_.:-]{1,128}$"  # of ids that clients choose
 
+
+def at_most(limit: int) -> BeforeValidator:
+    """Before a single entry is looked at."""
+
+    def check(value: object) -> object:
+        if isinstance(value, list | dict) and len(value) > limit:
+            text = "should have at most {limit} entries, not {count}"
+            raise PydanticCustomError("too_long", text, {"limit": limit, "count": len(value)})
+        return value
+
+    return BeforeValidator(check)
+
+
 StopString = Annotated[str, Field(max_length=MAX_STOP_LENGTH)]
-TokenIds = Annotated[list[int], Field(max_length=MAX_TOKEN_LIST)]
+# Lists end at their first wrong entry: an error with a line for each of many would take seconds to write.
+StopStrings = Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True), at_most(MAX_STOPS)]
+BadWords = Annotated[list[StopString], Field(max_length=MAX_BAD_WORDS, fail_fast=True), at_most(MAX_BAD_WORDS)]
+StopIds = Annotated[list[int], Field(max_length=MAX_STOP_LENGTH, fail_fast=True), at_most(MAX_STOP_LENGTH)]
+TokenIds = Annotated[list[int], Field(max_length=MAX_TOKEN_LIST, fail_fast=True), at_most(MAX_TOKEN_LIST)]
+LogitBias = Annotated[dict[str, float], Field(max_length=MAX_LOGIT_BIAS), at_most(MAX_LOGIT_BIAS)]
+Variables = Annotated[dict[str, Any], Field(max_length=MAX_VARIABLES), at_most(MAX_VARIABLES)]
 
 
 class StreamOptions(BaseModel):
@@ -48,17 +72,17 @@ class GenerationBody(BaseModel):
     n: int | None = Field(default=None, ge=1, le=MAX_N)
     best_of: int | None = None
     seed: int | None = None
-    stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS)] | None = None
-    stop_token_ids: Annotated[list[int], Field(max_length=MAX_STOP_LENGTH)] | None = None
+    stop: StopString | StopStrings | None = None
+    stop_token_ids: StopIds | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     min_tokens: int | None = None
     max_tokens: int | None = Field(default=None, ge=0)
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
-    logit_bias: Annotated[dict[str, float], Field(max_length=MAX_LOGIT_BIAS)] | None = None
+    logit_bias: LogitBias | None = None
     allowed_token_ids: TokenIds | None = None
-    bad_words: Annotated[list[StopString], Field(max_length=MAX_BAD_WORDS)] | None = None
+    bad_words: BadWords | None = None
     prompt_logprobs: int | None = None
 
     stream: bool | None = None
@@ -79,7 +103,7 @@ class GenerationBody(BaseModel):
     prompt_cache_retention: str | None = Field(default=None, max_length=64)
     service_tier: str | None = Field(default=None, max_length=64)
     store: bool | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: Variables | None = None
 
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -87,11 +111,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 def parse_body(kind: type[Body], raw: bytes) -> Body:
     """A request out of a body, or an error that names the field."""
-    try:
-        content = msgspec.json.decode(raw)  # NaN and Infinity are no JSON here
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequestError(f"the body is not valid JSON: {error}") from None
-    return validate_body(kind, content)
+    return validate_body(kind, decode_json(raw))
 
 
 def validate_body(kind: type[Body], content: object) -> Body:
@@ -101,6 +121,12 @@ def validate_body(kind: type[Body], content: object) -> Body:
         return kind.model_validate(_known(kind, content))
     except ValidationError as error:
         raise _invalid(error) from None
+
+
+def check_count(value: object, limit: int, where: str) -> None:
+    """For lists inside of objects that are handed on as they are."""
+    if isinstance(value, list | dict) and len(value) > limit:
+        raise InvalidRequestError(f"{where} should have at most {limit} entries, not {len(value)}", where)
 
 
 def body_schema(kind: type[BaseModel]) -> dict[str, Any]:
@@ -119,10 +145,15 @@ def _known(kind: type[BaseModel], content: Mapping[str, Any]) -> dict[str, Any]:
         elif name in REFUSED:
             REFUSED[name].check(name, value)
         else:
-            near = difflib.get_close_matches(name, [*kind.model_fields, *REFUSED], n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise InvalidRequestError(f"unknown field {name[:80]!r}.{hint}", name[:80])
+            raise InvalidRequestError(f"unknown field {name[:80]!r}.{_hint(kind, name)}", name[:80])
     return kept
+
+
+def _hint(kind: type[BaseModel], name: str) -> str:
+    if len(name) > MAX_NAME_TO_GUESS:
+        return ""
+    near = difflib.get_close_matches(name, [*kind.model_fields, *REFUSED], n=1)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def _invalid(error: ValidationError) -> InvalidRequestError:
@@ -140,7 +171,7 @@ def _path(location: tuple[int | str, ...]) -> str:
         if isinstance(part, int):
             path += f"[{part}]"
         elif part not in ("str", "int", "float", "bool") and not any(mark in part for mark in "[(-"):
-            path += f".{part}" if path else part
+            path += f".{part[:80]}" if path else part[:80]
     return path
 
 

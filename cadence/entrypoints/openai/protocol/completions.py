@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.openai.protocol.common import GenerationBody
+from cadence.entrypoints.openai.protocol.common import INT64, GenerationBody
 
 MAX_PROMPTS = 1024
 
@@ -25,14 +25,18 @@ class CompletionBody(GenerationBody):
     )
     echo: bool | None = None
     logprobs: int | None = Field(default=None, ge=0)
-    truncate_prompt_tokens: int | None = Field(default=None, ge=-1)  # keep this many; -1 = what fits
+    truncate_prompt_tokens: int | None = Field(default=None, ge=-1, lt=INT64)  # keep this many; -1 = what fits
     truncation_side: str | None = Field(default=None, pattern="^(left|right)$")  # where tokens are cut off: left
     add_special_tokens: bool | None = None
 
     def prompts(self) -> list[str | list[int]]:
         """One prompt or many: text, token ids, a list of texts, a list of lists of ids."""
         prompt = self.prompt
-        if isinstance(prompt, str) or _is_ids(prompt):
+        if isinstance(prompt, str):
+            return [prompt]
+        if isinstance(prompt, list) and prompt and type(prompt[0]) is int:
+            if not _is_ids(prompt):
+                raise InvalidRequestError("prompt begins with a token id, but not all of it are token ids", "prompt")
             return [prompt]
         if not isinstance(prompt, list) or not prompt:
             raise InvalidRequestError(
@@ -49,4 +53,4 @@ class CompletionBody(GenerationBody):
 
 
 def _is_ids(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(token) is int for token in value)
+    return isinstance(value, list) and set(map(type, value)) == {int}

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.openai.protocol.common import MAX_STOPS, GenerationBody, StopString
+from cadence.entrypoints.openai.protocol.chat import Messages, Tools
+from cadence.entrypoints.openai.protocol.common import (
+    INT64,
+    MAX_PARTS,
+    GenerationBody,
+    StopStrings,
+    Variables,
+    check_count,
+)
 from cadence.entrypoints.openai.protocol.refused import Refusal
 from cadence.entrypoints.openai.protocol.responses import check_name
 
-MAX_MESSAGES = 4096
-MAX_TOOLS = 128
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 _REFUSED = {
@@ -30,9 +36,9 @@ class CountTokensBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
     model: str | None = Field(None, max_length=1024)
-    messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
-    system: str | list[dict[str, Any]] | None = None
-    tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS)] | None = None
+    messages: Messages
+    system: str | Messages | None = None
+    tools: Tools | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
     # Prefixes are always cached, so marks for it change nothing.
@@ -101,14 +107,14 @@ class CountTokensBody(BaseModel):
 
 
 class MessagesBody(CountTokensBody):
-    max_tokens: int = Field(ge=1)
-    stop_sequences: Annotated[list[StopString], Field(max_length=MAX_STOPS)] | None = None
+    max_tokens: int = Field(ge=1, lt=INT64)
+    stop_sequences: StopStrings | None = None
     stream: bool | None = None
     temperature: float | None = Field(None, ge=0, le=1)
     top_p: float | None = None
     top_k: int | None = None
     # Accepted, and without effect here: they speak of accounts and billing.
-    metadata: dict[str, Any] | None = None
+    metadata: Variables | None = None
     service_tier: str | None = Field(None, max_length=64)
 
     def check(self) -> None:
@@ -134,6 +140,7 @@ def _chat_messages(message: Mapping[str, Any], where: str) -> list[dict[str, Any
         return [{"role": role, "content": content}]
     if not isinstance(content, list):
         raise InvalidRequestError(f"{where}.content must be a string or a list of blocks", f"{where}.content")
+    check_count(content, MAX_PARTS, f"{where}.content")
     if role == "assistant":
         return [_assistant(content, f"{where}.content")]
     if role == "user":
@@ -144,17 +151,20 @@ def _chat_messages(message: Mapping[str, Any], where: str) -> list[dict[str, Any
 def _user(blocks: list[Any], where: str) -> list[dict[str, Any]]:
     """Results of tools are messages of their own."""
     messages: list[dict[str, Any]] = []
+    texts: list[str] = []  # of the blocks since the last result
     for number, block in enumerate(blocks):
         place = f"{where}[{number}]"
-        if _kind(block, place) == "tool_result":
-            messages.append(_tool_result(block, place))
+        if _kind(block, place) != "tool_result":
+            texts.append(_block_text(block, place))
             continue
-        text = _block_text(block, place)
-        if messages and messages[-1]["role"] == "user":
-            messages[-1]["content"] += f"\n{text}"
-        else:
-            messages.append({"role": "user", "content": text})
-    return messages or [{"role": "user", "content": ""}]
+        messages += _user_message(texts)
+        messages.append(_tool_result(block, place))
+        texts = []
+    return messages + _user_message(texts) or [{"role": "user", "content": ""}]
+
+
+def _user_message(texts: list[str]) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": "\n".join(texts)}] if texts else []
 
 
 def _tool_result(block: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -216,6 +226,7 @@ def _text(content: object, where: str) -> str:
         return content
     if not isinstance(content, list):
         raise InvalidRequestError(f"{where} must be a string or a list of text blocks", where)
+    check_count(content, MAX_PARTS, where)
     return "\n".join(_block_text(block, f"{where}[{number}]") for number, block in enumerate(content))
 
 

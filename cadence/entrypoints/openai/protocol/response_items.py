@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,7 @@ class ItemPage:
                     f"unknown parameter {name[:80]!r}: after, limit and order are known", name[:80]
                 )
         limit, order = query.get("limit", str(DEFAULT_LIMIT)), query.get("order", "desc")
-        if not limit.isascii() or not limit.isdecimal() or not 1 <= int(limit[:9]) <= MAX_LIMIT:
+        if not re.fullmatch("[0-9]{1,9}", limit) or not 1 <= int(limit) <= MAX_LIMIT:
             raise InvalidRequestError(f"limit must be between 1 and {MAX_LIMIT}", "limit")
         if order not in ("asc", "desc"):
             raise InvalidRequestError("order must be asc or desc", "order")

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.openai.protocol.common import GenerationBody
+from cadence.entrypoints.openai.protocol.chat import MAX_NAME, Tools
+from cadence.entrypoints.openai.protocol.common import (
+    INT64,
+    MAX_PARTS,
+    GenerationBody,
+    Variables,
+    at_most,
+    check_count,
+)
+from cadence.entrypoints.openai.protocol.json_text import decode_arguments
 from cadence.entrypoints.openai.protocol.refused import Refusal
 
 MAX_ITEMS = 4096
-MAX_TOOLS = 128
-MAX_NAME = 128  # characters of a function's name
 MAX_METADATA = 16  # pairs
 
 ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}  # type -> its field
+
+Items = Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True), at_most(MAX_ITEMS)]
 
 _GRAMMAR = "output constrained by a grammar is not in this version"
 _REFUSED = {
@@ -63,17 +71,17 @@ class ReasoningConfig(_Part):
 
 
 class ResponsesBody(GenerationBody):
-    input: str | Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_ITEMS)]
+    input: str | Items
     instructions: str | None = None
     previous_response_id: str | None = Field(None, max_length=128)
-    max_output_tokens: int | None = Field(None, ge=1)
-    tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS)] | None = None
+    max_output_tokens: int | None = Field(None, ge=1, lt=INT64)
+    tools: Tools | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
     chat_template: str | None = Field(None, max_length=262_144)
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: Variables | None = None
 
     background: Any = None
     conversation: Any = None
@@ -181,13 +189,14 @@ def to_messages(items: Sequence[Mapping[str, Any]], instructions: str | None) ->
         reader.add({"role": "system", "content": instructions})
     for number, item in enumerate(items):
         reader.read(item, f"input[{number}]")
-    return reader.messages
+    return reader.finish()
 
 
 class _ItemReader:
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
-        self._thoughts = ""
+        self._systems: list[str] = []  # more for the system message at the start
+        self._thoughts: list[str] = []
         self._kinds: dict[str, Callable[[Mapping[str, Any], str], None]] = {
             "message": self._message,
             "function_call": self._call,
@@ -205,12 +214,17 @@ class _ItemReader:
     def add(self, message: dict[str, Any]) -> None:
         last = self.messages[-1] if len(self.messages) == 1 else {}
         if message["role"] == "system" == last.get("role"):
-            last["content"] += f"\n\n{message['content']}"
+            self._systems.append(message["content"])
             return
-        if message["role"] == "assistant" and self._thoughts:
-            message["reasoning_content"] = self._thoughts
-        self._thoughts = ""
+        if message["role"] == "assistant" and (thoughts := "".join(self._thoughts)):
+            message["reasoning_content"] = thoughts
+        self._thoughts = []
         self.messages.append(message)
+
+    def finish(self) -> list[dict[str, Any]]:
+        if self._systems:
+            self.messages[0]["content"] = "\n\n".join([self.messages[0]["content"], *self._systems])
+        return self.messages
 
     def _message(self, item: Mapping[str, Any], where: str) -> None:
         role = item.get("role")
@@ -239,7 +253,7 @@ class _ItemReader:
         if not isinstance(parts, list):
             raise InvalidRequestError(f"{where}.content must be a list of parts", f"{where}.content")
         texts = [part.get("text") for part in parts if isinstance(part, dict)]
-        self._thoughts += "".join(text for text in texts if isinstance(text, str))
+        self._thoughts += [text for text in texts if isinstance(text, str)]
 
 
 def content_text(content: object, where: str) -> str:
@@ -248,6 +262,7 @@ def content_text(content: object, where: str) -> str:
         return content
     if not isinstance(content, list):
         raise InvalidRequestError(f"{where} must be a string or a list of parts", where)
+    check_count(content, MAX_PARTS, where)
     return "\n".join(_part_text(part, f"{where}[{number}]") for number, part in enumerate(content))
 
 
@@ -267,9 +282,5 @@ def _string(value: object, where: str) -> str:
 
 
 def _check_arguments(arguments: str, where: str) -> None:
-    try:
-        parsed = json.loads(arguments or "{}")
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"{where} is not valid JSON: {error}", where) from None
-    if not isinstance(parsed, dict):
+    if not isinstance(decode_arguments(arguments or "{}", where), dict):
         raise InvalidRequestError(f"{where} must be a JSON object", where)

@@ -12,13 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.openai.admission import estimate_tokens
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
 from cadence.entrypoints.openai.logprobs import TokenNames
 from cadence.entrypoints.openai.protocol.chat import ChatCompletionBody
 from cadence.entrypoints.openai.protocol.chat_answer import ChatAnswer, ChatChunks, ChatView
 from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
-from cadence.entrypoints.openai.sampling import model_max_tokens, priority_of, sampling_params
+from cadence.entrypoints.openai.sampling import Chosen, model_max_tokens, priority_of, sampling_params
 from cadence.entrypoints.openai.state import ServerState, State, request_id
 from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response, raise_failure
 from cadence.entrypoints.openai.truncation import Truncation
@@ -29,31 +28,40 @@ router = APIRouter(tags=["chat"])
 
 @router.post("/v1/chat/completions", openapi_extra=body_schema(ChatCompletionBody))
 async def create_chat_completion(request: Request, state: State) -> Response:
-    body = parse_body(ChatCompletionBody, await request.body())
+    job, view, size = await state.bodies.read(request, lambda raw: _prepare(raw, request, state))
+    entry = state.admission.enter(request, size, job.params.n)
+    events = admitted(entry, state.chat.run(job), _check_event)
+    if job.stream:
+        return EventStream(ChatChunks(view).write(await begun(events)))
+    return json_response(await ChatAnswer(view).read(events))
+
+
+def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob, ChatView, int]:
+    """The job, how its answer looks, and its estimated tokens."""
+    body = parse_body(ChatCompletionBody, raw)
     body.check()
     model = state.check_model(body.model)
     name = f"chatcmpl-{body.request_id}" if body.request_id else request_id(request, "chatcmpl-")
     job = make_job(body, state, name, priority_of(body, request.headers))
-    view = _view(body, state, {"id": name, "created": int(time.time()), "model": model})
     if job.params.n > state.options.max_completions:
         raise InvalidRequestError(f"n must be at most {state.options.max_completions}", "n")
-    size = estimate_tokens(body.messages) + estimate_tokens(body.tools or ())
-    entry = state.admission.enter(request, size, job.params.n)
-    events = admitted(entry, state.chat.run(job), _check_event)
-    if body.stream:
-        return EventStream(ChatChunks(view).write(await begun(events)))
-    return json_response(await ChatAnswer(view).read(events))
+    view = _view(body, state, {"id": name, "created": int(time.time()), "model": model})
+    return job, view, job.estimated_tokens()
 
 
 def make_job(body: ChatCompletionBody, state: ServerState, name: str, priority: int = 0) -> ChatJob:
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     limit = body.max_completion_tokens or body.max_tokens
+    names = {"logprobs": "top_logprobs"}
+    if body.max_completion_tokens:
+        names["max_tokens"] = "max_completion_tokens"
     defaults = state.llm.default_sampling
+    limit = model_max_tokens(defaults) if limit is None else limit
     continues = bool(body.continue_final_message)
     return ChatJob(
         request_id=f"{name}-{secrets.token_hex(4)}",
         messages=body.messages,
-        params=sampling_params(body, defaults, model_max_tokens(defaults) if limit is None else limit, logprobs),
+        params=sampling_params(body, defaults, Chosen(limit, logprobs, names)),
         stream=bool(body.stream),
         tools=body.tools or (),
         tool_choice=body.choice(),
@@ -65,6 +73,7 @@ def make_job(body: ChatCompletionBody, state: ServerState, name: str, priority: 
         truncation=Truncation(body.truncate_prompt_tokens, body.truncation_side),
         add_special_tokens=bool(body.add_special_tokens),
         priority=priority,
+        sent_names={**names, "prompt": "messages"},
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from typing import Any, cast
 
 from fastapi import APIRouter
@@ -22,7 +23,7 @@ from cadence.entrypoints.openai.merge import merged
 from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
 from cadence.entrypoints.openai.protocol.completion_answer import CompletionAnswer, CompletionChunks, CompletionView
 from cadence.entrypoints.openai.protocol.completions import CompletionBody
-from cadence.entrypoints.openai.sampling import priority_of, sampling_params
+from cadence.entrypoints.openai.sampling import Chosen, priority_of, sampling_params
 from cadence.entrypoints.openai.state import ServerState, State, request_id
 from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response, raise_failure
 from cadence.entrypoints.openai.truncation import Truncation
@@ -34,7 +35,30 @@ router = APIRouter(tags=["completions"])
 
 @router.post("/v1/completions", openapi_extra=body_schema(CompletionBody))
 async def create_completion(request: Request, state: State) -> Response:
-    body = parse_body(CompletionBody, await request.body())
+    work = await state.bodies.read(request, lambda raw: _prepare(raw, request, state))
+    body, view = work.body, work.view
+    entry = state.admission.enter(request, work.size, len(work.prompts) * work.params.n)
+    outputs = admitted(entry, merged(_sources(work, state)), _check_output)
+    if body.stream:
+        return EventStream(CompletionChunks(view).write(await begun(outputs)))
+    return json_response(await CompletionAnswer(view).read(outputs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A request, checked, and how its answer looks."""
+
+    body: CompletionBody
+    prompts: list[str | list[int]]
+    size: int  # estimated tokens
+    params: SamplingParams
+    view: CompletionView
+    name: str
+    priority: int
+
+
+def _prepare(raw: bytes, request: Request, state: ServerState) -> _Work:
+    body = parse_body(CompletionBody, raw)
     model = state.check_model(body.model)
     prompts = body.prompts()
     params = _params(body, state)
@@ -43,26 +67,18 @@ async def create_completion(request: Request, state: State) -> Response:
         raise InvalidRequestError(f"prompts times n must be at most {state.options.max_completions}; got {count}", "n")
     name = f"cmpl-{body.request_id}" if body.request_id else request_id(request, "cmpl-")
     base = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
-    view = _view(body, state, base)
     priority = priority_of(body, request.headers)
-    entry = state.admission.enter(request, estimate_tokens(prompts), count)
-    outputs = admitted(entry, merged(_sources(body, state, params, (name, priority))), _check_output)
-    if body.stream:
-        return EventStream(CompletionChunks(view).write(await begun(outputs)))
-    return json_response(await CompletionAnswer(view).read(outputs))
+    return _Work(body, prompts, estimate_tokens(prompts), params, _view(body, state, base), name, priority)
 
 
-async def _sources(
-    body: CompletionBody, state: ServerState, params: SamplingParams, identity: tuple[str, int]
-) -> list[AsyncGenerator[RequestOutput, None]]:
+async def _sources(work: _Work, state: ServerState) -> list[AsyncGenerator[RequestOutput, None]]:
     """The outputs of all prompts, one source each. Every one is tokenised before the first is submitted."""
-    name, priority = identity
-    prompts = [await _prompt(text_or_ids, body, state) for text_or_ids in body.prompts()]
+    prompts = [await _prompt(text_or_ids, work.body, state) for text_or_ids in work.prompts]
     salt = secrets.token_hex(4)
     return [
         cast(
             AsyncGenerator[RequestOutput, None],
-            state.llm.generate(prompt, params, f"{name}-{salt}-{number}", priority=priority),
+            state.llm.generate(prompt, work.params, f"{work.name}-{salt}-{number}", priority=work.priority),
         )
         for number, prompt in enumerate(prompts)
     ]
@@ -88,7 +104,7 @@ def _cut(ids: list[int], body: CompletionBody, state: ServerState) -> list[int]:
 
 def _params(body: CompletionBody, state: ServerState) -> SamplingParams:
     max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else max(body.max_tokens, 1)
-    params = sampling_params(body, state.llm.default_sampling, max_tokens, body.logprobs)
+    params = sampling_params(body, state.llm.default_sampling, Chosen(max_tokens, body.logprobs))
     if body.echo and body.logprobs is not None and params.prompt_logprobs != -1:
         params.prompt_logprobs = max(body.logprobs, params.prompt_logprobs or 0)
     return params

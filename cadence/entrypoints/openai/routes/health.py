@@ -7,8 +7,7 @@ from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from cadence.config.version import __version__
-from cadence.core.errors import EngineDeadError
-from cadence.entrypoints.openai.errors import unavailable
+from cadence.entrypoints.openai.errors import ApiError, unavailable
 from cadence.entrypoints.openai.state import ServerState, State
 
 router = APIRouter(tags=["health"])
@@ -58,4 +57,5 @@ def _check(state: ServerState) -> None:
     if not state.llm.is_ready():
         raise unavailable("The engine is not running; it is being started again, or has given up.")
     if state.is_stuck():
-        raise EngineDeadError(f"no progress for {state.llm.last_step_age():.0f} s")
+        message = f"The engine makes no progress for {state.llm.last_step_age():.0f} s."
+        raise ApiError(503, message, code="engine_unavailable")

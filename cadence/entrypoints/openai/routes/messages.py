@@ -12,36 +12,29 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cadence.core.sampling_params import SamplingParams
-from cadence.entrypoints.openai.admission import estimate_tokens
 from cadence.entrypoints.openai.chat_choice import NO_CALL
 from cadence.entrypoints.openai.errors import ApiError, reply_for
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
 from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
 from cadence.entrypoints.openai.protocol.messages import CountTokensBody, MessagesBody
 from cadence.entrypoints.openai.protocol.messages_answer import PATH, MessageAnswer, write, write_error
-from cadence.entrypoints.openai.sampling import priority_of, sampling_params
-from cadence.entrypoints.openai.state import State
+from cadence.entrypoints.openai.sampling import Chosen, priority_of, sampling_params
+from cadence.entrypoints.openai.state import ServerState, State
 from cadence.entrypoints.openai.stream import Begun, EventStream, Pings, admitted, begun, json_response, raise_failure
 
 logger = logging.getLogger("cadence.server")
 router = APIRouter(tags=["messages"])
 
 PING_S = 15.0
+SENT_NAMES = {"stop": "stop_sequences", "prompt": "messages"}  # of what the engine knows -> what clients know
 
 
 @router.post(PATH, openapi_extra=body_schema(MessagesBody))
 async def create_message(request: Request, state: State) -> Response:
-    body = parse_body(MessagesBody, await request.body())
-    body.check()
-    model = state.check_model(body.model)
-    message_id = f"msg_{secrets.token_hex(12)}"
-    generation = body.generation()
-    params = sampling_params(generation, state.llm.default_sampling, body.max_tokens, None)
-    job = _job(body, message_id, params, priority_of(generation, request.headers))
-    entry = state.admission.enter(request, estimate_tokens(job.messages) + estimate_tokens(job.tools))
+    job, answer, size = await state.bodies.read(request, lambda raw: _prepare(raw, request, state))
+    entry = state.admission.enter(request, size)
     events = admitted(entry, state.chat.run(job), _check_event)
-    answer = MessageAnswer(message_id, model, body.parallel_calls())
-    if body.stream:
+    if job.stream:
         pings = Pings(write([{"type": "ping"}]), PING_S)
         return EventStream(_chunks(answer, await begun(events)), last=b"", pings=pings)
     async with aclosing(events):
@@ -52,11 +45,28 @@ async def create_message(request: Request, state: State) -> Response:
 
 @router.post(f"{PATH}/count_tokens", openapi_extra=body_schema(CountTokensBody))
 async def count_tokens(request: Request, state: State) -> Response:
-    body = parse_body(CountTokensBody, await request.body())
+    job = await state.bodies.read(request, lambda raw: _prepare_count(raw, state), held=True)
+    prompt = await state.chat.prompt(job)
+    return json_response({"input_tokens": len(prompt["prompt_token_ids"])})
+
+
+def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob, MessageAnswer, int]:
+    """The job, what answers it, and its estimated tokens."""
+    body = parse_body(MessagesBody, raw)
+    body.check()
+    model = state.check_model(body.model)
+    message_id = f"msg_{secrets.token_hex(12)}"
+    generation = body.generation()
+    params = sampling_params(generation, state.llm.default_sampling, Chosen(body.max_tokens, None, SENT_NAMES))
+    job = _job(body, message_id, params, priority_of(generation, request.headers))
+    return job, MessageAnswer(message_id, model, body.parallel_calls()), job.estimated_tokens()
+
+
+def _prepare_count(raw: bytes, state: ServerState) -> ChatJob:
+    body = parse_body(CountTokensBody, raw)
     body.check()
     state.check_model(body.model)
-    prompt = await state.chat.prompt(_job(body, "", SamplingParams(), 0))
-    return json_response({"input_tokens": len(prompt["prompt_token_ids"])})
+    return _job(body, "", SamplingParams(), 0)
 
 
 def _job(body: CountTokensBody, message_id: str, params: SamplingParams, priority: int) -> ChatJob:
@@ -72,6 +82,7 @@ def _job(body: CountTokensBody, message_id: str, params: SamplingParams, priorit
         continue_final_message=continues,
         template_kwargs=body.template_kwargs(),
         priority=priority,
+        sent_names=SENT_NAMES,
     )
 
 

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.openai.admission import estimate_tokens
+from cadence.entrypoints.openai.bodies import BODY
 from cadence.entrypoints.openai.chat_choice import NO_CALL
 from cadence.entrypoints.openai.errors import ApiError, not_found, reply_for
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
@@ -24,7 +24,7 @@ from cadence.entrypoints.openai.protocol.response_items import ItemPage, listed
 from cadence.entrypoints.openai.protocol.responses import ResponsesBody, to_messages
 from cadence.entrypoints.openai.protocol.responses_answer import EventWriter, ResponseAnswer
 from cadence.entrypoints.openai.response_store import ResponseStore, RunningResponse
-from cadence.entrypoints.openai.sampling import model_max_tokens, priority_of, sampling_params
+from cadence.entrypoints.openai.sampling import Chosen, model_max_tokens, priority_of, sampling_params
 from cadence.entrypoints.openai.state import ServerState, State
 from cadence.entrypoints.openai.stream import (
     Begun,
@@ -40,6 +40,7 @@ logger = logging.getLogger("cadence.server")
 router = APIRouter(tags=["responses"])
 
 Items = list[dict[str, Any]]
+SENT_NAMES = {"max_tokens": "max_output_tokens", "prompt": "input"}  # of what the engine knows -> what clients know
 
 
 async def response_store(request: Request) -> ResponseStore:
@@ -81,15 +82,15 @@ class _Turn:
 
 @router.post("/v1/responses", openapi_extra=body_schema(ResponsesBody))
 async def create_response(request: Request, state: State, store: Store) -> Response:
-    body = parse_body(ResponsesBody, await request.body())
-    body.check()
+    body = await state.bodies.read(request, _read)
     model = state.check_model(body.model)
     response_id = f"resp_{secrets.token_hex(24)}"
-    items = [*_earlier(body.previous_response_id, store), *body.items()]
-    job = _job(body, items, state, response_id, priority_of(body, request.headers))
+    stored = _earlier(body.previous_response_id, store)
+    work = (body, stored, state, response_id, priority_of(body, request.headers))
+    items, job, size = await state.bodies.run(request.scope[BODY].size + len(stored), _prepare, *work)
     answer = ResponseAnswer(response_id, model, body, job.params)
     turn = _Turn(answer, items, store, body.store is not False, RunningResponse(job.request_id, answer.snapshot))
-    entry = state.admission.enter(request, estimate_tokens(job.messages) + estimate_tokens(job.tools))
+    entry = state.admission.enter(request, size)
     events = admitted(entry, state.chat.run(job), turn.check)
     if body.stream:
         return EventStream(_chunks(turn, await begun(events)), last=b"")
@@ -169,6 +170,24 @@ async def _chunks(turn: _Turn, events: Begun[ChatEvent]) -> AsyncGenerator[bytes
         del turn.store.running[answer.id]
 
 
+def _read(raw: bytes) -> ResponsesBody:
+    body = parse_body(ResponsesBody, raw)
+    body.check()
+    return body
+
+
+def _prepare(
+    body: ResponsesBody, stored: bytes, state: ServerState, response_id: str, priority: int
+) -> tuple[Items, ChatJob, int]:
+    """All that the model is told, the job, and its estimated tokens."""
+    if len(stored) > state.options.max_body_bytes:
+        message = f"the conversation is larger than the limit of {state.options.max_body_bytes} bytes"
+        raise InvalidRequestError(message, "previous_response_id")
+    items: Items = [*msgspec.json.decode(stored), *body.items()]
+    job = _job(body, items, state, response_id, priority)
+    return items, job, job.estimated_tokens()
+
+
 def _job(body: ResponsesBody, items: Items, state: ServerState, response_id: str, priority: int) -> ChatJob:
     defaults = state.llm.default_sampling
     limit = model_max_tokens(defaults) if body.max_output_tokens is None else body.max_output_tokens
@@ -176,7 +195,7 @@ def _job(body: ResponsesBody, items: Items, state: ServerState, response_id: str
     return ChatJob(
         request_id=f"{response_id}-{body.request_id}" if body.request_id else response_id,
         messages=to_messages(items, body.instructions),
-        params=sampling_params(body, defaults, limit, None),
+        params=sampling_params(body, defaults, Chosen(limit, None, SENT_NAMES)),
         stream=bool(body.stream),
         tools=tools,
         tool_choice=body.choice(),
@@ -184,13 +203,14 @@ def _job(body: ResponsesBody, items: Items, state: ServerState, response_id: str
         template_kwargs=body.template_kwargs(),
         cache_salt=body.cache_salt or "",
         priority=priority,
+        sent_names=SENT_NAMES,
     )
 
 
-def _earlier(response_id: str | None, store: ResponseStore) -> Items:
-    """The conversation up to and with an earlier response."""
+def _earlier(response_id: str | None, store: ResponseStore) -> bytes:
+    """The conversation up to and with an earlier response, as JSON."""
     if not response_id:
-        return []
+        return b"[]"
     field = "previous_response_id"
     if response_id in store.running:
         raise InvalidRequestError(f"{field} names a response that is still in progress", field)
@@ -198,8 +218,7 @@ def _earlier(response_id: str | None, store: ResponseStore) -> Items:
     if stored is None:
         message = f"Previous response with id '{response_id}' not found."
         raise ApiError(400, message, param=field, code="previous_response_not_found")
-    items: Items = msgspec.json.decode(stored.items)
-    return items
+    return stored.items
 
 
 def _stored(response_id: str, store: ResponseStore) -> bytes:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
 
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.conversation import chat_prompt
+from cadence.entrypoints.openai.protocol.chat import Messages, Tools, check_message
+from cadence.entrypoints.openai.protocol.common import Variables, body_schema, check_count, parse_body
 from cadence.entrypoints.openai.state import ServerState, State
 from cadence.text.chat_template import ChatRequest
 from cadence.text.tokenizer import Tokenizer
 
 router = APIRouter(tags=["tokenizer"])
 
-TokenId = Annotated[int, Field(ge=0, lt=2**32)]
+MAX_TOKENS = 262_144  # of a text to be detokenised, where the model's length is not more
 
 
 class TokenizeRequest(BaseModel):
@@ -26,14 +29,21 @@ class TokenizeRequest(BaseModel):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[dict[str, Any]] | None = None
+    messages: Messages | None = None
     add_special_tokens: bool | None = None  # True for a prompt; False for messages, whose template writes them
     return_token_strs: bool | None = False
     add_generation_prompt: bool = True
     continue_final_message: bool = False
-    chat_template: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    tools: list[dict[str, Any]] | None = None
+    chat_template: str | None = Field(default=None, max_length=262_144)
+    chat_template_kwargs: Variables | None = None
+    tools: Tools | None = None
+
+    def check(self) -> None:
+        """What types alone do not say."""
+        if (self.prompt is None) == (self.messages is None):
+            raise InvalidRequestError("give either prompt or messages", "prompt")
+        for number, message in enumerate(self.messages or ()):
+            check_message(message, f"messages[{number}]")
 
 
 class TokenizeResponse(BaseModel):
@@ -47,18 +57,25 @@ class DetokenizeRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = None
-    tokens: list[TokenId]
+    tokens: Annotated[list[int], Field(fail_fast=True)]
+
+    def check(self, vocab_size: int, max_model_len: int) -> None:
+        limit = max(MAX_TOKENS, max_model_len)
+        check_count(self.tokens, limit, "tokens")
+        if not self.tokens or (min(self.tokens) >= 0 and max(self.tokens) < vocab_size):
+            return
+        number = next(n for n, token in enumerate(self.tokens) if not 0 <= token < vocab_size)
+        where = f"tokens[{number}]"
+        raise InvalidRequestError(f"{where} must be a token id below the vocabulary size {vocab_size}", where)
 
 
 class DetokenizeResponse(BaseModel):
     prompt: str
 
 
-@router.post("/tokenize")
-async def tokenize(request: TokenizeRequest, state: State) -> TokenizeResponse:
-    state.check_model(request.model)
-    if (request.prompt is None) == (request.messages is None):
-        raise InvalidRequestError("give either prompt or messages", "prompt")
+@router.post("/tokenize", openapi_extra=body_schema(TokenizeRequest))
+async def tokenize(connection: Request, state: State) -> TokenizeResponse:
+    request = await state.bodies.read(connection, lambda raw: _read_tokenize(raw, state), held=True)
     tokenizer = state.llm.tokenizer
     tokens = await asyncio.to_thread(_encode, request, state, tokenizer)
     texts = _texts(tokenizer, tokens) if request.return_token_strs else None
@@ -66,12 +83,26 @@ async def tokenize(request: TokenizeRequest, state: State) -> TokenizeResponse:
     return TokenizeResponse(count=len(tokens), max_model_len=max_model_len, tokens=tokens, token_strs=texts)
 
 
-@router.post("/detokenize")
-async def detokenize(request: DetokenizeRequest, state: State) -> DetokenizeResponse:
-    state.check_model(request.model)
+@router.post("/detokenize", openapi_extra=body_schema(DetokenizeRequest))
+async def detokenize(connection: Request, state: State) -> DetokenizeResponse:
+    request = await state.bodies.read(connection, lambda raw: _read_detokenize(raw, state), held=True)
     tokenizer = state.llm.tokenizer
     text = await asyncio.to_thread(tokenizer.decode, request.tokens, skip_special_tokens=False)
     return DetokenizeResponse(prompt=text)
+
+
+def _read_tokenize(raw: bytes, state: ServerState) -> TokenizeRequest:
+    request = parse_body(TokenizeRequest, raw)
+    request.check()
+    state.check_model(request.model)
+    return request
+
+
+def _read_detokenize(raw: bytes, state: ServerState) -> DetokenizeRequest:
+    request = parse_body(DetokenizeRequest, raw)
+    request.check(state.llm.vocab_size, state.llm.config.model.max_model_len)
+    state.check_model(request.model)
+    return request
 
 
 def _encode(request: TokenizeRequest, state: ServerState, tokenizer: Tokenizer) -> list[int]:
