@@ -21,6 +21,7 @@ from typing import Any
 
 import zmq
 
+from cadence.config import env
 from cadence.config.args import EngineArgs
 from cadence.core.codec import decode_to_engine, encode
 from cadence.core.engine_state import EngineState
@@ -28,6 +29,8 @@ from cadence.core.errors import CadenceError
 from cadence.core.messages import FromEngine, Introduction, ToEngine
 from cadence.engine.build import EngineParts, build_engine
 from cadence.engine.core import EngineCore
+from cadence.engine.log_format import set_up_logging
+from cadence.engine.log_queue import queue_output
 from cadence.executor.worker import device_caps
 
 IDLE_POLL_MS = 200
@@ -119,6 +122,8 @@ def _introduction(parts: EngineParts, args: EngineArgs) -> Introduction:
 
 def main(address: str) -> int:
     leave_with_parent(address)
+    queue_output()
+    set_up_logging(env.log_level())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the whole group; the front decides
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PAIR)
     socket.setsockopt(zmq.LINGER, 1000)

@@ -205,8 +205,8 @@ class AsyncLLM:
             outputs, stopped = self._outputs.process(updates[start : start + DELIVERED_AT_ONCE])
             for output in outputs:
                 stream = self._streams.get(output.request_id)
-                if stream is not None:
-                    stream.put(output)
+                if stream is not None and not stream.put(output):
+                    await self._drop(output.request_id)
             if stopped:
                 await self._supervisor.drop(stopped)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import AsyncGenerator
 from typing import Any, cast
@@ -44,32 +43,32 @@ async def create_completion(request: Request, state: State) -> Response:
     name = f"cmpl-{body.request_id}" if body.request_id else request_id(request, "cmpl-")
     base = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
     view = _view(body, state, base)
-    priority = priority_of(body, request.headers)
     entry = state.admission.enter(request, estimate_tokens(prompts), count)
-    outputs = admitted(entry, merged(_sources(body, state, params, (name, priority))), _check_output)
+    outputs = admitted(entry, merged(_sources(body, state, params, (name, request))), _check_output)
     if body.stream:
         return EventStream(CompletionChunks(view).write(await begun(outputs)))
     return json_response(await CompletionAnswer(view).read(outputs))
 
 
 async def _sources(
-    body: CompletionBody, state: ServerState, params: SamplingParams, identity: tuple[str, int]
+    body: CompletionBody, state: ServerState, params: SamplingParams, asked: tuple[str, Request]
 ) -> list[AsyncGenerator[RequestOutput, None]]:
     """The outputs of all prompts, one source each. Every one is tokenised before the first is submitted."""
-    name, priority = identity
-    prompts = [await _prompt(text_or_ids, body, state) for text_or_ids in body.prompts()]
-    salt = secrets.token_hex(4)
+    name, request = asked
+    salt = state.tenants.cache_salt(request.scope, body.cache_salt)
+    priority = priority_of(body, request.headers)
+    prompts = [await _prompt(text_or_ids, body, state, salt) for text_or_ids in body.prompts()]
+    engine_id = state.tenants.engine_id
     return [
         cast(
             AsyncGenerator[RequestOutput, None],
-            state.llm.generate(prompt, params, f"{name}-{salt}-{number}", priority=priority),
+            state.llm.generate(prompt, params, engine_id(request.scope, f"{name}-{number}"), priority=priority),
         )
         for number, prompt in enumerate(prompts)
     ]
 
 
-async def _prompt(given: str | list[int], body: CompletionBody, state: ServerState) -> PromptType:
-    salt = body.cache_salt or ""
+async def _prompt(given: str | list[int], body: CompletionBody, state: ServerState, salt: str) -> PromptType:
     if isinstance(given, list):
         return {"prompt_token_ids": _cut(given, body, state), "cache_salt": salt}
     if not salt and body.add_special_tokens is not False and body.truncate_prompt_tokens is None:

@@ -6,6 +6,7 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -37,7 +38,11 @@ async def create_message(request: Request, state: State) -> Response:
     message_id = f"msg_{secrets.token_hex(12)}"
     generation = body.generation()
     params = sampling_params(generation, state.llm.default_sampling, body.max_tokens, None)
-    job = _job(body, message_id, params, priority_of(generation, request.headers))
+    job = replace(
+        _job(body, state.tenants.engine_id(request.scope, message_id), params),
+        cache_salt=state.tenants.cache_salt(request.scope, None),
+        priority=priority_of(generation, request.headers),
+    )
     entry = state.admission.enter(request, estimate_tokens(job.messages) + estimate_tokens(job.tools))
     events = admitted(entry, state.chat.run(job), _check_event)
     answer = MessageAnswer(message_id, model, body.parallel_calls())
@@ -55,14 +60,14 @@ async def count_tokens(request: Request, state: State) -> Response:
     body = parse_body(CountTokensBody, await request.body())
     body.check()
     state.check_model(body.model)
-    prompt = await state.chat.prompt(_job(body, "", SamplingParams(), 0))
+    prompt = await state.chat.prompt(_job(body, "", SamplingParams()))
     return json_response({"input_tokens": len(prompt["prompt_token_ids"])})
 
 
-def _job(body: CountTokensBody, message_id: str, params: SamplingParams, priority: int) -> ChatJob:
+def _job(body: CountTokensBody, engine_id: str, params: SamplingParams) -> ChatJob:
     continues = body.prefilled()
     return ChatJob(
-        request_id=message_id,
+        request_id=engine_id,
         messages=body.chat_messages(),
         params=params,
         stream=bool(getattr(body, "stream", False)),
@@ -71,7 +76,6 @@ def _job(body: CountTokensBody, message_id: str, params: SamplingParams, priorit
         add_generation_prompt=not continues,
         continue_final_message=continues,
         template_kwargs=body.template_kwargs(),
-        priority=priority,
     )
 
 
