@@ -16,7 +16,7 @@ from cadence.entrypoints.openai.auth import OPEN_PATHS
 from cadence.entrypoints.openai.connections import Connections, Room
 from cadence.entrypoints.openai.errors import ErrorReply, reply_for, route_path, unavailable
 from cadence.entrypoints.openai.options import ServeOptions
-from cadence.entrypoints.openai.outbox import CHUNK_WRITER, ChunkWriter, Outbox
+from cadence.entrypoints.openai.outbox import CHUNK_WRITER, HIGH_WATER, ChunkWriter, Outbox
 
 SPARE_READ_S = 5.0  # for a request to arrive on a connection that is one too many
 
@@ -38,35 +38,36 @@ class LimitedHttp(HttpToolsProtocol):
         self._limits = limits
         self._connections = connections
         self._outbox = outbox
-        self._wire: asyncio.Transport  # next to the socket; the transport itself where there is no TLS
+        self._wire: asyncio.Transport | None = None  # next to the socket; the transport itself where there is no TLS
         self._room = Room.OPEN
         self._read_timeout = limits.read_timeout
         self._answering: RequestResponseCycle | None = None  # the request that is answered, or was the last to be
-        self._unsent = 0  # bytes that wait for the client to read, when last looked at
+        self._unsent = (0, 0)  # bytes that waited to leave when last looked at: at the socket, in all
         self._progress_at = 0.0  # loop time at which there were none, or fewer than before
         self._in_head = True
         self._head_bytes = 0  # received of a head that is not complete
         self._refused = False
         self._late: asyncio.TimerHandle | None = None  # runs while a request is awaited or arrives
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self.begin(transport, transport, self._connections.enter(transport))
-
-    def begin(self, transport: asyncio.Transport, wire: asyncio.Transport, room: Room) -> None:
-        super().connection_made(transport)
+    def over(self, wire: asyncio.Transport, room: Room) -> None:
+        """Said before the connection is made, where there is TLS."""
         self._wire, self._room = wire, room
-        if room is not Room.OPEN:
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self._wire is None:
+            self.over(transport, self._connections.enter(transport))
+        else:
+            transport.set_write_buffer_limits(high=HIGH_WATER)  # TLS holds half a megabyte otherwise
+        if self._room is not Room.OPEN:
             self._read_timeout = min(self._read_timeout or SPARE_READ_S, SPARE_READ_S)
         self._progress_at = self.loop.time()
         self._connections.watch(self)
-        if room is Room.NONE:
+        self._await_request()
+        if self._room is Room.NONE:
             self.abort()
-        else:
-            self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.transport is None:  # a handshake that failed
-            return
         self._connections.leave(self._wire)
         self._connections.unwatch(self)
         self._stop_waiting()
@@ -80,16 +81,16 @@ class LimitedHttp(HttpToolsProtocol):
         self.transport.abort()
 
     def stalled(self, now: float, timeout: float) -> bool:
-        """Only while nothing is written: then fewer bytes than before are bytes that left."""
-        unsent = self._bytes_unsent() if self.flow.write_paused or self.transport.is_closing() else 0
-        if not unsent or unsent < self._unsent:
+        """Looks at what waits only where more does than may, or nothing more will come: then fewer bytes than before,
+        at the socket or in all, are bytes that left."""
+        below = self._wire.get_write_buffer_size()
+        above = self.transport.get_write_buffer_size() if self._wire is not self.transport else 0
+        waits = below > HIGH_WATER or self.flow.write_paused or self.transport.is_closing()
+        unsent = (below, below + above) if waits else (0, 0)
+        if not any(unsent) or any(new < old for new, old in zip(unsent, self._unsent, strict=True)):
             self._progress_at = now
         self._unsent = unsent
         return now - self._progress_at >= timeout
-
-    def _bytes_unsent(self) -> int:
-        below = self._wire.get_write_buffer_size() if self._wire is not self.transport else 0
-        return self.transport.get_write_buffer_size() + below
 
     def data_received(self, data: bytes) -> None:
         if self._refused:

@@ -32,7 +32,7 @@ from cadence.entrypoints.openai.http import HttpLimits, LimitedHttp
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.outbox import Outbox
 from cadence.entrypoints.openai.state import ServerState
-from cadence.entrypoints.openai.tls import TlsDoor, tls_context
+from cadence.entrypoints.openai.tls import TlsConnection, tls_context
 
 KEEP_ALIVE_S = 65  # longer than clients keep idle connections, so that they are the ones who close them
 LAST_BYTES_S = 5  # for answers that are made but not yet read, once nothing is in flight
@@ -229,6 +229,6 @@ def _protocol_factory(options: ServeOptions) -> Callable[..., asyncio.Protocol]:
     context = tls_context(options)
 
     def make(**given: Any) -> asyncio.Protocol:
-        return TlsDoor(context, connections, LimitedHttp(limits, connections, outbox, **given))
+        return TlsConnection(context, connections, LimitedHttp(limits, connections, outbox, **given))
 
     return make

@@ -1,11 +1,12 @@
-"""TLS, begun by us rather than by the event loop: so a connection is counted before its handshake, and what its client
-has not read is known down to the socket."""
+"""TLS, next to the socket: so a connection is counted before its handshake, and what its client has not read is known
+down to the last buffer."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import cast
+
+from uvloop.loop import SSLProtocol
 
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.openai.connections import Connections, Room
@@ -29,34 +30,24 @@ def tls_context(options: ServeOptions) -> ssl.SSLContext:
     return context
 
 
-class TlsDoor(asyncio.Protocol):
-    """A connection until its handshake is done; then it is `http`'s."""
+class TlsConnection(SSLProtocol):
+    """Between the socket and `http`, which hears of the connection when the handshake is done."""
 
     def __init__(self, context: ssl.SSLContext, connections: Connections, http: LimitedHttp) -> None:
-        self._context = context
+        loop = asyncio.get_running_loop()
+        super().__init__(loop, http, context, None, server_side=True, ssl_handshake_timeout=HANDSHAKE_S)
         self._connections = connections
         self._http = http
-        self._task: asyncio.Task[None] | None = None  # held, so that it is not collected
+        self._wire: asyncio.Transport | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        wire = cast(asyncio.Transport, transport)
-        room = self._connections.enter(wire)
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self._wire = transport
+        room = self._connections.enter(transport)
+        self._http.over(transport, room)
+        super().connection_made(transport)
         if room is Room.NONE:
-            self._connections.leave(wire)
-            wire.abort()
-            return
-        self._task = asyncio.ensure_future(self._shake_hands(wire, room))
+            transport.abort()
 
-    async def _shake_hands(self, wire: asyncio.Transport, room: Room) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            transport = await loop.start_tls(
-                wire, self._http, self._context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
-            )
-        except OSError:  # not TLS, a certificate that is not trusted, too late, or gone
-            transport = None
-        if transport is None or wire.is_closing():
-            self._connections.leave(wire)
-            wire.abort()
-            return
-        self._http.begin(transport, wire, room)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.leave(self._wire)
+        super().connection_lost(exc)
