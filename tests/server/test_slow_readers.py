@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import resource
@@ -11,11 +12,15 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
 
+from cadence.entrypoints.openai.http import LimitedHttp
+from cadence.entrypoints.openai.outbox import HIGH_WATER, ChunkWriter, Outbox
 from tests.server.fake_process import FakeProcess
 from tests.server.helpers import RunningApp
 from tests.server.ledger import read_counters
@@ -231,13 +236,66 @@ def test_who_does_not_read_is_cut_off(serve: Serve, stream: bool, pipelined: boo
         assert app.state.admission.aborted == 1 and app.state.admission.finished == 0
 
 
-def test_an_answer_left_in_the_buffers_of_a_closed_connection_goes_with_it(serve: Serve) -> None:
+@pytest.mark.parametrize("tokens", [120, 900], ids=["below the high-water mark", "above"])
+def test_an_answer_left_in_the_buffers_of_a_closed_connection_goes_with_it(serve: Serve, tokens: int) -> None:
     app = serve(write_timeout=0.4)
-    with connect(app) as wire:
+    with small() as wire:
+        wire.connect(("127.0.0.1", app.port))
         shrink(app)
-        wire.sendall(request({**LARGE, "stream": False, "n": 3}, connection="close"))
+        wire.sendall(request({**LARGE, "stream": False, "max_tokens": tokens}, connection="close"))
         until(lambda: any(connection.transport.is_closing() for connection in app.connections()))
         until(lambda: not app.connections())
+
+
+def test_what_counts_as_reading() -> None:
+    """Per look: bytes at the socket, bytes of TLS above it, whether writing is paused -> seconds without progress."""
+    looks: list[tuple[int, int, bool, float]] = [
+        (0, 0, False, 0),
+        (50_000, 0, False, 0),  # it fits the buffers
+        (70_000, 0, True, 1),
+        (70_000, 0, True, 2),
+        (69_999, 0, True, 0),  # a byte left
+        (69_999, 0, True, 1),
+        (69_999, 30_000, True, 2),  # more came, none left
+        (60_000, 60_000, True, 0),  # more came, some left
+        (80_000, 39_999, True, 0),  # TLS handed its own down, and a byte left
+        (80_000, 39_999, False, 1),  # TLS says it has room, the socket has none
+        (10, 0, False, 0),
+    ]
+    http: Any = object.__new__(LimitedHttp)
+    http._unsent, http._progress_at = (0, 0), 0.0
+    for now, (below, above, paused, expected) in enumerate(looks):
+        http._wire = SimpleNamespace(get_write_buffer_size=lambda below=below: below)
+        http.transport = SimpleNamespace(get_write_buffer_size=lambda above=above: above, is_closing=lambda: False)
+        http.flow = SimpleNamespace(write_paused=paused)
+        assert http.stalled(float(now), max(expected, 0.5)) == (expected > 0), now
+        assert now - http._progress_at == expected, now
+
+
+def test_one_turn_of_a_stream_does_not_pass_the_high_water_mark() -> None:
+    """A stream that has much to say at once is stopped by the transport, not by its own end."""
+
+    async def scenario() -> int:
+        flow = FlowControl(SimpleNamespace())  # type: ignore[arg-type]
+        sent: list[bytes] = []
+
+        def send(data: bytes) -> None:
+            sent.append(data)
+            if sum(map(len, sent)) > HIGH_WATER:
+                flow.pause_writing()
+
+        cycle: Any = SimpleNamespace(flow=flow, disconnected=False, transport=SimpleNamespace(write=send))
+        writer = ChunkWriter(cycle, Outbox())
+
+        async def stream() -> None:
+            for _ in range(100):
+                await writer.write(b"x" * 30_000)
+
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stream(), 0.2)
+        return sum(map(len, sent)) + len(writer.take())
+
+    assert HIGH_WATER < asyncio.run(scenario()) < 3 * HIGH_WATER
 
 
 def test_who_reads_slowly_is_not_cut_off(serve: Serve) -> None:
