@@ -37,5 +37,9 @@ class TemplateError(InvalidRequestError):
     """A chat template could not be rendered."""
 
 
+class ReaderTooSlowError(CadenceError):
+    """Whoever asked does not take what was made for them."""
+
+
 class EngineDeadError(CadenceError):
     """The engine stopped and can serve nothing more."""

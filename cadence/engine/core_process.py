@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from cadence.config import env
 from cadence.config.args import EngineArgs
 from cadence.core.codec import encode
 from cadence.core.errors import CadenceError
@@ -25,6 +26,8 @@ from cadence.engine.channel import Channel
 from cadence.engine.core import EngineCore
 from cadence.engine.core_loop import CoreLoop
 from cadence.engine.heartbeat import StepClock, start_heartbeat
+from cadence.engine.log_format import set_up_logging
+from cadence.engine.log_queue import queue_output
 
 PARENT_POLL_S = 0.5
 OPTIONS_S = 60.0  # for the options to arrive; they are sent before this process exists
@@ -82,6 +85,8 @@ def build_core(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
 
 def main(build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_core) -> int:
     leave_with_parent()
+    queue_output()
+    set_up_logging(env.log_level())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the whole group; the front decides
     channel, clock = open_channel(), StepClock()
     start_heartbeat(channel, clock)

@@ -228,8 +228,8 @@ class AsyncLLM:
                 continue
             for output in outputs:
                 stream = self._streams.get(output.request_id)
-                if stream is not None:
-                    stream.put(output)
+                if stream is not None and not stream.put(output):
+                    await self._drop(output.request_id)
             if stopped:
                 self._supervisor.drop(stopped)
 

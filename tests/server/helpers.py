@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+import uvloop
 
 from cadence.entrypoints.openai.app import create_app
 from cadence.entrypoints.openai.options import ServeOptions
@@ -50,6 +51,11 @@ class RunningApp:
     state: ServerState
     llm: FakeLLM
     loop: asyncio.AbstractEventLoop
+    server: uvicorn.Server
+
+    def connections(self) -> list[Any]:
+        """The server's side of them."""
+        return list(self.server.server_state.connections)
 
     def client(self, **options: Any) -> httpx.Client:
         return _client(self.url, **{"timeout": 20.0, **options})
@@ -100,7 +106,7 @@ def run_app(llm: FakeLLM, **options: Any) -> Iterator[RunningApp]:
         app = create_app(llm, settings)  # type: ignore[arg-type]
         found["server"] = server = QuickServer(uvicorn_config(app, settings))
         url = f"{'https' if settings.ssl_certfile else 'http'}://127.0.0.1:{port}"
-        found["app"] = RunningApp(url, port, app.state.server, llm, asyncio.get_running_loop())
+        found["app"] = RunningApp(url, port, app.state.server, llm, asyncio.get_running_loop(), server)
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         while not server.started and not serving.done():
             await asyncio.sleep(0.005)
@@ -123,7 +129,8 @@ def run_app(llm: FakeLLM, **options: Any) -> Iterator[RunningApp]:
 
 def _run(main: Any, ready: threading.Event, found: dict[str, Any]) -> None:
     try:
-        asyncio.run(main())
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())
     except BaseException as error:
         found["error"] = error
     finally:

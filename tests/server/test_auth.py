@@ -8,7 +8,8 @@ import httpx
 import pytest
 from openai import AuthenticationError, OpenAI
 
-from cadence.entrypoints.openai.auth import OPEN_PATHS, ApiKeys
+from cadence.entrypoints.openai.auth import OPEN_PATHS
+from cadence.entrypoints.openai.tenants import Tenants
 from tests.server.helpers import RunningApp
 
 KEYS = ["first-key", "zweiter-schlüssel"]
@@ -87,8 +88,8 @@ def test_all_keys_are_compared_whichever_fits(monkeypatch: pytest.MonkeyPatch) -
     compared = []
     genuine = hmac.compare_digest
     monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(len(b)) or genuine(a, b))
-    keys = ApiKeys(["a", "bb", "a much longer key"])
-    assert keys.accepts(b"a") and keys.accepts(b"a much longer key") and not keys.accepts(b"b")
+    keys = Tenants(["a", "bb", "a much longer key"])
+    assert keys.tenant(b"a") and keys.tenant(b"a much longer key") and keys.tenant(b"b") is None
     assert compared == [32] * 9
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import shutil
@@ -19,7 +20,9 @@ import pytest
 
 from cadence import LLM, RequestOutput, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
-from cadence.core.errors import EngineDeadError, InvalidRequestError, TokenizerError
+from cadence.core.errors import EngineDeadError, InvalidRequestError, ReaderTooSlowError, TokenizerError
+from cadence.engine.output_stream import OutputStream
+from cadence.entrypoints import async_llm
 from cadence.entrypoints.async_llm import AsyncLLM
 
 OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 512, "num_gpu_blocks_override": 2000}
@@ -97,6 +100,25 @@ def test_answers_are_those_of_the_engine_in_process(server: Server) -> None:
         use_tqdm=False,
     )
     assert [seen(output) for output in server.run(all_at_once())] == [seen(output) for output in expected]
+
+
+def test_a_reader_that_takes_nothing_ends_its_request(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is rid of it long before its last token, though nobody has read on."""
+    monkeypatch.setattr(async_llm, "OutputStream", functools.partial(OutputStream, max_held=40))
+
+    async def scenario() -> int:
+        job = server.llm.generate(prompt(0), params(0, RequestOutputKind.DELTA, max_tokens=500), "nobody reads")
+        tokens = len((await anext(job)).outputs[0].token_ids)
+        ends = time.monotonic() + 20
+        while (await server.llm.engine_state()).running:
+            assert time.monotonic() < ends
+            await asyncio.sleep(0.01)
+        with pytest.raises(ReaderTooSlowError):
+            while True:
+                tokens += len((await anext(job)).outputs[0].token_ids)
+        return tokens
+
+    assert 40 < server.run(scenario()) < 400
 
 
 def test_streams_go_on_when_the_engine_is_killed(server: Server) -> None:

@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, RequestView
 from cadence.engine.metrics.metric import Counter, Histogram, Metric
+from cadence.entrypoints.openai.tenants import Tenants
 from cadence.entrypoints.webui.page import router
 
 BLOCKS = 240
@@ -105,7 +106,7 @@ class ClosingResponse(StreamingResponse):
 def build(engine: ScriptedEngine, delay: float = 0.02, key: str = "") -> FastAPI:
     """What the last message begins with chooses the play: "echo:" text, "tokens:" JSON chunks, "fail", "cut"."""
     app = FastAPI()
-    app.state.server = SimpleNamespace(llm=engine, model_names=[engine.model_name])
+    app.state.server = SimpleNamespace(llm=engine, model_names=[engine.model_name], tenants=Tenants(()))
     app.include_router(router)
 
     @app.middleware("http")

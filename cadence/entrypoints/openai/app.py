@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from cadence.config.version import __version__
 from cadence.core.errors import CadenceError
+from cadence.engine.log_queue import LogQueue, NullLogQueue
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.openai.admission import Admission
 from cadence.entrypoints.openai.auth import Authentication
@@ -39,16 +40,18 @@ from cadence.entrypoints.openai.routes import (
 )
 from cadence.entrypoints.openai.schema import install_schema
 from cadence.entrypoints.openai.state import ServerState
+from cadence.entrypoints.openai.tenants import Tenants
 from cadence.entrypoints.openai.tools.base import make_tool_parser
 from cadence.entrypoints.webui import page
 
 if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
 
+NO_LOGS = NullLogQueue()
 ROUTES = (health, models, completions, chat, responses, messages, tokenize, metrics, page)
 
 
-def create_app(llm: AsyncLLM, options: ServeOptions) -> FastAPI:
+def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue = NO_LOGS) -> FastAPI:
     check_parsers(options)
     documented = not options.disable_fastapi_docs
     app = FastAPI(
@@ -59,7 +62,7 @@ def create_app(llm: AsyncLLM, options: ServeOptions) -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json" if documented else None,
     )
-    app.state.server = _make_state(llm, options)
+    app.state.server = _make_state(llm, options, logs)
     for routes in ROUTES:
         app.include_router(routes.router)
     if documented:
@@ -71,15 +74,16 @@ def create_app(llm: AsyncLLM, options: ServeOptions) -> FastAPI:
     return app
 
 
-def _make_state(llm: AsyncLLM, options: ServeOptions) -> ServerState:
+def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue) -> ServerState:
     admission = Admission(
         max_requests=llm.config.scheduler.max_num_seqs + options.max_queued_requests,
         max_tokens=options.max_queued_tokens,
     )
     template = read_template(options.chat_template or llm.config.tokenizer.chat_template)
     timed = with_deadline(llm, options.request_deadline)
+    tenants = Tenants(options.api_key, options.share_prefix_cache)
     bodies = BodyReader(JsonLimits.of(options))
-    return ServerState(timed, options, admission, ChatEngine(timed, options), bodies, template)
+    return ServerState(timed, options, admission, ChatEngine(timed, options), bodies, template, tenants, logs)
 
 
 def check_parsers(options: ServeOptions) -> None:
@@ -93,7 +97,7 @@ def _add_layers(app: FastAPI, options: ServeOptions) -> None:
     app.add_middleware(BodyLimits, options=options)
     app.add_middleware(Door, admission=app.state.server.admission)
     if options.api_key:
-        app.add_middleware(Authentication, keys=options.api_key)
+        app.add_middleware(Authentication, tenants=app.state.server.tenants)
     if options.allowed_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -7,44 +7,33 @@ A key comes as `Authorization: Bearer KEY`, as `x-api-key: KEY` (Anthropic's cli
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
-from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cadence.entrypoints.openai.errors import ApiError, reply_for, route_path
+from cadence.entrypoints.openai.tenants import TENANT, Tenants
 
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/health"})
 
 
-class ApiKeys:
-    """Compares in constant time: digests of one length, and all of them, whichever fits."""
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        self._digests = [_digest(key.encode("utf-8", "surrogateescape")) for key in keys]
-
-    def accepts(self, key: bytes) -> bool:
-        given = _digest(key)
-        matches = [hmac.compare_digest(given, digest) for digest in self._digests]
-        return any(matches)
-
-
 class Authentication:
-    """Use only with at least one key."""
+    """Use only with at least one key. What it lets through it names: `tenant_of(scope)`."""
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, tenants: Tenants) -> None:
         self._app = app
-        self._keys = ApiKeys(keys)
+        self._tenants = tenants
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = route_path(scope)
         if scope["type"] == "http" and path not in OPEN_PATHS:
             headers = Headers(scope=scope)
-            if not any(self._keys.accepts(key) for key in _given_keys(headers)):
+            found = [self._tenants.tenant(key) for key in _given_keys(headers)]
+            known = [tenant for tenant in found if tenant is not None]
+            if not known:
                 await reply_for(_refusal(headers)).response(path)(scope, receive, send)
                 return
+            scope[TENANT] = known[0]
         await self._app(scope, receive, send)
 
 
@@ -70,7 +59,3 @@ def _refusal(headers: Headers) -> ApiError:
     given = "authorization" in headers or "x-api-key" in headers
     message = "The API key is not valid." if given else "An API key is required: Authorization: Bearer KEY."
     return ApiError(401, message, headers={"WWW-Authenticate": f'{scheme} realm="cadence"'})
-
-
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()

@@ -30,6 +30,7 @@ class ServeOptions:
 
     # Who may ask
     api_key: list[str] = option((), "key that requests must bring; several may be given (else VLLM_API_KEY)")
+    share_prefix_cache: bool = option(False, "let requests of different keys share the prefix cache")
     allowed_origins: list[str] = option((), "origin whose pages may call the server (CORS); none unless given")
     allowed_methods: list[str] = option(("*",), "methods such pages may use")
     allowed_headers: list[str] = option(("*",), "headers such pages may send")
@@ -40,6 +41,8 @@ class ServeOptions:
     max_queued_tokens: int = option(1_000_000, "most prompt tokens (estimated) of all requests at once; more get 429")
     request_deadline: float = option(0.0, "seconds a request may take; 0 = no limit")
     read_timeout: float = option(60.0, "seconds a client may take to send a request, head and body; 0 = no limit")
+    write_timeout: float = option(60.0, "seconds a client may read nothing of its answer; 0 = no limit")
+    max_connections: int = option(0, "most open connections; 0 = as many as there are descriptors, less a reserve")
     max_body_bytes: int = option(16 * 2**20, "largest request body")
     max_header_bytes: int = option(64 * 2**10, "largest request head: request line and headers together")
     max_header_count: int = option(128, "most headers of a request")
@@ -56,7 +59,7 @@ class ServeOptions:
     engine_step_timeout: float = option(
         300.0, "seconds a step may take before the engine process is killed and started again; 0 = no limit"
     )
-    shutdown_timeout: float = option(0.0, "seconds that requests in flight get after SIGTERM; 0 = all they need")
+    shutdown_timeout: float = option(30.0, "seconds that requests in flight get after SIGTERM; 0 = all they need")
 
     # What answers look like
     served_model_name: list[str] = option((), "name of the model in the API; several may be given (else its own)")
@@ -87,7 +90,9 @@ class ServeOptions:
             _at_least(self, name, 1)
         for name in ("max_header_count", "max_held_body_bytes", "max_json_depth", "max_json_values", "max_completions"):
             _at_least(self, name, 1)
-        for name in ("port", "request_deadline", "read_timeout", "max_step_age", "shutdown_timeout"):
+        for name in ("port", "request_deadline", "read_timeout", "write_timeout", "max_connections"):
+            _at_least(self, name, 0)
+        for name in ("max_step_age", "shutdown_timeout"):
             _at_least(self, name, 0)
         for name in ("engine_heartbeat_timeout", "engine_step_timeout"):
             _at_least(self, name, 0)

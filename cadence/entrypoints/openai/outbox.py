@@ -14,6 +14,7 @@ from starlette.types import Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 CHUNK_WRITER = "cadence.chunk_writer"  # in the ASGI scope
+HIGH_WATER = 65_536  # bytes of one answer that wait for the end of the turn; the transport holds as many
 
 
 class Outbox:
@@ -58,6 +59,8 @@ class ChunkWriter:
         else:
             self._pending = chunk
             self._outbox.add(self)
+        if len(self._pending) > HIGH_WATER:
+            self.flush()  # the transport says when it has enough
 
     def take(self) -> bytes:
         pending, self._pending = self._pending, b""

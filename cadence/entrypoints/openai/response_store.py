@@ -1,4 +1,8 @@
-"""Responses by id: finished ones for a while, bounded in number, size and age; running ones while they run."""
+"""Responses by id: finished ones for a while, bounded in number, size and age; running ones while they run.
+
+Each tenant has its own: what another made is as unknown as what nobody made. The bounds are for all of them together,
+and whoever has most gives way first.
+"""
 
 from __future__ import annotations
 
@@ -40,23 +44,45 @@ class ResponseStore:
     max_bytes: int = MAX_BYTES
     max_age_s: float = MAX_AGE_S
     clock: Callable[[], float] = time.monotonic
-    running: dict[str, RunningResponse] = field(default_factory=dict)
-    _stored: OrderedDict[str, StoredResponse] = field(default_factory=OrderedDict)  # the least recently used first
-    _bytes: int = 0
+    _tenants: dict[str, TenantResponses] = field(default_factory=dict)
+
+    def of(self, tenant: str) -> TenantResponses:
+        if tenant not in self._tenants:
+            self._tenants[tenant] = TenantResponses(self)
+        return self._tenants[tenant]
+
+    def __len__(self) -> int:
+        return sum(len(one) for one in self._tenants.values())
+
+    def make_room(self) -> None:
+        everybody = self._tenants.values()
+        while sum(one.size for one in everybody) > self.max_bytes:
+            max(everybody, key=lambda one: one.size).drop_oldest()
+        while len(self) > self.max_responses:
+            max(everybody, key=len).drop_oldest()
+
+
+class TenantResponses:
+    """The responses of one tenant."""
+
+    def __init__(self, store: ResponseStore) -> None:
+        self.running: dict[str, RunningResponse] = {}
+        self.size = 0  # bytes of those that are stored
+        self._store = store
+        self._stored: OrderedDict[str, StoredResponse] = OrderedDict()  # the least recently used first
 
     def keep(self, response_id: str, body: bytes, items: bytes, num_input: int = 0) -> None:
         self.drop(response_id)
-        stored = StoredResponse(body, items, num_input, self.clock())
+        stored = StoredResponse(body, items, num_input, self._store.clock())
         self._stored[response_id] = stored
-        self._bytes += stored.size
-        while len(self._stored) > self.max_responses or self._bytes > self.max_bytes:
-            self._forget(next(iter(self._stored)))
+        self.size += stored.size
+        self._store.make_room()
 
     def get(self, response_id: str) -> StoredResponse | None:
         stored = self._stored.get(response_id)
         if stored is None:
             return None
-        if self.clock() - stored.stored_at > self.max_age_s:
+        if self._store.clock() - stored.stored_at > self._store.max_age_s:
             self._forget(response_id)
             return None
         self._stored.move_to_end(response_id)
@@ -69,8 +95,11 @@ class ResponseStore:
             self._forget(response_id)
         return known
 
+    def drop_oldest(self) -> None:
+        self._forget(next(iter(self._stored)))
+
     def __len__(self) -> int:
         return len(self._stored)
 
     def _forget(self, response_id: str) -> None:
-        self._bytes -= self._stored.pop(response_id).size
+        self.size -= self._stored.pop(response_id).size

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from cadence.engine.log_queue import LogQueue, NullLogQueue
 from cadence.entrypoints.openai.admission import Admission
 from cadence.entrypoints.openai.bodies import BodyReader
 from cadence.entrypoints.openai.errors import model_not_found
 from cadence.entrypoints.openai.options import ServeOptions
+from cadence.entrypoints.openai.tenants import Tenants
 
 if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
@@ -32,6 +34,8 @@ class ServerState:
     chat: ChatEngine
     bodies: BodyReader
     chat_template: str  # source of the template given to the server; "" = the model's own
+    tenants: Tenants
+    logs: LogQueue | NullLogQueue
     started: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 
     @property

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from cadence.entrypoints.openai.state import State
-from cadence.entrypoints.webui.state_view import describe
+from cadence.entrypoints.webui.state_view import describe, seen_by
 
 _FOLDER = Path(__file__).parent / "static"
 _TYPES = {
@@ -65,10 +65,13 @@ for _name in sorted(_PARTS):
 
 
 @router.get("/engine/state", summary="The engine's state", tags=["engine"])
-async def engine_state(state: State) -> JSONResponse:
-    """Who runs, who waits, who holds which KV block, and totals since the start."""
+async def engine_state(request: Request, state: State) -> JSONResponse:
+    """Who runs, who waits, who holds which KV block, and totals since the start. With several API keys the requests of
+    the others are shown as one."""
     engine = await state.llm.engine_state()
-    body = describe(engine, state.llm.get_metrics(), state.model_names[0])
+    shown = seen_by(engine, lambda request_id: state.tenants.owns(request.scope, request_id))
+    body = describe(shown, state.llm.get_metrics(), state.model_names[0])
+    body |= {"num_running": len(engine.running), "num_waiting": len(engine.waiting)}
     return JSONResponse(body, headers={"Cache-Control": "no-store"})
 
 

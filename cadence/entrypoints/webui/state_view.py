@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from cadence.core.engine_state import CACHED, FREE, EngineState, RequestView
+from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, RequestView
 from cadence.engine.metrics.metric import Counter, Histogram, Metric
 
 MAX_REQUESTS_SHOWN = 256  # of the running and of the waiting each; the counts are exact
@@ -31,6 +31,29 @@ def describe(state: EngineState, metrics: Sequence[Metric], model: str) -> dict[
         "generated_tokens": _total(metrics, "vllm:generation_tokens"),
         "first_token": _first_token(metrics),
     }
+
+
+def seen_by(state: EngineState, owns: Callable[[str], bool]) -> EngineState:
+    """The state as one of several tenants may see it: own requests as they are, those of all others as one."""
+    running = _told_apart(state.running, owns, "running")
+    waiting = _told_apart(state.waiting, owns, "waiting")
+    place = {view.request_id: number for number, view in enumerate(running)}
+    moved = {
+        FIRST_OWNER + number: FIRST_OWNER + place.get(view.request_id, len(running) - 1)
+        for number, view in enumerate(state.running)
+    }
+    owners = [moved.get(owner, owner) for owner in state.block_owners]
+    return dataclasses.replace(state, running=running, waiting=waiting, block_owners=owners)
+
+
+def _told_apart(views: Sequence[RequestView], owns: Callable[[str], bool], mood: str) -> list[RequestView]:
+    own = [view for view in views if owns(view.request_id)]
+    others = [view for view in views if not owns(view.request_id)]
+    if not others:
+        return own
+    names = ("prompt_tokens", "output_tokens", "computed_tokens", "num_preemptions")
+    totals = [sum(getattr(view, name) for view in others) for name in names]
+    return [*own, RequestView(f"{mood} requests of other keys", *totals)]
 
 
 def _requests(views: Sequence[RequestView]) -> list[dict[str, Any]]:

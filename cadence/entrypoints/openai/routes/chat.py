@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -42,14 +41,14 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     body.check()
     model = state.check_model(body.model)
     name = f"chatcmpl-{body.request_id}" if body.request_id else request_id(request, "chatcmpl-")
-    job = make_job(body, state, name, priority_of(body, request.headers))
+    job = make_job(body, state, name, request)
     if job.params.n > state.options.max_completions:
         raise InvalidRequestError(f"n must be at most {state.options.max_completions}", "n")
     view = _view(body, state, {"id": name, "created": int(time.time()), "model": model})
     return job, view, job.estimated_tokens()
 
 
-def make_job(body: ChatCompletionBody, state: ServerState, name: str, priority: int = 0) -> ChatJob:
+def make_job(body: ChatCompletionBody, state: ServerState, name: str, request: Request) -> ChatJob:
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     limit = body.max_completion_tokens or body.max_tokens
     names = {"logprobs": "top_logprobs"}
@@ -59,7 +58,7 @@ def make_job(body: ChatCompletionBody, state: ServerState, name: str, priority: 
     limit = model_max_tokens(defaults) if limit is None else limit
     continues = bool(body.continue_final_message)
     return ChatJob(
-        request_id=f"{name}-{secrets.token_hex(4)}",
+        request_id=state.tenants.engine_id(request.scope, name),
         messages=body.messages,
         params=sampling_params(body, defaults, Chosen(limit, logprobs, names)),
         stream=bool(body.stream),
@@ -69,10 +68,10 @@ def make_job(body: ChatCompletionBody, state: ServerState, name: str, priority: 
         continue_final_message=continues,
         chat_template=body.chat_template or "",
         template_kwargs=body.template_kwargs(),
-        cache_salt=body.cache_salt or "",
+        cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),
         truncation=Truncation(body.truncate_prompt_tokens, body.truncation_side),
         add_special_tokens=bool(body.add_special_tokens),
-        priority=priority,
+        priority=priority_of(body, request.headers),
         sent_names={**names, "prompt": "messages"},
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -54,7 +53,7 @@ class _Work:
     params: SamplingParams
     view: CompletionView
     name: str
-    priority: int
+    request: Request
 
 
 def _prepare(raw: bytes, request: Request, state: ServerState) -> _Work:
@@ -67,25 +66,26 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> _Work:
         raise InvalidRequestError(f"prompts times n must be at most {state.options.max_completions}; got {count}", "n")
     name = f"cmpl-{body.request_id}" if body.request_id else request_id(request, "cmpl-")
     base = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
-    priority = priority_of(body, request.headers)
-    return _Work(body, prompts, estimate_tokens(prompts), params, _view(body, state, base), name, priority)
+    return _Work(body, prompts, estimate_tokens(prompts), params, _view(body, state, base), name, request)
 
 
 async def _sources(work: _Work, state: ServerState) -> list[AsyncGenerator[RequestOutput, None]]:
     """The outputs of all prompts, one source each. Every one is tokenised before the first is submitted."""
-    prompts = [await _prompt(text_or_ids, work.body, state) for text_or_ids in work.prompts]
-    salt = secrets.token_hex(4)
+    body, scope = work.body, work.request.scope
+    salt = state.tenants.cache_salt(scope, body.cache_salt)
+    priority = priority_of(body, work.request.headers)
+    prompts = [await _prompt(text_or_ids, body, state, salt) for text_or_ids in work.prompts]
+    engine_id = state.tenants.engine_id
     return [
         cast(
             AsyncGenerator[RequestOutput, None],
-            state.llm.generate(prompt, work.params, f"{work.name}-{salt}-{number}", priority=work.priority),
+            state.llm.generate(prompt, work.params, engine_id(scope, f"{work.name}-{number}"), priority=priority),
         )
         for number, prompt in enumerate(prompts)
     ]
 
 
-async def _prompt(given: str | list[int], body: CompletionBody, state: ServerState) -> PromptType:
-    salt = body.cache_salt or ""
+async def _prompt(given: str | list[int], body: CompletionBody, state: ServerState, salt: str) -> PromptType:
     if isinstance(given, list):
         return {"prompt_token_ids": _cut(given, body, state), "cache_salt": salt}
     if not salt and body.add_special_tokens is not False and body.truncate_prompt_tokens is None:

@@ -6,6 +6,7 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -58,7 +59,11 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     message_id = f"msg_{secrets.token_hex(12)}"
     generation = body.generation()
     params = sampling_params(generation, state.llm.default_sampling, Chosen(body.max_tokens, None, SENT_NAMES))
-    job = _job(body, message_id, params, priority_of(generation, request.headers))
+    job = replace(
+        _job(body, state.tenants.engine_id(request.scope, message_id), params),
+        cache_salt=state.tenants.cache_salt(request.scope, None),
+        priority=priority_of(generation, request.headers),
+    )
     return job, MessageAnswer(message_id, model, body.parallel_calls()), job.estimated_tokens()
 
 
@@ -66,13 +71,13 @@ def _prepare_count(raw: bytes, state: ServerState) -> ChatJob:
     body = parse_body(CountTokensBody, raw)
     body.check()
     state.check_model(body.model)
-    return _job(body, "", SamplingParams(), 0)
+    return _job(body, "", SamplingParams())
 
 
-def _job(body: CountTokensBody, message_id: str, params: SamplingParams, priority: int) -> ChatJob:
+def _job(body: CountTokensBody, engine_id: str, params: SamplingParams) -> ChatJob:
     continues = body.prefilled()
     return ChatJob(
-        request_id=message_id,
+        request_id=engine_id,
         messages=body.chat_messages(),
         params=params,
         stream=bool(getattr(body, "stream", False)),
@@ -81,7 +86,6 @@ def _job(body: CountTokensBody, message_id: str, params: SamplingParams, priorit
         add_generation_prompt=not continues,
         continue_final_message=continues,
         template_kwargs=body.template_kwargs(),
-        priority=priority,
         sent_names=SENT_NAMES,
     )
 

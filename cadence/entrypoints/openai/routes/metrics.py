@@ -39,6 +39,8 @@ class _Snapshot(Collector):
         for prefix in (ENGINE_PREFIX, OWN_PREFIX):
             yield from engine_families(found, prefix)
         yield from _admission_families(self._state.admission)
+        dropped = self._state.logs.dropped
+        yield CounterMetricFamily(f"{OWN_PREFIX}log_lines_dropped", "lines that nobody read in time", dropped)
 
 
 def engine_families(metrics: Iterable[engine.Metric], prefix: str) -> list[Metric]:

@@ -23,7 +23,7 @@ from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
 from cadence.entrypoints.openai.protocol.response_items import ItemPage, listed
 from cadence.entrypoints.openai.protocol.responses import ResponsesBody, to_messages
 from cadence.entrypoints.openai.protocol.responses_answer import EventWriter, ResponseAnswer
-from cadence.entrypoints.openai.response_store import ResponseStore, RunningResponse
+from cadence.entrypoints.openai.response_store import ResponseStore, RunningResponse, TenantResponses
 from cadence.entrypoints.openai.sampling import Chosen, model_max_tokens, priority_of, sampling_params
 from cadence.entrypoints.openai.state import ServerState, State
 from cadence.entrypoints.openai.stream import (
@@ -35,6 +35,7 @@ from cadence.entrypoints.openai.stream import (
     json_response,
     raise_failure,
 )
+from cadence.entrypoints.openai.tenants import tenant_of
 
 logger = logging.getLogger("cadence.server")
 router = APIRouter(tags=["responses"])
@@ -43,16 +44,16 @@ Items = list[dict[str, Any]]
 SENT_NAMES = {"max_tokens": "max_output_tokens", "prompt": "input"}  # of what the engine knows -> what clients know
 
 
-async def response_store(request: Request) -> ResponseStore:
-    """The application's, made on first use."""
+async def response_store(request: Request) -> TenantResponses:
+    """The tenant's part of the application's store, which is made on first use."""
     state = request.app.state
     if not hasattr(state, "responses"):
         state.responses = ResponseStore()
     store: ResponseStore = state.responses
-    return store
+    return store.of(tenant_of(request.scope))
 
 
-Store = Annotated[ResponseStore, Depends(response_store)]
+Store = Annotated[TenantResponses, Depends(response_store)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class _Turn:
 
     answer: ResponseAnswer
     items: Items  # all that the model was told
-    store: ResponseStore
+    store: TenantResponses
     kept: bool
     running: RunningResponse
 
@@ -86,7 +87,7 @@ async def create_response(request: Request, state: State, store: Store) -> Respo
     model = state.check_model(body.model)
     response_id = f"resp_{secrets.token_hex(24)}"
     stored = _earlier(body.previous_response_id, store)
-    work = (body, stored, state, response_id, priority_of(body, request.headers))
+    work = (body, stored, state, response_id, request)
     items, job, size = await state.bodies.run(request.scope[BODY].size + len(stored), _prepare, *work)
     answer = ResponseAnswer(response_id, model, body, job.params)
     turn = _Turn(answer, items, store, body.store is not False, RunningResponse(job.request_id, answer.snapshot))
@@ -177,23 +178,24 @@ def _read(raw: bytes) -> ResponsesBody:
 
 
 def _prepare(
-    body: ResponsesBody, stored: bytes, state: ServerState, response_id: str, priority: int
+    body: ResponsesBody, stored: bytes, state: ServerState, response_id: str, request: Request
 ) -> tuple[Items, ChatJob, int]:
     """All that the model is told, the job, and its estimated tokens."""
     if len(stored) > state.options.max_body_bytes:
         message = f"the conversation is larger than the limit of {state.options.max_body_bytes} bytes"
         raise InvalidRequestError(message, "previous_response_id")
     items: Items = [*msgspec.json.decode(stored), *body.items()]
-    job = _job(body, items, state, response_id, priority)
+    job = _job(body, items, state, response_id, request)
     return items, job, job.estimated_tokens()
 
 
-def _job(body: ResponsesBody, items: Items, state: ServerState, response_id: str, priority: int) -> ChatJob:
+def _job(body: ResponsesBody, items: Items, state: ServerState, response_id: str, request: Request) -> ChatJob:
     defaults = state.llm.default_sampling
     limit = model_max_tokens(defaults) if body.max_output_tokens is None else body.max_output_tokens
     tools = body.chat_tools()
+    name = f"{response_id}-{body.request_id}" if body.request_id else response_id
     return ChatJob(
-        request_id=f"{response_id}-{body.request_id}" if body.request_id else response_id,
+        request_id=state.tenants.engine_id(request.scope, name),
         messages=to_messages(items, body.instructions),
         params=sampling_params(body, defaults, Chosen(limit, None, SENT_NAMES)),
         stream=bool(body.stream),
@@ -201,13 +203,13 @@ def _job(body: ResponsesBody, items: Items, state: ServerState, response_id: str
         tool_choice=body.choice(),
         chat_template=body.chat_template or "",
         template_kwargs=body.template_kwargs(),
-        cache_salt=body.cache_salt or "",
-        priority=priority,
+        cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),
+        priority=priority_of(body, request.headers),
         sent_names=SENT_NAMES,
     )
 
 
-def _earlier(response_id: str | None, store: ResponseStore) -> bytes:
+def _earlier(response_id: str | None, store: TenantResponses) -> bytes:
     """The conversation up to and with an earlier response, as JSON."""
     if not response_id:
         return b"[]"
@@ -221,7 +223,7 @@ def _earlier(response_id: str | None, store: ResponseStore) -> bytes:
     return stored.items
 
 
-def _stored(response_id: str, store: ResponseStore) -> bytes:
+def _stored(response_id: str, store: TenantResponses) -> bytes:
     stored = store.get(response_id)
     if stored is None:
         raise _unknown(response_id)

@@ -1,0 +1,96 @@
+"""The server's life as a process of its own, on uvloop and with small send buffers, over a fake engine: it starts in a
+second.
+
+python -m tests.server.fake_process MODEL_FOLDER '{"options": …, "llm": …, "hangs": false}'
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvloop
+
+from cadence.engine.log_queue import queue_output
+from cadence.entrypoints.openai import listen
+from cadence.entrypoints.openai.app import create_app
+from cadence.entrypoints.openai.exit_deadline import ExitDeadline
+from cadence.entrypoints.openai.options import ServeOptions
+from cadence.entrypoints.openai.server import ServerLife
+from tests.server.fake_llm import FakeLLM
+from tests.server.helpers import ROOT
+
+
+class HangingLLM(FakeLLM):
+    """Its engine never stops."""
+
+    async def shutdown(self, drain: bool) -> None:
+        await super().shutdown(drain)
+        await asyncio.sleep(3600)
+
+
+async def serve(folder: Path, given: dict[str, Any]) -> int:
+    options = ServeOptions(**given["options"])
+    llm = (HangingLLM if given.get("hangs") else FakeLLM)(folder, **given.get("llm", {}))
+    logs = queue_output()
+
+    def last() -> None:
+        print("the last", flush=True)
+        logs.flush()
+
+    life = ServerLife(create_app(llm, options, logs), options, ExitDeadline(last))
+    with listen.bind(options) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # connections have it from here
+        try:
+            return await life.run(bound, lambda: print(bound.getsockname()[1], flush=True))
+        finally:
+            await life.end_engine()
+
+
+class FakeProcess:
+    """That process. `options` are the server's; use as a context manager."""
+
+    def __init__(self, folder: Path, *, hangs: bool = False, delay: float = 0.0, **options: Any) -> None:
+        self.address = ("127.0.0.1", 0)
+        llm = {"max_model_len": 2048, "delay": delay}
+        given = {"options": {**options, "port": 0}, "llm": llm, "hangs": hangs}
+        words = [sys.executable, "-m", "tests.server.fake_process", str(folder), json.dumps(given)]
+        self.process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ})
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=f"http://127.0.0.1:{self.address[1]}", timeout=20, trust_env=False, verify=False)
+
+    def signal(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait_for(self, condition: Callable[[httpx.Client], bool], seconds: float = 20.0) -> None:
+        ends = time.monotonic() + seconds
+        with self.client() as client:
+            while not condition(client):
+                assert time.monotonic() < ends, "it did not happen"
+                time.sleep(0.02)
+
+    def __enter__(self) -> FakeProcess:
+        assert self.process.stdout is not None
+        self.address = ("127.0.0.1", int(self.process.stdout.readline()))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=10)
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        status = runner.run(serve(Path(sys.argv[1]), json.loads(sys.argv[2])))
+    sys.exit(status)
