@@ -1,5 +1,5 @@
-"""The only place that reads environment variables. There are at most ten, all listed in `NAMES`; and one is set, for
-torch, unless the user did (`keep_freed_memory`)."""
+"""The only place that reads environment variables. There are at most ten, all listed in `NAMES`; and two are set
+unless the user did, for torch (`keep_freed_memory`) and for tokenizers (`tokenise_in_caller`)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ NAMES = {
     "VLLM_API_KEY": "key that requests to the server must bring, when no --api-key is given",
 }
 
+_PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LANG", "LC_ALL", "TZ")
+
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -40,6 +42,17 @@ def keep_freed_memory() -> None:
     """torch's allocator on ARM gives memory back 10 ms after it was freed, and a prefill would fault its buffers in
     anew at every layer. To be called before torch is imported; what the user has set stays."""
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1000")  # milliseconds
+
+
+def tokenise_in_caller() -> None:
+    """Texts are tokenised one by one: a thread for each core would only take the engine's."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def bare_environment() -> dict[str, str]:
+    """For a process that needs Python and the time of day, and no secret of this one."""
+    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return passed | {"TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "1"}
 
 
 def cache_root() -> Path:

@@ -37,5 +37,9 @@ class TemplateError(InvalidRequestError):
     """A chat template could not be rendered."""
 
 
+class BusyError(CadenceError):
+    """There is more work of this kind than may wait. The same request may succeed a little later."""
+
+
 class EngineDeadError(CadenceError):
     """The engine stopped and can serve nothing more."""

@@ -31,6 +31,7 @@ from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.parallel_sampling import fan_out
 from cadence.scheduler.stats import SchedulerStats
 from cadence.text.hf_directory import load_tokenizer
+from cadence.text.text_service import TextService
 from tests.helpers.tiny_tokenizers import byte_level, save
 
 TEMPLATE = (
@@ -62,6 +63,7 @@ class FakeLLM:
         hf = load_hf_config(files)
         self.config = resolve(args, files, hf, caps)
         self.tokenizer = load_tokenizer(directory)
+        self.texts = TextService(self.tokenizer, self.config.tokenizer, self.config.model.max_model_len)
         self.model_name = "fake"
         self.delay = delay
         self.script = script
@@ -129,6 +131,7 @@ class FakeLLM:
         while drain and self._running:
             await asyncio.sleep(0.01)
         self._death = self._death or "the server is shutting down"
+        await self.texts.close()
 
     def die(self, why: str = "it died three times") -> None:
         """As when the supervisor gives up."""

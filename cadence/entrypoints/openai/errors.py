@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Scope
 
-from cadence.core.errors import CadenceError, EngineDeadError, InvalidRequestError
+from cadence.core.errors import BusyError, CadenceError, EngineDeadError, InvalidRequestError
 
 ANTHROPIC_PATHS = ("/v1/messages",)
 MAX_MESSAGE = 2000  # characters: an error never mirrors a whole request
@@ -114,6 +114,8 @@ def reply_for(error: BaseException) -> ErrorReply:
         return ErrorReply(error.status, str(error), error.param, error.code, error.headers)
     if isinstance(error, InvalidRequestError):
         return ErrorReply(400, str(error), error.field or None)
+    if isinstance(error, BusyError):
+        return ErrorReply(429, str(error), headers={"Retry-After": "1"})
     if isinstance(error, EngineDeadError):
         return ErrorReply(503, f"The engine is not available: {error}", code="engine_unavailable")
     if isinstance(error, RequestValidationError | ValidationError):

@@ -9,9 +9,9 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.conversation import chat_prompt
 from cadence.entrypoints.openai.state import ServerState, State
 from cadence.text.chat_template import ChatRequest
+from cadence.text.text_service import Encoding
 from cadence.text.tokenizer import Tokenizer
 
 router = APIRouter(tags=["tokenizer"])
@@ -60,8 +60,8 @@ async def tokenize(request: TokenizeRequest, state: State) -> TokenizeResponse:
     if (request.prompt is None) == (request.messages is None):
         raise InvalidRequestError("give either prompt or messages", "prompt")
     tokenizer = state.llm.tokenizer
-    tokens = await asyncio.to_thread(_encode, request, state, tokenizer)
-    texts = _texts(tokenizer, tokens) if request.return_token_strs else None
+    tokens = await _encode(request, state)
+    texts = await asyncio.to_thread(_texts, tokenizer, tokens) if request.return_token_strs else None
     max_model_len = state.llm.config.model.max_model_len
     return TokenizeResponse(count=len(tokens), max_model_len=max_model_len, tokens=tokens, token_strs=texts)
 
@@ -69,14 +69,13 @@ async def tokenize(request: TokenizeRequest, state: State) -> TokenizeResponse:
 @router.post("/detokenize")
 async def detokenize(request: DetokenizeRequest, state: State) -> DetokenizeResponse:
     state.check_model(request.model)
-    tokenizer = state.llm.tokenizer
-    text = await asyncio.to_thread(tokenizer.decode, request.tokens, skip_special_tokens=False)
-    return DetokenizeResponse(prompt=text)
+    return DetokenizeResponse(prompt=await state.llm.texts.decode(request.tokens, skip_special_tokens=False))
 
 
-def _encode(request: TokenizeRequest, state: ServerState, tokenizer: Tokenizer) -> list[int]:
+async def _encode(request: TokenizeRequest, state: ServerState) -> list[int]:
     if request.prompt is not None:
-        return tokenizer.encode(request.prompt, add_special_tokens=request.add_special_tokens is not False)
+        how = Encoding(add_special_tokens=request.add_special_tokens is not False)
+        return (await state.llm.texts.encode(request.prompt, how)).ids
     if request.chat_template and not state.options.trust_request_chat_template:
         message = "chat templates in requests are refused; the server allows them with --trust-request-chat-template"
         raise InvalidRequestError(message, "chat_template")
@@ -88,10 +87,9 @@ def _encode(request: TokenizeRequest, state: ServerState, tokenizer: Tokenizer) 
         content_format=state.options.chat_template_content_format,
         kwargs={**state.options.default_chat_template_kwargs, **(request.chat_template_kwargs or {})},
     )
-    prompt = chat_prompt(tokenizer, chat, request.chat_template or state.chat_template)
-    if request.add_special_tokens:
-        return tokenizer.encode(prompt["prompt"])
-    return prompt["prompt_token_ids"]
+    how = Encoding(add_special_tokens=bool(request.add_special_tokens))
+    template = request.chat_template or state.chat_template
+    return (await state.llm.texts.chat(chat, how, template, trusted=not request.chat_template)).ids
 
 
 def _texts(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:
