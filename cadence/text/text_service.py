@@ -41,14 +41,24 @@ SHORT_IDS = 8192  # token ids, decoded in a few milliseconds
 LONG_IDS = 65_536
 THREADS = 2
 
-MEMORY_BYTES = 2**30  # for one job of a process
-TEMPLATE_S = 10.0
-LEAST_S, MOST_S = 5.0, 30.0  # to tokenise or detokenise
+LEAST_S = 5.0  # to tokenise or detokenise
 S_PER_CHAR = 20e-6  # five times what the slowest texts take
 MAX_TOKENS = 1_000_000  # that a process gives back at once
 MAX_BYTES = 32 * 2**20
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TextLimits:
+    """What one job of a process may take."""
+
+    memory_bytes: int = 2**30
+    template_s: float = 10.0  # for a template that came with a request
+    text_s: float = 30.0  # for the longest text
+
+    def seconds_for(self, count: int) -> float:
+        return min(self.text_s, LEAST_S + count * S_PER_CHAR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +84,18 @@ PLAIN = Encoding()
 
 
 class TextService:
-    def __init__(self, tokenizer: Tokenizer, config: TokenizerConfig, max_model_len: int) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        config: TokenizerConfig,
+        max_model_len: int,
+        limits: TextLimits = TextLimits(),  # noqa: B008 (frozen)
+    ) -> None:
         files = config.files
         gguf = "" if files.gguf is None else str(files.gguf)
         escape = config.escape_control_tokens
-        load = LoadTokenizer(files.name, str(files.directory), gguf, escape, MEMORY_BYTES)
+        load = LoadTokenizer(files.name, str(files.directory), gguf, escape, limits.memory_bytes)
+        self._limits = limits
         self._tokenizer = tokenizer
         self._chats: Chats = chats_for(tokenizer, escape)
         self._max_model_len = max_model_len
@@ -93,7 +110,7 @@ class TextService:
         if not how.is_cut:
             self._tokenizer.check_fits(text, self._max_model_len, field)
         if len(text) > LONG_TEXT:
-            job = Encode(text, how.add_special_tokens, how.kept, self._max_tokens, _seconds_for(len(text)))
+            job = Encode(text, how.add_special_tokens, how.kept, self._max_tokens, self._limits.seconds_for(len(text)))
             encoded = await self._run(self._texts, job, field)
             assert isinstance(encoded, Encoded)
             return TextTokens(text, unpacked(encoded.ids), encoded.total)
@@ -102,7 +119,7 @@ class TextService:
 
     async def decode(self, ids: list[int], skip_special_tokens: bool = True, field: str = "tokens") -> str:
         if len(ids) > LONG_IDS:
-            job = Decode(packed(ids), skip_special_tokens, MAX_BYTES, _seconds_for(len(ids)))
+            job = Decode(packed(ids), skip_special_tokens, MAX_BYTES, self._limits.seconds_for(len(ids)))
             decoded = await self._run(self._texts, job, field)
             assert isinstance(decoded, Decoded)
             return decoded.text
@@ -146,7 +163,7 @@ class TextService:
             kept=how.kept,
             max_tokens=self._max_tokens,
             context=0 if how.is_cut else self._max_model_len,
-            seconds=TEMPLATE_S if untrusted else MOST_S,
+            seconds=self._limits.template_s if untrusted else self._limits.text_s,
         )
         encoded = await self._run(process, job, "chat_template" if untrusted else "messages")
         assert isinstance(encoded, Encoded)
@@ -164,10 +181,6 @@ class TextService:
     async def _beside(self, long: bool, work: Callable[[], T]) -> T:
         """In a thread where it takes longer than the event loop should wait."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work) if long else work()
-
-
-def _seconds_for(count: int) -> float:
-    return min(MOST_S, LEAST_S + count * S_PER_CHAR)
 
 
 def _chat_json(chat: ChatRequest) -> bytes:
