@@ -115,7 +115,7 @@ def check(kind: str, template: str, chat: ChatRequest) -> None:
     assert escaped.text(rendered) == as_text
     assert control(tokenizer, ids) == control(tokenizer, expected)
     plain_ids = plain.encode(as_text, False)
-    if control(tokenizer, plain_ids) == control(tokenizer, expected):
+    if control(tokenizer, plain_ids) == control(tokenizer, expected) and "<unk>" not in as_text:
         assert ids == plain_ids
     if kind in ("byte_level", "smollm2"):
         assert tokenizer.decode(ids, skip_special_tokens=False) == as_text
