@@ -23,7 +23,8 @@ NAMES = {
     "VLLM_API_KEY": "key that requests to the server must bring, when no --api-key is given",
 }
 
-_PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LANG", "LC_ALL", "TZ")
+_PYTHON = ("PATH", "HOME", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+_PASSED_ON = (*_PYTHON, "LANG", "LC_ALL", "TZ")
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 

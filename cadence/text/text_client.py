@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from cadence.config import env
-from cadence.core.errors import BusyError, CadenceError
+from cadence.core.errors import BusyError, CadenceError, EngineDeadError
 from cadence.text.text_jobs import (
     LENGTH_BYTES,
     Answer,
@@ -55,7 +55,8 @@ class _Child:
     async def start(cls, load: LoadTokenizer) -> _Child:
         ours, theirs = socket.socketpair()
         with theirs:
-            process = subprocess.Popen(
+            process = await asyncio.to_thread(
+                subprocess.Popen,
                 [sys.executable, "-m", "cadence.text.text_process", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -129,8 +130,11 @@ class TextProcess:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            self._abandon(task)
-            raise
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                self._abandon(task)
+                raise
+            raise EngineDeadError("the server is shutting down") from None  # it was `close`
 
     async def close(self) -> None:
         for task in list(self._tasks):

@@ -45,6 +45,7 @@ class RenderChat(msgspec.Struct, frozen=True, tag=True):
     add_special_tokens: bool
     kept: Kept
     max_tokens: int
+    field: str  # that holds the messages, for errors
     context: int  # text that must have this many tokens or more is refused; 0 = none
     seconds: float
 

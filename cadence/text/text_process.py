@@ -99,7 +99,7 @@ class TextWorker:
         rendered = self._chats.render(chat, job.template)
         text = self._chats.text(rendered)
         if job.context:
-            self._tokenizer.check_fits(text, job.context, "messages")
+            self._tokenizer.check_fits(text, job.context, job.field)
         encoded = _cut(self._chats.encode(rendered, job.add_special_tokens), job.kept, job.max_tokens)
         return msgspec.structs.replace(encoded, text=text)
 

@@ -74,6 +74,7 @@ class Encoding:
 
     add_special_tokens: bool = True
     kept: Kept = ALL
+    field: str = "prompt"  # that holds the text, for errors
 
     @property
     def is_cut(self) -> bool:
@@ -105,13 +106,12 @@ class TextService:
         self._templates = TextProcess(load)
         _ = tokenizer.bound  # takes a moment, which no request should wait for
 
-    async def encode(self, text: str, how: Encoding = PLAIN, field: str = "prompt") -> TextTokens:
-        """`field` names the text in errors."""
+    async def encode(self, text: str, how: Encoding = PLAIN) -> TextTokens:
         if not how.is_cut:
-            self._tokenizer.check_fits(text, self._max_model_len, field)
+            self._tokenizer.check_fits(text, self._max_model_len, how.field)
         if len(text) > LONG_TEXT:
             job = Encode(text, how.add_special_tokens, how.kept, self._max_tokens, self._limits.seconds_for(len(text)))
-            encoded = await self._run(self._texts, job, field)
+            encoded = await self._run(self._texts, job, how.field)
             assert isinstance(encoded, Encoded)
             return TextTokens(text, unpacked(encoded.ids), encoded.total)
         ids = await self._beside(len(text) > SHORT_TEXT, lambda: self._tokenizer.encode(text, how.add_special_tokens))
@@ -138,7 +138,7 @@ class TextService:
             return await self._chat_in(self._texts, chat, how, template)
         rendered, text = await self._beside(size > SHORT_TEXT, lambda: self._render(chat, template))
         if not how.is_cut:
-            self._tokenizer.check_fits(text, self._max_model_len, "messages")
+            self._tokenizer.check_fits(text, self._max_model_len, how.field)
         if len(text) > LONG_TEXT:  # a template that makes much of little
             return await self._chat_in(self._texts, chat, how, template)
         encode = lambda: self._chats.encode(rendered, how.add_special_tokens)  # noqa: E731
@@ -162,10 +162,11 @@ class TextService:
             add_special_tokens=how.add_special_tokens,
             kept=how.kept,
             max_tokens=self._max_tokens,
+            field=how.field,
             context=0 if how.is_cut else self._max_model_len,
             seconds=self._limits.template_s if untrusted else self._limits.text_s,
         )
-        encoded = await self._run(process, job, "chat_template" if untrusted else "messages")
+        encoded = await self._run(process, job, "chat_template" if untrusted else how.field)
         assert isinstance(encoded, Encoded)
         return TextTokens(encoded.text, unpacked(encoded.ids), encoded.total)
 

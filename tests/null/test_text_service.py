@@ -98,11 +98,12 @@ def test_short_texts_need_no_process(run: Callable[..., None]) -> None:
 def test_what_cannot_fit_is_refused_unread(run: Callable[..., None]) -> None:
     async def body(service: TextService, _: Tokenizer) -> None:
         began = time.monotonic()
-        assert "at most 99" in await refused(service.encode("a" * 15_000_000, field="input"), "input")
+        assert "at most 99" in await refused(service.encode("a" * 15_000_000, Encoding(field="input")), "input")
         assert service._texts.pid == 0 and time.monotonic() - began < 5
         long = ChatRequest([{"role": "user", "content": "a" * 1_000_000}])
-        assert "at least" in await refused(service.chat(long, PLAIN, "", True), "messages")
-        assert "at least" in await refused(service.chat(HI, PLAIN, "{{ 'a' * 20000 }}", False), "messages")
+        for trusted in (True, False):
+            error = await refused(service.chat(long, Encoding(field="messages"), TEMPLATE, trusted), "messages")
+            assert "messages has" in error and "at most 99" in error
         assert (await service.encode("a" * 100_000, Encoding(kept=(None, 5)))).total > 5
 
     run(body, context=100)
@@ -120,7 +121,7 @@ RUNAWAYS = {
     "large power": ("{{ (7 ** 9999999) % 10 }}", "took more than 1 s"),
     "large slices": (
         "{% set ns = namespace(x=[]) %}"
-        "{% for i in range(999) %}{% set ns.x = [ns.x, range(99999)[:] | list] %}{% endfor %}",
+        "{% for i in range(999) %}{% set ns.x = [ns.x, (range(99999)[:] | list) * 40] %}{% endfor %}",
         "used more than 128 MiB",
     ),
     "large join": ("{{ (['x' * 9999999] * 9) | join }}", "was stopped|used more than"),

@@ -53,7 +53,7 @@ class ChatEngine:
                     for event in choices[completion.index].read(completion):
                         yield event
         cached = last.num_cached_tokens or 0 if last is not None else 0
-        yield Usage(len(prompt["prompt_token_ids"]), completion_tokens, cached, self._reasoning(choices))
+        yield Usage(len(prompt["prompt_token_ids"]), completion_tokens, cached, await self._reasoning(choices))
 
     async def prompt(self, job: ChatJob) -> TokensPrompt:
         """The prompt a job's messages become. Templates write the special tokens themselves: none are added unless
@@ -69,7 +69,9 @@ class ChatEngine:
         )
         kept = job.truncation.kept(self._llm.config.model.max_model_len, job.params.max_tokens)
         template, trusted = (job.chat_template, False) if job.chat_template else (self._template, True)
-        tokens = await self._llm.texts.chat(chat, Encoding(job.add_special_tokens, kept), template, trusted)
+        tokens = await self._llm.texts.chat(
+            chat, Encoding(job.add_special_tokens, kept, job.messages_field), template, trusted
+        )
         text = tokens.text
         if len(tokens.ids) < tokens.total:
             text = await self._llm.texts.decode(tokens.ids, skip_special_tokens=False)
@@ -105,7 +107,7 @@ class ChatEngine:
             return await begun(cast(AsyncGenerator[RequestOutput, None], outputs))
         except InvalidRequestError as error:
             if error.field in ("prompt", "prompt_token_ids"):
-                raise InvalidRequestError(str(error), "messages") from None
+                raise InvalidRequestError(str(error), job.messages_field) from None
             raise
 
     def _choice(self, index: int, job: ChatJob, prompt: str) -> Choice:
@@ -118,7 +120,8 @@ class ChatEngine:
         thinking = prompt.rstrip().endswith(OPEN)
         return ParsedChoice(index, make_reasoning_parser(options.reasoning_parser, thinking), tools, demanded)
 
-    def _reasoning(self, choices: list[Choice]) -> int:
+    async def _reasoning(self, choices: list[Choice]) -> int:
         """Tokens of reasoning, counted off its text: tags, and tokens that hold both, belong to neither side."""
         texts = [choice.reasoning for choice in choices if choice.reasoning]
-        return sum(len(self._llm.tokenizer.encode(text, add_special_tokens=False)) for text in texts)
+        how = Encoding(add_special_tokens=False, kept=(0, 0))  # only their number counts
+        return sum([(await self._llm.texts.encode(text, how)).total for text in texts])

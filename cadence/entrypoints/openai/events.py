@@ -30,6 +30,7 @@ class ChatJob:
     truncation: Truncation = NO_TRUNCATION
     add_special_tokens: bool = False  # beside those that the template writes
     priority: int = 0
+    messages_field: str = "messages"  # where the client wrote them
 
 
 @dataclass(frozen=True, slots=True)

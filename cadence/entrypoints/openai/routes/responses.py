@@ -176,6 +176,7 @@ def _job(body: ResponsesBody, items: Items, state: ServerState, response_id: str
     return ChatJob(
         request_id=f"{response_id}-{body.request_id}" if body.request_id else response_id,
         messages=to_messages(items, body.instructions),
+        messages_field="input",
         params=sampling_params(body, defaults, limit, None),
         stream=bool(body.stream),
         tools=tools,

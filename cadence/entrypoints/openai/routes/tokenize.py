@@ -87,7 +87,7 @@ async def _encode(request: TokenizeRequest, state: ServerState) -> list[int]:
         content_format=state.options.chat_template_content_format,
         kwargs={**state.options.default_chat_template_kwargs, **(request.chat_template_kwargs or {})},
     )
-    how = Encoding(add_special_tokens=bool(request.add_special_tokens))
+    how = Encoding(add_special_tokens=bool(request.add_special_tokens), field="messages")
     template = request.chat_template or state.chat_template
     return (await state.llm.texts.chat(chat, how, template, trusted=not request.chat_template)).ids
 
