@@ -17,7 +17,6 @@ from cadence.entrypoints.openai.admission import Admission, Refusal
 from cadence.entrypoints.openai.errors import overloaded, reply_for, route_path
 
 GUARDED = frozenset({"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"})
-PER_TURN = 8  # requests let in: a turn in which many streams get tokens takes as long as reading several
 _SLOW_HEADERS = ((b"connection", b"close"), (b"expect", b"100-continue"))
 
 
@@ -48,7 +47,7 @@ class Door:
 
 
 class Turnstile:
-    """Lets some through in a turn of the event loop, in the order of their coming."""
+    """Lets one through in a turn of the event loop, in the order of their coming."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -65,16 +64,13 @@ class Turnstile:
         await mine
 
     def _turn(self) -> None:
-        let_in = 0
-        while self._waiting and let_in < PER_TURN:
+        while self._waiting:
             first = self._waiting.popleft()
             if not first.done():  # its client may have left
                 first.set_result(None)
-                let_in += 1
-        if let_in:
-            asyncio.get_running_loop().call_soon(self._turn)
-        else:
-            self._turning = False
+                asyncio.get_running_loop().call_soon(self._turn)
+                return
+        self._turning = False
 
 
 def _keeps_connection(scope: Scope) -> bool:

@@ -33,6 +33,11 @@ class ChatJob:
     priority: int = 0
     sent_names: Mapping[str, str] = field(default_factory=dict)  # name in the engine -> the one the client sent
 
+    @property
+    def messages_field(self) -> str:
+        """Where the client wrote what became the prompt."""
+        return self.sent_names.get("prompt", "messages")
+
     def estimated_tokens(self) -> int:
         """Of everything that may become part of the prompt."""
         return sum(map(estimate_tokens, (self.messages, self.tools, self.template_kwargs)))
