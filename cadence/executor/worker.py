@@ -113,5 +113,12 @@ class Worker:
         self._runner.vacate(limits.dummy_row)
         self._device.synchronize()
 
+    def close(self) -> None:
+        device = self._device
+        device.synchronize()
+        self._warmup.clear()  # its pieces hold this object
+        del self._runner, self._decode, self._device  # with them the model, the KV cache, graphs and threads
+        device.trim_memory()
+
     def _new_caches(self, num_blocks: int) -> list[LayerCache]:
         return allocate_kv_cache(self.layout, num_blocks, self._cache.dtype, self._device)
