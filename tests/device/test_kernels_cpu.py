@@ -115,7 +115,7 @@ def test_half_precision_conversions_are_exact(dtype: torch.dtype) -> None:
     for added in (torch.zeros_like(values), halved):
         _, total = OPS.add_rms_norm(values, added, torch.ones(64), 1e-6)
         exact = values + added
-        # float32, in which sums are made, has the range of bfloat16: a processor may take what is subnormal there for 0.
+        # bfloat16 has the range of float32, in which sums are made: a processor may take what is subnormal there for 0
         subnormal = exact.float().abs() < torch.finfo(torch.float32).smallest_normal
         assert torch.equal(total[~subnormal], exact[~subnormal])
         kept = torch.equal(total[subnormal], exact[subnormal])
