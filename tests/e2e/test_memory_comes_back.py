@@ -163,6 +163,37 @@ print(json.dumps({**found, "most": most}))
     assert max(found["rss"]) - found["rss"][0] < 40
 
 
+def test_prompt_logprobs_take_little_memory_and_give_it_back(directory: Path) -> None:
+    """At once, 250 positions of 150,000 logits would take 150 MB, and what is made of them some 800."""
+    script = """
+def peak():  # MB
+    return next(int(line.split()[1]) / 1024 for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+
+found = {}
+changes = LARGE | {"vocab_size": 150000, "max_position_embeddings": 512, "num_hidden_layers": 1}
+options = {"max_model_len": 512, "kv_cache_memory_bytes": 2**24, "max_logprobs": -1, "device": "cpu"}
+llm = LLM(MODEL, load_format="dummy", hf_overrides=changes, **options)
+llm.generate([[5] * 250], GREEDY, use_tqdm=False)
+ASKS = {
+    "prompt": ([[7] * 250], {"prompt_logprobs": 5}),
+    "outputs": ([[index] * 9 for index in range(64)], {"logprobs": 5}),
+    "filters": ([[index] * 8 for index in range(64)], {"temperature": 1.0, "top_p": 0.9, "seed": 1}),
+    "whole vocabulary": ([[7] * 3], {"prompt_logprobs": -1}),
+}
+for name, (prompts, wanted) in ASKS.items():
+    open("/proc/self/clear_refs", "w").write("5")  # the peak begins again
+    before = rss()
+    llm.generate(prompts, SamplingParams(**{"temperature": 0, "max_tokens": 2, **wanted}), use_tqdm=False)
+    found[name] = [peak() - before, rss() - before]
+print(json.dumps(found))
+"""
+    found = run(directory, script)
+    print(found)
+    assert found["prompt"][0] < 200 and found["prompt"][1] < 40, found
+    assert found["outputs"][0] < 250 and found["filters"][0] < 300, found
+    assert found["whole vocabulary"][0] < 400, found  # 300,000 names with their logprobs
+
+
 def test_after_shutdown_requests_are_refused_in_a_sentence(directory: Path) -> None:
     with LLM(str(directory), dtype="float32", max_model_len=128) as llm:
         llm.generate("a", SamplingParams(max_tokens=2), use_tqdm=False)
