@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from cadence.config.fields import LENGTHS as KEYS
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError
 
-KEYS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "model_max_length",
-    "max_target_positions",
-    "max_sequence_length",
-)
 ALREADY_SCALED = ("longrope", "su", "llama3", "default")  # max_position_embeddings is the extended length
 
 
@@ -36,4 +28,4 @@ def _stretched(length: int, hf: HFConfig) -> int:
         return length
     if kind == "yarn":
         length = scaling.get("original_max_position_embeddings") or length
-    return int(length * scaling.get("factor", 1.0))
+    return int(length * (scaling.get("factor") or 1.0))
