@@ -42,7 +42,8 @@ class Worker:
         asked, calls = config.device, self._device.calls
         ops = select_ops(asked.kind, asked.kernels, asked.deterministic, calls, asked.cpu_isa)
         model_len = config.model.max_model_len
-        build = BuildContext(self._dtype, self._device.torch_device, ops, model_len)
+        memory = self._device.caps.total_memory
+        build = BuildContext(self._dtype, self._device.torch_device, ops, model_len, memory)
         with self._device.calls.pool:  # matrices are packed as they load
             model = load_model(config.model, config.load, build)
         self.vocab_size = model.vocab_size

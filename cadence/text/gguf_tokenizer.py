@@ -12,6 +12,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Backend
 
 from cadence.config.gguf import GGUFFile
+from cadence.config.json_file import cut as shortened
 from cadence.core.errors import TokenizerError
 from cadence.text.special_tokens import SpecialTokens
 from cadence.text.tokenizer import NO_MAX_LENGTH, Tokenizer, TokenizerOptions
@@ -119,6 +120,13 @@ class _Vocabulary:
 
 def load_gguf_tokenizer(path: Path) -> Tokenizer:
     file = GGUFFile(path)
+    try:
+        return _tokenizer(path, file)
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:  # values of another type than their keys'
+        raise TokenizerError(f"{path}: tokenizer.ggml.* is malformed: {shortened(str(error))}") from None
+
+
+def _tokenizer(path: Path, file: GGUFFile) -> Tokenizer:
     vocabulary = _Vocabulary(file)
     kind = vocabulary.get("model")
     if kind not in ("gpt2", "llama"):
@@ -128,7 +136,7 @@ def load_gguf_tokenizer(path: Path) -> Tokenizer:
     except TokenizerError:
         raise
     except Exception as error:  # tokenizers raises bare Exception
-        raise TokenizerError(f"{path}: tokens and merges do not fit together: {error}") from error
+        raise TokenizerError(f"{path}: tokens and merges do not fit together: {shortened(str(error))}") from None
     _add_tokens(backend, vocabulary)
     templates = _templates(file)
     return Tokenizer(
