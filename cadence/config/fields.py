@@ -19,6 +19,7 @@ from cadence.core.errors import ModelFileError
 MOST_LAYERS = 1024  # more than any model has
 _MOST_ID = 2**31 - 1
 _MOST_ITEMS = 1 << 16  # of a list
+_MOST_CHARS = 256  # of a name
 
 
 class Kind(Protocol):
@@ -79,10 +80,10 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    expected: str = "a text"
+    expected: str = f"a text of at most {_MOST_CHARS} characters"
 
     def read(self, value: Any) -> str:
-        if not isinstance(value, str):
+        if not isinstance(value, str) or len(value) > _MOST_CHARS:
             raise ValueError
         return value
 

@@ -66,7 +66,7 @@ def gguf_config(file: GGUFFile) -> dict[str, Any]:
     meta = _Metadata(file)
     if meta.arch not in _FAMILIES:
         raise WeightsError(
-            f"{file.path}: GGUF architecture {meta.arch!r} is not supported; supported: {', '.join(_FAMILIES)}"
+            f"{file.path}: GGUF architecture {shown(meta.arch)} is not supported; supported: {', '.join(_FAMILIES)}"
         )
     parts = file.metadata.get("split.count")
     if isinstance(parts, int) and parts > 1:
@@ -139,7 +139,7 @@ def _rope_scaling(meta: _Metadata) -> dict[str, Any] | None:
     if kind == "none" or not factor:
         return None
     if kind not in ("linear", "yarn"):
-        raise WeightsError(f"{meta.file.path}: rope scaling {kind!r} is none of linear, yarn, longrope, llama3")
+        raise WeightsError(f"{meta.file.path}: rope scaling {shown(kind)} is none of linear, yarn, longrope, llama3")
     scaling = {"rope_type": kind, "factor": factor}
     if kind == "yarn":
         names = {

@@ -15,6 +15,8 @@ from cadence.config.json_file import MOST_CONFIG_BYTES, read_object
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import ModelFileError
 
+_MOST_NAME = 256  # characters
+
 
 @dataclass(frozen=True, slots=True)
 class HFConfig:
@@ -58,16 +60,20 @@ def read_generation(directory: Path) -> dict[str, Any]:
 def make_hf_config(
     name: str, source: Path, raw: dict[str, Any], generation: dict[str, Any], overrides: Mapping[str, Any] = {}
 ) -> HFConfig:
-    architectures = {**raw, **overrides}.get("architectures")
-    if not isinstance(architectures, list) or not architectures or not isinstance(architectures[0], str):
-        raise wrong(source, "architectures", "a list that names the model class", architectures)
-    if architectures[0] in ARCHITECTURES:  # the fields of others may mean anything
+    architecture = _architecture({**raw, **overrides}.get("architectures"), source)
+    if architecture in ARCHITECTURES:  # the fields of others may mean anything
         raw, overrides = check_config(raw, source), check_config(overrides, Path("hf_overrides"))
     raw = _fold_rope(_merge(_unfold_rope(_with_text_section(raw)), _unfold_rope(dict(overrides))))
     check_layers(raw, source)
     eos = dict.fromkeys(_token_ids(raw, "eos_token_id") + _token_ids(generation, "eos_token_id"))
     bos = _token_ids(raw, "bos_token_id") + _token_ids(generation, "bos_token_id")
-    return HFConfig(architectures[0], raw, name, source, generation, tuple(eos), bos[0] if bos else -1)
+    return HFConfig(architecture, raw, name, source, generation, tuple(eos), bos[0] if bos else -1)
+
+
+def _architecture(names: Any, source: Path) -> str:
+    if not isinstance(names, list) or not names or not isinstance(names[0], str) or len(names[0]) > _MOST_NAME:
+        raise wrong(source, "architectures", "a list that names the model class", names)
+    return names[0]
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -11,13 +11,17 @@ from typing import Any
 from cadence.core.errors import CadenceError
 
 MOST_CONFIG_BYTES = 4 << 20  # config.json and its like take kilobytes
-MOST_TABLE_BYTES = 64 << 20  # vocabularies and indices of shards, megabytes
+MOST_TABLE_BYTES = 16 << 20  # vocabularies and indices of shards, megabytes
+_MOST_BRACKETS = 1 << 17  # each may be a list or an object, which take fifty times their characters
 
 
 def read_object(path: Path, most_bytes: int, error: Callable[[str], CadenceError]) -> dict[str, Any]:
     """The object a file holds, or `error` with one sentence that begins with the path."""
+    raw = read_bytes(path, most_bytes, error)
+    if raw.count(b"[") + raw.count(b"{") > _MOST_BRACKETS:
+        raise error(f"{path}: not readable as JSON: more than {_MOST_BRACKETS} lists and objects")
     try:
-        content = json.loads(read_bytes(path, most_bytes, error))
+        content = json.loads(raw)
     except RecursionError:
         raise error(f"{path}: not readable as JSON: nested too deeply") from None
     except ValueError as wrong:  # UnicodeDecodeError is one

@@ -128,7 +128,7 @@ def _add_tokens(backend: Backend, files: _Files) -> None:
     wrong = [f"{t.content!r} = {i}" for i, t in listed.items() if backend.token_to_id(t.content) != i]
     if wrong:
         path = files.directory / "tokenizer_config.json"
-        raise TokenizerError(f"{path}: added tokens whose ids do not fit the vocabulary: {', '.join(wrong[:4])}")
+        raise TokenizerError(f"{path}: added tokens whose ids do not fit the vocabulary: {cut(', '.join(wrong[:4]))}")
 
 
 def _added_decoder(files: _Files) -> Mapping[str, Any]:

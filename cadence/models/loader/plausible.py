@@ -22,9 +22,8 @@ _LEAST_TENSORS = 2  # of a layer
 
 def build_model(hf: HFConfig, build: BuildContext) -> DecoderLM:
     """The architecture the configuration names. What is wrong with its sizes is said of its file."""
-    architecture = model_class(hf.architecture)
     try:
-        return architecture(hf, build)
+        return model_class(hf.architecture)(hf, build)
     except ModelFileError:
         raise
     except ConfigError as error:
