@@ -242,7 +242,7 @@ def _spelled(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def fail(prog: str, error: Exception) -> NoReturn:
-    """The one way a command ends on a mistake of its user: a line on stderr, status 2."""
+def fail(prog: str, error: Exception, status: int = 2) -> NoReturn:
+    """The one way a command ends on a mistake: a line on stderr. Status 2 is the user's, 1 that of a model's files."""
     print(f"{prog}: {' '.join(str(error).split())}", file=sys.stderr)
-    raise SystemExit(2)
+    raise SystemExit(status)

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from cadence.config.fields import LENGTHS
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError
 
-KEYS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "model_max_length",
-    "max_target_positions",
-    "max_sequence_length",
-)
 ALREADY_SCALED = ("longrope", "su", "llama3", "default")  # max_position_embeddings is the extended length
 
 
 def model_context_length(hf: HFConfig) -> int:
-    lengths = [value for key in KEYS if (value := hf.get(key)) is not None]
+    lengths = [value for key in LENGTHS if (value := hf.get(key)) is not None]
     if not all(isinstance(value, int) and value > 0 for value in lengths):
-        raise ConfigError(f"{hf.source}: context length {lengths} is not a positive whole number", KEYS[0])
+        raise ConfigError(f"{hf.source}: context length {lengths} is not a positive whole number", LENGTHS[0])
     if not lengths:
-        raise ConfigError(f"{hf.source}: none of {', '.join(KEYS)} says how long a context may be", KEYS[0])
+        raise ConfigError(f"{hf.source}: none of {', '.join(LENGTHS)} says how long a context may be", LENGTHS[0])
     return _stretched(min(lengths), hf)
 
 
@@ -36,4 +28,4 @@ def _stretched(length: int, hf: HFConfig) -> int:
         return length
     if kind == "yarn":
         length = scaling.get("original_max_position_embeddings") or length
-    return int(length * scaling.get("factor", 1.0))
+    return int(length * (scaling.get("factor") or 1.0))

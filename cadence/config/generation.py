@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from cadence.config.args import EngineArgs
-from cadence.config.hf import HFConfig
+from cadence.config.hf import HFConfig, read_generation
 from cadence.core.errors import ConfigError
 
 # name in generation_config.json -> name in SamplingParams
@@ -39,11 +38,7 @@ def _source(choice: str, hf: HFConfig) -> dict[str, Any]:
         return hf.generation
     if choice == "vllm":
         return {}
-    path = Path(choice).expanduser() / "generation_config.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"generation_config: {path} is not readable as JSON: {error}", "generation_config") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"generation_config: {path} holds no JSON object", "generation_config")
-    return content
+    directory = Path(choice).expanduser()
+    if not (directory / "generation_config.json").exists():
+        raise ConfigError(f"generation_config={choice}: there is no generation_config.json", "generation_config")
+    return read_generation(directory)

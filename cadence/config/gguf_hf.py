@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from cadence.config.fields import MOST_LAYERS
 from cadence.config.gguf import GGUFFile
+from cadence.config.json_file import shown
 from cadence.core.errors import WeightsError
 
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in every Llama 3.1, 3.2 and 3.3
 _GEMMA2_27B_LAYERS, _GEMMA3_27B_LAYERS = 46, 62  # these two alone scale queries by hidden_size / heads
 _GEMMA3_LOCAL_ROPE_BASE = 10_000.0  # files before `rope.freq_base_swa` do not say it
-
-MOST_LAYERS = 1024  # more than any model has: what asks for more is a damaged file
 
 
 class _Metadata:
@@ -23,19 +23,30 @@ class _Metadata:
 
     def __init__(self, file: GGUFFile) -> None:
         self.file = file
-        self.arch = str(file.require("general.architecture"))
+        self.arch = file.require("general.architecture")
+        if not isinstance(self.arch, str):
+            raise self.wrong("general.architecture", "a text", self.arch)
 
     def get(self, key: str, default: Any = None) -> Any:
-        value = self.file.metadata.get(f"{self.arch}.{key}", default)
-        return float(str(np.float32(value))) if isinstance(value, float) else value  # 1e-05, not 9.9999997e-06
+        return self.file.metadata.get(f"{self.arch}.{key}", default)
+
+    def number(self, key: str, default: float | None = None) -> Any:
+        """1e-05, where the file has 9.9999997e-06."""
+        value = self.get(key, default)
+        if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
+            raise self.wrong(f"{self.arch}.{key}", "a number", value)
+        return float(str(np.float32(value))) if isinstance(value, float) else value
+
+    def wrong(self, key: str, expected: str, found: object) -> WeightsError:
+        return WeightsError(f"{self.file.path}: {key} must be {expected}, found {shown(found)}")
 
     def integer(self, key: str, default: int = -1) -> int:
         """A count, of which the default -1 says that the file must give it."""
         value = self.get(key) if default >= 0 else self.file.require(f"{self.arch}.{key}")
         if value is None:
             return default
-        if not isinstance(value, int):
-            raise WeightsError(f"{self.file.path}: {self.arch}.{key} must be one whole number, found {value!r}")
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.wrong(f"{self.arch}.{key}", "one whole number", value)
         return value
 
     def has_tensor(self, name: str) -> bool:
@@ -55,9 +66,10 @@ def gguf_config(file: GGUFFile) -> dict[str, Any]:
     meta = _Metadata(file)
     if meta.arch not in _FAMILIES:
         raise WeightsError(
-            f"{file.path}: GGUF architecture {meta.arch!r} is not supported; supported: {', '.join(_FAMILIES)}"
+            f"{file.path}: GGUF architecture {shown(meta.arch)} is not supported; supported: {', '.join(_FAMILIES)}"
         )
-    if int(file.metadata.get("split.count", 1)) > 1:
+    parts = file.metadata.get("split.count")
+    if isinstance(parts, int) and parts > 1:
         raise WeightsError(f"{file.path}: is one part of a split GGUF file; join the parts with gguf-split --merge")
     if meta.integer("expert_count", 0):
         raise WeightsError(f"{file.path}: mixtures of experts are not read from GGUF files")
@@ -81,7 +93,7 @@ def _vocabulary(meta: _Metadata) -> dict[str, Any]:
         "vocab_size": embedding.shape[0],
         "tie_word_embeddings": not meta.has_tensor("output.weight"),
         "bos_token_id": special.get("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": list(dict.fromkeys(end for end in ends if end is not None)),
+        "eos_token_id": [end for end in ends if end is not None],
         "pad_token_id": special.get("tokenizer.ggml.padding_token_id"),
     }
 
@@ -106,25 +118,28 @@ def _rope_decoder(meta: _Metadata, architecture: str, model_type: str) -> dict[s
         "head_dim": head_dim,
         "intermediate_size": meta.integer("feed_forward_length"),
         "max_position_embeddings": meta.integer("context_length"),
-        "rms_norm_eps": meta.get("attention.layer_norm_rms_epsilon", 1e-6),
+        "rms_norm_eps": meta.number("attention.layer_norm_rms_epsilon", 1e-6),
         "hidden_act": "silu",
         "attention_bias": meta.has_tensor("blk.0.attn_q.bias"),
-        "rope_theta": meta.get("rope.freq_base", 10_000.0),
+        "rope_theta": meta.number("rope.freq_base", 10_000.0),
         "rope_scaling": _rope_scaling(meta),
         "partial_rotary_factor": meta.integer("rope.dimension_count", head_dim) / head_dim,
     }
 
 
 def _rope_scaling(meta: _Metadata) -> dict[str, Any] | None:
-    kind, factor = meta.get("rope.scaling.type", "none"), meta.get("rope.scaling.factor", meta.get("rope.scale_linear"))
+    kind = meta.get("rope.scaling.type", "none")
+    factor = meta.number("rope.scaling.factor", meta.number("rope.scale_linear"))
     if meta.has_tensor("rope_factors_long.weight"):
         return _longrope(meta)
     if meta.has_tensor("rope_freqs.weight"):
         return _llama3_scaling(meta)
+    if not isinstance(kind, str):
+        raise meta.wrong(f"{meta.arch}.rope.scaling.type", "a text", kind)
     if kind == "none" or not factor:
         return None
     if kind not in ("linear", "yarn"):
-        raise WeightsError(f"{meta.file.path}: rope scaling {kind!r} is none of linear, yarn, longrope, llama3")
+        raise WeightsError(f"{meta.file.path}: rope scaling {shown(kind)} is none of linear, yarn, longrope, llama3")
     scaling = {"rope_type": kind, "factor": factor}
     if kind == "yarn":
         names = {
@@ -133,7 +148,7 @@ def _rope_scaling(meta: _Metadata) -> dict[str, Any] | None:
             "beta_fast": "yarn_beta_fast",
             "beta_slow": "yarn_beta_slow",
         }
-        found = {name: meta.get(f"rope.scaling.{key}") for name, key in names.items()}
+        found = {name: meta.number(f"rope.scaling.{key}") for name, key in names.items()}
         scaling |= {name: value for name, value in found.items() if value is not None}
     return scaling
 
@@ -150,12 +165,16 @@ def _longrope(meta: _Metadata) -> dict[str, Any]:
 def _llama3_scaling(meta: _Metadata) -> dict[str, Any] | None:
     """The file keeps only the divisor of each frequency; their largest is the factor, the rest follows from it."""
     divisors = meta.floats("rope_freqs.weight")
+    if not divisors or not all(0.5 < divisor < 1e6 for divisor in divisors):
+        raise meta.wrong("tensor 'rope_freqs.weight'", "divisors of frequencies", divisors)
     factor = round(max(divisors), 3)
     if factor == 1.0:
         return None
-    theta, dim = meta.get("rope.freq_base", 10_000.0), 2 * len(divisors)
+    theta, dim = meta.number("rope.freq_base", 10_000.0), 2 * len(divisors)
     for index, divisor in enumerate(divisors):
-        turns = _LLAMA3_ORIGINAL * theta ** (-2 * index / dim) / (2 * math.pi)  # over the length of pretraining
+        turns = (
+            _LLAMA3_ORIGINAL * max(theta, 1.0) ** (-2 * index / dim) / (2 * math.pi)
+        )  # over the length of pretraining
         smooth = min(max((turns - _LLAMA3_LOW) / (_LLAMA3_HIGH - _LLAMA3_LOW), 0.0), 1.0)
         if abs(1 / ((1 - smooth) / factor + smooth) - divisor) > 1e-3 * divisor:
             raise WeightsError(f"{meta.file.path}: tensor 'rope_freqs.weight' is not a Llama 3 scaling by {factor}")
@@ -207,27 +226,29 @@ def _layer_types(meta: _Metadata, every: int) -> list[str]:
     """One layer in `every` sees everything, the last of each run; a file may name another rhythm or each layer."""
     pattern = meta.get("attention.sliding_window_pattern", every)
     layers = meta.integer("block_count")
-    if isinstance(pattern, int):
+    if isinstance(pattern, int) and not isinstance(pattern, bool):
         slides = [(index + 1) % pattern != 0 for index in range(layers)] if pattern else [False] * layers
+    elif isinstance(pattern, np.ndarray):
+        slides = [bool(value) for value in pattern.tolist()]
     else:
-        slides = [bool(value) for value in pattern]
+        raise meta.wrong(f"{meta.arch}.attention.sliding_window_pattern", "a number or a list", pattern)
     return ["sliding_attention" if sliding else "full_attention" for sliding in slides]
 
 
 def _gemma2(meta: _Metadata) -> dict[str, Any]:
     return _gemma(meta, "Gemma2ForCausalLM", "gemma2", _GEMMA2_27B_LAYERS) | {
-        "attn_logit_softcapping": meta.get("attn_logit_softcapping", 50.0),
-        "final_logit_softcapping": meta.get("final_logit_softcapping", 30.0),
+        "attn_logit_softcapping": meta.number("attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": meta.number("final_logit_softcapping", 30.0),
         "layer_types": _layer_types(meta, 2),
     }
 
 
 def _gemma3(meta: _Metadata) -> dict[str, Any]:
     return _gemma(meta, "Gemma3ForCausalLM", "gemma3_text", _GEMMA3_27B_LAYERS) | {
-        "rope_theta": meta.get("rope.freq_base", 1_000_000.0),
-        "rope_local_base_freq": meta.get("rope.freq_base_swa", _GEMMA3_LOCAL_ROPE_BASE),
+        "rope_theta": meta.number("rope.freq_base", 1_000_000.0),
+        "rope_local_base_freq": meta.number("rope.freq_base_swa", _GEMMA3_LOCAL_ROPE_BASE),
         "attn_logit_softcapping": None,
-        "final_logit_softcapping": meta.get("final_logit_softcapping"),
+        "final_logit_softcapping": meta.number("final_logit_softcapping"),
         "layer_types": _layer_types(meta, 6),
     }
 
@@ -241,7 +262,7 @@ def _gpt2(meta: _Metadata) -> dict[str, Any]:
         "n_head": meta.integer("attention.head_count"),
         "n_inner": meta.integer("feed_forward_length"),
         "n_positions": meta.integer("context_length"),
-        "layer_norm_epsilon": meta.get("attention.layer_norm_epsilon", 1e-5),
+        "layer_norm_epsilon": meta.number("attention.layer_norm_epsilon", 1e-5),
         "activation_function": "gelu_new",
     }
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cadence.config.architectures import ARCHITECTURES
+from cadence.config.fields import check_config, check_generation, check_layers, wrong
 from cadence.config.gguf import GGUFFile
 from cadence.config.gguf_hf import gguf_config
+from cadence.config.json_file import MOST_CONFIG_BYTES, read_object
 from cadence.config.reference import ModelFiles
-from cadence.core.errors import ConfigError
+from cadence.core.errors import ModelFileError
+
+_MOST_NAME = 256  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class HFConfig:
 
     def __getitem__(self, key: str) -> Any:
         if key not in self.raw:
-            raise ConfigError(f"{self.source}: missing {key!r}", field=key)
+            raise ModelFileError(f"{self.source}: missing {key!r}", field=key)
         return self.raw[key]
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -44,34 +48,36 @@ def load_hf_config(files: ModelFiles, overrides: Mapping[str, Any] = {}) -> HFCo
     if files.gguf is not None:
         return make_hf_config(files.name, files.gguf, gguf_config(GGUFFile(files.gguf)), {}, overrides)
     path = files.directory / "config.json"
-    raw = _read_json(path)
-    generation_path = files.directory / "generation_config.json"
-    generation = _read_json(generation_path) if generation_path.is_file() else {}
-    return make_hf_config(files.name, path, raw, generation, overrides)
+    return make_hf_config(files.name, path, _read(path), read_generation(files.directory), overrides)
+
+
+def read_generation(directory: Path) -> dict[str, Any]:
+    """{} when there is no such file."""
+    path = directory / "generation_config.json"
+    return check_generation(_read(path), path) if path.exists() else {}
 
 
 def make_hf_config(
     name: str, source: Path, raw: dict[str, Any], generation: dict[str, Any], overrides: Mapping[str, Any] = {}
 ) -> HFConfig:
+    architecture = _architecture({**raw, **overrides}.get("architectures"), source)
+    if architecture in ARCHITECTURES:  # the fields of others may mean anything
+        raw, overrides = check_config(raw, source), check_config(overrides, Path("hf_overrides"))
     raw = _fold_rope(_merge(_unfold_rope(_with_text_section(raw)), _unfold_rope(dict(overrides))))
-    architectures = raw.get("architectures")
-    if not isinstance(architectures, list) or not architectures or not isinstance(architectures[0], str):
-        raise ConfigError(f"{source}: 'architectures' must name the model class", field="architectures")
-    eos = dict.fromkeys(_token_ids(raw, "eos_token_id", source) + _token_ids(generation, "eos_token_id", source))
-    bos = _token_ids(raw, "bos_token_id", source) + _token_ids(generation, "bos_token_id", source)
-    return HFConfig(architectures[0], raw, name, source, generation, tuple(eos), bos[0] if bos else -1)
+    check_layers(raw, source)
+    eos = dict.fromkeys(_token_ids(raw, "eos_token_id") + _token_ids(generation, "eos_token_id"))
+    bos = _token_ids(raw, "bos_token_id") + _token_ids(generation, "bos_token_id")
+    return HFConfig(architecture, raw, name, source, generation, tuple(eos), bos[0] if bos else -1)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file", field="model") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: not readable as JSON: {error}", field="model") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected a JSON object, found {type(content).__name__}", field="model")
-    return content
+def _architecture(names: Any, source: Path) -> str:
+    if not isinstance(names, list) or not names or not isinstance(names[0], str) or len(names[0]) > _MOST_NAME:
+        raise wrong(source, "architectures", "a list that names the model class", names)
+    return names[0]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_object(path, MOST_CONFIG_BYTES, lambda message: ModelFileError(message, "model"))
 
 
 def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,8 +120,8 @@ def _fold_rope(raw: dict[str, Any]) -> dict[str, Any]:
     """Adds the newer spelling of what the older one says."""
     plain: dict[str, Any] = {key: raw[key] for key in ("rope_theta", "partial_rotary_factor") if key in raw}
     scaling = raw.get("rope_scaling") or {}
-    if not isinstance(scaling, dict):
-        raise ConfigError(f"rope_scaling must be an object, found {scaling!r}", field="rope_scaling")
+    if not isinstance(scaling, dict):  # of an architecture that is not ours
+        return raw
     parameters = {"rope_type": scaling.get("type", "default"), **scaling, **plain}
     if "rope_local_base_freq" in raw:
         local = {"rope_type": "default", "rope_theta": raw["rope_local_base_freq"]}
@@ -123,11 +129,7 @@ def _fold_rope(raw: dict[str, Any]) -> dict[str, Any]:
     return raw | {"rope_parameters": parameters} if plain or scaling else raw
 
 
-def _token_ids(raw: Mapping[str, Any], key: str, source: Path) -> list[int]:
+def _token_ids(raw: Mapping[str, Any], key: str) -> list[int]:
     value = raw.get(key)
-    if value is None:
-        return []
     ids = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, int) and not isinstance(item, bool) for item in ids):
-        raise ConfigError(f"{source}: {key!r} must be a token id or a list of them, found {value!r}", field=key)
-    return list(ids)
+    return [token_id for token_id in ids if isinstance(token_id, int) and token_id >= 0]

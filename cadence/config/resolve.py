@@ -66,6 +66,7 @@ LARGE_GPU_SEQS = 1024  # ... so many requests running at once
 LARGE_GPU_OFFLINE_TOKENS = 16384  # ... and so many tokens in a step
 MOST_BURST_STEPS = 64
 MOST_CPU_THREADS = 1024
+MOST_HEAD_DIM = 256  # of models with long contexts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ def resolve(
     halves = _multiplies_halves(args, caps, around)
     model, quantization = _model(args, files, hf, caps, halves), _quantization(args, files, caps.kind)
     kv_dtype = _kv_dtype(args, model, quantization, caps.kind, halves)
+    scheduler = _scheduler(args, caps, model.max_model_len, around.offline)
+    _check_tables(model, scheduler, caps)
     return EngineConfig(
         model=model,
         tokenizer=TokenizerConfig(
@@ -96,7 +99,7 @@ def resolve(
         ),
         load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load, quantization),
         cache=_cache(args, caps, around.cpu_kv_bytes, kv_dtype),
-        scheduler=_scheduler(args, caps, model.max_model_len, around.offline),
+        scheduler=scheduler,
         device=_device(args, caps.kind, around),
     )
 
@@ -117,6 +120,18 @@ def fit_context(config: EngineConfig, args: EngineArgs, kv_tokens: int) -> Engin
         )
     logger.warning("max_model_len is %d: what the KV cache holds of the model's %d", kv_tokens, wanted)
     return dataclasses.replace(config, model=dataclasses.replace(config.model, max_model_len=kv_tokens))
+
+
+def _check_tables(model: ModelConfig, scheduler: SchedulerConfig, caps: Caps) -> None:
+    """Each running request has room for all its tokens, and each position an angle per pair of a head's entries: a
+    context beyond all memory is seen here, before anything is allocated."""
+    needed = model.max_model_len * (scheduler.max_num_seqs + 1 + MOST_HEAD_DIM) * 4
+    if needed > caps.total_memory // 2:
+        raise ConfigError(
+            f"max_model_len={model.max_model_len}, the context of {model.hf.source}, takes {needed / GIB:.1f} GiB of "
+            f"tables alone, and the device has {caps.total_memory / GIB:.1f} GiB; set max_model_len lower",
+            "max_model_len",
+        )
 
 
 def _multiplies_halves(args: EngineArgs, caps: Caps, around: Surroundings) -> bool:

@@ -21,6 +21,10 @@ class ConfigError(CadenceError, ValueError):
         self.field = field
 
 
+class ModelFileError(ConfigError):
+    """A file of the model describes what cannot be. The message begins with the file."""
+
+
 class ModelNotFoundError(CadenceError, FileNotFoundError):
     """A model reference leads to nothing that can be loaded."""
 

@@ -61,6 +61,10 @@ class Device(Protocol):
 
     def synchronize(self) -> None: ...
 
+    def trim_memory(self) -> None:
+        """Gives memory that was freed, and is kept for the next who asks, back to the system."""
+        ...
+
     def free_memory(self) -> int:
         """Bytes that could be allocated now."""
         ...

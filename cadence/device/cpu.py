@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import logging
 import math
 import os
@@ -65,6 +67,10 @@ class CpuDevice:
     def synchronize(self) -> None:
         """Nothing is ever in flight."""
 
+    def trim_memory(self) -> None:
+        with suppress(AttributeError, OSError):  # glibc alone has it, and alone keeps memory for long
+            _c_library().malloc_trim(0)
+
     def free_memory(self) -> int:
         available = _proc_bytes("/proc/meminfo", "MemAvailable:", default=self.caps.total_memory // 2)
         limit = _cgroup_number("memory.max")
@@ -78,6 +84,11 @@ class CpuDevice:
     def reset_peak_memory(self) -> None:
         with suppress(OSError):  # without Linux the peak stays that of the whole life of the process
             Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from the resident size of now
+
+
+@functools.cache
+def _c_library() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def cpu_caps(num_threads: int = 0) -> DeviceCaps:

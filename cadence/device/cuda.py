@@ -82,6 +82,9 @@ class CudaDevice:
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
 
+    def trim_memory(self) -> None:
+        torch.cuda.empty_cache()
+
     def free_memory(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.torch_device)
         stats = torch.cuda.memory_stats(self.torch_device)

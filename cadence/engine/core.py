@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -115,20 +116,38 @@ class EngineCore:
     def stats(self) -> SchedulerStats:
         return self._scheduler.stats()
 
+    def close(self) -> None:
+        """Gives back all that the device holds. Nothing may be called afterwards."""
+        self._in_flight.clear()
+        self._executor.close()
+        del self._scheduler, self._executor  # an error of a step that somebody keeps holds this object
+
     def _launch(self, plan: StepPlan) -> Ticket:
         try:
             return self._executor.step(plan)
         except Exception as error:
-            self._death = f"{type(error).__name__}: {error}"
+            self._die(error)
             raise
 
     def _finish(self, ticket: Ticket) -> StepResult:
         try:
             return ticket.result()
         except Exception as error:
-            self._death = f"{type(error).__name__}: {error}"
+            self._die(error)
             raise
+
+    def _die(self, error: Exception) -> None:
+        self._death = f"{type(error).__name__}: {error}"
+        _forget_locals(error)
 
     def _check_alive(self) -> None:
         if self._death:
             raise EngineDeadError(f"the engine stopped after an error in a step: {self._death}")
+
+
+def _forget_locals(error: BaseException) -> None:
+    """The frames an error came through on the device hold the model: whoever keeps the error must not keep that."""
+    found: BaseException | None = error
+    while found is not None:
+        traceback.clear_frames(found.__traceback__)  # all but those that still run
+        found = found.__cause__ or found.__context__

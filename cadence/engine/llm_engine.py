@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from cadence.config.args import EngineArgs
-from cadence.core.errors import InvalidRequestError
+from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.build import EngineParts, build_engine
+from cadence.engine.core import EngineCore
 from cadence.engine.input_processor import InputLimits, InputProcessor
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.metrics.recorder import MetricsRecorder
@@ -21,13 +23,15 @@ from cadence.text.tokenizer import Tokenizer
 
 
 class LLMEngine:
+    """A context manager: leaving it is `shutdown()`. So is its last reference going."""
+
     def __init__(self, parts: EngineParts) -> None:
         model = parts.config.model
         limits = InputLimits.of(model, parts.vocab_size, parts.tokenizer)
         self.eos_token_ids = limits.eos_token_ids
         self.config = parts.config
         self.num_blocks = parts.num_blocks
-        self._core = parts.core
+        self._running: EngineCore | None = parts.core  # None = shut down
         self._default_sampling = parts.default_sampling
         self._tokenizer = parts.tokenizer
         self._metrics = MetricsRecorder(model.files.name)
@@ -44,13 +48,14 @@ class LLMEngine:
         self, request_id: str, prompt: Any, params: SamplingParams, *, priority: int = 0, cap_logprobs: bool = True
     ) -> None:
         """Accepts a request, or raises and leaves everything as it was."""
+        core = self._core
         if self._outputs.core_ids(request_id):
             raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
         processed = self._inputs.process(request_id, prompt, params, priority, cap_logprobs)
         children = fan_out(processed.request)
         self._outputs.add(request_id, children, processed.prompt_text)
         for child in children:
-            self._core.add(child)
+            core.add(child)
 
     def begin(self) -> None:
         """To be called between requests of which more are to come: what fills a step is computed meanwhile."""
@@ -65,10 +70,36 @@ class LLMEngine:
     def abort_request(self, request_id: str | Iterable[str]) -> None:
         """Ends requests early; each still gives one last output, with finish_reason 'abort'."""
         ids = [request_id] if isinstance(request_id, str) else list(request_id)
-        self._core.abort([core_id for user_id in ids for core_id in self._outputs.core_ids(user_id)])
+        found = [core_id for user_id in ids for core_id in self._outputs.core_ids(user_id)]
+        if found:
+            self._core.abort(found)
 
     def has_unfinished_requests(self) -> bool:
-        return self._outputs.num_unfinished() > 0 or self._core.has_unfinished()
+        return self._running is not None and (self._outputs.num_unfinished() > 0 or self._running.has_unfinished())
+
+    def shutdown(self) -> None:
+        """Drops all requests and gives back what the engine holds: weights, KV cache, graphs and threads. Every later
+        request is refused; a second call does nothing."""
+        core, self._running = self._running, None
+        if core is not None:
+            self._outputs = OutputProcessor(self._tokenizer, self._metrics)
+            core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.shutdown()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_running") and not sys.is_finalizing():
+            self.shutdown()
+
+    @property
+    def _core(self) -> EngineCore:
+        if self._running is None:
+            raise EngineDeadError("this engine was shut down; make a new one to go on")
+        return self._running
 
     def encode(self, prompt: Any) -> list[int]:
         """The token ids of a prompt in any shape, checked as for a request."""

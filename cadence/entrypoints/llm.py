@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from cadence.config.args import EngineArgs
 from cadence.core.errors import InvalidRequestError
@@ -30,6 +30,9 @@ class LLM:
     `model` is a directory, a .gguf file, a hub id, or an alias such as "smollm2"; all other options are the
     fields of `EngineArgs` (docs/using/python.md lists them). `logits_processors` are callables applied to the
     logits of every request.
+
+    Weights, KV cache and threads are given back by `shutdown()`, by leaving `with LLM(...) as llm:`, or when the last
+    reference goes.
     """
 
     def __init__(
@@ -130,6 +133,17 @@ class LLM:
 
     def get_metrics(self) -> list[Metric]:
         return self.llm_engine.get_metrics()
+
+    def shutdown(self) -> None:
+        """Gives back all that the model holds, of the device's memory and of the host's. Every later request is an
+        EngineDeadError; a second call does nothing."""
+        self.llm_engine.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.shutdown()
 
     def _params_for(self, params: ParamsType, count: int) -> list[SamplingParams]:
         if params is None:

@@ -43,3 +43,7 @@ class Executor(Protocol):
     def step(self, plan: StepPlan) -> Ticket:
         """Queues the step and returns at once."""
         ...
+
+    def close(self) -> None:
+        """Gives back all that the device holds, once what is queued is done. Nothing may be called afterwards."""
+        ...

@@ -42,7 +42,8 @@ class Worker:
         asked, calls = config.device, self._device.calls
         ops = select_ops(asked.kind, asked.kernels, asked.deterministic, calls, asked.cpu_isa)
         model_len = config.model.max_model_len
-        build = BuildContext(self._dtype, self._device.torch_device, ops, model_len)
+        memory = self._device.caps.total_memory
+        build = BuildContext(self._dtype, self._device.torch_device, ops, model_len, memory)
         with self._device.calls.pool:  # matrices are packed as they load
             model = load_model(config.model, config.load, build)
         self.vocab_size = model.vocab_size
@@ -112,6 +113,13 @@ class Worker:
         self._runner.step(plan).result()
         self._runner.vacate(limits.dummy_row)
         self._device.synchronize()
+
+    def close(self) -> None:
+        device = self._device
+        device.synchronize()
+        self._warmup.clear()  # its pieces hold this object
+        del self._runner, self._decode, self._device  # with them the model, the KV cache, graphs and threads
+        device.trim_memory()
 
     def _new_caches(self, num_blocks: int) -> list[LayerCache]:
         return allocate_kv_cache(self.layout, num_blocks, self._cache.dtype, self._device)

@@ -39,6 +39,7 @@ class BuildContext:
     device: torch.device
     ops: Ops
     max_model_len: int  # tokens; positions 0 .. max_model_len - 1 are served
+    memory: int = 2**63  # bytes of the device: a model that needs more is not built
 
     @property
     def packs(self) -> bool:

@@ -46,11 +46,19 @@ def read_dims(hf: ConfigView) -> Dims:
         layers=hf["num_hidden_layers"],
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=hf.get("head_dim") or hidden // heads,
+        head_dim=hf.get("head_dim") or split_heads(hidden, heads),
         eps=hf.get("rms_norm_eps", 1e-6),
         activation=hf.get("hidden_activation") or hf.get("hidden_act") or "silu",
         tied=bool(hf.get("tie_word_embeddings", False)),
     )
+
+
+def split_heads(hidden: int, heads: int) -> int:
+    """Entries of each head, where the heads share the hidden size."""
+    if hidden % heads:
+        message = f"hidden size {hidden} is no multiple of the number of attention heads {heads}"
+        raise ConfigError(message, field="num_attention_heads")
+    return hidden // heads
 
 
 def layer_windows(build: BuildContext, sliding_window: int | None, layer_types: list[str]) -> list[int]:

@@ -7,6 +7,7 @@ from torch import nn
 from cadence.kernels.attention_batch import AttentionShape
 from cadence.models.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.decoder import DecoderLM, PreNormLayer
+from cadence.models.dims import split_heads
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
 from cadence.models.layers.mlp import PlainMLP
@@ -56,7 +57,7 @@ class GPT2LMHeadModel(DecoderLM):
 
 def _layer(hf: ConfigView, build: BuildContext, index: int) -> PreNormLayer:
     hidden, heads, eps = hf["n_embd"], hf["n_head"], hf["layer_norm_epsilon"]
-    head_dim = hidden // heads
+    head_dim = split_heads(hidden, heads)
     scale = head_dim**-0.5 if hf["scale_attn_weights"] else 1.0
     if hf["scale_attn_by_inverse_layer_idx"]:
         scale /= index + 1

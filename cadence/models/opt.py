@@ -8,6 +8,7 @@ from torch import nn
 from cadence.kernels.attention_batch import AttentionShape
 from cadence.models.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.decoder import DecoderLM, PostNormLayer, PreNormLayer
+from cadence.models.dims import split_heads
 from cadence.models.interfaces import ForwardContext
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
@@ -83,7 +84,7 @@ def _norm(hf: ConfigView, build: BuildContext) -> LayerNorm:
 
 def _layer(hf: ConfigView, build: BuildContext, index: int) -> PreNormLayer | PostNormLayer:
     hidden, heads, bias = hf["hidden_size"], hf["num_attention_heads"], hf["enable_bias"]
-    head_dim = hidden // heads
+    head_dim = split_heads(hidden, heads)
     shape = AttentionShape(heads, heads, head_dim, head_dim**-0.5)
     kind = PreNormLayer if hf["do_layer_norm_before"] else PostNormLayer
     return kind(

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 
 from cadence.device.base import Device, Graph
-from cadence.device.calls import CommandGraph, RerunGraph
+from cadence.device.calls import CommandGraph
 
 _logger = logging.getLogger(__name__)
 
@@ -102,7 +102,8 @@ class RecordedDecodes:
         self._calls = device.calls
         self.most_rows = max_num_seqs
         self.most_steps = most_steps
-        self._graphs: dict[tuple[int, bool], CommandGraph | RerunGraph] = {}  # by number of rows, whether they draw
+        self._graphs: dict[tuple[int, bool], CommandGraph] = {}  # by number of rows, whether they draw
+        self._unrecorded: set[tuple[int, bool]] = set()  # keys torch takes part in: done anew each time
 
     def shape(self, num_rows: int, num_steps: int, together: int, draws: bool) -> DecodeShape:
         return DecodeShape(num_rows, min(num_steps, together, self.most_steps) if draws else 1, draws)
@@ -120,11 +121,18 @@ class RecordedDecodes:
             num_steps = graph.repeat(shape.num_steps)
             return graph.output, num_steps
         once = DecodeShape(shape.num_rows, 1, shape.draws)
-        self._graphs[key], logits = self._calls.record(lambda: record(once, max_seq_len))
+        if key in self._unrecorded:
+            return record(once, max_seq_len), 1
+        graph, logits = self._calls.record(lambda: record(once, max_seq_len))
+        if isinstance(graph, CommandGraph):
+            self._graphs[key] = graph
+        else:
+            self._unrecorded.add(key)  # the graph would hold `record`, and whoever owns that holds this object
         return logits, 1
 
     def forget(self) -> None:
         self._graphs.clear()
+        self._unrecorded.clear()
 
     def wanted(self) -> Wanted:
         """Nothing: a forward is recorded as it runs, at no cost."""

@@ -66,13 +66,14 @@ class RunnerParts:
 class Runner:
     def __init__(self, parts: RunnerParts) -> None:
         self._parts = parts
+        self._forwards = StepForwards(parts)
         self._newest = StepHandle(0, 0, 0, iter(()))  # its forwards come before those of the next step
 
     def step(self, plan: StepPlan) -> StepHandle:
         """Begins the step: queues all of it on a device that works by itself, its first part on one that does not."""
         self._newest.launch_all()
         self._apply(plan)
-        handle = StepHandle(plan.step_id, plan.num_steps, int(plan.samples_np.sum()), self._launches(plan))
+        handle = StepHandle(plan.step_id, plan.num_steps, int(plan.samples_np.sum()), self._forwards.launch(plan))
         handle.launch()
         if self._parts.device.queues_work:
             handle.launch_all()
@@ -100,8 +101,16 @@ class Runner:
         for table in self._parts.tables:
             table.flush()
 
-    def _launches(self, plan: StepPlan) -> Iterator[Part]:
-        """The forwards of a step, in parts."""
+
+class StepForwards:
+    """The forwards of a step, from the rows as the plan has left them. Apart from the runner, which holds the newest
+    step: a step that is not over holds these, and must not hold the runner in turn."""
+
+    def __init__(self, parts: RunnerParts) -> None:
+        self._parts = parts
+
+    def launch(self, plan: StepPlan) -> Iterator[Part]:
+        """Queues them, in parts."""
         rows_np = plan.rows_np[plan.samples_np]
         draws = self._parts.sampler.only_draws(rows_np)
         longest = int((plan.num_computed_np + plan.num_tokens_np).max())

@@ -8,7 +8,7 @@ import torch
 from cadence.core.step import BoolArray
 from cadence.device.base import Device
 from cadence.sample.context import SampleContext
-from cadence.sample.lines import NOTHING, LineIndex, LinePicker
+from cadence.sample.lines import NOTHING, LineIndex, LinePicker, in_pieces
 from cadence.sample.params import SamplingTable
 from cadence.sample.top_tokens import top_tokens
 
@@ -71,7 +71,7 @@ class TopK:
             top = top.masked_fill(beyond_mass(top, top, self._top_p[rows]), NOTHING)
             return torch.full_like(part, NOTHING).scatter(1, ids, top)
 
-        return self._lines.change(logits, limits_np, keep_top)
+        return self._lines.change(logits, limits_np, in_pieces(keep_top))
 
     def _limits(self, rows_np: np.ndarray) -> BoolArray:
         return _limits_top_k(self._top_k_np[rows_np], self._vocab_size)
@@ -98,7 +98,7 @@ class TopP:
                 return leading_by_sort(part, top_p)
             return leading_of_candidates(part, top_p, self._candidates)
 
-        return self._lines.change(logits, self._limits(ctx.rows_np), keep_leading)
+        return self._lines.change(logits, self._limits(ctx.rows_np), in_pieces(keep_leading))
 
     def _limits(self, rows_np: np.ndarray) -> BoolArray:
         limits_np: BoolArray = self._top_p_np[rows_np] < 1.0

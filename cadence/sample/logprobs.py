@@ -11,7 +11,7 @@ from cadence.core.errors import ConfigError
 from cadence.core.step import NewRow, TokenLogprobs
 from cadence.device.base import Device
 from cadence.sample.context import SampleContext
-from cadence.sample.lines import LineIndex, LinePicker
+from cadence.sample.lines import LineIndex, LinePicker, line_pieces
 from cadence.sample.top_tokens import top_tokens
 
 MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
@@ -26,17 +26,34 @@ class Scores:
     values: torch.Tensor  # [n, 1 + k] float32
     ranks: torch.Tensor  # [n] int32
 
+    @classmethod
+    def empty(cls, count: int, k: int, device: torch.device) -> Scores:
+        return cls(
+            torch.empty((count, 1 + k), dtype=torch.int32, device=device),
+            torch.empty((count, 1 + k), dtype=torch.float32, device=device),
+            torch.empty(count, dtype=torch.int32, device=device),
+        )
+
     def tensors(self) -> list[torch.Tensor]:
         return [self.token_ids, self.values, self.ranks]
 
+    def lines(self, piece: slice) -> Scores:
+        """Views of some positions."""
+        return Scores(self.token_ids[piece], self.values[piece], self.ranks[piece])
 
-def score(logits: torch.Tensor, tokens: torch.Tensor, k: int, as_logits: bool) -> Scores:
-    """logits [n, V], tokens [n] int64. Each line by itself: softmax and selection never look across lines."""
-    own = logits.gather(1, tokens[:, None])
-    ids = torch.cat([tokens[:, None], top_tokens(logits, k)], dim=1)
-    values = (logits if as_logits else logits.log_softmax(dim=-1)).gather(1, ids)
-    ranks = (logits > own).sum(dim=-1, dtype=torch.int32) + 1
-    return Scores(ids.to(torch.int32), values, ranks)
+    def fill(self, logits: torch.Tensor, tokens: torch.Tensor, as_logits: bool) -> Scores:
+        """logits [n, V], tokens [n] int64 -> itself. Each line by itself: softmax and selection never look across
+        lines, of which a bounded number are worked on at once."""
+        for piece in line_pieces(logits):
+            self.lines(piece)._fill_piece(logits[piece], tokens[piece], as_logits)
+        return self
+
+    def _fill_piece(self, logits: torch.Tensor, tokens: torch.Tensor, as_logits: bool) -> None:
+        own = logits.gather(1, tokens[:, None])
+        ids = torch.cat([tokens[:, None], top_tokens(logits, self.token_ids.shape[1] - 1)], dim=1)
+        self.token_ids.copy_(ids)
+        self.values.copy_((logits if as_logits else logits.log_softmax(dim=-1)).gather(1, ids))
+        self.ranks.copy_((logits > own).sum(dim=-1, dtype=torch.int32) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +69,8 @@ class LogprobsGroup:
         """tokens [S], one per line of the step."""
         k = int(self.counts_np.max())
         own = tokens[self.lines].to(torch.int64)
-        return ScoredGroup(self.rows_np, self.counts_np, score(self.logits, own, k, as_logits))
+        scores = Scores.empty(len(own), k, own.device).fill(self.logits, own, as_logits)
+        return ScoredGroup(self.rows_np, self.counts_np, scores)
 
 
 @dataclass(frozen=True, slots=True)

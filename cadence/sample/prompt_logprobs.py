@@ -10,10 +10,11 @@ import torch
 
 from cadence.core.step import NewRow, PromptLogprobs
 from cadence.device.base import Device
-from cadence.sample.logprobs import NONE, Scores, columns, score, split_mode
+from cadence.sample.logprobs import NONE, Scores, columns, split_mode
 from cadence.sample.prompt_slice import PromptSlice
 
-_MAX_POSITIONS = 256  # positions whose logits exist at once
+_MAX_POSITIONS = 256  # positions whose logits exist at once, ...
+_LOGITS_BYTES = {"cpu": 1 << 24, "cuda": 1 << 27}  # ... within so many bytes in float32
 
 LogitsFn = Callable[[torch.Tensor], torch.Tensor]  # hidden [n, H] -> logits [n, V] float32
 
@@ -70,6 +71,7 @@ class PromptLogprobsTable:
     def __init__(self, device: Device, num_rows: int, vocab_size: int, mode: str) -> None:
         self._device = device
         self._vocab_size = vocab_size
+        self._at_once = min(max(_LOGITS_BYTES[device.caps.kind] // (4 * vocab_size), 1), _MAX_POSITIONS)
         _, self._as_logits = split_mode(mode)  # nothing is applied to prompts: raw and processed are the same
         self._counts_np = np.full(num_rows, NONE, dtype=np.int64)
         self._prompt_len_np = np.zeros(num_rows, dtype=np.int64)
@@ -96,6 +98,8 @@ class PromptLogprobsTable:
             group = [span for span in spans if (span.columns == self._vocab_size) == whole_vocab]
             if group:
                 parts.append(SpanScores(group, self._score(group, hidden, step.tokens, logits_fn)))
+        if parts and not self._device.queues_work:  # a GPU keeps freed memory for all, and would have to wait
+            self._device.trim_memory()
         return PendingPromptLogprobs(parts)
 
     def _spans(self, step: PromptSlice) -> list[Span]:
@@ -114,13 +118,13 @@ class PromptLogprobsTable:
     def _score(self, spans: list[Span], hidden: torch.Tensor, tokens: torch.Tensor, logits_fn: LogitsFn) -> Scores:
         index_np = np.concatenate([_index(span) for span in spans], axis=1)
         k = max(span.columns for span in spans)
-        chunks = []
-        for index in torch.split(self._device.upload(index_np), _MAX_POSITIONS, dim=1):
+        scores, start = Scores.empty(index_np.shape[1], k, hidden.device), 0
+        for index in torch.split(self._device.upload(index_np), self._at_once, dim=1):
             lines, rows, positions = index.unbind(0)
-            own = tokens[rows, positions].to(torch.int64)
-            chunks.append(score(logits_fn(hidden[lines]).float(), own, k, self._as_logits))
-        ids, values, ranks = (torch.cat(part) for part in zip(*(chunk.tensors() for chunk in chunks), strict=True))
-        return Scores(ids, values, ranks)
+            own, end = tokens[rows, positions].to(torch.int64), start + len(rows)
+            scores.lines(slice(start, end)).fill(logits_fn(hidden[lines]).float(), own, self._as_logits)
+            start = end
+        return scores
 
 
 def _index(span: Span) -> np.ndarray:

@@ -12,6 +12,8 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Backend
 
 from cadence.config.gguf import GGUFFile
+from cadence.config.json_file import cut as shortened
+from cadence.config.json_file import shown
 from cadence.core.errors import TokenizerError
 from cadence.text.special_tokens import SpecialTokens
 from cadence.text.tokenizer import NO_MAX_LENGTH, Tokenizer, TokenizerOptions
@@ -94,7 +96,9 @@ class _Vocabulary:
         if token_id is None:
             return "", -1
         if not isinstance(token_id, int) or not 0 <= token_id < len(self.tokens):
-            raise TokenizerError(f"{self.path}: tokenizer.ggml.{key} is {token_id!r}, of {len(self.tokens)} tokens")
+            raise TokenizerError(
+                f"{self.path}: tokenizer.ggml.{key} is {shown(token_id)}, of {len(self.tokens)} tokens"
+            )
         return self.tokens[token_id], token_id
 
     def scores_np(self) -> np.ndarray:
@@ -119,16 +123,23 @@ class _Vocabulary:
 
 def load_gguf_tokenizer(path: Path) -> Tokenizer:
     file = GGUFFile(path)
+    try:
+        return _tokenizer(path, file)
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:  # values of another type than their keys'
+        raise TokenizerError(f"{path}: tokenizer.ggml.* is malformed: {shortened(str(error))}") from None
+
+
+def _tokenizer(path: Path, file: GGUFFile) -> Tokenizer:
     vocabulary = _Vocabulary(file)
     kind = vocabulary.get("model")
     if kind not in ("gpt2", "llama"):
-        raise TokenizerError(f"{path}: tokenizer.ggml.model {kind!r} is not supported; supported: gpt2, llama")
+        raise TokenizerError(f"{path}: tokenizer.ggml.model {shown(kind)} is not supported; supported: gpt2, llama")
     try:
         backend, add_bos = _byte_level(vocabulary) if kind == "gpt2" else (_sentencepiece(vocabulary), True)
     except TokenizerError:
         raise
     except Exception as error:  # tokenizers raises bare Exception
-        raise TokenizerError(f"{path}: tokens and merges do not fit together: {error}") from error
+        raise TokenizerError(f"{path}: tokens and merges do not fit together: {shortened(str(error))}") from None
     _add_tokens(backend, vocabulary)
     templates = _templates(file)
     return Tokenizer(
@@ -144,7 +155,9 @@ def _byte_level(vocabulary: _Vocabulary) -> tuple[Backend, bool]:
     """The backend, and whether text begins with bos unless the file says otherwise."""
     name = vocabulary.get("pre") or _SPLIT_OF_ARCHITECTURE.get(vocabulary.architecture, "default")
     if name not in SPLITS:
-        raise TokenizerError(f"{vocabulary.path}: tokenizer.ggml.pre {name!r} is not known; known: {', '.join(SPLITS)}")
+        raise TokenizerError(
+            f"{vocabulary.path}: tokenizer.ggml.pre {shown(name)} is not known; known: {', '.join(SPLITS)}"
+        )
     split = SPLITS[name]
     vocab = {token: token_id for token_id, token in enumerate(vocabulary.tokens)}
     for token in vocabulary.of_type(_UNUSED):

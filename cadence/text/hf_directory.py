@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
+from cadence.config.json_file import MOST_TABLE_BYTES, cut, read_bytes, read_object
 from cadence.core.errors import TokenizerError
 from cadence.text.special_tokens import SpecialTokens
 from cadence.text.tokenizer import NO_MAX_LENGTH, Tokenizer, TokenizerOptions, register_special
@@ -19,6 +19,7 @@ Built = TypeVar("Built")
 
 _ROLES = ("bos_token", "eos_token", "pad_token", "unk_token")
 _OTHER_ROLES = ("sep_token", "cls_token", "mask_token")
+_MOST_BYTES = 256 << 20  # of tokenizer.json: the largest vocabularies take 40 MB
 _LEGACY_TOKEN = "<|endoftext|>"  # every role of a vocab.json + merges.txt tokenizer whose files name none
 
 
@@ -48,13 +49,13 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         _read_object(directory / "generation_config.json"),
     )
     backend, roles = _load_backend(files)
-    try:
-        _add_tokens(backend, files)
-        special = _special_tokens(backend, files, roles)
-        templates = _chat_templates(files)
-    except (KeyError, TypeError, ValueError) as error:
-        path = directory / "tokenizer_config.json"
-        raise TokenizerError(f"{path} is malformed: {type(error).__name__}: {error}") from error
+    return _build(lambda: _tokenizer(backend, files, roles), f"{directory / 'tokenizer_config.json'} is malformed")
+
+
+def _tokenizer(backend: Backend, files: _Files, roles: Mapping[str, str]) -> Tokenizer:
+    _add_tokens(backend, files)
+    special = _special_tokens(backend, files, roles)
+    templates = _chat_templates(files)
     options = TokenizerOptions(bool(files.config.get("clean_up_tokenization_spaces", False)), templates)
     max_length = _max_length(files.config.get("model_max_length"))
     return Tokenizer(backend, special, templates.pop("default", ""), max_length, options)
@@ -63,7 +64,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
 def _load_backend(files: _Files) -> tuple[Backend, dict[str, str]]:
     """The backend, and the default role tokens of its kind."""
     path = files.directory / "tokenizer.json"
-    if path.is_file():
+    if path.exists():
         backend = _build(lambda: Backend.from_str(_read_text(path)), f"{path} is corrupt")
         _set_prefix_space(backend, files.config.get("add_prefix_space"))
         return backend, {}
@@ -89,13 +90,13 @@ def _load_vocab_and_merges(vocab_path: Path, merges_path: Path, prefix_space: bo
 
 
 def _build(make: Callable[[], Built], wrong: str) -> Built:
-    """tokenizers raises bare Exception, or a panic of its own that is no Exception at all."""
+    """Of what files say. tokenizers raises bare Exception, or a panic of its own that is no Exception at all."""
     try:
         return make()
     except (KeyboardInterrupt, SystemExit, TokenizerError):
         raise
     except BaseException as error:
-        raise TokenizerError(f"{wrong}: {error}") from error
+        raise TokenizerError(f"{wrong}: {type(error).__name__}: {cut(str(error))}") from None
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
@@ -127,7 +128,7 @@ def _add_tokens(backend: Backend, files: _Files) -> None:
     wrong = [f"{t.content!r} = {i}" for i, t in listed.items() if backend.token_to_id(t.content) != i]
     if wrong:
         path = files.directory / "tokenizer_config.json"
-        raise TokenizerError(f"{path}: added tokens whose ids do not fit the vocabulary: {', '.join(wrong[:4])}")
+        raise TokenizerError(f"{path}: added tokens whose ids do not fit the vocabulary: {cut(', '.join(wrong[:4]))}")
 
 
 def _added_decoder(files: _Files) -> Mapping[str, Any]:
@@ -217,24 +218,16 @@ def _ids(value: Any) -> list[int]:
 
 
 def _max_length(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) and value > 0 else NO_MAX_LENGTH
+    return int(min(value, NO_MAX_LENGTH)) if isinstance(value, int | float) and value > 0 else NO_MAX_LENGTH
 
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise TokenizerError(f"{path} cannot be read: {error}") from error
+        return read_bytes(path, _MOST_BYTES, TokenizerError).decode()
+    except UnicodeError as error:
+        raise TokenizerError(f"{path}: cannot be read: {error}") from None
 
 
 def _read_object(path: Path) -> dict[str, Any]:
     """{} when the file is absent."""
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(_read_text(path))
-    except json.JSONDecodeError as error:
-        raise TokenizerError(f"{path} is corrupt: {error}") from error
-    if not isinstance(value, dict):
-        raise TokenizerError(f"{path} must hold a JSON object")
-    return value
+    return read_object(path, MOST_TABLE_BYTES, TokenizerError) if path.exists() else {}

@@ -11,6 +11,9 @@ import torch
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NewRow, PromptLogprobs
 from cadence.device.cpu import CpuDevice
+from cadence.sample import lines
+from cadence.sample.filters import leading_of_candidates
+from cadence.sample.logprobs import Scores
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
 from cadence.sample.prompt_slice import PromptSlice
 from cadence.sample.top_tokens import top_tokens
@@ -183,3 +186,35 @@ def test_a_resumed_row_begins_again_and_leaves_out_its_output() -> None:
 def test_prompt_logits_mode() -> None:
     bench: Any = PromptBench({0: [4, 9]}, mode="raw_logits", row0=0)
     assert bench.step((0, 0, 2))[0].logprobs_np[0, 0] == TRANSITIONS[4, 9]
+
+
+@pytest.mark.parametrize("k", [0, 3, 90])
+@pytest.mark.parametrize("as_logits", [False, True])
+def test_scores_made_in_pieces_are_those_made_at_once(k: int, as_logits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, tokens = torch.from_numpy(some_logits(17, 90, seed=8)), torch.arange(17)
+    at_once = Scores.empty(17, k, logits.device).fill(logits, tokens, as_logits)
+    for lines_at_once in (1, 4):
+        monkeypatch.setitem(lines._PIECE_BYTES, "cpu", lines_at_once * 90 * 4)
+        assert next(lines.line_pieces(logits)) == slice(0, lines_at_once)
+        pieces = Scores.empty(17, k, logits.device).fill(logits, tokens, as_logits)
+        for ours, plain in zip(pieces.tensors(), at_once.tensors(), strict=True):
+            assert torch.equal(ours, plain)
+
+
+def test_filters_in_pieces_do_what_they_do_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, top_p = torch.from_numpy(some_logits(9, 50, seed=3)), torch.linspace(0.1, 0.99, 9)
+
+    def keep(part: torch.Tensor, index: lines.LineIndex) -> torch.Tensor:
+        return leading_of_candidates(part, top_p[index], 10)
+
+    monkeypatch.setitem(lines._PIECE_BYTES, "cpu", 2 * 50 * 4)
+    picked = torch.tensor([7, 0, 3, 4, 8])
+    assert torch.equal(lines.in_pieces(keep)(logits, slice(None)), keep(logits, slice(None)))
+    assert torch.equal(lines.in_pieces(keep)(logits[picked], picked), keep(logits[picked], picked))
+
+
+@pytest.mark.parametrize("vocab", [1, 1000, 300_000, 2**25])
+def test_positions_at_once_are_bounded_by_their_bytes_whatever_the_vocabulary(vocab: int) -> None:
+    table = PromptLogprobsTable(CpuDevice(), 1, vocab, "raw_logprobs")
+    assert 1 <= table._at_once <= 256
+    assert table._at_once == 1 or table._at_once * vocab * 4 <= 2**24

@@ -88,10 +88,10 @@ def test_overrides_win_key_by_key_and_ropes_whole(tmp_path: Path) -> None:
     [
         ("{", "not readable as JSON"),
         ("[1]", "expected a JSON object"),
-        ({"hidden_size": 8}, "'architectures' must name"),
-        (BASE | {"architectures": []}, "'architectures' must name"),
-        (BASE | {"eos_token_id": "</s>"}, "'eos_token_id' must be a token id"),
-        (BASE | {"rope_scaling": "yarn"}, "rope_scaling must be an object"),
+        ({"hidden_size": 8}, "'architectures' must be a list that names"),
+        (BASE | {"architectures": []}, "'architectures' must be a list that names"),
+        (BASE | {"eos_token_id": "</s>"}, "'eos_token_id' must be a whole number"),
+        (BASE | {"rope_scaling": "yarn"}, "'rope_scaling' must be an object"),
     ],
 )
 def test_bad_files_are_config_errors(tmp_path: Path, config: Any, message: str) -> None:

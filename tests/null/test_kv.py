@@ -25,8 +25,8 @@ def ids(blocks: object) -> list[int]:
 
 
 def test_free_list_keeps_order_and_removes_from_the_middle() -> None:
-    free = FreeList()
     blocks = [Block(number) for number in range(5)]
+    free = FreeList(blocks)
     for block in blocks:
         free.append(block)
     free.remove(blocks[2])

@@ -11,7 +11,7 @@ from cadence.config import env
 from cadence.config.args import nearest
 from cadence.config.cli import fail
 from cadence.config.version import __version__
-from cadence.core.errors import CadenceError
+from cadence.core.errors import CadenceError, ModelFileError, TokenizerError, WeightsError
 
 # name -> (module with `run(argv) -> exit status`, what it does)
 COMMANDS = {
@@ -62,6 +62,8 @@ def _run(name: str, argv: list[str]) -> int:
         _set_up_logging()
         module = importlib.import_module(COMMANDS[name][0])
         return int(module.run(argv))
+    except (ModelFileError, WeightsError, TokenizerError) as error:
+        fail(prog, error, status=1)
     except CadenceError as error:
         fail(prog, error)
     except KeyboardInterrupt:

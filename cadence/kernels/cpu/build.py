@@ -39,13 +39,13 @@ def load_library() -> ctypes.CDLL:
     if not command:
         raise BuildError("no C compiler found (looked for $CC, cc, gcc, clang)")
     version = _run([*command, "--version"], Path.cwd())
-    problem = BuildError("no way to compile was tried")
+    problem = "no way to compile was tried"
     for recipe in _recipes():
         try:
             return ctypes.CDLL(str(_built(command, version, recipe)))
         except (BuildError, OSError) as error:
-            problem = BuildError(str(error))
-    raise problem
+            problem = str(error)
+    raise BuildError(problem)
 
 
 def _recipes() -> Iterator[Recipe]:

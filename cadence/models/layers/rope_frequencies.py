@@ -50,6 +50,8 @@ def _linear(rope: RopeConfig, max_model_len: int) -> Frequencies:
 
 def _dynamic(rope: RopeConfig, max_model_len: int) -> Frequencies:
     factor, dim = rope.number("factor"), rope.rotary_dim
+    if dim == 2:
+        raise ConfigError("rope type 'dynamic' needs heads of more than 2 rotated entries", field="head_dim")
     stretch = max(max_model_len, rope.max_positions) / rope.max_positions
     return _inverse(rope.theta * (factor * stretch - (factor - 1)) ** (dim / (dim - 2)), dim), 1.0
 
@@ -66,6 +68,8 @@ def _llama3(rope: RopeConfig, max_model_len: int) -> Frequencies:
 
 def _yarn(rope: RopeConfig, max_model_len: int) -> Frequencies:
     factor = _factor(rope)
+    if rope.theta <= 1:
+        raise ConfigError(f"rope type 'yarn' needs a rope_theta above 1, found {rope.theta}", field="rope_theta")
     low, high = _yarn_range(rope)
     ramp = ((torch.arange(rope.rotary_dim // 2, dtype=torch.float32) - low) / (high - low)).clamp(0, 1)
     extrapolated = _inverse(rope.theta, rope.rotary_dim)

@@ -56,6 +56,15 @@ def assign(
     packing: Packing | None = None,
 ) -> None:
     """`where` names the source in messages. Raises one `WeightsError` for all that does not fit, before any copy."""
+    plan, names = check_fit(model, source, where), source.names()
+    order = {name: index for index, name in enumerate(names)}
+    copies = sorted(plan.copies, key=lambda copy: order[copy.name])
+    for _ in progress(_load_all(model, copies, source, packing or NoPacking()), len(copies)):
+        pass
+
+
+def check_fit(model: DecoderLM, source: WeightsSource, where: str) -> Plan:
+    """What fills what. Looks at names and shapes alone: the model may be one without memory."""
     names = source.names()
     plan = _plan(model, set(names))
     left_over = [name for name in names if name not in plan.used and not model.weights.is_ignored(name)]
@@ -68,10 +77,7 @@ def assign(
     found = [f"{kind}: {_listed(items)}" for kind, items in problems.items() if items]
     if found:
         raise WeightsError(f"{where}: weights do not fit {type(model).__name__}; " + "; ".join(found))
-    order = {name: index for index, name in enumerate(names)}
-    copies = sorted(plan.copies, key=lambda copy: order[copy.name])
-    for _ in progress(_load_all(model, copies, source, packing or NoPacking()), len(copies)):
-        pass
+    return plan
 
 
 def _load_all(model: DecoderLM, copies: list[Copy], source: WeightsSource, packing: Packing) -> Iterator[None]:

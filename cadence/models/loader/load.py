@@ -12,9 +12,9 @@ from cadence.models.decoder import DecoderLM
 from cadence.models.loader.assign import assign, no_progress
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.loader.packing import NoPacking, Packing
+from cadence.models.loader.plausible import build_model, check_dummy, check_source
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.loader.source import WeightsSource
-from cadence.models.registry import model_class
 
 FORMATS = ("auto", "safetensors", "gguf", "dummy")
 
@@ -24,13 +24,16 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
     if load_config.load_format not in FORMATS:
         raise ConfigError(f"load_format {load_config.load_format!r} is not one of {FORMATS}", field="load_format")
     packing = _packing(load_config.quantization, build)
-    model = model_class(model_config.hf.architecture)(model_config.hf, build)
     if load_config.load_format == "dummy":
+        check_dummy(model_config.hf, build, load_config.quantization)
+        model = build_model(model_config.hf, build)
         fill_dummy(model, model_config.seed, packing)
-    else:
-        source, where = _open(model_config, load_config.load_format)
-        progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
-        assign(model, source, where, progress, packing)
+        return model
+    source, where = _open(model_config, load_config.load_format)
+    check_source(model_config.hf, build, source, where)
+    model = build_model(model_config.hf, build)
+    progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
+    assign(model, source, where, progress, packing)
     return model
 
 

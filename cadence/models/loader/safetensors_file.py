@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
+from cadence.config.json_file import cut
 from cadence.config.mapped_file import map_file, release
 from cadence.core.errors import WeightsError
 
@@ -39,7 +40,7 @@ class SafetensorsFile:
             with safe_open(path, framework="pt", device="cpu"):
                 pass  # it has looked at the header and at every offset
         except (SafetensorError, OSError) as error:
-            raise WeightsError(f"{path}: truncated or corrupt safetensors file: {error}") from None
+            raise WeightsError(f"{path}: truncated or corrupt safetensors file: {cut(str(error))}") from None
         self._bytes = map_file(path)
         size = int.from_bytes(self._bytes[:8], "little")
         header = json.loads(self._bytes[8 : 8 + size])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from cadence.config.json_file import MOST_TABLE_BYTES, read_object
 from cadence.core.errors import WeightsError
 from cadence.models.loader.safetensors_file import SafetensorsFile
 
@@ -21,7 +21,7 @@ class SafetensorsWeights:
     def __init__(self, directory: Path) -> None:
         self._where: dict[str, SafetensorsFile] = {}  # by tensor
         index = directory / _INDEX
-        if index.is_file():
+        if index.exists():
             self._open_shards(directory, _read_index(index))
         else:
             for path in _unindexed(directory):
@@ -55,11 +55,8 @@ class SafetensorsWeights:
 
 
 def _read_index(path: Path) -> dict[str, str]:
-    try:
-        index = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise WeightsError(f"{path}: not an index of shards: {error!r}") from None
-    if not isinstance(index, dict) or not all(_is_file_name(file) for file in index.values()):
+    index = read_object(path, MOST_TABLE_BYTES, WeightsError).get("weight_map")
+    if not isinstance(index, dict) or not index or not all(_is_file_name(file) for file in index.values()):
         raise WeightsError(f"{path}: 'weight_map' must map tensor names to file names")
     return index
 

@@ -6,17 +6,15 @@ NULL_BLOCK_ID = 0  # stands in tables where nothing is kept; never allocated
 
 
 class Block:
-    """A block of the pool. Free blocks are linked through `prev` and `next`; a digest makes it a cached one."""
+    """A block of the pool. A digest makes it a cached one."""
 
-    __slots__ = ("digest", "group", "id", "next", "prev", "ref")
+    __slots__ = ("digest", "group", "id", "ref")
 
     def __init__(self, block_id: int) -> None:
         self.id = block_id
         self.ref = 0  # tables naming this block
         self.group = 0  # meaningful with a digest
         self.digest = b""  # chain hash of all tokens up to the block's end; empty = not in the prefix cache
-        self.prev = self
-        self.next = self
 
 
 class RequestBlocks:

@@ -2,45 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cadence.scheduler.kv.block import Block
 
 
 class FreeList:
-    """An intrusive ring around a sentinel: sentinel.next is reused first, sentinel.prev last."""
+    """A ring through blocks and a sentinel: what follows the sentinel is reused first, what precedes it last.
 
-    __slots__ = ("_ends", "size")
+    Links are numbers, so that no block holds another: a pool goes when its last owner does.
+    """
 
-    def __init__(self) -> None:
-        self._ends = Block(-1)
+    __slots__ = ("_blocks", "_ends", "_next", "_prev", "size")
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        """blocks: all there can be, each at its own id."""
+        self._blocks = blocks
+        self._ends = len(blocks)  # the sentinel
+        self._prev = list(range(len(blocks) + 1))
+        self._next = list(range(len(blocks) + 1))
         self.size = 0
 
     def append(self, block: Block) -> None:
         """Reused last."""
-        self._insert(self._ends.prev, block, self._ends)
+        self._insert(self._prev[self._ends], block.id, self._ends)
 
     def prepend(self, block: Block) -> None:
         """Reused first."""
-        self._insert(self._ends, block, self._ends.next)
+        self._insert(self._ends, block.id, self._next[self._ends])
 
-    def _insert(self, before: Block, block: Block, after: Block) -> None:
-        before.next = after.prev = block
-        block.prev, block.next = before, after
+    def _insert(self, before: int, index: int, after: int) -> None:
+        self._next[before] = self._prev[after] = index
+        self._prev[index], self._next[index] = before, after
         self.size += 1
 
     def remove(self, block: Block) -> None:
-        block.prev.next, block.next.prev = block.next, block.prev
+        before, after = self._prev[block.id], self._next[block.id]
+        self._next[before], self._prev[after] = after, before
         self.size -= 1
 
     def pop(self) -> Block:
         """The least recently used block. The caller has checked that there is one."""
-        block = self._ends.next
+        block = self._blocks[self._next[self._ends]]
         self.remove(block)
         return block
 
     def __iter__(self) -> Iterator[Block]:
-        block = self._ends.next
-        while block is not self._ends:
-            yield block
-            block = block.next
+        index = self._next[self._ends]
+        while index != self._ends:
+            yield self._blocks[index]
+            index = self._next[index]

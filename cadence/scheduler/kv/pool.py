@@ -10,7 +10,7 @@ from cadence.scheduler.kv.prefix import PrefixIndex
 
 
 class BlockPool:
-    """Every block but the null one is either free (ref 0, linked) or named by `ref` tables.
+    """Every block but the null one is either free (ref 0, in the free list) or named by `ref` tables.
 
     A free block keeps its contents and its place in the prefix index until it is allocated anew.
     """
@@ -19,7 +19,7 @@ class BlockPool:
         self.blocks = [Block(block_id) for block_id in range(num_blocks)]
         self.null = self.blocks[NULL_BLOCK_ID]
         self.index = PrefixIndex(num_groups)
-        self.free = FreeList()
+        self.free = FreeList(self.blocks)
         for block in self.blocks[NULL_BLOCK_ID + 1 :]:
             self.free.append(block)
 

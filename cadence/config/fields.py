@@ -1,0 +1,266 @@
+"""The fields of a model's configuration that are read here, with their types and ranges.
+
+Checked once, when a file is read: what reads a field later needs no check of its own. Ranges are wide enough for every
+model there is and narrow enough that no arithmetic on them can overflow; whether sizes fit together, the weights and
+the memory is seen when the model is built.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from cadence.config.json_file import shown
+from cadence.core.errors import ModelFileError
+
+MOST_LAYERS = 1024  # more than any model has
+_MOST_ID = 2**31 - 1
+_MOST_ITEMS = 1 << 16  # of a list
+_MOST_CHARS = 256  # of a name
+
+
+class Kind(Protocol):
+    @property
+    def expected(self) -> str:
+        """What the field must be, as a message says it."""
+        ...
+
+    def read(self, value: Any) -> Any:
+        """The value as code expects it; ValueError where it is another kind of thing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    low: int
+    high: int
+
+    @property
+    def expected(self) -> str:
+        return f"a whole number between {self.low} and {self.high}"
+
+    def read(self, value: Any) -> int:
+        if isinstance(value, float) and value.is_integer():  # 4096.0
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    low: float  # not itself allowed, unless it is 0 and `zero` says so
+    high: float
+    zero: bool = False
+
+    @property
+    def expected(self) -> str:
+        return f"a number {'from' if self.zero else 'above'} {self.low:g} to {self.high:g}"
+
+    def read(self, value: Any) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+            raise ValueError
+        if not (self.low < value <= self.high or (self.zero and value == 0)):
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    expected: str = "true or false"
+
+    def read(self, value: Any) -> bool:
+        if value not in (True, False):  # 0 and 1 as well
+            raise ValueError
+        return bool(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    expected: str = f"a text of at most {_MOST_CHARS} characters"
+
+    def read(self, value: Any) -> str:
+        if not isinstance(value, str) or len(value) > _MOST_CHARS:
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    item: Kind
+
+    @property
+    def expected(self) -> str:
+        return f"a list, each entry {self.item.expected}"
+
+    def read(self, value: Any) -> list[Any]:
+        if not isinstance(value, list) or len(value) > _MOST_ITEMS:
+            raise ValueError
+        return [self.item.read(entry) for entry in value]
+
+
+@dataclass(frozen=True, slots=True)
+class OneOrMany:
+    item: Kind
+
+    @property
+    def expected(self) -> str:
+        return f"{self.item.expected}, or a list of such"
+
+    def read(self, value: Any) -> Any:
+        return Many(self.item).read(value) if isinstance(value, list) else self.item.read(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """A field that may be null, beside what else it may be."""
+
+    other: Kind
+
+    @property
+    def expected(self) -> str:
+        return f"{self.other.expected}, or null"
+
+    def read(self, value: Any) -> Any:
+        return None if value is None else self.other.read(value)
+
+
+_SIZE, _HEADS, _LAYERS = Whole(1, 2**24), Whole(1, 2**16), Whole(1, MOST_LAYERS)
+_LENGTH = Whole(1, _MOST_ID)
+_EPSILON, _FACTOR, _THETA, _CAP = Number(0, 1), Number(0, 1e6), Number(0, 1e15), Number(0, 1e6, zero=True)
+TOKEN_ID = Whole(-1, _MOST_ID)  # -1 = none, in files of old
+
+LENGTHS = (
+    "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length", "max_target_positions",
+    "max_sequence_length",
+)  # fmt: skip
+
+FIELDS: Mapping[str, Kind] = {
+    "vocab_size": _SIZE,
+    "hidden_size": _SIZE,
+    "n_embd": _SIZE,
+    "word_embed_proj_dim": Nothing(_SIZE),
+    "intermediate_size": _SIZE,
+    "ffn_dim": _SIZE,
+    "n_inner": Nothing(_SIZE),
+    "num_hidden_layers": _LAYERS,
+    "n_layer": _LAYERS,
+    "num_attention_heads": _HEADS,
+    "n_head": _HEADS,
+    "num_key_value_heads": Nothing(_HEADS),
+    "head_dim": Nothing(_HEADS),
+    **dict.fromkeys(LENGTHS, Nothing(_LENGTH)),
+    "original_max_position_embeddings": Nothing(Whole(2, _MOST_ID)),
+    "sliding_window": Nothing(Whole(0, _MOST_ID)),
+    "sliding_window_pattern": Nothing(_LAYERS),
+    "max_window_layers": Whole(0, _MOST_ID),
+    "rms_norm_eps": _EPSILON,
+    "layer_norm_epsilon": _EPSILON,
+    "rope_theta": Nothing(_THETA),
+    "rope_local_base_freq": Nothing(_THETA),
+    "partial_rotary_factor": Nothing(Number(0, 1)),
+    "query_pre_attn_scalar": Number(0, 1e9),
+    "attn_logit_softcapping": Nothing(_CAP),
+    "final_logit_softcapping": Nothing(_CAP),
+    "hidden_act": Nothing(Text()),
+    "hidden_activation": Nothing(Text()),
+    "activation_function": Text(),
+    "dtype": Nothing(Text()),
+    "torch_dtype": Nothing(Text()),
+    "layer_types": Nothing(Many(Text())),
+    **dict.fromkeys(
+        (
+            "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "scale_attn_weights",
+            "scale_attn_by_inverse_layer_idx", "do_layer_norm_before", "_remove_final_layer_norm", "enable_bias",
+            "layer_norm_elementwise_affine", "use_bidirectional_attention",
+        ),
+        Nothing(Flag()),
+    ),
+    "eos_token_id": Nothing(OneOrMany(TOKEN_ID)),
+    "bos_token_id": Nothing(OneOrMany(TOKEN_ID)),
+}  # fmt: skip
+
+ROPE_FIELDS: Mapping[str, Kind] = {
+    "rope_type": Nothing(Text()),
+    "type": Nothing(Text()),
+    "rope_theta": Nothing(_THETA),
+    "partial_rotary_factor": Nothing(Number(0, 1)),
+    "factor": Nothing(_FACTOR),
+    "low_freq_factor": _FACTOR,
+    "high_freq_factor": _FACTOR,
+    "original_max_position_embeddings": Nothing(Whole(2, _MOST_ID)),
+    "beta_fast": Nothing(_FACTOR),
+    "beta_slow": Nothing(_FACTOR),
+    "attention_factor": Nothing(_FACTOR),
+    "mscale": Nothing(_CAP),
+    "mscale_all_dim": Nothing(_CAP),
+    "truncate": Nothing(Flag()),
+    "long_factor": Many(_FACTOR),
+    "short_factor": Many(_FACTOR),
+}
+
+GENERATION_FIELDS: Mapping[str, Kind] = {
+    "temperature": Nothing(Number(0, 1e6, zero=True)),
+    "top_p": Nothing(Number(0, 1)),
+    "top_k": Nothing(Whole(-1, _MOST_ID)),
+    "min_p": Nothing(Number(0, 1, zero=True)),
+    "repetition_penalty": Nothing(Number(0, 1e6)),
+    "max_new_tokens": Nothing(Whole(1, _MOST_ID)),
+    "eos_token_id": FIELDS["eos_token_id"],
+    "bos_token_id": FIELDS["bos_token_id"],
+}
+
+ROPES = ("rope_scaling", "rope_parameters")
+ROPE_LAYERS = ("full_attention", "sliding_attention")
+
+
+def check_config(raw: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    """A configuration whose known fields are what they must be; others stay as they are. A length that is null is
+    none."""
+    absent = [name for name in LENGTHS if name in raw and raw[name] is None]
+    checked = _check({name: value for name, value in raw.items() if name not in absent}, FIELDS, source, "")
+    for name in ("text_config", *ROPES):
+        if checked.get(name) is None:
+            continue
+        if not isinstance(checked[name], dict):
+            raise wrong(source, name, "an object", checked[name])
+        section = checked[name]
+        checked[name] = check_config(section, source) if name == "text_config" else _check_rope(section, source, name)
+    return checked
+
+
+def check_generation(raw: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    return _check(raw, GENERATION_FIELDS, source, "")
+
+
+def check_layers(raw: Mapping[str, Any], source: Path) -> None:
+    layers, kinds = raw.get("num_hidden_layers"), raw.get("layer_types")
+    if isinstance(layers, int) and isinstance(kinds, list) and kinds and len(kinds) < layers:
+        message = f"{source}: 'layer_types' names {len(kinds)} layers where 'num_hidden_layers' is {layers}"
+        raise ModelFileError(message, "layer_types")
+
+
+def _check_rope(settings: Mapping[str, Any], source: Path, name: str) -> dict[str, Any]:
+    """One flat set of settings, or one per kind of layer."""
+    checked = _check(settings, ROPE_FIELDS, source, f"{name}.")
+    for kind in ROPE_LAYERS:
+        if isinstance(checked.get(kind), dict):
+            checked[kind] = _check(checked[kind], ROPE_FIELDS, source, f"{name}.{kind}.")
+    return checked
+
+
+def _check(raw: Mapping[str, Any], kinds: Mapping[str, Kind], source: Path, prefix: str) -> dict[str, Any]:
+    checked = dict(raw)
+    for name in raw.keys() & kinds.keys():
+        try:
+            checked[name] = kinds[name].read(raw[name])
+        except (ValueError, OverflowError):
+            raise wrong(source, prefix + name, kinds[name].expected, raw[name]) from None
+    return checked
+
+
+def wrong(source: Path, name: str, expected: str, found: object) -> ModelFileError:
+    return ModelFileError(f"{source}: {name!r} must be {expected}, found {shown(found)}", name)

@@ -1,0 +1,55 @@
+"""Whether a model can be what its configuration says, seen before anything is allocated for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from cadence.config.hf import HFConfig
+from cadence.core.errors import ConfigError, ModelFileError
+from cadence.models.build import BuildContext
+from cadence.models.decoder import DecoderLM
+from cadence.models.loader.assign import check_fit
+from cadence.models.loader.source import WeightsSource
+from cadence.models.registry import model_class
+
+_LAYERS = ("num_hidden_layers", "n_layer")
+_SIZES = (*_LAYERS, "hidden_size", "n_embd", "intermediate_size", "ffn_dim", "n_inner", "vocab_size", "head_dim")
+_WEIGHT_BYTES = {"int4": 0.5, "int8": 1.0}  # by quantization; others hold the model's type, or less
+_LEAST_TENSORS = 2  # of a layer
+
+
+def build_model(hf: HFConfig, build: BuildContext) -> DecoderLM:
+    """The architecture the configuration names. What is wrong with its sizes is said of its file."""
+    try:
+        return model_class(hf.architecture)(hf, build)
+    except ModelFileError:
+        raise
+    except ConfigError as error:
+        raise ModelFileError(f"{hf.source}: {error}", error.field) from None
+
+
+def check_source(hf: HFConfig, build: BuildContext, source: WeightsSource, where: str) -> None:
+    """Weights that are there and are all those the configuration speaks of, in their shapes."""
+    field = next((name for name in _LAYERS if name in hf.raw), "")
+    count = len(source.names())
+    if field and hf[field] * _LEAST_TENSORS > count:
+        message = f"{hf.source}: {field!r} is {hf[field]}, but {where} holds {count} tensors in all"
+        raise ModelFileError(message, field)
+    check_fit(_draft(hf, build), source, where)
+
+
+def check_dummy(hf: HFConfig, build: BuildContext, quantization: str) -> None:
+    """Weights made up to measure with take what the configuration says."""
+    each = _WEIGHT_BYTES.get(quantization, build.dtype.itemsize)
+    needed = sum(parameter.numel() for parameter in _draft(hf, build).parameters()) * each
+    if needed > build.memory:
+        sizes = ", ".join(f"{name}={hf[name]}" for name in _SIZES if name in hf.raw)
+        gib = f"{needed / 2**30:.1f} GiB of weights, but the device has {build.memory / 2**30:.1f} GiB of memory"
+        raise ModelFileError(f"{hf.source}: {sizes} are {gib}", field="hidden_size")
+
+
+def _draft(hf: HFConfig, build: BuildContext) -> DecoderLM:
+    """The model with shapes and no memory; of one position, since its tables do not depend on the weights."""
+    return build_model(hf, replace(build, device=torch.device("meta"), max_model_len=1))
