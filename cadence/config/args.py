@@ -87,6 +87,10 @@ class EngineArgs:
     long_prefill_token_threshold: int = option(0, "most prompt tokens of one request in a step; 0 = no limit")
     scheduling_policy: str = option("fcfs", "who runs first", ("fcfs", "priority"))
     async_scheduling: bool | None = option(None, "plan the next step while one runs (on; off on the CPU)")
+    max_inter_token_ms: float | None = option(
+        None,
+        "most milliseconds that prompts of others may hold up a streamed token (60; on the CPU 250); 0 = no limit",
+    )
     num_scheduler_steps: int | None = option(None, "forwards per plan, where nobody waits (automatic); 1 = no bursts")
 
     # KV cache

@@ -54,6 +54,8 @@ class SchedulerConfig:
     steps_in_flight: int  # 1 = plain, 2 = async scheduling
     burst_steps: int = 1  # most forwards of one plan
     burst_seconds: float = 0.0  # automatic bursts: most seconds a burst may take; 0 = all are burst_steps long
+    max_inter_token_seconds: float = 0.0  # of a step with prompts that streams wait for; 0 = no limit
+    min_prompt_tokens: int = 1  # that such a step may have, whatever they take
 
 
 @dataclass(frozen=True, slots=True)

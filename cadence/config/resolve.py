@@ -54,12 +54,32 @@ class Defaults:
     steps_in_flight: int  # a CPU computes in the thread that plans: planning ahead would only waste a step at the end
     burst_steps: int
     burst_seconds: float  # a CPU's burst is cut short when somebody comes, so it may take as long as it likes
+    max_inter_token_ms: float
+    min_prompt_tokens: int  # a step of fewer costs a GPU about as much
     graphs: str  # a row more costs a CPU as much as the others, so it pads nothing
 
 
 DEFAULTS = {
-    "cuda": Defaults(256, 8192, steps_in_flight=2, burst_steps=8, burst_seconds=0.01, graphs="padded"),
-    "cpu": Defaults(64, 2048, steps_in_flight=1, burst_steps=16, burst_seconds=math.inf, graphs="exact"),
+    "cuda": Defaults(
+        max_num_seqs=256,
+        max_num_batched_tokens=8192,
+        steps_in_flight=2,
+        burst_steps=8,
+        burst_seconds=0.01,
+        max_inter_token_ms=60.0,
+        min_prompt_tokens=256,
+        graphs="padded",
+    ),
+    "cpu": Defaults(
+        max_num_seqs=64,
+        max_num_batched_tokens=2048,
+        steps_in_flight=1,
+        burst_steps=16,
+        burst_seconds=math.inf,
+        max_inter_token_ms=250.0,
+        min_prompt_tokens=16,
+        graphs="exact",
+    ),
 }
 LARGE_GPU = 70 * GIB  # bytes of memory from which on there are, by default, ...
 LARGE_GPU_SEQS = 1024  # ... so many requests running at once
@@ -273,6 +293,8 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
     asked_steps = args.num_scheduler_steps
     if asked_steps is not None:
         _within("num_scheduler_steps", asked_steps, 1, MOST_BURST_STEPS)
+    gap_ms = DEFAULTS[kind].max_inter_token_ms if args.max_inter_token_ms is None else args.max_inter_token_ms
+    _within("max_inter_token_ms", gap_ms, 0, None)
     return SchedulerConfig(
         max_num_seqs=rows,
         max_num_batched_tokens=budget,
@@ -282,6 +304,8 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
         steps_in_flight=depth,
         burst_steps=asked_steps or DEFAULTS[kind].burst_steps,
         burst_seconds=0.0 if asked_steps else DEFAULTS[kind].burst_seconds,
+        max_inter_token_seconds=gap_ms / 1e3,
+        min_prompt_tokens=DEFAULTS[kind].min_prompt_tokens,
     )
 
 
@@ -296,7 +320,7 @@ def _device(args: EngineArgs, kind: str, around: Surroundings) -> DeviceConfig:
     return DeviceConfig(kind, args.kernels, graphs, args.deterministic, args.cpu_threads, around.cpu_isa, warmup)
 
 
-def _within(name: str, value: int, low: int, high: int | None) -> None:
+def _within(name: str, value: float, low: int, high: int | None) -> None:
     if value < low or (high is not None and value > high):
         limit = f"at least {low}" if high is None else f"between {low} and {high}"
         raise ConfigError(f"{name}={value} is not {limit}", name)

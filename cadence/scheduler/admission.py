@@ -9,6 +9,7 @@ import numpy as np
 from cadence.core.step import NewRow
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.kv.manager import KVManager, PrefixHit
+from cadence.scheduler.pace import PromptRoom
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.queue import WaitingQueue
 from cadence.scheduler.request_state import NO_ROW, OrderKey, RequestState, Status
@@ -32,25 +33,27 @@ class Admission:
         self.prefix_queries = 0  # tokens of fresh requests that consulted the prefix cache
         self.prefix_hits = 0  # of these, tokens found
 
-    def run(self, draft: PlanDraft, left: int) -> None:
-        """Admits while rows, blocks and the `left` tokens of the step's budget last."""
-        while left > 0 and self._waiting and self._rows.num_free:
+    def run(self, draft: PlanDraft, room: PromptRoom) -> None:
+        """Admits while rows, blocks and the step's room for prompts last."""
+        while room.tokens > 0 and self._waiting and self._rows.num_free:
             request = self._waiting.peek()
             if request.row != NO_ROW:
                 return  # preempted, and a step naming its old row is still in flight
             if self._was_refused(request):
                 return
             hit = self._kv.find_prefix(request.blocks, request.tokens, request.reads_cache)
-            missing = len(request.tokens) - hit.num_blocks * self._kv.block_size
-            num_tokens = min(missing, left, self._budget.chunk)
-            if num_tokens < missing and self._budget.whole:
+            computed = hit.num_blocks * self._kv.block_size
+            missing = len(request.tokens) - computed
+            if missing > room.tokens and self._budget.whole:
                 return
             if not self._kv.fits(hit, len(request.tokens)):
                 self._refused_key, self._refused_at = request.key, self._kv.num_free
                 return
+            num_tokens = room.grant(min(missing, self._budget.chunk), computed)
+            if not num_tokens:
+                return
             self._waiting.pop()
             self._place(draft, request, hit, num_tokens)
-            left -= num_tokens
 
     def could_admit(self) -> bool:
         """Whether the first in the queue may get a row in the next plan, as far as can be told at a glance."""

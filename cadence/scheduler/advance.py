@@ -7,6 +7,7 @@ import numpy as np
 from cadence.core.step import NewBlocks
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.kv.manager import KVManager
+from cadence.scheduler.pace import PacePolicy, PromptRoom
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.preempt import Preemption
 from cadence.scheduler.request_state import RequestState, Status
@@ -18,18 +19,27 @@ class Advance:
     """Arrays over all running rows; Python only for rows that need blocks or have filled one."""
 
     def __init__(
-        self, budget: TokenBudget, running: RunningList, rows: RowTable, kv: KVManager, preemption: Preemption
+        self,
+        budget: TokenBudget,
+        pace: PacePolicy,
+        running: RunningList,
+        rows: RowTable,
+        kv: KVManager,
+        preemption: Preemption,
     ) -> None:
         self._budget = budget
+        self._pace = pace
         self._running = running
         self._rows = rows
         self._kv = kv
         self._preemption = preemption
 
-    def run(self, draft: PlanDraft) -> int:
-        """Fills the draft; returns how many tokens of the step's budget are left."""
+    def run(self, draft: PlanDraft, waiting: bool) -> PromptRoom:
+        """Fills the draft; returns what room is left for prompts. waiting: somebody may want it."""
         rows_np = self._running.rows_np()
-        tokens_np = self._wanted(draft, rows_np)
+        tokens_np = self._wanted(rows_np)
+        room = self._room(rows_np, tokens_np, waiting)
+        tokens_np = self._limited(draft, room, rows_np, tokens_np)
         ends_np = self._rows.computed_np[rows_np] + tokens_np
         for index in np.flatnonzero(ends_np > self._rows.capacity_np[rows_np]).tolist():
             if index >= len(self._running):
@@ -38,13 +48,31 @@ class Advance:
                 tokens_np[index] = 0
         chosen_np = np.flatnonzero(tokens_np[: len(self._running)])
         self._book(draft, rows_np[chosen_np], tokens_np[chosen_np])
-        return self._budget.step - int(tokens_np[chosen_np].sum())
+        room.tokens = min(room.tokens, self._budget.step - int(tokens_np[chosen_np].sum()))
+        return room
 
-    def _wanted(self, draft: PlanDraft, rows_np: Column) -> Column:
-        """[n] tokens for each row, the first ones served first."""
+    def _wanted(self, rows_np: Column) -> Column:
+        """[n] tokens that each row lacks."""
         length_np = self._rows.length_np[rows_np]
         wanted_np: Column = np.minimum(length_np - self._rows.computed_np[rows_np], self._budget.chunk)
         wanted_np *= length_np < self._rows.limit_np[rows_np]  # the last token a request may have is never computed
+        return wanted_np
+
+    def _room(self, rows_np: Column, wanted_np: Column, waiting: bool) -> PromptRoom:
+        """The step is paced if it may have prompt tokens, and a row decodes whose reader waits for each token."""
+        if self._pace.is_on and (waiting or wanted_np.max(initial=0) > 1):
+            decodes_np = rows_np[wanted_np == 1]
+            if self._rows.streams_np[decodes_np].any():
+                return self._pace.paced_room(self._budget.step - len(decodes_np), len(decodes_np))
+        return self._pace.room(self._budget.step)
+
+    def _limited(self, draft: PlanDraft, room: PromptRoom, rows_np: Column, wanted_np: Column) -> Column:
+        """[n] tokens for each row, the first ones served first; in a paced step decodes before prompts."""
+        if room.is_paced:
+            for index in np.flatnonzero(wanted_np > 1).tolist():
+                wanted = int(wanted_np[index])
+                wanted_np[index] = granted = room.grant(wanted, int(self._rows.computed_np[rows_np[index]]))
+                draft.short |= granted < wanted
         if wanted_np.sum() > self._budget.step:
             before_np = np.cumsum(wanted_np) - wanted_np
             wanted_np = np.clip(self._budget.step - before_np, 0, wanted_np)

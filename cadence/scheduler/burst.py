@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from cadence.config.engine_config import SchedulerConfig
 from cadence.core.sampling_params import SamplingParams, is_on_device
+from cadence.scheduler.decode_times import DecodeTimes
 
-_SLOWER = 0.125  # weight of a measurement above the average ...
-_FASTER = 0.5  # ... and of one below: a first launch that took long is soon forgotten
 _UNNOTICED = 0.03  # seconds that somebody who comes may wait for the forwards under way
 
 
@@ -24,11 +21,11 @@ class BurstPolicy:
     they are for plans of decodes alone, while nobody waits.
     """
 
-    def __init__(self, config: SchedulerConfig, host_bound: bool) -> None:
+    def __init__(self, config: SchedulerConfig, host_bound: bool, decodes: DecodeTimes) -> None:
         self.most = 1 if host_bound else config.burst_steps
         self._automatic = config.burst_seconds > 0
         self._limit = config.burst_seconds
-        self._seconds: dict[int, float] = {}  # by bit length of the number of rows: a forward's average time
+        self._decodes = decodes
 
     def wish(self, num_rows: int, longest: int, steady: bool) -> int:
         """Forwards of a plan.
@@ -41,7 +38,7 @@ class BurstPolicy:
             return most
         if not steady:
             return 1
-        seconds = self._seconds.get(num_rows.bit_length(), math.inf)
+        seconds = self._decodes.seconds(num_rows)
         num_steps = 1
         while 2 * num_steps <= most and 2 * num_steps * seconds <= self._limit:
             num_steps *= 2
@@ -49,14 +46,8 @@ class BurstPolicy:
 
     def together(self, num_rows: int, num_steps: int) -> int:
         """Forwards of a plan that may come back in one part: so many that nobody notices."""
-        seconds = max(self._seconds.get(num_rows.bit_length(), math.inf), 1e-9)
+        seconds = max(self._decodes.seconds(num_rows), 1e-9)
         return max(min(num_steps, int(_UNNOTICED / seconds)), 1)
-
-    def observe(self, num_rows: int, num_forwards: int, seconds: float) -> None:
-        """A plan of decodes took `seconds`."""
-        bucket, measured = num_rows.bit_length(), seconds / num_forwards
-        average = self._seconds.setdefault(bucket, measured)
-        self._seconds[bucket] = average + (measured - average) * (_SLOWER if measured > average else _FASTER)
 
 
 def power_of_two_above(number: int) -> int:

@@ -16,10 +16,12 @@ from cadence.scheduler.admission import Admission
 from cadence.scheduler.advance import Advance
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.burst import BurstPolicy
+from cadence.scheduler.decode_times import DecodeTimes
 from cadence.scheduler.extension import Extension
 from cadence.scheduler.flight import Flight
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.kv.sizing import check_pool
+from cadence.scheduler.pace import PacePolicy
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.preempt import Preemption
 from cadence.scheduler.queue import WaitingQueue
@@ -62,9 +64,11 @@ class Scheduler:
         self._running = RunningList()
         self._retiring = Retiring(self._rows, self._kv)
         self._preemption = Preemption(self._running, self._waiting, self._retiring, self._kv)
-        self._advance = Advance(budget, self._running, self._rows, self._kv, self._preemption)
+        self._decodes = DecodeTimes()
+        self._pace = PacePolicy(config, layout.block_size, self._decodes)
+        self._advance = Advance(budget, self._pace, self._running, self._rows, self._kv, self._preemption)
         self._admission = Admission(budget, self._waiting, self._running, self._rows, self._kv)
-        self._bursts = BurstPolicy(config, host_bound)
+        self._bursts = BurstPolicy(config, host_bound, self._decodes)
         self._extension = Extension(self._bursts, self._rows, self._kv)
         self._reconciler = Reconciler(self._rows, self._kv)
 
@@ -97,9 +101,9 @@ class Scheduler:
         """The next step. A plan without rows says that there is nothing to do before a step in flight returns:
         it is not carried out, and no result is expected."""
         draft = PlanDraft(self._last_step + 1)
-        left = self._advance.run(draft)
+        room = self._advance.run(draft, waiting=len(self._waiting) > 0)
         if not draft.short:
-            self._admission.run(draft, left)
+            self._admission.run(draft, room)
         draft.close()
         if not len(draft.rows_np):
             return draft.build(ended=[], num_steps=1, num_together=1)
@@ -148,8 +152,12 @@ class Scheduler:
 
     def observe_time(self, plan: StepPlan, seconds: float) -> None:
         """A plan took `seconds` from its launch, or the return of the one before it, to its own return."""
-        if plan.step_id != self._last_cut and len(plan.rows_np) == plan.total_tokens and plan.samples_np.all():
-            self._bursts.observe(len(plan.rows_np), plan.num_steps, seconds)
+        if plan.step_id == self._last_cut:
+            return
+        if len(plan.rows_np) < plan.total_tokens:
+            self._pace.observe(plan, seconds)
+        elif plan.samples_np.all():
+            self._decodes.observe(len(plan.rows_np), plan.num_steps, seconds)
 
     def has_unfinished(self) -> bool:
         """Anything waiting, running, or ended but named by a step in flight."""
@@ -227,12 +235,14 @@ class Scheduler:
 def _check(config: SchedulerConfig, max_model_len: int) -> None:
     if config.policy not in ("fcfs", "priority"):
         raise ConfigError(f"policy must be 'fcfs' or 'priority', got {config.policy!r}", field="policy")
-    for field in ("max_num_seqs", "max_num_batched_tokens", "steps_in_flight", "burst_steps"):
+    for field in ("max_num_seqs", "max_num_batched_tokens", "steps_in_flight", "burst_steps", "min_prompt_tokens"):
         value = getattr(config, field)
         if value < 1:
             raise ConfigError(f"{field} must be at least 1, got {value}", field=field)
-    if not config.burst_seconds >= 0:
-        raise ConfigError(f"burst_seconds must be at least 0, got {config.burst_seconds}", field="burst_seconds")
+    for field in ("burst_seconds", "max_inter_token_seconds"):
+        value = getattr(config, field)
+        if not value >= 0:
+            raise ConfigError(f"{field} must be at least 0, got {value}", field=field)
     if not config.enable_chunked_prefill and config.max_num_batched_tokens < max_model_len:
         raise ConfigError(
             f"without chunked prefill a whole request must fit into one step: max_num_batched_tokens="

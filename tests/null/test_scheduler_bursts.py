@@ -13,6 +13,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NO_TOKEN, StepPlan
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.burst import BurstPolicy, needs_host
+from cadence.scheduler.decode_times import DecodeTimes
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_engine import begun, check_tokens, make_cache, make_config, make_engine, result_of
 from tests.helpers.toy_model import make_layout, make_request, work
@@ -118,23 +119,24 @@ def lengths(policy: BurstPolicy, *cases: tuple[int, int, bool]) -> list[int]:
 
 
 def test_explicit_bursts_are_as_long_as_asked_for() -> None:
-    policy = BurstPolicy(make_config(burst_steps=7), host_bound=False)
+    policy = BurstPolicy(make_config(burst_steps=7), False, DecodeTimes())
     assert lengths(policy, (1, 99, True), (64, 7, False), (1, 5, True), (1, 4, True), (1, 1, True)) == [7, 7, 7, 4, 1]
-    assert lengths(BurstPolicy(make_config(burst_steps=7), host_bound=True), (1, 99, True)) == [1]
+    assert lengths(BurstPolicy(make_config(burst_steps=7), True, DecodeTimes()), (1, 99, True)) == [1]
 
 
 def test_automatic_bursts_fit_into_their_time() -> None:
-    policy = BurstPolicy(make_config(burst_steps=8, burst_seconds=0.01), host_bound=False)
+    decodes = DecodeTimes()
+    policy = BurstPolicy(make_config(burst_steps=8, burst_seconds=0.01), False, decodes)
     assert lengths(policy, (4, 99, True)) == [1], "nothing was measured"
-    policy.observe(num_rows=4, num_forwards=2, seconds=0.005)
+    decodes.observe(num_rows=4, num_forwards=2, seconds=0.005)
     assert lengths(policy, (4, 99, True), (7, 99, True), (8, 99, True)) == [4, 4, 1], "8 rows were not measured"
     assert lengths(policy, (4, 99, False), (4, 2, True), (4, 1, True)) == [1, 2, 1]
     for _ in range(9):
-        policy.observe(num_rows=4, num_forwards=1, seconds=0.001)
+        decodes.observe(num_rows=4, num_forwards=1, seconds=0.001)
     assert lengths(policy, (4, 99, True)) == [8]
-    policy.observe(num_rows=4, num_forwards=1, seconds=0.004)
+    decodes.observe(num_rows=4, num_forwards=1, seconds=0.004)
     assert lengths(policy, (4, 99, True)) == [4], "0.001 + (0.004 - 0.001) / 8 = 0.0014"
-    unlimited = BurstPolicy(make_config(burst_steps=15, burst_seconds=math.inf), host_bound=False)
+    unlimited = BurstPolicy(make_config(burst_steps=15, burst_seconds=math.inf), False, DecodeTimes())
     assert lengths(unlimited, (4, 99, True), (4, 99, False)) == [8, 1]
 
 
