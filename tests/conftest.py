@@ -14,6 +14,13 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("hostile", "the hostile-input generator (tests/hostile)")
+    group.addoption("--hostile-requests", type=int, default=1500, help="generated requests; 20000 for a night")
+    group.addoption("--hostile-seed", type=int, default=1, help="another seed is another set of requests")
+    group.addoption("--hostile-margin", type=float, default=0.0, help="stretches bounds on times (4; a night's: 1)")
+
+
 def pytest_configure() -> None:
     """Where files of tests run side by side, each process keeps to a core: its kernels then have one thread, unless a
     test asks for more, and none spins on a core that another needs."""
