@@ -51,7 +51,7 @@ class Campaign:
         report.worst_livez_ms = self._bystander.worst["livez"] * 1000
         report.worst_gap_ms = self._bystander.worst["gap"] * 1000
         report.peak_mb = self._health.peak_mb
-        report.start_mb = {role: usage[0] for role, usage in self._health.start.items()}
+        report.start_mb = self._health.start_mb
         return report
 
     def _run_batch(self, cases: Sequence[Case]) -> None:

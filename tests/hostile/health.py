@@ -43,7 +43,8 @@ class Health:
             raise RuntimeError(f"the server does not answer its canaries: {refused}")
         self._seen_log = len(target.log())
         self._engine = processes.engine_pid(target.pid) if target.pid else 0
-        self.start = self._totals()
+        self._start = self._totals()
+        self.start_mb = {role: usage[0] for role, usage in self._start.items()}
 
     def check(self) -> list[str]:
         """What has changed for the worse."""
@@ -90,12 +91,14 @@ class Health:
         ends = time.monotonic() + self._bounds.scaled(self._bounds.settle_s)
         while (changed := self._changes()) and time.monotonic() < ends:
             time.sleep(_POLL_S)
+        if changed:
+            self._start = self._totals()  # what has grown is told once, unless it grows further
         return found + changed
 
     def _changes(self) -> list[str]:
         found, bounds = [], self._bounds
         for role, (memory, descriptors, threads) in self._totals().items():
-            start = self.start.setdefault(role, (memory, descriptors, threads))
+            start = self._start.setdefault(role, (memory, descriptors, threads))
             self.peak_mb[role] = max(memory, self.peak_mb.get(role, 0.0))
             if memory > bounds.rss_limit(start[0]):
                 found.append(f"{role} has {memory:.0f} MB, at the start {start[0]:.0f} MB")

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 PERIOD_S = 0.02  # between two questions to /livez
 TOLD_S = 0.05  # shorter waits are not worth a line
 DEADLINE_S = 120.0
+PATIENCE_S = 5.0  # for a task that is told to end
 _STREAM = {"prompt": [9, 8, 7], "max_tokens": 200, "temperature": 0, "ignore_eos": True, "stream": True}
 
 
@@ -28,7 +29,7 @@ class Probe:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._address: tuple[Any, Any] = parts.hostname, parts.port
-        self._expected: list[bytes] = []
+        self._expected = ""
 
     async def ask_livez(self) -> None:
         while True:
@@ -45,8 +46,9 @@ class Probe:
         while True:
             began = time.monotonic()
             writer.write(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), DEADLINE_S)
-            await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+            async with asyncio.timeout(DEADLINE_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
             seconds = time.monotonic() - began
             if b" 200 " not in head[:16]:
                 tell("livez failed", began, seconds, head[:40].decode())
@@ -58,24 +60,24 @@ class Probe:
         """One after another; each has the tokens of the first."""
         while True:
             began = time.monotonic()
-            events: list[bytes] = []
             try:
-                events = await asyncio.wait_for(self._read_stream(), DEADLINE_S)
-            except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-                tell("stream failed", began, time.monotonic() - began, type(error).__name__)
+                async with asyncio.timeout(DEADLINE_S):
+                    text = await self._read_stream()
+            except (OSError, asyncio.IncompleteReadError) as error:
+                tell("stream failed", began, time.monotonic() - began, f"{type(error).__name__} {error}")
                 await asyncio.sleep(0.5)
                 continue
-            self._expected = self._expected or events
-            if events != self._expected:
+            self._expected = self._expected or text
+            if text != self._expected:
                 tell("stream failed", began, time.monotonic() - began, "other tokens than the first one's")
 
-    async def _read_stream(self) -> list[bytes]:
+    async def _read_stream(self) -> str:
         reader, writer = await asyncio.open_connection(*self._address)
         try:
             body = json.dumps(_STREAM).encode()
             head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
             writer.write(head.encode() + f"content-length: {len(body)}\r\n\r\n".encode() + body)
-            texts: list[bytes] = []
+            text = ""
             last = 0.0
             async for line in reader:
                 if not line.startswith(b"data: "):
@@ -85,9 +87,12 @@ class Probe:
                     tell("gap", last, now - last)
                 last = now
                 if line.startswith(b"data: [DONE]"):
-                    return [b"".join(texts)]
-                texts.append(json.loads(line[6:])["choices"][0]["text"].encode())
-            raise ConnectionError
+                    return text
+                event = json.loads(line[6:])
+                if "choices" not in event:
+                    raise ConnectionError(str(event)[:300])
+                text += event["choices"][0]["text"]
+            raise ConnectionError("it ended without [DONE]")
         finally:
             writer.transport.abort()
 
@@ -100,13 +105,13 @@ async def _main(url: str) -> None:
     tell("ready", time.monotonic(), 0.0)
     while word := (await loop.run_in_executor(None, sys.stdin.readline)).strip():
         streams.cancel()
-        await asyncio.gather(streams, return_exceptions=True)
+        await asyncio.wait({streams}, timeout=PATIENCE_S)
         if word == "go":
             streams = asyncio.create_task(probe.read_streams())
         tell(word, time.monotonic(), 0.0)
     for task in (livez, streams):
         task.cancel()
-    await asyncio.gather(livez, streams, return_exceptions=True)
+    await asyncio.wait({livez, streams}, timeout=PATIENCE_S)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tests.hostile.case import Case
@@ -28,6 +28,7 @@ class Finding:
 @dataclass
 class Report:
     seed: int
+    tell: Callable[[Finding], None] = lambda finding: None  # called with each finding that is like no other
     findings: list[Finding] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     num_requests: int = 0
@@ -39,7 +40,10 @@ class Report:
     peak_mb: dict[str, float] = field(default_factory=dict)
 
     def add(self, what: str, cases: Iterable[Case]) -> None:
-        self.findings.append(Finding(what, tuple(cases)))
+        finding = Finding(what, tuple(cases))
+        if finding.signature() not in {one.signature() for one in self.findings}:
+            self.tell(finding)
+        self.findings.append(finding)
 
     def note(self, answer: Answer) -> None:
         self.num_requests += 1
@@ -49,24 +53,27 @@ class Report:
     def distinct(self) -> list[Finding]:
         return list({finding.signature(): finding for finding in self.findings}.values())
 
-    def __str__(self) -> str:
+    def summary(self) -> str:
         statuses = ", ".join(f"{status or 'none'}: {count}" for status, count in sorted(self.statuses.items()))
-        memory = ", ".join(
-            f"{role} {self.start_mb.get(role, 0):.0f} -> {mb:.0f} MB" for role, mb in self.peak_mb.items()
-        )
-        lines = [
-            f"seed {self.seed}: {self.num_requests} requests in {self.seconds:.0f} s; {statuses}",
+        memory = [f"{role} {self.start_mb.get(role, 0):.0f} -> {mb:.0f} MB" for role, mb in self.peak_mb.items()]
+        return (
+            f"seed {self.seed}: {self.num_requests} requests in {self.seconds:.0f} s; {statuses}\n"
             f"longest /livez {self.worst_livez_ms:.0f} ms, gap of a stream {self.worst_gap_ms:.0f} ms, "
-            f"answer {self.slowest_s:.1f} s; memory {memory or 'not looked at'}",
-        ]
-        distinct = self.distinct()
-        lines.append(f"{len(self.findings)} findings, {len(distinct)} distinct")
-        for finding in distinct:
-            lines += [f"- {finding.what}", *_shown(finding.cases, self.seed)]
-        return "\n".join(lines)
+            f"answer {self.slowest_s:.1f} s; memory {', '.join(memory) or 'not looked at'}\n"
+            f"{len(self.findings)} findings, {len(self.distinct())} distinct"
+        )
+
+    def __str__(self) -> str:
+        lines = [line for finding in self.distinct() for line in shown(finding, self.seed)]
+        return "\n".join([self.summary(), *lines])
 
 
-def _shown(cases: Sequence[Case], seed: int) -> list[str]:
+def shown(finding: Finding, seed: int) -> list[str]:
+    """Lines that say what was found, by what, and how it is seen again."""
+    return [f"- {finding.what}", *_shown_cases(finding.cases, seed)]
+
+
+def _shown_cases(cases: Sequence[Case], seed: int) -> list[str]:
     largest = sorted(cases, key=lambda case: -len(case.request.body))[:_SHOWN_CASES]
     lines = [f"    {case}"[:400] for case in largest]
     if len(cases) > len(largest):
