@@ -13,6 +13,8 @@ from tests.hostile import canary, processes
 from tests.hostile.bounds import Bounds
 
 _POLL_S = 0.05
+_LOOKS = 6  # that must be alike before a server counts as settled
+_MOST_LOOKS = 100
 _WARM_UP = 40  # requests at once, so that pools of threads have their size
 
 
@@ -43,7 +45,7 @@ class Health:
             raise RuntimeError(f"the server does not answer its canaries: {refused}")
         self._seen_log = len(target.log())
         self._engine = processes.engine_pid(target.pid) if target.pid else 0
-        self._start = self._totals()
+        self._start = self._settled_totals()
         self.start_mb = {role: usage[0] for role, usage in self._start.items()}
 
     def check(self) -> list[str]:
@@ -116,10 +118,22 @@ class Health:
             totals[one.role] = memory + one.rss_mb, descriptors + one.descriptors, threads + one.threads
         return totals
 
+    def _settled_totals(self) -> dict[str, tuple[float, int, int]]:
+        """Once descriptors and threads no longer change: connections that were used a moment ago are closed."""
+        seen = [self._totals()]
+        while len(seen) < _MOST_LOOKS and (len(seen) < _LOOKS or len({_counts(one) for one in seen[-_LOOKS:]}) > 1):
+            time.sleep(_POLL_S)
+            seen.append(self._totals())
+        return seen[-1]
+
     def _log_problems(self) -> list[str]:
         new = self._target.log()[self._seen_log :]
         self._seen_log += len(new)
         return [f"a trace in the log: {trace}" for trace in dict.fromkeys(_traces(new))]
+
+
+def _counts(totals: dict[str, tuple[float, int, int]]) -> tuple[tuple[str, int, int], ...]:
+    return tuple((role, descriptors, threads) for role, (_, descriptors, threads) in totals.items())
 
 
 def _traces(log: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from tests.hostile.case import Case
@@ -10,9 +11,12 @@ from tests.hostile.large import LIMIT
 from tests.hostile.wire import Request
 
 _MB = 10**6
-_ANY = (200, 400)
+_ANY = (200, 400, 413)
 _REFUSED = (400, 413)
 _COMPLETIONS, _CHAT = "/v1/completions", "/v1/chat/completions"
+_MESSAGE = b'{"messages":[{"role":"user","content":"'
+_PART = b'{"type":"text","text":"a"}'
+_PARTS = b'{"max_tokens":2,"messages":[{"role":"user","content":['
 
 
 def _poison(**fields: Any) -> dict[str, Any]:
@@ -23,8 +27,21 @@ def _chat(**fields: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, **fields}
 
 
-# name, path, body (JSON, or its text), statuses, the field an error blames ("" = not looked at)
-_Fault = tuple[str, str, dict[str, Any] | bytes, tuple[int, ...], str]
+@dataclass(frozen=True)
+class Repeat:
+    """The text of a body that is made when it is sent: one of these takes as much memory as the limit allows."""
+
+    before: bytes
+    unit: bytes
+    count: int
+    after: bytes
+
+    def text(self) -> bytes:
+        return self.before + self.unit * self.count + self.after
+
+
+# name, path, body, statuses, the field an error blames ("" = not looked at)
+_Fault = tuple[str, str, dict[str, Any] | Repeat, tuple[int, ...], str]
 
 # The engine's decoder refused what the front let through, and died of it.
 POISON: tuple[_Fault, ...] = (
@@ -44,24 +61,24 @@ POISON: tuple[_Fault, ...] = (
 
 # Bodies under the size limit that held the event loop, the interpreter or memory.
 FREEZING: tuple[_Fault, ...] = (
-    ("15 MB of one character", _COMPLETIONS, b'{"prompt":"' + b"a" * (15 * _MB) + b'"}', _REFUSED, "prompt"),
-    ("a message of 15 MB", _CHAT, b'{"messages":[{"role":"user","content":"'
-     + b"a" * (15 * _MB) + b'"}]}', _REFUSED, ""),
-    ("millions of words to tokenise", "/tokenize", b'{"prompt":"' + b"word " * (3 * _MB) + b'"}', (200, 400, 413), ""),
-    ("millions of ids to detokenise", "/detokenize", b'{"tokens":[' + b"7," * (7 * _MB) + b"7]}", _REFUSED, ""),
-    ("millions of tiny prompts", _COMPLETIONS, b'{"prompt":[' + b'"a",' * (3 * _MB) + b'"a"]}', _REFUSED, ""),
-    ("millions of prompts of one id", _COMPLETIONS, b'{"prompt":[' + b"[7]," * (3 * _MB) + b"[7]]}", _REFUSED, ""),
-    ("millions of ids", _COMPLETIONS, b'{"prompt":[' + b"7," * (7 * _MB) + b"7]}", _REFUSED, ""),
-    ("deep lists", _CHAT, b'{"messages":' + b"[" * (7 * _MB) + b"]" * (7 * _MB) + b"}", _REFUSED, ""),
-    ("deep objects", _COMPLETIONS, b'{"prompt":' + b'{"a":' * (2 * _MB) + b"1" + b"}" * (2 * _MB) + b"}", _REFUSED, ""),
-    ("wide metadata", _CHAT, b'{"messages":[],"metadata":{' + b'"a":1,' * (2 * _MB) + b'"b":1}}', _REFUSED, ""),
-    ("an unknown key of 10 MB", _COMPLETIONS, b'{"' + b"k" * (10 * _MB) + b'":1}', _REFUSED, ""),
-    ("an unknown key of 10 MB", "/tokenize", b'{"' + b"k" * (10 * _MB) + b'":1}', _REFUSED, ""),
-    ("a number of 10 MB", _COMPLETIONS, b'{"prompt":"a","seed":' + b"9" * (10 * _MB) + b"}", _REFUSED, ""),
-    ("escapes up to the limit", _COMPLETIONS, b'{"prompt":"' + b"\\u0041" * (LIMIT // 6 - 10) + b'"}', _REFUSED, ""),
-    ("messages by the million", _CHAT, b'{"messages":[' + b"{}," * (5 * _MB) + b"{}]}", _REFUSED, ""),
-    ("text parts by the million", "/v1/messages", b'{"max_tokens":2,"messages":[{"role":"user","content":['
-     + b'{"type":"text","text":"a"},' * 500_000 + b'{"type":"text","text":"a"}]}]}', _REFUSED, ""),
+    ("15 MB of one character", _COMPLETIONS, Repeat(b'{"prompt":"', b"a", 15 * _MB, b'"}'), _REFUSED, "prompt"),
+    ("a message of 15 MB", _CHAT, Repeat(_MESSAGE, b"a", 15 * _MB, b'"}]}'), _REFUSED, ""),
+    ("a message of many words", _CHAT, Repeat(_MESSAGE, b"word ", 3 * _MB, b'"}]}'), _REFUSED, ""),
+    ("many words to count", "/v1/messages/count_tokens", Repeat(_MESSAGE, b"word ", 3 * _MB, b'"}]}'), _ANY, ""),
+    ("many words to tokenise", "/tokenize", Repeat(b'{"prompt":"', b"word ", 3 * _MB, b'"}'), _ANY, ""),
+    ("many ids to detokenise", "/detokenize", Repeat(b'{"tokens":[', b"7,", 7 * _MB, b"7]}"), _REFUSED, ""),
+    ("many tiny prompts", _COMPLETIONS, Repeat(b'{"prompt":[', b'"a",', 3 * _MB, b'"a"]}'), _REFUSED, ""),
+    ("many prompts of one id", _COMPLETIONS, Repeat(b'{"prompt":[', b"[7],", 3 * _MB, b"[7]]}"), _REFUSED, ""),
+    ("many ids", _COMPLETIONS, Repeat(b'{"prompt":[', b"7,", 7 * _MB, b"7]}"), _REFUSED, ""),
+    ("deep lists", _CHAT, Repeat(b'{"messages":', b"[", 14 * _MB, b"}"), _REFUSED, ""),
+    ("deep objects", _COMPLETIONS, Repeat(b'{"prompt":', b'{"a":', 3 * _MB, b"1}"), _REFUSED, ""),
+    ("wide metadata", _CHAT, Repeat(b'{"messages":[],"metadata":{', b'"a":1,', 2 * _MB, b'"b":1}}'), _REFUSED, ""),
+    ("a long unknown key", _COMPLETIONS, Repeat(b'{"', b"k", 10 * _MB, b'":1}'), _REFUSED, ""),
+    ("a long key to tokenise", "/tokenize", Repeat(b'{"', b"k", 10 * _MB, b'":1}'), _REFUSED, ""),
+    ("a long number", _COMPLETIONS, Repeat(b'{"prompt":"a","seed":', b"9", 10 * _MB, b"}"), _REFUSED, ""),
+    ("many escapes", _COMPLETIONS, Repeat(b'{"prompt":"', b"\\u0041", LIMIT // 6 - 10, b'"}'), _REFUSED, ""),
+    ("many messages", _CHAT, Repeat(b'{"messages":[', b"{},", 5 * _MB, b"{}]}"), _REFUSED, ""),
+    ("many text parts", "/v1/messages", Repeat(_PARTS, _PART + b",", 500_000, _PART + b"]}]}"), _REFUSED, ""),
 )  # fmt: skip
 
 # Wrong codes: a 500, a field that was not sent, or internal words.
@@ -86,6 +103,9 @@ WRONG_CODES: tuple[_Fault, ...] = (
     ("ids beyond the vocabulary", "/detokenize", {"tokens": [4294967295]}, (400,), "tokens"),
     ("an id one beyond the vocabulary", "/detokenize", {"tokens": [100_000]}, (400,), "tokens"),
     ("a message without a role", _CHAT, {"messages": [{}]}, (400,), "messages"),
+    ("a part whose type is an object", _CHAT, {"messages": [{"role": "user", "content": [{"type": {}}]}]}, (400,),
+     "messages"),
+    ("an id beyond the vocabulary", _COMPLETIONS, _poison(prompt=[2**32 - 1]), (400,), "prompt"),
     ("a role that is a number", _CHAT, {"messages": [{"role": 7, "content": "a"}]}, (400,), "messages"),
 )  # fmt: skip
 
@@ -95,5 +115,5 @@ ALL = (*POISON, *FREEZING, *WRONG_CODES)
 def known_case(number: int) -> Case:
     """Number N of the list; numbers are negative where they stand beside generated ones."""
     name, path, body, statuses, blamed = ALL[number]
-    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    text = body.text() if isinstance(body, Repeat) else json.dumps(body).encode()
     return Case(number, name, Request("POST", path, body=text), expected=frozenset(statuses), blamed=blamed)

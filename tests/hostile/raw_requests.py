@@ -63,7 +63,7 @@ def body_case(number: int, endpoint: Endpoint, good: bytes, rng: random.Random) 
 def framing_case(number: int, endpoint: Endpoint, good: bytes, rng: random.Random) -> Case:
     """Types, lengths, methods, encodings."""
     path = endpoint.path
-    draw = rng.randrange(7)
+    draw = rng.randrange(8)
     if draw == 0:
         kind = rng.choice(_TYPES)
         headers = (("content-type", kind),) if kind else ()
@@ -87,6 +87,9 @@ def framing_case(number: int, endpoint: Endpoint, good: bytes, rng: random.Rando
     if draw == 5:
         method = rng.choice(_METHODS)
         return Case(number, f"{method} {path} instead of {endpoint.method}", Request(method, path, body=good))
+    if draw == 6:
+        request = Request("POST", path, (JSON, ("connection", "close")), good, declared=str(len(good) // 2))
+        return Case(number, f"{endpoint} content-length of half the body", request)
     size = large.LIMIT + rng.choice((1, 1000, 2**20))
     request = Request("POST", path, body=b'{"prompt":"' + b"a" * (size - 13) + b'"}', chunk=rng.choice((0, 2**16)))
     return Case(number, f"{endpoint} body above the limit", request)
