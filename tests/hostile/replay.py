@@ -20,7 +20,7 @@ from tests.hostile.campaign import Campaign, Pace
 from tests.hostile.cases import Cases
 from tests.hostile.health import Target
 from tests.hostile.known_faults import ALL, known_case
-from tests.hostile.report import Report, shown
+from tests.hostile.report import KNOWN, Report, shown
 from tests.hostile.server import start_server
 from tests.hostile.setup import make_cases
 
@@ -45,7 +45,8 @@ def main() -> None:
 
 def _run(target: Target, cases: Cases, numbers: Sequence[int], options: argparse.Namespace) -> tuple[int, int]:
     pace = Pace(batch=options.batch, connections=min(options.batch, 8), max_findings=10**6)
-    report = Report(options.seed, lambda finding: print(*shown(finding, options.seed), sep="\n", flush=True))
+    seed = KNOWN if options.known else options.seed
+    report = Report(seed, lambda finding: print(*shown(finding, seed), sep="\n", flush=True))
     with Campaign(target, Bounds(margin=options.margin), report, pace) as campaign:
         campaign.run(known_case if options.known else cases.case, numbers)
     print(report.summary(), flush=True)

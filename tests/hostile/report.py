@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tests.hostile.case import Case
+from tests.hostile.large import SMALLEST
 from tests.hostile.wire import Answer
 
+KNOWN = -1
 _SHOWN_CASES = 6
 
 
@@ -21,13 +23,20 @@ class Finding:
     def signature(self) -> str:
         """Alike for findings that are likely one fault."""
         words = re.sub(r"\d+", "N", self.what)[:120]
-        endpoint = " ".join(self.cases[0].name.split()[:2]) if len(self.cases) == 1 else ""
-        return f"{endpoint}: {words}"
+        return f"{self._suspect()}: {words}"
+
+    def _suspect(self) -> str:
+        """Whom it is likely to be about: an endpoint, or the largest of those that may have stopped the others."""
+        if len(self.cases) == 1 and len(self.cases[0].request.body) < SMALLEST:
+            return " ".join(self.cases[0].name.split()[:2])
+        if not self.cases or self.what.startswith("after a batch"):
+            return ""
+        return max(self.cases, key=lambda case: len(case.request.body)).name
 
 
 @dataclass
 class Report:
-    seed: int
+    seed: int  # of the generator; KNOWN where the cases are those of known_faults.py
     tell: Callable[[Finding], None] = lambda finding: None  # called with each finding that is like no other
     findings: list[Finding] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
@@ -79,4 +88,5 @@ def _shown_cases(cases: Sequence[Case], seed: int) -> list[str]:
     if len(cases) > len(largest):
         lines.append(f"    … or one of {len(cases) - len(largest)} more")
     numbers = " ".join(str(case.number) for case in largest)
-    return [*lines, f"    again: python -m tests.hostile.replay --seed {seed} {numbers}"]
+    which = "--known" if seed == KNOWN else f"--seed {seed}"
+    return [*lines, f"    again: python -m tests.hostile.replay {which} {numbers}"]

@@ -11,7 +11,7 @@ from tests.hostile.bounds import Bounds
 from tests.hostile.campaign import Campaign, Pace
 from tests.hostile.health import Target
 from tests.hostile.known_faults import ALL, known_case
-from tests.hostile.report import Report
+from tests.hostile.report import KNOWN, Report
 from tests.hostile.setup import invalid_seeds, make_cases
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
@@ -31,7 +31,7 @@ def test_generated_requests(target: Target, bounds: Bounds, request: pytest.Fixt
 
 def test_known_faults_stay_mended(target: Target, bounds: Bounds) -> None:
     """One at a time, the server looked at after each."""
-    with Campaign(target, bounds, Report(0), Pace(batch=1, connections=1, max_findings=len(ALL))) as campaign:
+    with Campaign(target, bounds, Report(KNOWN), Pace(batch=1, connections=1, max_findings=len(ALL))) as campaign:
         report = campaign.run(known_case, range(len(ALL)))
     assert not report.findings, str(report)
     assert report.num_requests == len(ALL)
