@@ -2,6 +2,8 @@
 # make test    set up everything and run all checks
 # make serve   set up everything and serve that model at http://127.0.0.1:8000
 # make venv    only set up .venv (nothing to do when the requirements did not change)
+# make hostile 20,000 generated hostile requests against a server of its own (an hour or less)
+# make soak    20 minutes of mixed traffic, aborts, attacks and deaths of the engine; figures in benchmarks/results
 # make browser install Chromium for the page's tests (Debian and Ubuntu, as root)
 
 PYTHON ?= python3
@@ -11,7 +13,7 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve browser test lint types unit format bench clean
+.PHONY: help venv demo serve browser test lint types unit hostile soak format bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -48,6 +50,12 @@ types: venv
 
 unit: venv
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+hostile: venv
+	$(BIN)/python -m pytest tests/hostile -s --hostile-requests $(or $(REQUESTS),20000) --hostile-seed $(or $(SEED),1)
+
+soak: venv
+	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),20)
 
 format: venv
 	$(BIN)/ruff format cadence tests

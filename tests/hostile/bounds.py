@@ -1,0 +1,31 @@
+"""How far a server may be moved by what it is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Times hold on a machine of its own. In CI two cores are shared with other tests, whose processes take their
+    turns of the processor: `margin` stretches the times, and nothing else."""
+
+    margin: float = 1.0
+    livez_s: float = 0.25  # longest answer of /livez
+    gap_s: float = 1.0  # longest gap between two tokens of a running stream
+    answer_s: float = 30.0  # longest time to a whole answer
+    settle_s: float = 10.0  # until running = waiting = 0, and descriptors and threads are back
+    rss_factor: float = 1.3
+    rss_extra_mb: float = 64.0
+    extra_descriptors: int = 2
+    extra_threads: int = 2
+
+    def scaled(self, seconds: float) -> float:
+        return seconds * self.margin
+
+    def rss_limit(self, start_mb: float) -> float:
+        return start_mb * self.rss_factor + self.rss_extra_mb
+
+
+CI_MARGIN = 4.0
+EXACT = 1.0

@@ -1,0 +1,85 @@
+"""Small valid bodies per endpoint: what the schema cannot say (which prompt, which shape of a message). Everything
+hostile is put into one of these. An endpoint without one here gets a body made from its schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Body = dict[str, Any]
+
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "the weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+_CALL = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}
+
+_CHAT: Body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+_TALK: Body = {
+    "messages": [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": [{"type": "text", "text": "the weather?"}], "name": "ann"},
+        {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+    ],
+    "tools": [_TOOL],
+    "tool_choice": "none",
+    "max_tokens": 4,
+}
+_ITEMS: Body = {
+    "input": [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+        {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": "sunny"},
+    ],
+    "tools": [{"type": "function", "name": "get_weather", "parameters": {"type": "object"}}],
+    "tool_choice": {"type": "function", "name": "get_weather"},
+    "text": {"format": {"type": "text"}},
+    "reasoning": {"effort": "low"},
+    "metadata": {"a": "b"},
+    "max_output_tokens": 4,
+}
+_MESSAGES: Body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+_BLOCKS: Body = {
+    "system": [{"type": "text", "text": "be brief"}],
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "the weather?"}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "get_weather", "input": {"a": 1}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "sunny"}]},
+    ],
+    "tools": [{"name": "get_weather", "description": "the weather", "input_schema": {"type": "object"}}],
+    "tool_choice": {"type": "tool", "name": "get_weather"},
+    "thinking": {"type": "disabled"},
+    "max_tokens": 4,
+}
+
+SEEDS: dict[str, tuple[Body, ...]] = {
+    "/v1/completions": (
+        {"prompt": "hello", "max_tokens": 4},
+        {"prompt": [5, 6, 7], "max_tokens": 4, "temperature": 0, "logprobs": 2},
+        {"prompt": ["one", "two"], "max_tokens": 3, "n": 2, "seed": 7},
+    ),
+    "/v1/chat/completions": (_CHAT, {**_CHAT, "logprobs": True, "top_logprobs": 3}, _TALK),
+    "/v1/responses": ({"input": "hello", "max_output_tokens": 4}, _ITEMS),
+    "/v1/messages": (_MESSAGES, _BLOCKS),
+    "/v1/messages/count_tokens": tuple(
+        {key: value for key, value in body.items() if key != "max_tokens"} for body in (_MESSAGES, _BLOCKS)
+    ),
+    "/tokenize": ({"prompt": "hello"}, {"messages": [{"role": "user", "content": "hello"}], "tools": [_TOOL]}),
+    "/detokenize": ({"tokens": [5, 6, 7]},),
+}
+
+# Streams that take a while, to be left half-way.
+LONG: dict[str, Body] = {
+    "/v1/completions": {"prompt": [5, 6, 7], "max_tokens": 150, "ignore_eos": True, "stream": True},
+    "/v1/chat/completions": {**_CHAT, "max_tokens": 150, "ignore_eos": True, "stream": True},
+    "/v1/responses": {"input": "hello", "max_output_tokens": 150, "ignore_eos": True, "stream": True},
+    "/v1/messages": {**_MESSAGES, "max_tokens": 150, "stream": True},
+}
+
+# Read by the server from the query or the head, and in no schema.
+QUERY_NAMES = ("after", "limit", "order", "stream", "include", "starting_after", "unknown")
+HEADER_NAMES = ("x-request-id", "x-vllm-priority", "authorization", "x-api-key", "accept", "expect", "cookie", "host")
