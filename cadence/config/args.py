@@ -70,6 +70,7 @@ class EngineArgs:
     skip_tokenizer_init: bool = option(False, "token ids in, token ids out; no tokenizer is loaded")
     chat_template: str | None = option(None, "chat template, or the path of a file holding one")
     trust_request_chat_template: bool = option(False, "let requests to a server bring their own chat template")
+    escape_control_tokens: bool = option(False, "text of chat messages never becomes a control token")
     generation_config: str = option(
         "auto", "where default sampling values come from: auto = the model, vllm = nowhere, or a folder"
     )

@@ -24,6 +24,7 @@ class TokenizerConfig:
     files: ModelFiles  # where the tokenizer lies; usually the model's own files
     skip: bool  # skip_tokenizer_init
     chat_template: str  # a template, or the path of one; "" = the model's own
+    escape_control_tokens: bool = False  # control tokens come from templates alone, never from messages
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""The only place that reads environment variables. There are at most ten, all listed in `NAMES`; and one is set, for
-torch, unless the user did (`keep_freed_memory`)."""
+"""The only place that reads environment variables. There are at most ten, all listed in `NAMES`; and two are set
+unless the user did, for torch (`keep_freed_memory`) and for tokenizers (`tokenise_in_caller`)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ _CREDENTIAL_NAME = re.compile(
 )
 _CREDENTIAL_VALUE = re.compile(r"\w://[^/\s@]*:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY", re.IGNORECASE)
 _NO_CREDENTIALS = ("PWD", "OLDPWD")
+_PYTHON = ("PATH", "HOME", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+_PASSED_ON = (*_PYTHON, "LANG", "LC_ALL", "TZ")
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -49,6 +51,17 @@ def keep_freed_memory() -> None:
     """torch's allocator on ARM gives memory back 10 ms after it was freed, and a prefill would fault its buffers in
     anew at every layer. To be called before torch is imported; what the user has set stays."""
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1000")  # milliseconds
+
+
+def tokenise_in_caller() -> None:
+    """Texts are tokenised one by one: a thread for each core would only take the engine's."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def bare_environment() -> dict[str, str]:
+    """For a process that needs Python and the time of day, and no secret of this one."""
+    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return passed | {"TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "1"}
 
 
 def cache_root() -> Path:

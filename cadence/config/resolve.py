@@ -92,6 +92,7 @@ def resolve(
             files=around.tokenizer_files or files,
             skip=args.skip_tokenizer_init,
             chat_template=args.chat_template or "",
+            escape_control_tokens=args.escape_control_tokens,
         ),
         load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load, quantization),
         cache=_cache(args, caps, around.cpu_kv_bytes, kv_dtype),

@@ -41,5 +41,9 @@ class ReaderTooSlowError(CadenceError):
     """Whoever asked does not take what was made for them."""
 
 
+class BusyError(CadenceError):
+    """There is more work of this kind than may wait. The same request may succeed a little later."""
+
+
 class EngineDeadError(CadenceError):
     """The engine stopped and can serve nothing more."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
+from cadence.config import env
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
@@ -27,15 +28,15 @@ from cadence.engine.metrics.recorder import MetricsRecorder, stats_of
 from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.output_stream import OutputStream
 from cadence.engine.parallel_sampling import fan_out
-from cadence.engine.prompts import PromptType
+from cadence.engine.prompts import PromptType, parse_prompt
 from cadence.engine.source import ModelSource, check_vocabulary, find_source
 from cadence.engine.supervisor import ENGINE_COMMAND, Supervisor, entry_of
+from cadence.text.text_service import TextService
 from cadence.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("cadence.engine")
 
 DEFAULT_LIMITS = SupervisorLimits()
-LONG_PROMPT = 16_384  # characters; longer texts are tokenised beside the event loop, not on it
 STATE_PERIOD_S = 1.0
 DELIVERED_AT_ONCE = 64  # updates: about 2 ms
 
@@ -54,6 +55,7 @@ class AsyncLLM:
         self.vocab_size = limits.vocab_size
         self.default_sampling: dict[str, Any] = {}
         self._tokenizer = tokenizer
+        self._texts = TextService(tokenizer, config.tokenizer, model.max_model_len) if tokenizer is not None else None
         self._supervisor = supervisor
         self._metrics = MetricsRecorder(self.model_name)
         self._inputs = InputProcessor(limits, tokenizer)
@@ -74,6 +76,7 @@ class AsyncLLM:
         limits: SupervisorLimits = DEFAULT_LIMITS,
     ) -> AsyncLLM:
         """Starts the engine process and reads the tokenizer meanwhile. `on_stage` hears what was done and how long."""
+        env.tokenise_in_caller()
         clock = _Clock(on_stage)
         source = await asyncio.to_thread(find_source, args)
         clock.lap(f"found {args.model}: {source.hf.architecture}")
@@ -100,6 +103,13 @@ class AsyncLLM:
         if self._tokenizer is None:
             raise InvalidRequestError("there is no tokenizer: skip_tokenizer_init is set", "skip_tokenizer_init")
         return self._tokenizer
+
+    @property
+    def texts(self) -> TextService:
+        """Tokenises and renders without holding up the event loop."""
+        if self._texts is None:
+            raise InvalidRequestError("there is no tokenizer: skip_tokenizer_init is set", "skip_tokenizer_init")
+        return self._texts
 
     async def generate(
         self, prompt: PromptType, params: SamplingParams, request_id: str, *, priority: int = 0
@@ -173,6 +183,8 @@ class AsyncLLM:
             await asyncio.sleep(0.02)
         self._fail_all(EngineDeadError("the server is shutting down"))
         await self._supervisor.stop()
+        if self._texts is not None:
+            await self._texts.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -185,8 +197,10 @@ class AsyncLLM:
                 "logits_processors are Python functions and cannot be sent to an engine in another process; use LLM",
                 "logits_processors",
             )
-        if isinstance(prompt, str) and len(prompt) > LONG_PROMPT:
-            return await asyncio.to_thread(self._inputs.process, request_id, prompt, params, priority)
+        parsed = parse_prompt(prompt)
+        if parsed.token_ids is None and self._texts is not None:
+            ids = (await self._texts.encode(parsed.text or "")).ids
+            prompt = {"prompt": parsed.text or "", "prompt_token_ids": ids, "cache_salt": parsed.cache_salt}
         return self._inputs.process(request_id, prompt, params, priority)
 
     def _drop(self, request_id: str) -> list[RequestOutput]:

@@ -9,7 +9,7 @@ from typing import Any
 from cadence.core.errors import ConfigError, InvalidRequestError
 from cadence.engine.prompts import TokensPrompt
 from cadence.text.chat_template import ChatRequest
-from cadence.text.tokenizer import Tokenizer
+from cadence.text.chats import Chats
 
 
 def split_conversations(messages: Any) -> list[Sequence[Mapping[str, Any]]]:
@@ -20,10 +20,10 @@ def split_conversations(messages: Any) -> list[Sequence[Mapping[str, Any]]]:
     return list(messages) if many else [messages]
 
 
-def chat_prompt(tokenizer: Tokenizer, chat: ChatRequest, template: str) -> TokensPrompt:
+def chat_prompt(chats: Chats, chat: ChatRequest, template: str) -> TokensPrompt:
     """Templates write the special tokens themselves, so none are added here."""
-    text = tokenizer.render_chat(chat, template)
-    return {"prompt": text, "prompt_token_ids": tokenizer.encode(text, add_special_tokens=False)}
+    rendered = chats.render(chat, template)
+    return {"prompt": chats.text(rendered), "prompt_token_ids": chats.encode(rendered, add_special_tokens=False)}
 
 
 def read_template(source: str) -> str:

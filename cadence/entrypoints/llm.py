@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from cadence.config.args import EngineArgs
@@ -17,6 +18,7 @@ from cadence.engine.prompts import PromptType, TokensPrompt, split_prompts
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
 from cadence.entrypoints.progress import open_progress
 from cadence.text.chat_template import ChatRequest
+from cadence.text.chats import Chats, chats_for
 from cadence.text.tokenizer import Tokenizer
 
 ParamsType = SamplingParams | Sequence[SamplingParams] | None
@@ -36,6 +38,8 @@ class LLM:
         args = EngineArgs.from_options(model=model, **options)
         self.llm_engine = LLMEngine.from_engine_args(args, logits_processors or ())
         self._chat_template = read_template(self.llm_engine.config.tokenizer.chat_template)
+        if self.llm_engine.config.tokenizer.escape_control_tokens:
+            self._chats.check_template(self._chat_template)
         self._ids = itertools.count()
 
     def generate(
@@ -85,7 +89,11 @@ class LLM:
 
     def chat_prompt(self, chat: ChatRequest, chat_template: str = "") -> TokensPrompt:
         """The prompt a conversation becomes: by the template given, the engine's, or the model's own."""
-        return chat_prompt(self.get_tokenizer(), chat, chat_template or self._chat_template)
+        return chat_prompt(self._chats, chat, chat_template or self._chat_template)
+
+    @cached_property
+    def _chats(self) -> Chats:
+        return chats_for(self.get_tokenizer(), self.llm_engine.config.tokenizer.escape_control_tokens)
 
     def beam_search(
         self,

@@ -1,7 +1,7 @@
 """Messages to one prompt, by the model's chat template.
 
 The result is text, and is encoded with special tokens recognised: a message that spells out a control token of the
-model is encoded as that token, as `transformers` does by default.
+model is encoded as that token, as `transformers` does by default. chats.py can tell the two apart.
 """
 
 from __future__ import annotations
@@ -47,9 +47,15 @@ class _Compiled:
 class ChatTemplates:
     """Renders templates, each compiled once."""
 
-    def __init__(self, limits: TemplateLimits | None = None, now: Callable[[], datetime] = datetime.now) -> None:
+    def __init__(
+        self,
+        limits: TemplateLimits | None = None,
+        now: Callable[[], datetime] = datetime.now,
+        hide: Callable[[str], str] = str,
+    ) -> None:
+        """`hide` is applied to the templates' own text, not to what they are given."""
         self._limits = limits or TemplateLimits()
-        self._environment = GuardedEnvironment(self._limits, now)
+        self._environment = GuardedEnvironment(self._limits, now, hide)
         self._compiled: OrderedDict[str, _Compiled] = OrderedDict()
 
     def render(self, template: str, chat: ChatRequest, special: SpecialTokens) -> str:
@@ -75,6 +81,8 @@ class ChatTemplates:
             return found
         try:
             compiled = _Compiled(self._environment.from_string(source), content_format(self._environment, source))
+        except TemplateError:
+            raise
         except jinja2.TemplateSyntaxError as error:
             message = f"the chat template is not valid, line {error.lineno}: {error.message}"
             raise TemplateError(message, field="chat_template") from error

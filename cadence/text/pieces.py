@@ -90,7 +90,7 @@ def _nothing(_: str) -> bytes:
 
 def _byte_level() -> ToBytes:
     """Each byte is written as one printable character; a token with any other character stands for itself."""
-    byte_of = _byte_level_alphabet()
+    byte_of = byte_level_alphabet()
 
     def to_bytes(token: str) -> bytes:
         try:
@@ -101,7 +101,7 @@ def _byte_level() -> ToBytes:
     return to_bytes
 
 
-def _byte_level_alphabet() -> dict[str, int]:
+def byte_level_alphabet() -> dict[str, int]:
     """Printable Latin-1 bytes stand for themselves; the rest take code points from 256 on, in order."""
     own = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     moved = [byte for byte in range(256) if byte not in own]

@@ -4,7 +4,8 @@ On top of jinja's immutable sandbox, the parsed template is rewritten before it 
   every loop and macro body begins with `tick`, which counts and looks at the clock;
   output that jinja would collect inside a macro or a block passes through `charge`, which counts characters
   (output outside of them is counted by whoever consumes the stream);
-  `a ~ b` becomes a call that looks at the length first.
+  `a ~ b` becomes a call that looks at the length first;
+  the template's own text passes through `hide`, for those who want to know it again in the output.
 Operators, filters and string methods that can make much out of little look at the length of the result first, too.
 The budget of one rendering travels in its context, so that renderings in several threads do not meet.
 """
@@ -46,8 +47,9 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset(["+", "*", "**", "%"])
 
-    def __init__(self, limits: TemplateLimits, now: Callable[[], datetime]) -> None:
+    def __init__(self, limits: TemplateLimits, now: Callable[[], datetime], hide: Callable[[str], str] = str) -> None:
         self._size = SizeGuard(limits)
+        self._hide = hide
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -93,6 +95,7 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)
+        _hide_text(tree, self._hide)
         _rewrite(tree, buffered=False)
         tree.set_environment(self)
         return tree
@@ -226,6 +229,14 @@ def _raise_exception(message: str) -> None:
 
 def _environment_call(method: str, *args: nodes.Expr) -> nodes.Call:
     return nodes.Call(nodes.EnvironmentAttribute(method), list(args), [], None, None)
+
+
+def _hide_text(tree: nodes.Template, hide: Callable[[str], str]) -> None:
+    for data in tree.find_all(nodes.TemplateData):
+        data.data = hide(data.data)
+    for constant in tree.find_all(nodes.Const):
+        if isinstance(constant.value, str):
+            constant.value = hide(constant.value)
 
 
 def _rewrite(node: nodes.Node, buffered: bool) -> None:

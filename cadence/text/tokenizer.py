@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tokenizers import AddedToken, processors
@@ -13,9 +14,11 @@ from cadence.core.errors import InvalidRequestError, TemplateError
 from cadence.text.chat_template import ChatRequest, ChatTemplates
 from cadence.text.pieces import TokenPieces
 from cadence.text.special_tokens import SpecialTokens
+from cadence.text.token_bound import TokenBound, utf8_size
 
 __all__ = ["SpecialTokens", "Tokenizer", "TokenizerOptions"]
 
+SHORT_TEXT = 2048  # characters, encoded in 10 ms at worst
 NO_MAX_LENGTH = 10**30  # model_max_length when the files give none
 
 # Undoes the spaces that word-splitting tokenizers leave before punctuation and contractions; applied in this order.
@@ -38,7 +41,7 @@ class Tokenizer:
     """Behaves as the fast tokenizers of `transformers` do, for what an engine and its users need of them.
 
     Text is encoded with special tokens recognised wherever they are written, also inside a user's message, as
-    `transformers` does by default. Who serves untrusted text and minds must filter it before.
+    `transformers` does by default. `EscapedChats` (chats.py) tells the two apart.
     """
 
     def __init__(
@@ -70,10 +73,7 @@ class Tokenizer:
     # Text to ids
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        try:
-            return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
-        except (TypeError, UnicodeError) as error:
-            raise InvalidRequestError("the prompt is not valid text", field="prompt") from error
+        return encode_with(self.backend, text, add_special_tokens)
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
         try:
@@ -92,13 +92,27 @@ class Tokenizer:
     def tokenize(self, text: str, add_special_tokens: bool = False) -> list[str]:
         return self.backend.encode(text, add_special_tokens=add_special_tokens).tokens
 
+    @cached_property
+    def bound(self) -> TokenBound:
+        return TokenBound.of(self.backend)
+
+    def check_fits(self, text: str, max_model_len: int, field: str) -> None:
+        """Refuses, without reading it, a text that must have too many tokens for a prompt."""
+        least = self.bound.least_tokens(text, max_model_len)
+        if least >= max_model_len:
+            raise InvalidRequestError(
+                f"{field} has {utf8_size(text)} bytes of text, which are at least {least} tokens; with "
+                f"max_model_len={max_model_len} a prompt may have at most {max_model_len - 1}",
+                field,
+            )
+
     # Ids to text
 
     def decode(self, ids: int | Sequence[int], skip_special_tokens: bool = True) -> str:
         """Ids past the vocabulary give no text, as models may have padded vocabularies."""
         id_list = [ids] if isinstance(ids, int) else list(ids)
         try:
-            text = self.backend.decode(id_list, skip_special_tokens=skip_special_tokens)
+            text = self.backend.decode_batch([id_list], skip_special_tokens=skip_special_tokens)[0]  # releases the GIL
         except (TypeError, OverflowError) as error:
             raise InvalidRequestError("token ids must be integers >= 0 and below 2**32", field="token_ids") from error
         return _clean_up(text) if self.clean_up_spaces else text
@@ -217,9 +231,9 @@ class Tokenizer:
 
     def render_chat(self, chat: ChatRequest, template: str = "") -> str:
         """`template`: a jinja source or the name of one of the model's templates; "" = the model's own."""
-        return self._templates.render(self._pick_template(template, bool(chat.tools)), chat, self.special)
+        return self._templates.render(self.pick_template(template, bool(chat.tools)), chat, self.special)
 
-    def _pick_template(self, template: str, has_tools: bool) -> str:
+    def pick_template(self, template: str, has_tools: bool) -> str:
         if template:
             return self._named_templates.get(template, template)
         if has_tools and "tool_use" in self._named_templates:
@@ -227,6 +241,22 @@ class Tokenizer:
         if not self.chat_template:
             raise TemplateError("this model has no chat template; give one with chat_template", field="chat_template")
         return self.chat_template
+
+
+def encode_with(backend: Backend, text: str, add_special_tokens: bool) -> list[int]:
+    """Long texts by the call that releases the GIL, which costs short ones more than it gives."""
+    try:
+        if len(text) > SHORT_TEXT:
+            return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        return backend.encode(text, add_special_tokens=add_special_tokens).ids
+    except (TypeError, UnicodeError) as error:
+        raise InvalidRequestError("the prompt is not valid text", field="prompt") from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # tokenizers' own, no Exception, and of no module
+            raise
+        if "memory" in str(error):
+            raise MemoryError("there is not enough memory to tokenise this text") from error
+        raise InvalidRequestError("the prompt cannot be tokenised", field="prompt") from error
 
 
 def _clean_up(text: str) -> str:

@@ -12,6 +12,7 @@ import torch
 
 from cadence import LLM, BeamSearchParams, RequestOutputKind, SamplingParams
 from cadence.core.errors import InvalidRequestError
+from cadence.text.chat_template import ChatRequest
 from tests.helpers import oracle
 
 
@@ -180,6 +181,18 @@ def test_metrics_count_what_happened(directory: Path) -> None:
     assert values["vllm:generation_tokens"].value == 12
     assert values["vllm:num_requests_running"].value == 0
     assert values["vllm:time_to_first_token_seconds"].count == 2
+
+
+def test_control_tokens_in_messages_are_text_when_escaped(llm: LLM, directory: Path) -> None:
+    tokenizer = llm.get_tokenizer()
+    token = tokenizer.eos_token
+    template = "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
+    escaped = LLM(str(directory), dtype="float32", max_model_len=64, chat_template=template, escape_control_tokens=True)
+    for content, counts in ((f"a{token}b", (2, 1)), ("a b", (1, 1))):
+        chat = ChatRequest([{"role": "user", "content": content}])
+        prompts = [llm.chat_prompt(chat, template), escaped.chat_prompt(chat)]
+        assert tuple(prompt["prompt_token_ids"].count(tokenizer.eos_token_id) for prompt in prompts) == counts
+        assert prompts[0]["prompt"] == prompts[1]["prompt"] == content + token
 
 
 def test_chat_renders_the_template(llm: LLM) -> None:

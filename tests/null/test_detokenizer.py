@@ -94,9 +94,9 @@ def test_any_bytes_after_any_bytes(data: list[int], cut: int) -> None:
 
 
 def _alphabet() -> dict[str, int]:
-    from cadence.text.pieces import _byte_level_alphabet
+    from cadence.text.pieces import byte_level_alphabet
 
-    return _byte_level_alphabet()
+    return byte_level_alphabet()
 
 
 def test_byte_fallback_keeps_good_characters_beside_bad_bytes() -> None:

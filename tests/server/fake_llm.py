@@ -31,6 +31,7 @@ from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.parallel_sampling import fan_out
 from cadence.scheduler.stats import SchedulerStats
 from cadence.text.hf_directory import load_tokenizer
+from cadence.text.text_service import TextLimits, TextService
 from tests.helpers.tiny_tokenizers import byte_level, save
 
 TEMPLATE = (
@@ -55,13 +56,22 @@ def save_fake_model(directory: Path, template: str = TEMPLATE) -> Path:
 class FakeLLM:
     """`delay`: seconds per token. `script`: a text the model says instead of repeating the prompt."""
 
-    def __init__(self, directory: Path, *, delay: float = 0.0, script: str | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        delay: float = 0.0,
+        script: str | None = None,
+        text_limits: TextLimits = TextLimits(),  # noqa: B008 (frozen)
+        **options: Any,
+    ) -> None:
         args = EngineArgs.from_options(model=str(directory), **{"max_model_len": 1024, **options})
         files = ModelFiles("fake", directory, None)
         caps: Any = SimpleNamespace(kind="cpu", total_memory=2**30, native_bf16=False, native_fp16=False)
         hf = load_hf_config(files)
         self.config = resolve(args, files, hf, caps)
         self.tokenizer = load_tokenizer(directory)
+        self.texts = TextService(self.tokenizer, self.config.tokenizer, self.config.model.max_model_len, text_limits)
         self.model_name = "fake"
         self.delay = delay
         self.script = script
@@ -130,6 +140,7 @@ class FakeLLM:
         while drain and self._running:
             await asyncio.sleep(0.01)
         self._death = self._death or "the server is shutting down"
+        await self.texts.close()
 
     def die(self, why: str = "it died three times") -> None:
         """As when the supervisor gives up."""

@@ -112,6 +112,7 @@ def run_app(llm: FakeLLM, **options: Any) -> Iterator[RunningApp]:
             await asyncio.sleep(0.005)
         ready.set()
         await serving
+        await llm.texts.close()
 
     thread = threading.Thread(target=_run, args=(main, ready, found))
     thread.start()

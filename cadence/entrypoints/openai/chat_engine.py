@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
@@ -20,11 +19,10 @@ from cadence.entrypoints.openai.sampling import as_sent
 from cadence.entrypoints.openai.stream import Begun, begun
 from cadence.entrypoints.openai.tools.base import make_tool_parser, needs_special_tokens
 from cadence.text.chat_template import ChatRequest
+from cadence.text.text_service import Encoding
 
 if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
-
-LONG_PROMPT = 16_384  # characters; longer ones are tokenised beside the event loop, not on it
 
 
 class ChatEngine:
@@ -32,6 +30,8 @@ class ChatEngine:
         self._llm = llm
         self._options = options
         self._template = read_template(options.chat_template or llm.config.tokenizer.chat_template)
+        if llm.config.tokenizer.escape_control_tokens:
+            llm.texts.check_template(self._template)
 
     async def run(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
         """The answer to `job`. What is wrong with it raises before the first event; closing ends the request.
@@ -54,7 +54,7 @@ class ChatEngine:
                     for event in choices[completion.index].read(completion):
                         yield event
         cached = last.num_cached_tokens or 0 if last is not None else 0
-        yield Usage(len(prompt["prompt_token_ids"]), completion_tokens, cached, self._reasoning(choices))
+        yield Usage(len(prompt["prompt_token_ids"]), completion_tokens, cached, await self._reasoning(choices))
 
     async def prompt(self, job: ChatJob) -> TokensPrompt:
         """The prompt a job's messages become. Templates write the special tokens themselves: none are added unless
@@ -68,16 +68,14 @@ class ChatEngine:
             content_format=self._options.chat_template_content_format,
             kwargs={**self._options.default_chat_template_kwargs, **job.template_kwargs},
         )
-        tokenizer = self._llm.tokenizer
-        text = tokenizer.render_chat(chat, job.chat_template or self._template)
-        if len(text) > LONG_PROMPT:
-            token_ids = await asyncio.to_thread(tokenizer.encode, text, job.add_special_tokens)
-        else:
-            token_ids = tokenizer.encode(text, job.add_special_tokens)
-        kept = job.truncation.cut(token_ids, self._llm.config.model.max_model_len, job.params.max_tokens)
-        if len(kept) < len(token_ids):
-            text = tokenizer.decode(kept, skip_special_tokens=False)
-        return {"prompt": text, "prompt_token_ids": kept, "cache_salt": job.cache_salt}
+        kept = job.truncation.kept(self._llm.config.model.max_model_len, job.params.max_tokens)
+        template, trusted = (job.chat_template, False) if job.chat_template else (self._template, True)
+        how = Encoding(job.add_special_tokens, kept, job.sent_names.get("prompt", "messages"))
+        tokens = await self._llm.texts.chat(chat, how, template, trusted)
+        text = tokens.text
+        if len(tokens.ids) < tokens.total:
+            text = await self._llm.texts.decode(tokens.ids, skip_special_tokens=False)
+        return {"prompt": text, "prompt_token_ids": tokens.ids, "cache_salt": job.cache_salt}
 
     def _check(self, job: ChatJob) -> None:
         options = self._options
@@ -120,7 +118,8 @@ class ChatEngine:
         thinking = prompt.rstrip().endswith(OPEN)
         return ParsedChoice(index, make_reasoning_parser(options.reasoning_parser, thinking), tools, demanded)
 
-    def _reasoning(self, choices: list[Choice]) -> int:
+    async def _reasoning(self, choices: list[Choice]) -> int:
         """Tokens of reasoning, counted off its text: tags, and tokens that hold both, belong to neither side."""
         texts = [choice.reasoning for choice in choices if choice.reasoning]
-        return sum(len(self._llm.tokenizer.encode(text, add_special_tokens=False)) for text in texts)
+        how = Encoding(add_special_tokens=False, kept=(0, 0))  # only their number counts
+        return sum([(await self._llm.texts.encode(text, how)).total for text in texts])

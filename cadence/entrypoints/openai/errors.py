@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Scope
 
-from cadence.core.errors import CadenceError, EngineDeadError, InvalidRequestError, ReaderTooSlowError
+from cadence.core.errors import BusyError, CadenceError, EngineDeadError, InvalidRequestError, ReaderTooSlowError
 
 ANTHROPIC_PATHS = ("/v1/messages",)
 MAX_MESSAGE = 2000  # characters: an error never mirrors a whole request
@@ -116,6 +116,8 @@ def reply_for(error: BaseException) -> ErrorReply:
         return ErrorReply(400, str(error), error.field or None)
     if isinstance(error, ReaderTooSlowError):
         return ErrorReply(408, f"The answer was not read in time: {error}.", code="reader_too_slow")
+    if isinstance(error, BusyError):
+        return ErrorReply(429, str(error), headers={"Retry-After": "1"})
     if isinstance(error, EngineDeadError):
         return engine_unavailable("it stopped or is being started again")  # why is in the log
     if isinstance(error, RequestValidationError | ValidationError):

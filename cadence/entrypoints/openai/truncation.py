@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cadence.core.errors import InvalidRequestError
+from cadence.text.text_jobs import ALL, Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +17,14 @@ class Truncation:
         if self.limit == 0:
             raise InvalidRequestError("truncate_prompt_tokens must be -1 or at least 1", "truncate_prompt_tokens")
 
-    def cut(self, ids: list[int], max_model_len: int, max_tokens: int | None) -> list[int]:
+    def kept(self, max_model_len: int, max_tokens: int | None) -> Kept:
         """`max_tokens` is what the output may take; None = anything above nothing."""
         limit = self.limit
         if limit is None:
-            return ids
+            return ALL
         if limit < 0:
             limit = max(1, max_model_len - max(1, max_tokens or 1))
-        return ids[:limit] if self.side == "right" else ids[-limit:]
+        return (None, limit) if self.side == "right" else (-limit, None)
 
 
 NO_TRUNCATION = Truncation()

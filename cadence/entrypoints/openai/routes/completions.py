@@ -26,6 +26,8 @@ from cadence.entrypoints.openai.sampling import Chosen, priority_of, sampling_pa
 from cadence.entrypoints.openai.state import ServerState, State, request_id
 from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response, raise_failure
 from cadence.entrypoints.openai.truncation import Truncation
+from cadence.text.text_jobs import Kept
+from cadence.text.text_service import Encoding
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
@@ -74,7 +76,10 @@ async def _sources(work: _Work, state: ServerState) -> list[AsyncGenerator[Reque
     body, scope = work.body, work.request.scope
     salt = state.tenants.cache_salt(scope, body.cache_salt)
     priority = priority_of(body, work.request.headers)
-    prompts = [await _prompt(text_or_ids, body, state, salt) for text_or_ids in work.prompts]
+    prompts = []
+    for text_or_ids in work.prompts:
+        prompts.append(await _prompt(text_or_ids, body, state, salt))
+        await asyncio.sleep(0)  # others have a turn between two of many short ones
     engine_id = state.tenants.engine_id
     return [
         cast(
@@ -87,19 +92,17 @@ async def _sources(work: _Work, state: ServerState) -> list[AsyncGenerator[Reque
 
 async def _prompt(given: str | list[int], body: CompletionBody, state: ServerState, salt: str) -> PromptType:
     if isinstance(given, list):
-        return {"prompt_token_ids": _cut(given, body, state), "cache_salt": salt}
-    if not salt and body.add_special_tokens is not False and body.truncate_prompt_tokens is None:
-        return given
-    ids = await asyncio.to_thread(state.llm.tokenizer.encode, given, body.add_special_tokens is not False)
-    kept = _cut(ids, body, state)
-    text = given if len(kept) == len(ids) else state.llm.tokenizer.decode(kept)
-    return {"prompt": text, "prompt_token_ids": kept, "cache_salt": salt}
+        return {"prompt_token_ids": given[slice(*_kept(body, state))], "cache_salt": salt}
+    texts = state.llm.texts
+    tokens = await texts.encode(given, Encoding(body.add_special_tokens is not False, _kept(body, state)))
+    text = given if len(tokens.ids) == tokens.total else await texts.decode(tokens.ids)
+    return {"prompt": text, "prompt_token_ids": tokens.ids, "cache_salt": salt}
 
 
-def _cut(ids: list[int], body: CompletionBody, state: ServerState) -> list[int]:
+def _kept(body: CompletionBody, state: ServerState) -> Kept:
     max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     truncation = Truncation(body.truncate_prompt_tokens, body.truncation_side)
-    return truncation.cut(ids, state.llm.config.model.max_model_len, max_tokens)
+    return truncation.kept(state.llm.config.model.max_model_len, max_tokens)
 
 
 def _params(body: CompletionBody, state: ServerState) -> SamplingParams:

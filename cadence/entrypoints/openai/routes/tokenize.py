@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.conversation import chat_prompt
 from cadence.entrypoints.openai.protocol.chat import Messages, Tools, check_message
 from cadence.entrypoints.openai.protocol.common import Variables, body_schema, check_count, parse_body
 from cadence.entrypoints.openai.state import ServerState, State
 from cadence.text.chat_template import ChatRequest
+from cadence.text.text_service import Encoding
 from cadence.text.tokenizer import Tokenizer
 
 router = APIRouter(tags=["tokenizer"])
@@ -77,8 +77,8 @@ class DetokenizeResponse(BaseModel):
 async def tokenize(connection: Request, state: State) -> TokenizeResponse:
     request = await state.bodies.read(connection, lambda raw: _read_tokenize(raw, state), held=True)
     tokenizer = state.llm.tokenizer
-    tokens = await asyncio.to_thread(_encode, request, state, tokenizer)
-    texts = _texts(tokenizer, tokens) if request.return_token_strs else None
+    tokens = await _encode(request, state)
+    texts = await asyncio.to_thread(_texts, tokenizer, tokens) if request.return_token_strs else None
     max_model_len = state.llm.config.model.max_model_len
     return TokenizeResponse(count=len(tokens), max_model_len=max_model_len, tokens=tokens, token_strs=texts)
 
@@ -86,9 +86,7 @@ async def tokenize(connection: Request, state: State) -> TokenizeResponse:
 @router.post("/detokenize", openapi_extra=body_schema(DetokenizeRequest))
 async def detokenize(connection: Request, state: State) -> DetokenizeResponse:
     request = await state.bodies.read(connection, lambda raw: _read_detokenize(raw, state), held=True)
-    tokenizer = state.llm.tokenizer
-    text = await asyncio.to_thread(tokenizer.decode, request.tokens, skip_special_tokens=False)
-    return DetokenizeResponse(prompt=text)
+    return DetokenizeResponse(prompt=await state.llm.texts.decode(request.tokens, skip_special_tokens=False))
 
 
 def _read_tokenize(raw: bytes, state: ServerState) -> TokenizeRequest:
@@ -105,9 +103,10 @@ def _read_detokenize(raw: bytes, state: ServerState) -> DetokenizeRequest:
     return request
 
 
-def _encode(request: TokenizeRequest, state: ServerState, tokenizer: Tokenizer) -> list[int]:
+async def _encode(request: TokenizeRequest, state: ServerState) -> list[int]:
     if request.prompt is not None:
-        return tokenizer.encode(request.prompt, add_special_tokens=request.add_special_tokens is not False)
+        how = Encoding(add_special_tokens=request.add_special_tokens is not False)
+        return (await state.llm.texts.encode(request.prompt, how)).ids
     if request.chat_template and not state.options.trust_request_chat_template:
         message = "chat templates in requests are refused; the server allows them with --trust-request-chat-template"
         raise InvalidRequestError(message, "chat_template")
@@ -119,10 +118,9 @@ def _encode(request: TokenizeRequest, state: ServerState, tokenizer: Tokenizer) 
         content_format=state.options.chat_template_content_format,
         kwargs={**state.options.default_chat_template_kwargs, **(request.chat_template_kwargs or {})},
     )
-    prompt = chat_prompt(tokenizer, chat, request.chat_template or state.chat_template)
-    if request.add_special_tokens:
-        return tokenizer.encode(prompt["prompt"])
-    return prompt["prompt_token_ids"]
+    how = Encoding(add_special_tokens=bool(request.add_special_tokens), field="messages")
+    template = request.chat_template or state.chat_template
+    return (await state.llm.texts.chat(chat, how, template, trusted=not request.chat_template)).ids
 
 
 def _texts(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:
