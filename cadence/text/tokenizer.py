@@ -256,7 +256,7 @@ def encode_with(backend: Backend, text: str, add_special_tokens: bool) -> list[i
             raise
         if "memory" in str(error):
             raise MemoryError("there is not enough memory to tokenise this text") from error
-        raise InvalidRequestError("prompt cannot be tokenised", field="prompt") from error
+        raise InvalidRequestError("the prompt cannot be tokenised", field="prompt") from error
 
 
 def _clean_up(text: str) -> str:
