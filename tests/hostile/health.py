@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from tests.hostile import canary, processes
 from tests.hostile.bounds import Bounds
 
 _POLL_S = 0.05
+_TRACE = "Traceback (most recent call last):\n"
 _LOOKS = 6  # that must be alike before a server counts as settled
 _MOST_LOOKS = 100
 _WARM_UP = 40  # requests at once, so that pools of threads have their size
@@ -137,11 +139,13 @@ def _counts(totals: dict[str, tuple[float, int, int]]) -> tuple[tuple[str, int, 
 
 
 def _traces(log: str) -> Iterator[str]:
-    """The end of each trace: its last frame and the exception."""
-    for part in log.split("Traceback (most recent call last):\n")[1:]:
+    """Of each trace what was logged with it, its last frame and the exception."""
+    parts = log.split(_TRACE)
+    for before, part in itertools.pairwise(parts):
         lines = part.splitlines()
         end = next((n for n, line in enumerate(lines) if not line.startswith(" ")), len(lines) - 1)
-        yield " ".join(line.strip() for line in lines[max(0, end - 3) : end + 1])[:600]
+        said = before.strip().rpartition("\n")[2]
+        yield " ".join([said, *(line.strip() for line in lines[max(0, end - 3) : end + 1])])[:700]
 
 
 def _busy(client: httpx.Client) -> str:

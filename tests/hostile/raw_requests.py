@@ -86,7 +86,8 @@ def framing_case(number: int, endpoint: Endpoint, good: bytes, rng: random.Rando
         return Case(number, f"{endpoint} bad chunks", request, is_http=False)
     if draw == 5:
         method = rng.choice(_METHODS)
-        return Case(number, f"{method} {path} instead of {endpoint.method}", Request(method, path, body=good))
+        name = f"{method} {path} instead of {endpoint.method}"
+        return Case(number, name, Request(method, path, body=good), is_http=method != "BREW")
     if draw == 6:
         request = Request("POST", path, (JSON, ("connection", "close")), good, declared=str(len(good) // 2))
         return Case(number, f"{endpoint} content-length of half the body", request)
