@@ -146,34 +146,35 @@ class Supervisor:
         """One process, from its making to its end, and the pause after it."""
         self._logic.start()
         try:
-            self._engine = await EngineProcess.start(self._command, self._options, self._reserve)
+            engine = await EngineProcess.start(self._command, self._options, self._reserve)
         except OSError as error:
             why = f"no engine process could be made: {error.strerror or error}"
-            decision = self._logic.spawn_failed()
-        else:
-            why = await self._attend(self._engine)
-            if self._stop_asked.is_set():
-                return
-            decision = self._logic.died(time.monotonic())
-        await self._follow(decision, why)
+            return await self._follow(self._logic.spawn_failed(), why)
+        self._engine, grace_s, decision = engine, 0.0, None
+        try:
+            why, grace_s = await self._attend(engine)
+            if not self._stop_asked.is_set():
+                decision = self._logic.died(time.monotonic())  # at once: nobody is to think that it is ready
+        finally:
+            self._engine = None
+            self._fail_calls(EngineDeadError("the engine died"))
+            end = await engine.end(grace_s)
+        if decision is not None:
+            await self._follow(decision, why or end)
 
-    async def _attend(self, engine: EngineProcess) -> str:
-        """Listens to a process and watches it, until it is gone. -> what it died of"""
+    async def _attend(self, engine: EngineProcess) -> tuple[str, float]:
+        """Listens to a process and watches it, until it is gone or must be. -> (what it died of, if it is known;
+        seconds it has to exit)"""
         watchdog = Watchdog(self._limits)
         listening = asyncio.ensure_future(self._listen(engine, watchdog))
         watching = asyncio.ensure_future(self._watch(watchdog))
         try:
             await asyncio.wait({listening, watching}, return_when=asyncio.FIRST_COMPLETED)
-            why = (watching if watching.done() else listening).result()
+            return (watching.result(), 0.0) if watching.done() else (listening.result(), EXIT_S)
         finally:
-            grace_s = 0.0 if watching.done() else EXIT_S
             for task in (listening, watching):
                 task.cancel()
             await asyncio.gather(listening, watching, return_exceptions=True)
-            end = await engine.end(grace_s)
-            self._engine = None
-            self._fail_calls(EngineDeadError("the engine died"))
-        return why or end
 
     async def _listen(self, engine: EngineProcess, watchdog: Watchdog) -> str:
         """-> what the engine says it dies of; "" = nothing"""
@@ -240,10 +241,10 @@ class Supervisor:
         if decision.failed:
             self._updates.put_nowait(decision.failed)
         if decision.give_up:
-            first = not self._info.done()
+            if not self._info.done():
+                return self._give_up(why)  # nobody has asked for anything yet: who started it is told everything
             logger.error("%s: %s", decision.give_up, why)
-            self._give_up(why if first else f"{decision.give_up}; the server's log says why")
-            return
+            return self._give_up(f"{decision.give_up}; the server's log says why")
         logger.warning("%s; starting another, %d requests go on", why, len(self._logic.journal))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stop_asked.wait(), decision.backoff_s)

@@ -56,12 +56,13 @@ class Tally:
         )
 
 
-async def read_stream(url: str, number: int) -> Ending:
+async def read_stream(url: str, number: int, on_begin: Callable[[], None] = lambda: None) -> Ending:
     reader, writer = await connect(url)
     body = {"prompt": [5 + number, 6, 7], "max_tokens": MAX_TOKENS, "seed": number, "ignore_eos": True, "stream": True}
     try:
         writer.write(request_bytes("/v1/completions", {**body, "temperature": 0.8 if number % 2 else 0}))
         status, text, done, error = int((await reader.readline()).split()[1]), "", False, ""
+        on_begin()
         async for line in reader:
             assert not (line.startswith(b"data: ") and (done or error)), "something after the end"
             if line.startswith(b"data: [DONE]"):
@@ -105,6 +106,7 @@ class FaultInjector:
         self._server = server
         self._rng = random.Random(seed)
         self._expected: list[Ending] = []
+        self._num_begun = 0  # streams of this round
         self.tally = Tally()
 
     async def run(self, rounds: int) -> None:
@@ -146,7 +148,8 @@ class FaultInjector:
         strike(second, signal.SIGKILL)
 
     async def no_descriptors(self) -> None:
-        await asyncio.sleep(self._rng.uniform(0, 0.3))
+        while self._num_begun < NUM_STREAMS:  # a connection that is not accepted by now would be closed
+            await asyncio.sleep(0.002)
         with starved(self._server):
             strike(engine_of(self._server), signal.SIGKILL)
             await asyncio.sleep(0.3)
@@ -159,8 +162,8 @@ class FaultInjector:
         strike(engine_of(self._server), self._signal())
 
     async def _round(self, fault: Callable[[], Awaitable[None]]) -> None:
-        began = time.monotonic()
-        streams = asyncio.gather(*(read_stream(self._server.url, number) for number in range(NUM_STREAMS)))
+        began, self._num_begun, url = time.monotonic(), 0, self._server.url
+        streams = asyncio.gather(*(read_stream(url, number, self._begin) for number in range(NUM_STREAMS)))
         await asyncio.sleep(0.05)
         async with asyncio.timeout(PATIENCE_S):
             await fault()
@@ -170,6 +173,9 @@ class FaultInjector:
         self.tally.rounds[fault.__name__] += 1
         self.tally.num_streams += NUM_STREAMS
         self.tally.longest_s = max(self.tally.longest_s, time.monotonic() - began)
+
+    def _begin(self) -> None:
+        self._num_begun += 1
 
     def _judge(self, ending: Ending, expected: Ending) -> None:
         if ending.error:

@@ -57,7 +57,7 @@ class ServeOptions:
         10.0, "seconds of silence after which the engine process is killed and started again; 0 = no limit"
     )
     engine_step_timeout: float = option(
-        300.0, "seconds a step may take before the engine process is killed and started again; 0 = no limit"
+        900.0, "seconds a step may take before the engine process is killed and started again; 0 = no limit"
     )
     shutdown_timeout: float = option(30.0, "seconds that requests in flight get after SIGTERM; 0 = all they need")
 
