@@ -220,7 +220,8 @@ def test_the_prefix_cache_end_to_end(tiny_model: Callable[[str], Path]) -> None:
     """One engine behind two servers: with salts, and with `share_prefix_cache`."""
 
     async def scenario() -> tuple[list[int], list[int]]:
-        llm = await AsyncLLM.start(EngineArgs(model=str(tiny_model("llama")), max_model_len=512))
+        model = str(tiny_model("llama"))
+        llm = await AsyncLLM.start(EngineArgs(model=model, max_model_len=512, num_gpu_blocks_override=64))
         try:
             apart = await cached_tokens(llm, "apart", share=False)
             return apart, await cached_tokens(llm, "shared", share=True)
