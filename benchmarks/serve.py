@@ -19,6 +19,7 @@ from typing import Any
 
 import uvloop
 
+from benchmarks import stalls
 from benchmarks.machine import describe_machine
 from cadence import LLM, SamplingParams
 from tests.helpers.tiny_models import make_tiny
@@ -209,6 +210,11 @@ def _overload_run(server: ServerProcess) -> dict[str, Any]:
     }
 
 
+def stalled() -> dict[str, Any]:
+    """SmolLM2: gaps of running streams while long prompts arrive, with max_inter_token_ms and without."""
+    return stalls.stalls(stalls.parser().parse_args([]))
+
+
 def _ms(ordered: list[float], share: float) -> float:
     return round(ordered[min(int(share * len(ordered)), len(ordered) - 1)] * 1e3, 1) if ordered else 0.0
 
@@ -216,9 +222,9 @@ def _ms(ordered: list[float], share: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--cases", default="", help="api_cpu, overload, throughput; all of them unless named")
+    parser.add_argument("--cases", default="", help="api_cpu, overload, stalls, throughput; all of them unless named")
     args = parser.parse_args()
-    cases = {"api_cpu": api_cpu, "overload": overload, "throughput": throughput}
+    cases = {"api_cpu": api_cpu, "overload": overload, "stalls": stalled, "throughput": throughput}
     chosen = args.cases.split(",") if args.cases else list(cases)
     report = json.dumps({"machine": describe_machine(), **{name: cases[name]() for name in chosen}}, indent=2)
     print(report)

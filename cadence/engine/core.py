@@ -73,7 +73,8 @@ class EngineCore:
         plan = self._scheduler.schedule()
         if not len(plan.rows_np):
             return False
-        self._in_flight.append(Flight(plan, self._launch(plan), time.perf_counter(), plan.num_steps))
+        launched = time.perf_counter()  # a CPU computes in the launch
+        self._in_flight.append(Flight(plan, self._launch(plan), launched, plan.num_steps))
         return True
 
     def _take_in(self, flight: Flight) -> None:

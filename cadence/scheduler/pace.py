@@ -17,6 +17,7 @@ _MARGIN = 0.9  # share of the target that a step is planned to take: tokens have
 _RECENT = 8  # measurements by which the estimate is corrected
 _FIRST = 4  # the first prompts measured have so many times the floor
 _GROWTH = 2  # no step has more than so many times the prompt tokens of the largest recent one
+_CHANGED = 1.5  # errors from which on the machine is taken to have changed, and not the work
 _FASTEST = 0.25  # least correction: a machine is taken to be at most four times as fast as it was
 
 
@@ -40,7 +41,7 @@ class PromptRoom:
         if self.is_paced:
             granted = min(granted, max(self.cost.tokens_within(self.seconds, context), self.floor))
             granted = self._aligned(granted, wanted, context)
-            self.seconds -= self.cost.seconds(granted, granted * (context + granted / 2))
+            self.seconds -= self.cost.seconds(granted, granted * (context + granted / 2)) - self.cost.fixed
             self.floor -= granted
         self.tokens = self.tokens - granted if granted == wanted else 0
         return granted
@@ -75,7 +76,7 @@ class PacePolicy:
 
     def paced_room(self, tokens: int, num_decodes: int) -> PromptRoom:
         """Of a step in which so many rows decode, some of them for readers who wait."""
-        seconds = self._aim / self._correction() - self._decodes.estimate(num_decodes)
+        seconds = self._aim / self._correction() - self._decodes.estimate(num_decodes) - self._cost.fixed
         most = max(_FIRST * self._floor, _GROWTH * max(self._sizes, default=0))
         floor = self._floor if self._cost.is_known else most
         return PromptRoom(min(tokens, most), self._cost, max(seconds, 0.0), floor, self._block_size)
@@ -95,8 +96,19 @@ class PacePolicy:
         rest = self._decodes.estimate(num_decodes)
         if self._cost.is_known:
             self._errors.append(seconds / max(rest + self._cost.seconds(tokens, pairs), 1e-9))
+            self._follow()
         self._sizes.append(int(tokens))
         self._cost.observe(tokens, pairs, seconds, rest)
+
+    def _follow(self) -> None:
+        """Where three of the last four steps agree that the machine has become slower, or faster, all costs have."""
+        if len(self._errors) < 4:
+            return
+        _, at_least, at_most, _ = sorted(list(self._errors)[-4:])  # what three of four are
+        factor = at_least if at_least > 1 else at_most
+        if max(factor, 1 / factor) > _CHANGED:
+            self._cost.rescale(factor)
+            self._errors = deque([error / factor for error in self._errors], maxlen=_RECENT)
 
     def _correction(self) -> float:
         if len(self._errors) < _RECENT // 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +34,14 @@ class Costs:
         pairs = float((tokens_np * (plan.num_computed_np + tokens_np / 2)).sum())
         return self.step + self.row * len(tokens_np) + self.token * float(tokens_np.sum()) + self.pair * pairs
 
-    def floor_chunk(self, tokens: int, context: int) -> float:
-        """What the smallest chunk adds to a step."""
+    def decodes(self, plan: StepPlan) -> float:
+        """What the step would take without its prompts."""
+        past_np = plan.num_computed_np[plan.num_tokens_np == 1]
+        return self.step + (self.row + self.token) * len(past_np) + self.pair * float(past_np.sum())
+
+    def floor_chunk(self, tokens: int, plan: StepPlan) -> float:
+        """What the smallest chunk adds to a step, after the longest past of its prompts."""
+        context = int(plan.num_computed_np[plan.num_tokens_np > 1].max(initial=0))
         return self.token * tokens + self.pair * tokens * (context + tokens / 2)
 
 
@@ -63,7 +70,7 @@ class Step:
 class TimedWorld:
     """Requests arrive at times of their own; a step takes what `seconds` says; the host takes no time."""
 
-    def __init__(self, seconds: Seconds, target: float, floor: int = 16, max_model_len: int = 8192, **config: object):
+    def __init__(self, seconds: Seconds, target: float, floor: int = 16, max_model_len: int = 8192, **config: Any):
         fields = {"max_num_seqs": 64, "max_num_batched_tokens": 2048} | config
         self.config = make_config(max_inter_token_seconds=target, min_prompt_tokens=floor, **fields)
         num_blocks = 1 + self.config.max_num_seqs * max_model_len // BLOCK
@@ -86,6 +93,12 @@ class TimedWorld:
         self.lines[name] = line = Timeline(request, time)
         self._arrivals.append(line)
         return line
+
+    def streams(self, name: str) -> bool:
+        return self.lines[name].request.sampling.output_kind is RequestOutputKind.DELTA
+
+    def prompt_len(self, name: str) -> int:
+        return len(self.lines[name].request.prompt_token_ids)
 
     def run(self, max_steps: int = 100_000) -> None:
         """Until everybody has had all tokens."""

@@ -52,6 +52,7 @@ def test_defaults_on_the_gpu() -> None:
     assert (config.cache.kv_cache_memory_bytes, config.cache.num_blocks_override) == (0, 0)
     assert config.scheduler.enable_chunked_prefill and config.scheduler.steps_in_flight == 2
     assert (config.scheduler.burst_steps, config.device.graphs, config.device.deterministic) == (8, "padded", False)
+    assert (config.scheduler.max_inter_token_seconds, config.scheduler.min_prompt_tokens) == (0.06, 256)
     assert config.model.max_model_len == 4096
     assert config.tokenizer.files == FOLDER
     assert (config.device.kind, config.load.load_format) == ("cuda", "auto")
@@ -71,6 +72,7 @@ def test_offline_work_takes_larger_steps_on_a_large_gpu() -> None:
 def test_defaults_on_the_cpu() -> None:
     config = resolved(CPU)
     assert (config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens) == (64, 2048)
+    assert (config.scheduler.max_inter_token_seconds, config.scheduler.min_prompt_tokens) == (0.25, 16)
     assert config.cache.kv_cache_memory_bytes == 2 * GIB
     assert resolved(Caps(total_memory=512 * GIB)).cache.kv_cache_memory_bytes == 4 * GIB
 
@@ -250,6 +252,7 @@ def test_context_length_must_be_there(value: object) -> None:
         ({"max_num_batched_tokens": 16, "max_num_seqs": 17}, "max_num_batched_tokens", "below max_num_seqs=17"),
         ({"enable_chunked_prefill": False, "max_num_batched_tokens": 4095}, "max_num_batched_tokens", "4096"),
         ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold", "between 0 and 4096"),
+        ({"max_inter_token_ms": -1}, "max_inter_token_ms", "at least 0"),
         ({"max_logprobs": -2}, "max_logprobs", "at least -1"),
         ({"cpu_threads": -1}, "cpu_threads", "between 0 and 1024"),
         ({"cpu_threads": 1025}, "cpu_threads", "between 0 and 1024"),
@@ -273,6 +276,8 @@ def test_defaults_give_way_to_what_was_asked() -> None:
     assert resolved(raw=long, enable_chunked_prefill=False).scheduler.max_num_batched_tokens == 20_000
     assert resolved(async_scheduling=False).scheduler.steps_in_flight == 1
     assert resolved(num_scheduler_steps=3).scheduler.burst_steps == 3
+    assert resolved(max_inter_token_ms=0).scheduler.max_inter_token_seconds == 0.0
+    assert resolved(max_inter_token_ms="12.5").scheduler.max_inter_token_seconds == 0.0125
     assert resolved(enforce_eager=True).device.graphs == "none"
     assert not resolved(enable_prefix_caching=False).cache.enable_prefix_caching
 

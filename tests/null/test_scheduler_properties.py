@@ -111,6 +111,7 @@ def request_specs(draw: st.DrawFn) -> dict[str, Any]:
 class SchedulerMachine(RuleBasedStateMachine):
     burst_steps: tuple[int, ...] = (1,)
     burst_seconds: tuple[float, ...] = (0.0,)
+    paces: tuple[float, ...] = (0.0, 0.7)
     num_rows: tuple[int, ...] = (1, 3, 4, 6)
     budgets: tuple[int, ...] = (1, 3, 8, 16, 40)
     spare_blocks: tuple[int, ...] = (0, 1, 3, 8, 60)
@@ -130,6 +131,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             steps_in_flight=draw(1, 1, 2, 3),
             burst_steps=draw(*self.burst_steps),
             burst_seconds=draw(*self.burst_seconds),
+            max_inter_token_seconds=draw(*self.paces),
+            min_prompt_tokens=draw(1, 2),
         )
         layout = make_layout(draw((0,), (0,), (0, 6), (5,), (0, 3, 7)), draw(1, 2, 4))  # type: ignore[arg-type]
         least = blocks_needed(layout, MAX_LEN, TokenBudget.of(config, MAX_LEN).in_flight)
