@@ -241,7 +241,9 @@ class Supervisor:
             self._updates.put_nowait(decision.failed)
         if decision.give_up:
             first = not self._info.done()
-            logger.error("%s: %s", decision.give_up, why)
+            logger.log(
+                logging.INFO if first else logging.ERROR, "%s: %s", decision.give_up, why
+            )  # who starts it says it
             self._give_up(why if first else f"{decision.give_up}; the server's log says why")
             return
         logger.warning("%s; starting another, %d requests go on", why, len(self._logic.journal))
