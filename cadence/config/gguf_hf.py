@@ -35,7 +35,8 @@ class _Metadata:
         value = self.get(key, default)
         if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
             raise self.wrong(f"{self.arch}.{key}", "a number", value)
-        return float(str(np.float32(value))) if isinstance(value, float) else value
+        with np.errstate(over="ignore"):  # to infinity, which no field may be
+            return float(str(np.float32(value))) if isinstance(value, float) else value
 
     def wrong(self, key: str, expected: str, found: object) -> WeightsError:
         return WeightsError(f"{self.file.path}: {key} must be {expected}, found {shown(found)}")
