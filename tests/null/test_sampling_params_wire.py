@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cadence.core.codec import decode_to_engine, encode
+from cadence.core.codec import decode_request, encode_request
 from cadence.core.errors import InvalidRequestError
-from cadence.core.messages import ToEngine
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.input_processor import InputLimits, InputProcessor
 from cadence.engine.parallel_sampling import fan_out
@@ -56,9 +55,9 @@ def test_what_is_accepted_can_be_read(options: dict[str, Any], priority: int) ->
         assert error.field in (*options, "priority") and len(str(error)) < 300
         return
     children = fan_out(processed.request)[:3]
-    again = decode_to_engine(encode(ToEngine(add=children)))
-    assert again.add == children
-    assert all(0 <= token < VOCAB for word in again.add[0].sampling.bad_words_token_ids or () for token in word)
+    again = [decode_request(encode_request(child)) for child in children]
+    assert again == children
+    assert all(0 <= token < VOCAB for word in again[0].sampling.bad_words_token_ids or () for token in word)
 
 
 @pytest.mark.parametrize("words", [[" "], ["\n"], ["a", "\t "]])
