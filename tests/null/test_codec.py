@@ -19,7 +19,7 @@ VOCAB, MAX_LEN = 300, 64
 INTEGERS = st.one_of(st.integers(-2, 40), st.sampled_from([2**31, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**70, -(2**63)]))
 NUMBERS = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.floats(0, 2), st.integers(-3, 3))
 TOKENS = st.integers(0, VOCAB - 1)
-TEXTS = st.lists(st.text(min_size=1, max_size=8).filter(str.strip), max_size=3)
+TEXTS = st.lists(st.text(min_size=1, max_size=8), max_size=3)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),

@@ -64,6 +64,9 @@ class ToyExecutor:
         sampled = [self._next(row) for row in plan.rows_np[plan.samples_np].tolist()]
         return ToyTicket(StepResult(plan.step_id, np.array([sampled], dtype=np.int32)))
 
+    def warm_up_more(self) -> bool:
+        return False
+
     def _next(self, row: int) -> int:
         tokens = self._rows[row]
         tokens.append((tokens[0] * 131 + tokens[-1] * 31 + len(tokens) * 17) % (self._vocab_size - 10) + 5)

@@ -119,7 +119,7 @@ def test_a_payload_nobody_can_decode_fails_alone(model: Path) -> None:
 def test_a_number_no_message_can_carry_is_refused_at_once(model: Path, field: str) -> None:
     async def check() -> None:
         async with running(model) as llm:
-            params = SamplingParams(max_tokens=2**65 if field == "min_tokens" else 5)
+            params = SamplingParams(max_tokens=None)
             priority = 2**64 if field == "priority" else 0
             if field != "priority":
                 setattr(params, field, 2**64)
