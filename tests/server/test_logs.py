@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,8 +20,8 @@ from typing import Any
 
 import httpx
 import pytest
-import zmq
 
+from cadence.engine.channel import framed
 from cadence.engine.log_format import MAX_MESSAGE, OutputHandler, SafeFormatter, escaped
 from cadence.engine.log_queue import LogQueue, QueuedStream
 from tests.server.helpers import ROOT, free_port
@@ -136,16 +137,19 @@ for number in range(100_000):
             process.wait(10)
 
 
-def test_an_engine_ends_though_nobody_reads_what_it_died_of(tmp_path: Path) -> None:
-    address = f"ipc://{tmp_path}/engine"
-    with full_pipe() as (_, writer), zmq.Context() as context, context.socket(zmq.PAIR) as front:
-        front.bind(address)
-        words = [sys.executable, "-m", "cadence.engine.core_process", address]
-        process = subprocess.Popen(words, cwd=ROOT, stdout=writer, stderr=writer)
+def test_an_engine_ends_though_nobody_reads_what_it_died_of() -> None:
+    front, engine = socket.socketpair()
+    with full_pipe() as (_, writer), front:
+        words = [sys.executable, "-m", "cadence.engine.core_process"]
+        process = subprocess.Popen(words, cwd=ROOT, stdin=engine, stdout=writer, stderr=writer)
+        engine.close()
         try:
-            front.send(json.dumps({"no_such_option": 1}).encode())
-            assert front.poll(60_000) and b"no_such_option" in front.recv()
-            assert process.wait(20) == 1
+            front.settimeout(60)
+            front.sendall(framed(json.dumps({"no_such_option": 1}).encode()))
+            told = b""
+            while piece := front.recv(65536):
+                told += piece
+            assert b"no_such_option" in told and process.wait(20) == 1
         finally:
             process.kill()
             process.wait(10)

@@ -145,7 +145,7 @@ def test_who_reads_gets_an_error_event_at_the_second_signal(fake_model: Path) ->
         server.wait_for(lambda client: client.get("/readyz").status_code == 503)
         server.signal()
         answer = read_all(reading)
-        assert b"shutting down" in answer and b"[DONE]" not in answer and answer.endswith(b"0\r\n\r\n")
+        assert b"engine_unavailable" in answer and b"[DONE]" not in answer and answer.endswith(b"0\r\n\r\n")
         assert server.process.wait(15) == 1
 
 
