@@ -11,7 +11,7 @@ from tests.hostile.bodies import Pairs, join, pairs_of, with_field
 from tests.hostile.case import Case
 from tests.hostile.schema import Endpoint, Slot, endpoints, field_slots, kinds, seed_slots
 from tests.hostile.seeds import LONG, SEEDS, Body
-from tests.hostile.values import Value, boundaries, example, fixed
+from tests.hostile.values import Value, boundaries, example, fixed, largest
 from tests.hostile.wire import JSON, Request
 
 _ROUND = 40  # cases of which every kind has its share
@@ -67,9 +67,13 @@ class Cases:
         pairs = pairs_of(body)
         names = rng.sample(sorted(endpoint.fields), min(len(endpoint.fields), rng.randint(1, 8)))
         told = []
+        at_most = rng.random() < 0.2
         for name in names:
             if name not in body:
-                pairs = with_field(pairs, name, example(endpoint.fields[name], rng))
+                text = largest(endpoint.fields[name]) if at_most else example(endpoint.fields[name], rng)
+                pairs = with_field(pairs, name, text)
+        if at_most:
+            return _json_case(number, f"{endpoint} {', '.join(names)} at most", endpoint, body, pairs)
         for name in rng.sample(sorted(endpoint.fields), min(len(endpoint.fields), rng.choice((1, 1, 2, 3)))):
             slot = rng.choice(field_slots(name, endpoint.fields[name]))
             value = self._value(slot, rng)

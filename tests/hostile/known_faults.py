@@ -78,6 +78,10 @@ FREEZING: tuple[_Fault, ...] = (
     ("a long number", _COMPLETIONS, Repeat(b'{"prompt":"a","seed":', b"9", 10 * _MB, b"}"), _REFUSED, ""),
     ("many escapes", _COMPLETIONS, Repeat(b'{"prompt":"', b"\\u0041", LIMIT // 6 - 10, b'"}'), _REFUSED, ""),
     ("many messages", _CHAT, Repeat(b'{"messages":[', b"{},", 5 * _MB, b"{}]}"), _REFUSED, ""),
+    ("a list as long as it may be, for each of many choices", _COMPLETIONS,
+     Repeat(b'{"prompt":"a","max_tokens":2,"n":128,"allowed_token_ids":[', b"7,", 262_143, b"7]}"), _ANY, ""),
+    ("bad words as many and long as they may be, for each of many prompts", _COMPLETIONS,
+     _poison(prompt=["hi"] * 1000, max_tokens=1, bad_words=["é" * 1000] * 256, stop=["a" * 1000] * 16), _ANY, ""),
     ("many text parts", "/v1/messages", Repeat(_PARTS, _PART + b",", 500_000, _PART + b"]}]}"), _REFUSED, ""),
 )  # fmt: skip
 

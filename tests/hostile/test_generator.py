@@ -15,7 +15,7 @@ from tests.hostile.case import Case
 from tests.hostile.cases import Cases
 from tests.hostile.schema import endpoints, field_slots
 from tests.hostile.seeds import SEEDS
-from tests.hostile.values import boundaries, example, fixed
+from tests.hostile.values import boundaries, example, fixed, largest
 from tests.hostile.wire import Answer, Request
 from tests.server.helpers import FakeLLM, save_fake_model
 
@@ -57,6 +57,8 @@ def test_boundaries_and_examples_follow_the_schema() -> None:
     assert {value.text for value in boundaries(schema)} == {b"0", b"1", b"2", b"127", b"128", b"129"}
     texts = {len(json.loads(value.text)) for value in boundaries({"type": "string", "maxLength": 9})}
     assert texts == {8, 9, 10}
+    assert json.loads(largest(schema)) == 128
+    assert len(json.loads(largest({"type": "array", "items": {"type": "integer"}, "maxItems": 5}))) == 5
     assert 1 <= json.loads(example({"type": "integer", "minimum": 1, "maximum": 128})) <= 128
 
 

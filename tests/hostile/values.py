@@ -23,6 +23,7 @@ class Value:
 
 
 _KINDS = {b'"': "string", b"[": "array", b"{": "object", b"t": "boolean", b"f": "boolean", b"-": "number"}
+_MANY = 1000  # items; a list of more is long enough without each of them being long
 NUMBERS = (
     *("0", "-1", "1", "2", "-0.0", "0.5", "1.5", "-7.25", "1e-320", "1e-45", "1e308", "-1e308", "1e309", "3.5e38"),
     *("NaN", "Infinity", "-Infinity", "nan", "1e", "01", "+1", ".5", "1.", "0x10", "1_000", "--1"),
@@ -174,6 +175,25 @@ def example(schema: Schema, rng: random.Random | None = None) -> bytes:
     if kind == "object":
         return _example_object(one, rng)
     return b"null" if kind == "null" else json.dumps(rng.choice(("a", "hello", "left", "x y"))).encode()
+
+
+def largest(schema: Schema) -> bytes:
+    """The largest value the schema allows: what is multiplied by it becomes large too."""
+    one = max(alternatives(schema), key=_extent)
+    if "maxItems" in one:
+        item = largest(one["items"]) if one["maxItems"] < _MANY else example(one["items"])
+        return b"[" + b",".join([item] * one["maxItems"]) + b"]"
+    if "maxProperties" in one:
+        return b"{" + b",".join(b'"%d":1' % n for n in range(one["maxProperties"])) + b"}"
+    if "maxLength" in one:
+        return b'"' + b"x" * one["maxLength"] + b'"'
+    if "maximum" in one or "exclusiveMaximum" in one:
+        return str(int(one.get("maximum", one.get("exclusiveMaximum", 1) - 1))).encode()
+    return example(schema)
+
+
+def _extent(schema: Schema) -> int:
+    return max(schema.get("maxItems", 0), schema.get("maxProperties", 0), schema.get("maxLength", 0))
 
 
 def _example_object(schema: Schema, rng: random.Random) -> bytes:
