@@ -8,7 +8,7 @@ template that runs to its limit holds up nobody else's text.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -193,13 +193,13 @@ def _chat_json(chat: ChatRequest) -> bytes:
 
 
 def _weight(value: Any, limit: int) -> int:
-    """Characters and items of a nesting, counted until there are more than `limit`."""
+    """Characters and items of what JSON can hold, counted until there are more than `limit`."""
     total = 0
     todo = [value]
     while todo and total <= limit:
         item = todo.pop()
         total += len(item) if isinstance(item, str) else 8
-        if isinstance(item, Mapping):
+        if isinstance(item, dict):
             todo += [*item.keys(), *item.values()]
         elif isinstance(item, list | tuple):
             todo += item
