@@ -243,7 +243,7 @@ class AsyncLLM:
             for output in outputs:
                 stream = self._streams.get(output.request_id)
                 if stream is not None and not stream.put(output):
-                    await self._drop(output.request_id)
+                    self._drop(output.request_id)
             if stopped:
                 self._supervisor.drop(stopped)
 

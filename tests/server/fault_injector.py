@@ -81,8 +81,8 @@ def engine_of(server: ServerProcess) -> int:
     pid = server.process.pid
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         with contextlib.suppress(OSError):
-            words = Path(f"/proc/{child}/cmdline").read_text()
-            if "core_process" in words or "tests.server.engines" in words:
+            words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+            if "cadence.engine.core_process" in words or ("tests.server.engines" in words and "serve" not in words):
                 state = Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0]
                 return 0 if state == "Z" else int(child)
     return 0
