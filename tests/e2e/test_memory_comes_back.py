@@ -194,6 +194,37 @@ print(json.dumps(found))
     assert found["whole vocabulary"][0] < 400, found  # 300,000 names with their logprobs
 
 
+@pytest.mark.gpu
+def test_gpu_memory_is_that_of_before(directory: Path) -> None:
+    script = """
+def free():  # MB of the GPU
+    torch.cuda.synchronize()
+    return torch.cuda.mem_get_info()[0] / 2**20
+
+options = {"load_format": "dummy", "hf_overrides": LARGE, "max_model_len": 128, "gpu_memory_utilization": 0.3}
+found = []
+for ending in ("del", "shutdown", "with", "del"):
+    llm = LLM(MODEL, device="cuda", **options)
+    llm.generate(["some words"] * 4, GREEDY, use_tqdm=False)
+    refs, held = watch(llm)[2:], free()
+    if ending == "shutdown":
+        llm.shutdown()
+    elif ending == "with":
+        with llm:
+            pass
+    else:
+        del llm
+    found.append([alive(refs), held, free()])
+print(json.dumps(found))
+"""
+    found = run(directory, script)
+    print(found)
+    for alive, held, free in found:
+        assert alive == []
+        assert free - held > 1000  # the KV cache alone takes more
+        assert abs(free - found[0][2]) < 100
+
+
 def test_after_shutdown_requests_are_refused_in_a_sentence(directory: Path) -> None:
     with LLM(str(directory), dtype="float32", max_model_len=128) as llm:
         llm.generate("a", SamplingParams(max_tokens=2), use_tqdm=False)
