@@ -77,6 +77,9 @@ class Probe:
             body = json.dumps(_STREAM).encode()
             head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
             writer.write(head.encode() + f"content-length: {len(body)}\r\n\r\n".encode() + body)
+            status = (await reader.readline()).decode("latin-1").strip()
+            if " 200 " not in status:
+                raise ConnectionError(f"it was refused: {status}")
             text = ""
             last = 0.0
             async for line in reader:
