@@ -55,7 +55,7 @@ class Defaults:
     burst_steps: int
     burst_seconds: float  # a CPU's burst is cut short when somebody comes, so it may take as long as it likes
     max_inter_token_ms: float
-    min_prompt_tokens: int  # a step of fewer costs a GPU about as much
+    min_prompt_tokens: int  # a step of half as many takes about as long
     graphs: str  # a row more costs a CPU as much as the others, so it pads nothing
 
 
@@ -77,7 +77,7 @@ DEFAULTS = {
         burst_steps=16,
         burst_seconds=math.inf,
         max_inter_token_ms=250.0,
-        min_prompt_tokens=16,
+        min_prompt_tokens=32,
         graphs="exact",
     ),
 }

@@ -15,7 +15,7 @@ from cadence.scheduler.prompt_cost import PromptCost
 
 _MARGIN = 0.9  # share of the target that a step is planned to take: tokens have still to travel
 _RECENT = 8  # measurements by which the estimate is corrected
-_FIRST = 4  # the first prompts measured have so many times the floor
+_FIRST = 2  # the first prompts measured have so many times the floor
 _GROWTH = 2  # no step has more than so many times the prompt tokens of the largest recent one
 _CHANGED = 1.5  # errors from which on the machine is taken to have changed, and not the work
 _FASTEST = 0.25  # least correction: a machine is taken to be at most four times as fast as it was

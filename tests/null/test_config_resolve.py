@@ -72,7 +72,7 @@ def test_offline_work_takes_larger_steps_on_a_large_gpu() -> None:
 def test_defaults_on_the_cpu() -> None:
     config = resolved(CPU)
     assert (config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens) == (64, 2048)
-    assert (config.scheduler.max_inter_token_seconds, config.scheduler.min_prompt_tokens) == (0.25, 16)
+    assert (config.scheduler.max_inter_token_seconds, config.scheduler.min_prompt_tokens) == (0.25, 32)
     assert config.cache.kv_cache_memory_bytes == 2 * GIB
     assert resolved(Caps(total_memory=512 * GIB)).cache.kv_cache_memory_bytes == 4 * GIB
 

@@ -111,7 +111,7 @@ def test_without_chunks_prompts_stay_whole() -> None:
 
 
 def test_before_anything_is_measured_a_chunk_is_small() -> None:
-    engine = make_engine(max_num_batched_tokens=30, max_inter_token_seconds=9.0, min_prompt_tokens=2)
+    engine = make_engine(max_num_batched_tokens=30, max_inter_token_seconds=9.0, min_prompt_tokens=4)
     engine.add(_urgent("stream", 2, priority=0))
     engine.step()
     engine.add(_urgent("long", 30, priority=0))
