@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+
+POOL = min(32, (os.cpu_count() or 1) + 4)  # threads of asyncio's own pool, at most
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,7 @@ class Bounds:
     rss_factor: float = 1.3
     rss_extra_mb: float = 64.0
     extra_descriptors: int = 2
-    extra_threads: int = 2
+    extra_threads: int = POOL  # a pool makes its threads when they are first needed at once
 
     def scaled(self, seconds: float) -> float:
         return seconds * self.margin

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
@@ -17,6 +18,11 @@ _POLL_S = 0.05
 _TRACE = "Traceback (most recent call last):\n"
 _LOOKS = 6  # that must be alike before a server counts as settled
 _MOST_LOOKS = 100
+_WARM_UPS: tuple[tuple[str, dict[str, Any]], ...] = (  # what canaries do not touch: threads, and the text process
+    ("/detokenize", {"tokens": [5, 6]}),
+    ("/tokenize", {"prompt": "a b " * 50, "return_token_strs": True}),
+    ("/v1/completions", {"prompt": "word " * 20_000}),
+)
 _WARM_UP = 40  # requests at once, so that pools of threads have their size
 
 
@@ -73,7 +79,7 @@ class Health:
 
     def _warm_up(self, client: httpx.Client) -> None:
         with ThreadPoolExecutor(_WARM_UP // 4) as pool:
-            for path, body in (*canary.CANARIES, ("/detokenize", {"tokens": [5, 6]})):
+            for path, body in (*canary.CANARIES, *_WARM_UPS):
                 list(pool.map(lambda _, p=path, b=body: client.post(p, json=b), range(_WARM_UP)))
 
     def _idle(self, client: httpx.Client) -> list[str]:
