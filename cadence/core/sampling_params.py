@@ -193,7 +193,7 @@ class SamplingParams:
 
     def _check_stops(self) -> None:
         self.stop = _strings("stop", [self.stop] if isinstance(self.stop, str) else self.stop)
-        self.bad_words = _strings("bad_words", self.bad_words)
+        self.bad_words = list(dict.fromkeys(_strings("bad_words", self.bad_words)))
         self.stop_token_ids = _token_ids("stop_token_ids", self.stop_token_ids)
         if self.stop and not self.detokenize:
             raise InvalidRequestError("stop strings need detokenize=True; stop_token_ids do not.", field="stop")
@@ -202,7 +202,7 @@ class SamplingParams:
         if self.logit_bias is not None:
             self.logit_bias = _logit_bias(self.logit_bias)
         if self.allowed_token_ids is not None:
-            self.allowed_token_ids = _token_ids("allowed_token_ids", self.allowed_token_ids)
+            self.allowed_token_ids = list(dict.fromkeys(_token_ids("allowed_token_ids", self.allowed_token_ids)))
             if not self.allowed_token_ids:
                 raise _invalid("allowed_token_ids", [], "a list of at least one token id, or None")
         if self.bad_words_token_ids is not None:

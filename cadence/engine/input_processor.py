@@ -42,11 +42,19 @@ class ProcessedInput:
     prompt_text: str | None
 
 
+def weight_of(params: SamplingParams) -> int:
+    """What checking and copying parameters takes: entries of their lists, and characters."""
+    lists = (params.allowed_token_ids, params.stop_token_ids, params.logit_bias)
+    texts = (*(params.bad_words or ()), *params.stop_strings)
+    return sum(len(entries or ()) for entries in lists) + sum(map(len, texts))
+
+
 class InputProcessor:
     def __init__(self, limits: InputLimits, tokenizer: Tokenizer | None) -> None:
         self._limits = limits
         self._tokenizer = tokenizer  # None with skip_tokenizer_init: then token ids only
         self._counter = itertools.count()
+        self._spelled: tuple[list[str], list[list[int]]] = ([], [])  # the last bad words, and their tokens
 
     def process(
         self, request_id: str, prompt: Any, params: SamplingParams, priority: int = 0, cap_logprobs: bool = True
@@ -140,15 +148,22 @@ class InputProcessor:
         taken as it stands."""
         if not params.bad_words or self._tokenizer is None:
             return None
+        known, sequences = self._spelled  # prompts of one request come one after the other, with the same words
+        if params.bad_words != known:
+            sequences = self._spell(params.bad_words, self._tokenizer)
+            self._spelled = (params.bad_words, sequences)
+        return sequences
+
+    def _spell(self, bad_words: list[str], tokenizer: Tokenizer) -> list[list[int]]:
         sequences: list[list[int]] = []
-        for number, word in enumerate(params.bad_words):
-            bare = self._tokenizer.encode(word.lstrip() or word, add_special_tokens=False)
+        for number, word in enumerate(bad_words):
+            bare = tokenizer.encode(word.lstrip() or word, add_special_tokens=False)
             if not bare:
                 raise InvalidRequestError(f"bad_words[{number}] is no token of this model: {word[:40]!r}", "bad_words")
             sequences.append(bare)
             if word.isspace():
                 continue
-            spaced = self._tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
+            spaced = tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
             if spaced != bare and len(spaced) == len(bare):
                 sequences.append(spaced)
         return sequences

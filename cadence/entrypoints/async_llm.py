@@ -21,7 +21,7 @@ from cadence.core.outputs import RequestOutput
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.update import RequestUpdate
-from cadence.engine.input_processor import InputLimits, InputProcessor, ProcessedInput
+from cadence.engine.input_processor import InputLimits, InputProcessor, ProcessedInput, weight_of
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.metrics.recorder import MetricsRecorder, stats_of
@@ -38,6 +38,7 @@ logger = logging.getLogger("cadence.engine")
 
 DEFAULT_LIMITS = SupervisorLimits()
 STATE_PERIOD_S = 1.0
+HEAVY = 4096  # entries and characters of parameters; what has more is checked beside the event loop
 DELIVERED_AT_ONCE = 64  # updates: about 2 ms
 
 
@@ -201,6 +202,8 @@ class AsyncLLM:
         if parsed.token_ids is None and self._texts is not None:
             ids = (await self._texts.encode(parsed.text or "")).ids
             prompt = {"prompt": parsed.text or "", "prompt_token_ids": ids, "cache_salt": parsed.cache_salt}
+        if weight_of(params) > HEAVY:
+            return await asyncio.to_thread(self._inputs.process, request_id, prompt, params, priority)
         return self._inputs.process(request_id, prompt, params, priority)
 
     def _drop(self, request_id: str) -> list[RequestOutput]:

@@ -85,9 +85,10 @@ def _check_part(part: object, where: str) -> dict[str, Any]:
     if not isinstance(part, Mapping):
         raise InvalidRequestError(f"{where} must be an object with a type", field=where)
     kind = part.get("type", "text" if "text" in part else None)
-    if kind not in _TEXT_PARTS:
+    if not isinstance(kind, str) or kind not in _TEXT_PARTS:
+        shown = repr(kind[:40]) if isinstance(kind, str) else "no string"
         raise InvalidRequestError(
-            f"{where}.type is {kind!r}: only text parts are supported by this model", field=f"{where}.type"
+            f"{where}.type is {shown}: only text parts are supported by this model", field=f"{where}.type"
         )
     text = part.get(_TEXT_PARTS[kind])
     if not isinstance(text, str):
@@ -106,6 +107,8 @@ def _check_tool_call(call: object, where: str) -> dict[str, Any]:
         raise InvalidRequestError(f"{where} must be an object", field=where)
     copy = dict(call)
     function = copy.get("function")
+    if "function" in copy and not isinstance(function, Mapping):
+        raise InvalidRequestError(f"{where}.function must be an object", field=f"{where}.function")
     if isinstance(function, Mapping):
         arguments = _parse_arguments(function.get("arguments"), f"{where}.function.arguments")
         copy["function"] = {**function, "arguments": arguments}

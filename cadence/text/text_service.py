@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cadence.config.engine_config import TokenizerConfig
-from cadence.core.errors import InvalidRequestError
+from cadence.core.errors import InvalidRequestError, TemplateError
 from cadence.text.chat_template import ChatRequest
 from cadence.text.chats import Chats, chats_for
 from cadence.text.text_client import JobError, TextProcess
@@ -133,6 +133,15 @@ class TextService:
         """The prompt a conversation becomes. `template`: the server's ("" = the model's own), or not to be trusted."""
         if not trusted:
             return await self._chat_in(self._templates, chat, how, template)
+        try:
+            return await self._trusted_chat(chat, how, template)
+        except TemplateError as error:
+            if error.field != "chat_template":
+                raise
+            # The client did not send the template: what goes on inside is not for it to know.
+            raise TemplateError(f"the chat template cannot write these {how.field}", how.field) from error
+
+    async def _trusted_chat(self, chat: ChatRequest, how: Encoding, template: str) -> TextTokens:
         size = _weight((chat.messages, chat.tools, chat.kwargs), LONG_TEXT)
         if size > LONG_TEXT:
             return await self._chat_in(self._texts, chat, how, template)

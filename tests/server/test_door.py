@@ -117,7 +117,7 @@ def test_no_more_are_read_than_there_is_room_for() -> None:
     statuses: list[int] = []
 
     async def scenario() -> None:
-        admission = Admission(max_requests=4, max_tokens=100)
+        admission = Admission(max_requests=4, max_tokens=100, max_model_len=1000)
         admission.completions = 1
         read = []
 

@@ -31,7 +31,7 @@ def connection() -> HTTPConnection:
 
 def test_every_end_is_counted_once() -> None:
     async def scenario() -> Admission:
-        admission = Admission(100, 1000)
+        admission = Admission(100, 1000, 1000)
         async with admission.enter(connection(), 5):
             assert (admission.in_flight, admission.tokens) == (1, 5)
         with pytest.raises(ValueError):
@@ -52,7 +52,7 @@ def test_every_end_is_counted_once() -> None:
 
 
 def test_bounds_on_completions_and_tokens() -> None:
-    admission = Admission(max_requests=4, max_tokens=100)
+    admission = Admission(max_requests=4, max_tokens=100, max_model_len=1000)
     entries = [admission.enter(connection(), 40), admission.enter(connection(), 40, completions=2)]
     with pytest.raises(ApiError, match="4 requests") as caught:
         admission.enter(connection(), 1, completions=2)

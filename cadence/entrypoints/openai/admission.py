@@ -41,8 +41,9 @@ class Refusal(NamedTuple):
 
 
 class Admission:
-    def __init__(self, max_requests: int, max_tokens: int) -> None:
+    def __init__(self, max_requests: int, max_tokens: int, max_model_len: int) -> None:
         self.max_requests = max_requests  # completions at once
+        self._max_model_len = max_model_len
         self.max_tokens = max_tokens  # estimated prompt tokens at once
         self.accepted = 0  # HTTP requests, as the five below
         self.finished = 0
@@ -70,6 +71,8 @@ class Admission:
         if self.draining:
             self.refused += 1
             raise unavailable("The server is shutting down and takes no new requests.")
+        # What is longer than the model's length never gets to the engine, and keeps nobody else from it.
+        estimated_tokens = min(estimated_tokens, completions * self._max_model_len)
         refusal = self.refusal(estimated_tokens, completions)
         if refusal is not None:
             self.refused += 1

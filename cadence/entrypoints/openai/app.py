@@ -78,6 +78,7 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
     admission = Admission(
         max_requests=llm.config.scheduler.max_num_seqs + options.max_queued_requests,
         max_tokens=options.max_queued_tokens,
+        max_model_len=llm.config.model.max_model_len,
     )
     template = read_template(options.chat_template or llm.config.tokenizer.chat_template)
     timed = with_deadline(llm, options.request_deadline)

@@ -169,7 +169,8 @@ class LimitedHttp(HttpToolsProtocol):
             return
         self._refused = True
         if self.cycle is None or self.cycle.response_complete or self.cycle.disconnected:
-            content = ErrorReply(status, message).content()
+            path = getattr(self, "url", b"").partition(b"?")[0].decode("latin-1")
+            content = ErrorReply(status, message).content(path.removeprefix(self.root_path))
             head = (
                 f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(content)}\r\nconnection: close\r\n\r\n"

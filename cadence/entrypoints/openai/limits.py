@@ -90,7 +90,7 @@ async def _run_watched(
     task = asyncio.current_task()
     assert task is not None
     gone = asyncio.Event()
-    replayed = started = False
+    replayed = started = cancelled = False
 
     async def replay() -> Message:
         nonlocal replayed
@@ -108,15 +108,17 @@ async def _run_watched(
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
+        nonlocal cancelled
         gone.set()
         if not started:
+            cancelled = True
             task.cancel()
 
     watcher = asyncio.create_task(watch())
     try:
         await app(replay, watching_send)
     except asyncio.CancelledError:
-        if not gone.is_set() or started or task.uncancel():
+        if not cancelled or task.uncancel():
             raise
     finally:
         watcher.cancel()

@@ -9,7 +9,10 @@ from typing import Any
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
+from cadence.engine.input_processor import weight_of
 from cadence.entrypoints.openai.protocol.common import GenerationBody
+
+MAX_WEIGHT = 2_000_000  # entries and characters of parameters, of all completions of a request
 
 _SAME_NAME = (
     "n", "frequency_penalty", "presence_penalty", "repetition_penalty", "temperature", "top_p", "top_k", "min_p",
@@ -39,6 +42,16 @@ def sampling_params(body: GenerationBody, defaults: Mapping[str, Any], chosen: C
         return SamplingParams(**{**defaults, **given})
     except InvalidRequestError as error:
         raise as_sent(error, chosen.sent_names) from None
+
+
+def check_weight(params: SamplingParams, completions: int) -> None:
+    """Each completion has a copy of the parameters: long lists are for few completions."""
+    if weight_of(params) * completions > MAX_WEIGHT:
+        raise InvalidRequestError(
+            f"allowed_token_ids, stop_token_ids, logit_bias, bad_words and stop together, for each of {completions} "
+            f"completions, must have at most {MAX_WEIGHT} entries and characters",
+            "n" if params.n > 1 else "prompt",
+        )
 
 
 def as_sent(error: InvalidRequestError, sent_names: Mapping[str, str]) -> InvalidRequestError:

@@ -16,7 +16,7 @@ from cadence.entrypoints.openai.logprobs import TokenNames
 from cadence.entrypoints.openai.protocol.chat import ChatCompletionBody
 from cadence.entrypoints.openai.protocol.chat_answer import ChatAnswer, ChatChunks, ChatView
 from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
-from cadence.entrypoints.openai.sampling import Chosen, model_max_tokens, priority_of, sampling_params
+from cadence.entrypoints.openai.sampling import Chosen, check_weight, model_max_tokens, priority_of, sampling_params
 from cadence.entrypoints.openai.state import ServerState, State, request_id
 from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response, raise_failure
 from cadence.entrypoints.openai.truncation import Truncation
@@ -44,6 +44,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     job = make_job(body, state, name, request)
     if job.params.n > state.options.max_completions:
         raise InvalidRequestError(f"n must be at most {state.options.max_completions}", "n")
+    check_weight(job.params, job.params.n)
     view = _view(body, state, {"id": name, "created": int(time.time()), "model": model})
     return job, view, job.estimated_tokens()
 

@@ -22,7 +22,7 @@ from cadence.entrypoints.openai.merge import merged
 from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
 from cadence.entrypoints.openai.protocol.completion_answer import CompletionAnswer, CompletionChunks, CompletionView
 from cadence.entrypoints.openai.protocol.completions import CompletionBody
-from cadence.entrypoints.openai.sampling import Chosen, priority_of, sampling_params
+from cadence.entrypoints.openai.sampling import Chosen, check_weight, priority_of, sampling_params
 from cadence.entrypoints.openai.state import ServerState, State, request_id
 from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response, raise_failure
 from cadence.entrypoints.openai.truncation import Truncation
@@ -66,6 +66,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> _Work:
     count = len(prompts) * params.n
     if count > state.options.max_completions:
         raise InvalidRequestError(f"prompts times n must be at most {state.options.max_completions}; got {count}", "n")
+    check_weight(params, count)
     name = f"cmpl-{body.request_id}" if body.request_id else request_id(request, "cmpl-")
     base = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
     return _Work(body, prompts, estimate_tokens(prompts), params, _view(body, state, base), name, request)
