@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -63,6 +64,7 @@ class Seen:
     arrivals: dict[int, list[float]] = field(default_factory=dict)  # by stream
     first_tokens: list[float] = field(default_factory=list)  # seconds that long prompts waited
     seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of engine and server: does not depend on what others leave of the machine
 
     def figures(self, work: Work) -> dict[str, float]:
         gaps = [b - a for times in self.arrivals.values() for a, b in pairwise(times)]
@@ -73,6 +75,8 @@ class Seen:
             "median_gap_ms": round(1e3 * gaps[len(gaps) // 2], 1),
             "first_token_of_long_prompts_s": round(statistics.mean(self.first_tokens), 3),
             "tokens_per_second": round(work.num_tokens / self.seconds, 1),
+            "tokens_per_cpu_second": round(work.num_tokens / self.cpu_seconds, 1),
+            "load_average": round(os.getloadavg()[0], 1),  # of the last minute: who else was there
         }
 
 
@@ -83,14 +87,15 @@ class Target(Protocol):
 class Served:
     """A server, over HTTP."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, pid: int) -> None:
         self._url = url
+        self._pid = pid
 
     def run(self, work: Work, seed: int) -> Seen:
         return asyncio.run(self._run(work, seed))
 
     async def _run(self, work: Work, seed: int) -> Seen:
-        seen, began = Seen(), time.perf_counter()
+        seen, began, spent = Seen(), time.perf_counter(), cpu_seconds(self._pid)
         streams = [asyncio.ensure_future(self._stream(work, seen, seed, number)) for number in range(work.streams)]
         while min((len(times) for times in seen.arrivals.values()), default=0) < 8:
             assert not any(stream.done() for stream in streams), "a stream ended at once"
@@ -100,7 +105,7 @@ class Served:
             times = await self._ask(work.ids(work.prompt, 1000 * seed + 500 + number), work.reply, [])
             seen.first_tokens.append(times[0] - sent)
         await asyncio.gather(*streams)
-        seen.seconds = time.perf_counter() - began
+        seen.seconds, seen.cpu_seconds = time.perf_counter() - began, cpu_seconds(self._pid) - spent
         return seen
 
     async def _stream(self, work: Work, seen: Seen, seed: int, number: int) -> None:
@@ -134,7 +139,7 @@ class Engine:
         self._engine = LLMEngine.from_engine_args(EngineArgs(model=model, **options))
 
     def run(self, work: Work, seed: int) -> Seen:
-        seen, began, sent, left = Seen(), time.perf_counter(), 0.0, work.prompts
+        seen, began, spent, sent, left = Seen(), time.perf_counter(), time.process_time(), 0.0, work.prompts
         for number in range(work.streams):
             seen.arrivals[number] = []
             self._add(str(number), work.ids(STREAM_PROMPT, 1000 * seed + number), work.output)
@@ -151,7 +156,7 @@ class Engine:
             if left and ready and all(answers.get(f"long{n}", 0) == work.reply for n in range(left, work.prompts)):
                 left, sent = left - 1, time.perf_counter()
                 self._add(f"long{left}", work.ids(work.prompt, 1000 * seed + 500 + left), work.reply)
-        seen.seconds = time.perf_counter() - began
+        seen.seconds, seen.cpu_seconds = time.perf_counter() - began, time.process_time() - spent
         return seen
 
     def _add(self, name: str, prompt: list[int], output: int) -> None:
@@ -164,6 +169,13 @@ class Engine:
         self._engine.add_request(name, {"prompt_token_ids": prompt}, params)
 
 
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process and its children that live."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(cpu_seconds(int(c)) for c in children)
+
+
 @contextmanager
 def serving(model: str, options: dict[str, Any]) -> Iterator[Served]:
     """`cadence serve` in a process of its own."""
@@ -174,7 +186,7 @@ def serving(model: str, options: dict[str, Any]) -> Iterator[Served]:
     with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         try:
-            yield Served(_address(server, log))
+            yield Served(_address(server, log), server.pid)
         finally:
             server.terminate()
             server.wait(60)
@@ -210,8 +222,11 @@ def measure(model: str, options: dict[str, Any], work: Work, args: argparse.Name
                 if turn:
                     runs[name].append(figures)
     medians = {name: _medians(found) for name, found in runs.items()}
-    ratio = medians["with"]["tokens_per_second"] / medians["without"]["tokens_per_second"]
-    return {"medians": medians, "throughput with / without": round(ratio, 3), "turns": runs}
+    ratios = {
+        key: round(statistics.median(a[key] / b[key] for a, b in zip(runs["with"], runs["without"], strict=True)), 3)
+        for key in ("tokens_per_second", "tokens_per_cpu_second")
+    }
+    return {"medians": medians, "with / without, median of turns": ratios, "turns": runs}
 
 
 def save_tokenizer(folder: Path, vocab_size: int) -> None:
