@@ -135,7 +135,7 @@ class TextService:
             return await self._chat_in(self._templates, chat, how, template)
         try:
             return await self._trusted_chat(chat, how, template)
-        except TemplateError as error:
+        except InvalidRequestError as error:
             if error.field != "chat_template":
                 raise
             # The client did not send the template: what goes on inside is not for it to know.

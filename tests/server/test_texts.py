@@ -142,3 +142,14 @@ def test_a_template_that_cannot_be_escaped_is_said_at_the_start(serve: Serve, fa
     llm = FakeLLM(fake_model, escape_control_tokens=True)
     with pytest.raises(ConfigError, match="escape_control_tokens"):
         serve(llm, chat_template="{% for m in messages %}{{ '<|%s|>' % 'turn' }}{{ m.content }}{% endfor %}")
+
+
+@pytest.mark.parametrize("size", [1, 20_000], ids=["short", "long"])
+def test_what_the_servers_template_runs_into_is_told_without_its_insides(serve: Serve, size: int) -> None:
+    app = serve(chat_template="{{ messages[0].nothing.more }}")
+    body = {"messages": [{"role": "user", "content": "word " * size}], "truncate_prompt_tokens": 8}
+    with app.client() as client:
+        answer = client.post("/v1/chat/completions", json=body)
+    error = answer.json()["error"]
+    assert answer.status_code == 400 and error["param"] == "messages"
+    assert error["message"] == "the chat template cannot write these messages"

@@ -149,3 +149,23 @@ def test_no_token_left_to_choose(tiny_server: ServerProcess) -> None:
     status, answer = ask(tiny_server, "/v1/completions", **late)
     assert status == 400 and "no token can be chosen" in answer["error"]["message"], answer
     assert ask(tiny_server, "/v1/completions", allowed_token_ids="[9]", logit_bias='{"9": -100}')[0] == 200
+
+
+@pytest.mark.parametrize("fields", [{"prompt": ["a"] * 1000}, {"prompt": "a", "n": 128}], ids=["prompts", "n"])
+def test_long_lists_are_for_few_completions(serve: Serve, fields: dict[str, Any]) -> None:
+    """Each completion has a copy of the parameters."""
+    words = [f"{'e' * 1000}{number}" for number in range(256)]
+    with serve().client() as client:
+        answer = client.post("/v1/completions", json={**fields, "bad_words": words, "temperature": 1, "seed": 1})
+    assert answer.status_code == 400 and "at most 2000000 entries and characters" in answer.json()["error"]["message"]
+
+
+def test_a_prompt_that_never_fits_keeps_nobody_out(serve: Serve) -> None:
+    """It counts for no more than the longest that fits, and is told that it is too long, not to come again."""
+    app = serve({"delay": 0.2}, max_queued_tokens=2000)
+    with (
+        app.client() as client,
+        client.stream("POST", "/v1/completions", json={"prompt": "a", "stream": True}) as running,
+    ):
+        assert next(running.iter_lines())
+        assert client.post("/v1/completions", json={"prompt": "word " * 200_000}).status_code == 400
