@@ -86,7 +86,8 @@ def test_a_dead_engine_is_said_so(serve: Callable[..., RunningApp], monkeypatch:
         assert client.get("/engine/state").status_code == 200
         monkeypatch.setattr(app.llm, "engine_state", dead)
         reply = client.get("/engine/state")
-        assert reply.status_code == 503 and "it fell over" in reply.json()["error"]["message"]
+        message = reply.json()["error"]["message"]
+        assert reply.status_code == 503 and "not available" in message and "fell over" not in message
         assert client.get("/").status_code == 200
         assert client.post("/engine/state").status_code == 405
         assert client.get("/page/none.js").json()["error"]["message"]
