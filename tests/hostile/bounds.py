@@ -30,5 +30,5 @@ class Bounds:
         return start_mb * self.rss_factor + self.rss_extra_mb
 
 
-CI_MARGIN = 4.0
+CI_MARGIN = 8.0
 EXACT = 1.0

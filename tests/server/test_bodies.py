@@ -62,7 +62,7 @@ def test_the_event_loop_is_never_held(serve: Serve) -> None:
         ]
         assert {one.result().status_code for one in sent} == {400}
     longest = max(after - before for before, after in itertools.pairwise(ticks))
-    assert len(ticks) > 50 and longest < 0.4, longest
+    assert len(ticks) > 50 and longest < 0.8, longest
 
 
 @pytest.mark.parametrize(

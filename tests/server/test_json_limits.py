@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from typing import Any
@@ -96,7 +97,8 @@ def test_counting_is_quick_for_any_body(kind: str) -> None:
 
 
 def test_what_the_default_limits_pass_is_parsed_quickly() -> None:
-    """The parser holds everyone up while it runs: the limits are what bounds it. Generous, for slow machines."""
+    """The parser holds everyone up while it runs: the limits are what bounds it. Ten times what an ordinary core takes;
+    the collector is off because it would walk what the whole test run has made."""
     limits = JsonLimits(64, 500_000)
     worst = {
         "numbers": b"[" + b",".join([b"123456"] * (limits.max_values - 2)) + b"]",
@@ -104,11 +106,15 @@ def test_what_the_default_limits_pass_is_parsed_quickly() -> None:
         "names": b"{" + b",".join(b'"%d":1' % i for i in range(limits.max_members - 2)) + b"}",
         "text": b'"' + b"\\n" * (LARGE // 2 - 2) + b'"',
     }
-    for name, body in worst.items():
-        check_json(body, limits)
-        began = time.thread_time()
-        decode_json(body)
-        assert time.thread_time() - began < 0.8, name
+    gc.disable()
+    try:
+        for name, body in worst.items():
+            check_json(body, limits)
+            began = time.thread_time()
+            decode_json(body)
+            assert time.thread_time() - began < 2, name
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("text", [r'"\ud83d\ude00"', r'"\\ud83d"', r'"\u00e4 \uD83D\uDE00"', '"\U0001f600"'])
