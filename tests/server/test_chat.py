@@ -206,8 +206,6 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "at least 1"),
     ({"truncation_side": "middle"}, "truncation_side", "pattern"),
     ({"modalities": ["audio"]}, "modalities", "text only"),
-    ({"verbosity": "high"}, "verbosity", "prompt"),
-    ({"stopp": "a"}, "stopp", "Did you mean stop"),
     ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message", "contradict"),
     ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages", "field of its own"),
     ({"chat_template": "{{ raise_exception('no') }}"}, "messages", "refused"),

@@ -34,8 +34,6 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"guided_json": {"type": "object"}}, "guided_json", "grammar"),
     ({"structured_outputs": {"regex": "a"}}, "structured_outputs", "grammar"),
     ({"use_beam_search": True}, "use_beam_search", "beam_search"),
-    ({"temperatur": 1}, "temperatur", "Did you mean temperature"),
-    ({"stream_options": {"include_usge": True}}, "stream_options.include_usge", "not permitted"),
     ({"stream": "yes"}, "stream", "boolean"),
     ({"prompt": ""}, "prompt", "empty"),
     ({"prompt": []}, "prompt", "not empty"),

@@ -24,6 +24,7 @@ from cadence.entrypoints.openai.chat_engine import ChatEngine
 from cadence.entrypoints.openai.deadline import with_deadline
 from cadence.entrypoints.openai.door import Door
 from cadence.entrypoints.openai.errors import reply_for, route_path
+from cadence.entrypoints.openai.ignored import IgnoredFields
 from cadence.entrypoints.openai.json_limits import JsonLimits
 from cadence.entrypoints.openai.limits import BodyLimits
 from cadence.entrypoints.openai.options import ServeOptions
@@ -84,7 +85,8 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
     timed = with_deadline(llm, options.request_deadline)
     tenants = Tenants(options.api_key, options.share_prefix_cache)
     bodies = BodyReader(JsonLimits.of(options))
-    return ServerState(timed, options, admission, ChatEngine(timed, options), bodies, template, tenants, logs)
+    chat, ignored = ChatEngine(timed, options), IgnoredFields(options.strict_requests)
+    return ServerState(timed, options, admission, chat, bodies, template, tenants, logs, ignored)
 
 
 def check_parsers(options: ServeOptions) -> None:

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cadence.entrypoints.openai.admission import ENTRIES
 from cadence.entrypoints.openai.errors import reply_for, route_path
+from cadence.entrypoints.openai.ignored import ignored_header
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.state import request_id
 
@@ -31,7 +32,7 @@ class Boundary:
             await self._app(scope, receive, send)
             return
         began = time.monotonic()
-        answer = _Answer(send, request_id(HTTPConnection(scope)) if self._id_header else "")
+        answer = _Answer(scope, send, request_id(HTTPConnection(scope)) if self._id_header else "")
         try:
             await self._app(scope, receive, answer.send)
         except ClientDisconnect:
@@ -59,16 +60,20 @@ class Boundary:
 
 
 class _Answer:
-    """Watches a response go out; adds X-Request-Id where there is one to add."""
+    """Watches a response go out; adds X-Request-Id where there is one to add, and what was ignored."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
         self.status = 0  # 0 = not started
+        self._scope = scope
         self._send = send
         self._request_id = request_id
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            added = ignored_header(self._scope)
             if self._request_id:
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", self._request_id.encode())]
+                added.append((b"x-request-id", self._request_id.encode()))
+            if added:
+                message["headers"] = [*message.get("headers", ()), *added]
         await self._send(message)

@@ -61,6 +61,8 @@ class ServeOptions:
     )
     shutdown_timeout: float = option(30.0, "seconds that requests in flight get after SIGTERM; 0 = all they need")
 
+    strict_requests: bool = option(False, "refuse requests with fields that have no effect, instead of naming them")
+
     # What answers look like
     served_model_name: list[str] = option((), "name of the model in the API; several may be given (else its own)")
     response_role: str = option("assistant", "role of the answers")

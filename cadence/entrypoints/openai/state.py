@@ -15,6 +15,7 @@ from cadence.engine.log_queue import LogQueue, NullLogQueue
 from cadence.entrypoints.openai.admission import Admission
 from cadence.entrypoints.openai.bodies import BodyReader
 from cadence.entrypoints.openai.errors import model_not_found
+from cadence.entrypoints.openai.ignored import IgnoredFields
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.tenants import Tenants
 
@@ -36,6 +37,7 @@ class ServerState:
     chat_template: str  # source of the template given to the server; "" = the model's own
     tenants: Tenants
     logs: LogQueue | NullLogQueue
+    ignored: IgnoredFields
     started: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 
     @property

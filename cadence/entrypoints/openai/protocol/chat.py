@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.protocol.body import OpenPart
 from cadence.entrypoints.openai.protocol.common import (
     INT64,
     MAX_PARTS,
@@ -31,9 +32,7 @@ Documents = Annotated[list[dict[str, Any]], Field(max_length=MAX_DOCUMENTS, fail
 _GRAMMAR_FORMATS = ("json_object", "json_schema", "structural_tag")
 
 
-class ResponseFormat(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow")
-
+class ResponseFormat(OpenPart):
     type: str
 
 

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.protocol.body import BodyPart, RequestBody
 from cadence.entrypoints.openai.protocol.chat import Messages, Tools
 from cadence.entrypoints.openai.protocol.common import (
     INT64,
     MAX_PARTS,
     GenerationBody,
     StopStrings,
-    Variables,
     check_count,
 )
-from cadence.entrypoints.openai.protocol.refused import Refusal
 from cadence.entrypoints.openai.protocol.responses import check_name
+from cadence.entrypoints.openai.protocol.unsupported import Hint, Refusal, Unsupported
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
-_REFUSED = {
+_UNSUPPORTED: dict[str, Unsupported] = {
     "container": Refusal((), "this server runs no tools of its own"),
-    "context_management": Refusal((), "prompts are never shortened; cut the messages before sending them"),
-    "inference_geo": Refusal((), "this server is where it is"),
+    "context_management": Hint((), "prompts are never shortened; cut the messages before sending them"),
+    "inference_geo": Hint((), "this server is where it is"),
     "mcp_servers": Refusal((), "this server runs no tools of its own"),
-    "output_config": Refusal((), "output constrained by a grammar is not in this version"),
-    "speed": Refusal(("standard",), "there is one speed: as fast as it goes"),
+    "speed": Hint(("standard",), "there is one speed: as fast as it goes"),
 }
 
 
-class CountTokensBody(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+class OutputConfig(BodyPart):
+    effort: str | None = Field(None, max_length=64)
+    format: dict[str, Any] | None = None
+
+
+class CountTokensBody(RequestBody):
+    unsupported: ClassVar[Mapping[str, Unsupported]] = _UNSUPPORTED
 
     model: str | None = Field(None, max_length=1024)
     messages: Messages
@@ -44,17 +48,15 @@ class CountTokensBody(BaseModel):
     # Prefixes are always cached, so marks for it change nothing.
     cache_control: dict[str, Any] | None = None
 
-    container: Any = None
-    context_management: Any = None
-    inference_geo: Any = None
-    mcp_servers: Any = None
-    output_config: Any = None
-    speed: Any = None
+    output_config: OutputConfig | None = None
 
     def check(self) -> None:
         """What types alone do not say."""
-        for name, refusal in _REFUSED.items():
-            refusal.check(name, getattr(self, name))
+        if self.output_config is not None:
+            why = "output constrained by a grammar is not in this version"
+            Refusal((), why).check("output_config.format", self.output_config.format, self.ignored)
+            why = "models here have no setting for it; say it in the system prompt"
+            Hint((), why).check("output_config.effort", self.output_config.effort, self.ignored)
 
     def chat_messages(self) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []
@@ -113,9 +115,6 @@ class MessagesBody(CountTokensBody):
     temperature: float | None = Field(None, ge=0, le=1)
     top_p: float | None = None
     top_k: int | None = None
-    # Accepted, and without effect here: they speak of accounts and billing.
-    metadata: Variables | None = None
-    service_tier: str | None = Field(None, max_length=64)
 
     def check(self) -> None:
         super().check()

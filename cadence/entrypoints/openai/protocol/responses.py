@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.protocol.body import BodyPart, OpenPart
 from cadence.entrypoints.openai.protocol.chat import MAX_NAME, Tools
 from cadence.entrypoints.openai.protocol.common import (
     INT64,
@@ -18,7 +19,7 @@ from cadence.entrypoints.openai.protocol.common import (
     check_count,
 )
 from cadence.entrypoints.openai.protocol.json_text import decode_arguments
-from cadence.entrypoints.openai.protocol.refused import Refusal
+from cadence.entrypoints.openai.protocol.unsupported import Hint, Refusal, Unsupported
 
 MAX_ITEMS = 4096
 MAX_METADATA = 16  # pairs
@@ -29,15 +30,14 @@ TEXT_PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refu
 Items = Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True), at_most(MAX_ITEMS)]
 
 _GRAMMAR = "output constrained by a grammar is not in this version"
-_REFUSED = {
+_UNSUPPORTED: dict[str, Unsupported] = {
     "background": Refusal((False,), "responses run while their client waits; stream them instead"),
     "conversation": Refusal((), "this server keeps no conversations; use previous_response_id"),
-    "context_management": Refusal((), "prompts are never shortened; cut the input before sending it"),
-    "include": Refusal((), "responses always hold everything there is: text, calls and reasoning"),
-    "max_tool_calls": Refusal((), "tools are called by the client, which may count them"),
-    "moderation": Refusal((), "this server does not judge content"),
+    "context_management": Hint((), "prompts are never shortened; cut the input before sending it"),
+    "include": Hint((), "responses always hold everything there is: text, calls and reasoning"),
+    "max_tool_calls": Hint((), "tools are called by the client, which may count them"),
+    "moderation": Hint((), "this server does not judge content"),
     "prompt": Refusal((), "this server keeps no prompt templates; send the input itself"),
-    "prompt_cache_options": Refusal((), "prefixes are always cached, on the server's own terms"),
     "top_logprobs": Refusal((0,), "logprobs are given by /v1/chat/completions"),
     "truncation": Refusal(("disabled",), "prompts are never shortened; cut the input before sending it"),
     "n": Refusal((1,), "a response has one output"),
@@ -49,28 +49,24 @@ _REFUSED = {
 }
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-
-class TextFormat(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow")
-
+class TextFormat(OpenPart):
     type: str = "text"
 
 
-class TextConfig(_Part):
+class TextConfig(BodyPart):
     format: TextFormat | None = None
     verbosity: str | None = None
 
 
-class ReasoningConfig(_Part):
+class ReasoningConfig(BodyPart):
     effort: str | None = Field(None, max_length=64)
     summary: str | None = None
     generate_summary: str | None = None
 
 
 class ResponsesBody(GenerationBody):
+    unsupported: ClassVar[Mapping[str, Unsupported]] = _UNSUPPORTED
+
     input: str | Items
     instructions: str | None = None
     previous_response_id: str | None = Field(None, max_length=128)
@@ -83,22 +79,13 @@ class ResponsesBody(GenerationBody):
     chat_template: str | None = Field(None, max_length=262_144)
     chat_template_kwargs: Variables | None = None
 
-    background: Any = None
-    conversation: Any = None
-    context_management: Any = None
-    include: Any = None
-    max_tool_calls: Any = None
-    moderation: Any = None
-    prompt: Any = None
-    prompt_cache_options: Any = None
-    top_logprobs: Any = None
-    truncation: Any = None
-    truncate_prompt_tokens: Any = None
+    # Told back in the response.
+    metadata: Variables | None = None
+    store: bool | None = None  # kept for previous_response_id unless false
+    user: str | None = Field(None, max_length=4096)
 
     def check(self) -> None:
         """What types alone do not say."""
-        for name, refusal in _REFUSED.items():
-            refusal.check(name, getattr(self, name))
         self._check_text()
         for key, value in (self.metadata or {}).items():
             if not isinstance(value, str) or len(self.metadata or ()) > MAX_METADATA:
@@ -108,7 +95,7 @@ class ResponsesBody(GenerationBody):
         if self.reasoning is not None:
             for name in ("summary", "generate_summary"):
                 why = "reasoning is given in full, not in summary"
-                Refusal(("auto",), why).check(f"reasoning.{name}", getattr(self.reasoning, name))
+                Hint(("auto",), why).check(f"reasoning.{name}", getattr(self.reasoning, name), self.ignored)
 
     def items(self) -> list[dict[str, Any]]:
         """The input as items; a text is what the user says."""
@@ -148,7 +135,7 @@ class ResponsesBody(GenerationBody):
             kind = self.text.format.type[:40]
             raise InvalidRequestError(f"text.format.type {kind!r} is not supported: {_GRAMMAR}", "text.format.type")
         why = "models here have no setting for it; say it in the input"
-        Refusal(("medium",), why).check("text.verbosity", self.text.verbosity)
+        Hint(("medium",), why).check("text.verbosity", self.text.verbosity, self.ignored)
 
     def _named(self, chosen: Mapping[str, Any]) -> str:
         name = chosen.get("name")

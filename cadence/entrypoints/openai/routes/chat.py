@@ -13,9 +13,9 @@ from starlette.responses import Response
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
 from cadence.entrypoints.openai.logprobs import TokenNames
+from cadence.entrypoints.openai.protocol.body import body_schema, parse_body
 from cadence.entrypoints.openai.protocol.chat import ChatCompletionBody
 from cadence.entrypoints.openai.protocol.chat_answer import ChatAnswer, ChatChunks, ChatView
-from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
 from cadence.entrypoints.openai.sampling import Chosen, check_weight, model_max_tokens, priority_of, sampling_params
 from cadence.entrypoints.openai.state import ServerState, State, request_id
 from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response, raise_failure
@@ -37,7 +37,7 @@ async def create_chat_completion(request: Request, state: State) -> Response:
 
 def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob, ChatView, int]:
     """The job, how its answer looks, and its estimated tokens."""
-    body = parse_body(ChatCompletionBody, raw)
+    body = parse_body(ChatCompletionBody, raw, state.ignored.of(request))
     body.check()
     model = state.check_model(body.model)
     name = f"chatcmpl-{body.request_id}" if body.request_id else request_id(request, "chatcmpl-")

@@ -19,7 +19,7 @@ from cadence.engine.prompts import PromptType
 from cadence.entrypoints.openai.admission import estimate_tokens
 from cadence.entrypoints.openai.logprobs import TokenNames
 from cadence.entrypoints.openai.merge import merged
-from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
+from cadence.entrypoints.openai.protocol.body import body_schema, parse_body
 from cadence.entrypoints.openai.protocol.completion_answer import CompletionAnswer, CompletionChunks, CompletionView
 from cadence.entrypoints.openai.protocol.completions import CompletionBody
 from cadence.entrypoints.openai.sampling import Chosen, check_weight, priority_of, sampling_params
@@ -59,7 +59,7 @@ class _Work:
 
 
 def _prepare(raw: bytes, request: Request, state: ServerState) -> _Work:
-    body = parse_body(CompletionBody, raw)
+    body = parse_body(CompletionBody, raw, state.ignored.of(request))
     model = state.check_model(body.model)
     prompts = body.prompts()
     params = _params(body, state)

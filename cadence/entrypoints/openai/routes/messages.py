@@ -16,7 +16,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.openai.chat_choice import NO_CALL
 from cadence.entrypoints.openai.errors import ApiError, reply_for
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
-from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
+from cadence.entrypoints.openai.protocol.body import body_schema, parse_body
 from cadence.entrypoints.openai.protocol.messages import CountTokensBody, MessagesBody
 from cadence.entrypoints.openai.protocol.messages_answer import PATH, MessageAnswer, write, write_error
 from cadence.entrypoints.openai.sampling import Chosen, priority_of, sampling_params
@@ -46,14 +46,14 @@ async def create_message(request: Request, state: State) -> Response:
 
 @router.post(f"{PATH}/count_tokens", openapi_extra=body_schema(CountTokensBody))
 async def count_tokens(request: Request, state: State) -> Response:
-    job = await state.bodies.read(request, lambda raw: _prepare_count(raw, state), held=True)
+    job = await state.bodies.read(request, lambda raw: _prepare_count(raw, request, state), held=True)
     prompt = await state.chat.prompt(job)
     return json_response({"input_tokens": len(prompt["prompt_token_ids"])})
 
 
 def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob, MessageAnswer, int]:
     """The job, what answers it, and its estimated tokens."""
-    body = parse_body(MessagesBody, raw)
+    body = parse_body(MessagesBody, raw, state.ignored.of(request))
     body.check()
     model = state.check_model(body.model)
     message_id = f"msg_{secrets.token_hex(12)}"
@@ -67,8 +67,8 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     return job, MessageAnswer(message_id, model, body.parallel_calls()), job.estimated_tokens()
 
 
-def _prepare_count(raw: bytes, state: ServerState) -> ChatJob:
-    body = parse_body(CountTokensBody, raw)
+def _prepare_count(raw: bytes, request: Request, state: ServerState) -> ChatJob:
+    body = parse_body(CountTokensBody, raw, state.ignored.of(request))
     body.check()
     state.check_model(body.model)
     return _job(body, "", SamplingParams())

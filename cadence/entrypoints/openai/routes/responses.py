@@ -19,7 +19,7 @@ from cadence.entrypoints.openai.bodies import BODY
 from cadence.entrypoints.openai.chat_choice import NO_CALL
 from cadence.entrypoints.openai.errors import ApiError, not_found, reply_for
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
-from cadence.entrypoints.openai.protocol.common import body_schema, parse_body
+from cadence.entrypoints.openai.protocol.body import body_schema, parse_body
 from cadence.entrypoints.openai.protocol.response_items import ItemPage, listed
 from cadence.entrypoints.openai.protocol.responses import ResponsesBody, to_messages
 from cadence.entrypoints.openai.protocol.responses_answer import EventWriter, ResponseAnswer
@@ -83,7 +83,7 @@ class _Turn:
 
 @router.post("/v1/responses", openapi_extra=body_schema(ResponsesBody))
 async def create_response(request: Request, state: State, store: Store) -> Response:
-    body = await state.bodies.read(request, _read)
+    body = await state.bodies.read(request, lambda raw: _read(raw, request, state))
     model = state.check_model(body.model)
     response_id = f"resp_{secrets.token_hex(24)}"
     stored = _earlier(body.previous_response_id, store)
@@ -171,8 +171,8 @@ async def _chunks(turn: _Turn, events: Begun[ChatEvent]) -> AsyncGenerator[bytes
         del turn.store.running[answer.id]
 
 
-def _read(raw: bytes) -> ResponsesBody:
-    body = parse_body(ResponsesBody, raw)
+def _read(raw: bytes, request: Request, state: ServerState) -> ResponsesBody:
+    body = parse_body(ResponsesBody, raw, state.ignored.of(request))
     body.check()
     return body
 

@@ -6,12 +6,13 @@ import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.protocol.body import RequestBody, body_schema, parse_body
 from cadence.entrypoints.openai.protocol.chat import Messages, Tools, check_message
-from cadence.entrypoints.openai.protocol.common import Variables, body_schema, check_count, parse_body
+from cadence.entrypoints.openai.protocol.common import Variables, check_count
 from cadence.entrypoints.openai.state import ServerState, State
 from cadence.text.chat_template import ChatRequest
 from cadence.text.text_service import Encoding
@@ -22,10 +23,8 @@ router = APIRouter(tags=["tokenizer"])
 MAX_TOKENS = 262_144  # of a text to be detokenised, where the model's length is not more
 
 
-class TokenizeRequest(BaseModel):
+class TokenizeRequest(RequestBody):
     """Either `prompt`, or `messages` with what a chat may have beside them."""
-
-    model_config = ConfigDict(extra="forbid")
 
     model: str | None = None
     prompt: str | None = None
@@ -53,9 +52,7 @@ class TokenizeResponse(BaseModel):
     token_strs: list[str] | None = None
 
 
-class DetokenizeRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class DetokenizeRequest(RequestBody):
     model: str | None = None
     tokens: Annotated[list[int], Field(fail_fast=True)]
 
@@ -75,7 +72,7 @@ class DetokenizeResponse(BaseModel):
 
 @router.post("/tokenize", openapi_extra=body_schema(TokenizeRequest))
 async def tokenize(connection: Request, state: State) -> TokenizeResponse:
-    request = await state.bodies.read(connection, lambda raw: _read_tokenize(raw, state), held=True)
+    request = await state.bodies.read(connection, lambda raw: _read_tokenize(raw, connection, state), held=True)
     tokenizer = state.llm.tokenizer
     tokens = await _encode(request, state)
     texts = await asyncio.to_thread(_texts, tokenizer, tokens) if request.return_token_strs else None
@@ -85,19 +82,19 @@ async def tokenize(connection: Request, state: State) -> TokenizeResponse:
 
 @router.post("/detokenize", openapi_extra=body_schema(DetokenizeRequest))
 async def detokenize(connection: Request, state: State) -> DetokenizeResponse:
-    request = await state.bodies.read(connection, lambda raw: _read_detokenize(raw, state), held=True)
+    request = await state.bodies.read(connection, lambda raw: _read_detokenize(raw, connection, state), held=True)
     return DetokenizeResponse(prompt=await state.llm.texts.decode(request.tokens, skip_special_tokens=False))
 
 
-def _read_tokenize(raw: bytes, state: ServerState) -> TokenizeRequest:
-    request = parse_body(TokenizeRequest, raw)
+def _read_tokenize(raw: bytes, connection: Request, state: ServerState) -> TokenizeRequest:
+    request = parse_body(TokenizeRequest, raw, state.ignored.of(connection))
     request.check()
     state.check_model(request.model)
     return request
 
 
-def _read_detokenize(raw: bytes, state: ServerState) -> DetokenizeRequest:
-    request = parse_body(DetokenizeRequest, raw)
+def _read_detokenize(raw: bytes, connection: Request, state: ServerState) -> DetokenizeRequest:
+    request = parse_body(DetokenizeRequest, raw, state.ignored.of(connection))
     request.check(state.llm.vocab_size, state.llm.config.model.max_model_len)
     state.check_model(request.model)
     return request
