@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import itertools
 import re
 import shlex
 import subprocess
@@ -140,7 +141,7 @@ def _check_make(targets: list[str]) -> None:
 
 def _check_install(words: list[str]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for flag, value in zip(words, words[1:], strict=False):
+    for flag, value in itertools.pairwise(words):
         if flag == "-r" and not (ROOT / value).is_file():
             raise ValueError(f"no file {value}")
     for word in words:

@@ -19,7 +19,7 @@ sys.stdin.read()
 
 
 class Network:
-    """`enter` is put before commands that use it. Where the system has no namespaces, it is the machine's own network."""
+    """`enter` is put before commands that use it. Without namespaces it is the machine's own network."""
 
     def __init__(self) -> None:
         self.enter: list[str] = []

@@ -23,7 +23,7 @@ _INLINE = re.compile(r"`(cadence [a-z][^`…]*)`")
 
 def _own_server(page: str) -> bool:
     return any(
-        block.run == "server" and DEFAULT != block.commands.split("#")[0].strip(" &\n") for block in _blocks(page)
+        block.run == "server" and block.commands.split("#")[0].strip(" &\n") != DEFAULT for block in _blocks(page)
     )
 
 
