@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import logging
 import math
 import os
@@ -17,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from cadence.core.memory import give_back_memory
 from cadence.device.base import DeviceCaps, Graph, Transfer
 from cadence.device.calls import Calls
 from cadence.device.cpus import allowed_cpus, usable_cpus
@@ -68,8 +67,7 @@ class CpuDevice:
         """Nothing is ever in flight."""
 
     def trim_memory(self) -> None:
-        with suppress(AttributeError, OSError):  # glibc alone has it, and alone keeps memory for long
-            _c_library().malloc_trim(0)
+        give_back_memory()
 
     def free_memory(self) -> int:
         available = _proc_bytes("/proc/meminfo", "MemAvailable:", default=self.caps.total_memory // 2)
@@ -84,11 +82,6 @@ class CpuDevice:
     def reset_peak_memory(self) -> None:
         with suppress(OSError):  # without Linux the peak stays that of the whole life of the process
             Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from the resident size of now
-
-
-@functools.cache
-def _c_library() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
 
 
 def cpu_caps(num_threads: int = 0) -> DeviceCaps:

@@ -117,7 +117,7 @@ class Worker:
     def close(self) -> None:
         device = self._device
         device.synchronize()
-        self._warmup.clear()  # its pieces hold this object
+        self._warmup.clear()  # its pieces hold the decode loop, and with it the model
         del self._runner, self._decode, self._device  # with them the model, the KV cache, graphs and threads
         device.trim_memory()
 

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from starlette.requests import HTTPConnection
 
+from cadence.core.memory import give_back_memory
 from cadence.entrypoints.openai.body_budget import Share
 from cadence.entrypoints.openai.json_limits import JsonLimits, check_json
-from cadence.entrypoints.openai.memory import give_back_memory
 
 BODY = "cadence.body"  # in the ASGI scope: the `Body` of this HTTP request
 SMALL_BODY = 2**16  # bytes

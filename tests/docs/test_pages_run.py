@@ -1,0 +1,74 @@
+"""Every block of README and docs is run, as it stands. How a block says what it needs: tests/docs/blocks.py."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT, Block, pages, read_blocks
+from tests.docs.commands import parse_cadence
+from tests.docs.network import Network
+from tests.docs.servers import DEFAULT, Servers
+from tests.docs.session import Session
+from tests.helpers.smollm2 import smollm2_path
+
+pytestmark = pytest.mark.slow
+
+_INLINE = re.compile(r"`(cadence [a-z][^`…]*)`")
+
+
+def _own_server(page: str) -> bool:
+    return any(
+        block.run == "server" and block.commands.split("#")[0].strip(" &\n") != DEFAULT for block in _blocks(page)
+    )
+
+
+def _blocks(page: str) -> list[Block]:
+    try:
+        return read_blocks(page)
+    except AssertionError:
+        return []  # told by the test of this page
+
+
+# Pages that share the default server come first, so that it is started once.
+_PAGES = sorted((page for page in pages() if "```" in (ROOT / page).read_text(encoding="utf-8")), key=_own_server)
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Network]:
+    network = Network()
+    yield network
+    network.close()
+
+
+@pytest.fixture(scope="module")
+def servers(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    smollm2_path()  # fetched here, if it must be: the network of the pages leads nowhere
+    servers = Servers(network, tmp_path_factory.mktemp("servers"))
+    yield servers
+    servers.stop()
+
+
+@pytest.mark.parametrize("page", _PAGES)
+def test_page(page: str, network: Network, servers: Servers, tmp_path: Path) -> None:
+    blocks = read_blocks(page)
+    if any(block.run in ("server", "after-server") for block in blocks) and not network.has_port:
+        pytest.skip("port 8000 is taken, and this system has no network namespaces")
+    session = Session(tmp_path, network, servers)
+    try:
+        for block in blocks:
+            session.run(block)
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize("page", pages())
+def test_commands_in_sentences(page: str) -> None:
+    """`cadence …` in the running text has flags that exist."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for command in _INLINE.findall(re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)):
+        parse_cadence(shlex.split(command.replace("\n", " "))[1:])
