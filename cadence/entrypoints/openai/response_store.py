@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,11 +24,12 @@ class StoredResponse:
     body: bytes  # the response
     items: bytes  # the whole conversation, for the response that comes after
     num_input: int  # items of the conversation that came before the response
+    item_ids: tuple[str, ...] = ()  # of the items that have one
     stored_at: float = 0.0  # seconds, on the store's clock
 
     @property
     def size(self) -> int:
-        return len(self.body) + len(self.items)
+        return len(self.body) + len(self.items) + sum(map(len, self.item_ids))
 
 
 @dataclass(slots=True)
@@ -70,12 +71,16 @@ class TenantResponses:
         self.size = 0  # bytes of those that are stored
         self._store = store
         self._stored: OrderedDict[str, StoredResponse] = OrderedDict()  # the least recently used first
+        self._holders: dict[str, str] = {}  # item id -> the response that was stored with it last
 
-    def keep(self, response_id: str, body: bytes, items: bytes, num_input: int = 0) -> None:
+    def keep(
+        self, response_id: str, body: bytes, items: bytes, num_input: int = 0, item_ids: Sequence[str] = ()
+    ) -> None:
         self.drop(response_id)
-        stored = StoredResponse(body, items, num_input, self._store.clock())
+        stored = StoredResponse(body, items, num_input, tuple(item_ids), self._store.clock())
         self._stored[response_id] = stored
         self.size += stored.size
+        self._holders |= dict.fromkeys(stored.item_ids, response_id)
         self._store.make_room()
 
     def get(self, response_id: str) -> StoredResponse | None:
@@ -87,6 +92,10 @@ class TenantResponses:
             return None
         self._stored.move_to_end(response_id)
         return stored
+
+    def holding(self, item_id: str) -> StoredResponse | None:
+        """A response whose conversation has this item."""
+        return self.get(self._holders.get(item_id, ""))
 
     def drop(self, response_id: str) -> bool:
         """Whether there was one."""
@@ -102,4 +111,8 @@ class TenantResponses:
         return len(self._stored)
 
     def _forget(self, response_id: str) -> None:
-        self.size -= self._stored.pop(response_id).size
+        stored = self._stored.pop(response_id)
+        self.size -= stored.size
+        for item_id in stored.item_ids:
+            if self._holders.get(item_id) == response_id:
+                del self._holders[item_id]

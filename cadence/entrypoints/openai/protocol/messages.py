@@ -17,7 +17,7 @@ from cadence.entrypoints.openai.protocol.common import (
     StopStrings,
     check_count,
 )
-from cadence.entrypoints.openai.protocol.responses import check_name
+from cadence.entrypoints.openai.protocol.response_tools import check_name
 from cadence.entrypoints.openai.protocol.unsupported import Hint, Refusal, Unsupported
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}

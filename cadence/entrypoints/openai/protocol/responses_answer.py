@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
 from typing import Any
 
-from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.openai.errors import ErrorReply
 from cadence.entrypoints.openai.events import ChatEvent, ChoiceEnd, ReasoningDelta, TextDelta, ToolCallDelta, Usage
-from cadence.entrypoints.openai.protocol.responses import ResponsesBody
+from cadence.entrypoints.openai.protocol.response_messages import seal_reasoning
+from cadence.entrypoints.openai.protocol.response_tools import custom_input
+from cadence.entrypoints.openai.protocol.response_view import ResponseView, usage_of_response
 from cadence.entrypoints.openai.stream import encode_json
 
 StreamEvent = dict[str, Any]  # without its sequence number
@@ -22,24 +22,24 @@ _THOUGHT = "reasoning_text"
 class ResponseAnswer:
     """`read` takes events and gives the stream's; `snapshot` is the response so far."""
 
-    def __init__(self, response_id: str, model: str, body: ResponsesBody, params: SamplingParams) -> None:
-        self.id = response_id
+    def __init__(self, view: ResponseView) -> None:
+        self.id = view.id
         self.status = "in_progress"
         self.output: list[dict[str, Any]] = []
-        self._fixed = {"created_at": int(time.time()), "model": model, **_repeated(body, params)}
-        self._parallel = body.parallel_tool_calls is not False
+        self._view = view
         self._usage: dict[str, Any] | None = None
         self._error: dict[str, Any] | None = None
         self._incomplete: dict[str, str] | None = None
         self._completed_at: int | None = None
         self._open = ""  # what the last item is while it grows: message, reasoning, a call's number; "" = nothing
         self._texts: list[str] = []  # what the open item has got so far
+        self._logprobs: list[dict[str, Any]] = []  # of the open item's tokens
 
     def snapshot(self) -> dict[str, Any]:
         return {
             "id": self.id,
             "object": "response",
-            **self._fixed,
+            **self._view.fixed,
             "status": self.status,
             "completed_at": self._completed_at,
             "error": self._error,
@@ -53,15 +53,15 @@ class ResponseAnswer:
 
     def read(self, event: ChatEvent) -> list[StreamEvent]:
         if isinstance(event, TextDelta):
-            return self._text("message", event.text) if event.text else []
+            return self._said(event)
         if isinstance(event, ReasoningDelta):
-            return self._text("reasoning", event.text) if event.text else []
+            return self._text("reasoning", event.text, []) if event.text else []
         if isinstance(event, ToolCallDelta):
-            return self._call(event) if self._parallel or event.call == 0 else []
+            return self._call(event) if self._view.parallel_calls or event.call == 0 else []
         if isinstance(event, ChoiceEnd):
             return self._end(event.finish_reason)
         if isinstance(event, Usage):
-            self._usage = _usage(event)
+            self._usage = usage_of_response(event)
         return []
 
     def finish(self) -> list[StreamEvent]:
@@ -99,11 +99,21 @@ class ResponseAnswer:
             self.status = "cancelled"
         return events
 
-    def _text(self, kind: str, text: str) -> list[StreamEvent]:
+    def _said(self, event: TextDelta) -> list[StreamEvent]:
+        """Tokens that make no whole character yet have logprobs without text."""
+        logprobs = self._view.logprobs(event.token_ids, event.logprobs)
+        if event.text:
+            return self._text("message", event.text, logprobs)
+        if self._open == "message":
+            self._logprobs += logprobs
+        return []
+
+    def _text(self, kind: str, text: str, logprobs: list[dict[str, Any]]) -> list[StreamEvent]:
         events = [] if self._open == kind else [*self._close("completed"), *self._open_text(kind)]
         self._texts.append(text)
+        self._logprobs += logprobs
         if kind == "message":
-            return [*events, self._part(f"response.{_TEXT}.delta", delta=text, logprobs=[])]
+            return [*events, self._part(f"response.{_TEXT}.delta", delta=text, logprobs=logprobs)]
         return [*events, self._part(f"response.{_THOUGHT}.delta", delta=text)]
 
     def _open_text(self, kind: str) -> list[StreamEvent]:
@@ -111,37 +121,43 @@ class ResponseAnswer:
             item = {"id": _id("msg"), "type": kind, "status": "in_progress", "role": "assistant", "content": []}
         else:
             item = {"id": _id("rs"), "type": kind, "status": "in_progress", "summary": [], "content": []}
+            if self._view.sealed:
+                item["encrypted_content"] = None
         added = self._add(kind, item)
-        return [added, self._part("response.content_part.added", part=_content(kind, ""))]
+        return [added, self._part("response.content_part.added", part=_content(kind, "", []))]
 
     def _call(self, event: ToolCallDelta) -> list[StreamEvent]:
         events: list[StreamEvent] = []
         if event.name:
-            item = {"id": _id("fc"), "type": "function_call", "status": "in_progress", "call_id": event.call_id}
-            events += self._close("completed")
-            events.append(self._add(str(event.call), {**item, "name": event.name, "arguments": ""}))
+            events += [*self._close("completed"), self._add(str(event.call), self._new_call(event))]
         if event.arguments:
             self._texts.append(event.arguments)
-            events.append(self._of_item("response.function_call_arguments.delta", delta=event.arguments))
+            if self.output[-1]["type"] == "function_call":
+                events.append(self._of_item("response.function_call_arguments.delta", delta=event.arguments))
         return events
+
+    def _new_call(self, event: ToolCallDelta) -> dict[str, Any]:
+        origin = self._view.tools.origin(event.name)
+        custom = origin.kind == "custom_tool_call"
+        item = {"id": _id("ctc" if custom else "fc"), "type": origin.kind, "status": "in_progress"}
+        item |= {"call_id": event.call_id, "name": origin.name, "input" if custom else "arguments": ""}
+        return {**item, "namespace": origin.namespace} if origin.namespace else item
 
     def _add(self, kind: str, item: dict[str, Any]) -> StreamEvent:
         self.output.append(item)
-        self._open, self._texts = kind, []
+        self._open, self._texts, self._logprobs = kind, [], []
         return {"type": "response.output_item.added", "output_index": len(self.output) - 1, "item": item}
 
     def _close(self, status: str) -> list[StreamEvent]:
         """The open item gets its content and its status. Items are replaced, never changed: events may hold them."""
         if not self._open:
             return []
-        kind, text = self._open, "".join(self._texts)
+        text = "".join(self._texts)
         item = {**self.output[-1], "status": status}
-        if kind in ("message", "reasoning"):
-            part = _content(kind, text)
-            item["content"] = [part]
-            done = f"response.{part['type']}.done"
-            extra: dict[str, Any] = {"logprobs": []} if kind == "message" else {}
-            events = [self._part(done, text=text, **extra), self._part("response.content_part.done", part=part)]
+        if item["type"] in ("message", "reasoning"):
+            events = self._close_text(item, text)
+        elif item["type"] == "custom_tool_call":
+            events = self._close_custom(item, custom_input(text))
         else:
             item["arguments"] = text
             name = item["name"]
@@ -150,6 +166,21 @@ class ResponseAnswer:
         self.output[-1] = item
         last = {"type": "response.output_item.done", "output_index": len(self.output) - 1, "item": item}
         return [*events, last]
+
+    def _close_text(self, item: dict[str, Any], text: str) -> list[StreamEvent]:
+        part = _content(item["type"], text, self._logprobs)
+        item["content"] = [part]
+        extra: dict[str, Any] = {"logprobs": self._logprobs} if item["type"] == "message" else {}
+        if "encrypted_content" in item:
+            item["encrypted_content"] = seal_reasoning(text)
+        done = self._part(f"response.{part['type']}.done", text=text, **extra)
+        return [done, self._part("response.content_part.done", part=part)]
+
+    def _close_custom(self, item: dict[str, Any], text: str) -> list[StreamEvent]:
+        """The text of a custom tool is known when its arguments are whole: it comes in one piece."""
+        item["input"] = text
+        delta = self._of_item("response.custom_tool_call_input.delta", delta=text)
+        return [delta, self._of_item("response.custom_tool_call_input.done", input=text)]
 
     def _of_item(self, kind: str, **fields: Any) -> StreamEvent:
         place = {"item_id": self.output[-1]["id"], "output_index": len(self.output) - 1}
@@ -174,48 +205,10 @@ class EventWriter:
         return b"".join(chunks)
 
 
-def _content(kind: str, text: str) -> dict[str, Any]:
+def _content(kind: str, text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
     if kind == "message":
-        return {"type": _TEXT, "text": text, "annotations": [], "logprobs": []}
+        return {"type": _TEXT, "text": text, "annotations": [], "logprobs": logprobs}
     return {"type": _THOUGHT, "text": text}
-
-
-def _repeated(body: ResponsesBody, params: SamplingParams) -> dict[str, Any]:
-    """What a response repeats of its request."""
-    reasoning = body.reasoning
-    return {
-        "background": False,
-        "instructions": body.instructions,
-        "max_output_tokens": body.max_output_tokens,
-        "max_tool_calls": None,
-        "metadata": body.metadata or {},
-        "parallel_tool_calls": body.parallel_tool_calls is not False,
-        "previous_response_id": body.previous_response_id,
-        "reasoning": {"effort": reasoning.effort if reasoning else None, "summary": None},
-        "service_tier": "default",
-        "store": body.store is not False,
-        "temperature": params.temperature,
-        "text": {"format": {"type": "text"}},
-        "tool_choice": body.tool_choice or ("auto" if body.tools else "none"),
-        "tools": [_shown_tool(tool) for tool in body.tools or ()],
-        "top_p": params.top_p,
-        "truncation": "disabled",
-        "user": body.user,
-    }
-
-
-def _shown_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    return {"strict": None, "parameters": None, "description": None, **tool}
-
-
-def _usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
-        "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-    }
 
 
 def _id(prefix: str) -> str:

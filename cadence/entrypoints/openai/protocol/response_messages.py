@@ -1,0 +1,193 @@
+"""How the items of /v1/responses become the messages of a chat."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.ignored import Ignored
+from cadence.entrypoints.openai.protocol.common import MAX_PARTS, check_count
+from cadence.entrypoints.openai.protocol.json_text import decode_arguments
+from cadence.entrypoints.openai.protocol.response_tools import check_name, custom_arguments, flat_name
+
+ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+TEXT_PARTS = {  # type -> the field that holds its text
+    "input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal", "summary_text": "text",
+    "reasoning_text": "text",
+}  # fmt: skip
+SHELL = "local_shell"  # the function that stands for it
+# What other servers did for a model. These items hold nothing that this one could read.
+FOREIGN_ITEMS = frozenset((
+    "web_search_call", "file_search_call", "code_interpreter_call", "computer_call", "image_generation_call",
+    "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "tool_search_call", "tool_search_output",
+    "compaction", "compaction_summary", "compaction_trigger", "context_compaction",
+))  # fmt: skip
+
+_FOREIGN = "it tells of something that this server does not do"
+_SEALED = "cadence-reasoning:"  # begins what is ours
+
+
+def to_messages(
+    items: Sequence[Mapping[str, Any]], num_stored: int, instructions: str | None, ignored: Ignored
+) -> list[dict[str, Any]]:
+    """Items, the first `num_stored` of which are those of earlier turns. Neighbouring calls are one message, thoughts
+    belong to what the assistant says next, and there is one system message, at the start, where the items begin with
+    several."""
+    reader = _ItemReader(ignored)
+    if instructions:
+        reader.add({"role": "system", "content": instructions})
+    for number, item in enumerate(items):
+        reader.read(item, f"input[{number - num_stored}]" if number >= num_stored else "previous_response_id")
+    return reader.finish()
+
+
+def seal_reasoning(text: str) -> str:
+    """For `encrypted_content`. It is no secret, as the same text is in `content`: clients that keep only this field
+    give the reasoning back with it."""
+    return _SEALED + base64.b64encode(text.encode()).decode()
+
+
+def unseal_reasoning(sealed: str) -> str | None:
+    """None where it is not ours."""
+    if not sealed.startswith(_SEALED):
+        return None
+    try:
+        return base64.b64decode(sealed.removeprefix(_SEALED), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+class _ItemReader:
+    def __init__(self, ignored: Ignored) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self._ignored = ignored
+        self._systems: list[str] = []  # more for the system message at the start
+        self._thoughts: list[str] = []
+        self._kinds: dict[str, Callable[[Mapping[str, Any], str], None]] = {
+            "message": self._message,
+            "function_call": self._function_call,
+            "function_call_output": self._output,
+            "custom_tool_call": self._custom_call,
+            "custom_tool_call_output": self._output,
+            "local_shell_call": self._shell_call,
+            "local_shell_call_output": self._output,
+            "reasoning": self._reasoning,
+        }
+
+    def read(self, item: Mapping[str, Any], where: str) -> None:
+        kind = item.get("type") or "message"
+        if isinstance(kind, str) and kind in FOREIGN_ITEMS:
+            self._ignored.add(where, _FOREIGN)
+            return
+        if not isinstance(kind, str) or kind not in self._kinds:
+            known = ", ".join(self._kinds)
+            raise InvalidRequestError(f"{where}.type is {str(kind)[:40]!r}: it must be one of {known}", f"{where}.type")
+        self._kinds[kind](item, where)
+
+    def add(self, message: dict[str, Any]) -> None:
+        last = self.messages[-1] if len(self.messages) == 1 else {}
+        if message["role"] == "system" == last.get("role"):
+            self._systems.append(message["content"])
+            return
+        if message["role"] == "assistant" and (thoughts := "".join(self._thoughts)):
+            message["reasoning_content"] = thoughts
+        self._thoughts = []
+        self.messages.append(message)
+
+    def finish(self) -> list[dict[str, Any]]:
+        if self._systems:
+            self.messages[0]["content"] = "\n\n".join([self.messages[0]["content"], *self._systems])
+        return self.messages
+
+    def _message(self, item: Mapping[str, Any], where: str) -> None:
+        role = item.get("role")
+        if not isinstance(role, str) or role not in ROLES:
+            raise InvalidRequestError(f"{where}.role must be one of {', '.join(ROLES)}", f"{where}.role")
+        self.add({"role": ROLES[role], "content": content_text(item.get("content"), f"{where}.content")})
+
+    def _function_call(self, item: Mapping[str, Any], where: str) -> None:
+        arguments = _string(item.get("arguments"), f"{where}.arguments")
+        _check_arguments(arguments, f"{where}.arguments")
+        self._call(item, where, arguments)
+
+    def _custom_call(self, item: Mapping[str, Any], where: str) -> None:
+        self._call(item, where, custom_arguments(_string(item.get("input"), f"{where}.input")))
+
+    def _shell_call(self, item: Mapping[str, Any], where: str) -> None:
+        action = item.get("action")
+        if not isinstance(action, dict):
+            raise InvalidRequestError(f"{where}.action must be an object", f"{where}.action")
+        kept = {key: value for key, value in action.items() if key != "type" and value is not None}
+        call = {"call_id": item.get("call_id") or item.get("id"), "name": SHELL}
+        self._call(call, where, msgspec.json.encode(kept).decode())
+
+    def _call(self, item: Mapping[str, Any], where: str, arguments: str) -> None:
+        check_name(item.get("name"), f"{where}.name")
+        namespace = _string(item.get("namespace") or "", f"{where}.namespace")
+        call_id = _string(item.get("call_id"), f"{where}.call_id")
+        function = {"name": flat_name(item["name"], namespace), "arguments": arguments}
+        if not self.messages or self.messages[-1]["role"] != "assistant":
+            self.add({"role": "assistant", "content": "", "tool_calls": []})
+        calls = self.messages[-1].setdefault("tool_calls", [])
+        calls.append({"id": call_id, "type": "function", "function": function})
+
+    def _output(self, item: Mapping[str, Any], where: str) -> None:
+        call_id = item.get("call_id")
+        if item.get("type") == "local_shell_call_output":
+            call_id = call_id or item.get("id")
+        text = content_text(item.get("output"), f"{where}.output")
+        self.add({"role": "tool", "tool_call_id": _string(call_id, f"{where}.call_id"), "content": text})
+
+    def _reasoning(self, item: Mapping[str, Any], where: str) -> None:
+        """The text itself, or what it was sealed into, or else its summary."""
+        sealed = item.get("encrypted_content")
+        thoughts = _texts(item.get("content"), f"{where}.content")
+        if not thoughts and isinstance(sealed, str) and sealed:
+            text = unseal_reasoning(sealed)
+            if text is None:
+                self._ignored.add(f"{where}.encrypted_content", "another server wrote it")
+            thoughts = [text] if text else []
+        self._thoughts += thoughts or _texts(item.get("summary"), f"{where}.summary")
+
+
+def content_text(content: object, where: str) -> str:
+    """A text, or the texts of its parts, one to a line."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise InvalidRequestError(f"{where} must be a string or a list of parts", where)
+    check_count(content, MAX_PARTS, where)
+    return "\n".join(_part_text(part, f"{where}[{number}]") for number, part in enumerate(content))
+
+
+def _part_text(part: object, where: str) -> str:
+    if not isinstance(part, dict):
+        raise InvalidRequestError(f"{where} must be an object with a type", where)
+    kind = part.get("type")
+    if not isinstance(kind, str) or kind not in TEXT_PARTS:
+        raise InvalidRequestError(f"{where}.type is {str(kind)[:40]!r}: this model reads text only", f"{where}.type")
+    return _string(part.get(TEXT_PARTS[kind]), f"{where}.{TEXT_PARTS[kind]}")
+
+
+def _texts(parts: object, where: str) -> list[str]:
+    if not isinstance(parts or [], list):
+        raise InvalidRequestError(f"{where} must be a list of parts", where)
+    check_count(parts, MAX_PARTS, where)
+    texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return [text for text in texts if isinstance(text, str)]
+
+
+def _string(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequestError(f"{where} must be a string", where)
+    return value
+
+
+def _check_arguments(arguments: str, where: str) -> None:
+    if not isinstance(decode_arguments(arguments or "{}", where), dict):
+        raise InvalidRequestError(f"{where} must be a JSON object", where)

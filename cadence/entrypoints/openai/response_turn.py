@@ -1,0 +1,130 @@
+"""One response on its way: what it goes on from, what the model is told, what it says, and what is kept of it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.chat_choice import NO_CALL
+from cadence.entrypoints.openai.errors import ApiError, not_found
+from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
+from cadence.entrypoints.openai.logprobs import TokenNames
+from cadence.entrypoints.openai.protocol.response_items import ids_of, put_in_place, referenced
+from cadence.entrypoints.openai.protocol.response_messages import to_messages
+from cadence.entrypoints.openai.protocol.response_tools import ResponseTools
+from cadence.entrypoints.openai.protocol.response_view import response_view
+from cadence.entrypoints.openai.protocol.responses import ResponsesBody
+from cadence.entrypoints.openai.protocol.responses_answer import ResponseAnswer
+from cadence.entrypoints.openai.response_store import RunningResponse, TenantResponses
+from cadence.entrypoints.openai.sampling import Chosen, model_max_tokens, priority_of, sampling_params
+from cadence.entrypoints.openai.state import ServerState
+from cadence.entrypoints.openai.stream import encode_json, raise_failure
+
+Items = list[dict[str, Any]]
+SENT_NAMES = {  # of what the engine knows -> what clients know
+    "max_tokens": "max_output_tokens", "prompt": "input", "logprobs": "top_logprobs",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What a response goes on from: conversations, as JSON."""
+
+    conversation: bytes
+    referenced: Mapping[str, bytes]  # item id -> the conversation that has it
+
+    @property
+    def size(self) -> int:
+        return len(self.conversation) + sum(map(len, set(self.referenced.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    job: ChatJob
+    answer: ResponseAnswer
+    items: Items  # all that the model is told
+    kept: bool
+    running: RunningResponse
+
+    def check(self, event: ChatEvent) -> None:
+        """A choice that ended badly raises, unless the client wanted it to end."""
+        if type(event) is not ChoiceEnd or (event.finish_reason == "abort" and self.running.cancelled):
+            return
+        if event.stop_reason == NO_CALL:
+            raise ApiError(400, NO_CALL, param="tool_choice", code="tool_calls_not_produced")
+        raise_failure(event.finish_reason, event.stop_reason)
+
+    def keep(self, store: TenantResponses) -> None:
+        if self.kept:
+            items = [*self.items, *self.answer.history()]
+            body = encode_json(self.answer.snapshot())
+            store.keep(self.answer.id, body, encode_json(items), len(self.items), ids_of(items))
+
+
+def earlier_of(body: ResponsesBody, store: TenantResponses) -> Earlier:
+    """On the event loop, which the store belongs to."""
+    conversations = {}
+    for item_id, where in referenced(body.items()).items():
+        stored = store.holding(item_id)
+        if stored is None:
+            raise not_found(f"Item with id '{item_id[:100]}' not found: only stored responses keep their items.", where)
+        conversations[item_id] = stored.items
+    return Earlier(_previous(body.previous_response_id, store), conversations)
+
+
+def prepare(body: ResponsesBody, model: str, earlier: Earlier, state: ServerState, request: Request) -> Turn:
+    limit = state.options.max_body_bytes
+    if len(earlier.conversation) > limit:
+        message = f"the conversation is larger than the limit of {limit} bytes"
+        raise InvalidRequestError(message, "previous_response_id")
+    before: Items = msgspec.json.decode(earlier.conversation)
+    items = [*before, *put_in_place(body.items(), earlier.referenced, limit)]
+    tools = ResponseTools(body.tools or (), body.ignored)
+    messages = to_messages(items, len(before), body.instructions, body.ignored)
+    response_id = f"resp_{secrets.token_hex(24)}"
+    name = f"{response_id}-{body.request_id}" if body.request_id else response_id
+    job = _job(body, messages, tools, state, request, state.tenants.engine_id(request.scope, name))
+    names = TokenNames(state.llm.tokenizer, as_ids=False)
+    answer = ResponseAnswer(response_view(response_id, model, body, job.params, tools, names))
+    return Turn(job, answer, items, body.store is not False, RunningResponse(job.request_id, answer.snapshot))
+
+
+def _job(
+    body: ResponsesBody, messages: Items, tools: ResponseTools, state: ServerState, request: Request, engine_id: str
+) -> ChatJob:
+    defaults = state.llm.default_sampling
+    limit = model_max_tokens(defaults) if body.max_output_tokens is None else body.max_output_tokens
+    choice = tools.choose(body.tool_choice)
+    return ChatJob(
+        request_id=engine_id,
+        messages=messages,
+        params=sampling_params(body, defaults, Chosen(limit, body.num_logprobs(), SENT_NAMES)),
+        stream=bool(body.stream),
+        tools=tools.chat,
+        tool_choice=choice,
+        chat_template=body.chat_template or "",
+        template_kwargs=body.template_kwargs(),
+        cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),
+        priority=priority_of(body, request.headers),
+        sent_names=SENT_NAMES,
+    )
+
+
+def _previous(response_id: str | None, store: TenantResponses) -> bytes:
+    """The conversation up to and with an earlier response."""
+    if not response_id:
+        return b"[]"
+    field = "previous_response_id"
+    if response_id in store.running:
+        raise InvalidRequestError(f"{field} names a response that is still in progress", field)
+    stored = store.get(response_id)
+    if stored is None:
+        message = f"Previous response with id '{response_id}' not found."
+        raise ApiError(400, message, param=field, code="previous_response_not_found")
+    return stored.items
