@@ -8,6 +8,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from cadence.core.step import NewRow
+
 
 @dataclass(frozen=True, slots=True)
 class SampleContext:
@@ -37,3 +39,13 @@ class LogitsStep(Protocol):
     def apply(self, logits: torch.Tensor, ctx: SampleContext) -> torch.Tensor:
         """logits [S, V] float32, may be changed in place; returns the logits to go on with."""
         ...
+
+
+class RowStep(LogitsStep, Protocol):
+    """A step with state of its own per row: it is a `RequestTable`, too."""
+
+    def add(self, row: int, request: NewRow) -> None: ...
+
+    def remove(self, row: int) -> None: ...
+
+    def flush(self) -> None: ...

@@ -13,7 +13,7 @@ from cadence.device.base import Device
 from cadence.kernels.ops import Ops
 from cadence.sample.bad_words import BadWords
 from cadence.sample.bias import AllowedTokens, LogitBias
-from cadence.sample.context import LogitsStep, SampleContext
+from cadence.sample.context import LogitsStep, RowStep, SampleContext
 from cadence.sample.custom import DeviceProcessors, HostProcessors
 from cadence.sample.filters import MinP, Temperature, TopK, TopP
 from cadence.sample.logprobs import LogprobsTable
@@ -25,7 +25,10 @@ from cadence.sample.sampler import Choice, Sampler
 
 
 class SamplePipeline:
-    """The only place that names the features of sampling. Steps run in the order in which they are listed."""
+    """The only place that names the features of sampling. Steps run in the order in which they are listed.
+
+    A feature is listed once: it is told of rows and has its turn at the logits. Filters keep nothing of their own.
+    """
 
     tables: list[RequestTable]  # added to, removed from and flushed by the runner
 
@@ -39,11 +42,15 @@ class SamplePipeline:
         logits_processors: Sequence[LogitsProcessor] = (),
     ) -> None:
         sampling = SamplingTable(device, num_rows)
-        allowed, bad_words = AllowedTokens(device, num_rows), BadWords(device, num_rows)
-        min_tokens, bias = MinTokens(device, num_rows), LogitBias(device, num_rows)
-        on_host = HostProcessors(num_rows, logits_processors)
-        on_device = DeviceProcessors(device, num_rows, logits_processors)
-        penalties = Penalties(device, num_rows)
+        features: list[RowStep] = [
+            AllowedTokens(device, num_rows),
+            BadWords(device, num_rows),
+            MinTokens(device, num_rows),
+            LogitBias(device, num_rows),
+            HostProcessors(num_rows, logits_processors),
+            DeviceProcessors(device, num_rows, logits_processors),
+            Penalties(device, num_rows),
+        ]
         filters: list[LogitsStep] = [
             Temperature(sampling),
             MinP(device, sampling),
@@ -51,11 +58,10 @@ class SamplePipeline:
             TopP(device, sampling, vocab_size),
         ]
         self._logprobs = LogprobsTable(device, num_rows, vocab_size, logprobs_mode)
-        self._steps: list[LogitsStep] = [allowed, bad_words, min_tokens, bias, on_host, on_device, penalties, *filters]
+        self._steps: list[LogitsStep] = [*features, *filters]
         self._beyond_draw = [step for step in self._steps if not isinstance(step, Temperature)]
         self._sampler = Sampler(device, ops, sampling)
-        steps = (allowed, bad_words, min_tokens, bias, on_host, on_device, penalties)
-        self.tables = [sampling, *steps, self._logprobs]
+        self.tables = [sampling, *features, self._logprobs]
 
     def only_draws(self, rows_np: np.ndarray) -> bool:
         """Whether `draw` is all these rows need: no step but the temperature, no logprobs."""

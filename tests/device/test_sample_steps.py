@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 from typing import Any
 
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
+from cadence import sample
 from cadence.core.sampling_params import SamplingParams
 from cadence.sample.filters import leading_by_sort, leading_of_candidates
 from tests.helpers.sample_bench import MIXED, Bench, oracle, some_logits
@@ -268,6 +271,20 @@ def launched(bench: Bench, rows: list[int]) -> list[str]:
     with Spy() as spy:
         bench.pipeline.sample(logits, context)
     return spy.ops
+
+
+def test_every_step_is_listed_and_told_of_rows() -> None:
+    """A class of this package that works on logits is in the pipeline; one that keeps rows hears of them."""
+    modules = [
+        importlib.import_module(f"cadence.sample.{found.name}") for found in pkgutil.iter_modules(sample.__path__)
+    ]
+    classes = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+    made = {kind for kind in classes if hasattr(kind, "apply") and not getattr(kind, "_is_protocol", False)}
+    pipeline = Bench(vocab=8).pipeline
+    listed = list(pipeline._steps)
+    assert made == {type(step) for step in listed}
+    keeps_rows = [step for step in listed if hasattr(step, "add") or hasattr(step, "flush")]
+    assert [step for step in keeps_rows if step not in pipeline.tables] == []
 
 
 def test_a_feature_no_row_of_the_step_uses_launches_nothing() -> None:

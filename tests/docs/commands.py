@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import tomllib
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -28,8 +28,8 @@ _ASSIGNMENT = re.compile(r"\w+=.*", re.DOTALL)
 class _Parsed(BaseException):
     """Raised in place of running a command whose flags are right."""
 
-    def __init__(self, flags: Namespace) -> None:
-        self.flags = flags
+    def __init__(self, parser: Parser, flags: Namespace) -> None:
+        self.parser, self.flags = parser, flags
 
 
 def split(text: str) -> list[list[str]]:
@@ -76,25 +76,37 @@ def _simple(words: list[str]) -> list[list[str]]:
 
 def parse_cadence(words: Sequence[str], folder: Path = ROOT) -> Namespace:
     """The flags of `cadence WORDS`, by the program's own parser. A mistake raises ValueError with its message."""
-    real = Parser.parse
-
-    def parse(parser: Parser, argv: Sequence[str]) -> Namespace:
-        raise _Parsed(real(parser, argv))
-
     complaint = io.StringIO()
-    quiet = contextlib.redirect_stdout(io.StringIO())
-    with mock.patch.object(Parser, "parse", parse), contextlib.chdir(folder), quiet:
-        try:
-            with contextlib.redirect_stderr(complaint):
-                cli.main(list(words))
-        except _Parsed as parsed:
-            if words[0] == "serve":
-                _check_values(parsed.flags)
-            return parsed.flags
-        except SystemExit as left:
-            if left.code:
-                raise ValueError(complaint.getvalue().strip()) from None
+    try:
+        with contextlib.chdir(folder), contextlib.redirect_stderr(complaint):
+            _run_up_to_parsing(words)
+    except _Parsed as parsed:
+        if words[0] == "serve":
+            _check_values(parsed.flags)
+        return parsed.flags
+    except SystemExit as left:
+        if left.code:
+            raise ValueError(complaint.getvalue().strip()) from None
     return Namespace()  # --help, --version
+
+
+def parser_of(words: Sequence[str]) -> Parser:
+    """The parser that `cadence WORDS` uses."""
+    try:
+        _run_up_to_parsing(words, parse=lambda parser, argv: Namespace())
+    except _Parsed as parsed:
+        return parsed.parser
+    raise ValueError(f"{words} parses nothing")
+
+
+def _run_up_to_parsing(
+    words: Sequence[str], parse: Callable[[Parser, Sequence[str]], Namespace] = Parser.parse
+) -> None:
+    def parse_and_leave(parser: Parser, argv: Sequence[str]) -> Namespace:
+        raise _Parsed(parser, parse(parser, argv))
+
+    with mock.patch.object(Parser, "parse", parse_and_leave), contextlib.redirect_stdout(io.StringIO()):
+        cli.main(list(words))
 
 
 def _check_values(flags: Namespace) -> None:
