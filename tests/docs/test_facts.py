@@ -52,9 +52,8 @@ def _here(page: str) -> str:
 @pytest.mark.parametrize("page", [page for page in pages() if page not in _HISTORY])
 def test_flags(page: str) -> None:
     """Flags in the running text, of any `cadence` command."""
-    named = {
-        name for span in _spans(page) if not _other_program(span) for name in _FLAG.findall(span.replace("_", "-"))
-    }
+    found = [name for span in _spans(page) if not _other_program(span) for name in _FLAG.findall(span)]
+    named = {name.replace("_", "-") for name in found}
     assert not named - _flags(), f"{page} names flags that do not exist: {sorted(named - _flags())}"
 
 
