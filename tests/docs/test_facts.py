@@ -20,7 +20,19 @@ _COMMANDS = (["serve"], ["generate"], ["chat"], ["complete"], ["run-batch"], ["m
 _BENCHES = (["bench", "latency"], ["bench", "throughput"], ["bench", "serve"])
 _ROOTS = ("", "cadence/", "docs/", "docs/using/", "tests/server/", "tests/e2e/", "tests/null/", "benchmarks/results/")
 # Flags of other programs, and of our benchmarks and tests, that pages speak of.
-_OTHERS = {"fault-rounds", "fail-with-body", "help", "version", "offline", "shape", "show", "streams", "prompts", "output", "prompt"}
+_OTHERS = {
+    "fault-rounds",
+    "fail-with-body",
+    "help",
+    "version",
+    "offline",
+    "shape",
+    "show",
+    "streams",
+    "prompts",
+    "output",
+    "prompt",
+}
 _HISTORY = ("CHANGELOG.md", "docs/performance_log.md", "docs/compatibility.md")  # speak of what is not there, too
 
 
