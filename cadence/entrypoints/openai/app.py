@@ -27,6 +27,7 @@ from cadence.entrypoints.openai.errors import reply_for, route_path
 from cadence.entrypoints.openai.ignored import IgnoredFields
 from cadence.entrypoints.openai.json_limits import JsonLimits
 from cadence.entrypoints.openai.limits import BodyLimits
+from cadence.entrypoints.openai.middleware import load_middleware
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.reasoning import make_reasoning_parser
 from cadence.entrypoints.openai.routes import (
@@ -100,7 +101,8 @@ def _add_layers(app: FastAPI, options: ServeOptions) -> None:
     app.add_middleware(BodyLimits, options=options)
     app.add_middleware(Door, admission=app.state.server.admission)
     if options.api_key:
-        app.add_middleware(Authentication, tenants=app.state.server.tenants)
+        tenants, closed = app.state.server.tenants, options.protect_metrics
+        app.add_middleware(Authentication, tenants=tenants, protect_metrics=closed)
     if options.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -109,6 +111,8 @@ def _add_layers(app: FastAPI, options: ServeOptions) -> None:
             allow_headers=options.allowed_headers,
             allow_credentials=options.allow_credentials,
         )
+    for layer in load_middleware(options.middleware):
+        app.add_middleware(layer)
     app.add_middleware(Boundary, options=options)
 
 
