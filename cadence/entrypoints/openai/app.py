@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
 
 NO_LOGS = NullLogQueue()
+EXPOSED_HEADERS = ("X-Request-Id", "X-Cadence-Ignored", "Retry-After")  # what pages of other origins may read
 ROUTES = (health, models, completions, chat, responses, messages, tokenize, metrics, page)
 
 
@@ -64,6 +65,8 @@ def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQue
         redoc_url=None,
         openapi_url="/openapi.json" if documented else None,
     )
+    if options.stream_interval > 1:
+        llm.default_sampling = llm.default_sampling | {"stream_interval": options.stream_interval}
     app.state.server = _make_state(llm, options, logs)
     for routes in ROUTES:
         app.include_router(routes.router)
@@ -110,6 +113,7 @@ def _add_layers(app: FastAPI, options: ServeOptions) -> None:
             allow_methods=options.allowed_methods,
             allow_headers=options.allowed_headers,
             allow_credentials=options.allow_credentials,
+            expose_headers=EXPOSED_HEADERS,
         )
     for layer in load_middleware(options.middleware):
         app.add_middleware(layer)

@@ -21,7 +21,7 @@ class ServeOptions:
     host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = every interface")
     port: int = option(8000, "port to listen on; 0 = any free one")
     uds: str | None = option(None, "listen on this unix socket instead of a port")
-    root_path: str = option("", "path under which a proxy shows the server")
+    root_path: str = option("", "path under which a proxy shows the server, whether it takes it off or not")
     ssl_keyfile: str | None = option(None, "TLS private key")
     ssl_certfile: str | None = option(None, "TLS certificate")
     ssl_ca_certs: str | None = option(None, "certificates of the authorities that sign client certificates")
@@ -103,6 +103,7 @@ class ServeOptions:
             _at_least(self, name, 0)
         for name in ("engine_heartbeat_timeout", "engine_step_timeout"):
             _at_least(self, name, 0)
+        object.__setattr__(self, "root_path", _as_prefix(self.root_path))
         if self.port > 65535:
             raise ConfigError(f"port={self.port} is not a port: at most 65535", "port")
         if bool(self.ssl_keyfile) != bool(self.ssl_certfile):
@@ -130,6 +131,12 @@ def _checked(field: dataclasses.Field[Any], value: Any) -> Any:
     if choices and value not in choices:
         raise ConfigError(f"{field.name}={value!r} is not one of {', '.join(choices)}", field.name)
     return value
+
+
+def _as_prefix(path: str) -> str:
+    """`llm/` -> `/llm`; `/` is none."""
+    bare = path.strip("/")
+    return f"/{bare}" if bare else ""
 
 
 def _at_least(options: ServeOptions, name: str, low: int) -> None:
