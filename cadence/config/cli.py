@@ -20,6 +20,7 @@ from cadence.config import argv as words
 from cadence.config import flag_help, peer_table, values
 from cadence.config.args import EngineArgs
 from cadence.config.fate import Fate, Kind, PeerFlag
+from cadence.config.reference import find_local
 from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")
@@ -181,6 +182,14 @@ def engine_options(namespace: argparse.Namespace) -> dict[str, Any]:
     """The engine options given on the command line, and only those."""
     known = {*engine_args.names(), *peer_table.flags()} - {"config"}
     return {name: value for name, value in vars(namespace).items() if name in known}
+
+
+def checked_options(namespace: argparse.Namespace, **defaults: Any) -> dict[str, Any]:
+    """Keywords for `LLM(...)`: the options given on the command line over `defaults`, all checked, and a model that is
+    meant to lie on this machine found. Nothing heavy is imported for it: a mistake is told at once."""
+    args = EngineArgs.from_options(**{**defaults, **engine_options(namespace)})
+    find_local(args.model)
+    return dataclasses.asdict(args)
 
 
 def add_flag(group: argparse._ActionsContainer, flag: Flag) -> None:

@@ -3,10 +3,12 @@ effect and are named."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cadence.config.args import EngineArgs
 from cadence.config.fate import Fate
 from cadence.core.errors import ConfigError
 
@@ -72,19 +74,20 @@ _OFF = ("", "0", "false")
 def check(found: Mapping[str, str]) -> None:
     """`found`: vLLM's variables that are set (`env.peer_variables()`). Raises where one is refused."""
     for variable in VARIABLES:
-        if variable.fate is Fate.REFUSED and found.get(variable.name, "").strip().lower() not in _OFF:
+        if variable.fate is Fate.REFUSED and _is_on(found, variable.name):
             raise ConfigError(f"{variable.name} cannot be honoured: {variable.why}; unset it", variable.name)
 
 
-def name_ineffective(found: Mapping[str, str]) -> None:
-    """One line for each variable that changes nothing."""
+def applied(args: EngineArgs, found: Mapping[str, str]) -> EngineArgs:
+    """The options with what the variables ask for. One line is logged for each variable that has no effect."""
     check(found)
     table = {variable.name: variable for variable in VARIABLES}
     for name in sorted(found):
         variable = table.get(name, _no_effect(name, NOT_READ))
         if variable.fate is Fate.NO_EFFECT:
             logger.warning("the variable %s has no effect here: %s", name, variable.why)
+    return dataclasses.replace(args, deterministic=args.deterministic or _is_on(found, "VLLM_BATCH_INVARIANT"))
 
 
-def asks_for_invariance(found: Mapping[str, str]) -> bool:
-    return found.get("VLLM_BATCH_INVARIANT", "").strip().lower() not in _OFF
+def _is_on(found: Mapping[str, str], name: str) -> bool:
+    return found.get(name, "").strip().lower() not in _OFF

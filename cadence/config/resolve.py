@@ -82,6 +82,10 @@ DEFAULTS = {
         graphs="exact",
     ),
 }
+IDLE = {  # options that are for the other kind of device
+    "cpu": ("gpu_memory_utilization", "warmup"),
+    "cuda": ("cpu_threads",),
+}
 LARGE_GPU = 70 * GIB  # bytes of memory from which on there are, by default, ...
 LARGE_GPU_SEQS = 1024  # ... so many requests running at once
 LARGE_GPU_OFFLINE_TOKENS = 16384  # ... and so many tokens in a step
@@ -121,6 +125,12 @@ def resolve(
         scheduler=scheduler,
         device=_device(args, caps.kind, around),
     )
+
+
+def idle_options(args: EngineArgs, kind: str) -> list[str]:
+    """Options that were given and mean nothing on this kind of device."""
+    default = EngineArgs()
+    return [name for name in IDLE[kind] if getattr(args, name) != getattr(default, name)]
 
 
 def fit_context(config: EngineConfig, args: EngineArgs, kv_tokens: int) -> EngineConfig:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cadence.config import env
+from cadence.config import env, peer_env
 from cadence.config.args import nearest
 from cadence.config.cli import fail
 from cadence.config.version import __version__
@@ -60,6 +60,7 @@ def _run(name: str, argv: list[str]) -> int:
     prog = f"cadence {name}"
     try:
         _set_up_logging()
+        peer_env.check(env.peer_variables())
         module = importlib.import_module(COMMANDS[name][0])
         return int(module.run(argv))
     except (ModelFileError, WeightsError, TokenizerError) as error:

@@ -15,6 +15,7 @@ from cadence.config.cli import Extend, Flag, Parser, add_engine_flags, add_flag,
 from cadence.config.fate import PeerFlag
 from cadence.config.peer_table import flags as flags_of_vllm
 from cadence.config.peer_table import server_only
+from cadence.config.reference import find_local
 from cadence.core.errors import CadenceError, ConfigError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     flags = build_parser().parse(argv)
     args, options = read_flags(flags)
+    find_local(args.model)
     try:
         from cadence.entrypoints.openai.server import run_server
     except ImportError as error:

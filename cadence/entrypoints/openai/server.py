@@ -223,9 +223,7 @@ class QuietPaths(logging.Filter):
         self._paths = frozenset(paths)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        words = (
-            record.args if isinstance(record.args, tuple) else ()
-        )
+        words = record.args if isinstance(record.args, tuple) else ()
         return len(words) < 3 or str(words[2]).partition("?")[0] not in self._paths
 
 
