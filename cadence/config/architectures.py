@@ -32,6 +32,7 @@ class Kin:
 
 _LLAMA, _MISTRAL, _PHI = ("LlamaForCausalLM",), ("MistralForCausalLM",), ("Phi3ForCausalLM",)
 _QWEN, _GEMMA = ("Qwen2ForCausalLM", "Qwen3ForCausalLM"), ("Gemma2ForCausalLM", "Gemma3ForCausalLM")
+_EXPERTS = "experts or latent attention"
 _GPT = ("GPT2LMHeadModel", "OPTForCausalLM")
 
 KIN = (  # the first that fits counts
@@ -42,12 +43,12 @@ KIN = (  # the first that fits counts
     Kin(r"(qwen\d*_?moe|qwen3_?next|qwen3_?5)", "Qwen with experts or other attention", _QWEN),
     Kin(r"(qwen|qwq|marco)", "another generation of Qwen", _QWEN),
     Kin(r"(gemma3n|gemma4|gemma|recurrentgemma|t5gemma|paligemma)", "another generation of Gemma", _GEMMA),
-    Kin(r"(mixtral|ministral|mistral3|pixtral|mistral|voxtral)", "Mistral with experts, images or another form", _MISTRAL),
+    Kin(r"(mixtral|ministral|mistral|pixtral|voxtral)", "Mistral with experts, images or another form", _MISTRAL),
     Kin(r"phi", "another generation of Phi", _PHI),
     Kin(r"(gpt_?oss)", "experts and attention sinks", ()),
     Kin(r"(gpt|bloom|falcon|mpt|codegen|starcoder|santacoder|stablelm)", "a descendant of GPT", _GPT),
-    Kin(r"(deepseek|kimi|glm4_?moe|minimax|dots|ernie|longcat|bailing|hunyuan|arctic|dbrx|grok)", "experts or latent attention", _LLAMA),
-    Kin(r"(llama4|mllama|llava|internvl|idefics|smolvlm|aria|ovis|molmo|kimivl)", "Llama with experts or images", _LLAMA),
+    Kin(r"(deepseek|kimi|glm4_?moe|minimax|dots|ernie|longcat|bailing|hunyuan|arctic|dbrx|grok)", _EXPERTS, _LLAMA),
+    Kin(r"(llama4|mllama|llava|internvl|idefics|smolvlm|aria|ovis|molmo)", "Llama with experts or images", _LLAMA),
     Kin(
         r"(llama|yi|aquila|internlm|baichuan|olmo|granite|cohere|command|exaone|minicpm|glm|chatglm|smollm|solar|"
         r"nemotron|decilm|orion|xverse|apertus|arcee|seed|telechat|jais|persimmon|teleflm|step|hyperclova)",

@@ -85,7 +85,8 @@ class Parser(argparse.ArgumentParser):
             actions = [action for action in self._actions if action.help is not argparse.SUPPRESS]
             groups = {group.title or "": group._group_actions for group in self._action_groups}
             found = flag_help.about(topic.partition("=")[2], groups, actions)
-            self.exit(0, (found or self.format_help() + "\n" + flag_help.others()) + "\n")
+            print(found or f"{self.format_help()}\n{flag_help.others()}")
+            self.exit(0)
 
     def _dests(self, tokens: Iterable[str]) -> frozenset[str]:
         actions = (self._option_string_actions.get(token.partition("=")[0]) for token in tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -68,6 +69,7 @@ def _run(name: str, argv: list[str]) -> int:
     except CadenceError as error:
         fail(prog, error)
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again on the way out, it would show our insides
         return 130
     except BrokenPipeError:
         # The reader has left. Python flushes stdout once more on its way out and must find it open.

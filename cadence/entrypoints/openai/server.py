@@ -35,6 +35,7 @@ from cadence.entrypoints.openai.http import HttpLimits, LimitedHttp
 from cadence.entrypoints.openai.middleware import load_middleware
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.outbox import Outbox
+from cadence.entrypoints.openai.start_signals import StartSignals, StoppedWhileStarting
 from cadence.entrypoints.openai.state import ServerState
 from cadence.entrypoints.openai.tls import TlsConnection, tls_context
 
@@ -72,8 +73,11 @@ async def _start_and_serve(
     began, logs = process
     silence = options.engine_heartbeat_timeout
     limits = SupervisorLimits(silence, START_PATIENCE * silence, options.engine_step_timeout)
+    start = AsyncLLM.start(args, _say, engine_command=engine_command, limits=limits)
     try:
-        llm = await AsyncLLM.start(args, _say, engine_command=engine_command, limits=limits)
+        llm = await StartSignals(ExitDeadline(lambda: logs.flush(LAST_LINES_S)), _say).run(start)
+    except StoppedWhileStarting:
+        return 0
     except EngineDeadError as error:
         print(escaped(f"cadence serve: the engine did not start: {error}"), file=sys.stderr)
         return 1
