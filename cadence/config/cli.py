@@ -1,15 +1,14 @@
 """Command-line flags derived from fields: the types from annotations, the help from metadata.
 
-Dashes and underscores are the same; switches have a `--no-` form; objects are JSON or dotted keys
-(`--hf-overrides.rope_theta 1e6`); `--config FILE` holds flags in YAML or JSON, and flags given by hand win over it.
+Flags of vLLM that have no field here are taken too: `peer_table` says what becomes of them. `--config FILE` holds flags
+in YAML or JSON, and flags given by hand win over it.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import re
+import logging
 import sys
 import typing
 from collections.abc import Iterable, Sequence
@@ -17,11 +16,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cadence.config import args as engine_args
-from cadence.config import refused, values
+from cadence.config import argv as words
+from cadence.config import flag_help, peer_table, values
 from cadence.config.args import EngineArgs
+from cadence.config.fate import Fate, Kind, PeerFlag
+from cadence.config.reference import find_local
 from cadence.core.errors import ConfigError
 
-_DOTTED = re.compile(r"(--?[A-Za-z][A-Za-z0-9_-]*)\.([A-Za-z0-9_.-]+)(?:=(.*))?", re.DOTALL)
+logger = logging.getLogger("cadence.config")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,21 +59,59 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        tokens = normalise(argv)
+        """Beside the flags, the namespace has `config_only`: names that only the config file gave."""
+        tokens = words.normalise(argv)
+        self._help_on_demand(tokens)
         try:
-            tokens = _with_config_file(tokens)
+            path, by_hand = words.split_config(tokens)
+            from_file = words.config_words(Path(path)) if path else {}
         except ConfigError as error:
             self.error(str(error))
-        namespace, rest = self.parse_known_args(tokens)
-        if unknown := next((token for token in rest if token.startswith("-") and token != "-"), ""):
-            name = unknown.split("=")[0]
-            self.error(f"unknown flag {name}{engine_args.nearest(name, self.flags())}")
-        if rest:
-            self.error(f"unexpected argument {rest[0]!r}; put a text with spaces in quotes")
+        given = self._dests(by_hand)
+        file_tokens = [
+            token for name, tokens in from_file.items() if self._counts_from_file(name, given) for token in tokens
+        ]
+        namespace, rest = self.parse_known_args([*file_tokens, *by_hand])
+        self._check_rest(rest)
+        self._name_repeated(argv)
+        namespace.config_only = frozenset(name.replace("-", "_") for name in from_file) - given
         return namespace
 
     def flags(self) -> list[str]:
-        return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+        return [name for name in self._option_string_actions if name.startswith("--")]
+
+    def _help_on_demand(self, tokens: Sequence[str]) -> None:
+        if topic := next((token for token in tokens if token.startswith("--help=")), ""):
+            actions = [action for action in self._actions if action.help is not argparse.SUPPRESS]
+            groups = {group.title or "": group._group_actions for group in self._action_groups}
+            found = flag_help.about(topic.partition("=")[2], groups, actions)
+            print(found or f"{self.format_help()}\n{flag_help.others()}")
+            self.exit(0)
+
+    def _dests(self, tokens: Iterable[str]) -> frozenset[str]:
+        actions = (self._option_string_actions.get(token.partition("=")[0]) for token in tokens)
+        return frozenset(action.dest for action in actions if action is not None)
+
+    def _counts_from_file(self, name: str, given: frozenset[str]) -> bool:
+        """Objects add up key by key; whatever else is given by hand replaces what the file says."""
+        action = self._option_string_actions.get("--" + name)
+        return action is None or action.dest not in given or isinstance(action, _MergeObject)
+
+    def _check_rest(self, rest: Sequence[str]) -> None:
+        if unknown := next((token for token in rest if token.startswith("-") and token != "-"), ""):
+            name = unknown.split("=")[0]
+            if name[2:].removeprefix("no-").replace("-", "_") in peer_table.server_only():
+                self.error(f"{name} is a flag of `cadence serve`")
+            self.error(f"unknown flag {name}{engine_args.nearest(name, self.flags())}")
+        if rest:
+            self.error(f"unexpected argument {rest[0]!r}; put a text with spaces in quotes")
+
+    def _name_repeated(self, argv: Sequence[str]) -> None:
+        for name in words.repeated(argv):
+            action = self._option_string_actions.get(name)
+            adds_up = isinstance(action, (_MergeObject, Extend, argparse._AppendAction))
+            if not adds_up:
+                logger.warning("%s is given more than once: the last one counts", name)
 
 
 class _MergeObject(argparse.Action):
@@ -81,10 +121,33 @@ class _MergeObject(argparse.Action):
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, flag: str | None = None
     ) -> None:
         try:
-            merged = _merged(getattr(namespace, self.dest, {}), json.loads(value))
-        except (ValueError, AttributeError):
+            found = words.merged(getattr(namespace, self.dest, None) or {}, words.json_object(value))
+        except ValueError:
             raise argparse.ArgumentError(self, f"{value!r} is not a JSON object") from None
-        setattr(namespace, self.dest, merged)
+        setattr(namespace, self.dest, found)
+
+
+class Extend(argparse.Action):
+    """Several values after one flag, the flag several times, or a JSON list: they add up."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"nargs": "+", **options, "default": argparse.SUPPRESS})
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, flag: str | None = None
+    ) -> None:
+        found: list[str] = [*getattr(namespace, self.dest, ())]
+        for value in values:
+            found += self._items(value)
+        setattr(namespace, self.dest, found)
+
+    def _items(self, value: str) -> list[str]:
+        if not value.startswith("["):
+            return [value]
+        try:
+            return [str(item) for item in words.json_list(value)]
+        except ValueError:
+            raise argparse.ArgumentError(self, f"{value!r} is not a JSON list") from None
 
 
 def engine_flags() -> list[Flag]:
@@ -96,22 +159,38 @@ def engine_flags() -> list[Flag]:
 
 
 def add_engine_flags(parser: argparse.ArgumentParser, without: Iterable[str] = ()) -> None:
-    """Every engine option as a flag, and hidden ones for the names that are refused with a sentence."""
+    """Every engine option as a flag, and hidden ones for what else vLLM's engine has."""
     group = parser.add_argument_group("engine")
     for flag in engine_flags():
         if flag.name not in set(without):
             add_flag(group, flag)
-    for name, refusal in refused.REFUSED.items():
-        kinds = {type(value) for value in refusal.neutral}
-        _add_hidden(group, name, switch=bool in kinds, structured=dict in kinds or name.endswith("_config"))
-    for name in refused.HARMLESS:
-        _add_hidden(group, name, switch=name in refused.HARMLESS_SWITCHES, structured=False)
+    add_hidden_flags(parser, group, server=False)
+
+
+def add_hidden_flags(parser: argparse.ArgumentParser, group: argparse._ActionsContainer, server: bool) -> None:
+    """Flags of vLLM's engine, or of its server, that no flag of `parser` has the name of. They are judged later."""
+    for flag in peer_table.flags().values():
+        is_servers = flag.name in peer_table.server_only()
+        if is_servers == server and flag.flag not in parser._option_string_actions and _can_be_hidden(flag, server):
+            _add_hidden(parser, group, flag)
+
+
+def _can_be_hidden(flag: PeerFlag, server: bool) -> bool:
+    return flag.name != "config" and not (server and flag.fate is Fate.WORKS and not flag.means)
 
 
 def engine_options(namespace: argparse.Namespace) -> dict[str, Any]:
     """The engine options given on the command line, and only those."""
-    known = {*engine_args.names(), *refused.REFUSED, *refused.HARMLESS}
+    known = {*engine_args.names(), *peer_table.flags()} - {"config"}
     return {name: value for name, value in vars(namespace).items() if name in known}
+
+
+def checked_options(namespace: argparse.Namespace, **defaults: Any) -> dict[str, Any]:
+    """Keywords for `LLM(...)`: the options given on the command line over `defaults`, all checked, and a model that is
+    meant to lie on this machine found. Nothing heavy is imported for it: a mistake is told at once."""
+    args = EngineArgs.from_options(**{**defaults, **engine_options(namespace)})
+    find_local(args.model)
+    return dataclasses.asdict(args)
 
 
 def add_flag(group: argparse._ActionsContainer, flag: Flag) -> None:
@@ -127,119 +206,32 @@ def add_flag(group: argparse._ActionsContainer, flag: Flag) -> None:
         kind = values.parts(flag.hint)[-1]
         option["metavar"] = "{" + ",".join(flag.choices) + "}" if flag.choices else _METAVARS.get(kind, "TEXT")
         option["action"] = "append" if flag.is_list else "store"
-    group.add_argument(_spelled(flag.name), **option)
+    if flag.name == "hf_token":
+        option |= {"nargs": "?", "const": True}  # alone it asks for the token that was saved
+    group.add_argument(*_spellings(group, flag.name), **option)
 
 
 _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT"}
 
 
-def _add_hidden(group: argparse._ActionsContainer, name: str, switch: bool, structured: bool) -> None:
-    spellings = [_spelled(name), *([refused.SHORT_FLAGS[name]] if name in refused.SHORT_FLAGS else [])]
-    hidden: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
-    if switch:
+def _spellings(group: argparse._ActionsContainer, name: str) -> list[str]:
+    """The short form of vLLM too, unless the command has another use for it."""
+    peer = peer_table.flags().get(name)
+    short = peer.short if peer is not None else ""
+    return [words.spelled(name), *([short] if short and short not in group._option_string_actions else [])]
+
+
+def _add_hidden(parser: argparse.ArgumentParser, group: argparse._ActionsContainer, flag: PeerFlag) -> None:
+    hidden: dict[str, Any] = {"dest": flag.name, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+    spellings = _spellings(group, flag.name)
+    if flag.kind is Kind.SWITCH:
         group.add_argument(*spellings, **hidden, action=argparse.BooleanOptionalAction)
-    elif structured:
+    elif flag.kind is Kind.OBJECT:
         group.add_argument(*spellings, **hidden, action=_MergeObject)
+    elif flag.kind is Kind.LIST:
+        group.add_argument(*spellings, **hidden, action=Extend)
     else:
-        group.add_argument(*spellings, **hidden, type=_literal)
-
-
-def normalise(argv: Sequence[str]) -> list[str]:
-    """Underscores in flag names become dashes; dotted keys become JSON objects."""
-    tokens = list(argv)
-    result: list[str] = []
-    while tokens:
-        token = tokens.pop(0)
-        if token == "--":
-            return [*result, token, *tokens]
-        if match := _DOTTED.fullmatch(token):
-            flag, path, value = match.groups()
-            if value is None:
-                value = tokens.pop(0) if tokens and not tokens[0].startswith("--") else "true"
-            result += [flag.replace("_", "-"), _nested(path, value)]
-        elif token.startswith("--"):
-            name, equals, value = token.partition("=")
-            result.append(name.replace("_", "-") + equals + value)
-        else:
-            result.append(token)
-    return result
-
-
-def _nested(path: str, text: str) -> str:
-    value = _literal(text)
-    for key in reversed(path.split(".")):
-        value = {key.replace("-", "_"): value}
-    return json.dumps(value)
-
-
-def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for key, value in changes.items():
-        old = result.get(key)
-        result[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return result
-
-
-def _with_config_file(tokens: list[str]) -> list[str]:
-    for index, token in enumerate(tokens):
-        name, equals, value = token.partition("=")
-        if token == "--":
-            return tokens
-        if name == "--config":
-            if not equals and index + 1 >= len(tokens):
-                raise ConfigError("--config needs a file", "config")
-            rest = tokens[:index] + tokens[index + (1 if equals else 2) :]
-            return [*_config_tokens(Path(value if equals else tokens[index + 1])), *rest]
-    return tokens
-
-
-def _config_tokens(path: Path) -> list[str]:
-    tokens: list[str] = []
-    for key, value in _read_config(path).items():
-        flag = _spelled(str(key))
-        if isinstance(value, bool):
-            tokens.append(flag if value else "--no-" + flag[2:])
-        elif isinstance(value, dict):
-            tokens.append(f"{flag}={json.dumps(value)}")
-        elif value is not None:
-            tokens += [f"{flag}={item}" for item in (value if isinstance(value, list) else [value])]
-    return tokens
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        text = path.expanduser().read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--config {path}: {error.strerror}", "config") from None
-    try:
-        content = json.loads(text) if path.suffix == ".json" else _yaml(text)
-    except ValueError as error:
-        raise ConfigError(f"--config {path}: {' '.join(str(error).split())}", "config") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"--config {path}: expected flag names with values", "config")
-    return content
-
-
-def _yaml(text: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise ValueError("YAML needs the package PyYAML; or write the file as .json") from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
-
-
-def _literal(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _spelled(name: str) -> str:
-    return "--" + name.replace("_", "-")
+        group.add_argument(*spellings, **hidden, type=words.literal)
 
 
 def fail(prog: str, error: Exception, status: int = 2) -> NoReturn:

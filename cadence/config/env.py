@@ -118,6 +118,11 @@ def api_key() -> str:
     return _read("VLLM_API_KEY")
 
 
+def peer_variables() -> dict[str, str]:
+    """The variables of vLLM's that are set, whatever becomes of them (`peer_env`)."""
+    return {name: value for name, value in os.environ.items() if name.startswith("VLLM_") or name == "DO_NOT_TRACK"}
+
+
 def engine_environment() -> dict[str, str]:
     """What the engine process gets: everything but credentials. It fetches nothing and asks nobody: the front has
     found the model's files."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cadence.config.architectures import unsupported
 from cadence.config.fields import MOST_LAYERS
 from cadence.config.gguf import GGUFFile
 from cadence.config.json_file import shown
@@ -66,9 +67,7 @@ def gguf_config(file: GGUFFile) -> dict[str, Any]:
     """What `config.json` beside this model's unquantised weights would say."""
     meta = _Metadata(file)
     if meta.arch not in _FAMILIES:
-        raise WeightsError(
-            f"{file.path}: GGUF architecture {shown(meta.arch)} is not supported; supported: {', '.join(_FAMILIES)}"
-        )
+        raise WeightsError(f"{file.path}: GGUF {unsupported(str(meta.arch)[:64], _FAMILIES)}")
     parts = file.metadata.get("split.count")
     if isinstance(parts, int) and parts > 1:
         raise WeightsError(f"{file.path}: is one part of a split GGUF file; join the parts with gguf-split --merge")

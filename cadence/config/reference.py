@@ -92,6 +92,19 @@ def find_model(reference: str, *, revision: str = "", download_dir: str = "", to
 
     `revision`, `download_dir` and `token` are for the hub alone.
     """
+    if (local := find_local(reference)) is not None:
+        return local
+    if reference in ALIASES:
+        gguf = _fetch(reference, ALIASES[reference])
+        return ModelFiles(reference, gguf.parent, gguf)
+    hub_id = _HUB_ID.fullmatch(reference)
+    assert hub_id is not None
+    options = {"revision": revision, "cache_dir": download_dir, "token": token or hf_token()}
+    return _from_hub(hub_id["repo"], hub_id["file"] or "", {key: value for key, value in options.items() if value})
+
+
+def find_local(reference: str) -> ModelFiles | None:
+    """What can be said without fetching anything: the files, None for an alias or a hub id, an error for all else."""
     if not reference.strip():
         raise ModelNotFoundError("the model reference is empty")
     path = Path(reference).expanduser()
@@ -99,14 +112,10 @@ def find_model(reference: str, *, revision: str = "", download_dir: str = "", to
         return _from_directory(reference, path)
     if path.is_file():
         return _from_file(reference, path)
-    if reference in ALIASES:
-        gguf = _fetch(reference, ALIASES[reference])
-        return ModelFiles(reference, gguf.parent, gguf)
     hub_id = _HUB_ID.fullmatch(reference)
     if hub_id is None or (path.suffix == ".gguf" and not hub_id["file"]) or reference.startswith("."):
         raise ModelNotFoundError(f"no model at {reference!r}: no such file or folder, alias or hub id")
-    options = {"revision": revision, "cache_dir": download_dir, "token": token or hf_token()}
-    return _from_hub(hub_id["repo"], hub_id["file"] or "", {key: value for key, value in options.items() if value})
+    return None
 
 
 def _from_directory(reference: str, directory: Path) -> ModelFiles:
@@ -163,7 +172,19 @@ def _hint(name: str) -> str:
 def _fetch(name: str, alias: Alias) -> Path:
     if alias.present:
         return alias.path
-    alias.path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        alias.path.parent.mkdir(parents=True, exist_ok=True)
+        return _fetch_once(name, alias)
+    except OSError as error:
+        if isinstance(error, ModelNotFoundError):
+            raise
+        why = error.strerror or str(error)
+        raise ModelNotFoundError(
+            f"{name} cannot be kept in {alias.path.parent}: {why}; CADENCE_CACHE names another folder"
+        ) from None
+
+
+def _fetch_once(name: str, alias: Alias) -> Path:
     with _locked(alias.path.with_suffix(".lock")):
         if not alias.present:  # another process may have fetched it while this one waited
             print(f"fetching {name}: {alias.what}, {alias.nbytes / 1e6:.0f} MB ...", file=sys.stderr, flush=True)

@@ -19,6 +19,7 @@ from cadence.config.engine_config import (
     TokenizerConfig,
 )
 from cadence.config.hf import HFConfig
+from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import ConfigError
 
@@ -81,11 +82,13 @@ DEFAULTS = {
         graphs="exact",
     ),
 }
+IDLE = {  # options that are for the other kind of device
+    "cpu": ("gpu_memory_utilization", "warmup"),
+    "cuda": ("cpu_threads",),
+}
 LARGE_GPU = 70 * GIB  # bytes of memory from which on there are, by default, ...
 LARGE_GPU_SEQS = 1024  # ... so many requests running at once
 LARGE_GPU_OFFLINE_TOKENS = 16384  # ... and so many tokens in a step
-MOST_BURST_STEPS = 64
-MOST_CPU_THREADS = 1024
 MOST_HEAD_DIM = 256  # of models with long contexts
 
 
@@ -122,6 +125,12 @@ def resolve(
         scheduler=scheduler,
         device=_device(args, caps.kind, around),
     )
+
+
+def idle_options(args: EngineArgs, kind: str) -> list[str]:
+    """Options that were given and mean nothing on this kind of device."""
+    default = EngineArgs()
+    return [name for name in IDLE[kind] if getattr(args, name) != getattr(default, name)]
 
 
 def fit_context(config: EngineConfig, args: EngineArgs, kv_tokens: int) -> EngineConfig:
@@ -170,8 +179,6 @@ def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves
             "(a model extended by rope scaling says so in hf_overrides)",
             "max_model_len",
         )
-    _within("seed", args.seed, -(2**63), 2**64 - 1)
-    _within("max_logprobs", args.max_logprobs, -1, None)
     return ModelConfig(
         files=files,
         hf=hf,
@@ -243,17 +250,8 @@ def _kv_dtype(args: EngineArgs, model: ModelConfig, quantization: str, kind: str
 
 def _cache(args: EngineArgs, caps: Caps, cpu_kv_bytes: int, dtype: str) -> CacheConfig:
     block_size = 16 if args.block_size is None else args.block_size
-    _within("block_size", block_size, 8, 256)
-    if block_size & (block_size - 1):
-        raise ConfigError(f"block_size={block_size} is not a power of two", "block_size")
-    if not 0 < args.gpu_memory_utilization <= 1:
-        raise ConfigError(
-            f"gpu_memory_utilization={args.gpu_memory_utilization} is not above 0 and at most 1",
-            "gpu_memory_utilization",
-        )
     kv_bytes = args.kv_cache_memory_bytes or 0
-    _within("kv_cache_memory_bytes", kv_bytes, 0, caps.total_memory)
-    _within("num_gpu_blocks_override", args.num_gpu_blocks_override or 0, 0, None)
+    within("kv_cache_memory_bytes", kv_bytes, 0, caps.total_memory)
     if caps.kind == "cpu" and not kv_bytes:
         kv_bytes = cpu_kv_bytes or min(4 * GIB, caps.total_memory // 4)
     return CacheConfig(
@@ -275,14 +273,8 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
         budget = max(usual, rows or 0, 0 if chunked else max_model_len)
     if rows is None:
         rows = min(LARGE_GPU_SEQS if large else DEFAULTS[kind].max_num_seqs, max(budget, 1))
-    _within("max_num_seqs", rows, 1, None)
-    _within("max_num_batched_tokens", budget, 1, None)
-    _within("long_prefill_token_threshold", args.long_prefill_token_threshold, 0, max_model_len)
-    if budget < rows:
-        raise ConfigError(
-            f"max_num_batched_tokens={budget} is below max_num_seqs={rows}: each running request needs a token a step",
-            "max_num_batched_tokens",
-        )
+    within("long_prefill_token_threshold", args.long_prefill_token_threshold, 0, max_model_len)
+    check_budget(budget, rows)
     if not chunked and budget < max_model_len:
         raise ConfigError(
             f"max_num_batched_tokens={budget} is below max_model_len={max_model_len}, and with "
@@ -291,10 +283,7 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
         )
     depth = DEFAULTS[kind].steps_in_flight if args.async_scheduling is None else 1 + args.async_scheduling
     asked_steps = args.num_scheduler_steps
-    if asked_steps is not None:
-        _within("num_scheduler_steps", asked_steps, 1, MOST_BURST_STEPS)
     gap_ms = DEFAULTS[kind].max_inter_token_ms if args.max_inter_token_ms is None else args.max_inter_token_ms
-    _within("max_inter_token_ms", gap_ms, 0, None)
     return SchedulerConfig(
         max_num_seqs=rows,
         max_num_batched_tokens=budget,
@@ -315,12 +304,5 @@ def _device(args: EngineArgs, kind: str, around: Surroundings) -> DeviceConfig:
     if args.kernels == "cpu" and kind == "cuda":
         raise ConfigError("kernels=cpu do not run on a GPU; use auto, triton or reference", "kernels")
     graphs = "none" if args.enforce_eager else DEFAULTS[kind].graphs
-    _within("cpu_threads", args.cpu_threads, 0, MOST_CPU_THREADS)
     warmup = args.warmup or ("none" if around.offline else "lazy")
     return DeviceConfig(kind, args.kernels, graphs, args.deterministic, args.cpu_threads, around.cpu_isa, warmup)
-
-
-def _within(name: str, value: float, low: int, high: int | None) -> None:
-    if value < low or (high is not None and value > high):
-        limit = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise ConfigError(f"{name}={value} is not {limit}", name)

@@ -20,14 +20,16 @@ _SUFFIXES = {
 
 
 def human_int(text: str) -> int:
-    """`4096`, `32k` (thousands), `32K` (1024s), `1.5k`, `1M`. Lower case is decimal, upper case binary."""
+    """`4096`, `32k` (thousands), `32K` (1024s), `1.5k`, `1M`. Lower case is decimal, and a fraction
+    of the result is dropped; upper case is binary, and the result must be whole."""
     body = text.strip().replace("_", "")
-    factor = _SUFFIXES.get(body[-1:], 1)
+    suffix = body[-1:] if body[-1:] in _SUFFIXES else ""
     try:
-        number = Fraction(body[:-1] if factor > 1 else body) * factor
+        number = Fraction(body.removesuffix(suffix)) * _SUFFIXES.get(suffix, 1)
     except (ValueError, ZeroDivisionError):
         number = Fraction(1, 2)
-    if number.denominator != 1 or "/" in body:
+        suffix = ""
+    if "/" in body or (number.denominator != 1 and not suffix.islower()):
         raise ValueError(f"{text!r} is not a whole number such as 4096, 32k, 32K or 1M")
     return int(number)
 
@@ -102,6 +104,8 @@ def parts(hint: Any) -> list[Any]:
 
 def coerce(name: str, hint: Any, value: object) -> Any:
     """`value` as the first type of `hint` that takes it; ConfigError naming the option otherwise."""
+    if value == "None" and type(None) in typing.get_args(hint):
+        value = None
     if value is None:
         if hint is Any or type(None) in typing.get_args(hint):
             return None

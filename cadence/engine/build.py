@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
-from cadence.config.resolve import fit_context
+from cadence.config.resolve import fit_context, idle_options
 from cadence.core.kv_spec import KVLayout
 from cadence.core.sampling_params import is_on_device
 from cadence.engine.core import EngineCore
@@ -20,6 +21,8 @@ from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
 from cadence.text.tokenizer import Tokenizer
+
+logger = logging.getLogger("cadence.engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,11 @@ def build_engine(
     offline: as `Surroundings` has it.
     """
     source = find_source(args)
-    config = source.resolve(args, device_caps(args.device), offline)
+    caps = device_caps(args.device)
+    config = source.resolve(args, caps, offline)
+    if idle := idle_options(args, caps.kind):
+        where = {"cpu": "a CPU", "cuda": "a GPU"}[caps.kind]
+        logger.warning("on %s these options have no effect: %s", where, ", ".join(idle))
     with ThreadPoolExecutor(1) as pool:
         tokenizer_job = pool.submit(source.load_tokenizer, config.tokenizer.skip)
         worker = Worker(config, logits_processors)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cadence.config import env
+from cadence.config.architectures import ARCHITECTURES, unsupported
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.reference import ModelFiles, find_model
 from cadence.config.resolve import Caps, Surroundings, resolve
-from cadence.core.errors import TokenizerError
+from cadence.core.errors import ModelFileError, TokenizerError
 from cadence.text.load import tokenizer_for
 from cadence.text.tokenizer import Tokenizer
 
@@ -34,7 +35,10 @@ class ModelSource:
 def find_source(args: EngineArgs) -> ModelSource:
     files = _find(args.model, args.revision, args)
     tokenizer_files = _find(args.tokenizer, args.tokenizer_revision, args) if args.tokenizer else files
-    return ModelSource(files, tokenizer_files, load_hf_config(files, args.hf_overrides))
+    hf = load_hf_config(files, args.hf_overrides)
+    if hf.architecture not in ARCHITECTURES:
+        raise ModelFileError(f"{hf.source}: {unsupported(hf.architecture)}", "architectures")
+    return ModelSource(files, tokenizer_files, hf)
 
 
 def _find(reference: str, revision: str | None, args: EngineArgs) -> ModelFiles:

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
-from cadence.config import env
+from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
@@ -78,6 +78,7 @@ class AsyncLLM:
     ) -> AsyncLLM:
         """Starts the engine process and reads the tokenizer meanwhile. `on_stage` hears what was done and how long."""
         env.tokenise_in_caller()
+        args = peer_env.applied(args, env.peer_variables())
         clock = _Clock(on_stage)
         source = await asyncio.to_thread(find_source, args)
         clock.lap(f"found {args.model}: {source.hf.architecture}")

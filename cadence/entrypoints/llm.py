@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Self
 
+from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import BeamSearchOutput, RequestOutput
@@ -38,7 +39,7 @@ class LLM:
     def __init__(
         self, model: str, *, logits_processors: Sequence[Callable[..., Any]] | None = None, **options: Any
     ) -> None:
-        args = EngineArgs.from_options(model=model, **options)
+        args = peer_env.applied(EngineArgs.from_options(model=model, **options), env.peer_variables())
         self.llm_engine = LLMEngine.from_engine_args(args, logits_processors or ())
         self._chat_template = read_template(self.llm_engine.config.tokenizer.chat_template)
         if self.llm_engine.config.tokenizer.escape_control_tokens:

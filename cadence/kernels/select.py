@@ -14,6 +14,8 @@ from cadence.kernels.row_ops import RowOps
 
 _logger = logging.getLogger(__name__)
 
+_SLOW = "plain torch computes instead, ten or more times slower, and a GGUF file takes up to eight times its size."
+
 
 def select_ops(
     device_kind: str,
@@ -64,12 +66,12 @@ def _open(name: str, deterministic: bool, calls: Calls, cpu_isa: str) -> Ops:
 
 
 def _auto_cpu(calls: Calls, cpu_isa: str) -> Ops:
-    from cadence.kernels.cpu.build import BuildError
+    from cadence.kernels.cpu.build import BuildError, NoCompilerError
 
     try:
         return _open("cpu", False, calls, cpu_isa)
+    except NoCompilerError as error:
+        _logger.warning("%s; %s Install one: apt install gcc, dnf install gcc, or set CC.", error, _SLOW)
     except BuildError as error:
-        _logger.warning(
-            "C kernels unavailable, running plain torch instead (on CPUs without bfloat16, take float32): %s", error
-        )
-        return ReferenceOps()
+        _logger.warning("the C kernels cannot be used; %s The reason: %s", _SLOW, error)
+    return ReferenceOps()

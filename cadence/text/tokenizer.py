@@ -239,7 +239,8 @@ class Tokenizer:
         if has_tools and "tool_use" in self._named_templates:
             return self._named_templates["tool_use"]
         if not self.chat_template:
-            raise TemplateError("this model has no chat template; give one with chat_template", field="chat_template")
+            message = "this model has no chat template; give one with --chat-template (in Python: chat_template=...)"
+            raise TemplateError(message, field="chat_template")
         return self.chat_template
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from cadence.config.args import EngineArgs
-from cadence.config.cli import Parser, add_engine_flags, engine_flags, engine_options, normalise
+from cadence.config.argv import normalise
+from cadence.config.cli import Parser, add_engine_flags, engine_flags, engine_options
 from cadence.core.errors import ConfigError
 
 
@@ -64,7 +65,7 @@ def test_objects_by_json_and_by_dotted_keys() -> None:
     given = args(
         "--hf-overrides", '{"a": 1, "deep": {"x": 1}}', "--hf-overrides.deep.y", "2", "--hf_overrides.rope-type=yarn"
     )
-    assert given.hf_overrides == {"a": 1, "deep": {"x": 1, "y": 2}, "rope_type": "yarn"}
+    assert given.hf_overrides == {"a": 1, "deep": {"x": 1, "y": 2}, "rope-type": "yarn"}
     assert args("--hf-overrides.flag").hf_overrides == {"flag": True}
 
 
@@ -97,11 +98,10 @@ def test_unknown_flags_name_the_nearest(capsys: pytest.CaptureFixture[str]) -> N
     [
         (["-tp", "2"], "one device"),
         (["--tensor-parallel-size=2"], "one device"),
-        (["--trust-remote-code"], "never run"),
         (["--speculative-config", '{"method": "ngram"}'], "peculative"),
         (["-sc.method=ngram"], "peculative"),
         (["--enable-lora"], "LoRA"),
-        (["-O", "3"], "nothing is compiled"),
+        (["-O", "4"], "not one of 0, 1"),
         (["--dtype", "int3"], "not one of"),
     ],
 )

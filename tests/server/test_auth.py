@@ -1,4 +1,4 @@
-"""Default deny: without one of the keys, only the health checks answer."""
+"""Default deny: without one of the keys, only the health checks answer, and what tells of the server's state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import httpx
 import pytest
 from openai import AuthenticationError, OpenAI
 
-from cadence.entrypoints.openai.auth import OPEN_PATHS
+from cadence.entrypoints.openai.auth import OPEN_PATHS, STATE_PATHS
 from cadence.entrypoints.openai.tenants import Tenants
 from tests.server.helpers import RunningApp
 
@@ -20,14 +20,19 @@ def app(serve: Callable[..., RunningApp]) -> RunningApp:
     return serve(api_key=KEYS)
 
 
-def test_every_route_is_closed_but_the_health_checks(app: RunningApp) -> None:
-    with app.client() as client:
+@pytest.mark.parametrize("protect_metrics", [False, True])
+def test_which_routes_are_open(serve: Callable[..., RunningApp], protect_metrics: bool) -> None:
+    free = OPEN_PATHS if protect_metrics else OPEN_PATHS | STATE_PATHS
+    with serve(api_key=KEYS, protect_metrics=protect_metrics).client() as client:
         paths = {*client.get("/openapi.json", headers=bearer(KEYS[0])).json()["paths"], "/docs", "/openapi.json", "/"}
-        assert {"/v1/models", "/metrics", *OPEN_PATHS} <= paths
+        assert {"/v1/models", *OPEN_PATHS, *STATE_PATHS} <= paths
         for path in paths:
             reply = client.get(path)
-            assert (reply.status_code == 401) == (path not in OPEN_PATHS), path
+            assert (reply.status_code == 401) == (path not in free), path
         assert client.get("/no/such/path").status_code == client.post("/health/").status_code == 401
+        for path in STATE_PATHS:
+            assert client.get(path, headers=bearer(KEYS[1])).status_code == 200
+            assert client.get(path + "/").status_code == 401
 
 
 def test_the_shape_of_the_refusal(app: RunningApp) -> None:

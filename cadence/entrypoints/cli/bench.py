@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cadence.config import values
 from cadence.config.args import nearest
-from cadence.config.cli import Parser, add_engine_flags, engine_options
+from cadence.config.cli import Parser, add_engine_flags, checked_options
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.report import Row, mean, percentile, table
 
@@ -64,12 +64,12 @@ def _counts(flags: argparse.Namespace, names: Sequence[str]) -> dict[str, int]:
 
 
 def _load(flags: argparse.Namespace) -> LLM:
+    defaults = {"enable_prefix_caching": False, "use_tqdm_on_load": sys.stderr.isatty()}  # iterations repeat prompts
+    options = checked_options(flags, **defaults)
+
     from cadence.entrypoints.llm import LLM
 
-    options = engine_options(flags)
-    options.setdefault("enable_prefix_caching", False)  # iterations repeat their prompts
-    options.setdefault("use_tqdm_on_load", sys.stderr.isatty())
-    return LLM(options.pop("model", "smollm2"), **options)
+    return LLM(**options)
 
 
 def _workload(llm: LLM, count: int, input_len: int, output_len: int) -> tuple[list[Any], SamplingParams]:

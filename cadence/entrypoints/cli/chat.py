@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cadence.config import values
-from cadence.config.cli import Parser, add_engine_flags, engine_options
+from cadence.config.cli import Parser, add_engine_flags, checked_options, engine_options
 from cadence.core.errors import CadenceError, ConfigError, InvalidRequestError
 from cadence.entrypoints.cli.face import Face, open_face
 from cadence.entrypoints.cli.sampling import add_sampling_flags, sampling_options
@@ -103,15 +103,13 @@ def run(argv: Sequence[str]) -> int:
 
 def _local(flags: argparse.Namespace) -> tuple[str, History]:
     given = sampling_options(flags)
-    options = engine_options(flags)
-    options.setdefault("use_tqdm_on_load", sys.stderr.isatty())
-    model = options.pop("model", "smollm2")
+    options = checked_options(flags, use_tqdm_on_load=sys.stderr.isatty())
 
     from cadence.entrypoints.cli.streaming import streaming_params
     from cadence.entrypoints.llm import LLM
 
-    llm = LLM(model, **options)
-    return model, Conversation(llm, streaming_params(llm, given, MAX_TOKENS), flags.system_prompt)
+    llm = LLM(**options)
+    return options["model"], Conversation(llm, streaming_params(llm, given, MAX_TOKENS), flags.system_prompt)
 
 
 def _remote(flags: argparse.Namespace) -> tuple[str, History]:

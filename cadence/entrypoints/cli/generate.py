@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from cadence.config.cli import Parser, add_engine_flags, engine_options
+from cadence.config.cli import Parser, add_engine_flags, checked_options
 from cadence.entrypoints.cli.sampling import add_sampling_flags, sampling_options
 from cadence.entrypoints.cli.terminal import read_prompt, write
 
@@ -30,15 +30,14 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     flags = build_parser().parse(argv)
     given = sampling_options(flags)
-    options = engine_options(flags)
-    options.setdefault("use_tqdm_on_load", sys.stderr.isatty())
+    options = checked_options(flags, use_tqdm_on_load=sys.stderr.isatty())
     text = read_prompt(flags.prompt, "generate")
 
     from cadence.entrypoints.cli.streaming import stream_answer, streaming_params
     from cadence.entrypoints.llm import LLM
     from cadence.text.chat_template import ChatRequest
 
-    llm = LLM(options.pop("model", "smollm2"), **options)
+    llm = LLM(**options)
     prompt: Any = text
     if flags.chat:
         prompt = llm.chat_prompt(ChatRequest([{"role": "user", "content": text}]))

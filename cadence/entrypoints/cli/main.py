@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
-from cadence.config import env
+from cadence.config import env, peer_env
 from cadence.config.args import nearest
 from cadence.config.cli import fail
 from cadence.config.version import __version__
@@ -60,6 +61,7 @@ def _run(name: str, argv: list[str]) -> int:
     prog = f"cadence {name}"
     try:
         _set_up_logging()
+        peer_env.check(env.peer_variables())
         module = importlib.import_module(COMMANDS[name][0])
         return int(module.run(argv))
     except (ModelFileError, WeightsError, TokenizerError) as error:
@@ -67,6 +69,7 @@ def _run(name: str, argv: list[str]) -> int:
     except CadenceError as error:
         fail(prog, error)
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again on the way out, it would show our insides
         return 130
     except BrokenPipeError:
         # The reader has left. Python flushes stdout once more on its way out and must find it open.

@@ -27,6 +27,7 @@ from cadence.entrypoints.openai.errors import reply_for, route_path
 from cadence.entrypoints.openai.ignored import IgnoredFields
 from cadence.entrypoints.openai.json_limits import JsonLimits
 from cadence.entrypoints.openai.limits import BodyLimits
+from cadence.entrypoints.openai.middleware import load_middleware
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.reasoning import make_reasoning_parser
 from cadence.entrypoints.openai.routes import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
 
 NO_LOGS = NullLogQueue()
+EXPOSED_HEADERS = ("X-Request-Id", "X-Cadence-Ignored", "Retry-After")  # what pages of other origins may read
 ROUTES = (health, models, completions, chat, responses, messages, tokenize, metrics, page)
 
 
@@ -63,6 +65,8 @@ def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQue
         redoc_url=None,
         openapi_url="/openapi.json" if documented else None,
     )
+    if options.stream_interval > 1:
+        llm.default_sampling = llm.default_sampling | {"stream_interval": options.stream_interval}
     app.state.server = _make_state(llm, options, logs)
     for routes in ROUTES:
         app.include_router(routes.router)
@@ -100,7 +104,8 @@ def _add_layers(app: FastAPI, options: ServeOptions) -> None:
     app.add_middleware(BodyLimits, options=options)
     app.add_middleware(Door, admission=app.state.server.admission)
     if options.api_key:
-        app.add_middleware(Authentication, tenants=app.state.server.tenants)
+        tenants, closed = app.state.server.tenants, options.protect_metrics
+        app.add_middleware(Authentication, tenants=tenants, protect_metrics=closed)
     if options.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -108,7 +113,10 @@ def _add_layers(app: FastAPI, options: ServeOptions) -> None:
             allow_methods=options.allowed_methods,
             allow_headers=options.allowed_headers,
             allow_credentials=options.allow_credentials,
+            expose_headers=EXPOSED_HEADERS,
         )
+    for layer in load_middleware(options.middleware):
+        app.add_middleware(layer)
     app.add_middleware(Boundary, options=options)
 
 

@@ -1,4 +1,5 @@
-"""Who may ask. With keys set, every path but the health checks needs one of them.
+"""Who may ask. With keys set, every path needs one of them, but the health checks and what tells of the server's state
+(`STATE_PATHS`, which `--protect-metrics` closes too). A preflight of a browser carries no key and asks for none.
 
 A key comes as `Authorization: Bearer KEY`, as `x-api-key: KEY` (Anthropic's clients), or as the password of
 `Authorization: Basic`, which is how a browser opens the page.
@@ -15,18 +16,20 @@ from cadence.entrypoints.openai.errors import ApiError, reply_for, route_path
 from cadence.entrypoints.openai.tenants import TENANT, Tenants
 
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/health"})
+STATE_PATHS = frozenset({"/metrics", "/load", "/version", "/ping"})
 
 
 class Authentication:
     """Use only with at least one key. What it lets through it names: `tenant_of(scope)`."""
 
-    def __init__(self, app: ASGIApp, tenants: Tenants) -> None:
+    def __init__(self, app: ASGIApp, tenants: Tenants, protect_metrics: bool = False) -> None:
         self._app = app
         self._tenants = tenants
+        self._open = OPEN_PATHS if protect_metrics else OPEN_PATHS | STATE_PATHS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = route_path(scope)
-        if scope["type"] == "http" and path not in OPEN_PATHS:
+        if scope["type"] == "http" and scope["method"] != "OPTIONS" and path not in self._open:
             headers = Headers(scope=scope)
             found = [self._tenants.tenant(key) for key in _given_keys(headers)]
             known = [tenant for tenant in found if tenant is not None]

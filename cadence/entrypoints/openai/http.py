@@ -112,8 +112,14 @@ class LimitedHttp(HttpToolsProtocol):
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         self._check_head(size, len(self.headers))
         if not self._refused:
+            self._drop_root()
             super().on_headers_complete()
             self.scope[CHUNK_WRITER] = ChunkWriter(self.cycle, self._outbox)  # type: ignore[typeddict-unknown-key]
+
+    def _drop_root(self) -> None:
+        """A proxy may leave the prefix of `--root-path` on or take it off; uvicorn expects it off."""
+        if self.root_path and self.url.startswith(self.root_path.encode() + b"/"):
+            self.url = self.url[len(self.root_path.encode()) :]
 
     def on_body(self, body: bytes) -> None:
         if not self._refused:

@@ -21,7 +21,7 @@ class ServeOptions:
     host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = every interface")
     port: int = option(8000, "port to listen on; 0 = any free one")
     uds: str | None = option(None, "listen on this unix socket instead of a port")
-    root_path: str = option("", "path under which a proxy shows the server")
+    root_path: str = option("", "path under which a proxy shows the server, whether it takes it off or not")
     ssl_keyfile: str | None = option(None, "TLS private key")
     ssl_certfile: str | None = option(None, "TLS certificate")
     ssl_ca_certs: str | None = option(None, "certificates of the authorities that sign client certificates")
@@ -30,11 +30,13 @@ class ServeOptions:
 
     # Who may ask
     api_key: list[str] = option((), "key that requests must bring; several may be given (else VLLM_API_KEY)")
+    protect_metrics: bool = option(False, "with api_key: /metrics, /load, /version and /ping need it too")
     share_prefix_cache: bool = option(False, "let requests of different keys share the prefix cache")
     allowed_origins: list[str] = option((), "origin whose pages may call the server (CORS); none unless given")
     allowed_methods: list[str] = option(("*",), "methods such pages may use")
     allowed_headers: list[str] = option(("*",), "headers such pages may send")
     allow_credentials: bool = option(False, "let such pages send cookies and credentials")
+    middleware: list[str] = option((), "ASGI middleware of yours around the app: a class or coroutine, module.name")
 
     # How much it takes on
     max_queued_requests: int = option(1024, "most requests waiting beyond those that run; more get 429")
@@ -78,12 +80,14 @@ class ServeOptions:
     enable_prompt_tokens_details: bool = option(False, "count cached prompt tokens in usage")
     enable_force_include_usage: bool = option(False, "end every stream with its usage")
     enable_request_id_headers: bool = option(False, "answer with the header X-Request-Id")
+    stream_interval: int = option(1, "tokens per event of a stream; a request may bring its own")
 
     # What it says about itself
     disable_fastapi_docs: bool = option(False, "no /docs, /redoc and /openapi.json")
     enable_log_requests: bool = option(False, "log a line per request; never its text")
     uvicorn_log_level: str = option("warning", "log level of the HTTP layer", LOG_LEVELS)
     disable_uvicorn_access_log: bool = option(False, "no line per request at uvicorn_log_level info and below")
+    disable_access_log_for_endpoints: str = option("", "paths without such a line, separated by commas")
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -92,12 +96,14 @@ class ServeOptions:
             _at_least(self, name, 1)
         for name in ("max_header_count", "max_held_body_bytes", "max_json_depth", "max_json_values", "max_completions"):
             _at_least(self, name, 1)
+        _at_least(self, "stream_interval", 1)
         for name in ("port", "request_deadline", "read_timeout", "write_timeout", "max_connections"):
             _at_least(self, name, 0)
         for name in ("max_step_age", "shutdown_timeout"):
             _at_least(self, name, 0)
         for name in ("engine_heartbeat_timeout", "engine_step_timeout"):
             _at_least(self, name, 0)
+        object.__setattr__(self, "root_path", _as_prefix(self.root_path))
         if self.port > 65535:
             raise ConfigError(f"port={self.port} is not a port: at most 65535", "port")
         if bool(self.ssl_keyfile) != bool(self.ssl_certfile):
@@ -125,6 +131,12 @@ def _checked(field: dataclasses.Field[Any], value: Any) -> Any:
     if choices and value not in choices:
         raise ConfigError(f"{field.name}={value!r} is not one of {', '.join(choices)}", field.name)
     return value
+
+
+def _as_prefix(path: str) -> str:
+    """`llm/` -> `/llm`; `/` is none."""
+    bare = path.strip("/")
+    return f"/{bare}" if bare else ""
 
 
 def _at_least(options: ServeOptions, name: str, low: int) -> None:

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import functools
 import gc
+import logging
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -31,8 +32,10 @@ from cadence.entrypoints.openai.app import check_parsers, create_app
 from cadence.entrypoints.openai.connections import Connections
 from cadence.entrypoints.openai.exit_deadline import NO_EXIT_DEADLINE, ExitDeadline
 from cadence.entrypoints.openai.http import HttpLimits, LimitedHttp
+from cadence.entrypoints.openai.middleware import load_middleware
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.outbox import Outbox
+from cadence.entrypoints.openai.start_signals import StartSignals, StoppedWhileStarting
 from cadence.entrypoints.openai.state import ServerState
 from cadence.entrypoints.openai.tls import TlsConnection, tls_context
 
@@ -49,6 +52,7 @@ def run_server(args: EngineArgs, options: ServeOptions, engine_command: Sequence
     """Serves until it is told to stop. The exit status: 0 after an orderly end, 1 otherwise."""
     began = time.perf_counter()
     check_parsers(options)
+    load_middleware(options.middleware)
     if options.ssl_certfile:
         tls_context(options)  # raises what is wrong with the files
     bound = listen.bind(options)
@@ -69,8 +73,11 @@ async def _start_and_serve(
     began, logs = process
     silence = options.engine_heartbeat_timeout
     limits = SupervisorLimits(silence, START_PATIENCE * silence, options.engine_step_timeout)
+    start = AsyncLLM.start(args, _say, engine_command=engine_command, limits=limits)
     try:
-        llm = await AsyncLLM.start(args, _say, engine_command=engine_command, limits=limits)
+        llm = await StartSignals(ExitDeadline(lambda: logs.flush(LAST_LINES_S)), _say).run(start)
+    except StoppedWhileStarting:
+        return 0
     except EngineDeadError as error:
         print(escaped(f"cadence serve: the engine did not start: {error}"), file=sys.stderr)
         return 1
@@ -212,8 +219,22 @@ class ServerLife:
         task.add_done_callback(self._tasks.discard)
 
 
+class QuietPaths(logging.Filter):
+    """Drops the lines of the access log that are about these paths. Their arguments: client, method, path, …"""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        super().__init__()
+        self._paths = frozenset(paths)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        words = record.args if isinstance(record.args, tuple) else ()
+        return len(words) < 3 or str(words[2]).partition("?")[0] not in self._paths
+
+
 def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
     """Without uvicorn's TLS and its log handlers: both are ours."""
+    if quiet := [path.strip() for path in options.disable_access_log_for_endpoints.split(",") if path.strip()]:
+        logging.getLogger("uvicorn.access").addFilter(QuietPaths(quiet))
     return uvicorn.Config(
         app,
         http=_protocol_factory(options),  # type: ignore[arg-type]

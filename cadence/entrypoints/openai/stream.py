@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from cadence.core.request import NO_CHOICE
 from cadence.entrypoints.openai.admission import Entry
 from cadence.entrypoints.openai.chat_choice import NO_CALL
-from cadence.entrypoints.openai.errors import ApiError, reply_for
+from cadence.entrypoints.openai.errors import ApiError, reply_for, route_path
 from cadence.entrypoints.openai.outbox import Writer, writer_of
 
 logger = logging.getLogger("cadence.server")
@@ -76,7 +76,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writer = writer_of(scope, send)
-        tasks = [asyncio.ensure_future(self._write(scope["path"], send, writer))]
+        tasks = [asyncio.ensure_future(self._write(route_path(scope), send, writer))]
         tasks.append(asyncio.ensure_future(_disconnected(receive)))
         if self._pings is not None:
             tasks.append(asyncio.ensure_future(self._ping(self._pings, writer)))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
 import platform
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from cadence.config.env import cache_root, compiler
+from cadence.config.env import cache_root, compiler, has_compiler
 from cadence.core.errors import CadenceError
 from cadence.device.cpus import usable_cpus
 
@@ -24,6 +26,10 @@ _FLAGS = ["-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno"
 
 class BuildError(CadenceError):
     """The C kernels could not be compiled or loaded."""
+
+
+class NoCompilerError(BuildError):
+    """There is nothing to compile them with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +43,17 @@ class Recipe:
 def load_library() -> ctypes.CDLL:
     command = compiler()
     if not command:
-        raise BuildError("no C compiler found (looked for $CC, cc, gcc, clang)")
+        raise NoCompilerError("there is no C compiler (looked for $CC, cc, gcc, clang)")
+    if not has_compiler():
+        raise NoCompilerError(f"the C compiler that CC names, {command[0]}, is not there")
     version = _run([*command, "--version"], Path.cwd())
     problem = "no way to compile was tried"
-    for recipe in _recipes():
-        try:
-            return ctypes.CDLL(str(_built(command, version, recipe)))
-        except (BuildError, OSError) as error:
-            problem = str(error)
+    with _folder() as folder:
+        for recipe in _recipes():
+            try:
+                return ctypes.CDLL(str(_built(command, version, recipe, folder)))
+            except (BuildError, OSError) as error:
+                problem = str(error)
     raise BuildError(problem)
 
 
@@ -55,17 +64,17 @@ def _recipes() -> Iterator[Recipe]:
         yield Recipe((*arch, "-pthread"), ("-pthread", "-lm"))
 
 
-def _built(command: list[str], version: str, recipe: Recipe) -> Path:
+def _built(command: list[str], version: str, recipe: Recipe, folder: Path) -> Path:
     """The shared library for a recipe, from the cache or made now. Two processes may do this at once: each builds in a
     folder of its own and moves the file into place in one step."""
     sources = sorted(_SOURCES.glob("*.[ch]"))
     digest = hashlib.sha256(repr((command, version, recipe, _FLAGS, _cpu_identity())).encode())
     for source in sources:
         digest.update(source.read_bytes())
-    folder = _private(cache_root() / "kernels")
     target = folder / f"cpu-{digest.hexdigest()[:32]}.so"
     if not target.exists():
         units = [str(source) for source in sources if source.suffix == ".c"]
+        print(f"compiling the kernels for this CPU with {command[0]} ...", file=sys.stderr, flush=True)
         compile_one = [*command, *_FLAGS, *recipe.compile_flags, "-c"]
         with tempfile.TemporaryDirectory(dir=folder) as work, ThreadPoolExecutor(usable_cpus()) as at_once:
             list(at_once.map(lambda unit: _run([*compile_one, unit], Path(work)), units))
@@ -75,18 +84,36 @@ def _built(command: list[str], version: str, recipe: Recipe) -> Path:
     return target
 
 
-def _private(folder: Path) -> Path:
-    """The folder, made if need be, for this user alone: what lies in it will be run. A temporary one (built anew by
-    every process) if it cannot be written, or others could have put something there."""
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Where compiled kernels are kept; a temporary folder, said so, where they cannot be."""
+    kept = cache_root() / "kernels"
+    if problem := _make_private(kept):
+        print(
+            f"{kept} {problem}: compiled kernels cannot be kept, and every start compiles them anew "
+            "(CADENCE_CACHE names another folder)",
+            file=sys.stderr,
+            flush=True,
+        )
+        with tempfile.TemporaryDirectory(prefix="cadence-kernels-") as work:  # a library that is open outlives its file
+            yield Path(work)
+    else:
+        yield kept
+
+
+def _make_private(folder: Path) -> str:
+    """Makes the folder, for this user alone: what lies in it will be run. Returns what is wrong, or ""."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = folder.stat()
-        if found.st_uid == os.getuid() and not found.st_mode & _WRITABLE_BY_OTHERS and os.access(folder, os.W_OK):
-            folder.chmod(0o700)
-            return folder
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="cadence-kernels-"))
+        if found.st_uid != os.getuid() or found.st_mode & _WRITABLE_BY_OTHERS:
+            return "may be written by others"
+        if not os.access(folder, os.W_OK):
+            return "cannot be written"
+        folder.chmod(0o700)
+    except OSError as error:
+        return f"cannot be written ({error.strerror})"
+    return ""
 
 
 def _cpu_identity() -> str:

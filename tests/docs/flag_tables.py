@@ -1,0 +1,65 @@
+"""The tables of docs/compatibility.md, made from the data that drives the command line.
+
+    python -m tests.docs.flag_tables        # writes them into the page
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from cadence.config.fate import Fate, PeerFlag
+from cadence.config.peer_env import VARIABLES
+from cadence.config.peer_table import GROUPS
+
+PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
+
+
+def flag_tables() -> str:
+    return "\n".join(_flag_lines())
+
+
+def _flag_lines() -> Iterator[str]:
+    flags = [flag for group in GROUPS for flag in group.flags]
+    counts = {fate: sum(flag.fate is fate for flag in flags) for fate in Fate}
+    yield (
+        f"Of {len(flags)} flags {counts[Fate.WORKS]} work, {counts[Fate.NO_EFFECT]} have no effect and "
+        f"{counts[Fate.REFUSED]} are refused."
+    )
+    for group in GROUPS:
+        yield from ("", f"### {group.title}", "", "| flag | here | |", "|---|---|---|")
+        yield from map(_flag_line, group.flags)
+
+
+def _flag_line(flag: PeerFlag) -> str:
+    names = ", ".join(f"`{name}`" for name in (flag.flag, flag.short) if name)
+    notes = [flag.why]
+    taken = [value for value in flag.neutral if value not in (None, "", False, True, 0, {}, [])]
+    if flag.fate is Fate.REFUSED and taken:
+        notes.append(f"taken: {', '.join(f'`{value}`' for value in taken)}")
+    if flag.hints:
+        notes.append(f"accepted, without effect: {', '.join(f'`{value}`' for value in flag.hints)}")
+    return f"| {names} | {flag.fate.value} | {'; '.join(filter(None, notes)).replace('|', chr(92) + '|')} |"
+
+
+def variable_table() -> str:
+    lines = ["| variable | here | |", "|---|---|---|"]
+    return "\n".join(lines + [f"| `{one.name}` | {one.fate.value} | {one.why} |" for one in VARIABLES])
+
+
+def marked(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: made by tests/docs/flag_tables.py -->", f"<!-- end of {name} -->"
+
+
+def with_tables(page: str) -> str:
+    """`page` with the tables between their marks."""
+    for name, table in (("flags", flag_tables()), ("variables", variable_table())):
+        begin, end = marked(name)
+        before, _, rest = page.partition(begin)
+        after = rest.partition(end)[2]
+        page = f"{before}{begin}\n\n{table}\n\n{end}{after}"
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text()))
