@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         tokens = normalise(argv)
         try:
-            tokens = _with_config_file(tokens)
+            tokens = with_config_file(tokens)
         except ConfigError as error:
             self.error(str(error))
         namespace, rest = self.parse_known_args(tokens)
@@ -180,7 +180,7 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _with_config_file(tokens: list[str]) -> list[str]:
+def with_config_file(tokens: list[str]) -> list[str]:
     for index, token in enumerate(tokens):
         name, equals, value = token.partition("=")
         if token == "--":
