@@ -48,7 +48,7 @@ class Alias:
     file_name: str  # the .gguf inside the wheel
     nbytes: int
     sha256: str
-    generation: Mapping[str, float]  # its authors' recommendation; a GGUF file has no generation_config.json
+    generation: Mapping[str, float] = field(default_factory=dict)  # its authors' recommendation
 
     @property
     def path(self) -> Path:

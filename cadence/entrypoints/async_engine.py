@@ -64,11 +64,14 @@ class AsyncLLMEngine:
         stream = self._llm.generate(prompt, sampling_params, request_id, priority=priority, hints=hints)
         try:
             while (output := await self._call(_next(stream))) is not None:
-                yield output
-                if output.finished:
+                if output.finished:  # readers leave with the last output, and may shut the engine down before this ends
+                    await self._call(_close(stream))
+                    yield output
                     return
+                yield output
         finally:
-            asyncio.run_coroutine_threadsafe(_close(stream), self._loop)
+            if not self._stopped:
+                asyncio.run_coroutine_threadsafe(_close(stream), self._loop)
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
         """Ends requests; each reader gets one last output, with finish_reason 'abort'."""

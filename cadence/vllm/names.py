@@ -20,6 +20,7 @@ _ERRORS = "cadence.core.errors"
 _DATA = "cadence.vllm.data"
 _TOOLS = "cadence.vllm.tools"
 _VERSION = "cadence.vllm.version"
+_RESOLVED = "cadence.config.engine_config"
 _CONFIG = "cadence.vllm.data:ConfigDict"
 
 MISSING = {
@@ -63,6 +64,9 @@ _CONFIGS = dict.fromkeys(
     ),
     _CONFIG,
 )  # fmt: skip
+_CONFIGS |= {"VllmConfig": f"{_RESOLVED}:EngineConfig"} | dict.fromkeys(
+    ("ModelConfig", "CacheConfig", "SchedulerConfig", "DeviceConfig", "LoadConfig"), _RESOLVED
+)
 _UUID = {"random_uuid": _DATA, "Counter": _DATA}
 _PARSER = {"FlexibleArgumentParser": _TOOLS}
 _TOKENIZER = {"get_tokenizer": _TOOLS, "TokenizerLike": "cadence.text.tokenizer:Tokenizer"}
@@ -125,6 +129,7 @@ MODULES: dict[str, dict[str, str]] = {
     "utils.counter": {"Counter": _DATA},
     "utils.network_utils": {"get_open_port": _TOOLS, "get_ip": _TOOLS},
     "utils.system_utils": {"set_ulimit": _TOOLS},
+    "utils.print_utils": {"print_embeddings": "!pooling"},
     "utils.torch_utils": {"set_random_seed": _TOOLS},
     "model_executor": {"set_random_seed": _TOOLS},
     "model_executor.utils": {"set_random_seed": _TOOLS},
@@ -136,6 +141,7 @@ MODULES: dict[str, dict[str, str]] = {
     "config": _CONFIGS,
     "config.compilation": {"CompilationConfig": _CONFIG},
     "config.kv_transfer": {"KVTransferConfig": _CONFIG},
+    "platforms": {"current_platform": _TOOLS},
     "logger": {"init_logger": _DATA},
     "usage.usage_lib": {"UsageContext": _DATA},
     "exceptions": {"VLLMValidationError": f"{_ERRORS}:InvalidRequestError"},

@@ -86,6 +86,40 @@ class ModelRegistry:
         )
 
 
+class Platform:
+    """Where engines run on this machine."""
+
+    @property
+    def device_type(self) -> str:
+        from cadence.engine.build import device_caps
+
+        return device_caps("auto").kind
+
+    def is_cuda(self) -> bool:
+        return self.device_type == "cuda"
+
+    def is_cuda_alike(self) -> bool:
+        return self.is_cuda()
+
+    def is_cpu(self) -> bool:
+        return self.device_type == "cpu"
+
+    def is_rocm(self) -> bool:
+        return False
+
+    def is_xpu(self) -> bool:
+        return False
+
+    def is_tpu(self) -> bool:
+        return False
+
+    def seed_everything(self, seed: int | None = None) -> None:
+        set_random_seed(seed)
+
+
+current_platform = Platform()
+
+
 def get_tokenizer(tokenizer_name: str, *, revision: str | None = None, **_: object) -> Tokenizer:
     return tokenizer_for(find_model(str(tokenizer_name), revision=revision or ""))
 
