@@ -73,7 +73,7 @@ class LLMEngine:
         """Accepts a request, or raises and leaves everything as it was."""
         core = self._core
         refuse_lora(lora_request)
-        hints = check_keywords("add_request", {"arrival_time": arrival_time, **extras})
+        hints = check_keywords("LLMEngine", {"arrival_time": arrival_time, **extras})
         if self._outputs.core_ids(request_id):
             raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
         processed = self._inputs.process(request_id, prompt, params, priority, cap_logprobs)

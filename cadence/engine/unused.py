@@ -33,8 +33,8 @@ _REFUSED = {
 }
 
 
-def check_keywords(call: str, keywords: Mapping[str, Any]) -> list[str]:
-    """Keywords beyond those a call has -> warnings about the hints among them. None and empty ones ask for nothing."""
+def check_keywords(owner: str, keywords: Mapping[str, Any]) -> list[str]:
+    """Keywords beyond those that calls of `owner` have -> warnings about the hints among them. None and empty ones ask for nothing."""
     warnings = []
     for name, value in keywords.items():
         if name in _REFUSED and value:
@@ -42,7 +42,7 @@ def check_keywords(call: str, keywords: Mapping[str, Any]) -> list[str]:
         if name in _HINTS and value is not None:
             warnings.append(f"{name} has no effect: {_HINTS[name]}")
         elif name not in _HINTS and name not in _REFUSED:
-            raise InvalidRequestError(f"{call} has no option {name!r}", name)
+            raise InvalidRequestError(f"{owner} has no option {name!r}", name)
     return warnings
 
 

@@ -60,7 +60,7 @@ class AsyncLLMEngine:
         if self._stopped:
             raise EngineDeadError("this engine was shut down; make a new one to go on")
         refuse_lora(lora_request)
-        hints = check_keywords("generate", extras)
+        hints = check_keywords("AsyncLLMEngine", extras)
         stream = self._llm.generate(prompt, sampling_params, request_id, priority=priority, hints=hints)
         try:
             while (output := await self._call(_next(stream))) is not None:

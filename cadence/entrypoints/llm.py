@@ -17,7 +17,7 @@ from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
 from cadence.engine.prompts import PromptType, TokensPrompt, split_prompts, tokenised
-from cadence.engine.unused import refuse_lora
+from cadence.engine.unused import check_keywords, refuse_lora
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
 from cadence.entrypoints.progress import open_progress
 from cadence.text.chat_template import ChatRequest
@@ -196,7 +196,9 @@ class LLM:
         extras: dict[str, Any],
     ) -> list[str]:
         refuse_lora(lora_request)
-        many = self._tokenised(split_prompts(prompts), extras.pop("tokenization_kwargs", None) or {})
+        options = extras.pop("tokenization_kwargs", None) or {}
+        check_keywords("LLM", extras)
+        many = self._tokenised(split_prompts(prompts), options)
         if priority is not None and len(priority) != len(many):
             raise InvalidRequestError(f"{len(priority)} priorities for {len(many)} prompts", "priority")
         return self._submit(many, self._params_for(params, len(many)), priority or [0] * len(many), extras)
