@@ -34,7 +34,7 @@ _REFUSED = {
 
 
 def check_keywords(owner: str, keywords: Mapping[str, Any]) -> list[str]:
-    """Keywords beyond those that calls of `owner` have -> warnings about the hints among them. None asks for nothing."""
+    """Keywords beyond those that calls of `owner` have -> warnings about hints among them. None asks for nothing."""
     warnings = []
     for name, value in keywords.items():
         if name in _REFUSED and value:
