@@ -12,12 +12,13 @@ from cadence.config.env import keep_freed_memory
 from cadence.config.version import __version__
 
 if TYPE_CHECKING:
-    from cadence.config.args import EngineArgs
     from cadence.core.outputs import CompletionOutput, Logprob, RequestOutput
     from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
     from cadence.engine.llm_engine import LLMEngine
     from cadence.engine.prompts import PromptType, TextPrompt, TokensPrompt
+    from cadence.entrypoints.async_engine import AsyncLLMEngine
     from cadence.entrypoints.async_llm import AsyncLLM
+    from cadence.entrypoints.engine_args import AsyncEngineArgs, EngineArgs
     from cadence.entrypoints.llm import LLM
 
 keep_freed_memory()
@@ -26,7 +27,9 @@ _HOMES = {
     "LLM": "cadence.entrypoints.llm",
     "AsyncLLM": "cadence.entrypoints.async_llm",
     "LLMEngine": "cadence.engine.llm_engine",
-    "EngineArgs": "cadence.config.args",
+    "AsyncLLMEngine": "cadence.entrypoints.async_engine",
+    "EngineArgs": "cadence.entrypoints.engine_args",
+    "AsyncEngineArgs": "cadence.entrypoints.engine_args",
     "SamplingParams": "cadence.core.sampling_params",
     "BeamSearchParams": "cadence.core.sampling_params",
     "RequestOutputKind": "cadence.core.sampling_params",
@@ -40,7 +43,9 @@ _HOMES = {
 
 __all__ = [
     "LLM",
+    "AsyncEngineArgs",
     "AsyncLLM",
+    "AsyncLLMEngine",
     "BeamSearchParams",
     "CompletionOutput",
     "EngineArgs",

@@ -64,6 +64,12 @@ def bare_environment() -> dict[str, str]:
     return passed | {"TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "1"}
 
 
+def with_python_path(folder: Path) -> dict[str, str]:
+    """This process's environment, with `folder` first on the path of every Python."""
+    others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != str(folder)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *others])}
+
+
 def cache_root() -> Path:
     """Where Cadence keeps what can be fetched or built again. Not created here."""
     if chosen := _read("CADENCE_CACHE", "VLLM_CACHE_ROOT"):

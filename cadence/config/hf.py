@@ -30,7 +30,7 @@ class HFConfig:
     raw: dict[str, Any]
     name: str
     source: Path  # the file that was read, for messages
-    generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json, {} when there is none
+    generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json, or an alias's; {} = none
     eos_token_ids: tuple[int, ...] = ()  # of config and generation config together
     bos_token_id: int = -1  # -1 = none
 
@@ -46,7 +46,9 @@ class HFConfig:
 def load_hf_config(files: ModelFiles, overrides: Mapping[str, Any] = {}) -> HFConfig:
     """`overrides` are the user's `hf_overrides`: they win over the file, object by object, key by key."""
     if files.gguf is not None:
-        return make_hf_config(files.name, files.gguf, gguf_config(GGUFFile(files.gguf)), {}, overrides)
+        return make_hf_config(
+            files.name, files.gguf, gguf_config(GGUFFile(files.gguf)), dict(files.generation), overrides
+        )
     path = files.directory / "config.json"
     return make_hf_config(files.name, path, _read(path), read_generation(files.directory), overrides)
 

@@ -6,15 +6,16 @@ import difflib
 import fcntl
 import hashlib
 import importlib
+import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class ModelFiles:
     name: str
     directory: Path
     gguf: Path | None
+    generation: Mapping[str, float] = field(default_factory=dict)  # what an alias recommends, as generation_config does
 
     @property
     def path(self) -> str:
@@ -46,6 +48,7 @@ class Alias:
     file_name: str  # the .gguf inside the wheel
     nbytes: int
     sha256: str
+    generation: Mapping[str, float] = field(default_factory=dict)  # its authors' recommendation
 
     @property
     def path(self) -> Path:
@@ -65,9 +68,11 @@ ALIASES: dict[str, Alias] = {
         file_name="SmolLM2-135M-Instruct.Q4_1.gguf",
         nbytes=98_362_432,
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        generation={"temperature": 0.2, "top_p": 0.9},
     ),
 }
 
+MODEL_MAP = "cadence_model_map"  # an -X option of the interpreter
 _HUB_ID = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(:(?P<file>[\w./-]+\.gguf))?")
 _HUB_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
@@ -87,16 +92,27 @@ def alias_table() -> list[AliasRow]:
     return [AliasRow(name, a.what, a.licence, a.path, a.present) for name, a in ALIASES.items()]
 
 
+def find_mapped() -> dict[str, str]:
+    """Model names that stand for others: `python -X cadence_model_map='{"old": "new"}'`, which
+    `python -m cadence.vllm --model-map old=new` passes on."""
+    given = sys._xoptions.get(MODEL_MAP)
+    return dict(json.loads(given)) if isinstance(given, str) else {}
+
+
 def find_model(reference: str, *, revision: str = "", download_dir: str = "", token: str = "") -> ModelFiles:
     """A folder or .gguf file, an alias, or a hub id (`org/name`, `org/name:file.gguf`), in this order.
 
     `revision`, `download_dir` and `token` are for the hub alone.
     """
+    if reference in (mapped := find_mapped()):
+        print(f"{reference} is taken to be {mapped[reference]} (--model-map)", file=sys.stderr, flush=True)
+        reference = mapped[reference]
     if (local := find_local(reference)) is not None:
         return local
     if reference in ALIASES:
-        gguf = _fetch(reference, ALIASES[reference])
-        return ModelFiles(reference, gguf.parent, gguf)
+        alias = ALIASES[reference]
+        gguf = _fetch(reference, alias)
+        return ModelFiles(reference, gguf.parent, gguf, alias.generation)
     hub_id = _HUB_ID.fullmatch(reference)
     assert hub_id is not None
     options = {"revision": revision, "cache_dir": download_dir, "token": token or hf_token()}

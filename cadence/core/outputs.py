@@ -56,7 +56,10 @@ class RequestOutput:
     encoder_prompt: str | None = None
     encoder_prompt_token_ids: list[int] | None = None
     num_cached_tokens: int | None = None
+    num_cache_creation_tokens: int | None = None
     kv_transfer_params: dict[str, object] | None = None
+    ec_transfer_params: dict[str, object] | None = None
+    warnings: list[str] = field(default_factory=list)  # options that were accepted and changed nothing
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 GREEDY_BELOW = 1e-5  # a lower temperature means: the most likely token
 MIN_TEMPERATURE = 0.01  # temperatures between the two are raised to this, or logits / temperature overflows
 MAX_LOGIT_BIAS = 100.0
+POSITIONAL = 16  # fields from n to prompt_logprobs stand in the order vLLM has them
 MAX_N = 16_384  # completions of one prompt
 # Integers travel and are stored as 64 bits at most.
 _MAX_INT = 2**63 - 1
@@ -57,7 +58,7 @@ _REFUSED = {
 }
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class SamplingParams:
     n: int = 1
     presence_penalty: float = 0.0
@@ -246,7 +247,7 @@ _BOOLEANS = (
 )
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class BeamSearchParams:
     beam_width: int
     max_tokens: int
@@ -275,8 +276,8 @@ class BeamSearchParams:
 def _known_names(cls: type[Any], args: tuple[object, ...], options: Mapping[str, object]) -> None:
     """Runs before the generated __init__, whose complaint about a misspelt name would not help."""
     names = cls.__dataclass_fields__
-    if args:
-        raise InvalidRequestError(f"{cls.__name__} takes keyword arguments only, for example {next(iter(names))}=1.")
+    if len(args) > POSITIONAL:
+        raise InvalidRequestError(f"{cls.__name__} takes at most {POSITIONAL} positional arguments; name the others.")
     for name in options:
         if name not in names:
             near = get_close_matches(name, names, n=1)

@@ -66,6 +66,11 @@ def build_engine(
     return EngineParts(config, core, tokenizer, worker.vocab_size, num_blocks, defaults)
 
 
+def resolved_config(args: EngineArgs) -> EngineConfig:
+    """What an `LLM` object of these options would run with, without loading weights."""
+    return find_source(args).resolve(args, device_caps(args.device), offline=True)
+
+
 def _longest_request(config: EngineConfig, layout: KVLayout, num_blocks: int) -> int:
     upper = config.model.max_model_len
     return max_len_that_fits(layout, num_blocks, TokenBudget.of(config.scheduler, upper).in_flight, upper)

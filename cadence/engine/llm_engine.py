@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from cadence.config.args import EngineArgs
@@ -14,18 +14,22 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.engine.build import EngineParts, build_engine
 from cadence.engine.core import EngineCore
 from cadence.engine.input_processor import InputLimits, InputProcessor
+from cadence.engine.logits_processors import ProcessorClasses, split_processors
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.metrics.recorder import MetricsRecorder
+from cadence.engine.missing import missing_attribute
 from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.parallel_sampling import fan_out
 from cadence.engine.prompts import parse_prompt
+from cadence.engine.unused import UnusedOptions, check_keywords, refuse_lora
 from cadence.text.tokenizer import Tokenizer
 
 
 class LLMEngine:
     """A context manager: leaving it is `shutdown()`. So is its last reference going."""
 
-    def __init__(self, parts: EngineParts) -> None:
+    def __init__(self, parts: EngineParts, processors: Sequence[Any] = ()) -> None:
+        """`processors`: logits processors of every request, as callables or as classes."""
         model = parts.config.model
         limits = InputLimits.of(model, parts.vocab_size, parts.tokenizer)
         self.eos_token_ids = limits.eos_token_ids
@@ -37,24 +41,48 @@ class LLMEngine:
         self._metrics = MetricsRecorder(model.files.name)
         self._inputs = InputProcessor(limits, parts.tokenizer)
         self._outputs = OutputProcessor(parts.tokenizer, self._metrics)
+        classes, _ = split_processors(processors)
+        self._processors = ProcessorClasses(classes, parts.config, parts.config.device.kind)
+        self._unused = UnusedOptions(parts.config.scheduler.policy, bool(processors))
 
     @classmethod
     def from_engine_args(
-        cls, engine_args: EngineArgs, logits_processors: Sequence[Callable[..., Any]] = ()
+        cls,
+        engine_args: EngineArgs,
+        usage_context: object = None,
+        *,
+        logits_processors: Sequence[Any] = (),
+        **unused: object,
     ) -> LLMEngine:
-        return cls(build_engine(engine_args, logits_processors, offline=True))
+        """What else vLLM takes here (a usage context, loggers of statistics) concerns nothing that exists here."""
+        _, functions = split_processors(logits_processors)
+        return cls(build_engine(engine_args, functions, offline=True), logits_processors)
 
     def add_request(
-        self, request_id: str, prompt: Any, params: SamplingParams, *, priority: int = 0, cap_logprobs: bool = True
+        self,
+        request_id: str,
+        prompt: Any,
+        params: SamplingParams,
+        arrival_time: float | None = None,
+        lora_request: object | None = None,
+        *,
+        priority: int = 0,
+        cap_logprobs: bool = True,
+        **extras: Any,
     ) -> None:
         """Accepts a request, or raises and leaves everything as it was."""
         core = self._core
+        refuse_lora(lora_request)
+        hints = check_keywords("LLMEngine", {"arrival_time": arrival_time, **extras})
         if self._outputs.core_ids(request_id):
             raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
         processed = self._inputs.process(request_id, prompt, params, priority, cap_logprobs)
+        self._processors.check(processed.request.sampling)
+        warnings = self._unused.warnings(params, priority, hints)
         children = fan_out(processed.request)
-        self._outputs.add(request_id, children, processed.prompt_text)
+        self._outputs.add(request_id, children, processed.prompt_text, warnings)
         for child in children:
+            self._processors.give(child)
             core.add(child)
 
     def begin(self) -> None:
@@ -67,9 +95,9 @@ class LLMEngine:
             self._core.abort(stopped, FinishReason.STOP)
         return outputs
 
-    def abort_request(self, request_id: str | Iterable[str]) -> None:
+    def abort_request(self, request_ids: str | Iterable[str]) -> None:
         """Ends requests early; each still gives one last output, with finish_reason 'abort'."""
-        ids = [request_id] if isinstance(request_id, str) else list(request_id)
+        ids = [request_ids] if isinstance(request_ids, str) else list(request_ids)
         found = [core_id for user_id in ids for core_id in self._outputs.core_ids(user_id)]
         if found:
             self._core.abort(found)
@@ -94,6 +122,9 @@ class LLMEngine:
     def __del__(self) -> None:
         if hasattr(self, "_running") and not sys.is_finalizing():
             self.shutdown()
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing_attribute("LLMEngine", name)
 
     @property
     def _core(self) -> EngineCore:

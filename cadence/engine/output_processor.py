@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import EngineRequest
 from cadence.core.update import RequestUpdate
@@ -21,8 +23,10 @@ class OutputProcessor:
         self._groups: dict[str, CompletionGroup] = {}  # by the core's request id
         self._children: dict[str, list[str]] = {}  # by the user's request id
 
-    def add(self, user_id: str, children: list[EngineRequest], prompt: str | None) -> None:
-        group = CompletionGroup(user_id, len(children), children[0].sampling.output_kind)
+    def add(
+        self, user_id: str, children: list[EngineRequest], prompt: str | None, warnings: Sequence[str] = ()
+    ) -> None:
+        group = CompletionGroup(user_id, len(children), children[0].sampling.output_kind, list(warnings))
         self._children[user_id] = [child.request_id for child in children]
         for index, child in enumerate(children):
             self._texts[child.request_id] = RequestText(child, prompt, index, self._tokenizer)

@@ -29,10 +29,11 @@ def fan_out(request: EngineRequest) -> list[EngineRequest]:
 class CompletionGroup:
     """Gathers the completions of one user request into `RequestOutput`s."""
 
-    def __init__(self, request_id: str, count: int, kind: RequestOutputKind) -> None:
+    def __init__(self, request_id: str, count: int, kind: RequestOutputKind, warnings: list[str]) -> None:
         self.request_id = request_id
         self._count = count
         self._kind = kind
+        self._warnings = warnings
         self._finished: dict[int, CompletionOutput] = {}
 
     def output(self, text: RequestText) -> RequestOutput | None:
@@ -57,4 +58,5 @@ class CompletionGroup:
             finished=finished,
             metrics=text.metrics,
             num_cached_tokens=text.num_cached_tokens,
+            warnings=self._warnings,
         )

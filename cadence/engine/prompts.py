@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
 from cadence.core.errors import InvalidRequestError
+from cadence.text.tokenizer import Tokenizer
 
 
 class TextPrompt(TypedDict):
@@ -76,6 +77,24 @@ def _parse_dict(prompt: Mapping[str, Any]) -> ParsedPrompt:
     if not isinstance(salt, str):
         raise InvalidRequestError(f"'cache_salt' must be a str, not {type(salt).__name__}", "cache_salt")
     return ParsedPrompt(text, None if ids is None else list(ids), salt)
+
+
+def tokenised(prompt: PromptType, tokenizer: Tokenizer, options: Mapping[str, Any]) -> PromptType:
+    """A prompt by its tokens, under vLLM's `tokenization_kwargs`: without special tokens added, or cut to the last
+    `truncate_prompt_tokens`."""
+    unknown = [name for name in options if name not in ("add_special_tokens", "truncate_prompt_tokens")]
+    if unknown:
+        message = f"tokenization_kwargs: {', '.join(unknown)} is not supported; give prompt_token_ids instead"
+        raise InvalidRequestError(message, "tokenization_kwargs")
+    parsed = parse_prompt(prompt)
+    ids = parsed.token_ids
+    if ids is None:
+        ids = tokenizer.encode(parsed.text or "", add_special_tokens=bool(options.get("add_special_tokens", True)))
+    keep = options.get("truncate_prompt_tokens")
+    if keep is not None and (not isinstance(keep, int) or keep < 1):
+        raise InvalidRequestError(f"truncate_prompt_tokens must be at least 1; got {keep!r}", "tokenization_kwargs")
+    short: TokensPrompt = {"prompt_token_ids": ids[-keep:] if keep else ids, "cache_salt": parsed.cache_salt}
+    return short if parsed.text is None else {**short, "prompt": parsed.text}
 
 
 def _is_token_list(prompt: Any) -> bool:

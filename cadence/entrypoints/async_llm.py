@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
 from cadence.config import env, peer_env
@@ -31,6 +31,7 @@ from cadence.engine.parallel_sampling import fan_out
 from cadence.engine.prompts import PromptType, parse_prompt
 from cadence.engine.source import ModelSource, check_vocabulary, find_source
 from cadence.engine.supervisor import ENGINE_COMMAND, Supervisor, entry_of
+from cadence.engine.unused import UnusedOptions
 from cadence.text.text_service import TextService
 from cadence.text.tokenizer import Tokenizer
 
@@ -61,6 +62,7 @@ class AsyncLLM:
         self._metrics = MetricsRecorder(self.model_name)
         self._inputs = InputProcessor(limits, tokenizer)
         self._outputs = OutputProcessor(tokenizer, self._metrics)
+        self._unused = UnusedOptions(config.scheduler.policy, custom_processors=False)
         self._streams: dict[str, OutputStream] = {}
         self._state = EngineState()
         self._death: Exception | None = None
@@ -114,9 +116,15 @@ class AsyncLLM:
         return self._texts
 
     async def generate(
-        self, prompt: PromptType, params: SamplingParams, request_id: str, *, priority: int = 0
-    ) -> AsyncIterator[RequestOutput]:
-        """Outputs as they come. Leaving the loop early ends the request."""
+        self,
+        prompt: PromptType,
+        params: SamplingParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        hints: Sequence[str] = (),
+    ) -> AsyncGenerator[RequestOutput]:
+        """Outputs as they come. Leaving the loop early ends the request. `hints` are warnings to hand on."""
         self._check_alive()
         processed = await self._process(request_id, prompt, params, priority)
         stream = OutputStream(params.output_kind)
@@ -126,7 +134,8 @@ class AsyncLLM:
         self._check_alive()
         if request_id in self._streams:
             raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
-        self._outputs.add(request_id, children, processed.prompt_text)
+        warnings = self._unused.warnings(params, priority, list(hints))
+        self._outputs.add(request_id, children, processed.prompt_text, warnings)
         self._streams[request_id] = stream
         try:
             for entry in entries:

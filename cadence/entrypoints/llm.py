@@ -9,13 +9,16 @@ from typing import Any, Self
 
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
+from cadence.config.args import names as option_names
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import BeamSearchOutput, RequestOutput
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from cadence.engine.beam import BeamPort, BeamSearch
 from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.metrics.metric import Metric
-from cadence.engine.prompts import PromptType, TokensPrompt, split_prompts
+from cadence.engine.missing import missing_attribute
+from cadence.engine.prompts import PromptType, TokensPrompt, split_prompts, tokenised
+from cadence.engine.unused import check_keywords, refuse_lora
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
 from cadence.entrypoints.progress import open_progress
 from cadence.text.chat_template import ChatRequest
@@ -29,40 +32,69 @@ class LLM:
     """Loads a model once, then generates for as many prompts as you give it.
 
     `model` is a directory, a .gguf file, a hub id, or an alias such as "smollm2"; all other options are the
-    fields of `EngineArgs` (docs/using/python.md lists them). `logits_processors` are callables applied to the
-    logits of every request.
+    fields of `EngineArgs` (docs/using/python.md lists them). `logits_processors` are applied to the logits of every
+    request: callables, `LogitsProcessor` classes, or texts `module:name` that lead to one.
 
     Weights, KV cache and threads are given back by `shutdown()`, by leaving `with LLM(...) as llm:`, or when the last
     reference goes.
     """
 
     def __init__(
-        self, model: str, *, logits_processors: Sequence[Callable[..., Any]] | None = None, **options: Any
+        self, model: str, *, logits_processors: Sequence[Callable[..., Any] | str] | None = None, **options: Any
     ) -> None:
         args = peer_env.applied(EngineArgs.from_options(model=model, **options), env.peer_variables())
-        self.llm_engine = LLMEngine.from_engine_args(args, logits_processors or ())
+        self.llm_engine = LLMEngine.from_engine_args(args, logits_processors=logits_processors or ())
         self._chat_template = read_template(self.llm_engine.config.tokenizer.chat_template)
         if self.llm_engine.config.tokenizer.escape_control_tokens:
             self._chats.check_template(self._chat_template)
         self._ids = itertools.count()
+        self._enqueued: list[str] = []  # not yet waited for
+        self._done: dict[str, RequestOutput] = {}  # of these, by id
+
+    @classmethod
+    def from_engine_args(cls, engine_args: EngineArgs) -> Self:
+        return cls(**{name: getattr(engine_args, name) for name in option_names()})
 
     def generate(
         self,
-        prompts: PromptType | Sequence[PromptType],
+        prompts: PromptType | Sequence[PromptType] | None = None,
         sampling_params: ParamsType = None,
         *,
         use_tqdm: bool | Callable[..., Any] = True,
         lora_request: object | None = None,
         priority: Sequence[int] | None = None,
+        prompt_token_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        **extras: Any,
     ) -> list[RequestOutput]:
-        """Completes every prompt; outputs come in the order of the prompts."""
-        _refuse_lora(lora_request)
-        many = split_prompts(prompts)
-        params = self._params_for(sampling_params, len(many))
-        if priority is not None and len(priority) != len(many):
-            raise InvalidRequestError(f"{len(priority)} priorities for {len(many)} prompts", "priority")
-        ids = self._submit(many, params, priority or [0] * len(many))
-        return self._run(ids, use_tqdm)
+        """Completes every prompt; outputs come in the order of the prompts. `prompt_token_ids` is the older way to
+        give prompts as tokens; `extras` are vLLM's further keywords (tokenization_kwargs, ...)."""
+        if prompts is None:
+            prompts = prompt_token_ids  # type: ignore[assignment]
+        elif prompt_token_ids is not None:
+            raise InvalidRequestError("give prompts or prompt_token_ids, not both", "prompt_token_ids")
+        return self._run(self._accept(prompts, sampling_params, priority, lora_request, extras), use_tqdm)
+
+    def enqueue(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        sampling_params: ParamsType = None,
+        lora_request: object | None = None,
+        priority: Sequence[int] | None = None,
+        use_tqdm: bool | Callable[..., Any] = True,
+        **extras: Any,
+    ) -> list[str]:
+        """Takes prompts in and returns their request ids at once; `wait_for_completion` brings the outputs."""
+        ids = self._accept(prompts, sampling_params, priority, lora_request, extras)
+        self._enqueued += ids
+        return ids
+
+    def wait_for_completion(
+        self, output_type: object = None, *, use_tqdm: bool | Callable[..., Any] = True
+    ) -> list[RequestOutput]:
+        """The outputs of all that was enqueued since the last call, in that order."""
+        outputs = self._run(self._enqueued, use_tqdm)
+        self._enqueued = []
+        return outputs
 
     def chat(
         self,
@@ -70,12 +102,13 @@ class LLM:
         sampling_params: ParamsType = None,
         use_tqdm: bool | Callable[..., Any] = True,
         lora_request: object | None = None,
-        *,
         chat_template: str | None = None,
+        chat_template_content_format: str = "auto",
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: list[dict[str, Any]] | None = None,
         chat_template_kwargs: dict[str, Any] | None = None,
+        **extras: Any,
     ) -> list[RequestOutput]:
         """Answers one conversation, or a list of them."""
         chats = [
@@ -89,7 +122,9 @@ class LLM:
             for conversation in split_conversations(messages)
         ]
         prompts: list[PromptType] = [self.chat_prompt(chat, chat_template or "") for chat in chats]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request)
+        if chat_template_content_format != "auto":
+            extras["chat_template_content_format"] = chat_template_content_format
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request, **extras)
 
     def chat_prompt(self, chat: ChatRequest, chat_template: str = "") -> TokensPrompt:
         """The prompt a conversation becomes: by the template given, the engine's, or the model's own."""
@@ -108,7 +143,7 @@ class LLM:
         concurrency_limit: int | None = None,
     ) -> list[BeamSearchOutput]:
         """The `beam_width` best continuations of every prompt; `concurrency_limit` bounds prompts searched at once."""
-        _refuse_lora(lora_request)
+        refuse_lora(lora_request)
         engine = self.llm_engine
         port = BeamPort(
             max_model_len=engine.config.model.max_model_len,
@@ -128,8 +163,12 @@ class LLM:
         """What the model's own generation config asks for."""
         return self.llm_engine.default_sampling_params()
 
-    def reset_prefix_cache(self) -> bool:
+    def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
         """Forgets all cached prefixes; False, and nothing done, while requests are running."""
+        if reset_running_requests:
+            raise InvalidRequestError(
+                "reset_running_requests cannot be honoured: wait for requests, or abort them", "reset_running_requests"
+            )
         return self.llm_engine.reset_prefix_cache()
 
     def get_metrics(self) -> list[Metric]:
@@ -146,6 +185,28 @@ class LLM:
     def __exit__(self, *error: object) -> None:
         self.shutdown()
 
+    def __getattr__(self, name: str) -> Any:
+        raise missing_attribute("LLM", name)
+
+    def _accept(
+        self,
+        prompts: Any,
+        params: ParamsType,
+        priority: Sequence[int] | None,
+        lora_request: object,
+        extras: dict[str, Any],
+    ) -> list[str]:
+        refuse_lora(lora_request)
+        options = extras.pop("tokenization_kwargs", None) or {}
+        check_keywords("LLM", extras)
+        many = self._tokenised(split_prompts(prompts), options)
+        if priority is not None and len(priority) != len(many):
+            raise InvalidRequestError(f"{len(priority)} priorities for {len(many)} prompts", "priority")
+        return self._submit(many, self._params_for(params, len(many)), priority or [0] * len(many), extras)
+
+    def _tokenised(self, prompts: list[PromptType], options: dict[str, Any]) -> list[PromptType]:
+        return [tokenised(prompt, self.get_tokenizer(), options) for prompt in prompts] if options else prompts
+
     def _params_for(self, params: ParamsType, count: int) -> list[SamplingParams]:
         if params is None:
             params = self.get_default_sampling_params()
@@ -155,13 +216,19 @@ class LLM:
             raise InvalidRequestError(f"{len(params)} sampling_params for {count} prompts", "sampling_params")
         return list(params)
 
-    def _submit(self, prompts: list[PromptType], params: list[SamplingParams], priorities: Sequence[int]) -> list[str]:
+    def _submit(
+        self,
+        prompts: list[PromptType],
+        params: list[SamplingParams],
+        priorities: Sequence[int],
+        extras: dict[str, Any],
+    ) -> list[str]:
         """All or nothing: a bad prompt leaves no half-submitted batch behind."""
         ids: list[str] = []
         try:
             for prompt, param, priority in zip(prompts, params, priorities, strict=True):
                 ids.append(str(next(self._ids)))
-                self.llm_engine.add_request(ids[-1], prompt, _final_only(param), priority=priority)
+                self.llm_engine.add_request(ids[-1], prompt, _final_only(param), priority=priority, **extras)
                 self.llm_engine.begin()
         except Exception:
             self.llm_engine.abort_request(ids)
@@ -176,9 +243,11 @@ class LLM:
         return self._run(ids, use_tqdm=False)
 
     def _run(self, ids: list[str], use_tqdm: bool | Callable[..., Any]) -> list[RequestOutput]:
-        """Steps until all of `ids` are done. Outputs of requests aborted earlier may pass by and are dropped."""
-        waiting = set(ids)
-        finished: dict[str, RequestOutput] = {}
+        """Steps until all of `ids` are done. Outputs of requests that wait to be asked for are kept; those of requests
+        aborted earlier may pass by and are dropped."""
+        finished = {request_id: self._done.pop(request_id) for request_id in ids if request_id in self._done}
+        waiting = set(ids) - finished.keys()
+        kept = set(self._enqueued) - waiting
         try:
             with open_progress(use_tqdm, len(ids)) as progress:
                 while waiting:
@@ -188,15 +257,12 @@ class LLM:
                             finished[output.request_id] = output
                             progress.count_tokens(output)
                             progress.advance()
+                        elif output.request_id in kept:
+                            self._done[output.request_id] = output
         except BaseException:
             self.llm_engine.abort_request(ids)
             raise
         return [finished[request_id] for request_id in ids]
-
-
-def _refuse_lora(lora_request: object | None) -> None:
-    if lora_request is not None:
-        raise InvalidRequestError("LoRA adapters are not in this version; merge them into the weights", "lora_request")
 
 
 def _final_only(params: SamplingParams) -> SamplingParams:

@@ -1,6 +1,6 @@
 """The tables of docs/compatibility.md, made from the data that drives the command line.
 
-    python -m tests.docs.flag_tables        # writes them into the page
+python -m tests.docs.flag_tables        # writes them into the page
 """
 
 from __future__ import annotations

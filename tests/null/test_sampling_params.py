@@ -153,10 +153,22 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         SamplingParams(tempature=0.5)  # type: ignore[call-arg]
     with pytest.raises(InvalidRequestError, match="Known: allowed_token_ids, "):
         SamplingParams(quux=0.5)  # type: ignore[call-arg]
-    with pytest.raises(InvalidRequestError, match="keyword arguments only"):
-        SamplingParams(1)  # type: ignore[misc]
+    with pytest.raises(InvalidRequestError, match="at most 16 positional arguments"):
+        SamplingParams(*range(17))  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestError, match="Did you mean beam_width"):
         BeamSearchParams(beam_with=2, max_tokens=3)  # type: ignore[call-arg]
+
+
+def test_positional_arguments_stand_in_vllms_order() -> None:
+    """n, presence, frequency and repetition penalty, temperature, top_p, top_k, min_p, seed, stop, ..."""
+    given = SamplingParams(2, 0.1, 0.2, 1.3, 0.4, 0.5, 6, 0.07, 8, ["a"], [9], True, 12, 3, 4, 5)
+    assert (given.n, given.presence_penalty, given.frequency_penalty, given.repetition_penalty) == (2, 0.1, 0.2, 1.3)
+    assert (given.temperature, given.top_p, given.top_k, given.min_p, given.seed) == (0.4, 0.5, 6, 0.07, 8)
+    assert (given.stop, given.stop_token_ids, given.ignore_eos) == (["a"], [9], True)
+    assert (given.max_tokens, given.min_tokens, given.logprobs, given.prompt_logprobs) == (12, 3, 4, 5)
+    assert BeamSearchParams(3, 7, True, 0.5, 2.0) == BeamSearchParams(
+        beam_width=3, max_tokens=7, ignore_eos=True, temperature=0.5, length_penalty=2.0
+    )
 
 
 def test_values_are_brought_into_one_form() -> None:

@@ -1,0 +1,29 @@
+"""Methods that vLLM users know and this version lacks, each with a sentence that says why or what to do instead."""
+
+from __future__ import annotations
+
+_POOLING = "models that embed, classify or score are not in this version"
+_WEIGHTS = "weights are read once; make a new engine for others"
+_SLEEP = "an engine does not sleep; shutdown() gives all its memory back"
+_ADAPTERS = "LoRA adapters are not in this version; merge them into the weights"
+_PAUSE = "an engine is not paused; abort requests, or send them later"
+_WORKERS = "there are no workers to call: the model runs in one process, on one device"
+_PROFILE = "there is no profiler here; run the script under py-spy, perf or torch.profiler"
+
+MISSING_METHODS = {
+    **dict.fromkeys(("encode", "embed", "classify", "score", "reward"), _POOLING),
+    **dict.fromkeys(("sleep", "wake_up", "is_sleeping"), _SLEEP),
+    **dict.fromkeys(("pause_generation", "resume_generation", "is_paused"), _PAUSE),
+    **dict.fromkeys(("add_lora", "remove_lora", "list_loras", "pin_lora"), _ADAPTERS),
+    **dict.fromkeys(("collective_rpc", "apply_model"), _WORKERS),
+    **dict.fromkeys(("start_profile", "stop_profile"), _PROFILE),
+    **dict.fromkeys(
+        ("init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update"), _WEIGHTS
+    ),
+}
+
+
+def missing_attribute(owner: str, name: str) -> AttributeError:
+    """For a class's `__getattr__`: `hasattr` says no, and a call says why."""
+    why = MISSING_METHODS.get(name)
+    return AttributeError(f"{owner} has no {name}: {why}" if why else f"{owner!r} object has no attribute {name!r}")

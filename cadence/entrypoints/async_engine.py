@@ -1,0 +1,161 @@
+"""`AsyncLLMEngine`: `AsyncLLM` under vLLM's calling conventions.
+
+It is made and shut down by plain calls, whether or not an event loop is running, so the engine's front has a thread and
+a loop of its own. Who has a loop anyway, as the server does, uses `AsyncLLM` and saves the hop between threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable
+from typing import Any, Self, TypeVar
+
+from cadence.config.args import EngineArgs
+from cadence.config.engine_config import EngineConfig
+from cadence.core.errors import EngineDeadError
+from cadence.core.outputs import RequestOutput
+from cadence.core.sampling_params import SamplingParams
+from cadence.engine.metrics.metric import Metric
+from cadence.engine.missing import missing_attribute
+from cadence.engine.prompts import PromptType
+from cadence.engine.unused import check_keywords, refuse_lora
+from cadence.entrypoints.async_llm import AsyncLLM
+from cadence.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
+
+
+class AsyncLLMEngine:
+    """An engine in a process of its own. `from_engine_args` returns when the model is loaded."""
+
+    def __init__(self, engine_args: EngineArgs) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="cadence-front", daemon=True)
+        self._thread.start()
+        self._stopped = False
+        try:
+            self._llm = self._wait(AsyncLLM.start(engine_args))
+        except BaseException:
+            self._end_loop()
+            raise
+
+    @classmethod
+    def from_engine_args(cls, engine_args: EngineArgs, *_: object, **__: object) -> Self:
+        """What else vLLM takes here (usage context, loggers of statistics) concerns nothing that exists here."""
+        return cls(engine_args)
+
+    async def generate(
+        self,
+        prompt: PromptType,
+        sampling_params: SamplingParams,
+        request_id: str,
+        *,
+        lora_request: object | None = None,
+        priority: int = 0,
+        **extras: Any,
+    ) -> AsyncIterator[RequestOutput]:
+        """Outputs as they come. Leaving the loop early ends the request."""
+        if self._stopped:
+            raise EngineDeadError("this engine was shut down; make a new one to go on")
+        refuse_lora(lora_request)
+        hints = check_keywords("AsyncLLMEngine", extras)
+        stream = self._llm.generate(prompt, sampling_params, request_id, priority=priority, hints=hints)
+        try:
+            while (output := await self._call(_next(stream))) is not None:
+                if output.finished:  # readers leave with the last output, and may shut the engine down before this ends
+                    await self._call(_close(stream))
+                    yield output
+                    return
+                yield output
+        finally:
+            if not self._stopped:
+                asyncio.run_coroutine_threadsafe(_close(stream), self._loop)
+
+    async def abort(self, request_id: str | Iterable[str]) -> None:
+        """Ends requests; each reader gets one last output, with finish_reason 'abort'."""
+        for one in [request_id] if isinstance(request_id, str) else list(request_id):
+            await self._call(self._llm.abort(one))
+
+    async def check_health(self) -> None:
+        await self._call(self._llm.check_health())
+
+    async def reset_prefix_cache(self) -> bool:
+        return await self._call(self._llm.reset_prefix_cache())
+
+    async def do_log_stats(self) -> None:
+        """Statistics are never logged; `get_metrics` gives them to whoever asks."""
+
+    async def is_tracing_enabled(self) -> bool:
+        return False
+
+    async def get_supported_tasks(self) -> tuple[str, ...]:
+        return ("generate",)
+
+    def get_tokenizer(self) -> Tokenizer:
+        return self._llm.tokenizer
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._llm.tokenizer
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._llm.config
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What the model's own generation config asks for."""
+        return SamplingParams(**self._llm.default_sampling)
+
+    def get_metrics(self) -> list[Metric]:
+        return self._llm.get_metrics()
+
+    @property
+    def is_running(self) -> bool:
+        return not self._stopped and not self._llm.dead.is_set()
+
+    @property
+    def is_stopped(self) -> bool:
+        return not self.is_running
+
+    @property
+    def errored(self) -> bool:
+        return self._llm.dead.is_set() and not self._stopped
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Ends all requests and the engine process; a second call does nothing. `timeout` in seconds, None = as long
+        as it takes."""
+        if self._stopped:
+            return
+        self._stopped = True
+        try:
+            self._wait(self._llm.shutdown(drain=False), timeout)
+        finally:
+            self._end_loop()
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing_attribute(type(self).__name__, name)
+
+    async def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Awaits on this thread's loop what runs on the front's."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def _wait(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+async def _next(stream: AsyncGenerator[RequestOutput]) -> RequestOutput | None:
+    """Called on the front's loop, which then owns the stream."""
+    return await anext(stream, None)
+
+
+async def _close(stream: AsyncGenerator[RequestOutput]) -> None:
+    with contextlib.suppress(RuntimeError):  # it is running still, and its cancellation is on the way
+        await stream.aclose()

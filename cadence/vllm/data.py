@@ -1,0 +1,142 @@
+"""Plain data that scripts for vLLM make, where Cadence has no class of its own for it."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from cadence.core.outputs import Logprob
+from cadence.engine.metrics.metric import Metric
+
+# Types written in annotations.
+PromptLogprobs = list[dict[int, Logprob] | None]
+SampleLogprobs = list[dict[int, Logprob]]
+LogprobsOnePosition = dict[int, Logprob]
+ChatCompletionMessageParam = dict[str, Any]
+
+
+@dataclass(slots=True)
+class LoRARequest:
+    """Names an adapter. Every call that takes one refuses it until there are adapters."""
+
+    lora_name: str
+    lora_int_id: int
+    lora_path: str = ""
+    base_model_name: str | None = None
+    tensorizer_config_dict: dict[str, Any] | None = None
+    load_inplace: bool = False
+    is_3d_lora_weight: bool = False
+
+    @property
+    def adapter_id(self) -> int:
+        return self.lora_int_id
+
+    @property
+    def name(self) -> str:
+        return self.lora_name
+
+    @property
+    def path(self) -> str:
+        return self.lora_path
+
+
+@dataclass(slots=True)
+class StructuredOutputsParams:
+    """One constraint on an output. `SamplingParams` refuses it where the engine has no grammars."""
+
+    json: str | dict[str, Any] | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+    whitespace_pattern: str | None = None
+    structural_tag: str | None = None
+
+
+@dataclass(slots=True)
+class RepetitionDetectionParams:
+    max_pattern_size: int = 0
+    min_pattern_size: int = 0
+    min_count: int = 0
+
+
+@dataclass(slots=True)
+class PoolingParams:
+    """What to ask of a model that embeds or classifies; no engine takes it yet."""
+
+    use_activation: bool | None = None
+    dimensions: int | None = None
+    step_tag_id: int | None = None
+    returned_token_ids: list[int] | None = None
+    task: str | None = None
+    skip_reading_prefix_cache: bool | None = None
+    extra_kwargs: dict[str, Any] | None = None
+
+
+class SamplingType(IntEnum):
+    GREEDY = 0
+    RANDOM = 1
+    RANDOM_SEED = 2
+
+
+class UsageContext(StrEnum):
+    """Told to an engine by programs; nothing is reported to anybody here."""
+
+    UNKNOWN_CONTEXT = "UNKNOWN_CONTEXT"
+    LLM_CLASS = "LLM_CLASS"
+    API_SERVER = "API_SERVER"
+    OPENAI_API_SERVER = "OPENAI_API_SERVER"
+    OPENAI_BATCH_RUNNER = "OPENAI_BATCH_RUNNER"
+    ENGINE_CONTEXT = "ENGINE_CONTEXT"
+
+
+@dataclass(slots=True)
+class Vector(Metric):
+    """A metric of several numbers. No metric of Cadence is one."""
+
+    values: list[int] = field(default_factory=list)
+
+
+class ConfigDict(dict[str, Any]):
+    """A group of engine options (`CompilationConfig(...)`, `ProfilerConfig(...)`) as the object `LLM` takes for it."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class Counter:
+    """Counts up, one with each `next`."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.counter = start
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        value, self.counter = self.counter, self.counter + 1
+        return value
+
+    def reset(self) -> None:
+        self.counter = 0
+
+
+def random_uuid() -> str:
+    """16 hexadecimal digits."""
+    return uuid.uuid4().hex[:16]
+
+
+def init_logger(name: str) -> logging.Logger:
+    return logging.getLogger(name)

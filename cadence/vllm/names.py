@@ -1,0 +1,163 @@
+"""Which names of vLLM there are, by module, and where each leads.
+
+A value is a module of Cadence that has the name, `module:other_name`, or `!key` for a name whose feature is missing:
+the sentence under `key` in `MISSING` is what its use says. Modules are named without the leading `vllm.`; "" is the
+package itself.
+"""
+
+from __future__ import annotations
+
+_LLM = "cadence.entrypoints.llm"
+_ENGINE = "cadence.engine.llm_engine"
+_ASYNC = "cadence.entrypoints.async_engine:AsyncLLMEngine"
+_ARGS = "cadence.entrypoints.engine_args"
+_SAMPLING = "cadence.core.sampling_params"
+_OUTPUTS = "cadence.core.outputs"
+_PROMPTS = "cadence.engine.prompts"
+_METRICS = "cadence.engine.metrics.metric"
+_PROCESSORS = "cadence.engine.logits_processors"
+_ERRORS = "cadence.core.errors"
+_DATA = "cadence.vllm.data"
+_TOOLS = "cadence.vllm.tools"
+_VERSION = "cadence.vllm.version"
+_RESOLVED = "cadence.config.engine_config"
+_CONFIG = "cadence.vllm.data:ConfigDict"
+
+MISSING = {
+    "pooling": "models that embed, classify or score are not in this version",
+    "media": "this version takes text only",
+    "embeds": "prompts are texts or token ids, not embeddings",
+    "encoder": "models with an encoder are not in this version",
+    "ray": "this version runs on one device, without Ray",
+    "transfer": "weights are read once, when the engine is made",
+    "kv": "the KV cache stays on the device of its engine",
+}
+
+_POOLING = dict.fromkeys(
+    (
+        "PoolingOutput", "PoolingRequestOutput", "EmbeddingOutput", "EmbeddingRequestOutput", "ClassificationOutput",
+        "ClassificationRequestOutput", "ScoringOutput", "ScoringRequestOutput",
+    ),
+    "!pooling",
+)  # fmt: skip
+_PROMPT_NAMES = {
+    **dict.fromkeys(("PromptType", "TextPrompt", "TokensPrompt"), _PROMPTS),
+    "SingletonPrompt": f"{_PROMPTS}:PromptType",
+    "EmbedsPrompt": "!embeds",
+    "ExplicitEncoderDecoderPrompt": "!encoder",
+    **dict.fromkeys(("DataPrompt", "ModalityData", "MultiModalDataBuiltins", "MultiModalDataDict"), "!media"),
+}
+_LOGPROB_NAMES = {"Logprob": _OUTPUTS} | dict.fromkeys(
+    ("PromptLogprobs", "SampleLogprobs", "LogprobsOnePosition"), _DATA
+)
+_PROCESSOR_NAMES = dict.fromkeys(
+    ("LogitsProcessor", "AdapterLogitsProcessor", "RequestLogitsProcessor", "BatchUpdate", "MoveDirectionality"),
+    _PROCESSORS,
+)
+_CLEANUP = {"cleanup_dist_env_and_memory": _TOOLS} | dict.fromkeys(
+    ("destroy_model_parallel", "destroy_distributed_environment"), f"{_TOOLS}:nothing_to_destroy"
+)
+_CONFIGS = dict.fromkeys(
+    (
+        "CompilationConfig", "ProfilerConfig", "AttentionConfig", "StructuredOutputsConfig", "SpeculativeConfig",
+        "KVTransferConfig", "KVEventsConfig", "PoolerConfig", "ReasoningConfig", "ObservabilityConfig",
+    ),
+    _CONFIG,
+)  # fmt: skip
+_CONFIGS |= {"VllmConfig": f"{_RESOLVED}:EngineConfig"} | dict.fromkeys(
+    ("ModelConfig", "CacheConfig", "SchedulerConfig", "DeviceConfig", "LoadConfig"), _RESOLVED
+)
+_UUID = {"random_uuid": _DATA, "Counter": _DATA}
+_PARSER = {"FlexibleArgumentParser": _TOOLS}
+_TOKENIZER = {"get_tokenizer": _TOOLS, "TokenizerLike": "cadence.text.tokenizer:Tokenizer"}
+
+MODULES: dict[str, dict[str, str]] = {
+    "": {
+        "__version__": _VERSION,
+        "__version_tuple__": _VERSION,
+        "LLM": _LLM,
+        "LLMEngine": _ENGINE,
+        "AsyncLLMEngine": _ASYNC,
+        "EngineArgs": _ARGS,
+        "AsyncEngineArgs": _ARGS,
+        "SamplingParams": _SAMPLING,
+        "PoolingParams": _DATA,
+        "ModelRegistry": _TOOLS,
+        "RequestOutput": _OUTPUTS,
+        "CompletionOutput": _OUTPUTS,
+        **dict.fromkeys(("PromptType", "TextPrompt", "TokensPrompt"), _PROMPTS),
+        **_POOLING,
+        "initialize_ray_cluster": "!ray",
+    },
+    "version": {"__version__": _VERSION, "__version_tuple__": _VERSION},
+    "sampling_params": {
+        **dict.fromkeys(("SamplingParams", "BeamSearchParams", "RequestOutputKind"), _SAMPLING),
+        "StructuredOutputsParams": _DATA,
+        "GuidedDecodingParams": f"{_DATA}:StructuredOutputsParams",
+        "RepetitionDetectionParams": _DATA,
+        "SamplingType": _DATA,
+        "LogitsProcessor": _SAMPLING,
+    },
+    "pooling_params": {"PoolingParams": _DATA},
+    "outputs": {"RequestOutput": _OUTPUTS, "CompletionOutput": _OUTPUTS, **_POOLING},
+    "beam_search": dict.fromkeys(("BeamSearchOutput", "BeamSearchSequence"), _OUTPUTS),
+    "inputs": _PROMPT_NAMES,
+    "inputs.data": _PROMPT_NAMES,
+    "inputs.llm": _PROMPT_NAMES,
+    "logprobs": _LOGPROB_NAMES,
+    "sequence": {**_LOGPROB_NAMES, "RequestMetrics": _OUTPUTS},
+    "lora.request": {"LoRARequest": _DATA},
+    "engine.arg_utils": {"EngineArgs": _ARGS, "AsyncEngineArgs": _ARGS},
+    "engine.llm_engine": {"LLMEngine": _ENGINE},
+    "engine.async_llm_engine": {"AsyncLLMEngine": _ASYNC, "AsyncEngineDeadError": f"{_ERRORS}:EngineDeadError"},
+    "engine.protocol": {"EngineClient": _ASYNC},
+    "engine.metrics": {"Metrics": _METRICS + ":Metric"},
+    "v1.engine.llm_engine": {"LLMEngine": _ENGINE},
+    "v1.engine.async_llm": {"AsyncLLM": _ASYNC},
+    "v1.engine.exceptions": {"EngineDeadError": _ERRORS, "EngineGenerateError": f"{_ERRORS}:CadenceError"},
+    "v1.metrics.reader": {
+        **dict.fromkeys(("Metric", "Counter", "Gauge", "Histogram"), _METRICS),
+        "Vector": _DATA,
+    },
+    "v1.sample.logits_processor": _PROCESSOR_NAMES,
+    "v1.sample.logits_processor.interface": _PROCESSOR_NAMES,
+    "v1.sample.logits_processor.builtin": {"process_dict_updates": _PROCESSORS},
+    "entrypoints.llm": {"LLM": _LLM},
+    "entrypoints.chat_utils": {"ChatCompletionMessageParam": _DATA, "load_chat_template": _TOOLS},
+    "utils": {**_UUID, **_PARSER, "get_open_port": _TOOLS, "get_ip": _TOOLS},
+    "utils.argparse_utils": _PARSER,
+    "utils.counter": {"Counter": _DATA},
+    "utils.network_utils": {"get_open_port": _TOOLS, "get_ip": _TOOLS},
+    "utils.system_utils": {"set_ulimit": _TOOLS},
+    "utils.print_utils": {"print_embeddings": "!pooling"},
+    "utils.torch_utils": {"set_random_seed": _TOOLS},
+    "model_executor": {"set_random_seed": _TOOLS},
+    "model_executor.utils": {"set_random_seed": _TOOLS},
+    "model_executor.models": {"ModelRegistry": _TOOLS},
+    "transformers_utils.tokenizer": _TOKENIZER,
+    "tokenizers": _TOKENIZER,
+    "distributed": _CLEANUP,
+    "distributed.parallel_state": _CLEANUP,
+    "config": _CONFIGS,
+    "config.compilation": {"CompilationConfig": _CONFIG},
+    "config.kv_transfer": {"KVTransferConfig": _CONFIG},
+    "platforms": {"current_platform": _TOOLS},
+    "logger": {"init_logger": _DATA},
+    "usage.usage_lib": {"UsageContext": _DATA},
+    "exceptions": {"VLLMValidationError": f"{_ERRORS}:InvalidRequestError"},
+    "multimodal": dict.fromkeys(("MultiModalDataDict", "MultiModalRegistry", "MULTIMODAL_REGISTRY"), "!media"),
+    "multimodal.utils": dict.fromkeys(("fetch_image", "fetch_audio", "fetch_video", "encode_image_url"), "!media"),
+    "multimodal.image": {"convert_image_mode": "!media"},
+    "assets.image": {"ImageAsset": "!media"},
+    "assets.audio": {"AudioAsset": "!media"},
+    "assets.video": {"VideoAsset": "!media"},
+    "v1.executor.ray_utils": {"initialize_ray_cluster": "!ray"},
+}
+
+# Modules that programs run with `python -m`, and the words of the command `cadence` they stand for.
+COMMANDS = {
+    "entrypoints.openai.api_server": "serve",
+    "entrypoints.openai.run_batch": "run-batch",
+    "entrypoints.cli.main": "",
+    "__main__": "",
+}

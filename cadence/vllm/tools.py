@@ -1,0 +1,175 @@
+"""Small functions that scripts for vLLM call beside the engine."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cadence.config.architectures import ARCHITECTURES
+from cadence.config.argv import config_words, normalise, split_config
+from cadence.config.reference import find_model
+from cadence.core.errors import ConfigError
+from cadence.entrypoints.conversation import read_template
+from cadence.text.load import tokenizer_for
+from cadence.text.tokenizer import Tokenizer
+from cadence.vllm.missing import MissingFeatureError
+
+
+class FlexibleArgumentParser(argparse.ArgumentParser):
+    """argparse with flags in underscores or dashes, dotted keys for objects, and `--config FILE`."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        tokens = list(sys.argv[1:] if args is None else args)
+        if "--config" not in self._option_string_actions:
+            try:
+                file, tokens = split_config(tokens)
+                from_file = config_words(Path(file)) if file else {}
+            except ConfigError as error:
+                self.error(str(error))
+            tokens = [*(word for words in from_file.values() for word in words), *tokens]
+        return super().parse_known_args(
+            [word for token in _grouped(tokens) for word in self._spelled(token)], namespace
+        )
+
+    def check_port(self, value: str) -> int:
+        try:
+            port = int(value)
+        except ValueError:
+            raise argparse.ArgumentTypeError("a port is a whole number") from None
+        if not 1024 <= port <= 65535:
+            raise argparse.ArgumentTypeError("a port lies between 1024 and 65535")
+        return port
+
+    def _spelled(self, tokens: list[str]) -> list[str]:
+        """A flag, perhaps with its value, as the parser knows it; what it does not know is left to argparse."""
+        name = tokens[0].partition("=")[0]
+        if not name.startswith("--") or name in self._option_string_actions:
+            return tokens
+        with_underscores = "--" + name[2:].replace("-", "_")
+        if with_underscores in self._option_string_actions:
+            return [with_underscores + tokens[0][len(name) :], *tokens[1:]]
+        return normalise(tokens)
+
+
+def _grouped(tokens: list[str]) -> list[list[str]]:
+    """A dotted key keeps its value; everything else stands alone."""
+    groups: list[list[str]] = []
+    while tokens:
+        token, *tokens = tokens
+        dotted = token.startswith("-") and "." in token.partition("=")[0] and "=" not in token
+        if dotted and not token.lstrip("-")[:1].isdigit() and tokens and not tokens[0].startswith("--"):
+            groups.append([token, tokens[0]])
+            tokens = tokens[1:]
+        else:
+            groups.append([token])
+    return groups
+
+
+class ModelRegistry:
+    """Which architectures there are. New ones are a file of Cadence, see docs/how_to_add_a_model.md."""
+
+    @staticmethod
+    def get_supported_archs() -> set[str]:
+        return set(ARCHITECTURES)
+
+    @staticmethod
+    def register_model(model_arch: str, model_cls: object) -> None:
+        raise MissingFeatureError(
+            f"{model_arch} cannot be registered: models written for vLLM's layers do not run here "
+            "(docs/how_to_add_a_model.md says how to add one)"
+        )
+
+
+class Platform:
+    """Where engines run on this machine."""
+
+    @property
+    def device_type(self) -> str:
+        from cadence.engine.build import device_caps
+
+        return device_caps("auto").kind
+
+    def is_cuda(self) -> bool:
+        return self.device_type == "cuda"
+
+    def is_cuda_alike(self) -> bool:
+        return self.is_cuda()
+
+    def is_cpu(self) -> bool:
+        return self.device_type == "cpu"
+
+    def is_rocm(self) -> bool:
+        return False
+
+    def is_xpu(self) -> bool:
+        return False
+
+    def is_tpu(self) -> bool:
+        return False
+
+    def seed_everything(self, seed: int | None = None) -> None:
+        set_random_seed(seed)
+
+
+current_platform = Platform()
+
+
+def get_tokenizer(tokenizer_name: str, *, revision: str | None = None, **_: object) -> Tokenizer:
+    return tokenizer_for(find_model(str(tokenizer_name), revision=revision or ""))
+
+
+def load_chat_template(chat_template: Path | str | None, is_literal: bool = False) -> str | None:
+    return str(chat_template) if is_literal or chat_template is None else read_template(str(chat_template))
+
+
+def cleanup_dist_env_and_memory(shutdown_ray: bool = False) -> None:
+    """An engine gives all back when its last reference goes: only a cycle could hold one."""
+    gc.collect()
+
+
+def nothing_to_destroy(*_: Any) -> None:
+    """There is one process and one device, and no group of them to take apart."""
+
+
+def set_random_seed(seed: int | None) -> None:
+    if seed is None:
+        return
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def get_open_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def get_ip() -> str:
+    """This machine's address as others see it, without sending anything."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def set_ulimit(target: int = 65535) -> None:
+    """Raises the limit of open files, as far as this user may."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < min(target, hard):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(target, hard), hard))
