@@ -11,7 +11,7 @@ from cadence.entrypoints.openai.reasoning import Thought, make_reasoning_parser,
 
 
 def run(name: str, parts: list[str], opened: bool = False) -> tuple[str, str]:
-    parser = make_reasoning_parser(name, opened)
+    parser = make_reasoning_parser(name, "<think>\n" if opened else "")
     pieces = [piece for part in parts for piece in parser.push(part)] + parser.finish()
     thoughts = "".join(piece.text for piece in pieces if isinstance(piece, Thought))
     return thoughts, "".join(piece.text for piece in pieces if not isinstance(piece, Thought))

@@ -17,6 +17,7 @@ from cadence.core.errors import CadenceError
 from cadence.engine.log_queue import LogQueue, NullLogQueue
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.openai.admission import Admission
+from cadence.entrypoints.openai.answer_formats import check_parsers
 from cadence.entrypoints.openai.auth import Authentication
 from cadence.entrypoints.openai.bodies import BodyReader
 from cadence.entrypoints.openai.boundary import Boundary
@@ -29,7 +30,6 @@ from cadence.entrypoints.openai.json_limits import JsonLimits
 from cadence.entrypoints.openai.limits import BodyLimits
 from cadence.entrypoints.openai.middleware import load_middleware
 from cadence.entrypoints.openai.options import ServeOptions
-from cadence.entrypoints.openai.reasoning import make_reasoning_parser
 from cadence.entrypoints.openai.routes import (
     chat,
     completions,
@@ -43,7 +43,6 @@ from cadence.entrypoints.openai.routes import (
 from cadence.entrypoints.openai.schema import install_schema
 from cadence.entrypoints.openai.state import ServerState
 from cadence.entrypoints.openai.tenants import Tenants
-from cadence.entrypoints.openai.tools.base import make_tool_parser
 from cadence.entrypoints.webui import page
 
 if TYPE_CHECKING:
@@ -91,12 +90,6 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
     bodies = BodyReader(JsonLimits.of(options))
     chat, ignored = ChatEngine(timed, options), IgnoredFields(options.strict_requests)
     return ServerState(timed, options, admission, chat, bodies, template, tenants, logs, ignored)
-
-
-def check_parsers(options: ServeOptions) -> None:
-    """Unknown names are said when the server starts, not when the first request comes."""
-    make_tool_parser(options.tool_call_parser, ())
-    make_reasoning_parser(options.reasoning_parser)
 
 
 def _add_layers(app: FastAPI, options: ServeOptions) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import secrets
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
 from cadence.core.outputs import CompletionOutput, PositionLogprobs
+from cadence.entrypoints.openai.answer_parser import AnswerParser, AnswerPiece
 from cadence.entrypoints.openai.events import ChatEvent, ChoiceEnd, ReasoningDelta, TextDelta, ToolCallDelta
-from cadence.entrypoints.openai.reasoning import ReasoningParser, Thought
-from cadence.entrypoints.openai.tools.base import CallArguments, CallStart, Piece, Text, ToolParser
+from cadence.entrypoints.openai.reasoning import Thought
+from cadence.entrypoints.openai.tools.base import CallArguments, CallStart, Text
 
 NO_CALL = "tool_calls could not be produced: the model's answer is not the call that tool_choice demands"
 
@@ -40,13 +40,14 @@ class PlainChoice:
 class ParsedChoice:
     """Tokens and their logprobs travel with the first event that comes of their text."""
 
-    def __init__(self, index: int, reasoning: ReasoningParser, tools: ToolParser, demanded: str) -> None:
-        """`demanded`: "" when the model is free to call, "required", or the name of the function it must call."""
+    def __init__(self, index: int, parser: AnswerParser, demanded: str, new_id: Callable[[], str]) -> None:
+        """`demanded`: "" when the model is free to call, "required", or the name of the function it must call.
+        `new_id`: an id for a call to which the model gives none."""
         self.reasoning = ""
         self._index = index
-        self._thoughts = reasoning
-        self._tools = tools
+        self._parser = parser
         self._demanded = demanded
+        self._new_id = new_id
         self._calls: dict[int, int] = {}  # the parser's numbers of the calls that were let through -> ours
         self._call_ids: list[str] = []
         self._held = ""  # text beside a demanded call: shown only once the answer is complete
@@ -57,31 +58,23 @@ class ParsedChoice:
         self._token_ids.extend(output.token_ids)
         if output.logprobs is not None:
             self._logprobs = [*(self._logprobs or ()), *output.logprobs]
-        events = self._told_apart(self._thoughts.push(output.text))
+        events = self._events(self._parser.push(output.text))
         if output.finish_reason is not None:
-            events += self._told_apart(self._thoughts.finish())
-            events += self._events(self._tools.finish())
+            events += self._events(self._parser.finish())
             events += self._close(output.finish_reason, output.stop_reason)
         return events
 
-    def _told_apart(self, parts: Sequence[Any]) -> list[ChatEvent]:
-        events: list[ChatEvent] = []
-        for part in parts:
-            if isinstance(part, Thought):
-                self.reasoning += part.text
-                events.append(ReasoningDelta(self._index, part.text, *self._tokens()))
-            else:
-                events += self._events(self._tools.push(part.text))
-        return events
-
-    def _events(self, pieces: Sequence[Piece]) -> list[ChatEvent]:
+    def _events(self, pieces: Sequence[AnswerPiece]) -> list[ChatEvent]:
         events: list[ChatEvent] = []
         for piece in pieces:
             if isinstance(piece, Text):
                 events += self._text(piece.text)
+            elif isinstance(piece, Thought):
+                self.reasoning += piece.text
+                events.append(ReasoningDelta(self._index, piece.text, *self._tokens()))
             elif isinstance(piece, CallStart):
-                events += self._start(piece.call, piece.name)
-            else:
+                events += self._start(piece)
+            elif isinstance(piece, CallArguments):
                 events += self._arguments(piece)
         return events
 
@@ -91,12 +84,12 @@ class ParsedChoice:
             return []
         return [TextDelta(self._index, text, *self._tokens())]
 
-    def _start(self, call: int, name: str) -> list[ChatEvent]:
-        if self._demanded not in ("", "required", name):
+    def _start(self, start: CallStart) -> list[ChatEvent]:
+        if self._demanded not in ("", "required", start.name):
             return []
-        number = self._calls[call] = len(self._calls)
-        self._call_ids.append(f"call_{secrets.token_hex(12)}")
-        return [ToolCallDelta(self._index, number, self._call_ids[number], name, "", *self._tokens())]
+        number = self._calls[start.call] = len(self._calls)
+        self._call_ids.append(start.id or self._new_id())
+        return [ToolCallDelta(self._index, number, self._call_ids[number], start.name, "", *self._tokens())]
 
     def _arguments(self, piece: CallArguments) -> list[ChatEvent]:
         number = self._calls.get(piece.call)
@@ -108,7 +101,7 @@ class ParsedChoice:
         events: list[ChatEvent] = []
         if self._demanded and not self._calls:
             for number, (name, arguments) in enumerate(calls_in_json(self._held, self._demanded)):
-                events += self._start(number, name)
+                events += self._start(CallStart(number, name))
                 events += self._arguments(CallArguments(number, arguments))
             self._held = "" if self._calls else self._held
         if self._demanded and not self._calls and finish_reason == "stop":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, cast
 
 from cadence.core.errors import InvalidRequestError
@@ -11,13 +11,12 @@ from cadence.core.outputs import RequestOutput
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.prompts import TokensPrompt
 from cadence.entrypoints.conversation import read_template
+from cadence.entrypoints.openai.answer_formats import choose_formats
 from cadence.entrypoints.openai.chat_choice import Choice, ParsedChoice, PlainChoice
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, PromptRead, Usage
 from cadence.entrypoints.openai.options import ServeOptions
-from cadence.entrypoints.openai.reasoning import OPEN, make_reasoning_parser
 from cadence.entrypoints.openai.sampling import as_sent
 from cadence.entrypoints.openai.stream import Begun, begun
-from cadence.entrypoints.openai.tools.base import make_tool_parser, needs_special_tokens
 from cadence.text.chat_template import ChatRequest
 from cadence.text.text_service import Encoding
 
@@ -32,6 +31,7 @@ class ChatEngine:
         self._template = read_template(options.chat_template or llm.config.tokenizer.chat_template)
         if llm.config.tokenizer.escape_control_tokens:
             llm.texts.check_template(self._template)
+        self._formats = choose_formats(options, *_said(llm, self._template))
 
     async def run(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
         """The answer to `job`. What is wrong with it raises before the first event; closing ends the request.
@@ -85,15 +85,13 @@ class ChatEngine:
                 "this server takes no chat template from requests; start it with --trust-request-chat-template",
                 "chat_template",
             )
-        if job.tool_choice == "auto" and not (options.enable_auto_tool_choice and options.tool_call_parser):
-            raise InvalidRequestError(
-                '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "tool_choice"
-            )
+        if job.tool_choice == "auto" and not options.enable_auto_tool_choice:
+            raise InvalidRequestError('"auto" tool choice requires --enable-auto-tool-choice to be set', "tool_choice")
 
     def _params(self, job: ChatJob) -> SamplingParams:
-        """Some parsers look for special tokens, which must then be in the text."""
+        """Some formats are written with special tokens, which must then be in the text."""
         params = job.params
-        if self._calls_tools(job) and needs_special_tokens(self._options.tool_call_parser):
+        if params.skip_special_tokens and self._formats.needs_special_tokens(self._calls_tools(job)):
             params = params.clone()
             params.skip_special_tokens = False
         return params
@@ -110,17 +108,28 @@ class ChatEngine:
             raise as_sent(error, job.sent_names) from None
 
     def _choice(self, index: int, job: ChatJob, prompt: str) -> Choice:
-        options = self._options
+        formats = self._formats
         calls = self._calls_tools(job)
-        if not calls and not options.reasoning_parser:
+        if not calls and not formats.reasoning:
             return PlainChoice()
-        tools = make_tool_parser(options.tool_call_parser if calls else "", job.tools)
+        parser = formats.parser(job.tools if calls else None, prompt, job.stream)
         demanded = job.tool_choice if calls and job.tool_choice != "auto" else ""
-        thinking = prompt.rstrip().endswith(OPEN)
-        return ParsedChoice(index, make_reasoning_parser(options.reasoning_parser, thinking), tools, demanded)
+        return ParsedChoice(index, parser, demanded, formats.new_id())
 
     async def _reasoning(self, choices: list[Choice]) -> int:
         """Tokens of reasoning, counted off its text: tags, and tokens that hold both, belong to neither side."""
         texts = [choice.reasoning for choice in choices if choice.reasoning]
         how = Encoding(add_special_tokens=False, kept=(0, 0))  # only their number counts
         return sum([(await self._llm.texts.encode(text, how)).total for text in texts])
+
+
+def _said(llm: AsyncLLM, template: str) -> tuple[list[str], set[str]]:
+    """The chat templates that may be used, and the texts of the special tokens."""
+    templates: list[str] = []
+    special: set[str] = set()
+    with suppress(InvalidRequestError):  # without a tokenizer there are no chats
+        tokenizer = llm.tokenizer
+        special = {tokenizer.added_token_ids[token_id] for token_id in tokenizer.skipped_ids}
+        for has_tools in (True, False):  # a model may have no template
+            templates.append(tokenizer.pick_template(template, has_tools))
+    return templates, special

@@ -72,10 +72,10 @@ class ServeOptions:
     chat_template_content_format: str = option("auto", "how templates see message content", CONTENT_FORMATS)
     default_chat_template_kwargs: dict[str, Any] = option({}, "JSON with variables for the chat template")
     trust_request_chat_template: bool = option(False, "let requests bring a chat template of their own")
-    tool_call_parser: str = option("", "how the model writes tool calls")
+    tool_call_parser: str = option("", "how the model writes tool calls; auto = as its chat template shows")
     enable_auto_tool_choice: bool = option(False, "let the model decide when to call a tool")
     exclude_tools_when_tool_choice_none: bool = option(False, "hide the tools when tool_choice is none")
-    reasoning_parser: str = option("", "how the model writes its reasoning")
+    reasoning_parser: str = option("", "how the model writes its reasoning; auto = as its chat template shows")
     return_tokens_as_token_ids: bool = option(False, "write tokens in logprobs as token_id:N")
     enable_prompt_tokens_details: bool = option(False, "count cached prompt tokens in usage")
     enable_force_include_usage: bool = option(False, "end every stream with its usage")
@@ -110,8 +110,6 @@ class ServeOptions:
             raise ConfigError("ssl_keyfile and ssl_certfile are given together or not at all", "ssl_keyfile")
         if any(not key for key in self.api_key):
             raise ConfigError("api_key must not be empty", "api_key")
-        if self.enable_auto_tool_choice and not self.tool_call_parser:
-            raise ConfigError("enable_auto_tool_choice needs a tool_call_parser", "enable_auto_tool_choice")
 
 
 def hints() -> dict[str, Any]:

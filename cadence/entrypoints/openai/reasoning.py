@@ -1,22 +1,23 @@
-"""Telling a model's thoughts, <think>…</think>, from its answer, however the text is cut."""
+"""Telling a model's thoughts from its answer, however the text is cut."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from cadence.core.errors import ConfigError
+from cadence.entrypoints.openai.reasoning_formats import FORMATS as ROWS
+from cadence.entrypoints.openai.reasoning_formats import ThinkFormat
+from cadence.entrypoints.openai.tools.base import Text
+from cadence.entrypoints.openai.tools.machine import Buffer
 
-OPEN, CLOSE = "<think>", "</think>"
+FORMATS: dict[str, ThinkFormat] = {name: row for row in ROWS for name in row.names}
+MAX_SPAN = 200  # characters of a marker that has a text of its own
 
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
     text: str
 
 
@@ -30,6 +31,10 @@ class ReasoningParser(Protocol):
         """The text has ended: what was held back."""
         ...
 
+    def end(self) -> list[ReasoningPiece]:
+        """A tool call has come: thoughts that were not closed are over. What was held back."""
+        ...
+
 
 class NullReasoningParser:
     """All text is the answer."""
@@ -40,97 +45,165 @@ class NullReasoningParser:
     def finish(self) -> list[ReasoningPiece]:
         return []
 
+    def end(self) -> list[ReasoningPiece]:
+        return []
 
-class ThinkTags:
-    """Thoughts come first, if at all. White space at the tags belongs to neither side.
 
-    opened: the thoughts have begun before the first token (the prompt ends with the tag, or the model needs none)."""
+class ThinkStream(Buffer):
+    """Thoughts come first, if at all, unless the format has them anywhere. White space at the tags belongs to neither
+    side. opened: the thoughts have begun before the first token."""
 
-    def __init__(self, opened: bool) -> None:
+    def __init__(self, format: ThinkFormat, opened: bool) -> None:
+        super().__init__()
+        self._format = format
         self._opened = opened
-        self._read = self._begin
-        self._rest = ""
-        self._final = False
+        self._read: Callable[[], bool] = self._begin
+        self._ends = (*format.close, *format.implied)
+        self._marks = (*format.drop, *(span.open for span in format.spans), *(format.open if format.again else ()))
+        self._stray = ""  # a closing tag that is still to come, and means nothing: a tool call has ended the thoughts
+        self._gap = ""  # white space of the answer that a marker may follow
         self._pieces: list[ReasoningPiece] = []
 
     def push(self, text: str) -> list[ReasoningPiece]:
-        self._rest += text
-        while self._rest and self._read():
-            pass
-        return self._taken()
+        self.rest += text
+        return self._run()
 
     def finish(self) -> list[ReasoningPiece]:
-        self._final = True
-        while self._rest and self._read():
+        self.final = True
+        return self._run()
+
+    def end(self) -> list[ReasoningPiece]:
+        if self._read in (self._answer, self._first_answer):
+            return []
+        pieces = self.finish()
+        self.final = False
+        self._stray = self._format.close[0]
+        self._marks = (*self._marks, self._stray)
+        self._read = self._answer
+        return pieces
+
+    def _run(self) -> list[ReasoningPiece]:
+        while self.rest and self._read():
             pass
-        return self._taken()
-
-    def _begin(self) -> bool:
-        """At the start: a tag, or what it stands before."""
-        start = self._rest.lstrip()
-        if OPEN.startswith(start) and start != OPEN and not self._final:
-            return False
-        if start.startswith(OPEN):
-            self._rest = start[len(OPEN) :]
-            self._read = self._first_thought
-        else:
-            self._read = self._first_thought if self._opened else self._answer
-        return True
-
-    def _first_thought(self) -> bool:
-        self._rest = self._rest.lstrip()
-        if self._rest:
-            self._read = self._thought
-        return bool(self._rest)
-
-    def _thought(self) -> bool:
-        at = self._rest.find(CLOSE)
-        certain = self._rest[:at] if at >= 0 else self._rest[: self._uncertain()]
-        words = certain.rstrip()
-        if words:
-            self._pieces.append(Thought(words))
-        if at < 0:
-            self._rest = "" if self._final else self._rest[len(words) :]
-            return False
-        self._rest = self._rest[at + len(CLOSE) :]
-        self._read = self._first_answer
-        return True
-
-    def _uncertain(self) -> int:
-        """Where the closing tag may be beginning."""
-        if self._final:
-            return len(self._rest)
-        for size in range(min(len(CLOSE) - 1, len(self._rest)), 0, -1):
-            if self._rest.endswith(CLOSE[:size]):
-                return len(self._rest) - size
-        return len(self._rest)
-
-    def _first_answer(self) -> bool:
-        self._rest = self._rest.lstrip()
-        if self._rest:
-            self._read = self._answer
-        return bool(self._rest)
-
-    def _answer(self) -> bool:
-        self._pieces.append(Text(self._rest))
-        self._rest = ""
-        return False
-
-    def _taken(self) -> list[ReasoningPiece]:
         pieces, self._pieces = self._pieces, []
         return pieces
 
+    def _begin(self) -> bool:
+        """At the start: a tag, or what it stands before."""
+        start = self.rest.lstrip()
+        known = (*self._format.open, *(self._format.close if self._opened else ()))
+        if not self.final and any(tag != start and tag.startswith(start) for tag in known):
+            return False
+        tag = max((tag for tag in self._format.open if start.startswith(tag)), key=len, default="")
+        if tag:
+            self.rest = start[len(tag) :]
+        self._read = self._first_thought if tag or self._opened else self._answer
+        return True
 
-def make_reasoning_parser(name: str, opened: bool = False) -> ReasoningParser:
-    """`deepseek_r1` models think from their first token, with or without the tag; `qwen3` models think only behind the
-    tag, which may stand at the end of the prompt: then `opened`. "" = no parser."""
+    def _first_thought(self) -> bool:
+        self.rest = self.rest.lstrip()
+        if self.rest:
+            self._read = self._thought
+        return bool(self.rest)
+
+    def _thought(self) -> bool:
+        at, tag = self.find(*self._ends)
+        words = self.rest[:at].rstrip()
+        if words:
+            self._pieces.append(Thought(words))
+        if not tag:
+            self.rest = "" if self.final else self.rest[len(words) :]
+            return False
+        self.rest = self.rest[at + (len(tag) if tag in self._format.close else 0) :]
+        self._read = self._first_answer
+        return True
+
+    def _first_answer(self) -> bool:
+        self.rest = self.rest.lstrip()
+        if self.rest:
+            self._read = self._answer
+        return bool(self.rest)
+
+    def _answer(self) -> bool:
+        if not self._marks:
+            self._pieces.append(Text(self.skip(len(self.rest))))
+            return False
+        at, tag = self.find(*self._marks)
+        self._say(self.skip(at))
+        return bool(tag) and self._marked(tag)
+
+    def _say(self, text: str) -> None:
+        """White space waits for what follows it: at a marker it is nobody's."""
+        text = self._gap + text
+        words = text.rstrip()
+        self._gap = "" if self.final else text[len(words) :]
+        if said := text if self.final else words:
+            self._pieces.append(Text(said))
+
+    def _marked(self, tag: str) -> bool:
+        """At a marker in the answer: thoughts begin again, or it is passed over."""
+        span = next((span for span in self._format.spans if span.open == tag), None)
+        if span is not None and tag not in self._format.open:
+            end = self.rest.find(span.close, len(tag), MAX_SPAN)
+            if end < 0 and not self.final and len(self.rest) < MAX_SPAN:
+                return False
+            if end < 0 or not span.inner.fullmatch(self.rest, len(tag), end):
+                self._say(self.skip(len(tag)))
+                return True
+            self.skip(end + len(span.close))
+            if span.inline:
+                return True
+        else:
+            self.skip(len(tag))
+        if tag == self._stray:
+            self._stray, self._marks = "", self._marks[:-1]
+        if tag not in self._format.inline:
+            self._gap = ""
+            self._read = self._first_thought if tag in self._format.open else self._first_answer
+        return True
+
+
+class AppendThink:
+    """The thoughts stay in the answer; the tag that the prompt ended with is put back before them."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+
+    def push(self, text: str) -> list[ReasoningPiece]:
+        tag, self._tag = self._tag, ""
+        return [Text(tag + text)] if tag + text else []
+
+    def finish(self) -> list[ReasoningPiece]:
+        return []
+
+    def end(self) -> list[ReasoningPiece]:
+        return []
+
+
+def make_reasoning_parser(name: str, prompt: str = "") -> ReasoningParser:
+    """For an answer to `prompt`, whose end says whether the thoughts have begun, or are over, before the first token.
+    "" = no parser."""
     if not name:
         return NullReasoningParser()
-    if name not in reasoning_parser_names():
+    format = think_format(name)
+    if not format.open:
+        return NullReasoningParser()
+    if format.put_back:
+        return AppendThink(format.put_back)
+    return ThinkStream(format, format.begun(prompt))
+
+
+def think_format(name: str) -> ThinkFormat:
+    if name not in FORMATS:
         names = ", ".join(reasoning_parser_names())
-        raise ConfigError(f"reasoning_parser must be one of {names}; got {name!r}.", "reasoning_parser")
-    return ThinkTags(opened or name == "deepseek_r1")
+        raise ConfigError(f"reasoning_parser must be one of auto, {names}; got {name!r}.", "reasoning_parser")
+    return FORMATS[name]
+
+
+def register_reasoning_format(format: ThinkFormat) -> None:
+    """Adds a format, or puts it in the place of one of the same name."""
+    FORMATS.update(dict.fromkeys(format.names, format))
 
 
 def reasoning_parser_names() -> tuple[str, ...]:
-    return ("deepseek_r1", "qwen3")
+    return tuple(sorted(FORMATS))

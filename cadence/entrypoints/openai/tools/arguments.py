@@ -3,10 +3,37 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Protocol
 
 from cadence.entrypoints.openai.tools.base import CallArguments, CallStart, Piece
 from cadence.entrypoints.openai.tools.json_scanner import JsonScanner, Mode
+
+
+class CallReader(Protocol):
+    """Reads the text of one call, or of a list of them."""
+
+    pieces: list[Piece]  # to be taken by the owner
+    begun: int  # calls that have been begun
+    number: int  # of the first of them
+    done: bool  # what follows is not part of it
+    bad: bool  # this is no call, or no longer one
+
+    @property
+    def complete(self) -> bool:
+        """Every call that was begun has all its arguments, even if what follows them is bad."""
+        ...
+
+    def push(self, text: str, at: int) -> int:
+        """Reads text[at:] as far as it goes; gives the new position. Text that is not read yet comes again."""
+        ...
+
+    def cut(self) -> None:
+        """The text has ended."""
+        ...
+
+    def leftover(self) -> str:
+        """What was read and not sent, once the call is bad or the text has ended."""
+        ...
 
 
 def json_text(value: Any) -> str:
@@ -22,11 +49,11 @@ def _has_surrogates(text: str) -> bool:
 class ArgumentsStream:
     """A JSON object whose call is known by name. The call begins once the object is empty or has a first key."""
 
-    def __init__(self, call: int, name: str) -> None:
-        self.pieces: list[Piece] = []  # to be taken by the owner
-        self.started = False
+    def __init__(self, call: int, name: str, call_id: str = "") -> None:
+        self.pieces: list[Piece] = []
+        self.begun = 0
         self.number = call
-        self._start = CallStart(call, name)
+        self._start = CallStart(call, name, call_id)
         self._scanner = JsonScanner()
         self._held = ""  # JSON that waits for the start
         self._raw = ""  # read and not sent
@@ -39,8 +66,11 @@ class ArgumentsStream:
     def bad(self) -> bool:
         return self._scanner.mode is Mode.BAD
 
+    @property
+    def complete(self) -> bool:
+        return self.done
+
     def push(self, text: str, at: int) -> int:
-        """Reads text[at:] as far as it goes; gives the new position."""
         while at < len(text) and not (self.done or self.bad):
             before = self._scanner.mode
             end, out = self._scanner.take(text, at)
@@ -48,23 +78,46 @@ class ArgumentsStream:
             at = end
             self._held += out
             keyed = before is Mode.COLON and self._scanner.mode is Mode.VALUE
-            if out and (self.started or keyed or self.done):
+            if out and (self.begun or keyed or self.done):
                 self._send()
         return at
 
     def cut(self) -> None:
-        """The text ended inside the object: begun arguments stay as far as they came."""
-        if self.started and self._raw:
+        """Begun arguments stay as far as they came."""
+        if self.begun and self._raw:
             self.pieces.append(CallArguments(self.number, self._raw))
             self._raw = ""
 
     def leftover(self) -> str:
-        """What was read and not sent, once the object is bad or the text has ended."""
         return self._raw
 
     def _send(self) -> None:
-        if not self.started:
-            self.started = True
+        if not self.begun:
+            self.begun = 1
             self.pieces.append(self._start)
         self.pieces.append(CallArguments(self.number, self._held))
         self._held = self._raw = ""
+
+
+class WholeArguments:
+    """Calls that are known all at once, without text of their own to read."""
+
+    def __init__(self, first: int, calls: list[tuple[str, dict[str, Any]]]) -> None:
+        """ValueError when JSON has no word for an argument."""
+        self.pieces: list[Piece] = []
+        for number, (name, arguments) in enumerate(calls, first):
+            self.pieces += [CallStart(number, name), CallArguments(number, json_text(arguments))]
+        self.begun = len(calls)
+        self.number = first
+        self.done = True
+        self.bad = False
+        self.complete = True
+
+    def push(self, text: str, at: int) -> int:
+        return at
+
+    def cut(self) -> None:
+        pass
+
+    def leftover(self) -> str:
+        return ""

@@ -2,7 +2,8 @@
 
 However the text is cut, the pieces joined together are the same. What looks like a call and is none comes back as text.
 A call is begun only once its name is known and its arguments look like a JSON object; what a model cuts off or spoils
-after that stays as it was written, so that nobody runs half a call: its JSON does not parse.
+after that is named by CallBroken. A stream has shown it by then and leaves it as it is: its JSON does not parse, so that
+nobody runs half a call. An answer that is shown as a whole (`WholeCalls`) has it as text.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Text:
 class CallStart:
     call: int  # 0, 1, … in the order in which the calls begin
     name: str
+    id: str = ""  # as the model wrote it; "" = the format has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,13 @@ class CallArguments:
     json_text: str  # the next piece of the arguments' JSON
 
 
-Piece = Text | CallStart | CallArguments
+@dataclass(frozen=True, slots=True)
+class CallBroken:
+    call: int
+    written: str  # the text that became the call's pieces; what could not follows as Text
+
+
+Piece = Text | CallStart | CallArguments | CallBroken
 Tools = Sequence[Mapping[str, Any]]  # OpenAI's shape: {"type": "function", "function": {...}}
 
 
@@ -51,18 +59,32 @@ class NullToolParser:
         return []
 
 
-def make_tool_parser(name: str, tools: Tools) -> ToolParser:
-    from cadence.entrypoints.openai.tools.registry import make
+class WholeCalls:
+    """Calls come complete or not at all: what broke is text again. For answers that nobody reads as they are written."""
 
-    return make(name, tools)
+    def __init__(self, parser: ToolParser) -> None:
+        self._parser = parser
+        self._held: list[Piece] = []  # the call that may still break
 
+    def push(self, text: str) -> list[Piece]:
+        return self._settled(self._parser.push(text))
 
-def tool_parser_names() -> tuple[str, ...]:
-    from cadence.entrypoints.openai.tools.registry import PARSERS
+    def finish(self) -> list[Piece]:
+        return [*self._settled(self._parser.finish()), *self._released()]
 
-    return tuple(sorted(PARSERS))
+    def _settled(self, pieces: Sequence[Piece]) -> list[Piece]:
+        settled: list[Piece] = []
+        for piece in pieces:
+            if isinstance(piece, CallArguments):
+                self._held.append(piece)
+            elif isinstance(piece, CallBroken):
+                self._held.clear()
+                settled.append(Text(piece.written))
+            else:
+                settled += self._released()
+                (self._held if isinstance(piece, CallStart) else settled).append(piece)
+        return settled
 
-
-def needs_special_tokens(name: str) -> bool:
-    """Whether the parser looks for special tokens, which must then not be skipped when the text is decoded."""
-    return name in ("llama3_json", "mistral")
+    def _released(self) -> list[Piece]:
+        held, self._held = self._held, []
+        return held

@@ -1,25 +1,54 @@
-"""What the parsers share: a buffer read by states, and the white space around calls, which belongs to nobody."""
+"""What every parser is built on: a buffer that states read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cadence.entrypoints.openai.tools.arguments import ArgumentsStream
-from cadence.entrypoints.openai.tools.base import Piece, Text
-from cadence.entrypoints.openai.tools.call_object import CallObject
+from cadence.entrypoints.openai.tools.arguments import CallReader
+from cadence.entrypoints.openai.tools.base import CallBroken, Piece, Text
 
 
-class Machine:
-    """A state is a method that reads `rest` by `skip` and says whether it got on; it is asked again until it did not.
-    A state decides by characters alone, never by where a piece ended: when it cannot decide yet, it waits."""
+class Buffer:
+    """Text that has come and is not read yet. A state is a method that reads `rest` by `skip` and says whether it got
+    on; it is asked again until it did not. A state decides by characters alone, never by where a piece ended: when it
+    cannot decide yet, it waits."""
+
+    def __init__(self) -> None:
+        self.rest = ""
+        self.final = False  # no more text will come
+
+    def skip(self, count: int) -> str:
+        read, self.rest = self.rest[:count], self.rest[count:]
+        return read
+
+    def skip_all(self, chars: str) -> str:
+        return self.skip(len(self.rest) - len(self.rest.lstrip(chars)))
+
+    def find(self, *tags: str) -> tuple[int, str]:
+        """The first of `tags` in the rest, the longest where several begin, and where it is; "" and where one may be
+        beginning when a tag may still come that is as early."""
+        found = [(at, -len(tag), tag) for tag in tags if (at := self.rest.find(tag)) >= 0]
+        at, _, tag = min(found, default=(len(self.rest), 0, ""))
+        if self.final:
+            return at, tag
+        begun = min((len(self.rest) - overlap(self.rest, tag) for tag in tags), default=at)
+        return (at, tag) if tag and at < begun else (begun, "")
+
+    def could_be(self, *tags: str) -> bool:
+        """Whether the rest is nothing, or a true beginning of a tag, so that one has to wait."""
+        return not self.final and any(tag != self.rest and tag.startswith(self.rest) for tag in tags)
+
+
+class Machine(Buffer):
+    """What reads tool calls: its pieces, and the white space around calls, which belongs to nobody."""
 
     def __init__(self, begin: Callable[[], bool]) -> None:
+        super().__init__()
         self.state = begin
-        self.final = False  # no more text will come
         self.calls = 0  # begun so far
-        self.rest = ""
         self._gap = ""  # white space (and separators) that is dropped if a call comes next
         self._spoke = False  # there was text that was not white space
+        self._written: list[str] = []  # of the call that is being read: all its text
         self._pieces: list[Piece] = []
 
     def push(self, text: str) -> list[Piece]:
@@ -37,10 +66,6 @@ class Machine:
         if not self.calls:
             self._flush_gap()
         return self._taken()
-
-    def skip(self, count: int) -> str:
-        read, self.rest = self.rest[:count], self.rest[count:]
-        return read
 
     def say(self, text: str) -> None:
         """Text for the reader. White space before the first call and right behind calls waits for what follows."""
@@ -63,32 +88,24 @@ class Machine:
             self._spoke = False
             self._pieces.extend(pieces)
 
-    def read_call(self, call: CallObject | ArgumentsStream) -> bool:
+    def read_call(self, call: CallReader) -> bool:
         """Reads on in the call; says whether it is over: done, bad, or cut off by the end of the text."""
-        self.skip(call.push(self.rest, 0))
+        self._written.append(self.skip(call.push(self.rest, 0)))
         over = call.done or call.bad or self.final
-        if over and not (call.done or call.bad):
+        cut = over and not (call.done or call.bad)
+        if cut:
             call.cut()
         self.emit(call.pieces)
         call.pieces.clear()
-        self.calls = call.number + call.started
+        self.calls = call.number + call.begun
+        if over and call.begun and not call.complete:
+            written = "".join(self._written)
+            self._pieces.append(CallBroken(self.calls - 1, written[: len(written) - len(call.leftover())]))
         return over
 
-    def find(self, *tags: str) -> tuple[int, str]:
-        """The first of `tags` in the rest and where it is; without one, "" and where one may be beginning."""
-        found = [(at, tag) for tag in tags if (at := self.rest.find(tag)) >= 0]
-        whole = min(found, key=lambda hit: hit[0], default=(len(self.rest), ""))
-        if self.final:
-            return whole
-        begun = min(len(self.rest) - _overlap(self.rest, tag) for tag in tags)
-        return whole if whole[1] else (begun, "")
-
-    def could_be(self, *tags: str) -> bool:
-        """Whether the rest is nothing, or a true beginning of a tag, so that one has to wait."""
-        return not self.final and any(tag != self.rest and tag.startswith(self.rest) for tag in tags)
-
-    def skip_space(self) -> str:
-        return self.skip(len(self.rest) - len(self.rest.lstrip()))
+    def open_call(self, opening: str) -> None:
+        """A call is about to be read, behind its `opening`."""
+        self._written = [opening]
 
     def _flush_gap(self) -> None:
         if self._gap:
@@ -100,7 +117,7 @@ class Machine:
         return pieces
 
 
-def _overlap(text: str, tag: str) -> int:
+def overlap(text: str, tag: str) -> int:
     """The length of the longest end of `text` that is a true beginning of `tag`."""
     if tag[0] not in text[1 - len(tag) :]:
         return 0

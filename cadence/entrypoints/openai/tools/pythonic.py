@@ -1,104 +1,106 @@
-"""[f(a=1), g(b="x")]: a list of Python calls, as Llama 3.2 writes it. A list comes whole or not at all."""
+"""[f(a=1), g(b="x")]: calls as Python writes them. A list comes whole or not at all."""
 
 from __future__ import annotations
 
 import ast
 import re
+from dataclasses import dataclass
 from typing import Any
 
-from cadence.entrypoints.openai.tools.arguments import json_text
-from cadence.entrypoints.openai.tools.base import CallArguments, CallStart, Piece
-from cadence.entrypoints.openai.tools.machine import Machine
+from cadence.entrypoints.openai.tools.arguments import WholeArguments
+from cadence.entrypoints.openai.tools.syntax import WAIT, Beginning, Begun, Place
 
 MAX_DEPTH = 50
-_HEAD = re.compile(r"\[\s*(?P<name>[^\W\d][\w.]*\s*)?")
+_HEAD = re.compile(r"\[\s*(?P<name>[^\W\d][\w.-]*\s*)?")
 _QUIET = re.compile(r"[^\"'()\[\]{}]+")  # a run outside strings
 _IN_STRING = {quote: re.compile(rf"[^{quote}\\]+") for quote in "\"'"}
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 
-class PythonicParser(Machine):
-    def __init__(self) -> None:
-        super().__init__(self._outside)
-        self._at = 0  # how far the list has been looked at
-        self._open: list[str] = []  # the brackets that are to close
-        self._quote = ""
+@dataclass(frozen=True, slots=True)
+class PythonSyntax:
+    """A list of calls; with `end`, calls one below the other up to that tag."""
 
-    def _outside(self) -> bool:
-        at, tag = self.find("[")
-        self.say(self.skip(at))
-        if not tag:
-            return False
-        head = _HEAD.match(self.rest)
-        end = head.end() if head else 0
-        if end == len(self.rest) and not self.final:
-            return False
-        if head and head["name"] and self.rest.startswith("(", end):
-            self._at, self._open, self._quote = 0, [], ""
-            self.state = self._list
-        else:
-            self.say(self.skip(1))
-        return True
+    end: str = ""
+    marks: tuple[str, ...] = ()
 
-    def _list(self) -> bool:
-        while self._at < len(self.rest):
-            if not self._look():
-                self._end(())
-                return True
-            if not self._open:
-                self._end(_parse(self.rest[: self._at], self.calls))
-                return True
-        if self.final:
-            self._end(())
-        return self.final and bool(self.rest)
+    def begin(self, place: Place) -> Beginning:
+        return self._lines(place) if self.end else self._list(place)
 
-    def _look(self) -> bool:
-        """One run, bracket or quote further; False where the brackets do not fit."""
-        char = self.rest[self._at]
-        if run := (_IN_STRING[self._quote] if self._quote else _QUIET).match(self.rest, self._at):
-            self._at = run.end()
-        elif self._quote and char == "\\":
-            self._at += 2
+    def _lines(self, place: Place) -> Beginning:
+        end = place.rest.find(self.end)
+        if end < 0 and not place.final:
+            return WAIT
+        lines = [line.strip().rstrip(",") for line in place.rest[: max(end, 0)].splitlines()]
+        calls = read_calls("[" + ", ".join(line for line in lines if line) + "]")
+        return _begun(end, place.number, calls)
+
+    def _list(self, place: Place) -> Beginning:
+        if place.could_be("["):
+            return WAIT
+        head = _HEAD.match(place.rest)
+        if head is None:
+            return None
+        if head.end() == len(place.rest) and not place.final:
+            return WAIT
+        if not head["name"] or not place.rest.startswith("(", head.end()):
+            return None
+        end = _closing(place.rest)
+        if end == 0:
+            return None if place.final else WAIT
+        return _begun(end, place.number, read_calls(place.rest[:end])) if end > 0 else None
+
+
+def _begun(length: int, number: int, calls: list[tuple[str, dict[str, Any]]]) -> Beginning:
+    try:
+        return Begun(length, WholeArguments(number, calls)) if calls else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _closing(text: str) -> int:
+    """Where the list that begins `text` ends; 0 when it has not ended, -1 where its brackets do not fit."""
+    at, quote, opened = 0, "", [""]
+    while at < len(text):
+        char = text[at]
+        if run := (_IN_STRING[quote] if quote else _QUIET).match(text, at):
+            at = run.end()
+            continue
+        at += 1
+        if quote:
+            at += char == "\\"
+            quote = "" if char == quote else quote
         elif char in "\"'":
-            self._quote = "" if self._quote else char
-            self._at += 1
-        elif char in _CLOSES and len(self._open) < MAX_DEPTH:
-            self._open.append(_CLOSES[char])
-            self._at += 1
-        elif self._open and char == self._open[-1]:
-            self._open.pop()
-            self._at += 1
+            quote = char
+        elif char in _CLOSES and len(opened) <= MAX_DEPTH:
+            opened.append(_CLOSES[char])
+        elif char == opened[-1]:
+            opened.pop()
+            if len(opened) == 1:
+                return at
         else:
-            return False
-        return True
-
-    def _end(self, pieces: tuple[Piece, ...]) -> None:
-        read = self.skip(self._at or 1)
-        if pieces:
-            self.calls += len(pieces) // 2
-            self.emit(pieces)
-        else:
-            self.say(read)
-        self.state = self._outside
+            return -1
+    return 0
 
 
-def _parse(text: str, first: int) -> tuple[Piece, ...]:
-    """A start and the arguments for each call of the list; nothing when it is no list of calls."""
-    pieces: list[Piece] = []
+def read_calls(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """The calls of the list, each a name and its arguments; none when it is no list of calls."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-        for call, node in enumerate(tree.elts if isinstance(tree, ast.List) else [], first):
-            name, arguments = _read_call(node)
-            pieces += [CallStart(call, name), CallArguments(call, json_text(arguments))]
+        return [_read_call(node) for node in tree.elts] if isinstance(tree, ast.List) else []
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        return ()
-    return tuple(pieces)
+        return []
 
 
 def _read_call(node: ast.expr) -> tuple[str, dict[str, Any]]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):  # the name has a hyphen
+        name, arguments = _read_call(node.right)
+        return f"{ast.unparse(node.left).replace(' ', '')}-{name}", arguments
     if not isinstance(node, ast.Call) or node.args:
         raise ValueError("not a call with named arguments")
+    if not isinstance(node.func, ast.Name | ast.Attribute):
+        raise ValueError("not the name of a function")
     arguments: dict[str, Any] = {}
     for keyword in node.keywords:
         if keyword.arg is None or keyword.arg in arguments:

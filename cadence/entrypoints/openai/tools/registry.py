@@ -1,32 +1,33 @@
-"""The parsers by name."""
+"""The formats by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from cadence.core.errors import ConfigError
+from cadence.entrypoints.openai.tools import formats_json, formats_other, formats_tags
 from cadence.entrypoints.openai.tools.base import NullToolParser, ToolParser, Tools
-from cadence.entrypoints.openai.tools.hermes import HermesParser
-from cadence.entrypoints.openai.tools.llama3_json import Llama3JsonParser
-from cadence.entrypoints.openai.tools.mistral import MistralParser
-from cadence.entrypoints.openai.tools.pythonic import PythonicParser
-from cadence.entrypoints.openai.tools.qwen3_coder import Qwen3CoderParser
+from cadence.entrypoints.openai.tools.format import ToolFormat
+from cadence.entrypoints.openai.tools.stream import ToolStream
 
-PARSERS: dict[str, Callable[[Tools], ToolParser]] = {
-    "hermes": lambda tools: HermesParser(),
-    "llama3_json": lambda tools: Llama3JsonParser(),
-    "mistral": lambda tools: MistralParser(),
-    "pythonic": lambda tools: PythonicParser(),
-    "qwen": lambda tools: HermesParser(),
-    "qwen3_coder": Qwen3CoderParser,
-}
+ROWS = (*formats_json.FORMATS, *formats_tags.FORMATS, *formats_other.FORMATS)
+FORMATS: dict[str, ToolFormat] = {name: row for row in ROWS for name in row.names}
 
 
-def make(name: str, tools: Tools) -> ToolParser:
-    if not name:
-        return NullToolParser()
-    if name not in PARSERS:
-        raise ConfigError(
-            f"tool_call_parser must be one of {', '.join(sorted(PARSERS))}; got {name!r}.", "tool_call_parser"
-        )
-    return PARSERS[name](tools)
+def register_tool_format(format: ToolFormat) -> None:
+    """Adds a format, or puts it in the place of one of the same name."""
+    FORMATS.update(dict.fromkeys(format.names, format))
+
+
+def tool_format(name: str) -> ToolFormat:
+    if name not in FORMATS:
+        names = ", ".join(tool_parser_names())
+        raise ConfigError(f"tool_call_parser must be one of auto, {names}; got {name!r}.", "tool_call_parser")
+    return FORMATS[name]
+
+
+def make_tool_parser(name: str, tools: Tools) -> ToolParser:
+    """ "" = no parser: all text is text."""
+    return ToolStream(tool_format(name), tools) if name else NullToolParser()
+
+
+def tool_parser_names() -> tuple[str, ...]:
+    return tuple(sorted(FORMATS))

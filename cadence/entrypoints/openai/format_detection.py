@@ -1,0 +1,88 @@
+"""Which format a model writes, read off the markers of its chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# (markers that the template has, all of them; the format), the most distinctive first
+TOOLS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("<|channel|>", "<|start|>", "commentary"), "openai"),
+    (("<|START_ACTION|>",), "cohere_command3"),
+    (("｜DSML｜tool_calls",), "deepseek_v4"),
+    (("｜DSML｜",), "deepseek_v32"),
+    (("<｜tool▁call▁begin｜>", "```json"), "deepseek_v3"),
+    (("<｜tool▁call▁begin｜>",), "deepseek_v31"),
+    (("<steptml:invoke",), "step3"),
+    (("<|tool_calls_section_begin|>",), "kimi_k2"),
+    (("<|open|>", "<|sep|>"), "kimi_k3"),
+    (("<seed:tool_call>",), "seed_oss"),
+    (("]<]minimax[>[",), "minimax_m3"),
+    (("<minimax:tool_call>",), "minimax_m2"),
+    (("<dots_function_call>",), "dots"),
+    (("<atem:invoke",), "muse_glimmer"),
+    (("<|content_invoke_tool_json|>",), "inkling"),
+    (("<tool_sep>", "<arg_key>"), "hy_v3"),
+    (("<arg_key>",), "glm45"),
+    (("<longcat_tool_call>",), "longcat"),
+    (("<function=",), "qwen3_coder"),
+    (("<function name=",), "minicpm5"),
+    (("<|tool_call_start|>",), "lfm2"),
+    (("<start_function_call>",), "functiongemma"),
+    (("<|tool_call>", "call:"), "gemma4"),
+    (("<|tools_prefix|>",), "apertus"),
+    (("[TOOL_CALLS]",), "mistral"),
+    (("<|action_start|>",), "internlm"),
+    (("<function_calls>",), "olmo3"),
+    (("<|python_start|>",), "llama4_pythonic"),
+    (("<|python_tag|>",), "llama3_json"),
+    (("[func_name1(",), "pythonic"),
+    (("function call<|role_sep|>",), "gigachat3"),
+    (("<|function_call|>",), "gigachat3"),
+    (("functools",), "phi4_mini_json"),
+    (("<|tool_call|>",), "granite"),
+    (("<|start_of_role|>", "<tool_call>"), "granite4"),
+    (("<tool_calls>", "<|bom|>"), "jamba"),
+    (("<tool_calls>",), "hunyuan_a13b"),
+    (("<function_call>",), "granite-20b-fc"),
+    (("<tool_call>",), "hermes"),
+)
+
+REASONING: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("<|channel|>", "<|start|>", "analysis"), "openai_gptoss"),
+    (("<|START_THINKING|>",), "cohere_command3"),
+    (("<|open|>", "think<|sep|>"), "kimi_k3"),
+    (("<seed:think>",), "seed_oss"),
+    (("<mm:think>",), "minimax_m3"),
+    (("<|content_thinking|>",), "inkling"),
+    (("<|channel>thought",), "gemma4"),
+    (("[THINK]",), "mistral"),
+    (("to=self<|message|>",), "muse_glimmer"),
+    (("Here is my thought process:",), "granite"),
+    (("｜DSML｜tool_calls", "</think>"), "deepseek_v4"),
+    (("<｜Assistant｜>", "</think>", "thinking"), "deepseek_v3"),
+    (("<｜Assistant｜>", "</think>"), "deepseek_r1"),
+    (("<think>", "<answer>"), "hunyuan_a13b"),
+    (("</think>", "<response>"), "ernie45"),
+    (("<minimax:tool_call>", "<think>"), "minimax_m2"),
+    (("<|tool_calls_section_begin|>", "<think>"), "kimi_k2"),
+    (("<arg_key>", "<think>"), "glm45"),
+    (("<steptml:invoke", "<think>"), "step3"),
+    (("<think>",), "qwen3"),
+    (("</think>",), "qwen3"),
+)
+
+
+def detect_tools(template: str) -> tuple[str, str] | None:
+    """The format and the marker that gives it away."""
+    return _detect(TOOLS, template)
+
+
+def detect_reasoning(template: str) -> tuple[str, str] | None:
+    return _detect(REASONING, template)
+
+
+def _detect(table: Sequence[tuple[tuple[str, ...], str]], template: str) -> tuple[str, str] | None:
+    for markers, name in table:
+        if all(marker in template for marker in markers):
+            return name, markers[0]
+    return None

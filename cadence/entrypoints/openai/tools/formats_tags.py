@@ -1,0 +1,97 @@
+"""Formats whose parameters stand between tags."""
+
+from __future__ import annotations
+
+import re
+
+from cadence.entrypoints.openai.tools.format import ToolFormat
+from cadence.entrypoints.openai.tools.syntax import Head, ObjectSyntax, OneOf
+from cadence.entrypoints.openai.tools.tags import ANY, TagSyntax
+
+QUOTED_NAME = re.compile(r"\s*(?P<name>\"[^\"]+\"|'[^']+'|[^\"'<>\s]+)\s*")
+QUOTED_KEY = re.compile(r"\s*(?P<key>\"[^\"]+\"|'[^']+'|[^\"'<>\s]+)\s*")
+K3_OPEN, K3_CLOSE, K3_SEP = "<|open|>", "<|close|>", "<|sep|>"
+
+
+def qwen_coder(close: str) -> TagSyntax:
+    """<function=name><parameter=key>value</parameter></function>"""
+    return TagSyntax(
+        Head("<function=", ">", re.compile(r"(?P<name>[^<>\n]+)")),
+        Head("<parameter=", ">", re.compile(r"(?P<key>[^<>\n]+)")),
+        "</parameter>",
+        ("</function>",),
+        ("<parameter=", "</function>", close),
+    )
+
+
+def glm(head: Head, end: str, unknown: frozenset[str] = ANY) -> TagSyntax:
+    """name<arg_key>key</arg_key><arg_value>value</arg_value>"""
+    return TagSyntax(
+        head,
+        Head("<arg_key>", "</arg_key>", re.compile(r"(?P<key>[^<]+)")),
+        "</arg_value>",
+        (end,),
+        value_open="<arg_value>",
+        trim="nothing",
+        unknown=unknown,
+    )
+
+
+def invoke(prefix: str, inner: re.Pattern[str], trim: str, unknown: frozenset[str], before: str = "") -> TagSyntax:
+    """<invoke name="name"><parameter name="key">value</parameter></invoke>, with a prefix in every tag's name"""
+    return TagSyntax(
+        Head(f"{before}<{prefix}invoke name=", ">", QUOTED_NAME),
+        Head(f"<{prefix}parameter name=", ">", inner),
+        f"</{prefix}parameter>",
+        (f"</{prefix}invoke>",),
+        (f"<{prefix}parameter name=", f"</{prefix}invoke>"),
+        trim=trim,
+        unknown=unknown,
+    )
+
+
+QWEN_CODER = qwen_coder("</tool_call>")
+GLM = glm(Head("", "<", re.compile(r"\s*(?P<name>[^\s<{\[\"]+)\s*"), keeps=True), "</tool_call>")
+DSML = invoke(
+    "｜DSML｜", re.compile(r"\"(?P<key>[^\"]+)\"(?:\s+string=\"(?P<string>true|false)\")?\s*"), "nothing", ANY
+)
+DOTS = invoke("", QUOTED_KEY, "space", frozenset({"string"}))
+KIMI_K3 = TagSyntax(
+    Head(f"{K3_OPEN}call ", K3_SEP, re.compile(r"tool=(?P<name>\"[^\"]+\")(?:\s+index=\"\d*\")?\s*")),
+    Head(f"{K3_OPEN}argument ", K3_SEP, re.compile(r"key=(?P<key>\"[^\"]+\")(?:\s+type=\"(?P<type>\w+)\")?\s*")),
+    f"{K3_CLOSE}argument{K3_SEP}",
+    (f"{K3_CLOSE}call{K3_SEP}",),
+    trim="nothing",
+)
+MINICPM5 = TagSyntax(
+    Head("<function name=", ">", QUOTED_NAME),
+    Head("<param name=", ">", QUOTED_KEY),
+    "</param>",
+    ("</function>",),
+    trim="nothing",
+    unknown=ANY,
+)
+
+FORMATS = (
+    ToolFormat(("qwen3_coder", "qwen3_xml", "mimo", "step3p5"), QWEN_CODER, ("<tool_call>",), ("</tool_call>",),
+               ("<function=",), models="Qwen 3 Coder, Qwen 3.5, MiMo, Nemotron 3, Step 3.5"),
+    ToolFormat(("seed_oss",), qwen_coder("</seed:tool_call>"), ("<seed:tool_call>",), ("</seed:tool_call>",),
+               ("<function=",), models="Seed OSS"),
+    ToolFormat(("glm45", "glm47", "ling3", "poolside_v1"), GLM, ("<tool_call>",), models="GLM 4.5 to 5, Ling 3, Laguna"),
+    ToolFormat(("hy_v3",), glm(Head("<tool_call>", "<tool_sep>", re.compile(r"\s*(?P<name>[^\s<]+)\s*")), "</tool_call>"),
+               ("<tool_calls>",), ("</tool_calls>",), models="Hunyuan 3"),
+    ToolFormat(("deepseek_v32",), DSML, ("<｜DSML｜function_calls>",), ("</｜DSML｜function_calls>",),
+               models="DeepSeek V3.2"),
+    ToolFormat(("deepseek_v4",), DSML, ("<｜DSML｜tool_calls>",), ("</｜DSML｜tool_calls>",), models="DeepSeek V4"),
+    ToolFormat(("minimax_m2",), invoke("", QUOTED_KEY, "nothing", frozenset({"string"})), ("<minimax:tool_call>",),
+               ("</minimax:tool_call>",), models="MiniMax M2"),
+    ToolFormat(("dots",), OneOf((DOTS, ObjectSyntax())), ("<dots_function_call>",), ("</dots_function_call>",),
+               models="dots"),
+    ToolFormat(("step3",), invoke("steptml:", QUOTED_KEY, "space", frozenset({"string"}),
+                                  "<｜tool_call_begin｜>function<｜tool_sep｜>"),
+               ("<｜tool_calls_begin｜>",), ("<｜tool_calls_end｜>",), noise=("<｜tool_call_end｜>",), models="Step 3"),
+    ToolFormat(("muse_glimmer",), invoke("atem:", QUOTED_KEY, "nothing", ANY), ("<atem:function_calls>",),
+               ("</atem:function_calls>",), ends_thinking=False, models="Muse Glimmer"),
+    ToolFormat(("kimi_k3",), KIMI_K3, (f"{K3_OPEN}tools{K3_SEP}",), (f"{K3_CLOSE}tools{K3_SEP}",), models="Kimi K3"),
+    ToolFormat(("minicpm5",), MINICPM5, bare=("<function name=",), models="MiniCPM 5"),
+)  # fmt: skip
