@@ -59,7 +59,10 @@ class ThinkStream(Buffer):
         self._opened = opened
         self._read: Callable[[], bool] = self._begin
         self._ends = (*format.close, *format.implied)
-        self._marks = (*format.drop, *(span.open for span in format.spans), *(format.open if format.again else ()))
+        self._inline = (*format.inline, *(span.open for span in format.spans if span.inline))
+        spans = (span.open for span in format.spans)
+        self._marks = (*format.drop, *format.inline, *spans, *(format.open if format.again else ()))
+        self._spoke = False  # there was text of the answer
         self._stray = ""  # a closing tag that is still to come, and means nothing: a tool call has ended the thoughts
         self._gap = ""  # white space of the answer that a marker may follow
         self._pieces: list[ReasoningPiece] = []
@@ -107,10 +110,13 @@ class ThinkStream(Buffer):
         return bool(self.rest)
 
     def _thought(self) -> bool:
-        at, tag = self.find(*self._ends)
-        words = self.rest[:at].rstrip()
+        at, tag = self.find(*self._ends, *self._inline)
+        words = self.rest[:at] if tag in self._inline else self.rest[:at].rstrip()
         if words:
             self._pieces.append(Thought(words))
+        if tag in self._inline:
+            self.skip(at)
+            return self._pass_over(tag, Thought)
         if not tag:
             self.rest = "" if self.final else self.rest[len(words) :]
             return False
@@ -137,29 +143,39 @@ class ThinkStream(Buffer):
         text = self._gap + text
         words = text.rstrip()
         self._gap = "" if self.final else text[len(words) :]
-        if said := text if self.final else words:
+        if said := text if self.final and words else words:
             self._pieces.append(Text(said))
+            self._spoke = True
 
     def _marked(self, tag: str) -> bool:
-        """At a marker in the answer: thoughts begin again, or it is passed over."""
-        span = next((span for span in self._format.spans if span.open == tag), None)
-        if span is not None and tag not in self._format.open:
-            end = self.rest.find(span.close, len(tag), MAX_SPAN)
-            if end < 0 and not self.final and len(self.rest) < MAX_SPAN:
-                return False
-            if end < 0 or not span.inner.fullmatch(self.rest, len(tag), end):
-                self._say(self.skip(len(tag)))
-                return True
-            self.skip(end + len(span.close))
-            if span.inline:
-                return True
-        else:
-            self.skip(len(tag))
+        """At a marker in the answer: thoughts begin again, or it is passed over. What stands behind it is a text of
+        its own: on a new line, unless the text before it ended with white space."""
+        if tag in self._inline or (tag not in self._format.open and tag in [span.open for span in self._format.spans]):
+            return self._pass_over(tag, Text)
+        self.skip(len(tag))
         if tag == self._stray:
             self._stray, self._marks = "", self._marks[:-1]
-        if tag not in self._format.inline:
+        self._read = self._first_thought if tag in self._format.open else self._first_answer
+        self._gap = (self._gap or "\n") if self._spoke else ""
+        return True
+
+    def _pass_over(self, tag: str, kind: type[Thought] | type[Text]) -> bool:
+        """A marker inside a text, or one with a text of its own."""
+        span = next((span for span in self._format.spans if span.open == tag), None)
+        if span is None:
+            self.skip(len(tag))
+            return True
+        end = self.rest.find(span.close, len(tag), MAX_SPAN)
+        if end < 0 and not self.final and len(self.rest) < MAX_SPAN:
+            return False
+        if end < 0 or not span.inner.fullmatch(self.rest, len(tag), end):
+            self._pieces.append(kind(self._gap + self.skip(len(tag))))
             self._gap = ""
-            self._read = self._first_thought if tag in self._format.open else self._first_answer
+            return True
+        self.skip(end + len(span.close))
+        if not span.inline:
+            self._read = self._first_answer
+            self._gap = (self._gap or "\n") if self._spoke else ""
         return True
 
 

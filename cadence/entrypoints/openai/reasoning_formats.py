@@ -27,7 +27,7 @@ class ThinkFormat:
     again: bool = False  # thoughts may come again behind the answer's text
     implied: tuple[str, ...] = ()  # what follows thoughts that were not closed
     drop: tuple[str, ...] = ()  # markers of the answer, which are not for the reader
-    inline: tuple[str, ...] = ()  # those of them that stand inside a text, whose white space stays
+    inline: tuple[str, ...] = ()  # such that stand inside a text, also a thought, whose white space stays
     spans: tuple[Span, ...] = ()
     put_back: str = ""  # the thoughts stay in the answer, behind this tag
     models: str = ""  # for the documents
@@ -35,7 +35,7 @@ class ThinkFormat:
     @property
     def marks(self) -> tuple[str, ...]:
         spans = [mark for span in self.spans for mark in (span.open, span.close)]
-        return (*self.open, *self.close, *self.implied, *self.drop, *spans)
+        return (*self.open, *self.close, *self.implied, *self.drop, *self.inline, *spans)
 
     def begun(self, prompt: str) -> bool:
         """Whether thoughts have begun at the end of the prompt."""
@@ -50,7 +50,8 @@ K3_THINK, K3_ANSWER = "think<|sep|>", "response<|sep|>"
 
 FORMATS = (
     ThinkFormat(("deepseek_r1",), THINK, THINK_END, always=True, models="DeepSeek R1 and its distillations, QwQ"),
-    ThinkFormat(("deepseek_v3", "holo2", "poolside_v1"), THINK, THINK_END, models="DeepSeek V3.1 and V3.2, Holo 2, Laguna"),
+    ThinkFormat(("deepseek_v3", "holo2", "poolside_v1"), THINK, THINK_END,
+                models="DeepSeek V3.1 and V3.2, Holo 2, Laguna"),
     ThinkFormat(("deepseek_v4",), THINK, THINK_END, again=True, models="DeepSeek V4"),
     ThinkFormat(("qwen3", "mimo"), THINK, THINK_END, models="Qwen 3, Qwen 3.5, MiMo, SmolLM3"),
     ThinkFormat(("glm45", "glm47", "ling3"), THINK, THINK_END, models="GLM 4.5 to 5, Ling 3"),
@@ -62,16 +63,17 @@ FORMATS = (
     ThinkFormat(("nemotron_v3",), THINK, THINK_END, always=True, models="Nemotron 3"),
     ThinkFormat(("olmo3",), THINK, THINK_END, always=True, models="Olmo 3 Think"),
     ThinkFormat(("step3", "step3p5"), THINK, THINK_END, always=True, models="Step 3, Step 3.5"),
-    ThinkFormat(("ernie45",), THINK, THINK_END, always=True, drop=("<response>", "</response>"), models="ERNIE 4.5 and X1"),
+    ThinkFormat(("ernie45",), THINK, THINK_END, always=True, drop=("<response>", "</response>"),
+                models="ERNIE 4.5 and X1"),
     ThinkFormat(("hunyuan_a13b",), THINK, THINK_END, drop=("<answer>", "</answer>"), models="Hunyuan A13B"),
     ThinkFormat(("seed_oss",), ("<seed:think>",), ("</seed:think>",), models="Seed OSS"),
     ThinkFormat(("minimax_m3",), ("<mm:think>",), ("</mm:think>",), models="MiniMax M3"),
     ThinkFormat(("mistral",), ("[THINK]",), ("[/THINK]",), models="Magistral, Ministral 3"),
     ThinkFormat(("granite",), ("Here is my thought process:", "Here's my thought process:"),
                 ("Here is my response:", "Here's my response:"), models="Granite 3.2 and 3.3"),
-    ThinkFormat(("cohere_command3", "cohere_command4", "cohere", "command"), ("<|START_THINKING|>",), ("<|END_THINKING|>",),
-                drop=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<co>"), inline=("<co>",),
-                spans=(Span("</co:", ">", inline=True),), models="Command A Reasoning"),
+    ThinkFormat(("cohere_command3", "cohere_command4", "cohere", "command"), ("<|START_THINKING|>",),
+                ("<|END_THINKING|>",), drop=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
+                inline=("<co>",), spans=(Span("</co:", ">", inline=True),), models="Command A Reasoning"),
     ThinkFormat(("gemma4",), ("<|channel>thought\n", "<|channel>"), ("<channel|>",), again=True, models="Gemma 4"),
     ThinkFormat(("openai_gptoss", "gpt_oss"), ("<|channel|>analysis<|message|>",), ("<|end|>",), again=True,
                 implied=("<|start|>", "<|channel|>"), drop=("<|start|>assistant", "<|end|>", "<|return|>", "<|call|>"),

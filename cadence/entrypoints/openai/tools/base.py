@@ -2,8 +2,8 @@
 
 However the text is cut, the pieces joined together are the same. What looks like a call and is none comes back as text.
 A call is begun only once its name is known and its arguments look like a JSON object; what a model cuts off or spoils
-after that is named by CallBroken. A stream has shown it by then and leaves it as it is: its JSON does not parse, so that
-nobody runs half a call. An answer that is shown as a whole (`WholeCalls`) has it as text.
+after that is named by CallBroken. A stream has shown it by then and leaves it as it is: its JSON does not parse, so
+that nobody runs half a call. An answer that is shown as a whole (`WholeCalls`) has it as text.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class NullToolParser:
 
 
 class WholeCalls:
-    """Calls come complete or not at all: what broke is text again. For answers that nobody reads as they are written."""
+    """Calls come complete or not at all: what broke is text again. For answers that are shown as a whole."""
 
     def __init__(self, parser: ToolParser) -> None:
         self._parser = parser

@@ -1,4 +1,4 @@
-"""Formats whose arguments are JSON: calls as objects, one by one or in a list, and calls with a name before the object."""
+"""Formats whose arguments are JSON: calls as objects, one by one or in a list, or with a name before the object."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ OBJECTS = (
     ToolFormat(("ernie45",), OBJECT, ("<tool_call>",), ("</tool_call>",), models="ERNIE 4.5 and X1"),
     ToolFormat(("longcat",), OBJECT, ("<longcat_tool_call>",), ("</longcat_tool_call>",), models="LongCat Flash"),
     ToolFormat(("granite-20b-fc",), OBJECT, ("<function_call>",), models="Granite 20B function calling"),
-    ToolFormat(("internlm",), OBJECT, ("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>"), ("<|action_end|>",),
-               models="InternLM 2 and 2.5"),
+    ToolFormat(("internlm",), OBJECT, ("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>"),
+               ("<|action_end|>",), models="InternLM 2 and 2.5"),
     ToolFormat(("gigachat3",), OBJECT,
                ("<|message_sep|>\n\nfunction call<|role_sep|>\n", "function call<|role_sep|>\n", "<|function_call|>"),
                ("</s>", "<|message_sep|>"), models="GigaChat 3"),
@@ -63,20 +63,20 @@ NAMED = (
     ToolFormat(
         ("deepseek_v3",),
         NamedSyntax(DEEPSEEK_CALL, "\n", re.compile(rf"\w+{DEEPSEEK_SEP}(?P<name>[^\n<{{]+?)\s*"), ("```json",)),
-        DEEPSEEK[:1], DEEPSEEK[1:], noise=("```", DEEPSEEK_END), models="DeepSeek V3 and R1 of 2024 to March 2025",
+        DEEPSEEK[:1], DEEPSEEK[1:], (DEEPSEEK_CALL,), noise=("```", DEEPSEEK_END), models="DeepSeek V3 and R1 of 2024 to March 2025",
     ),
     ToolFormat(
         ("deepseek_v31",),
         NamedSyntax(DEEPSEEK_CALL, DEEPSEEK_SEP, re.compile(r"\s*(?P<name>[^\n<{]+?)\s*"), empty=(DEEPSEEK_END,)),
-        DEEPSEEK[:1], DEEPSEEK[1:], noise=(DEEPSEEK_END,), models="DeepSeek V3.1",
+        DEEPSEEK[:1], DEEPSEEK[1:], (DEEPSEEK_CALL,), noise=(DEEPSEEK_END,), models="DeepSeek V3.1",
     ),
     ToolFormat(
         ("kimi_k2",),
         NamedSyntax("<|tool_call_begin|>", "<|tool_call_argument_begin|>",
-                    re.compile(r"\s*(?P<id>(?:[\w-]+\.)*(?P<name>[\w-]+)(?::\d+)?)\s*"), empty=("<|tool_call_end|>",)),
+                    re.compile(r"\s*(?P<id>(?:[\w-]+\.)*(?P<name>[\w-]+):\d+)\s*"), empty=("<|tool_call_end|>",)),
         ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"),
         ("<|tool_calls_section_end|>", "<|tool_call_section_end|>"),
-        noise=("<|tool_call_end|>",), silent=True, models="Kimi K2, Kimi K2 Thinking, Kimi K2.5",
+        ("<|tool_call_begin|>",), noise=("<|tool_call_end|>",), silent=True, models="Kimi K2, Kimi K2 Thinking, Kimi K2.5",
     ),
     ToolFormat(
         ("openai", "gpt_oss"),

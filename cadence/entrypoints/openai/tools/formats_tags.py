@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from cadence.entrypoints.openai.tools.format import ToolFormat
+from cadence.entrypoints.openai.tools.schema import STRING
 from cadence.entrypoints.openai.tools.syntax import Head, ObjectSyntax, OneOf
 from cadence.entrypoints.openai.tools.tags import ANY, TagSyntax
 
@@ -37,10 +38,10 @@ def glm(head: Head, end: str, unknown: frozenset[str] = ANY) -> TagSyntax:
     )
 
 
-def invoke(prefix: str, inner: re.Pattern[str], trim: str, unknown: frozenset[str], before: str = "") -> TagSyntax:
+def invoke(prefix: str, inner: re.Pattern[str], trim: str, unknown: frozenset[str]) -> TagSyntax:
     """<invoke name="name"><parameter name="key">value</parameter></invoke>, with a prefix in every tag's name"""
     return TagSyntax(
-        Head(f"{before}<{prefix}invoke name=", ">", QUOTED_NAME),
+        Head(f"<{prefix}invoke name=", ">", QUOTED_NAME),
         Head(f"<{prefix}parameter name=", ">", inner),
         f"</{prefix}parameter>",
         (f"</{prefix}invoke>",),
@@ -52,10 +53,11 @@ def invoke(prefix: str, inner: re.Pattern[str], trim: str, unknown: frozenset[st
 
 QWEN_CODER = qwen_coder("</tool_call>")
 GLM = glm(Head("", "<", re.compile(r"\s*(?P<name>[^\s<{\[\"]+)\s*"), keeps=True), "</tool_call>")
+HUNYUAN_3 = glm(Head("<tool_call>", "<tool_sep>", re.compile(r"\s*(?P<name>[^\s<]+)\s*")), "</tool_call>")
 DSML = invoke(
     "｜DSML｜", re.compile(r"\"(?P<key>[^\"]+)\"(?:\s+string=\"(?P<string>true|false)\")?\s*"), "nothing", ANY
 )
-DOTS = invoke("", QUOTED_KEY, "space", frozenset({"string"}))
+DOTS = invoke("", QUOTED_KEY, "space", STRING)
 KIMI_K3 = TagSyntax(
     Head(f"{K3_OPEN}call ", K3_SEP, re.compile(r"tool=(?P<name>\"[^\"]+\")(?:\s+index=\"\d*\")?\s*")),
     Head(f"{K3_OPEN}argument ", K3_SEP, re.compile(r"key=(?P<key>\"[^\"]+\")(?:\s+type=\"(?P<type>\w+)\")?\s*")),
@@ -64,12 +66,13 @@ KIMI_K3 = TagSyntax(
     trim="nothing",
 )
 MINICPM5 = TagSyntax(
-    Head("<function name=", ">", QUOTED_NAME),
-    Head("<param name=", ">", QUOTED_KEY),
+    Head("<function", ">", re.compile(r"\s*name=(?P<name>\"[^\"]+\"|'[^']+')[^>]*")),  # a model may forget the space
+    Head("<param", ">", re.compile(r"\s*name=(?P<key>\"[^\"]+\"|'[^']+')\s*")),
     "</param>",
     ("</function>",),
     trim="nothing",
     unknown=ANY,
+    cdata=True,
 )
 
 FORMATS = (
@@ -77,21 +80,21 @@ FORMATS = (
                ("<function=",), models="Qwen 3 Coder, Qwen 3.5, MiMo, Nemotron 3, Step 3.5"),
     ToolFormat(("seed_oss",), qwen_coder("</seed:tool_call>"), ("<seed:tool_call>",), ("</seed:tool_call>",),
                ("<function=",), models="Seed OSS"),
-    ToolFormat(("glm45", "glm47", "ling3", "poolside_v1"), GLM, ("<tool_call>",), models="GLM 4.5 to 5, Ling 3, Laguna"),
-    ToolFormat(("hy_v3",), glm(Head("<tool_call>", "<tool_sep>", re.compile(r"\s*(?P<name>[^\s<]+)\s*")), "</tool_call>"),
-               ("<tool_calls>",), ("</tool_calls>",), models="Hunyuan 3"),
+    ToolFormat(("glm45", "glm47", "ling3", "poolside_v1"), GLM, ("<tool_call>",),
+               models="GLM 4.5 to 5, Ling 3, Laguna"),
+    ToolFormat(("hy_v3",), HUNYUAN_3, ("<tool_calls>",), ("</tool_calls>",), models="Hunyuan 3"),
     ToolFormat(("deepseek_v32",), DSML, ("<｜DSML｜function_calls>",), ("</｜DSML｜function_calls>",),
                models="DeepSeek V3.2"),
     ToolFormat(("deepseek_v4",), DSML, ("<｜DSML｜tool_calls>",), ("</｜DSML｜tool_calls>",), models="DeepSeek V4"),
-    ToolFormat(("minimax_m2",), invoke("", QUOTED_KEY, "nothing", frozenset({"string"})), ("<minimax:tool_call>",),
-               ("</minimax:tool_call>",), models="MiniMax M2"),
+    ToolFormat(("minimax_m2",), invoke("", QUOTED_KEY, "nothing", STRING), ("<minimax:tool_call>",),
+               ("</minimax:tool_call>",), ("<invoke name=",), models="MiniMax M2"),
     ToolFormat(("dots",), OneOf((DOTS, ObjectSyntax())), ("<dots_function_call>",), ("</dots_function_call>",),
                models="dots"),
-    ToolFormat(("step3",), invoke("steptml:", QUOTED_KEY, "space", frozenset({"string"}),
-                                  "<｜tool_call_begin｜>function<｜tool_sep｜>"),
-               ("<｜tool_calls_begin｜>",), ("<｜tool_calls_end｜>",), noise=("<｜tool_call_end｜>",), models="Step 3"),
+    ToolFormat(("step3",), invoke("steptml:", QUOTED_KEY, "space", STRING), ("<｜tool_calls_begin｜>",),
+               ("<｜tool_calls_end｜>",), models="Step 3",
+               noise=("<｜tool_call_begin｜>", "function<｜tool_sep｜>", "<｜tool_sep｜>", "<｜tool_call_end｜>")),
     ToolFormat(("muse_glimmer",), invoke("atem:", QUOTED_KEY, "nothing", ANY), ("<atem:function_calls>",),
                ("</atem:function_calls>",), ends_thinking=False, models="Muse Glimmer"),
     ToolFormat(("kimi_k3",), KIMI_K3, (f"{K3_OPEN}tools{K3_SEP}",), (f"{K3_CLOSE}tools{K3_SEP}",), models="Kimi K3"),
-    ToolFormat(("minicpm5",), MINICPM5, bare=("<function name=",), models="MiniCPM 5"),
+    ToolFormat(("minicpm5",), MINICPM5, bare=("<function",), models="MiniCPM 5"),
 )  # fmt: skip

@@ -15,6 +15,8 @@ _HEAD = re.compile(r"\[\s*(?P<name>[^\W\d][\w.-]*\s*)?")
 _QUIET = re.compile(r"[^\"'()\[\]{}]+")  # a run outside strings
 _IN_STRING = {quote: re.compile(rf"[^{quote}\\]+") for quote in "\"'"}
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
+_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?P<zeros>(?<![\w.])0+(?=[1-9]))""", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f]")
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 
@@ -87,10 +89,24 @@ def _closing(text: str) -> int:
 def read_calls(text: str) -> list[tuple[str, dict[str, Any]]]:
     """The calls of the list, each a name and its arguments; none when it is no list of calls."""
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = _parsed(text.strip())
         return [_read_call(node) for node in tree.elts] if isinstance(tree, ast.List) else []
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return []
+
+
+def _parsed(text: str) -> ast.expr:
+    """Models write what Python does not take: line breaks in strings, and numbers that begin with 0."""
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        return ast.parse(_TOKEN.sub(_repaired, text), mode="eval").body
+
+
+def _repaired(token: re.Match[str]) -> str:
+    if token["zeros"]:
+        return ""
+    return _CONTROL.sub(lambda char: f"\\x{ord(char.group()):02x}", token.group())
 
 
 def _read_call(node: ast.expr) -> tuple[str, dict[str, Any]]:
@@ -112,7 +128,7 @@ def _read_call(node: ast.expr) -> tuple[str, dict[str, Any]]:
 def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Name) and node.id in _JSON_NAMES:
         return _JSON_NAMES[node.id]
-    if isinstance(node, ast.List | ast.Tuple):
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
         return [_value(item) for item in node.elts]
     if isinstance(node, ast.Dict):
         return {_key(key): _value(value) for key, value in zip(node.keys, node.values)}

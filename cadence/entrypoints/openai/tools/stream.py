@@ -61,7 +61,7 @@ class ToolStream(Machine):
         self._held = self._written[0]
         self._call = begun.call
         self.state = self._reading
-        return True
+        return self._reading()
 
     @property
     def _between(self) -> str:
@@ -79,9 +79,9 @@ class ToolStream(Machine):
         if self.could_be(*self._behind):
             return False
         tag = next((tag for tag in self._behind if self.rest.startswith(tag)), "")
-        if tag and not self._fresh:
-            self.skip(len(tag))
-            self._held = ""
+        if tag and not (self._fresh and tag in self._format.close):
+            noise = self.skip(len(tag))
+            self._held = self._held + noise if self._fresh else ""
             if tag in self._format.close:
                 self._leave()
             return True

@@ -11,6 +11,7 @@ from cadence.entrypoints.openai.tools.arguments import ArgumentsStream, CallRead
 from cadence.entrypoints.openai.tools.call_object import CallObject, Keys
 from cadence.entrypoints.openai.tools.schema import Schemas
 
+PLAIN_KEYS = Keys()
 MAX_HEADER = 400  # characters from a call's opening to its arguments
 
 
@@ -55,7 +56,7 @@ class Syntax(Protocol):
 class ObjectSyntax:
     """{"name": …, "arguments": {…}}"""
 
-    keys: Keys = Keys()
+    keys: Keys = PLAIN_KEYS
     marks: tuple[str, ...] = ()
 
     def begin(self, place: Place) -> Beginning:

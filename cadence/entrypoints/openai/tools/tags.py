@@ -13,6 +13,7 @@ from cadence.entrypoints.openai.tools.schema import STRING, Schemas, as_json
 from cadence.entrypoints.openai.tools.syntax import Beginning, Begun, Head, Place, Wait
 
 ANY: frozenset[str] = frozenset()
+CDATA = ("<![CDATA[", "]]>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class TagSyntax:
     value_open: str = ""  # between the key and the value
     trim: str = "newlines"  # what is not part of a value: "newlines" (one at each end), "space" or "nothing"
     unknown: frozenset[str] = STRING  # the types of a parameter that the tool does not know
+    cdata: bool = False  # a value may stand in <![CDATA[…]]>
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -142,7 +144,7 @@ class TagCall:
         if tag:
             self._end_value()
             end += len(tag) if tag == self._syntax.value_end else 0
-        elif self._types == STRING:
+        elif self._types == STRING and not self._syntax.cdata:
             self._stream_value()
         return end
 
@@ -165,6 +167,8 @@ class TagCall:
             value = value.removesuffix("\n")
         elif self._syntax.trim == "space":
             value = value.rstrip()
+        if self._syntax.cdata and value.startswith(CDATA[0]) and value.endswith(CDATA[1]):
+            value = value[len(CDATA[0]) : -len(CDATA[1])]
         self._send(json_text(value)[1:] if self._types == STRING else as_json(value, self._types))
         self._in_value = False
 

@@ -16,25 +16,38 @@ _ELEMENT = re.compile(r"<([^<>/\s]+)>")
 
 
 def gemma4(text: str, schemas: Schemas, name: str) -> dict[str, Any]:
-    """key:<|"|>text<|"|>,key:[1,2],key:{inner:true}"""
-    value, end = KeyedText('<|"|>').mapping(text + "}", 0, 0)
-    if end != len(text) + 1:
-        raise ValueError(text)
-    return value
+    """key:<|"|>text<|"|>,key:[1,2],key:{inner:true}: what is not quoted has the type that the tool gives it."""
+    return _keyed(text, KeyedText('<|"|>'), schemas, name)
 
 
 def functiongemma(text: str, schemas: Schemas, name: str) -> dict[str, Any]:
-    """key:<escape>value<escape>: a value is JSON where it can be."""
-    value, end = KeyedText("<escape>", json_strings=True).mapping(text + "}", 0, 0)
+    """key:<escape>value<escape>: every value is quoted."""
+    return _keyed(text, KeyedText("<escape>", quoted=False), schemas, name)
+
+
+def _keyed(text: str, reader: KeyedText, schemas: Schemas, name: str) -> dict[str, Any]:
+    entries, end = reader.mapping(text + "}", 0, 0)
     if end != len(text) + 1:
         raise ValueError(text)
-    return value
+    return {key: _typed(value, schemas.types(name, key)) for key, value in entries.items()}
+
+
+class Word(str):
+    """A value that was not quoted, or whose quotes say nothing about its type."""
+
+
+def _typed(value: Any, types: frozenset[str]) -> Any:
+    if isinstance(value, Word):
+        return json.loads(as_json(value, types))
+    if isinstance(value, dict):
+        return {key: _typed(item, frozenset()) for key, item in value.items()}
+    return [_typed(item, frozenset()) for item in value] if isinstance(value, list) else value
 
 
 class KeyedText:
-    def __init__(self, quote: str, json_strings: bool = False) -> None:
+    def __init__(self, quote: str, quoted: bool = True) -> None:
         self._quote = quote
-        self._json_strings = json_strings  # a quoted value may be any JSON
+        self._quoted_type = str if quoted else Word
 
     def mapping(self, text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
         """The entries up to the closing brace, and what is behind it. ValueError when this is none."""
@@ -64,16 +77,15 @@ class KeyedText:
         at = _after_space(text, at)
         if text.startswith(self._quote, at):
             value, at = self._quoted(text, at)
-            return (_json_or_text(value) if self._json_strings else value), at
+            return self._quoted_type(value), at
         if text.startswith("{", at):
             return self.mapping(text, at + 1, depth + 1)
         if text.startswith("[", at):
             return self._items(text, at + 1, depth + 1)
         bare = _BARE.match(text, at)
-        word = bare.group().strip() if bare else ""
-        if not bare or not word:
+        if bare is None:
             raise ValueError(text)
-        return _json_or_text(word), bare.end()
+        return Word(bare.group().strip()), bare.end()
 
     def _items(self, text: str, at: int, depth: int) -> tuple[list[Any], int]:
         if depth > MAX_DEPTH:
@@ -83,7 +95,10 @@ class KeyedText:
             at = _after_space(text, at)
             if text.startswith("]", at):
                 return items, at + 1
+            start = at
             item, at = self._value(text, at, depth)
+            if at == start:
+                raise ValueError(text)
             items.append(item)
 
     def _quoted(self, text: str, at: int) -> tuple[str, int]:
@@ -98,13 +113,6 @@ def _after_space(text: str, at: int) -> int:
     while text[at : at + 1] in (" ", "\n", "\t", "\r", ","):
         at += 1
     return at
-
-
-def _json_or_text(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 MARK = "]<]minimax[>["
