@@ -100,7 +100,7 @@ def as_json(text: str, types: frozenset[str]) -> str:
             return json_text(text)
         if name in types and (written := _written(word, READERS[name])):
             return written
-    return _written(word, _value) or json_text(text)
+    return _written(word, literal if types else _value) or json_text(text)
 
 
 def literal(text: str) -> Any:
@@ -127,7 +127,7 @@ def _value(word: str) -> Any:
 
 
 def _null(word: str) -> None:
-    if word.lower() not in ("null", "none"):
+    if word.lower() != "null":
         raise ValueError(word)
 
 
