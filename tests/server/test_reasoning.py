@@ -7,14 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.openai.reasoning import Thought, make_reasoning_parser, reasoning_parser_names
+from cadence.entrypoints.openai.reasoning import (
+    Thought,
+    make_reasoning_parser,
+    reasoning_parser_names,
+    think_format,
+)
+from cadence.entrypoints.openai.tools.base import Text
 
 
 def run(name: str, parts: list[str], opened: bool = False) -> tuple[str, str]:
-    parser = make_reasoning_parser(name, "<think>\n" if opened else "")
-    pieces = [piece for part in parts for piece in parser.push(part)] + parser.finish()
-    thoughts = "".join(piece.text for piece in pieces if isinstance(piece, Thought))
-    return thoughts, "".join(piece.text for piece in pieces if not isinstance(piece, Thought))
+    return read(name, "<think>\n" if opened else "", parts)
 
 
 @pytest.mark.parametrize(
@@ -45,16 +48,100 @@ def test_thoughts_are_not_held_back() -> None:
     assert make_reasoning_parser("deepseek_r1").push("I see a") == [Thought("I see a")]
 
 
-FRAGMENTS = st.sampled_from(["<think>", "</think>", "<", "</", "think>", " ", "\n", "word", "é", "<thi"])
+# What models write, by format: (prompt's end, text, thoughts, answer)
+HARMONY = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes."
+TRANSCRIPTS = [
+    ("deepseek_v3", "<｜Assistant｜><think>", "Hm.</think>Yes.", "Hm.", "Yes."),
+    ("deepseek_v3", "<｜Assistant｜></think>", "Yes.", "", "Yes."),
+    ("holo2", "", "<think>Hm.</think>Yes.", "Hm.", "Yes."),
+    ("deepseek_v4", "<think>", "Hm.</think>One. <think>Well.</think>Two.", "Hm.Well.", "One. Two."),
+    ("deepseek_r1", "<think>\n\n</think>", "Yes.", "", "Yes."),
+    ("mimo", "<think>\n", "Hm.</think>\n\nYes.", "Hm.", "Yes."),
+    ("glm45", "", "\n<think>Hm.</think>\nYes.", "Hm.", "Yes."),
+    ("glm45", "<|assistant|>\n<think></think>", "\nYes.", "", "\nYes."),
+    ("glm47", "<|assistant|><think>", "Hm.</think>Yes.", "Hm.", "Yes."),
+    ("ling3", "<think>", "Hm.</think>Yes.", "Hm.", "Yes."),
+    ("poolside_v1", "<think>", "Hm.</think>Yes.", "Hm.", "Yes."),
+    ("hy_v3", "", "<think>Hm.</think>Yes.", "Hm.", "Yes."),
+    ("kimi_k2", "", "Hm.</think>Yes.", "Hm.", "Yes."),
+    ("minimax_m2", "<think>\n", "Hm.\n</think>\n\nYes.", "Hm.", "Yes."),
+    ("minimax_m2_append_think", "<think>\n", "Hm.</think>Yes.", "", "<think>Hm.</think>Yes."),
+    ("nemotron_v3", "", "Hm.</think>Yes.", "Hm.", "Yes."),
+    ("olmo3", "<think>", "Hm.</think>Yes.", "Hm.", "Yes."),
+    ("step3", "<think>\n", "Hm.\n</think>\nYes.", "Hm.", "Yes."),
+    ("step3p5", "", "</think>Yes.", "", "Yes."),
+    ("ernie45", "<think>\n", "Hm.\n</think>\n\n<response>\nYes.\n</response>\n", "Hm.", "Yes."),
+    ("ernie45", "<think>\n", "Hm.\n</think>\nYes.", "Hm.", "Yes."),
+    ("hunyuan_a13b", "", "<think>\nHm.\n</think>\n<answer>\nYes.\n</answer>", "Hm.", "Yes."),
+    ("hunyuan_a13b", "", "<answer>\nYes.\n</answer>", "", "Yes."),
+    ("seed_oss", "", "<seed:think>Hm.</seed:think>Yes.", "Hm.", "Yes."),
+    ("minimax_m3", "", "<mm:think>Hm.</mm:think>Yes.", "Hm.", "Yes."),
+    ("mistral", "", "[THINK]Hm.[/THINK]Yes.", "Hm.", "Yes."),
+    ("granite", "", "Here is my thought process: Hm. Here is my response: Yes.", "Hm.", "Yes."),
+    ("granite", "", "Here's my thought process: Hm. Here's my response: Yes.", "Hm.", "Yes."),
+    ("granite", "", "Here is the answer.", "", "Here is the answer."),
+    ("cohere_command3", "", "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Yes.<|END_RESPONSE|>", "Hm.", "Yes."),
+    ("cohere_command4", "", "<|START_THINKING|>A <co>b</co: 0:[1]>.<|END_THINKING|>\n<|START_TEXT|>c <co>d</co: 0:[1,2],1:[3]> e"
+     "<|END_TEXT|>", "A b.", "c d e"),
+    ("gemma4", "", "<|channel>thought\nHm.<channel|>Yes.", "Hm.", "Yes."),
+    ("gemma4", "", "<|channel>thousand<channel|>Yes.", "thousand", "Yes."),
+    ("gemma4", "", "Before\n<|channel>thought\nHm.<channel|>\nAfter", "Hm.", "Before\nAfter"),
+    ("openai_gptoss", "<|start|>assistant", HARMONY, "Hm.", "Yes."),
+    ("openai_gptoss", "<|start|>assistant", "<|channel|>final<|message|>Yes.<|return|>", "", "Yes."),
+    ("openai_gptoss", "<|start|>assistant", "<|channel|>analysis<|message|>cut off", "cut off", ""),
+    ("openai_gptoss", "<|start|>assistant", "<|channel|>commentary<|message|>I look.<|end|>" + HARMONY, "Hm.", "I look.\nYes."),
+    ("openai_gptoss", "<|start|>assistant", HARMONY.replace("<|end|>", ""), "Hm.", "Yes."),
+    ("openai_gptoss", "", "<|channel|>final <|constrain|>json<|message|>{}", "", "{}"),
+    ("inkling", "", "<|message_model|><|content_thinking|>Hm.<|end_message|><|message_model|><|content_text|>Yes.<|end_message|>",
+     "Hm.", "Yes."),
+    ("kimi_k3", "", "<|open|>think<|sep|>Hm.<|close|>think<|sep|><|open|>response<|sep|>Yes.<|close|>response<|sep|>", "Hm.", "Yes."),
+    ("kimi_k3", "<|open|>think<|sep|>", "Hm.<|close|>think<|sep|><|open|>response<|sep|>Yes.", "Hm.", "Yes."),
+    ("muse_glimmer", "<|start|>assistant", " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Yes.<|eot|>", "Hm.", "Yes."),
+    ("identity", "<think>", "Hm.</think>Yes.", "", "Hm.</think>Yes."),
+]  # fmt: skip
+
+
+def read(name: str, prompt: str, parts: list[str]) -> tuple[str, str]:
+    parser = make_reasoning_parser(name, prompt)
+    pieces = [piece for part in parts for piece in parser.push(part)] + parser.finish()
+    thoughts = "".join(piece.text for piece in pieces if isinstance(piece, Thought))
+    return thoughts, "".join(piece.text for piece in pieces if not isinstance(piece, Thought))
+
+
+@pytest.mark.parametrize(("name", "prompt", "text", "thoughts", "answer"), TRANSCRIPTS)
+def test_transcripts_cut_anywhere(name: str, prompt: str, text: str, thoughts: str, answer: str) -> None:
+    assert read(name, prompt, [text]) == read(name, prompt, list(text)) == (thoughts, answer)
+    for at in range(1, len(text)):
+        assert read(name, prompt, [text[:at], text[at:]]) == (thoughts, answer), at
+
+
+def test_every_format_has_a_transcript() -> None:
+    tested = {think_format(name) for name, *_ in TRANSCRIPTS}
+    assert {"deepseek_r1", "qwen3", "openai_gptoss", "identity"} <= set(reasoning_parser_names())
+    assert {format for format in map(think_format, reasoning_parser_names())} == tested
+    assert all(format.models for format in tested)
+
+
+def test_a_tool_call_ends_the_thoughts() -> None:
+    parser = make_reasoning_parser("qwen3", "<think>\n")
+    assert parser.push("Hm. I look </thi") == [Thought("Hm. I look")]
+    assert parser.end() == [Thought(" </thi")]
+    assert parser.push("\n</think>\nYes </think>.") == [Text("Yes </think>.")]  # the closing tag that came too late
+    assert parser.end() == [] == parser.finish()
+
+
+MARKS = sorted({mark for name in reasoning_parser_names() for mark in think_format(name).marks})
+FRAGMENTS = st.sampled_from([*MARKS, "<", "</", "think>", " ", "\n", "word", "é", "<thi", "Here", "to=", "<|"])
 TEXTS = st.lists(FRAGMENTS, max_size=10).map("".join)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(reasoning_parser_names()), TEXTS, st.booleans(), st.data())
 def test_any_cut_means_the_same(name: str, text: str, opened: bool, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)])]
-    assert run(name, parts, opened) == run(name, [text], opened)
+    prompt = think_format(name).open[0] if opened and name != "identity" else ""
+    assert read(name, prompt, parts) == read(name, prompt, [text])
 
 
 def test_names() -> None:
