@@ -108,7 +108,7 @@ ENGINE_GROUPS = (
     )),
     Group("StructuredOutputsConfig", (
         works("reasoning_parser", "of `cadence serve`"),
-        refused("reasoning_parser_plugin", None, "code from a file is not run"),
+        works("reasoning_parser_plugin", "of `cadence serve`; as --tool-parser-plugin"),
     )),
     Group("ParallelConfig", (
         refused("distributed_executor_backend", "uni", ONE_DEVICE, hints=("mp",)),

@@ -23,7 +23,7 @@ SERVER_GROUPS = (
         works("enable_auto_tool_choice"),
         works("exclude_tools_when_tool_choice_none"),
         works("tool_call_parser"),
-        refused("tool_parser_plugin", "", "code from a file is not run; `cadence serve --help` lists the parsers"),
+        works("tool_parser_plugin", "the file registers formats as using/tools.md shows, not classes of vLLM"),
         refused("tool_server", None, "tools are called by the client"),
         refused("log_config_file", None, "logs are lines on stderr; set the level with CADENCE_LOG_LEVEL"),
         no_effect("max_log_len", None, NEVER_LOGGED),

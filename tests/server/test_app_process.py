@@ -91,7 +91,7 @@ def test_a_port_in_use_is_one_clear_line() -> None:
         (["--tensor-parallel-size", "2"], "one device"),
         (["--tool-call-parser", "nothing"], "tool_call_parser must be one of"),
         (["--reasoning-parser", "nothing"], "reasoning_parser"),
-        (["--enable-auto-tool-choice"], "needs a tool_call_parser"),
+        (["--tool-parser-plugin", "/nowhere.py"], "tool_parser_plugin: /nowhere.py cannot be read"),
         (["--ssl-keyfile", "key.pem"], "ssl_certfile"),
         (["--port", "70000"], "65535"),
         (["--prot", "1"], "did you mean --port?"),

@@ -80,8 +80,10 @@ TRANSCRIPTS = [
     ("granite", "", "Here is my thought process: Hm. Here is my response: Yes.", "Hm.", "Yes."),
     ("granite", "", "Here's my thought process: Hm. Here's my response: Yes.", "Hm.", "Yes."),
     ("granite", "", "Here is the answer.", "", "Here is the answer."),
-    ("cohere_command3", "", "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Yes.<|END_RESPONSE|>", "Hm.", "Yes."),
-    ("cohere_command4", "", "<|START_THINKING|>A <co>b</co: 0:[1]>.<|END_THINKING|>\n<|START_TEXT|>c <co>d</co: 0:[1,2],1:[3]> e"
+    ("cohere_command3", "", "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Yes.<|END_RESPONSE|>", "Hm.",
+     "Yes."),
+    ("cohere_command4", "",
+     "<|START_THINKING|>A <co>b</co: 0:[1]>.<|END_THINKING|>\n<|START_TEXT|>c <co>d</co: 0:[1,2],1:[3]> e"
      "<|END_TEXT|>", "A b.", "c d e"),
     ("gemma4", "", "<|channel>thought\nHm.<channel|>Yes.", "Hm.", "Yes."),
     ("gemma4", "", "<|channel>thousand<channel|>Yes.", "thousand", "Yes."),
@@ -89,14 +91,18 @@ TRANSCRIPTS = [
     ("openai_gptoss", "<|start|>assistant", HARMONY, "Hm.", "Yes."),
     ("openai_gptoss", "<|start|>assistant", "<|channel|>final<|message|>Yes.<|return|>", "", "Yes."),
     ("openai_gptoss", "<|start|>assistant", "<|channel|>analysis<|message|>cut off", "cut off", ""),
-    ("openai_gptoss", "<|start|>assistant", "<|channel|>commentary<|message|>I look.<|end|>" + HARMONY, "Hm.", "I look.\nYes."),
+    ("openai_gptoss", "<|start|>assistant", "<|channel|>commentary<|message|>I look.<|end|>" + HARMONY, "Hm.",
+     "I look.\nYes."),
     ("openai_gptoss", "<|start|>assistant", HARMONY.replace("<|end|>", ""), "Hm.", "Yes."),
     ("openai_gptoss", "", "<|channel|>final <|constrain|>json<|message|>{}", "", "{}"),
-    ("inkling", "", "<|message_model|><|content_thinking|>Hm.<|end_message|><|message_model|><|content_text|>Yes.<|end_message|>",
+    ("inkling", "",
+     "<|message_model|><|content_thinking|>Hm.<|end_message|><|message_model|><|content_text|>Yes.<|end_message|>",
      "Hm.", "Yes."),
-    ("kimi_k3", "", "<|open|>think<|sep|>Hm.<|close|>think<|sep|><|open|>response<|sep|>Yes.<|close|>response<|sep|>", "Hm.", "Yes."),
+    ("kimi_k3", "", "<|open|>think<|sep|>Hm.<|close|>think<|sep|><|open|>response<|sep|>Yes.<|close|>response<|sep|>",
+     "Hm.", "Yes."),
     ("kimi_k3", "<|open|>think<|sep|>", "Hm.<|close|>think<|sep|><|open|>response<|sep|>Yes.", "Hm.", "Yes."),
-    ("muse_glimmer", "<|start|>assistant", " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Yes.<|eot|>", "Hm.", "Yes."),
+    ("muse_glimmer", "<|start|>assistant",
+     " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Yes.<|eot|>", "Hm.", "Yes."),
     ("identity", "<think>", "Hm.</think>Yes.", "", "Hm.</think>Yes."),
 ]  # fmt: skip
 
@@ -118,7 +124,7 @@ def test_transcripts_cut_anywhere(name: str, prompt: str, text: str, thoughts: s
 def test_every_format_has_a_transcript() -> None:
     tested = {think_format(name) for name, *_ in TRANSCRIPTS}
     assert {"deepseek_r1", "qwen3", "openai_gptoss", "identity"} <= set(reasoning_parser_names())
-    assert {format for format in map(think_format, reasoning_parser_names())} == tested
+    assert set(map(think_format, reasoning_parser_names())) == tested
     assert all(format.models for format in tested)
 
 

@@ -25,7 +25,10 @@ PROPERTIES: dict[str, Any] = {
     "notes": {"type": "array", "items": {"type": "string"}},
     "where": {
         "type": "object",
-        "properties": {"lat": {"type": "number"}, "place": {"type": "object", "properties": {"id": {"type": "integer"}}}},
+        "properties": {
+            "lat": {"type": "number"},
+            "place": {"type": "object", "properties": {"id": {"type": "integer"}}},
+        },
     },
 }
 TOOLS = [
@@ -119,7 +122,7 @@ def test_text_around_calls(name: str) -> None:
     first, second = WRITERS[name](SCENARIOS["one"]), WRITERS[name](SCENARIOS["no arguments"])
     said, found, _ = streamed(name, [f"One moment. {first}\nAnd now {second}"])
     assert parsed(found) == [*SCENARIOS["one"], *SCENARIOS["no arguments"]]
-    assert said.split() == "One moment.".split() if FORMATS[name].silent else "One moment. And now".split()
+    assert " ".join(said.split()) == ("One moment." if FORMATS[name].silent else "One moment. And now")
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -164,7 +167,7 @@ arguments = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(name=st.sampled_from(ROWS), args=st.lists(arguments, min_size=1, max_size=3), data=st.data())
 def test_any_calls_come_through_however_cut(name: str, args: list[dict[str, Any]], data: st.DataObject) -> None:
     calls: list[Call] = [("get_weather", entry) for entry in args]
@@ -177,12 +180,14 @@ def test_any_calls_come_through_however_cut(name: str, args: list[dict[str, Any]
 
 MARKERS = sorted({mark for format in FORMATS.values() for mark in format.all_marks if mark})
 noise = st.lists(
-    st.sampled_from([*MARKERS, *'{}[]():,;="\n <>', "name", "word", '{"name": "f", "arguments": {', '"x"', "f(a=1)", "1"]),
+    st.sampled_from(
+        [*MARKERS, *'{}[]():,;="\n <>', "name", "word", '{"name": "f", "arguments": {', '"x"', "f(a=1)", "1"]
+    ),
     max_size=14,
 ).map("".join)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(name=st.sampled_from(ROWS), text=noise, data=st.data())
 def test_nonsense_means_the_same_however_cut(name: str, text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))

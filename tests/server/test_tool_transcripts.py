@@ -77,7 +77,8 @@ GOOD: list[tuple[str, str, str, list[tuple[str, Any]]]] = [
     ("ernie45", f"\n\n\n<tool_call>\n{JSON_FIND}\n</tool_call>\n", "", [FIND]),
     ("longcat", f"<longcat_tool_call>{JSON_FIND}</longcat_tool_call>", "", [FIND]),
     ("granite-20b-fc", f"<function_call> {JSON_FIND}\n<function_call> {JSON_FIND}", "", [FIND, FIND]),
-    ("internlm", '<|action_start|><|plugin|>\n{"name": "find", "parameters": {"text": "x"}}<|action_end|>\n', "", [FIND]),
+    ("internlm", '<|action_start|><|plugin|>\n{"name": "find", "parameters": {"text": "x"}}<|action_end|>\n', "",
+     [FIND]),
     ("gigachat3", f"Sure.<|message_sep|>\n\nfunction call<|role_sep|>\n{JSON_FIND}</s>", "Sure.", [FIND]),
     ("gigachat3", f"<|function_call|>{JSON_FIND}", "", [FIND]),
     ("inkling", '<|content_invoke_tool_json|>{"name":"find","args":{"text":"x"}}<|end_message|>', "", [FIND]),
@@ -101,7 +102,8 @@ GOOD: list[tuple[str, str, str, list[tuple[str, Any]]]] = [
     ("xlam", f"I will search.\n```json\n[{JSON_FIND}]\n```", "I will search.\n", [FIND]),
     ("xlam", f"[TOOL_CALLS][{JSON_FIND}]", "", [FIND]),
     ("xlam", f"<tool_call>[{JSON_FIND}]</tool_call>", "", [FIND]),
-    ("cohere_command3", '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "find", "parameters": {"text": "x"}}\n]'
+    ("cohere_command3",
+     '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "find", "parameters": {"text": "x"}}\n]'
      "<|END_ACTION|>", "", [FIND]),
     ("apertus", 'Wait. <|tools_prefix|>[{"find": {"text": "x"}}, {"run": {}}]<|tools_suffix|>', "Wait. ",
      [FIND, ("run", {})]),
@@ -120,9 +122,11 @@ GOOD: list[tuple[str, str, str, list[tuple[str, Any]]]] = [
      '<｜DSML｜parameter name="new" string="false">[1, 2]</｜DSML｜parameter>',
      '<｜DSML｜parameter name="other" string="true">[1, 2]</｜DSML｜parameter>', "</｜DSML｜invoke>"), "",
      [("find", {"text": "x", "new": [1, 2], "other": "[1, 2]"})]),
-    ("deepseek_v32", invoke("｜DSML｜function_calls", '<｜DSML｜invoke name="run">', "</｜DSML｜invoke>"), "", [("run", {})]),
+    ("deepseek_v32", invoke("｜DSML｜function_calls", '<｜DSML｜invoke name="run">', "</｜DSML｜invoke>"), "",
+     [("run", {})]),
     ("deepseek_v4", invoke("｜DSML｜tool_calls", '<｜DSML｜invoke name="find">',
-     '<｜DSML｜parameter name="count" string="true">5</｜DSML｜parameter>', "</｜DSML｜invoke>"), "", [("find", {"count": 5})]),
+     '<｜DSML｜parameter name="count" string="true">5</｜DSML｜parameter>', "</｜DSML｜invoke>"), "", [("find",
+     {"count": 5})]),
     # Qwen 3 Coder: types by the schema
     ("qwen3_coder", coder("text=5", "count=5", "ratio=2.50", "deep=True", "tags=[1]", 'opts={"a": 1}'), "",
      [("find", {"text": "5", "count": 5, "ratio": 2.5, "deep": True, "tags": [1], "opts": {"a": 1}})]),
@@ -131,15 +135,18 @@ GOOD: list[tuple[str, str, str, list[tuple[str, Any]]]] = [
     ("qwen3_coder", coder("maybe=some", "either=seven", "opts={'a': 'b'}", "unknown=5", "count=many"), "",
      [("find", {"maybe": "some", "either": "seven", "opts": {"a": "b"}, "unknown": "5", "count": "many"})]),
     ("qwen3_coder", coder("ratio=1e999", "tags=[1e999]"), "", [("find", {"ratio": "1e999", "tags": "[1e999]"})]),
-    ("qwen3_coder", "<tool_call><function=find><parameter=text>\n\n  def f():\n    pass\n\n</parameter></function></tool_call>",
+    ("qwen3_coder",
+     "<tool_call><function=find><parameter=text>\n\n  def f():\n    pass\n\n</parameter></function></tool_call>",
      "", [("find", {"text": "\n  def f():\n    pass\n"})]),  # one line break at each end is the template's
     ("qwen3_coder", "<function=find><parameter=text>x</parameter></function>", "", [FIND]),
-    ("qwen3_coder", "<tool_call><function=find><parameter=text>x<parameter=count>1</parameter></function></tool_call>", "",
+    ("qwen3_coder",
+     "<tool_call><function=find><parameter=text>x<parameter=count>1</parameter></function></tool_call>", "",
      [("find", {"text": "x", "count": 1})]),  # a forgotten </parameter>
     ("qwen3_coder", "<tool_call><function=find><parameter=text>x</parameter></tool_call>", "", [FIND]),  # … </function>
     ("qwen3_coder", "<tool_call><function=find><parameter=text>a <b> </c> & d</parameter></function></tool_call>", "",
      [("find", {"text": "a <b> </c> & d"})]),
-    ("seed_oss", "<seed:tool_call>\n<function=find>\n<parameter=text>x</parameter>\n</function>\n</seed:tool_call>", "", [FIND]),
+    ("seed_oss", "<seed:tool_call>\n<function=find>\n<parameter=text>x</parameter>\n</function>\n</seed:tool_call>",
+     "", [FIND]),
     ("step3p5", "First.\n" + coder("text=x") + "\nThen.\n" + coder("count=1", name="run"), "First.\n\nThen.\n",
      [FIND, ("run", {"count": 1})]),
     # GLM
@@ -148,16 +155,22 @@ GOOD: list[tuple[str, str, str, list[tuple[str, Any]]]] = [
     ("glm47", "Now. <tool_call>run</tool_call>", "Now. ", [("run", {})]),
     ("glm45", "<tool_call>find\n<arg_key>text</arg_key>\n<arg_value>  kept  </arg_value>\n<arg_key>new</arg_key>\n"
      "<arg_value>[1]</arg_value>\n</tool_call>", "", [("find", {"text": "  kept  ", "new": [1]})]),
-    ("hy_v3", "<tool_calls>\n<tool_call>find<tool_sep>\n<arg_key>text</arg_key>\n<arg_value>x</arg_value>\n</tool_call>\n"
+    ("hy_v3",
+     "<tool_calls>\n<tool_call>find<tool_sep>\n<arg_key>text</arg_key>\n<arg_value>x</arg_value>\n</tool_call>\n"
      "<tool_call>run<tool_sep></tool_call>\n</tool_calls>", "", [FIND, ("run", {})]),
+    ("hy_v3", "<tool_calls:opensource>\n<tool_call:opensource>find<tool_sep:opensource>\n<arg_key:opensource>text"
+     "</arg_key:opensource>\n<arg_value:opensource>x</arg_value:opensource>\n</tool_call:opensource>\n"
+     "</tool_calls:opensource>", "", [FIND]),
     # MiniMax, dots, Step, Muse, MiniCPM
-    ("minimax_m2", invoke("minimax:tool_call", '<invoke name="find">', '<parameter name="text">x</parameter>', "</invoke>",
+    ("minimax_m2", invoke("minimax:tool_call", '<invoke name="find">', '<parameter name="text">x</parameter>',
+     "</invoke>",
      "<invoke name='run'>", "<parameter name=count>3</parameter>", "</invoke>"), "", [FIND, ("run", {"count": 3})]),
     ("minimax_m2", '<invoke name="find">\n<parameter name="text">x</parameter>\n</invoke>', "", [FIND]),
     ("minimax_m3", f'{MARK}<tool_call>\n{MARK}<invoke name="find">{MARK}<text>x{MARK}</text>{MARK}<opts>{MARK}<tag>a'
      f"{MARK}</tag>{MARK}<tag>b{MARK}</tag>{MARK}</opts>{MARK}</invoke>\n{MARK}</tool_call>", "",
      [("find", {"text": "x", "opts": {"tag": ["a", "b"]}})]),
-    ("dots", invoke("dots_function_call", '<invoke name="find">', '<parameter name="text"> x </parameter>', "</invoke>"), "",
+    ("dots", invoke("dots_function_call", '<invoke name="find">', '<parameter name="text"> x </parameter>',
+     "</invoke>"), "",
      [FIND]),
     ("dots", f"<dots_function_call>{JSON_FIND}</dots_function_call>", "", [FIND]),
     ("step3", '<｜tool_calls_begin｜><｜tool_call_begin｜><steptml:invoke name="find"><steptml:parameter name="text">x'
@@ -169,7 +182,8 @@ GOOD: list[tuple[str, str, str, list[tuple[str, Any]]]] = [
      [("find", {"text": "a < b\n"})]),
     ("minicpm5", "<functionname=\"find\"><paramname='text'>x</param></function>", "", [FIND]),
     # Kimi
-    ("kimi_k2", "Looking. " + KIMI(f'<|tool_call_begin|>functions.find:0{ARG}{{"text": "x"}}<|tool_call_end|>'), "Looking. ",
+    ("kimi_k2", "Looking. " + KIMI(f'<|tool_call_begin|>functions.find:0{ARG}{{"text": "x"}}<|tool_call_end|>'),
+     "Looking. ",
      [FIND]),
     ("kimi_k2", KIMI(f'<|tool_call_begin|> functions.find:0 {ARG} {{"text": "x"}} <|tool_call_end|>'), "", [FIND]),
     ("kimi_k2", KIMI(f"<|tool_call_begin|>functions.run:0{ARG}<|tool_call_end|>") + "and so on", "", [("run", {})]),
@@ -188,14 +202,17 @@ GOOD: list[tuple[str, str, str, list[tuple[str, Any]]]] = [
     ("pythonic", "[math.find-all(text='Martha\\'s \"x\"')]", "", [("math.find-all", {"text": 'Martha\'s "x"'})]),
     ("pythonic", "[run(text='two\nlines', count=007, tags={1, 2})]", "",
      [("run", {"text": "two\nlines", "count": 7, "tags": [1, 2]})]),
-    ("lfm2", "<|tool_call_start|>[find(text='grep \"]\" x')]<|tool_call_end|>Done.", "Done.", [("find", {"text": 'grep "]" x'})]),
+    ("lfm2", "<|tool_call_start|>[find(text='grep \"]\" x')]<|tool_call_end|>Done.", "Done.", [("find",
+     {"text": 'grep "]" x'})]),
     ("olmo3", "<function_calls>\nfind(text='x')\nrun(deep=true, maybe=null)\n</function_calls>", "",
      [FIND, ("run", {"deep": True, "maybe": None})]),
     # Gemma
-    ("gemma4", '<|tool_call>call:find{text:<|"|>a {b}, c:<|"|>,count:5,deep:true,opts:{k:[1,<|"|>z<|"|>]}}<tool_call|>', "",
+    ("gemma4",
+     '<|tool_call>call:find{text:<|"|>a {b}, c:<|"|>,count:5,deep:true,opts:{k:[1,<|"|>z<|"|>]}}<tool_call|>', "",
      [("find", {"text": "a {b}, c:", "count": 5, "deep": True, "opts": {"k": [1, "z"]}})]),
     ("gemma4", "<|tool_call>call:run{}<tool_call|>", "", [("run", {})]),
-    ("functiongemma", "<start_function_call>call:find{text:<escape>x<escape>,count:<escape>5<escape>}<end_function_call>", "",
+    ("functiongemma",
+     "<start_function_call>call:find{text:<escape>x<escape>,count:<escape>5<escape>}<end_function_call>", "",
      [("find", {"text": "x", "count": 5})]),
 ]  # fmt: skip
 

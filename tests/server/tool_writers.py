@@ -105,7 +105,8 @@ def harmony(calls: Sequence[Call]) -> str:
 
 def cohere(calls: Sequence[Call]) -> str:
     entries = [
-        {"tool_call_id": str(number), "tool_name": name, "parameters": args} for number, (name, args) in enumerate(calls)
+        {"tool_call_id": str(number), "tool_name": name, "parameters": args}
+        for number, (name, args) in enumerate(calls)
     ]
     return f"<|START_ACTION|>{dumps(entries)}<|END_ACTION|>"
 
@@ -156,7 +157,10 @@ def minimax_m3(calls: Sequence[Call]) -> str:
 
 hermes = objects("<tool_call>\n", "\n</tool_call>")
 qwen_coder = tagged(
-    ("<tool_call>\n", "\n</tool_call>"), "<function={name}>\n", "<parameter={key}>\n{value}\n</parameter>\n", "</function>"
+    ("<tool_call>\n", "\n</tool_call>"),
+    "<function={name}>\n",
+    "<parameter={key}>\n{value}\n</parameter>\n",
+    "</function>",
 )
 glm = tagged(
     ("<tool_call>", "</tool_call>"),
@@ -175,6 +179,11 @@ WRITERS: dict[str, Writer] = {
     **dict.fromkeys(("jamba", "hunyuan_a13b"), listed("<tool_calls>", "</tool_calls>")),
     "minimax": lambda calls: "<tool_calls>\n" + objects("", "")(calls) + "\n</tool_calls>",
     "granite": listed("<|tool_call|>", ""),
+    **dict.fromkeys(("nemotron_json", "llama_nemotron_json"), listed("<TOOLCALL>", "</TOOLCALL>")),
+    "solar_open": lambda calls: "".join(
+        f"<|tool_call:begin|>id{number}<|tool_call:name|>{name}<|tool_call:args|>{dumps(args)}<|tool_call:end|>"
+        for number, (name, args) in enumerate(calls)
+    ),
     "phi4_mini_json": listed("functools", ""),
     "xlam": listed("```json\n", "\n```"),
     **dict.fromkeys(("cohere_command3", "cohere_command4", "cohere", "command"), cohere),
@@ -202,7 +211,8 @@ WRITERS: dict[str, Writer] = {
     "step3": tagged(
         ("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),
         '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{name}">',
-        '<steptml:parameter name="{key}">{value}</steptml:parameter>', "</steptml:invoke><｜tool_call_end｜>", each=False,
+        '<steptml:parameter name="{key}">{value}</steptml:parameter>', "</steptml:invoke><｜tool_call_end｜>",
+        each=False,
     ),
     "muse_glimmer": tagged(
         ("<atem:function_calls>\n", "\n</atem:function_calls>"), '<atem:invoke name="{name}">\n',

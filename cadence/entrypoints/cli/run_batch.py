@@ -32,9 +32,11 @@ SERVE_FLAGS = (
     "chat_template_content_format",
     "default_chat_template_kwargs",
     "tool_call_parser",
+    "tool_parser_plugin",
     "enable_auto_tool_choice",
     "exclude_tools_when_tool_choice_none",
     "reasoning_parser",
+    "reasoning_parser_plugin",
     "return_tokens_as_token_ids",
     "enable_prompt_tokens_details",
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import runpy
 import secrets
 import string
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from cadence.core.errors import ConfigError
 from cadence.entrypoints.openai.answer_parser import AnswerParser, CallsFirst, ThoughtsFirst
 from cadence.entrypoints.openai.format_detection import detect_reasoning, detect_tools
 from cadence.entrypoints.openai.options import ServeOptions
@@ -17,8 +19,15 @@ from cadence.entrypoints.openai.tools.registry import make_tool_parser, tool_for
 
 AUTO = "auto"
 FALLBACK = "hermes"
+CHANNELS = {  # tool formats whose calls stand among channels, which are not for the reader -> what reads the channels
+    "openai": "openai_gptoss",
+    "gpt_oss": "openai_gptoss",
+    "inkling": "inkling",
+    "kimi_k3": "kimi_k3",
+    "muse_glimmer": "muse_glimmer",
+}
 _MISTRAL_ID = string.ascii_letters + string.digits
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("cadence.server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +66,25 @@ def _mistral_id() -> str:
 
 
 def check_parsers(options: ServeOptions) -> None:
-    """Unknown names are said when the server starts, not when the first request comes."""
+    """Unknown names are said when the server starts, not when the first request comes. Plugins come before them."""
+    for option in ("tool_parser_plugin", "reasoning_parser_plugin"):
+        _run_plugin(option, getattr(options, option))
     if options.tool_call_parser not in ("", AUTO):
         tool_format(options.tool_call_parser)
     if options.reasoning_parser not in ("", AUTO):
         think_format(options.reasoning_parser)
+
+
+def _run_plugin(option: str, path: str) -> None:
+    """The file calls `register_tool_format` or `register_reasoning_format`."""
+    if not path:
+        return
+    try:
+        runpy.run_path(path, run_name="cadence_plugin")
+    except OSError as error:
+        raise ConfigError(f"{option}: {path} cannot be read: {error.strerror}", option) from None
+    except Exception as error:
+        raise ConfigError(f"{option}: {path} failed: {type(error).__name__}: {error}", option) from error
 
 
 def choose_formats(options: ServeOptions, templates: Sequence[str], special: Collection[str]) -> AnswerFormats:
@@ -70,11 +93,9 @@ def choose_formats(options: ServeOptions, templates: Sequence[str], special: Col
     tools = options.tool_call_parser or (AUTO if options.enable_auto_tool_choice else "")
     if tools == AUTO:
         tools = _chosen("tool_call_parser", detect_tools(text), FALLBACK)
-    reasoning = options.reasoning_parser
-    if reasoning == AUTO:
+    reasoning = options.reasoning_parser or CHANNELS.get(tools, "")
+    if reasoning == AUTO or (not reasoning and _writes_channels(text)):
         reasoning = _chosen("reasoning_parser", detect_reasoning(text), "")
-    if tools == "openai" and not reasoning:
-        reasoning = "openai_gptoss"  # its calls stand among channels, which are not for the reader
     return AnswerFormats(
         tools,
         reasoning,
@@ -83,13 +104,19 @@ def choose_formats(options: ServeOptions, templates: Sequence[str], special: Col
     )
 
 
+def _writes_channels(template: str) -> bool:
+    """Whether an answer is unreadable unless its channels are told apart."""
+    found = detect_reasoning(template)
+    return found is not None and found[0] in CHANNELS.values()
+
+
 def _chosen(option: str, found: tuple[str, str] | None, fallback: str) -> str:
     if found is None:
         said = f"{fallback} is assumed" if fallback else "there is none"
         logger.warning("%s=auto: the chat template shows no known format; %s", option, said)
         return fallback
     name, marker = found
-    logger.info("%s=auto: %s, because the chat template has %s", option, name, marker)
+    logger.warning("%s=auto: %s, because the chat template has %s", option, name, marker)
     return name
 
 

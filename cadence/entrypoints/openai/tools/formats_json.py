@@ -43,7 +43,9 @@ LISTS = (
     ToolFormat(("minimax",), OBJECT, ("<tool_calls>",), ("</tool_calls>",), listed="may", models="MiniMax M1"),
     ToolFormat(("granite",), OBJECT, ("<|tool_call|>", "<tool_call>"), bare=("[",), listed="must", ends_thinking=False,
                models="Granite 3"),
-    ToolFormat(("phi4_mini_json",), OBJECT, ("functools",), listed="must", models="Phi-4-mini"),
+    ToolFormat(("phi4_mini_json",), OBJECT, ("functools",), listed="must", models="Phi-4-mini, FireFunction v2"),
+    ToolFormat(("nemotron_json", "llama_nemotron_json"), OBJECT, ("<TOOLCALL>",), ("</TOOLCALL>",), listed="must",
+               models="Nemotron Nano v2, Llama Nemotron"),
     ToolFormat(("xlam",), OBJECT, ("```json", "```", "[TOOL_CALLS]", "<tool_call>"), ("```", "</tool_call>"), ("[",),
                listed="must", ends_thinking=False, models="xLAM (Llama and Qwen)"),
     ToolFormat(("cohere_command3", "cohere_command4", "cohere", "command"), COHERE, ("<|START_ACTION|>",),
@@ -63,7 +65,8 @@ NAMED = (
     ToolFormat(
         ("deepseek_v3",),
         NamedSyntax(DEEPSEEK_CALL, "\n", re.compile(rf"\w+{DEEPSEEK_SEP}(?P<name>[^\n<{{]+?)\s*"), ("```json",)),
-        DEEPSEEK[:1], DEEPSEEK[1:], (DEEPSEEK_CALL,), noise=("```", DEEPSEEK_END), models="DeepSeek V3 and R1 of 2024 to March 2025",
+        DEEPSEEK[:1], DEEPSEEK[1:], (DEEPSEEK_CALL,), noise=("```", DEEPSEEK_END),
+        models="DeepSeek V3 and R1 of 2024 to March 2025",
     ),
     ToolFormat(
         ("deepseek_v31",),
@@ -76,7 +79,14 @@ NAMED = (
                     re.compile(r"\s*(?P<id>(?:[\w-]+\.)*(?P<name>[\w-]+):\d+)\s*"), empty=("<|tool_call_end|>",)),
         ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"),
         ("<|tool_calls_section_end|>", "<|tool_call_section_end|>"),
-        ("<|tool_call_begin|>",), noise=("<|tool_call_end|>",), silent=True, models="Kimi K2, Kimi K2 Thinking, Kimi K2.5",
+        ("<|tool_call_begin|>",), noise=("<|tool_call_end|>",), silent=True,
+         models="Kimi K2, Kimi K2 Thinking, Kimi K2.5",
+    ),
+    ToolFormat(
+        ("solar_open",),
+        NamedSyntax("<|tool_call:begin|>", "<|tool_call:args|>",
+                    re.compile(r"(?P<id>[^<]*)<\|tool_call:name\|>(?P<name>[^<]+)"), empty=("<|tool_call:end|>",)),
+        bare=("<|tool_call:begin|>",), noise=("<|tool_call:end|>",), models="Solar Open",
     ),
     ToolFormat(
         ("openai", "gpt_oss"),

@@ -25,17 +25,22 @@ def qwen_coder(close: str) -> TagSyntax:
     )
 
 
-def glm(head: Head, end: str, unknown: frozenset[str] = ANY) -> TagSyntax:
-    """name<arg_key>key</arg_key><arg_value>value</arg_value>"""
+def glm(head: Head, suffix: str = "") -> TagSyntax:
+    """name<arg_key>key</arg_key><arg_value>value</arg_value>, with a suffix in every tag's name"""
     return TagSyntax(
         head,
-        Head("<arg_key>", "</arg_key>", re.compile(r"(?P<key>[^<]+)")),
-        "</arg_value>",
-        (end,),
-        value_open="<arg_value>",
+        Head(f"<arg_key{suffix}>", f"</arg_key{suffix}>", re.compile(r"(?P<key>[^<]+)")),
+        f"</arg_value{suffix}>",
+        (f"</tool_call{suffix}>",),
+        value_open=f"<arg_value{suffix}>",
         trim="nothing",
-        unknown=unknown,
+        unknown=ANY,
     )
+
+
+def hunyuan_3(suffix: str) -> TagSyntax:
+    """<tool_call>name<tool_sep>, then as GLM"""
+    return glm(Head(f"<tool_call{suffix}>", f"<tool_sep{suffix}>", re.compile(r"\s*(?P<name>[^\s<]+)\s*")), suffix)
 
 
 def invoke(prefix: str, inner: re.Pattern[str], trim: str, unknown: frozenset[str]) -> TagSyntax:
@@ -52,8 +57,8 @@ def invoke(prefix: str, inner: re.Pattern[str], trim: str, unknown: frozenset[st
 
 
 QWEN_CODER = qwen_coder("</tool_call>")
-GLM = glm(Head("", "<", re.compile(r"\s*(?P<name>[^\s<{\[\"]+)\s*"), keeps=True), "</tool_call>")
-HUNYUAN_3 = glm(Head("<tool_call>", "<tool_sep>", re.compile(r"\s*(?P<name>[^\s<]+)\s*")), "</tool_call>")
+GLM = glm(Head("", "<", re.compile(r"\s*(?P<name>[^\s<{\[\"]+)\s*"), keeps=True))
+HUNYUAN_3 = OneOf((hunyuan_3(""), hunyuan_3(":opensource")))
 DSML = invoke(
     "｜DSML｜", re.compile(r"\"(?P<key>[^\"]+)\"(?:\s+string=\"(?P<string>true|false)\")?\s*"), "nothing", ANY
 )
@@ -82,7 +87,8 @@ FORMATS = (
                ("<function=",), models="Seed OSS"),
     ToolFormat(("glm45", "glm47", "ling3", "poolside_v1"), GLM, ("<tool_call>",),
                models="GLM 4.5 to 5, Ling 3, Laguna"),
-    ToolFormat(("hy_v3",), HUNYUAN_3, ("<tool_calls>",), ("</tool_calls>",), models="Hunyuan 3"),
+    ToolFormat(("hy_v3",), HUNYUAN_3, ("<tool_calls>", "<tool_calls:opensource>"),
+               ("</tool_calls>", "</tool_calls:opensource>"), models="Hunyuan 3"),
     ToolFormat(("deepseek_v32",), DSML, ("<｜DSML｜function_calls>",), ("</｜DSML｜function_calls>",),
                models="DeepSeek V3.2"),
     ToolFormat(("deepseek_v4",), DSML, ("<｜DSML｜tool_calls>",), ("</｜DSML｜tool_calls>",), models="DeepSeek V4"),

@@ -1,0 +1,201 @@
+"""Which formats a server reads its model's answers by, and what comes of them at the routes."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken
+
+from cadence.core.errors import ConfigError
+from cadence.entrypoints.openai.answer_formats import AnswerFormats, check_parsers, choose_formats
+from cadence.entrypoints.openai.format_detection import REASONING, TOOLS, detect_reasoning, detect_tools
+from cadence.entrypoints.openai.options import ServeOptions
+from cadence.entrypoints.openai.reasoning import reasoning_parser_names
+from cadence.entrypoints.openai.tools.registry import tool_parser_names
+from tests.helpers.tiny_tokenizers import byte_level, save
+from tests.server.fake_llm import TEMPLATE
+from tests.server.fakes_chat import WEATHER, openai_client
+from tests.server.helpers import FakeLLM, save_fake_model
+from tests.server.test_chat import chat
+from tests.server.test_chat_tools import CALL, HERMES, both, gathered, whole
+from tests.server.test_completions import Serve
+
+# What chat templates write, in short: (of which model, a piece of its template, tools, reasoning)
+TEMPLATES = [
+    ("gpt-oss", "<|start|>assistant<|channel|>analysis<|message|> … <|channel|>commentary", "openai", "openai_gptoss"),
+    ("Qwen 2.5", "return <tool_call>\n{\"name\": …}\n</tool_call>", "hermes", None),
+    ("Qwen 3", "<tool_call> … '<think>\\n\\n</think>\\n\\n'", "hermes", "qwen3"),
+    ("Qwen 3 Coder", "<tool_call>\n<function=example>\n<parameter=a>", "qwen3_coder", None),
+    ("Qwen 3.5", "<tool_call>\n<function=example>\n<parameter=a> … <think>\\n", "qwen3_coder", "qwen3"),
+    ("DeepSeek R1", "<｜Assistant｜><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>\n```json … split('</think>')",
+     "deepseek_v3", "deepseek_r1"),
+    ("DeepSeek V3.1", "<｜Assistant｜><｜tool▁call▁begin｜> … if thinking … '</think>'", "deepseek_v31", "deepseek_v3"),
+    ("DeepSeek V3.2", "set dsml = '｜DSML｜' … '<' + dsml + 'function_calls>' … <｜Assistant｜></think> thinking",
+     "deepseek_v32", "deepseek_v3"),
+    ("DeepSeek V4", "set dsml = '｜DSML｜' … '<' + dsml + 'tool_calls>' … </think>", "deepseek_v4", "deepseek_v4"),
+    ("GLM 4.6", "<tool_call>{name}<arg_key>k</arg_key> … <think></think>", "glm45", "glm45"),
+    ("Kimi K2", "<|tool_calls_section_begin|>", "kimi_k2", None),
+    ("Kimi K2 Thinking", "<|tool_calls_section_begin|> … <think></think>", "kimi_k2", "kimi_k2"),
+    ("Llama 3.1", "<|python_tag|>", "llama3_json", None),
+    ("Llama 3.2", '"parameters": dictionary of argument name and its value', "llama3_json", None),
+    ("Mistral", "[AVAILABLE_TOOLS] … [TOOL_CALLS]", "mistral", None),
+    ("Magistral", "[TOOL_CALLS] … [THINK]", "mistral", "mistral"),
+    ("MiniMax M2", "<minimax:tool_call> … <think> … <response>", "minimax_m2", "minimax_m2"),
+    ("Granite 3.3", "<|start_of_role|> … <|tool_call|> … <think></think><response>", "granite", "granite"),
+    ("Granite 4", "<|start_of_role|> … <tool_call>", "granite4", None),
+    ("Seed OSS", "<seed:tool_call>\n<function= … <parameter= … <seed:think>", "seed_oss", "seed_oss"),
+    ("Command A", "<|START_ACTION|> … <|START_THINKING|>", "cohere_command3", "cohere_command3"),
+    ("Gemma 4", "<|tool_call>call: … <|channel>thought", "gemma4", "gemma4"),
+    ("Hunyuan 3", "'<think{}>'.format(x) '<tool_sep{}>' '<arg_key{}>'", "hy_v3", "hy_v3"),
+    ("no tools", "{{ messages }}", None, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "template", "tools", "reasoning"), TEMPLATES)
+def test_auto_reads_the_template(model: str, template: str, tools: str | None, reasoning: str | None) -> None:
+    found_tools, found_reasoning = detect_tools(template), detect_reasoning(template)
+    assert (found_tools[0] if found_tools else None) == tools, model
+    assert (found_reasoning[0] if found_reasoning else None) == reasoning, model
+
+
+def test_auto_names_formats_that_exist() -> None:
+    assert {name for _, name in TOOLS} <= set(tool_parser_names())
+    assert {name for _, name in REASONING} <= set(reasoning_parser_names())
+
+
+def chosen(template: str, special: tuple[str, ...] = (), **options: Any) -> AnswerFormats:
+    return choose_formats(ServeOptions(**options), [template], special)
+
+
+def test_the_log_says_what_auto_chose(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "cadence.server"):
+        assert chosen("<tool_call> <think>", enable_auto_tool_choice=True, reasoning_parser="auto") == AnswerFormats(
+            "hermes", "qwen3"
+        )
+    assert caplog.messages == [
+        "tool_call_parser=auto: hermes, because the chat template has <tool_call>",
+        "reasoning_parser=auto: qwen3, because the chat template has <think>",
+    ]
+    caplog.clear()
+    assert chosen("", tool_call_parser="auto", reasoning_parser="auto") == AnswerFormats("hermes", "")
+    assert "hermes is assumed" in caplog.messages[0] and "there is none" in caplog.messages[1]
+
+
+def test_what_is_named_is_taken() -> None:
+    assert chosen("<tool_call> <think>", tool_call_parser="mistral") == AnswerFormats("mistral", "")
+    assert chosen("<tool_call> <think>") == AnswerFormats()
+    assert chosen("", tool_call_parser="openai").reasoning == "openai_gptoss"  # channels are not for the reader
+    assert chosen("<|start|> <|channel|> analysis").reasoning == "openai_gptoss"
+
+
+def test_special_tokens_are_kept_where_a_format_needs_them() -> None:
+    formats = chosen("", ("<s>", "[TOOL_CALLS]"), tool_call_parser="mistral", reasoning_parser="qwen3")
+    assert formats.needs_special_tokens(tools=True) and not formats.needs_special_tokens(tools=False)
+    assert not chosen("", ("<s>",), tool_call_parser="mistral").needs_special_tokens(tools=True)
+    assert chosen("", ("<think>",), reasoning_parser="qwen3").needs_special_tokens(tools=False)
+
+
+@pytest.fixture
+def model_with(tmp_path: Path) -> Callable[..., Path]:
+    """A fake model whose vocabulary has these special tokens."""
+
+    def make(*special: str, template: str = TEMPLATE) -> Path:
+        directory = save_fake_model(tmp_path / "model", template)
+        tokenizer = byte_level()
+        tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+        save(tokenizer, directory, chat_template=template)
+        return directory
+
+    return make
+
+
+HARMONY = (
+    "<|channel|>analysis<|message|>Which city?<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+    "<|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+    '{"city": "Paris"}<|call|>'
+)
+HARMONY_TOKENS = ("<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|call|>", "<|return|>")
+
+
+def test_gpt_oss(serve: Serve, model_with: Callable[..., Path]) -> None:
+    template = TEMPLATE + "{#- <|start|>assistant<|channel|>analysis commentary -#}"
+    llm = FakeLLM(model_with(*HARMONY_TOKENS, template=template), script=HARMONY)
+    client = openai_client(serve(llm, enable_auto_tool_choice=True))
+    text, reasoning, calls, reason = both(client, tools=[WEATHER])
+    assert (text, reasoning, reason) == ("I look.", "Which city?", "tool_calls")
+    assert calls == [{"name": "get_weather", "arguments": '{"city": "Paris"}'}]
+    llm.script = "<|channel|>analysis<|message|>Easy.<|end|><|start|>assistant<|channel|>final<|message|>Four."
+    assert both(client) == ("Four.", "Easy.", [], "stop")
+
+
+def test_markers_that_are_special_tokens_reach_the_parser(serve: Serve, model_with: Callable[..., Path]) -> None:
+    directory = model_with("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]")
+    llm = FakeLLM(directory, script='[THINK]Hm.[/THINK][TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}')
+    client = openai_client(serve(llm, **{**HERMES, "tool_call_parser": "mistral"}, reasoning_parser="mistral"))
+    assert both(client, tools=[WEATHER])[1:3] == ("Hm.", [{"name": "get_weather", "arguments": '{"city": "Paris"}'}])
+    call = chat(client, tools=[WEATHER]).choices[0].message.tool_calls[0]
+    assert len(call.id) == 9 and call.id.isalnum()  # as Mistral's templates want them
+
+
+def test_other_special_tokens_stay_hidden(serve: Serve, model_with: Callable[..., Path]) -> None:
+    client = openai_client(serve(FakeLLM(model_with("[TOOL_CALLS]"), script="<|turn|>Plain."), **HERMES))
+    assert chat(client, tools=[WEATHER]).choices[0].message.content == "Plain."
+
+
+def test_ids_of_the_model_are_kept(serve: Serve) -> None:
+    script = (
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
+        '{"city": "Paris"}<|tool_call_end|><|tool_calls_section_end|>'
+    )
+    client = openai_client(serve({"script": script}, **{**HERMES, "tool_call_parser": "kimi_k2"}))
+    assert chat(client, tools=[WEATHER]).choices[0].message.tool_calls[0].id == "functions.get_weather:0"
+
+
+def test_a_broken_call(serve: Serve) -> None:
+    """A whole answer has it as text; a stream has shown its beginning, which does not parse."""
+    script = '<tool_call>{"name": "get_weather", "arguments": {"city": Paris}}</tool_call>'
+    client = openai_client(serve({"script": script}, **HERMES))
+    assert whole(chat(client, tools=[WEATHER])) == (script, "", [], "stop")
+    text, _, calls, _ = gathered(chat(client, tools=[WEATHER], stream=True))
+    assert text == "Paris}}</tool_call>" and [call["name"] for call in calls] == ["get_weather"]
+    with pytest.raises(ValueError):
+        json.loads(calls[0]["arguments"])
+
+
+def test_a_call_ends_thoughts(serve: Serve) -> None:
+    client = openai_client(serve({"script": "<think>Which city? " + CALL}, reasoning_parser="qwen3", **HERMES))
+    text, reasoning, calls, reason = both(client, tools=[WEATHER])
+    assert (text, reasoning, reason, len(calls)) == ("", "Which city?", "tool_calls", 1)
+
+
+PLUGIN = """
+from cadence.entrypoints.openai.reasoning import register_reasoning_format
+from cadence.entrypoints.openai.reasoning_formats import ThinkFormat
+from cadence.entrypoints.openai.tools.format import ToolFormat
+from cadence.entrypoints.openai.tools.registry import register_tool_format
+from cadence.entrypoints.openai.tools.syntax import ObjectSyntax
+
+register_tool_format(ToolFormat(("my_calls",), ObjectSyntax(), open=("<<call>>",), close=("<</call>>",)))
+register_reasoning_format(ThinkFormat(("my_thoughts",), ("<<hm>>",), ("<</hm>>",)))
+"""
+
+
+def test_a_plugin_adds_formats(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "formats.py").write_text(PLUGIN)
+    script = '<<hm>>Which?<</hm>><<call>>{"name": "get_weather", "arguments": {}}<</call>>'
+    options = {"tool_call_parser": "my_calls", "tool_parser_plugin": str(tmp_path / "formats.py")}
+    app = serve({"script": script}, enable_auto_tool_choice=True, reasoning_parser="my_thoughts", **options)
+    assert both(openai_client(app), tools=[WEATHER])[1:3] == ("Which?", [{"name": "get_weather", "arguments": "{}"}])
+
+
+def test_a_plugin_that_fails(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tool_parser_plugin: .* cannot be read"):
+        check_parsers(ServeOptions(tool_parser_plugin=str(tmp_path / "none.py")))
+    (tmp_path / "bad.py").write_text("import vllm_does_not_exist")
+    with pytest.raises(ConfigError, match=r"reasoning_parser_plugin: .*ModuleNotFoundError"):
+        check_parsers(ServeOptions(reasoning_parser_plugin=str(tmp_path / "bad.py")))
