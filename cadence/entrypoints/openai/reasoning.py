@@ -10,7 +10,7 @@ from cadence.core.errors import ConfigError
 from cadence.entrypoints.openai.reasoning_formats import FORMATS as ROWS
 from cadence.entrypoints.openai.reasoning_formats import ThinkFormat
 from cadence.entrypoints.openai.tools.base import Text
-from cadence.entrypoints.openai.tools.machine import Buffer
+from cadence.entrypoints.openai.tools.machine import Buffer, first_characters
 
 FORMATS: dict[str, ThinkFormat] = {name: row for row in ROWS for name in row.names}
 MAX_SPAN = 200  # characters of a marker that has a text of its own
@@ -63,11 +63,17 @@ class ThinkStream(Buffer):
         spans = (span.open for span in format.spans)
         self._marks = (*format.drop, *format.inline, *spans, *(format.open if format.again else ()))
         self._spoke = False  # there was text of the answer
+        self._glance = first_characters((*self._ends, *self._inline))
+        self._in_thought = False  # the state is `_thought`
+        self._in_answer = False  # … `_answer`
         self._stray = ""  # a closing tag that is still to come, and means nothing: a tool call has ended the thoughts
         self._gap = ""  # white space of the answer that a marker may follow
         self._pieces: list[ReasoningPiece] = []
 
     def push(self, text: str) -> list[ReasoningPiece]:
+        if self._is_plain(text):  # the path of most tokens
+            text, self.rest = self.rest + text, ""
+            return [Thought(text) if self._in_thought else Text(text)]
         self.rest += text
         return self._run()
 
@@ -82,8 +88,15 @@ class ThinkStream(Buffer):
         self.final = False
         self._stray = self._format.close[0]
         self._marks = (*self._marks, self._stray)
-        self._read = self._answer
+        self._read, self._in_thought, self._in_answer = self._answer, False, True
         return pieces
+
+    def _is_plain(self, text: str) -> bool:
+        """Whether it can be told at a glance that this goes on as what came before."""
+        if self._in_thought:
+            held = not self.rest or self.rest.isspace()
+            return held and bool(text) and not text[-1].isspace() and not self._glance.search(text)
+        return self._in_answer and not self._marks and bool(text)
 
     def _run(self) -> list[ReasoningPiece]:
         while self.rest and self._read():
@@ -101,12 +114,13 @@ class ThinkStream(Buffer):
         if tag:
             self.rest = start[len(tag) :]
         self._read = self._first_thought if tag or self._opened else self._answer
+        self._in_answer = self._read == self._answer
         return True
 
     def _first_thought(self) -> bool:
         self.rest = self.rest.lstrip()
         if self.rest:
-            self._read = self._thought
+            self._read, self._in_thought = self._thought, True
         return bool(self.rest)
 
     def _thought(self) -> bool:
@@ -121,13 +135,13 @@ class ThinkStream(Buffer):
             self.rest = "" if self.final else self.rest[len(words) :]
             return False
         self.rest = self.rest[at + (len(tag) if tag in self._format.close else 0) :]
-        self._read = self._first_answer
+        self._read, self._in_thought = self._first_answer, False
         return True
 
     def _first_answer(self) -> bool:
         self.rest = self.rest.lstrip()
         if self.rest:
-            self._read = self._answer
+            self._read, self._in_answer = self._answer, True
         return bool(self.rest)
 
     def _answer(self) -> bool:
@@ -155,7 +169,7 @@ class ThinkStream(Buffer):
         self.skip(len(tag))
         if tag == self._stray:
             self._stray, self._marks = "", self._marks[:-1]
-        self._read = self._first_thought if tag in self._format.open else self._first_answer
+        self._read, self._in_answer = (self._first_thought if tag in self._format.open else self._first_answer), False
         self._gap = (self._gap or "\n") if self._spoke else ""
         return True
 
@@ -174,7 +188,7 @@ class ThinkStream(Buffer):
             return True
         self.skip(end + len(span.close))
         if not span.inline:
-            self._read = self._first_answer
+            self._read, self._in_answer = self._first_answer, False
             self._gap = (self._gap or "\n") if self._spoke else ""
         return True
 

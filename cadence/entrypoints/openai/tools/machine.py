@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from cadence.entrypoints.openai.tools.arguments import CallReader
@@ -91,17 +92,19 @@ class Machine(Buffer):
     def read_call(self, call: CallReader) -> bool:
         """Reads on in the call; says whether it is over: done, bad, or cut off by the end of the text."""
         self._written.append(self.skip(call.push(self.rest, 0)))
-        over = call.done or call.bad or self.final
-        cut = over and not (call.done or call.bad)
-        if cut:
+        ended = call.done or call.bad
+        if self.final and not ended:
             call.cut()
-        self.emit(call.pieces)
-        call.pieces.clear()
+        if call.pieces:
+            self.emit(call.pieces)
+            call.pieces.clear()
+        if not (ended or self.final):
+            return False
         self.calls = call.number + call.begun
-        if over and call.begun and not call.complete:
+        if call.begun and not call.complete:
             written = "".join(self._written)
             self._pieces.append(CallBroken(self.calls - 1, written[: len(written) - len(call.leftover())]))
-        return over
+        return True
 
     def open_call(self, opening: str) -> None:
         """A call is about to be read, behind its `opening`."""
@@ -115,6 +118,11 @@ class Machine(Buffer):
     def _taken(self) -> list[Piece]:
         pieces, self._pieces = self._pieces, []
         return pieces
+
+
+def first_characters(tags: Sequence[str]) -> re.Pattern[str]:
+    """Finds where one of `tags` might begin, at a glance. Text without a match holds no tag, and no beginning of one."""
+    return re.compile("[" + re.escape("".join(sorted({tag[0] for tag in tags}))) + "]" if tags else r"(?!)")
 
 
 def overlap(text: str, tag: str) -> int:

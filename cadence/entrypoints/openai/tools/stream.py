@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cadence.entrypoints.openai.tools.arguments import CallReader, WholeArguments
-from cadence.entrypoints.openai.tools.base import Tools
+from cadence.entrypoints.openai.tools.base import Piece, Text, Tools
 from cadence.entrypoints.openai.tools.format import ToolFormat
-from cadence.entrypoints.openai.tools.machine import Machine
+from cadence.entrypoints.openai.tools.machine import Machine, first_characters
 from cadence.entrypoints.openai.tools.schema import Schemas
 from cadence.entrypoints.openai.tools.syntax import Place, Wait
 
@@ -18,12 +18,19 @@ class ToolStream(Machine):
         self._format = format
         self._schemas = Schemas(tools)
         self._marks = format.marks
+        self._glance = first_characters(format.marks)
+        self._in_text = True  # the state is `_outside`
         self._behind = (*format.close, *format.noise)
         self._opener = ""  # of the block
         self._held = ""  # the opener and what followed it, until a call begins
         self._fresh = True  # no call has come in this block
         self._listed = False  # inside brackets
         self._call = NOTHING
+
+    def push(self, text: str) -> list[Piece]:
+        if self._in_text and self._spoke and not (self.rest or self._gap) and not self._glance.search(text):
+            return [Text(text)]  # the path of most tokens
+        return super().push(text)
 
     def say(self, text: str) -> None:
         if not (self._format.silent and self.calls):
@@ -37,6 +44,7 @@ class ToolStream(Machine):
         self._opener = tag if tag in self._format.open else ""
         self._held = self.skip(len(self._opener))
         self._fresh, self._listed = True, False
+        self._in_text = False
         self.state = self._inside
         return True
 
@@ -119,4 +127,5 @@ class ToolStream(Machine):
         self._leave()
 
     def _leave(self) -> None:
+        self._in_text = True
         self.state = self._outside
