@@ -64,7 +64,7 @@ ENGINE_GROUPS = (
         refused("return_sampling_mask", False, NOT_RETURNED),
         works("max_logprobs"),
         works("logprobs_mode"),
-        refused("use_fp64_gumbel", False, "noise is drawn in float32"),
+        refused("use_fp64_gumbel", False, "noise is kept in float32"),
         refused("enable_trace_replay", False, "this version does not force the tokens of a request"),
         refused("disable_sliding_window", False, "a window is part of the model: without it the tokens would differ"),
         no_effect("disable_cascade_attn", True, "there is no cascade attention"),
