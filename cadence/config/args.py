@@ -177,7 +177,9 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
     value = values.coerce(name, hint, value)
     choices = field.metadata["choices"]
     if choices and value is not None and value not in choices:
-        raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}", name)
+        peer = peer_table.flags().get(name)
+        note = f": {peer.why}" if peer is not None and peer.why else ""
+        raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}{note}", name)
     return value
 
 

@@ -56,7 +56,7 @@ ENGINE_GROUPS = (
         no_effect("code_revision", None, NO_CODE),
         works("tokenizer_revision"),
         works("max_model_len", "never beyond what the model was made for, unless hf_overrides says so"),
-        works("quantization", "none, gguf, int8, int4; checkpoints quantised in other ways are refused", short="-q"),
+        works("quantization", "weights quantised in other ways are not read; GGUF files are", short="-q"),
         refused("quantization_config", {}, "weights are quantised by `quantization`, or come so in a GGUF file"),
         no_effect("allow_deprecated_quantization", False, "no method of `quantization` is deprecated"),
         works("enforce_eager"),
@@ -64,7 +64,7 @@ ENGINE_GROUPS = (
         refused("return_sampling_mask", False, NOT_RETURNED),
         works("max_logprobs"),
         works("logprobs_mode"),
-        refused("use_fp64_gumbel", False, "noise is drawn in float32"),
+        refused("use_fp64_gumbel", False, "noise is kept in float32"),
         refused("enable_trace_replay", False, "this version does not force the tokens of a request"),
         refused("disable_sliding_window", False, "a window is part of the model: without it the tokens would differ"),
         no_effect("disable_cascade_attn", True, "there is no cascade attention"),
@@ -86,7 +86,7 @@ ENGINE_GROUPS = (
         no_effect("renderer_num_workers", 1, TOKENISED),
     )),
     Group("LoadConfig", (
-        works("load_format", "auto, safetensors, gguf, dummy; ways to read safetensors faster are hints",
+        works("load_format", "weights are read from safetensors and GGUF files",
               hints=("hf", "fastsafetensors", "instanttensor", "runai_streamer")),
         works("download_dir"),
         no_effect("safetensors_load_strategy", "lazy", READER),
@@ -164,7 +164,7 @@ ENGINE_GROUPS = (
         works("block_size"),
         works("gpu_memory_utilization", "on a GPU"),
         works("kv_cache_memory_bytes"),
-        works("kv_cache_dtype", "float types, and int8 on a CPU; fp8 and others are refused"),
+        works("kv_cache_dtype", "fp8 and other types are not in this version"),
         works("num_gpu_blocks_override"),
         works("enable_prefix_caching"),
         no_effect("prefix_caching_hash_algo", "sha256", "the prefix cache always uses SHA-256",
@@ -307,7 +307,7 @@ ENGINE_GROUPS = (
 
 # Removed over there, and still in scripts.
 REMOVED = Group("Removed", (
-    works("device", "auto, cpu, cuda"),
+    works("device"),
     works("num_scheduler_steps", "forwards per plan; automatic unless given"),
     refused("task", ("auto", "generate"), NO_POOLING),
     works("rope_scaling", "as hf_overrides.rope_scaling", kind=OBJECT, means="hf_overrides.rope_scaling"),

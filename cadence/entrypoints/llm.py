@@ -43,8 +43,8 @@ class LLM:
         self, model: str, *, logits_processors: Sequence[Callable[..., Any] | str] | None = None, **options: Any
     ) -> None:
         args = peer_env.applied(EngineArgs.from_options(model=model, **options), env.peer_variables())
+        self._chat_template = read_template(args.chat_template or "")
         self.llm_engine = LLMEngine.from_engine_args(args, logits_processors=logits_processors or ())
-        self._chat_template = read_template(self.llm_engine.config.tokenizer.chat_template)
         if self.llm_engine.config.tokenizer.escape_control_tokens:
             self._chats.check_template(self._chat_template)
         self._ids = itertools.count()

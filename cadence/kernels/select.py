@@ -59,8 +59,10 @@ def _open(name: str, deterministic: bool, calls: Calls, cpu_isa: str) -> Ops:
 
         return CpuOps(calls, cpu_isa)
     if name == "triton":
+        from cadence.kernels.triton.cache import prepare_cache
         from cadence.kernels.triton.ops import TritonOps
 
+        prepare_cache()
         return TritonOps(deterministic)
     raise ConfigError(f"kernels must be 'auto', 'reference', 'cpu' or 'triton', not {name!r}", field="kernels")
 

@@ -237,6 +237,34 @@ def test_help_is_fast_and_loads_no_torch() -> None:
     assert time.perf_counter() - start < 5  # 0.1 s on an idle core; the margin is for busy machines
 
 
+WRONG = [
+    ["serve", "--bogus"],
+    ["serve", "--block-size", "7"],
+    ["serve", "-tp", "2"],
+    ["serve", "/no/such/model"],
+    ["serve", "--max-model-len", "0"],
+    ["generate", "hi", "--dtype", "int3"],
+    ["generate", "hi", "--model", "/no/such/model"],
+    ["generate", "hi", "--gpu-memory-utilization", "2"],
+    ["chat", "-q", "hi", "--block-size", "7"],
+    ["bench", "latency", "--cpu-threads", "-1"],
+    ["bench", "throughput", "--enable-lora"],
+]
+
+
+def test_options_are_checked_before_anything_heavy_is_imported() -> None:
+    program = (
+        "import sys\nfrom cadence.entrypoints.cli.main import main\n"
+        f"for argv in {WRONG!r}:\n"
+        "    try:\n        status = main(argv)\n    except SystemExit as left:\n        status = left.code\n"
+        "    heavy = {'torch', 'numpy', 'fastapi', 'tokenizers', 'transformers'} & set(sys.modules)\n"
+        "    assert status == 2 and not heavy, (argv, status, heavy)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == len(WRONG) and "Traceback" not in done.stderr
+
+
 def test_percentiles_are_numpys() -> None:
     values = list(np.random.default_rng(0).random(37))
     for percent in (0, 10, 50, 99, 100):

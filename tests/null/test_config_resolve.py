@@ -15,7 +15,7 @@ from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
 from cadence.config.hf import HFConfig, make_hf_config
 from cadence.config.reference import ModelFiles
-from cadence.config.resolve import Surroundings, fit_context, resolve
+from cadence.config.resolve import Surroundings, fit_context, idle_options, resolve
 from cadence.core.errors import ConfigError
 
 GIB = 2**30
@@ -305,3 +305,10 @@ def test_default_sampling(tmp_path: Path) -> None:
         default_sampling(EngineArgs(generation_config=str(tmp_path)), model)
     (tmp_path / "generation_config.json").write_text(json.dumps({"temperature": 0.1}))
     assert default_sampling(EngineArgs(generation_config=str(tmp_path)), model) == {"temperature": 0.1}
+
+
+def test_options_for_the_other_kind_of_device_are_named() -> None:
+    args = EngineArgs(gpu_memory_utilization=0.5, warmup="full", cpu_threads=3, enforce_eager=True)
+    assert idle_options(args, "cpu") == ["gpu_memory_utilization", "warmup"]
+    assert idle_options(args, "cuda") == ["cpu_threads"]
+    assert idle_options(EngineArgs(), "cpu") == idle_options(EngineArgs(), "cuda") == []

@@ -200,7 +200,7 @@ def test_templates_from_every_place(tmp_path: Path) -> None:
 
 def test_no_template_is_said(tmp_path: Path) -> None:
     ours = load_tokenizer(tiny_tokenizers.save(tiny_tokenizers.byte_level(), tmp_path))
-    with pytest.raises(InvalidRequestError, match="no chat template"):
+    with pytest.raises(InvalidRequestError, match="no chat template; give one with --chat-template"):
         ours.apply_chat_template([{"role": "user", "content": "hi"}])
 
 

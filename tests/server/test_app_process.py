@@ -85,9 +85,15 @@ def test_a_port_in_use_is_one_clear_line() -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--lora-modules", "a=b"], "--lora-modules cannot be honoured: LoRA"),
-        (["--api-server-count", "4"], "--api-server-count cannot be honoured"),
-        (["--middleware", "os.system"], "--middleware cannot be honoured"),
+        (["--lora-modules", "a=b"], "lora_modules=['a=b'] cannot be honoured: LoRA"),
+        (["--headless"], "headless=True cannot be honoured"),
+        (["--middleware", "os.system"], "middleware='os.system' is neither a class nor"),
+        (["--middleware", "no.such.module"], "middleware='no.such.module' cannot be imported"),
+        (["--chat-template", "does/not/exist"], "chat_template does/not/exist cannot be read"),
+        (["--block-size", "7"], "block_size=7 is not between 8 and 256"),
+        (["--max-num-seqs", "0"], "max_num_seqs=0 is not at least 1"),
+        (["--max-num-seqs", "64", "--max-num-batched-tokens", "32"], "is below max_num_seqs=64"),
+        (["--gpu-memory-utilization", "3"], "not above 0 and at most 1"),
         (["--tensor-parallel-size", "2"], "one device"),
         (["--tool-call-parser", "nothing"], "tool_call_parser must be one of"),
         (["--reasoning-parser", "nothing"], "reasoning_parser"),
@@ -107,6 +113,19 @@ def test_flags_are_checked_before_anything_is_loaded(
         status = leaving.code
     complaint = capsys.readouterr().err
     assert status in (1, 2) and said in complaint and complaint.count("\n") == 1, complaint
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_engine_starts(number: int, tiny_model: Callable[[str], Path]) -> None:
+    server = ServerProcess(tiny_model("llama"), *FAST)
+    try:
+        wait_for(lambda: "found " in server.output(), 60.0)
+        server.signal(number)
+        assert server.wait() == 0
+        lines = server.output().splitlines()
+        assert lines[-1] == "stopped before it was ready" and "Traceback" not in server.output()
+    finally:
+        server.stop()
 
 
 def stream_all(server: ServerProcess, began: threading.Event | None = None) -> list[str]:

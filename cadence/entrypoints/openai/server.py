@@ -27,6 +27,7 @@ from cadence.engine.log_format import escaped, set_up_logging
 from cadence.engine.log_queue import LogQueue, queue_output
 from cadence.engine.supervisor import ENGINE_COMMAND
 from cadence.entrypoints.async_llm import AsyncLLM
+from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.openai import listen
 from cadence.entrypoints.openai.app import check_parsers, create_app
 from cadence.entrypoints.openai.connections import Connections
@@ -53,6 +54,7 @@ def run_server(args: EngineArgs, options: ServeOptions, engine_command: Sequence
     began = time.perf_counter()
     check_parsers(options)
     load_middleware(options.middleware)
+    read_template(options.chat_template)
     if options.ssl_certfile:
         tls_context(options)  # raises what is wrong with the files
     bound = listen.bind(options)

@@ -1,0 +1,58 @@
+"""A model that is not supported is told with its kin, not with what is spelt alike."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cadence.config.architectures import ARCHITECTURES, KIN, unsupported
+from cadence.config.args import EngineArgs
+from cadence.core.errors import ModelFileError
+from cadence.engine.source import find_source
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kin"),
+    [
+        ("MixtralForCausalLM", "of its kin there is MistralForCausalLM"),
+        ("Qwen3MoeForCausalLM", "of its kin there is Qwen2ForCausalLM and Qwen3ForCausalLM"),
+        ("Qwen2_5_VLForConditionalGeneration", "Qwen with images or sound"),
+        ("Qwen2VLForConditionalGeneration", "Qwen with images or sound"),
+        ("GemmaForCausalLM", "Gemma2ForCausalLM and Gemma3ForCausalLM"),
+        ("Gemma3nForConditionalGeneration", "Gemma2ForCausalLM and Gemma3ForCausalLM"),
+        ("PhiForCausalLM", "Phi3ForCausalLM"),
+        ("PhiMoEForCausalLM", "Phi3ForCausalLM"),
+        ("GPTNeoXForCausalLM", "GPT2LMHeadModel and OPTForCausalLM"),
+        ("GptOssForCausalLM", "none of its kin is here"),
+        ("FalconForCausalLM", "a descendant of GPT"),
+        ("FalconMambaForCausalLM", "state-space layers; none"),
+        ("MambaForCausalLM", "state-space layers; none"),
+        ("DeepseekV3ForCausalLM", "LlamaForCausalLM"),
+        ("Llama4ForConditionalGeneration", "LlamaForCausalLM"),
+        ("Olmo2ForCausalLM", "LlamaForCausalLM"),
+        ("GraniteForCausalLM", "LlamaForCausalLM"),
+        ("T5ForConditionalGeneration", "an encoder beside the decoder; none"),
+        ("BertModel", "an encoder, which generates no text; none"),
+        ("RobertaForMaskedLM", "an encoder, which generates no text; none"),
+        ("qwen3moe", "Qwen3ForCausalLM"),
+        ("gptneox", "GPT2LMHeadModel"),
+    ],
+)
+def test_kin(architecture: str, kin: str) -> None:
+    said = unsupported(architecture)
+    assert said.startswith(f"architecture {architecture!r} is not supported (") and kin in said
+
+
+def test_an_unknown_name_gets_the_list_alone() -> None:
+    assert unsupported("XyzzyForCausalLM") == (
+        f"architecture 'XyzzyForCausalLM' is not supported; supported: {', '.join(sorted(ARCHITECTURES))}"
+    )
+    assert all(relative in ARCHITECTURES for kin in KIN for relative in kin.relatives)
+
+
+def test_it_is_said_of_the_file_before_a_device_is_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["MixtralForCausalLM"]}))
+    with pytest.raises(ModelFileError, match=r"config.json: architecture 'MixtralForCausalLM'.*MistralForCausalLM"):
+        find_source(EngineArgs(model=str(tmp_path)))
