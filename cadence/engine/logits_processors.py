@@ -97,7 +97,7 @@ class ProcessorClasses:
 
     def __init__(self, classes: Sequence[type[LogitsProcessor]], config: Any, device: str) -> None:
         self._classes = tuple(classes)
-        self._made_with = (config, device, False)
+        self._made_with = (config, _torch_device(device) if classes else None, False)
         self._adapters = [kind(*self._made_with) for kind in classes if issubclass(kind, AdapterLogitsProcessor)]
 
     def check(self, params: SamplingParams) -> None:
@@ -134,6 +134,12 @@ def split_processors(given: Sequence[Any]) -> tuple[list[type[LogitsProcessor]],
                 f"logits_processors: {name} is neither a callable nor a LogitsProcessor class", "logits_processors"
             )
     return classes, functions
+
+
+def _torch_device(kind: str) -> torch.device:
+    import torch
+
+    return torch.device(kind)
 
 
 def _imported(name: str) -> Any:

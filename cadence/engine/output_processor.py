@@ -19,6 +19,7 @@ class OutputProcessor:
         self._tokenizer = tokenizer
         self._metrics = metrics
         self._names = LogprobNames(tokenizer)
+        self._no_names = LogprobNames(None)  # for requests that want no text
         self._texts: dict[str, RequestText] = {}  # by the core's request id (one per completion)
         self._groups: dict[str, CompletionGroup] = {}  # by the core's request id
         self._children: dict[str, list[str]] = {}  # by the user's request id
@@ -40,7 +41,7 @@ class OutputProcessor:
             text = self._texts.get(update.request_id)
             if text is None:
                 continue  # ended by a stop string while this token was on its way
-            text.accept(update, self._names)
+            text.accept(update, self._names if text.detokenizes else self._no_names)
             self._metrics.tokens(text, update)
             if text.finish_reason is not None and update.finish_reason is None:
                 stopped.append(update.request_id)

@@ -64,6 +64,10 @@ class RequestText:
                 self._finish(update.finish_reason, update.stop_reason)
 
     @property
+    def detokenizes(self) -> bool:
+        return self._params.detokenize
+
+    @property
     def prompt_logprobs(self) -> list[PositionLogprobs | None] | None:
         return None if self._params.prompt_logprobs is None else self._prompt_logprobs
 

@@ -38,7 +38,7 @@ def open_module(namespace: dict[str, Any], name: str) -> None:
         if full in PACKAGES or full in MODULES:
             return importlib.import_module(f"{namespace['__name__']}.{attribute}")
         raise AttributeError(
-            f"{namespace['__name__']} has no {attribute!r} here: docs/using/python.md lists what there is"
+            f"{namespace['__name__']} has no {attribute!r} here: docs/using/from_vllm.md lists what there is"
         )
 
     namespace["__getattr__"] = look_up
@@ -60,9 +60,9 @@ class Finder(MetaPathFinder):
             if name.startswith("__"):
                 return None
             raise ModuleNotFoundError(
-                f"{fullname} has no counterpart in Cadence: docs/using/python.md lists what there is", name=fullname
+                f"{fullname} has no counterpart in Cadence: docs/using/from_vllm.md lists what there is", name=fullname
             )
-        return ModuleSpec(fullname, TableLoader(name), origin=_HERE, is_package=name in PACKAGES)
+        return ModuleSpec(fullname, TableLoader(name), origin=_HERE, is_package=name not in COMMANDS)
 
 
 class TableLoader(Loader):

@@ -98,6 +98,13 @@ def finish(engine: LLMEngine) -> list[Any]:
     return outputs
 
 
+def test_without_text_no_token_is_spelled(llm: LLM) -> None:
+    output = llm.generate("a b c", greedy(detokenize=False, logprobs=2, prompt_logprobs=1), use_tqdm=False)[0]
+    positions = [*(output.outputs[0].logprobs or ()), *(output.prompt_logprobs or ())[1:]]
+    assert len(positions) > 6 and output.outputs[0].text == ""
+    assert all(entry.decoded_token is None for position in positions for entry in (position or {}).values())
+
+
 def test_a_processor_may_read_extra_args(llm: LLM) -> None:
     params = greedy(extra_args={"a": 1}, logits_processors=[lambda ids, logits: logits])
     assert llm.generate("a", params, use_tqdm=False)[0].warnings == []

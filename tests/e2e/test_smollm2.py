@@ -29,6 +29,9 @@ def test_greedy_tokens_and_logprobs() -> None:
 def test_it_answers() -> None:
     """As it comes: on a CPU the file's own 4- and 8-bit blocks."""
     llm = LLM("smollm2", max_model_len=1024)
+    recommended = llm.get_default_sampling_params()
+    assert (recommended.temperature, recommended.top_p) == (0.2, 0.9)
+    assert "Paris" in llm.generate("The capital of France is", use_tqdm=False)[0].outputs[0].text
     question = [{"role": "user", "content": "Who wrote Romeo and Juliet?"}]
     completion = llm.chat(question, SamplingParams(temperature=0, max_tokens=64), use_tqdm=False)[0].outputs[0]
     assert "Shakespeare" in completion.text

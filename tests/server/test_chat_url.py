@@ -43,6 +43,17 @@ def test_quick_question(server: ScriptedServer, capsys: Said) -> None:
     assert body["model"] == "scripted" and body["stream"] is True and "max_tokens" not in body
 
 
+def test_an_answer_without_max_tokens_ends_here(
+    server: ScriptedServer, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cadence.entrypoints.cli.remote_chat.MOST_PIECES", 2)
+    assert main(["chat", "--url", server.url, "-q", "hello", "--stats"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.split() == ["a", "b"] and "ended by length" in captured.err
+    assert main(["chat", "--url", server.url, "-q", "hello", "--max-tokens", "9"]) == 0
+    assert capsys.readouterr().out.split() == ["a", "b", "c"]
+
+
 def test_flags_travel_with_the_request(server: ScriptedServer, capsys: Said) -> None:
     flags = ["--temperature", "0.5", "--max-tokens", "2", "--seed", "7", "--stop", "x", "--logit-bias", '{"5": 1.5}']
     assert (

@@ -15,6 +15,10 @@ from cadence.entrypoints.cli.chat import History, TurnError
 from cadence.entrypoints.cli.remote import Remote, RemoteError
 from cadence.entrypoints.cli.streaming import Answer
 
+# Where nobody set max_tokens, an answer ends here after so many pieces (tokens, as a rule), as that of a model in this
+# process does. Asking the server for so many would be refused where less of its context is left.
+MOST_PIECES = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -34,18 +38,19 @@ class Server:
     def stream(self, path: str, fields: dict[str, Any], write: Callable[[str], None]) -> Answer:
         """One answer, to its end or to Ctrl-C, which closes the connection and so tells the server to stop."""
         body = {"model": self.model, "stream": True, "stream_options": {"include_usage": True}, **fields}
-        return asyncio.run(self._stream(path, json.dumps(body).encode(), write))
+        listener = Listener(write, 0 if "max_tokens" in fields else MOST_PIECES)
+        return asyncio.run(self._stream(path, json.dumps(body).encode(), listener))
 
-    async def _stream(self, path: str, body: bytes, write: Callable[[str], None]) -> Answer:
-        listener = Listener(write)
+    async def _stream(self, path: str, body: bytes, listener: Listener) -> Answer:
         loop = asyncio.get_running_loop()
         async with Remote.at(self.url, self.api_key) as remote:
             stream = loop.create_task(remote.stream(path, body, listener))
             loop.add_signal_handler(signal.SIGINT, stream.cancel)
+            listener.stop = stream.cancel
             try:
                 await stream
             except asyncio.CancelledError:
-                listener.answer.finish_reason = "abort"
+                listener.answer.finish_reason = "length" if listener.is_full else "abort"
             finally:
                 loop.remove_signal_handler(signal.SIGINT)
         return listener.finish()
@@ -59,9 +64,12 @@ async def _first_model(url: str, api_key: str) -> str:
 class Listener:
     """Takes the events of one stream into an Answer. Reasoning is shown, and is no part of the answer."""
 
-    def __init__(self, write: Callable[[str], None]) -> None:
+    def __init__(self, write: Callable[[str], None], most: int = 0) -> None:
+        """most: pieces after which the stream is stopped; 0 = no limit."""
         self.answer = Answer()
+        self.stop: Callable[[], object] = lambda: None  # ends the stream
         self._write = write
+        self._most = most
         self._start = time.perf_counter()
         self._reasoned = False
         self._arrivals = 0
@@ -71,7 +79,14 @@ class Listener:
             self.answer.prompt_tokens = int(usage.get("prompt_tokens") or 0)
             self.answer.output_tokens = int(usage.get("completion_tokens") or 0)
         for choice in event.get("choices") or ():
-            self._take(choice, now)
+            if not self.is_full:
+                self._take(choice, now)
+        if self.is_full and not self.answer.finish_reason:
+            self.stop()
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self._most) and self._arrivals >= self._most
 
     def _take(self, choice: dict[str, Any], now: float) -> None:
         delta = choice.get("delta") or {}
