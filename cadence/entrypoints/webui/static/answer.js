@@ -26,7 +26,8 @@ export class Answer {
     this.error = element("p", "error");
     this.error.setAttribute("role", "alert");
     this.error.hidden = true;
-    const foot = element("footer", "", this.meta, copyButton("Copy answer", () => this.text), this.actions);
+    this.copy = copyButton("Copy answer", () => this.text);
+    const foot = element("footer", "", this.meta, element("span", "tools", this.copy, this.actions));
     this.node = element("article", "message answer busy", element("h3", "", name), this.prose.node, this.error, foot);
     this.node.setAttribute("aria-busy", "true");
     this.requestId = "";
@@ -77,6 +78,7 @@ export class Answer {
     this.#over = true;
     this.#reasoning?.finish();
     this.prose.finish();
+    this.copy.hidden = !this.text;
     this.node.classList.remove("busy");
     this.node.setAttribute("aria-busy", "false");
     setText(this.meta, [...this.#numbers(), end].filter(Boolean).join(" · "));

@@ -21,7 +21,7 @@ export class Chat {
   #keeping = 0; // timer
   #leaving = 0; // timer; set while the page is being left, which breaks off the answer being written
 
-  /** `onRefused` is called with the server's words when it wants a key. */
+  /** `onRefused` is called when the server wants a key. */
   constructor(settings, onRefused) {
     this.#settings = settings;
     this.#onRefused = onRefused;
@@ -145,7 +145,7 @@ export class Chat {
     if (error.name === "AbortError") return answer.finish("stopped");
     if (!(error instanceof ServerError)) console.error(error);
     answer.fail(error.message);
-    if (error.status === 401) this.#onRefused(error.message);
+    if (error.status === 401) this.#onRefused();
   }
 
   #offer(turn) {

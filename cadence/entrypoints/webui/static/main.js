@@ -38,7 +38,7 @@ async function connect() {
   try {
     showModels((await getJson("v1/models")).data);
   } catch (error) {
-    if (error.status === 401) askForKey(error.message);
+    if (error.status === 401) askForKey();
     else setTimeout(connect, RETRY_MS);
     return;
   }
@@ -57,8 +57,8 @@ function showModels(models) {
 }
 
 /** Says so and waits: whoever is typing goes on typing where they are. */
-function askForKey(message) {
-  setText(byId("key-words"), message);
+function askForKey() {
+  setText(byId("key-words"), apiKey() ? "The server refused this API key." : "This server needs an API key.");
   setText(byId("enter-key"), apiKey() ? "Change the key" : "Enter a key");
   byId("key-note").hidden = false;
 }
