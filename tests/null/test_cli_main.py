@@ -2,110 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from cadence.config.version import __version__
 from cadence.core.errors import InvalidRequestError
-from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
-from cadence.entrypoints.cli import chat, collect_env, generate
+from cadence.entrypoints.cli import collect_env, generate
 from cadence.entrypoints.cli.main import COMMANDS, main
 from cadence.entrypoints.cli.report import Row, columns, percentile, table
 from cadence.entrypoints.cli.sampling import HELP, sampling_options
 from cadence.entrypoints.cli.streaming import stream_answer, streaming_params
-from cadence.text.chat_template import ChatRequest
+from tests.null.chat_fakes import FakeEngine, FakeLLM
 
 ROOT = Path(__file__).parents[2]
-
-
-class FakeEngine:
-    """Says one word a step; ends by itself, or early when aborted. Interrupts its own process when told to."""
-
-    def __init__(self, words: list[str], interrupt_after: int = -1, limit: int = 10**6) -> None:
-        self.words, self.interrupt_after, self.limit = words, interrupt_after, limit
-        self.prompts: list[Any] = []
-        self.left: list[str] = []
-        self.steps = 0
-        self.aborted = False
-
-    def add_request(self, request_id: str, prompt: Any, params: SamplingParams) -> None:
-        if len(prompt["prompt_token_ids"]) > self.limit:
-            raise InvalidRequestError("the prompt is too long", "prompt")
-        assert params.output_kind is RequestOutputKind.DELTA
-        self.prompts.append(prompt)
-        self.left, self.steps, self.aborted = list(self.words), 0, False
-
-    def has_unfinished_requests(self) -> bool:
-        return bool(self.left)
-
-    def abort_request(self, ids: list[str]) -> None:
-        self.aborted = True
-
-    def step(self) -> list[RequestOutput]:
-        if self.steps == self.interrupt_after:
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)  # pressed twice: still not the program
-        self.steps += 1
-        if self.aborted:
-            self.left = []
-            return [self._output("", [], "abort")]
-        word = self.left.pop(0)
-        return [self._output(word, [7], "" if self.left else "stop")]
-
-    def _output(self, text: str, ids: list[int], reason: str) -> RequestOutput:
-        completion = CompletionOutput(0, text, ids, finish_reason=reason or None)
-        return RequestOutput("cli", None, [1, 2, 3], None, [completion], bool(reason))
-
-
-class FakeLLM:
-    def __init__(self, engine: FakeEngine) -> None:
-        self.llm_engine = engine
-
-    def chat_prompt(self, chat: ChatRequest) -> dict[str, list[int]]:
-        assert chat.add_generation_prompt
-        return {"prompt_token_ids": list(range(len(chat.messages)))}
-
-    def get_default_sampling_params(self) -> SamplingParams:
-        return SamplingParams(temperature=0.6, top_p=0.9)
-
-
-class Script:
-    """A face that types the given lines and remembers what was shown."""
-
-    def __init__(self, lines: list[str | type[BaseException]]) -> None:
-        self.lines = lines
-        self.text = ""
-        self.notes: list[str] = []
-
-    def welcome(self, model: str) -> None: ...
-
-    def read(self) -> str:
-        line = self.lines.pop(0) if self.lines else EOFError
-        if isinstance(line, str):
-            return line
-        raise line
-
-    def write(self, text: str) -> None:
-        self.text += text
-
-    def end_answer(self, summary: str) -> None:
-        self.text += "\n"
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def farewell(self) -> None:
-        self.notes.append("farewell")
 
 
 def delta() -> SamplingParams:
@@ -133,43 +50,6 @@ def test_flags_win_over_the_models_defaults() -> None:
     assert (params.temperature, params.max_tokens) == (0.0, 99)
     params = streaming_params(FakeLLM(FakeEngine([])), {"max_tokens": 5}, 99)  # type: ignore[arg-type]
     assert (params.temperature, params.top_p, params.max_tokens) == (0.6, 0.9, 5)
-
-
-def conversation(engine: FakeEngine, system: str = "") -> chat.Conversation:
-    return chat.Conversation(FakeLLM(engine), delta(), system)  # type: ignore[arg-type]
-
-
-def test_chat_remembers_and_resets() -> None:
-    talk = conversation(FakeEngine(["hi"]), "be brief")
-    face = Script(["hello", "", "again", "/reset", "/exit", "never read"])
-    chat.talk(talk, face, stats=False)
-    assert [len(prompt["prompt_token_ids"]) for prompt in talk._llm.llm_engine.prompts] == [2, 4]  # type: ignore[attr-defined]
-    assert talk.messages == [{"role": "system", "content": "be brief"}]
-    assert face.text == "hi\nhi\n" and face.lines == ["never read"]
-
-
-def test_chat_commands() -> None:
-    talk = conversation(FakeEngine(["x"]))
-    face = Script(["/system", "/system be kind", "/help", "/nonsense", KeyboardInterrupt])
-    chat.talk(talk, face, stats=False)
-    assert talk.system == "be kind"
-    assert face.notes[0] == "no system prompt" and "/reset" in face.notes[2]
-    assert face.notes[3:] == ["unknown command /nonsense; /help lists them", "Ctrl-D or /exit leaves", "farewell"]
-
-
-def test_chat_keeps_what_was_said_before_an_interrupt() -> None:
-    talk = conversation(FakeEngine(["a", "b", "c"], interrupt_after=0))
-    face = Script(["go"])
-    chat.talk(talk, face, stats=False)
-    assert talk.messages[-1] == {"role": "assistant", "content": "a"} and "stopped" in face.notes
-
-
-def test_a_conversation_too_long_is_said_and_left_as_it_was() -> None:
-    talk = conversation(FakeEngine(["ok"], limit=2))
-    face = Script(["one", "two", "/reset", "three"])
-    chat.talk(talk, face, stats=False)
-    assert face.text == "ok\nok\n" and "too long" in face.notes[0]
-    assert talk.messages[0] == {"role": "user", "content": "three"}
 
 
 def test_sampling_flags_are_fields_and_checked_before_a_model_is_loaded() -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.cli import chat
+from cadence.entrypoints.cli.chat_settings import ChatSettings
+from cadence.entrypoints.cli.conversation import History
 from cadence.entrypoints.cli.main import main
 from cadence.entrypoints.cli.remote import Address
 from cadence.entrypoints.cli.remote_chat import RemoteConversation, Server
@@ -117,7 +118,7 @@ def test_ctrl_c_stops_the_answer_and_closes_the_connection(server: ScriptedServe
     talk = RemoteConversation(Server.find(server.url, "", ""), {}, "")
     pieces: list[str] = []
     thread = interrupt_soon(0.3, times=2)
-    answer = talk.ask("go on", type("Face", (), {"write": staticmethod(pieces.append)})())  # type: ignore[arg-type]
+    answer = talk.ask("go on", pieces.append)
     thread.join()
     assert answer.finish_reason == "abort" and answer.text == "".join(pieces) and 0 < answer.output_tokens < 100
     assert talk.messages[-1] == {"role": "assistant", "content": answer.text}
@@ -231,4 +232,4 @@ class TestOurServer:
 
 def test_history_names_no_one_to_ask() -> None:
     with pytest.raises(TypeError):
-        chat.History("")  # type: ignore[abstract]
+        History(ChatSettings({}, 1), "")  # type: ignore[abstract]

@@ -41,12 +41,12 @@ def page(chromium: Any, address: str) -> Iterator[Page]:
     page.complaints()
     page.wait(lambda: page.get("#model").text == "scripted", "the model's name")
     yield page
-    page.run("sessionStorage.clear()")
+    page.forget()
     assert not page.complaints()
 
 
 def test_an_answer_streams_and_is_counted(page: Page, engine: ScriptedEngine) -> None:
-    page.fill("#max_tokens", "200")  # long enough to be looked at several times
+    page.set("max_tokens", 200)  # long enough to be looked at several times
     page.say("Why is the sky blue?")
     first = page.wait(page.answer, "the first token")
     page.wait(lambda: len(page.answer()) > len(first), "more text")
@@ -63,7 +63,8 @@ def test_an_answer_streams_and_is_counted(page: Page, engine: ScriptedEngine) ->
 def test_stop_aborts_the_request_and_keeps_the_text(page: Page, engine: ScriptedEngine, way: str) -> None:
     page.wait(lambda: not engine.open, "streams of pages that have gone are over")
     aborted = engine.aborted
-    page.fill("#max_tokens", "100000")
+    page.get("#probabilities").click()  # tokens are the text as it is
+    page.set("max_tokens", 100000)
     page.say("Go on for ever")
     page.wait(lambda: len(page.answer()) > 20, "some text")
     if way == "button":
@@ -80,7 +81,8 @@ def test_stop_aborts_the_request_and_keeps_the_text(page: Page, engine: Scripted
 
 
 def test_a_token_shows_its_probability_on_hover(page: Page) -> None:
-    page.fill("#max_tokens", "8")
+    page.get("#probabilities").click()
+    page.set("max_tokens", 8)
     page.say("Hello")
     page.wait_done()
     tokens = page.all(".answer .token")
@@ -95,7 +97,8 @@ def test_a_token_shows_its_probability_on_hover(page: Page) -> None:
 
 
 def test_tokens_can_be_walked_with_the_keyboard(page: Page) -> None:
-    page.fill("#max_tokens", "4")
+    page.get("#probabilities").click()
+    page.set("max_tokens", 4)
     page.say("Hello")
     page.wait_done()
     body = page.get(".answer .body")
@@ -107,7 +110,7 @@ def test_tokens_can_be_walked_with_the_keyboard(page: Page) -> None:
 def test_the_block_map_follows_the_requests(page: Page, engine: ScriptedEngine) -> None:
     page.wait(lambda: page.get("#status").text == "Idle", "the engine's state")
     idle = page.drawn()
-    page.fill("#max_tokens", "100000")
+    page.set("max_tokens", 100000)
     page.say("Fill the cache")
     row = page.wait(lambda: page.all("#requests tr"), "a row for the request")[0]
     page.wait(lambda: "mine" in row.get_attribute("class"), "the row is marked as this page's")
@@ -132,7 +135,7 @@ def test_a_block_says_who_holds_it(page: Page) -> None:
 
 
 def test_charts_are_drawn(page: Page) -> None:
-    page.fill("#max_tokens", "60")
+    page.set("max_tokens", 60)
     page.say("Draw")
     page.wait_done()
     page.wait(lambda: page.get("#now-step").text.startswith("median"), "step times")
@@ -146,20 +149,23 @@ def test_charts_are_drawn(page: Page) -> None:
 def test_controls_reach_the_request_and_empty_ones_do_not(page: Page, engine: ScriptedEngine) -> None:
     page.say("echo:plain")
     page.wait_done()
-    assert engine.asked[-1].keys() == {"model", "messages", "logprobs", "top_logprobs", "stream", "stream_options"}
+    assert engine.asked[-1].keys() == {"model", "messages", "stream", "stream_options"}
     page.get("#more summary").click()
     values = {"temperature": "0.5", "top_p": "0.9", "top_k": "40", "max_tokens": "7", "seed": "11"}
     for name, value in values.items():
         page.fill(f"#{name}", value)
     page.fill("#system", "Be brief.")
+    page.get("#close-settings").click()
     page.get("#probabilities").click()
     page.say("echo:again")
     page.wait(lambda: page.answer() == "again", "the answer")
     asked = engine.asked[-1]
     assert {name: asked[name] for name in values} == {name: json.loads(value) for name, value in values.items()}
-    assert asked["messages"][0] == {"role": "system", "content": "Be brief."} and "logprobs" not in asked
+    assert asked["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert asked["logprobs"] is True and asked["top_logprobs"] == 5
     page.driver.refresh()
     assert page.get("#temperature").get_attribute("value") == "0.5"
+    assert page.get("#set-note").text == "temperature 0.5, top p 0.9, top k 40, max tokens 7, seed 11, system prompt"
 
 
 def test_regenerate_and_clear(page: Page, engine: ScriptedEngine) -> None:
@@ -184,19 +190,20 @@ def test_shift_enter_breaks_the_line(page: Page, engine: ScriptedEngine) -> None
 
 @pytest.mark.parametrize("tokens", [True, False], ids=["tokens", "prose"])
 def test_what_the_model_writes_is_never_markup(page: Page, tokens: bool) -> None:
-    if not tokens:
+    if tokens:
         page.get("#probabilities").click()
     attack = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script> **<b>bold</b>** `<i>`"
-    page.say("echo:" + attack)
+    token = {"token": attack, "logprob": -0.1, "bytes": list(attack.encode()), "top_logprobs": []}
+    play = {"delta": {"content": attack}, **({"logprobs": {"content": [token]}} if tokens else {})}
+    page.paste("tokens:" + json.dumps([play]))
     page.wait_done()
     assert not page.all(".answer img, .answer script, .answer b, .answer i")
     assert "<img src=x onerror" in page.answer() and page.driver.title == "Cadence"
     assert len(page.all(".answer strong")) == (0 if tokens else 1)
-    assert page.get(".question .body").text == "echo:" + attack
+    assert "<img src=x onerror" in page.get(".question .body").text and not page.all(".question img")
 
 
 def test_prose_shows_a_little_markdown(page: Page) -> None:
-    page.get("#probabilities").click()
     page.run(
         "document.getElementById('prompt').value = arguments[0]",
         "echo:# Title\n\nOne *two*\n- a\n- b\n\n```py\nx < 1\n```",
@@ -219,11 +226,11 @@ def test_a_stream_that_breaks_keeps_its_text_and_says_why(page: Page, prompt: st
 
 
 def test_a_refusal_is_shown_in_the_servers_words(page: Page, engine: ScriptedEngine) -> None:
-    page.fill("#temperature", "9")
+    page.set("temperature", 9)
     page.say("Too hot")
     page.wait_done()
     assert page.get(".answer .error").text == "temperature must be at most 2, got <b>9</b>."
-    page.fill("#temperature", "0.73")
+    page.set("temperature", 0.73)
     page.say("echo:next")
     page.wait(lambda: page.answer() == "next", "the next answer")
     assert [message["content"] for message in engine.asked[-1]["messages"]] == ["echo:next"], (
@@ -233,6 +240,7 @@ def test_a_refusal_is_shown_in_the_servers_words(page: Page, engine: ScriptedEng
 
 def test_characters_of_several_tokens_become_one(page: Page) -> None:
     """A smile of four bytes in two tokens, a held-back character, and an end token that is not in the text."""
+    page.get("#probabilities").click()
     smile = list("🙂".encode())
     tokens = [("Hi", list(b"Hi")), ("a", smile[:2]), ("b", smile[2:]), ("<end>", list(b"<end>"))]
     texts = ["Hi", "", "🙂", ""]
@@ -308,18 +316,21 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(chromium: Any) -> None:
     with running(build(ScriptedEngine(), key=KEY)) as url:
         chromium.get(url)
         page = Page(chromium)
-        page.wait(lambda: page.get("#key").is_displayed(), "the key's field opens")
+        page.wait(lambda: page.get("#key-note").is_displayed(), "the key is asked for")
         page.wait(lambda: page.get("#status").text == "Needs an API key", "the status")
         page.say("echo:no")
         page.wait_done()
         assert page.get(".answer .error").text == "An API key is required: Authorization: Bearer KEY."
+        page.get("#enter-key").click()
         page.get("#key").send_keys(KEY, Keys.ENTER)
         page.wait(lambda: page.get("#model").text == "scripted", "the model's name")
+        page.wait(lambda: not page.get("#key-note").is_displayed(), "nothing is asked for any more")
         page.get(".answer .actions button").click()
         page.wait(lambda: page.answer() == "no", "the answer")
         chromium.refresh()
         page.wait(lambda: page.get("#model").text == "scripted", "the key is remembered")
-        assert chromium.execute_script("return Object.keys(localStorage).length") == 0
+        assert KEY not in chromium.execute_script("return JSON.stringify(localStorage)")
+        page.forget()
 
 
 def test_an_unreachable_server_is_said_so(chromium: Any) -> None:
@@ -331,6 +342,10 @@ def test_an_unreachable_server_is_said_so(chromium: Any) -> None:
     page.wait_done()
     assert page.get(".answer .error").text == "The server cannot be reached."
     page.wait(lambda: page.get("#status").text == "The server cannot be reached.", "the status")
+    page.wait(lambda: page.style(".tiles", "filter") == "grayscale(1)", "the tiles are greyed")
+    page.wait(lambda: page.style("figure.card", "filter") == "grayscale(1)", "the map is greyed")
+    assert float(page.style(".tiles", "opacity")) < 0.6
+    assert "these figures are old" in page.get("#stale-note").text
 
 
 def test_narrow_screens_show_one_view_at_a_time(page: Page) -> None:

@@ -27,7 +27,7 @@ def visit(chromium: Any, url: str, name: str) -> Page:
     chromium.get(url)
     page = Page(chromium)
     page.complaints()
-    page.run("sessionStorage.clear()")
+    page.forget()
     page.wait(lambda: page.get("#model").text == name, "the model's name")
     return page
 
@@ -35,6 +35,7 @@ def visit(chromium: Any, url: str, name: str) -> Page:
 def test_a_conversation(chromium: Any, serve: Callable[..., RunningApp]) -> None:
     app = serve({"script": SCRIPT, "delay": 0.005})
     page = visit(chromium, app.url, "fake")
+    page.get("#probabilities").click()
     page.say("Why is the sky blue?")
     page.wait_done()
     assert page.answer() == SCRIPT
@@ -60,7 +61,7 @@ def test_stop_reaches_the_engine(chromium: Any, serve: Callable[..., RunningApp]
 def test_refusals_come_in_the_servers_words(chromium: Any, serve: Callable[..., RunningApp]) -> None:
     app = serve()
     page = visit(chromium, app.url, "fake")
-    page.fill("#temperature", "-3")
+    page.set("temperature", -3)
     page.say("Hello")
     page.wait_done()
     assert "temperature" in page.get(".answer .error").text
@@ -97,7 +98,7 @@ def test_a_real_engine_shows_its_blocks(chromium: Any, tiny_server: ServerProces
     page = visit(chromium, tiny_server.url, "tiny")
     page.wait(lambda: page.get("#engine-note").text, "the engine's state")
     before = page.drawn()
-    page.fill("#max_tokens", "300")
+    page.set("max_tokens", 300)
     page.say("Hello there, fill a few blocks for me, and then some more of them.")
     page.wait_done()
     assert not page.all(".answer .error:not([hidden])"), page.get(".answer .error").text

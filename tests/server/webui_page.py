@@ -61,6 +61,24 @@ class Page:
         self.get(css).clear()
         self.get(css).send_keys(text)
 
+    def set(self, name: str, value: float) -> None:
+        """A setting, without opening the sheet it is in."""
+        script = "const field = document.getElementById(arguments[0]); field.value = arguments[1];"
+        self.run(script + "field.dispatchEvent(new Event('input'));", name, str(value))
+
+    def style(self, css: str, name: str) -> str:
+        return str(self.run("return getComputedStyle(arguments[0])[arguments[1]]", self.get(css), name))
+
+    def box(self, css: str) -> list[float]:
+        """Left, top, right and bottom, in pixels of the window."""
+        script = "const box = arguments[0].getBoundingClientRect(); return [box.left, box.top, box.right, box.bottom];"
+        found: list[float] = self.run(script, self.get(css))
+        return found
+
+    def forget(self) -> None:
+        """The conversation, the settings and the key."""
+        self.run("document.getElementById('clear').click(); sessionStorage.clear(); localStorage.clear();")
+
     def say(self, text: str) -> None:
         self.get("#prompt").send_keys(text, Keys.ENTER)
 

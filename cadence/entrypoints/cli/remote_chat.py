@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.cli.chat import History, TurnError
+from cadence.entrypoints.cli.chat_settings import ChatSettings
+from cadence.entrypoints.cli.conversation import MAX_TOKENS, History, TurnError
 from cadence.entrypoints.cli.remote import Remote, RemoteError
 from cadence.entrypoints.cli.streaming import Answer
 
@@ -115,13 +116,12 @@ class RemoteConversation(History):
     """With a server. `fields` are sampling options as its API names them."""
 
     def __init__(self, server: Server, fields: dict[str, Any], system: str) -> None:
-        super().__init__(system)
+        super().__init__(ChatSettings(fields, MAX_TOKENS), system)
         self._server = server
-        self._fields = fields
 
     def answer(self, messages: list[dict[str, Any]], write: Callable[[str], None]) -> Answer:
         try:
-            return self._server.stream("/v1/chat/completions", {"messages": messages, **self._fields}, write)
+            return self._server.stream("/v1/chat/completions", {"messages": messages, **self.settings.given}, write)
         except RemoteError as error:
             if error.status == 400:
                 raise InvalidRequestError(str(error)) from None

@@ -42,10 +42,14 @@ def add_sampling_flags(parser: argparse.ArgumentParser, max_tokens: int) -> None
 
 def sampling_options(namespace: argparse.Namespace) -> dict[str, Any]:
     """The sampling options given on the command line, checked; the rest is up to the model's defaults."""
-    hints = {flag.name: flag.hint for flag in _flags()}
+    hints = sampling_types()
     given = {name: values.coerce(name, hints[name], value) for name, value in vars(namespace).items() if name in hints}
     SamplingParams(**given)
     return given
+
+
+def sampling_types() -> dict[str, Any]:
+    return {flag.name: flag.hint for flag in _flags()}
 
 
 def _flags() -> list[Flag]:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from cadence.entrypoints.llm import LLM
 
 
+_ENDS = {"length": "token limit (/set max_tokens N)", "abort": "stopped", "error": "ended by an error"}
+
+
 @dataclass(slots=True)
 class Answer:
     text: str = ""
@@ -26,14 +29,25 @@ class Answer:
     first_token_s: float = 0.0  # from the request to its first token
     total_s: float = 0.0
 
-    def summary(self) -> str:
+    @property
+    def rate(self) -> float:
+        """Tokens per second after the first; 0 = too few to tell."""
         rest = self.total_s - self.first_token_s
-        rate = (self.output_tokens - 1) / rest if self.output_tokens > 1 and rest > 0 else 0.0
-        speed = f", {rate:.1f} tokens/s" if rate else ""
+        return (self.output_tokens - 1) / rest if self.output_tokens > 1 and rest > 0 else 0.0
+
+    def summary(self) -> str:
+        speed = f", {self.rate:.1f} tokens/s" if self.rate else ""
         return (
             f"{self.prompt_tokens} tokens in, {self.output_tokens} out{speed}, "
             f"first after {self.first_token_s:.2f} s, ended by {self.finish_reason}"
         )
+
+    def speed(self) -> str:
+        """The same in short, for people."""
+        count = f"{self.output_tokens} token{'' if self.output_tokens == 1 else 's'}"
+        rate = f"{self.rate:.1f} tok/s" if self.rate else ""
+        first = f"first after {self.first_token_s:.2f} s" if self.output_tokens else ""
+        return " · ".join(filter(None, [count, rate, first, _ENDS.get(self.finish_reason, "")]))
 
 
 class StopOnInterrupt:

@@ -1,5 +1,6 @@
-"""Who may ask. With keys set, every path needs one of them, but the health checks and what tells of the server's state
-(`STATE_PATHS`, which `--protect-metrics` closes too). A preflight of a browser carries no key and asks for none.
+"""Who may ask. With keys set, every path needs one of them, but the health checks, the page's own files and what tells
+of the server's state (`STATE_PATHS`, which `--protect-metrics` closes too). A preflight of a browser carries no key and
+asks for none.
 
 A key comes as `Authorization: Bearer KEY`, as `x-api-key: KEY` (Anthropic's clients), or as the password of
 `Authorization: Basic`, which is how a browser opens the page.
@@ -17,6 +18,8 @@ from cadence.entrypoints.openai.tenants import TENANT, Tenants
 
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/health"})
 STATE_PATHS = frozenset({"/metrics", "/load", "/version", "/ping"})
+# Styles and scripts, the same for everybody: a browser asks for them without the key of `http://user:key@host/`.
+PAGE_FILES = "/page/"
 
 
 class Authentication:
@@ -29,7 +32,7 @@ class Authentication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = route_path(scope)
-        if scope["type"] == "http" and scope["method"] != "OPTIONS" and path not in self._open:
+        if scope["type"] == "http" and scope["method"] != "OPTIONS" and not self._is_open(path):
             headers = Headers(scope=scope)
             found = [self._tenants.tenant(key) for key in _given_keys(headers)]
             known = [tenant for tenant in found if tenant is not None]
@@ -38,6 +41,9 @@ class Authentication:
                 return
             scope[TENANT] = known[0]
         await self._app(scope, receive, send)
+
+    def _is_open(self, path: str) -> bool:
+        return path in self._open or path.startswith(PAGE_FILES)
 
 
 def _given_keys(headers: Headers) -> list[bytes]:

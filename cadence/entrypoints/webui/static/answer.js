@@ -1,9 +1,11 @@
 /** One answer on the page: its reasoning, its text, how it ended, how fast it came. */
-import { element } from "./dom.js";
+import { copyButton } from "./copy.js";
+import { element, setText } from "./dom.js";
 import { seconds as duration } from "./format.js";
 import { Prose } from "./prose.js";
 
 const ENDS = { stop: "", length: "reached the token limit", abort: "aborted by the server", error: "ended by an error" };
+const INTERRUPTED = "interrupted when the page was left";
 
 export class Answer {
   #started = performance.now();
@@ -13,26 +15,45 @@ export class Answer {
   #end = "";
   #reasoning = null;
   #asTokens;
+  #over = false;
 
-  constructor(name, asTokens) {
+  constructor(name, asTokens, prose = new Prose(asTokens)) {
     this.#asTokens = asTokens;
-    this.prose = new Prose(asTokens);
+    this.name = name;
+    this.prose = prose;
     this.meta = element("p", "meta", "Waiting for the first token");
     this.actions = element("span", "actions");
     this.error = element("p", "error");
     this.error.setAttribute("role", "alert");
     this.error.hidden = true;
-    this.foot = element("footer", "", this.meta, this.actions);
-    this.node = element("article", "message answer busy", element("h3", "", name), this.prose.node, this.error, this.foot);
+    this.copy = copyButton("Copy answer", () => this.text);
+    const foot = element("footer", "", this.meta, element("span", "tools", this.copy, this.actions));
+    this.node = element("article", "message answer busy", element("h3", "", name), this.prose.node, this.error, foot);
     this.node.setAttribute("aria-busy", "true");
     this.requestId = "";
+  }
+
+  /** As `kept` described it. */
+  static of({ name, text, reasoning, meta, error, over }) {
+    const answer = new Answer(name, false, Prose.of(text));
+    if (reasoning) answer.#think(reasoning, []);
+    if (error) answer.#complain(error);
+    answer.finish();
+    setText(answer.meta, [meta, over ? "" : INTERRUPTED].filter(Boolean).join(" · "));
+    return answer;
+  }
+
+  /** What is kept of it: plain data. */
+  get kept() {
+    const [meta, error] = [this.#over ? this.meta.textContent : this.#numbers().join(" · "), this.error.textContent];
+    return { name: this.name, text: this.text, reasoning: this.#reasoning?.text ?? "", meta, error, over: this.#over };
   }
 
   get text() {
     return this.prose.text;
   }
 
-  /** One chunk of the stream. */
+  /** One chunk of the stream. Shown at the next `draw`. */
   take(chunk) {
     this.requestId = chunk.id ?? this.requestId;
     if (chunk.usage) this.#tokens = chunk.usage.completion_tokens;
@@ -47,17 +68,24 @@ export class Answer {
     if (choice.finish_reason) this.#end = ENDS[choice.finish_reason] ?? choice.finish_reason;
   }
 
+  draw() {
+    this.#reasoning?.draw();
+    this.prose.draw();
+    if (this.#first) setText(this.meta, this.#numbers().join(" · "));
+  }
+
   finish(end = this.#end) {
+    this.#over = true;
     this.#reasoning?.finish();
     this.prose.finish();
+    this.copy.hidden = !this.text;
     this.node.classList.remove("busy");
     this.node.setAttribute("aria-busy", "false");
-    this.meta.textContent = [...this.#numbers(), end].filter(Boolean).join(" · ");
+    setText(this.meta, [...this.#numbers(), end].filter(Boolean).join(" · "));
   }
 
   fail(message) {
-    this.error.textContent = message;
-    this.error.hidden = false;
+    this.#complain(message);
     this.finish("failed");
   }
 
@@ -65,6 +93,11 @@ export class Answer {
     this.#asTokens = asTokens;
     this.prose.show(asTokens);
     this.#reasoning?.show(asTokens);
+  }
+
+  #complain(message) {
+    this.error.textContent = message;
+    this.error.hidden = false;
   }
 
   #think(text, tokens) {
@@ -80,7 +113,6 @@ export class Answer {
     this.#last = performance.now();
     this.#first ||= this.#last;
     this.#tokens += tokens;
-    this.meta.textContent = this.#numbers().join(" · ");
   }
 
   #numbers() {

@@ -1,5 +1,6 @@
 /** The server, asked: JSON, streamed chats, and its errors in its own words. */
 import { events } from "./sse.js";
+import { session } from "./storage.js";
 
 const KEY = "cadence.key";
 const HERE = location.origin + location.pathname; // without a user and password, which fetch refuses in addresses
@@ -12,12 +13,22 @@ export class ServerError extends Error {
   }
 }
 
-export const apiKey = () => sessionStorage.getItem(KEY) ?? "";
-export const setApiKey = (key) => sessionStorage.setItem(KEY, key.trim());
+export const apiKey = () => session().getItem(KEY) ?? "";
+export const setApiKey = (key) => session().setItem(KEY, key.trim());
 
 export async function getJson(path, signal) {
   const response = await ask(path, { signal });
   return response.json();
+}
+
+/** Whether the server has something there. */
+export async function exists(path) {
+  try {
+    await ask(path, { method: "HEAD" });
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** The chunks of a streamed chat completion. Ends at [DONE]; an error event or a cut stream throws. */

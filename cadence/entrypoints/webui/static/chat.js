@@ -1,7 +1,14 @@
 /** The conversation: turns of a question and an answer, one of them at most being written. */
 import { ServerError, streamChat } from "./api.js";
 import { Answer } from "./answer.js";
+import { copyButton } from "./copy.js";
 import { button, byId, element } from "./dom.js";
+import { forget, keep, kept } from "./keep.js";
+
+const DRAW_MS = 40; // between two drawings, or
+const DRAW_SHARE = 8; // this many times as long as the last one took
+const KEEP_MS = 2000;
+const LEAVE_MS = 1000;
 
 export class Chat {
   #settings;
@@ -9,6 +16,10 @@ export class Chat {
   #turns = []; // { question, node, answer }
   #running = null; // AbortController of the answer being written
   #log = byId("messages");
+  #drawing = 0; // timer; 0 while nothing waits to be drawn
+  #fresh = false; // something came since the last drawing
+  #keeping = 0; // timer
+  #leaving = 0; // timer; set while the page is being left, which breaks off the answer being written
 
   /** `onRefused` is called when the server wants a key. */
   constructor(settings, onRefused) {
@@ -20,7 +31,8 @@ export class Chat {
     byId("probabilities").addEventListener("change", () => this.#restyle());
     byId("prompt").addEventListener("keydown", (event) => this.#typed(event));
     byId("prompt").addEventListener("input", () => this.#fit());
-    document.addEventListener("keydown", (event) => event.key === "Escape" && this.stop());
+    for (const event of ["beforeunload", "pagehide"]) addEventListener(event, () => this.#leave());
+    this.#restore();
   }
 
   /** The id of the request being answered; "" when none is. */
@@ -30,6 +42,17 @@ export class Chat {
 
   stop() {
     this.#running?.abort();
+  }
+
+  #restore() {
+    for (const { question, answer } of kept()) {
+      const turn = { question, node: this.#ask(question), answer: Answer.of(answer) };
+      this.#log.append(turn.answer.node);
+      this.#turns.push(turn);
+    }
+    if (this.#turns.length) this.#offer(this.#turns.at(-1));
+    this.#fit();
+    this.#scroll(true);
   }
 
   #typed(event) {
@@ -45,11 +68,17 @@ export class Chat {
     if (!question || this.#running) return;
     field.value = "";
     this.#fit();
-    byId("empty").hidden = true;
-    const node = element("article", "message question", element("h3", "", "You"), element("div", "body", question));
-    this.#log.append(node);
-    this.#turns.push({ question, node, answer: null });
+    this.#turns.push({ question, node: this.#ask(question), answer: null });
     this.#write();
+  }
+
+  /** Shows a question. */
+  #ask(question) {
+    byId("empty").hidden = true;
+    const head = element("h3", "", "You", copyButton("Copy message", () => question));
+    const node = element("article", "message question", head, element("div", "body", question));
+    this.#log.append(node);
+    return node;
   }
 
   async #write() {
@@ -65,21 +94,41 @@ export class Chat {
     this.#setRunning(control);
     try {
       await this.#read(answer, messages, control.signal);
-      answer.finish();
+      this.#finish(() => answer.finish());
     } catch (error) {
-      this.#explain(answer, error);
+      this.#finish(() => this.#explain(answer, error));
     }
-    if (this.#running === control) this.#setRunning(null);
-    answer.actions.append(button(answer.text ? "Regenerate" : "Try again", () => this.#again(turn)));
-    this.#scroll(this.#atEnd());
+    if (this.#running !== control) return; // cleared in the meantime
+    this.#setRunning(null);
+    this.#following(() => this.#offer(turn));
+    this.#keep();
   }
 
   async #read(answer, messages, signal) {
     for await (const chunk of streamChat({ ...this.#settings.fields(), messages }, signal)) {
-      const follow = this.#atEnd();
       answer.take(chunk);
-      this.#scroll(follow);
+      this.#fresh = true;
+      this.#drawing ||= setTimeout(() => this.#draw(answer), 0);
+      this.#keeping ||= setTimeout(() => this.#keep(), KEEP_MS);
     }
+  }
+
+  /** Draws what has come, then waits: however fast the text comes, the page stays free for its reader. */
+  #draw(answer) {
+    this.#drawing = 0;
+    if (!this.#fresh) return;
+    this.#fresh = false;
+    const began = performance.now();
+    this.#following(() => answer.draw());
+    const pause = Math.max(DRAW_MS, DRAW_SHARE * (performance.now() - began));
+    this.#drawing = setTimeout(() => this.#draw(answer), pause);
+  }
+
+  #finish(change) {
+    clearTimeout(this.#drawing);
+    this.#drawing = 0;
+    this.#fresh = false;
+    this.#following(change);
   }
 
   /** The conversation so far. A turn that brought no answer is left out: the model never saw it. */
@@ -99,8 +148,25 @@ export class Chat {
     if (error.status === 401) this.#onRefused();
   }
 
+  #offer(turn) {
+    turn.answer.actions.append(button(turn.answer.text ? "Regenerate" : "Try again", () => this.#again(turn)));
+  }
+
   #again(turn) {
     if (!this.#running && turn === this.#turns.at(-1)) this.#write();
+  }
+
+  /** Keeps the conversation as it is now: what fails from here on fails because the page is left. */
+  #leave() {
+    this.#keep();
+    clearTimeout(this.#leaving);
+    this.#leaving = setTimeout(() => (this.#leaving = 0), LEAVE_MS); // it may have been only a download
+  }
+
+  #keep() {
+    clearTimeout(this.#keeping);
+    this.#keeping = 0;
+    if (this.#turns.length && !this.#leaving) keep(this.#turns.map(({ question, answer }) => ({ question, answer: answer.kept })));
   }
 
   #clear() {
@@ -108,6 +174,9 @@ export class Chat {
     this.#setRunning(null);
     this.#turns.forEach((turn) => [turn.node, turn.answer.node].forEach((node) => node.remove()));
     this.#turns = [];
+    clearTimeout(this.#keeping);
+    this.#keeping = 0;
+    forget();
     byId("empty").hidden = false;
     byId("prompt").focus();
   }
@@ -123,8 +192,11 @@ export class Chat {
     this.#turns.forEach((turn) => turn.answer.show(asTokens));
   }
 
-  #atEnd() {
-    return this.#log.scrollHeight - this.#log.scrollTop - this.#log.clientHeight < 60;
+  /** Makes a change and keeps the end in view, if it was. */
+  #following(change) {
+    const atEnd = this.#log.scrollHeight - this.#log.scrollTop - this.#log.clientHeight < 60;
+    change();
+    this.#scroll(atEnd);
   }
 
   #scroll(follow) {

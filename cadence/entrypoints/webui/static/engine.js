@@ -18,6 +18,7 @@ export class EngineView {
   #state = null;
   #timer = 0;
   #asking = false;
+  #seen = null; // when the server last answered
   #mine;
   #map = new BlockMap(byId("blocks"), this.#palette, (block) => this.#point(block));
   #table = new RequestTable(this.#palette, (id) => this.#map.light(id));
@@ -43,6 +44,7 @@ export class EngineView {
       this.#take(await getJson("engine/state", AbortSignal.timeout(PATIENCE_MS)));
     } catch (error) {
       status(error.status === 401 ? "Needs an API key" : error.message, "bad");
+      this.#setStale(true);
       pause = AFTER_FAILURE_MS;
     }
     this.#asking = false;
@@ -51,11 +53,20 @@ export class EngineView {
 
   #take(state) {
     this.#state = state;
+    this.#seen = new Date();
+    this.#setStale(false);
     this.#history.add(state);
     this.#palette.settle(state.running.map((request) => request.request_id));
     const busy = state.num_running + state.num_waiting > 0;
     status(busy ? "Working" : "Idle", busy ? "busy" : "good");
     this.#draw();
+  }
+
+  /** Figures of a server that does not answer are shown as what they are: old. */
+  #setStale(stale) {
+    byId("engine").classList.toggle("stale", stale);
+    const since = this.#seen ? `No answer since ${this.#seen.toLocaleTimeString()}; these figures are old.` : "No answer yet.";
+    setText(byId("stale-note"), stale ? since : "");
   }
 
   #draw() {

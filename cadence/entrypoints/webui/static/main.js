@@ -1,12 +1,14 @@
 /** Puts the page together: the header, the two views, the key. */
-import { apiKey, getJson, setApiKey } from "./api.js";
+import { apiKey, exists, getJson, setApiKey } from "./api.js";
 import { Chat } from "./chat.js";
 import { byId, element, setText } from "./dom.js";
 import { EngineView } from "./engine.js";
 import { Settings } from "./settings.js";
 import { TokenTip } from "./tip.js";
 
-const chat = new Chat(new Settings(), askForKey);
+const RETRY_MS = 3000;
+const settings = new Settings();
+const chat = new Chat(settings, askForKey);
 const engine = new EngineView(() => chat.requestId);
 new TokenTip().watch(byId("messages"));
 
@@ -18,10 +20,16 @@ byId("key").addEventListener("change", () => {
   connect();
 });
 byId("key").addEventListener("keydown", (event) => {
-  if (event.key === "Enter") {
-    event.preventDefault();
-    byId("prompt").focus();
-  }
+  if (event.key !== "Enter") return;
+  event.preventDefault();
+  settings.close();
+  byId("prompt").focus();
+});
+byId("enter-key").addEventListener("click", () => settings.enterKey());
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  if (settings.open) settings.close();
+  else chat.stop();
 });
 connect();
 
@@ -31,8 +39,11 @@ async function connect() {
     showModels((await getJson("v1/models")).data);
   } catch (error) {
     if (error.status === 401) askForKey();
-    else setTimeout(connect, 3000);
+    else setTimeout(connect, RETRY_MS);
+    return;
   }
+  byId("key-note").hidden = true;
+  byId("docs").hidden = !(await exists("docs"));
 }
 
 function showModels(models) {
@@ -45,9 +56,11 @@ function showModels(models) {
   setText(byId("context"), length ? `${length.toLocaleString("en")} tokens of context` : "");
 }
 
+/** Says so and waits: whoever is typing goes on typing where they are. */
 function askForKey() {
-  byId("more").open = true;
-  byId("key").focus();
+  setText(byId("key-words"), apiKey() ? "The server refused this API key." : "This server needs an API key.");
+  setText(byId("enter-key"), apiKey() ? "Change the key" : "Enter a key");
+  byId("key-note").hidden = false;
 }
 
 function show(view) {

@@ -1,77 +1,164 @@
-/** A little Markdown as elements: paragraphs, headings, lists, quotes, code, bold, italics. Everything else is text. */
+/** Markdown as elements: paragraphs, headings, lists, quotes, tables, code. Everything else is text, HTML above all. */
+import { codeBlock } from "./code.js";
 import { element } from "./dom.js";
+import { inline } from "./inline.js";
 
-const FENCE = /^\s*```/;
-const HEADING = /^(#{1,6})\s+(.*)$/;
-const BULLET = /^\s*[-*+]\s+(.*)$/;
-const NUMBER = /^\s*\d{1,9}[.)]\s+(.*)$/;
-const QUOTE = /^>\s?(.*)$/;
-const INLINE = /(`[^`\n]+`)|(\*\*[^*\n]+\*\*)|(\*[^*\s][^*\n]*\*)/g;
+const FENCE = /^\s{0,12}(`{3,}|~{3,})\s*([^`\s]*)[^`]*$/;
+const HEADING = /^\s{0,3}(#{1,6})\s+(.*?)\s*#*\s*$/;
+const RULE = /^\s{0,3}([-*_])(?:\s*\1){2,}\s*$/;
+const ITEM = /^(\s*)([-*+•]|\d{1,9}[.)])(\s+)(?=\S)/;
+const QUOTE = /^\s{0,3}>\s?/;
+const DELIMITERS = /^\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$/;
+const DEPTH = 8; // of lists and quotes in each other; what lies deeper is text
 
-export function render(text) {
+export function render(text, depth = 0) {
   const lines = text.split("\n");
-  const nodes = [];
+  return blocks(lines).map((block) => build(block, lines, depth));
+}
+
+/** Where the blocks of these lines lie: { kind, from, to }, from the first line to the one behind the last. */
+export function blocks(lines) {
+  const found = [];
   let at = 0;
   while (at < lines.length) {
-    const [node, next] = block(lines, at);
-    if (node) nodes.push(node);
-    at = next;
+    if (!lines[at].trim()) {
+      at += 1;
+      continue;
+    }
+    const [kind, to] = extent(lines, at);
+    found.push({ kind, from: at, to });
+    at = to;
   }
-  return nodes;
+  return found;
 }
 
-function block(lines, at) {
+export function build({ kind, from, to }, lines, depth = 0) {
+  const own = lines.slice(from, to);
+  if (depth > DEPTH) return element("p", "", own.join("\n"));
+  return BUILDERS[kind](own, depth);
+}
+
+/** The fence that these lines open and do not close: { mark, language }; null when there is none. */
+export function openFence(lines) {
+  const [, mark, language] = FENCE.exec(lines[0]) ?? [];
+  return mark && (lines.length < 2 || !closes(lines.at(-1), mark)) ? { mark, language } : null;
+}
+
+export function closes(line, mark) {
+  const text = line.trim();
+  return text.length >= mark.length && text[0] === mark[0] && [...text].every((char) => char === mark[0]);
+}
+
+function extent(lines, at) {
   const line = lines[at];
-  if (!line.trim()) return [null, at + 1];
-  if (FENCE.test(line)) return fenced(lines, at + 1);
-  const heading = HEADING.exec(line);
-  if (heading) return [element("h4", "", ...inline(heading[2])), at + 1];
-  if (BULLET.test(line)) return list("ul", BULLET, lines, at);
-  if (NUMBER.test(line)) return list("ol", NUMBER, lines, at);
-  if (QUOTE.test(line)) return quote(lines, at);
-  return paragraph(lines, at);
+  const fence = FENCE.exec(line);
+  if (fence) return ["fence", fenceEnd(lines, at, fence[1])];
+  if (HEADING.test(line)) return ["heading", at + 1];
+  if (RULE.test(line)) return ["rule", at + 1];
+  if (ITEM.test(line)) return ["list", listEnd(lines, at)];
+  if (QUOTE.test(line)) return ["quote", run(lines, at, (other) => QUOTE.test(other))];
+  if (isTable(lines, at)) return ["table", run(lines, at, (other) => other.includes("|"))];
+  return ["paragraph", paragraphEnd(lines, at)];
 }
 
-function fenced(lines, at) {
-  let end = at;
-  while (end < lines.length && !FENCE.test(lines[end])) end += 1;
-  return [element("pre", "", element("code", "", lines.slice(at, end).join("\n"))), end + 1];
-}
-
-function list(tag, item, lines, at) {
-  const node = element(tag);
-  if (tag === "ol") node.start = parseInt(lines[at], 10) || 1;
-  let end = at;
-  for (; end < lines.length && item.test(lines[end]); end += 1) {
-    node.append(element("li", "", ...inline(item.exec(lines[end])[1])));
-  }
-  return [node, end];
-}
-
-function quote(lines, at) {
-  let end = at;
-  while (end < lines.length && QUOTE.test(lines[end])) end += 1;
-  const inner = lines.slice(at, end).map((line) => QUOTE.exec(line)[1]);
-  return [element("blockquote", "", ...inline(inner.join("\n"))), end];
-}
-
-function paragraph(lines, at) {
-  const special = (line) => !line.trim() || [FENCE, HEADING, BULLET, NUMBER, QUOTE].some((form) => form.test(line));
+function run(lines, at, belongs) {
   let end = at + 1;
-  while (end < lines.length && !special(lines[end])) end += 1;
-  return [element("p", "", ...inline(lines.slice(at, end).join("\n"))), end];
+  while (end < lines.length && belongs(lines[end])) end += 1;
+  return end;
 }
 
-function inline(text) {
-  const nodes = [];
-  let at = 0;
-  for (const match of text.matchAll(INLINE)) {
-    nodes.push(text.slice(at, match.index));
-    if (match[1]) nodes.push(element("code", "", match[1].slice(1, -1)));
-    else if (match[2]) nodes.push(element("strong", "", match[2].slice(2, -2)));
-    else nodes.push(element("em", "", match[3].slice(1, -1)));
-    at = match.index + match[0].length;
+function fenceEnd(lines, at, mark) {
+  const end = run(lines, at, (line) => !closes(line, mark));
+  return Math.min(end + 1, lines.length);
+}
+
+/** A list goes on over items, indented lines, code in them, and blank lines with one of these behind them. */
+function listEnd(lines, at) {
+  const [, indent, marker] = ITEM.exec(lines[at]);
+  let end = at;
+  let next = at;
+  while (next < lines.length) {
+    const line = lines[next];
+    const item = ITEM.exec(line);
+    const base = item && item[1].length <= indent.length;
+    const inside = /^\s{2,}\S/.test(line);
+    if (!line.trim()) {
+      next += 1;
+      continue;
+    }
+    if (base ? numbered(item[2]) !== numbered(marker) || RULE.test(line) : !item && !inside) break;
+    const fence = inside && FENCE.exec(line);
+    next = end = fence ? fenceEnd(lines, next, fence[1]) : next + 1;
   }
-  nodes.push(text.slice(at));
-  return nodes.filter((node) => node !== "");
+  return end;
+}
+
+const numbered = (marker) => /\d/.test(marker);
+
+function isTable(lines, at) {
+  const [head, under] = [lines[at], lines[at + 1] ?? ""];
+  return head.includes("|") && under.includes("-") && DELIMITERS.test(under) && cells(head).length === cells(under).length;
+}
+
+function paragraphEnd(lines, at) {
+  const special = (line) => [FENCE, HEADING, RULE, ITEM, QUOTE].some((form) => form.test(line));
+  let end = at + 1;
+  while (end < lines.length && lines[end].trim() && !special(lines[end]) && !isTable(lines, end)) end += 1;
+  return end;
+}
+
+const BUILDERS = {
+  fence(lines) {
+    const [, mark, language] = FENCE.exec(lines[0]);
+    const end = lines.length > 1 && closes(lines.at(-1), mark) ? -1 : lines.length;
+    return codeBlock(dedent(lines.slice(1, end), indentOf(lines[0])).join("\n"), language);
+  },
+  heading([line]) {
+    const [, marks, text] = HEADING.exec(line);
+    return element(`h${Math.min(6, 3 + marks.length)}`, "", ...inline(text));
+  },
+  rule: () => element("hr"),
+  quote: (lines, depth) => element("blockquote", "", ...render(lines.map((line) => line.replace(QUOTE, "")).join("\n"), depth + 1)),
+  paragraph: (lines) => element("p", "", ...inline(lines.join("\n"))),
+  list,
+  table,
+};
+
+function list(lines, depth) {
+  const [, indent, marker] = ITEM.exec(lines[0]);
+  const node = element(numbered(marker) ? "ol" : "ul");
+  if (numbered(marker)) node.start = parseInt(marker, 10);
+  let item = [];
+  for (const line of lines) {
+    const begins = ITEM.exec(line);
+    if (begins && begins[1].length <= indent.length && item.length) {
+      node.append(listItem(item, depth));
+      item = [];
+    }
+    item.push(line);
+  }
+  node.append(listItem(item, depth));
+  return node;
+}
+
+function listItem([first, ...rest], depth) {
+  const offset = ITEM.exec(first)[0].length;
+  const children = render([first.slice(offset), ...dedent(rest, offset)].join("\n"), depth + 1);
+  if (children[0]?.tagName === "P") children.splice(0, 1, ...children[0].childNodes);
+  return element("li", "", ...children);
+}
+
+const indentOf = (line) => line.length - line.trimStart().length;
+const dedent = (lines, count) => lines.map((line) => line.slice(Math.min(count, indentOf(line))));
+
+function table([head, under, ...rows]) {
+  const sides = cells(under).map((cell) => (/^:-+:$/.test(cell) ? "center" : /-:$/.test(cell) ? "right" : ""));
+  const line = (tag, text) => element("tr", "", ...sides.map((side, at) => element(tag, side, ...inline(cells(text)[at] ?? ""))));
+  const body = element("tbody", "", ...rows.map((row) => line("td", row)));
+  return element("div", "table", element("table", "", element("thead", "", line("th", head)), body));
+}
+
+function cells(line) {
+  const inner = line.trim().replace(/^\|/, "").replace(/\|$/, "");
+  return inner.split(/(?<!\\)\|/).map((cell) => cell.trim());
 }

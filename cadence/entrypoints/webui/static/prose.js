@@ -1,58 +1,71 @@
-/** A stretch of an answer, growing: as tokens tinted by their probability, or as read text. */
+/** A stretch of an answer, growing: as read text, or as tokens tinted by their probability where these are known. */
 import { element } from "./dom.js";
-import { render } from "./markdown.js";
+import { ReadingView } from "./reading.js";
 import { TokenText, probability, surprise } from "./tokens.js";
-
-const REDRAW_MS = 80;
 
 export class Prose {
   #source = new TokenText();
   #pieces = [];
-  #asTokens;
-  #timer = 0;
+  #drawn = 0; // pieces that are on the page, in the view of tokens
+  #reading = null; // the view of read text
+  #wantsTokens;
+  #over = false;
 
-  constructor(asTokens) {
-    this.#asTokens = asTokens;
+  constructor(wantsTokens) {
+    this.#wantsTokens = wantsTokens;
     this.node = element("div", "body");
-    this.node.tabIndex = 0;
-    this.#look();
+    this.show(wantsTokens);
   }
 
   get text() {
     return this.#source.text;
   }
 
+  /** Text that was kept: over, and without its tokens. */
+  static of(text) {
+    const prose = new Prose(false);
+    prose.add(text, []);
+    prose.finish();
+    return prose;
+  }
+
   add(text, tokens) {
     this.#source.addTokens(tokens);
     this.#source.addText(text);
-    this.#append(this.#source.take());
+    this.#pieces.push(...this.#source.take());
   }
 
   finish() {
-    this.#append(this.#source.finish());
-    if (!this.#asTokens) this.#redraw();
+    this.#pieces.push(...this.#source.finish());
+    this.#over = true;
+    if (this.#asTokens === this.#showsTokens) this.draw();
+    else this.show(this.#wantsTokens);
   }
 
-  show(asTokens) {
-    this.#asTokens = asTokens;
-    this.#look();
-    this.#redraw();
-  }
-
-  #look() {
+  show(wantsTokens) {
+    this.#wantsTokens = wantsTokens;
+    this.node.replaceChildren();
     this.node.classList.toggle("tokens", this.#asTokens);
+    this.node.tabIndex = this.#asTokens ? 0 : -1;
+    this.#drawn = 0;
+    this.#reading = this.#asTokens ? null : new ReadingView(this.node);
+    this.draw();
   }
 
-  #append(pieces) {
-    this.#pieces.push(...pieces);
-    if (this.#asTokens) this.node.append(...pieces.map(span));
-    else if (pieces.length) this.#timer ||= setTimeout(() => this.#redraw(), REDRAW_MS);
+  /** Brings the page up to date. */
+  draw() {
+    if (this.#reading) return this.#over ? this.#reading.finish(this.text) : this.#reading.draw(this.text);
+    this.node.append(...this.#pieces.slice(this.#drawn).map(span));
+    this.#drawn = this.#pieces.length;
   }
 
-  #redraw() {
-    clearTimeout(this.#timer);
-    this.#timer = 0;
-    this.node.replaceChildren(...(this.#asTokens ? this.#pieces.map(span) : render(this.text)));
+  get #showsTokens() {
+    return this.#reading === null;
+  }
+
+  /** Once the text is over and no token of it is known, it is read. */
+  get #asTokens() {
+    return this.#wantsTokens && (!this.#over || this.#pieces.some((piece) => piece.tokens.length));
   }
 }
 
