@@ -68,7 +68,6 @@ class Session:
             except subprocess.TimeoutExpired:
                 self._python.kill()
                 self._python.wait(timeout=10)
-        self._servers.leave_page()
 
     def _write(self, block: Block) -> None:
         path = self.folder / block.file
