@@ -16,7 +16,7 @@ from tests.docs.servers import Servers
 from tests.docs.session import Session
 from tests.helpers.smollm2 import smollm2_path
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _INLINE = re.compile(r"`(cadence [a-z][^`…]*)`")
 
