@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT, Block, pages, read_blocks
+from tests.docs.blocks import ROOT, SHELL, Block, pages, read_blocks
 from tests.docs.commands import parse_cadence
 from tests.docs.network import Network
 from tests.docs.servers import Servers
@@ -56,6 +57,8 @@ def test_page(page: str, network: Network, servers: Servers, tmp_path: Path) -> 
     blocks = read_blocks(page)
     if any(block.run in ("server", "after-server") for block in blocks) and not network.has_port:
         pytest.skip("port 8000 is taken, and this system has no network namespaces")
+    if not shutil.which("curl") and any("curl " in block.text for block in blocks if block.language in SHELL):
+        pytest.skip("curl is not installed here")
     session = Session(tmp_path, network, servers)
     try:
         for block in blocks:
