@@ -50,13 +50,22 @@ def _joined(text: str) -> list[str]:
             end = "" if line.strip() == end else end
             continue
         logical += line + "\n"
-        if logical.count("'") % 2 and not logical.lstrip().startswith("#"):
+        if not _closed(logical):
             continue
         if here := re.search(r"<<-?\s*['\"]?(\w+)['\"]?", line):
             end = here[1]
         lines.append(logical)
         logical = ""
     return [*lines, logical] if logical else lines
+
+
+def _closed(text: str) -> bool:
+    """Whether every quote is closed."""
+    try:
+        shlex.split(text, comments=True)
+    except ValueError:
+        return False
+    return True
 
 
 def _simple(words: list[str]) -> list[list[str]]:

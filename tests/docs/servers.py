@@ -1,4 +1,4 @@
-"""The servers that the documents start and ask. Pages that start the default model share one."""
+"""The servers that the documents start and ask. Pages that start the same one share it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tests.docs.blocks import Block
 from tests.docs.commands import parse_cadence, split
@@ -37,6 +38,8 @@ class Server:
     log: Path
 
     def stop(self) -> None:
+        if self.process.poll() is not None:
+            return
         os.killpg(self.process.pid, signal.SIGTERM)
         try:
             self.process.wait(timeout=20)
@@ -46,36 +49,37 @@ class Server:
 
 
 class Servers:
-    """At most one runs at a time."""
+    """At most one runs on a port."""
 
     def __init__(self, network: Network, folder: Path) -> None:
         self._network = network
         self._folder = folder
-        self._running: Server | None = None
+        self._running: dict[int, Server] = {}  # by port
         self._count = 0
 
     def ensure_default(self, env: dict[str, str]) -> None:
         self.ensure(Block("tests/docs/servers.py", 0, "bash", DEFAULT), self._folder, env)
 
     def ensure(self, block: Block, folder: Path, env: dict[str, str]) -> None:
-        """The server of this block answers. One that runs already is taken if it is the default and so is this."""
+        """The server of this block answers: the one that runs already, if it is the same, or a new one."""
         words = _serve_words(block)
-        command = "cadence " + " ".join(words)
-        if self._running is not None:
-            if command == self._running.command == DEFAULT and self._running.process.poll() is None:
-                return
-            self.stop()
-        self._running = self._start(block, command, folder, env)
+        command = " ".join(["cadence", *words, *([f"({folder})"] if "--config" in words else [])])
         url = _ready_url(words, folder)
+        port = urlsplit(url).port or PORT
+        if port in self._running:
+            if command == self._running[port].command and self._running[port].process.poll() is None:
+                return
+            self._running.pop(port).stop()
+        self._running[port] = server = self._start(block, command, folder, env)
         waited = subprocess.Popen([*self._network.enter, sys.executable, "-c", _WAIT, url, str(START_S)])
-        while waited.poll() is None and self._running.process.poll() is None:
+        while waited.poll() is None and server.process.poll() is None:
             try:
                 waited.wait(timeout=0.2)
             except subprocess.TimeoutExpired:
                 continue
         waited.kill()
         if waited.wait(timeout=10) != 0:
-            raise block.error(f"the server does not answer at {url}:\n{self._running.log.read_text()[-4000:]}")
+            raise block.error(f"the server does not answer at {url}:\n{server.log.read_text()[-4000:]}")
 
     def _start(self, block: Block, command: str, folder: Path, env: dict[str, str]) -> Server:
         self._count += 1
@@ -93,15 +97,9 @@ class Servers:
             )
         return Server(command, process, log)
 
-    def leave_page(self) -> None:
-        """A server that is not the default ends with its page."""
-        if self._running is not None and self._running.command != DEFAULT:
-            self.stop()
-
     def stop(self) -> None:
-        if self._running is not None:
-            self._running.stop()
-            self._running = None
+        while self._running:
+            self._running.popitem()[1].stop()
 
 
 def _serve_words(block: Block) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -10,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from cadence.config.architectures import ARCHITECTURES
+from cadence.entrypoints.cli.main import COMMANDS
+from cadence.entrypoints.openai import routes
 from tests.docs.blocks import ROOT, pages
 from tests.docs.commands import parser_of
 
@@ -76,3 +80,29 @@ def _other_program(span: str) -> bool:
 def test_every_architecture_is_listed() -> None:
     text = (ROOT / "docs/using/models.md").read_text(encoding="utf-8")
     assert [name for name in ARCHITECTURES if f"`{name}`" not in text] == []
+
+
+def _endpoints() -> set[str]:
+    names = [found.name for found in pkgutil.iter_modules(routes.__path__)]
+    modules = [importlib.import_module(f"{routes.__name__}.{name}") for name in names]
+    routers = [module.router for module in modules if hasattr(module, "router")]
+    return {re.sub(r"\{.*?\}", "{id}", route.path) for router in routers for route in router.routes}
+
+
+def test_every_endpoint_is_listed() -> None:
+    text = (ROOT / "docs/using/server.md").read_text(encoding="utf-8")
+    listed = set(_SPAN.findall(text))
+    missing = [path for path in _endpoints() if not {path, f"…/{path.rpartition('/')[2]}"} & listed]
+    assert missing == [], "not in docs/using/server.md"
+
+
+def test_what_works_is_true() -> None:
+    """The table in README.md: commands and endpoints, no more and no fewer than there are of the former."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shell, server = (re.search(rf"^\| {row} \| (.*) \|$", text, re.M) for row in ("Shell", "Server"))
+    assert shell is not None and server is not None
+    commands = [" ".join(words) for words in (*_COMMANDS, *_BENCHES)]
+    assert sorted(_SPAN.findall(shell[1])) == sorted(commands)
+    assert {words.split()[0] for words in commands} == set(COMMANDS)
+    named = {span for span in _SPAN.findall(server[1]) if span.startswith("/")}
+    assert named <= _endpoints()

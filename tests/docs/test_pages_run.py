@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT, Block, pages, read_blocks
+from tests.docs.blocks import ROOT, SHELL, Block, pages, read_blocks
 from tests.docs.commands import parse_cadence
 from tests.docs.network import Network
-from tests.docs.servers import DEFAULT, Servers
+from tests.docs.servers import Servers
 from tests.docs.session import Session
 from tests.helpers.smollm2 import smollm2_path
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _INLINE = re.compile(r"`(cadence [a-z][^`…]*)`")
 
 
-def _own_server(page: str) -> bool:
-    return any(
-        block.run == "server" and block.commands.split("#")[0].strip(" &\n") != DEFAULT for block in _blocks(page)
-    )
+def _servers_of(page: str) -> str:
+    """The commands that start servers on a page. In this order pages that share one come one after another."""
+    return " ".join(block.commands.split("#")[0].strip(" &\n") for block in _blocks(page) if block.run == "server")
 
 
 def _blocks(page: str) -> list[Block]:
@@ -34,8 +34,7 @@ def _blocks(page: str) -> list[Block]:
         return []  # told by the test of this page
 
 
-# Pages that share the default server come first, so that it is started once.
-_PAGES = sorted((page for page in pages() if "```" in (ROOT / page).read_text(encoding="utf-8")), key=_own_server)
+_PAGES = sorted((page for page in pages() if "```" in (ROOT / page).read_text(encoding="utf-8")), key=_servers_of)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +57,8 @@ def test_page(page: str, network: Network, servers: Servers, tmp_path: Path) -> 
     blocks = read_blocks(page)
     if any(block.run in ("server", "after-server") for block in blocks) and not network.has_port:
         pytest.skip("port 8000 is taken, and this system has no network namespaces")
+    if not shutil.which("curl") and any("curl " in block.text for block in blocks if block.language in SHELL):
+        pytest.skip("curl is not installed here")
     session = Session(tmp_path, network, servers)
     try:
         for block in blocks:

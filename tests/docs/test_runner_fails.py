@@ -74,7 +74,7 @@ def test_blocks_of_a_page_share_a_session(tmp_path: Path) -> None:
 
 
 def test_commands_are_told_apart() -> None:
-    first = "A=1 cadence serve m \\\n  --port 1 & # one\n"
+    first = "A=1 cadence serve m \\\n  --port 1 & # the model's own\n"
     text = first + "cat <<'END' | cadence generate - > out.txt\ncadence x\nEND\necho 'a\nb'"
     assert split(text) == [
         ["cadence", "serve", "m", "--port", "1"],
