@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from cadence.engine.metrics.descriptions import DESCRIPTIONS
@@ -33,6 +36,7 @@ OTHER_NAMES = (
     "vllm:request_params_n_sum", "vllm:request_params_max_tokens_sum", "vllm:num_requests_waiting_by_reason",
     "vllm:request_prefill_kv_computed_tokens_sum", "process_resident_memory_bytes",
 )  # fmt: skip
+DEPLOY = Path(__file__).parents[2] / "deploy"
 SERVED = "served by this name"
 
 Samples = dict[tuple[str, str], float]  # by name and one label's value
@@ -149,6 +153,25 @@ def test_the_phases_and_forwards_of_one_request(server: ServerProcess) -> None:
     forwards, tokens = added["vllm:iteration_tokens_total_count"], added["vllm:iteration_tokens_total_sum"]
     assert outputs <= forwards <= outputs + 4 and computed + outputs - 1 <= tokens <= computed + outputs + 3
     assert added["vllm:iteration_tokens_total_bucket1.0"] == forwards - 1
+
+
+def test_our_dashboard_asks_for_what_there_is(server: ServerProcess) -> None:
+    panels = [*_json(DEPLOY / "grafana/cadence.json")["panels"]]
+    with server.client() as client:
+        ask(client, prompt="hi", max_tokens=2)
+        samples = {sample.name for family in text_string_to_metric_families(client.get("/metrics").text)
+                   for sample in family.samples}  # fmt: skip
+    asked = {name for panel in panels for target in panel["targets"]
+             for name in re.findall(r"(?:vllm|cadence):[a-z0-9_]+", target["expr"])}  # fmt: skip
+    assert len(asked) > 20 and asked - samples == set()
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert all(panel["title"] and panel["description"] and panel["fieldConfig"]["defaults"]["unit"] for panel in panels)
+    config = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
+    assert config["scrape_configs"][0]["static_configs"][0]["targets"] == ["127.0.0.1:8000"]
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text())
 
 
 def test_every_metric_is_described_once() -> None:
