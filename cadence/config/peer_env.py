@@ -51,7 +51,7 @@ VARIABLES = (
     _no_effect("VLLM_CPU_NUM_OF_RESERVED_CPU", "`--cpu-threads` says how many threads compute"),
     _no_effect("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "the model's own length is the limit; hf_overrides may extend it"),
     _no_effect("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "LoRA adapters are not in this version"),
-    _no_effect("VLLM_SERVER_DEV_MODE", "there are no endpoints for development"),
+    _works("VLLM_SERVER_DEV_MODE", "as `--server-dev-mode`"),
     _works("VLLM_BATCH_INVARIANT", "as `--deterministic`; on a CPU it always holds"),
     _no_effect("VLLM_USE_V1", "there is one engine"),
     _no_effect("VLLM_USE_V2_MODEL_RUNNER", "there is one runner"),
@@ -74,7 +74,7 @@ _OFF = ("", "0", "false")
 def check(found: Mapping[str, str]) -> None:
     """`found`: vLLM's variables that are set (`env.peer_variables()`). Raises where one is refused."""
     for variable in VARIABLES:
-        if variable.fate is Fate.REFUSED and _is_on(found, variable.name):
+        if variable.fate is Fate.REFUSED and is_on(found, variable.name):
             raise ConfigError(f"{variable.name} cannot be honoured: {variable.why}; unset it", variable.name)
 
 
@@ -86,8 +86,8 @@ def applied(args: EngineArgs, found: Mapping[str, str]) -> EngineArgs:
         variable = table.get(name, _no_effect(name, NOT_READ))
         if variable.fate is Fate.NO_EFFECT:
             logger.warning("the variable %s has no effect here: %s", name, variable.why)
-    return dataclasses.replace(args, deterministic=args.deterministic or _is_on(found, "VLLM_BATCH_INVARIANT"))
+    return dataclasses.replace(args, deterministic=args.deterministic or is_on(found, "VLLM_BATCH_INVARIANT"))
 
 
-def _is_on(found: Mapping[str, str], name: str) -> bool:
+def is_on(found: Mapping[str, str], name: str) -> bool:
     return found.get(name, "").strip().lower() not in _OFF

@@ -31,7 +31,7 @@ SERVER_GROUPS = (
         refused("enable_per_request_metrics", False, "timings are on /metrics"),
         no_effect("enable_server_load_tracking", False, "/load always counts"),
         works("enable_force_include_usage"),
-        refused("enable_tokenizer_info_endpoint", False, "use /tokenize and /detokenize"),
+        works("enable_tokenizer_info_endpoint"),
         refused("enable_log_outputs", False, NEVER_LOGGED),
         no_effect("enable_log_deltas", (True, False), NEVER_LOGGED),
         no_effect("cohere_is_reasoning_model", True, NO_COHERE),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 FREE = 0  # owner of a block nobody holds and that caches nothing
 CACHED = 1  # owner of a block nobody holds but that a later request may reuse
+FORWARD_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)  # upper bounds; the last is open
 FIRST_OWNER = 2  # owner FIRST_OWNER + i: held by running[i] (the first of them, where several share it)
 
 
@@ -31,4 +32,6 @@ class EngineState:
     prefix_hits: int = 0
     num_preemptions: int = 0
     num_steps: int = 0
+    forward_counts: list[int] = field(default_factory=list)  # forwards by their tokens, in buckets of FORWARD_TOKENS
+    forward_tokens: int = 0  # of all forwards together
     step_seconds: list[float] = field(default_factory=list)  # the last steps' durations, oldest first, at most 64

@@ -6,10 +6,11 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError
+from cadence.core.forward_counts import ForwardCounts
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.step import StepPlan, StepResult
 from cadence.core.update import RequestUpdate
@@ -43,6 +44,7 @@ class EngineCore:
         self._in_flight: deque[Flight] = deque()
         self._last_return = 0.0  # seconds, when the last step came back
         self._outbox: list[RequestUpdate] = []
+        self._forwards = ForwardCounts()
         self._death: str = ""
 
     def add(self, request: EngineRequest) -> None:
@@ -82,6 +84,7 @@ class EngineCore:
         if flight.returned:
             self._cut_if_wanted(flight)
         result = self._finish(flight.ticket)
+        self._count(flight, len(result.token_ids_np))
         flight.returned += len(result.token_ids_np)
         self._outbox.extend(self._scheduler.update(flight.plan, result))
         if result.last:
@@ -91,6 +94,14 @@ class EngineCore:
             self._last_return = now
         elif self._cut_if_wanted(flight) == flight.returned:  # nothing was under way
             self._take_in(flight)
+
+    def _count(self, flight: Flight, forwards: int) -> None:
+        """The first forward of a step has its prompts; each after it has one token of every row."""
+        if not flight.returned:
+            self._forwards.add(flight.plan.total_tokens)
+            forwards -= 1
+        if forwards:
+            self._forwards.add(len(flight.plan.rows_np), forwards)
 
     def _cut_if_wanted(self, flight: Flight) -> int:
         """-> forwards the step has in the end"""
@@ -112,10 +123,12 @@ class EngineCore:
         return self._scheduler.reset_prefix_cache()
 
     def snapshot(self, with_blocks: bool) -> EngineState:
-        return self._scheduler.snapshot(with_blocks)
+        forwards, state = self._forwards, self._scheduler.snapshot(with_blocks)
+        return replace(state, forward_counts=list(forwards.counts), forward_tokens=forwards.tokens)
 
     def stats(self) -> SchedulerStats:
-        return self._scheduler.stats()
+        forwards, stats = self._forwards, self._scheduler.stats()
+        return replace(stats, forward_counts=tuple(forwards.counts), forward_tokens=forwards.tokens)
 
     def close(self) -> None:
         """Gives back all that the device holds. Nothing may be called afterwards."""

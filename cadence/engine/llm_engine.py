@@ -15,6 +15,7 @@ from cadence.engine.build import EngineParts, build_engine
 from cadence.engine.core import EngineCore
 from cadence.engine.input_processor import InputLimits, InputProcessor
 from cadence.engine.logits_processors import ProcessorClasses, split_processors
+from cadence.engine.metrics.cache_info import cache_labels
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.metrics.recorder import MetricsRecorder
 from cadence.engine.missing import missing_attribute
@@ -38,7 +39,7 @@ class LLMEngine:
         self._running: EngineCore | None = parts.core  # None = shut down
         self._default_sampling = parts.default_sampling
         self._tokenizer = parts.tokenizer
-        self._metrics = MetricsRecorder(model.files.name)
+        self._metrics = MetricsRecorder(model.files.name, cache_labels(parts.config.cache, parts.num_blocks))
         self._inputs = InputProcessor(limits, parts.tokenizer)
         self._outputs = OutputProcessor(parts.tokenizer, self._metrics)
         classes, _ = split_processors(processors)

@@ -68,9 +68,11 @@ class OutputProcessor:
 
     def _forget(self, text: RequestText) -> None:
         self._metrics.finished(text)
-        user_id = self._groups.pop(text.request_id).request_id
+        group = self._groups.pop(text.request_id)
         del self._texts[text.request_id]
-        self._leave(user_id, text.request_id)
+        if group.is_last(text):
+            self._metrics.group_finished(group.count, group.longest)
+        self._leave(group.request_id, text.request_id)
 
     def _leave(self, user_id: str, core_id: str) -> None:
         self._children[user_id].remove(core_id)

@@ -31,21 +31,29 @@ class CompletionGroup:
 
     def __init__(self, request_id: str, count: int, kind: RequestOutputKind, warnings: list[str]) -> None:
         self.request_id = request_id
-        self._count = count
+        self.count = count
+        self.longest = 0  # tokens of the longest completion that has ended
+        self._num_ended = 0
         self._kind = kind
         self._warnings = warnings
         self._finished: dict[int, CompletionOutput] = {}
+
+    def is_last(self, text: RequestText) -> bool:
+        """To be asked once of each completion, at its end."""
+        self.longest = max(self.longest, len(text.token_ids))
+        self._num_ended += 1
+        return self._num_ended == self.count
 
     def output(self, text: RequestText) -> RequestOutput | None:
         """The output to show now that one completion changed; None while only the final one is wanted."""
         completion = text.completion()
         if text.finish_reason is not None:
             self._finished[text.index] = completion
-        finished = len(self._finished) == self._count
+        finished = len(self._finished) == self.count
         if self._kind is RequestOutputKind.FINAL_ONLY:
             if not finished:
                 return None
-            return self._request_output(text, [self._finished[i] for i in range(self._count)], True)
+            return self._request_output(text, [self._finished[i] for i in range(self.count)], True)
         return self._request_output(text, [completion], finished)
 
     def _request_output(self, text: RequestText, outputs: list[CompletionOutput], finished: bool) -> RequestOutput:

@@ -28,6 +28,7 @@ class RequestText:
         self.stop_reason: int | str | None = None
         self.num_cached_tokens = 0
         self.metrics = RequestMetrics(arrival_time=request.arrival_time)
+        self.token_gap = 0.0  # seconds between the last tokens that came and those before; 0.0 for the first
         self._prompt_logprobs: list[PositionLogprobs | None] = [None]  # the first token has no predecessor
         self._params: SamplingParams = params
         self._detokenizer = _detokenizer(request, tokenizer)
@@ -66,6 +67,10 @@ class RequestText:
     @property
     def detokenizes(self) -> bool:
         return self._params.detokenize
+
+    @property
+    def max_tokens(self) -> int | None:
+        return self._params.max_tokens
 
     @property
     def prompt_logprobs(self) -> list[PositionLogprobs | None] | None:
@@ -109,6 +114,7 @@ class RequestText:
         self.metrics.num_preemptions = update.num_preemptions
         if update.new_token_ids:
             self.metrics.first_token_time = self.metrics.first_token_time or now
+            self.token_gap = now - (self.metrics.last_token_time or now)
             self.metrics.last_token_time = now
 
     def _finish(self, reason: FinishReason, stop_reason: int | str | None) -> None:

@@ -23,6 +23,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.core.update import RequestUpdate
 from cadence.engine.input_processor import InputLimits, InputProcessor, ProcessedInput, weight_of
 from cadence.engine.limits import SupervisorLimits
+from cadence.engine.metrics.cache_info import cache_labels
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.metrics.recorder import MetricsRecorder, stats_of
 from cadence.engine.output_processor import OutputProcessor
@@ -59,7 +60,7 @@ class AsyncLLM:
         self._tokenizer = tokenizer
         self._texts = TextService(tokenizer, config.tokenizer, model.max_model_len) if tokenizer is not None else None
         self._supervisor = supervisor
-        self._metrics = MetricsRecorder(self.model_name)
+        self._metrics = MetricsRecorder(self.model_name, cache_labels(config.cache, info.num_blocks))
         self._inputs = InputProcessor(limits, tokenizer)
         self._outputs = OutputProcessor(tokenizer, self._metrics)
         self._unused = UnusedOptions(config.scheduler.policy, custom_processors=False)

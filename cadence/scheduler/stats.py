@@ -14,3 +14,5 @@ class SchedulerStats:
     prefix_hits: int  # of these, tokens found
     num_preemptions: int  # since the start
     num_burst_forwards: int = 0  # forwards beyond the first of their plan, since the start
+    forward_counts: tuple[int, ...] = ()  # forwards by their tokens, in buckets (`core.engine_state.FORWARD_TOKENS`)
+    forward_tokens: int = 0  # of all forwards together

@@ -42,6 +42,25 @@ _ITEMS: Body = {
     "metadata": {"a": "b"},
     "max_output_tokens": 4,
 }
+_AGENT: Body = {
+    "input": [
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {"type": "custom_tool_call", "call_id": "call_1", "name": "patch", "input": "x"},
+        {"type": "custom_tool_call_output", "call_id": "call_1", "output": "done"},
+        {"type": "local_shell_call", "call_id": "call_2", "action": {"type": "exec", "command": ["ls"]}},
+        {"type": "local_shell_call_output", "id": "call_2", "output": "a"},
+    ],
+    "tools": [
+        {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]},
+        {"type": "custom", "name": "patch", "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"}},
+        {"type": "web_search"},
+    ],
+    "tool_choice": "none",
+    "include": ["reasoning.encrypted_content", "message.output_text.logprobs"],
+    "truncation": "auto",
+    "background": True,
+    "max_output_tokens": 4,
+}
 _MESSAGES: Body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
 _BLOCKS: Body = {
     "system": [{"type": "text", "text": "be brief"}],
@@ -63,7 +82,10 @@ SEEDS: dict[str, tuple[Body, ...]] = {
         {"prompt": ["one", "two"], "max_tokens": 3, "n": 2, "seed": 7},
     ),
     "/v1/chat/completions": (_CHAT, {**_CHAT, "logprobs": True, "top_logprobs": 3}, _TALK),
-    "/v1/responses": ({"input": "hello", "max_output_tokens": 4}, _ITEMS),
+    "/v1/chat/completions/batch": ({"messages": [_CHAT["messages"]] * 2, "max_tokens": 4},),
+    "/invocations": (_CHAT, {"prompt": "hello", "max_tokens": 4}),
+    "/inference/v1/generate": ({"token_ids": [5, 6, 7], "sampling_params": {"max_tokens": 4, "logprobs": 1}},),
+    "/v1/responses": ({"input": "hello", "max_output_tokens": 4}, _ITEMS, _AGENT),
     "/v1/messages": (_MESSAGES, _BLOCKS),
     "/v1/messages/count_tokens": tuple(
         {key: value for key, value in body.items() if key != "max_tokens"} for body in (_MESSAGES, _BLOCKS)
@@ -82,4 +104,7 @@ LONG: dict[str, Body] = {
 
 # Read by the server from the query or the head, and in no schema.
 QUERY_NAMES = ("after", "limit", "order", "stream", "include", "starting_after", "unknown")
-HEADER_NAMES = ("x-request-id", "x-vllm-priority", "authorization", "x-api-key", "accept", "expect", "cookie", "host")
+HEADER_NAMES = (
+    "x-request-id", "x-vllm-priority", "endpoint-load-metrics-format", "authorization", "x-api-key", "accept", "expect",
+    "cookie", "host",
+)  # fmt: skip

@@ -11,7 +11,7 @@ import httpx
 import openai
 import pytest
 
-from cadence.entrypoints.openai.response_store import ResponseStore
+from cadence.entrypoints.openai.response_store import ResponseStore, StoredResponse
 from tests.server.fakes_chat import MODEL, FailingLLM, openai_client
 from tests.server.helpers import RunningApp
 
@@ -241,8 +241,8 @@ REFUSED = [
     ({"input": [{"role": "user", "content": None}]}, "input[0].content"),
     ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{"}]}, "input[0].arguments"),
     ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
-    ({"background": True}, "background"),
-    ({"truncation": "auto"}, "truncation"),
+    ({"background": True, "store": False}, "background"),
+    ({"truncation": "some"}, "truncation"),
     ({"conversation": "conv_1"}, "conversation"),
     ({"prompt": {"id": "p"}}, "prompt"),
     ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}}, "text.format.type"),
@@ -272,7 +272,8 @@ def test_bad_input_is_named(serve: Serve) -> None:
             assert (reply.status_code, reply.json()["error"]["param"]) == (400, param), (fields, reply.text)
         assert http.post("/v1/responses", json={"model": "other", "input": "hi"}).status_code == 404
         assert http.get("/v1/responses/resp_x").json()["error"]["param"] == "response_id"
-        assert http.get("/v1/responses/resp_x?stream=true").status_code == 400
+        assert http.get("/v1/responses/resp_x?stream=maybe").json()["error"]["param"] == "stream"
+        assert http.get("/v1/responses/resp_x?starting_after=3").json()["error"]["param"] == "starting_after"
 
 
 def test_neutral_values_ask_for_nothing(serve: Serve) -> None:
@@ -288,16 +289,20 @@ def test_neutral_values_ask_for_nothing(serve: Serve) -> None:
 def test_the_store_is_bounded() -> None:
     now = [0.0]
     store = ResponseStore(max_responses=2, max_bytes=100, max_age_s=10.0, clock=lambda: now[0]).of("")
-    store.keep("a", b"1", b"2")
-    store.keep("b", b"1", b"2")
+
+    def keep(name: str, body: bytes = b"1") -> None:
+        store.keep(name, StoredResponse(body, b"2"))
+
+    keep("a")
+    keep("b")
     assert store.get("a")
-    store.keep("c", b"1", b"2")
+    keep("c")
     assert store.get("b") is None and store.get("a") and store.get("c")  # b was used least recently
-    store.keep("big", b"x" * 99, b"")
+    keep("big", b"x" * 98)
     assert len(store) == 1 and store.get("big")
-    store.keep("too big", b"x" * 101, b"")
+    keep("too big", b"x" * 100)
     assert len(store) == 0
-    store.keep("old", b"1", b"2")
+    keep("old")
     now[0] = 10.5
     assert store.get("old") is None and not store.drop("old") and len(store) == 0
 

@@ -19,7 +19,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.entrypoints.openai.app import create_app
 from cadence.entrypoints.openai.options import ServeOptions
-from cadence.entrypoints.openai.response_store import ResponseStore
+from cadence.entrypoints.openai.response_store import ResponseStore, StoredResponse
 from cadence.entrypoints.openai.tenants import TENANT, Tenants
 from cadence.entrypoints.webui.state_view import describe, seen_by
 from tests.server.helpers import FakeLLM, RunningApp
@@ -206,13 +206,13 @@ def test_block_owners_follow_the_requests_that_are_shown() -> None:
 
 def test_who_stores_most_gives_way_first() -> None:
     store = ResponseStore(max_responses=10, max_bytes=1000)
-    store.of("small").keep("mine", b"x" * 100, b"")
+    store.of("small").keep("mine", StoredResponse(b"x" * 100, b""))
     for number in range(50):
-        store.of("large").keep(str(number), b"x" * 90, b"")
+        store.of("large").keep(str(number), StoredResponse(b"x" * 90, b""))
     assert store.of("small").get("mine") is not None
     assert len(store) <= 10 and len(store.of("large")) == 9
     for number in range(50):
-        store.of("many").keep(str(number), b"x", b"")
+        store.of("many").keep(str(number), StoredResponse(b"x", b""))
     assert store.of("small").get("mine") is not None and len(store) == 10
 
 

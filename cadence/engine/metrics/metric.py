@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -32,10 +33,15 @@ class Histogram(Metric):
     def __post_init__(self) -> None:
         self._counts = [0] * (len(self.bounds) + 1)
 
-    def observe(self, value: float) -> None:
-        self._counts[bisect.bisect_left(self.bounds, value)] += 1
-        self.count += 1
-        self.sum += value
+    def observe(self, value: float, times: int = 1) -> None:
+        self._counts[bisect.bisect_left(self.bounds, value)] += times
+        self.count += times
+        self.sum += value * times
+
+    def set_to(self, counts: Sequence[int], total: float) -> None:
+        """What another process observed."""
+        self._counts = [*counts, *[0] * (len(self._counts) - len(counts))]
+        self.count, self.sum = sum(counts), total
 
     @property
     def buckets(self) -> dict[str, int]:

@@ -2,71 +2,105 @@
 
 from __future__ import annotations
 
-from cadence.core.engine_state import EngineState
+from collections.abc import Mapping
+
+from cadence.core.engine_state import FORWARD_TOKENS, EngineState
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate
 from cadence.engine.metrics.metric import Counter, Gauge, Histogram, Metric
 from cadence.engine.request_text import RequestText
 from cadence.scheduler.stats import SchedulerStats
 
-_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0)
+_SECONDS = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
+    640.0, 2560.0,
+)  # fmt: skip
 _TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
+_COMPLETIONS = (1, 2, 5, 10, 20)
+_SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
 
 
 class MetricsRecorder:
-    def __init__(self, model_name: str) -> None:
+    def __init__(self, model_name: str, cache: Mapping[str, str] | None = None) -> None:
+        """`cache`: the settings of the KV cache, by name."""
         self._labels = {"model_name": model_name, "engine": "0"}
+        self._cache_info = Gauge("vllm:cache_config_info", {**self._labels, **(cache or {})}, 1.0)
         self._prompt_tokens = self._counter("prompt_tokens")
         self._cached_tokens = self._counter("prompt_tokens_cached")
+        self._sources = {source: self._counter("prompt_tokens_by_source", source=source) for source in _SOURCES}
         self._generation_tokens = self._counter("generation_tokens")
         self._success = {
-            reason: Counter("vllm:request_success", {**self._labels, "finished_reason": reason.value})
-            for reason in FinishReason
+            reason: self._counter("request_success", finished_reason=reason.value) for reason in FinishReason
         }
         self._first_token = self._histogram("time_to_first_token_seconds", _SECONDS)
+        self._between_tokens = self._histogram("inter_token_latency_seconds", _SECONDS)
         self._per_token = self._histogram("request_time_per_output_token_seconds", _SECONDS)
         self._latency = self._histogram("e2e_request_latency_seconds", _SECONDS)
         self._queue = self._histogram("request_queue_time_seconds", _SECONDS)
+        self._prefill = self._histogram("request_prefill_time_seconds", _SECONDS)
+        self._decode = self._histogram("request_decode_time_seconds", _SECONDS)
+        self._inference = self._histogram("request_inference_time_seconds", _SECONDS)
         self._prompt_lengths = self._histogram("request_prompt_tokens", _TOKENS)
+        self._computed_lengths = self._histogram("request_prefill_kv_computed_tokens", _TOKENS)
         self._output_lengths = self._histogram("request_generation_tokens", _TOKENS)
+        self._longest = self._histogram("request_max_num_generation_tokens", _TOKENS)
+        self._completions = self._histogram("request_params_n", _COMPLETIONS)
+        self._limits = self._histogram("request_params_max_tokens", _TOKENS)
+        self._forwards = self._histogram("iteration_tokens_total", FORWARD_TOKENS)
 
     def tokens(self, text: RequestText, update: RequestUpdate) -> None:
-        self._generation_tokens.value += len(update.new_token_ids)
-        if update.new_token_ids and len(text.token_ids) == len(update.new_token_ids):
-            self._first_token.observe(text.metrics.first_token_time - text.metrics.arrival_time)
+        """Of every update: this is the only work per token here."""
+        count = len(update.new_token_ids)
+        if not count:
+            return
+        self._generation_tokens.value += count
+        if len(text.token_ids) > count:
+            self._between_tokens.observe(text.token_gap / count, count)
+        else:
+            self._begun(text)
 
     def finished(self, text: RequestText) -> None:
+        """Of one completion."""
         times, count = text.metrics, len(text.token_ids)
         if text.finish_reason is not None:
             self._success[text.finish_reason].value += 1
-        self._prompt_tokens.value += len(text.prompt_token_ids)
-        self._cached_tokens.value += text.num_cached_tokens
         self._prompt_lengths.observe(len(text.prompt_token_ids))
         self._output_lengths.observe(count)
         self._latency.observe(times.finished_time - times.arrival_time)
+        if text.max_tokens is not None:
+            self._limits.observe(text.max_tokens)
         if times.first_scheduled_time:
             self._queue.observe(times.first_scheduled_time - times.arrival_time)
+        if times.first_scheduled_time and count:
+            self._computed_lengths.observe(len(text.prompt_token_ids) - text.num_cached_tokens)
+            self._prefill.observe(times.first_token_time - times.first_scheduled_time)
+            self._decode.observe(times.last_token_time - times.first_token_time)
+            self._inference.observe(times.last_token_time - times.first_scheduled_time)
         if count > 1:
             self._per_token.observe((times.last_token_time - times.first_token_time) / (count - 1))
 
+    def group_finished(self, completions: int, longest: int) -> None:
+        """Of a user's request: all of its completions have ended."""
+        self._completions.observe(completions)
+        self._longest.observe(longest)
+
     def snapshot(self, stats: SchedulerStats) -> list[Metric]:
+        self._forwards.set_to(stats.forward_counts, stats.forward_tokens)
         return [
             self._gauge("num_requests_running", stats.num_running),
             self._gauge("num_requests_waiting", stats.num_waiting),
+            self._gauge("num_requests_waiting_by_reason", stats.num_waiting, reason="capacity"),
             self._gauge("kv_cache_usage_perc", stats.kv_usage),
-            Counter("vllm:num_preemptions", self._labels, stats.num_preemptions),
-            Counter("vllm:prefix_cache_queries", self._labels, stats.prefix_queries),
-            Counter("vllm:prefix_cache_hits", self._labels, stats.prefix_hits),
+            self._cache_info,
+            self._counter("num_preemptions", stats.num_preemptions),
+            self._counter("prefix_cache_queries", stats.prefix_queries),
+            self._counter("prefix_cache_hits", stats.prefix_hits),
             self._prompt_tokens,
             self._cached_tokens,
+            *self._sources.values(),
             self._generation_tokens,
             *self._success.values(),
-            self._first_token,
-            self._per_token,
-            self._latency,
-            self._queue,
-            self._prompt_lengths,
-            self._output_lengths,
+            *self._histograms(),
         ]
 
     def restarts(self, num_restarts: int, num_quarantined: int, num_failed: int) -> list[Metric]:
@@ -77,11 +111,27 @@ class MetricsRecorder:
             Counter("cadence:requests_failed_by_quarantine", self._labels, num_failed),
         ]
 
-    def _counter(self, name: str) -> Counter:
-        return Counter(f"vllm:{name}", self._labels)
+    def _begun(self, text: RequestText) -> None:
+        """The first token is there: the prompt was computed."""
+        prompt, cached = len(text.prompt_token_ids), text.num_cached_tokens
+        self._first_token.observe(text.metrics.first_token_time - text.metrics.arrival_time)
+        self._prompt_tokens.value += prompt
+        self._cached_tokens.value += cached
+        self._sources["local_compute"].value += prompt - cached
+        self._sources["local_cache_hit"].value += cached
 
-    def _gauge(self, name: str, value: float) -> Gauge:
-        return Gauge(f"vllm:{name}", self._labels, value)
+    def _histograms(self) -> list[Histogram]:
+        return [
+            self._first_token, self._between_tokens, self._per_token, self._latency, self._queue, self._prefill,
+            self._decode, self._inference, self._prompt_lengths, self._computed_lengths, self._output_lengths,
+            self._longest, self._completions, self._limits, self._forwards,
+        ]  # fmt: skip
+
+    def _counter(self, name: str, value: int = 0, **labels: str) -> Counter:
+        return Counter(f"vllm:{name}", {**self._labels, **labels}, value)
+
+    def _gauge(self, name: str, value: float, **labels: str) -> Gauge:
+        return Gauge(f"vllm:{name}", {**self._labels, **labels}, value)
 
     def _histogram(self, name: str, bounds: tuple[float, ...]) -> Histogram:
         return Histogram(f"vllm:{name}", self._labels, bounds)
@@ -96,4 +146,6 @@ def stats_of(state: EngineState) -> SchedulerStats:
         prefix_queries=state.prefix_queries,
         prefix_hits=state.prefix_hits,
         num_preemptions=state.num_preemptions,
+        forward_counts=tuple(state.forward_counts),
+        forward_tokens=state.forward_tokens,
     )

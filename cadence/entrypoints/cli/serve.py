@@ -13,6 +13,7 @@ from cadence.config import env
 from cadence.config.args import EngineArgs, names
 from cadence.config.cli import Extend, Flag, Parser, add_engine_flags, add_flag, add_hidden_flags, engine_options
 from cadence.config.fate import PeerFlag
+from cadence.config.peer_env import is_on
 from cadence.config.peer_table import flags as flags_of_vllm
 from cadence.config.peer_table import server_only
 from cadence.config.reference import find_local
@@ -72,6 +73,8 @@ def read_flags(flags: argparse.Namespace) -> tuple[EngineArgs, ServeOptions]:
     shared = {name: getattr(args, name) for name in _SHARED}
     if not given.get("api_key") and env.api_key():
         given["api_key"] = [env.api_key()]
+    if is_on(env.peer_variables(), "VLLM_SERVER_DEV_MODE"):
+        given.setdefault("server_dev_mode", True)
     given.setdefault("served_model_name", [args.model])
     return args, ServeOptions(**given, **shared)
 

@@ -81,6 +81,10 @@ class Admission:
         request.scope.setdefault(ENTRIES, []).append(entry)
         return entry
 
+    def outlives(self, request: HTTPConnection, entry: Entry) -> None:
+        """The entry goes on when the HTTP request is over; it ends with its `async with` alone."""
+        request.scope[ENTRIES].remove(entry)
+
     def arrives(self, scope: Scope) -> None:
         """Keeps a place for a request whose body is yet to be read."""
         scope[ARRIVING] = True

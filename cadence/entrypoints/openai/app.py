@@ -32,8 +32,12 @@ from cadence.entrypoints.openai.middleware import load_middleware
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.routes import (
     chat,
+    chat_batch,
     completions,
+    develop,
+    generate,
     health,
+    invocations,
     messages,
     metrics,
     models,
@@ -50,7 +54,9 @@ if TYPE_CHECKING:
 
 NO_LOGS = NullLogQueue()
 EXPOSED_HEADERS = ("X-Request-Id", "X-Cadence-Ignored", "Retry-After")  # what pages of other origins may read
-ROUTES = (health, models, completions, chat, responses, messages, tokenize, metrics, page)
+ROUTES = (
+    health, models, completions, chat, chat_batch, responses, messages, generate, invocations, tokenize, metrics, page,
+)  # fmt: skip
 
 
 def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue = NO_LOGS) -> FastAPI:
@@ -69,6 +75,10 @@ def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQue
     app.state.server = _make_state(llm, options, logs)
     for routes in ROUTES:
         app.include_router(routes.router)
+    if options.enable_tokenizer_info_endpoint:
+        app.include_router(tokenize.info_router)
+    if options.server_dev_mode:
+        app.include_router(develop.router)
     if documented:
         app.include_router(page.docs_router)
     for kind in (CadenceError, HTTPException, RequestValidationError, ValidationError):

@@ -33,6 +33,11 @@ class Body:
         self.share = share
         self._content = content
 
+    @property
+    def content(self) -> bytes:
+        """What is there to be taken."""
+        return self._content
+
     def take(self) -> bytes:
         """Once; there is nothing left then."""
         content, self._content = self._content, b""

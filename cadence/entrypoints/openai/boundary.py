@@ -13,9 +13,11 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cadence.entrypoints.openai.admission import ENTRIES
+from cadence.entrypoints.openai.door import GUARDED
 from cadence.entrypoints.openai.errors import reply_for, route_path
 from cadence.entrypoints.openai.ignored import ignored_header
 from cadence.entrypoints.openai.options import ServeOptions
+from cadence.entrypoints.openai.orca import load_header
 from cadence.entrypoints.openai.state import request_id
 
 logger = logging.getLogger("cadence.server")
@@ -72,6 +74,8 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             added = ignored_header(self._scope)
+            if self.status == 200 and route_path(self._scope) in GUARDED:
+                added += load_header(self._scope)
             if self._request_id:
                 added.append((b"x-request-id", self._request_id.encode()))
             if added:

@@ -18,7 +18,8 @@ from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.sampling import as_sent
 from cadence.entrypoints.openai.stream import Begun, begun
 from cadence.text.chat_template import ChatRequest
-from cadence.text.text_service import Encoding
+from cadence.text.text_jobs import Kept
+from cadence.text.text_service import Encoding, TextTokens
 
 if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
@@ -59,6 +60,18 @@ class ChatEngine:
     async def prompt(self, job: ChatJob) -> TokensPrompt:
         """The prompt a job's messages become. Templates write the special tokens themselves: none are added unless
         the request wants them twice."""
+        kept = job.truncation.kept(self._llm.config.model.max_model_len, job.params.max_tokens)
+        tokens = await self._tokens(job, kept)
+        text = tokens.text
+        if len(tokens.ids) < tokens.total:
+            text = await self._llm.texts.decode(tokens.ids, skip_special_tokens=False)
+        return {"prompt": text, "prompt_token_ids": tokens.ids, "cache_salt": job.cache_salt}
+
+    async def count(self, job: ChatJob) -> int:
+        """Tokens of the prompt, however long it is."""
+        return (await self._tokens(job, (0, 0))).total
+
+    async def _tokens(self, job: ChatJob, kept: Kept) -> TextTokens:
         hidden = job.tool_choice == "none" and self._options.exclude_tools_when_tool_choice_none
         chat = ChatRequest(
             messages=job.messages,
@@ -68,15 +81,9 @@ class ChatEngine:
             content_format=self._options.chat_template_content_format,
             kwargs={**self._options.default_chat_template_kwargs, **job.template_kwargs},
         )
-        kept = job.truncation.kept(self._llm.config.model.max_model_len, job.params.max_tokens)
         template, trusted = (job.chat_template, False) if job.chat_template else (self._template, True)
-        tokens = await self._llm.texts.chat(
-            chat, Encoding(job.add_special_tokens, kept, job.messages_field), template, trusted
-        )
-        text = tokens.text
-        if len(tokens.ids) < tokens.total:
-            text = await self._llm.texts.decode(tokens.ids, skip_special_tokens=False)
-        return {"prompt": text, "prompt_token_ids": tokens.ids, "cache_salt": job.cache_salt}
+        how = Encoding(job.add_special_tokens, kept, job.messages_field)
+        return await self._llm.texts.chat(chat, how, template, trusted)
 
     def _check(self, job: ChatJob) -> None:
         options = self._options

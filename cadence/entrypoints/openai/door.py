@@ -16,7 +16,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cadence.entrypoints.openai.admission import Admission, Refusal
 from cadence.entrypoints.openai.errors import overloaded, reply_for, route_path
 
-GUARDED = frozenset({"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"})
+GUARDED = frozenset({
+    "/v1/completions", "/v1/chat/completions", "/v1/chat/completions/batch", "/v1/responses", "/v1/messages",
+    "/invocations", "/inference/v1/generate",
+})  # fmt: skip
 _SLOW_HEADERS = ((b"connection", b"close"), (b"expect", b"100-continue"))
 
 

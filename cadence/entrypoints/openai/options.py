@@ -85,6 +85,8 @@ class ServeOptions:
     stream_interval: int = option(1, "tokens per event of a stream; a request may bring its own")
 
     # What it says about itself
+    enable_tokenizer_info_endpoint: bool = option(False, "serve /tokenizer_info: the tokenizer's config and template")
+    server_dev_mode: bool = option(False, "serve /server_info and /reset_prefix_cache (else VLLM_SERVER_DEV_MODE)")
     disable_fastapi_docs: bool = option(False, "no /docs, /redoc and /openapi.json")
     enable_log_requests: bool = option(False, "log a line per request; never its text")
     uvicorn_log_level: str = option("warning", "log level of the HTTP layer", LOG_LEVELS)

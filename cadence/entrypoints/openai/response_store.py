@@ -6,15 +6,20 @@ and whoever has most gives way first.
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from cadence.entrypoints.openai.response_log import EventLog
 
 MAX_RESPONSES = 1024
 MAX_BYTES = 64 * 2**20
 MAX_AGE_S = 3600.0
+MAX_BACKGROUND = 256  # responses of one tenant that run in the background at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +28,23 @@ class StoredResponse:
 
     body: bytes  # the response
     items: bytes  # the whole conversation, for the response that comes after
-    num_input: int  # items of the conversation that came before the response
+    num_input: int = 0  # items of the conversation that came before the response
     item_ids: tuple[str, ...] = ()  # of the items that have one
+    events: tuple[bytes, ...] = ()  # of its stream, where they can be read again
     stored_at: float = 0.0  # seconds, on the store's clock
 
     @property
     def size(self) -> int:
-        return len(self.body) + len(self.items) + sum(map(len, self.item_ids))
+        return len(self.body) + len(self.items) + sum(map(len, self.item_ids)) + sum(map(len, self.events))
 
 
 @dataclass(slots=True)
 class RunningResponse:
     request_id: str  # the engine's
     snapshot: Callable[[], dict[str, Any]]  # the response so far
+    log: EventLog
     cancelled: bool = False
+    task: asyncio.Task[None] | None = None  # that runs it where nobody waits for it
 
 
 @dataclass(slots=True)
@@ -73,11 +81,9 @@ class TenantResponses:
         self._stored: OrderedDict[str, StoredResponse] = OrderedDict()  # the least recently used first
         self._holders: dict[str, str] = {}  # item id -> the response that was stored with it last
 
-    def keep(
-        self, response_id: str, body: bytes, items: bytes, num_input: int = 0, item_ids: Sequence[str] = ()
-    ) -> None:
+    def keep(self, response_id: str, response: StoredResponse) -> None:
         self.drop(response_id)
-        stored = StoredResponse(body, items, num_input, tuple(item_ids), self._store.clock())
+        stored = dataclasses.replace(response, stored_at=self._store.clock())
         self._stored[response_id] = stored
         self.size += stored.size
         self._holders |= dict.fromkeys(stored.item_ids, response_id)
@@ -96,6 +102,9 @@ class TenantResponses:
     def holding(self, item_id: str) -> StoredResponse | None:
         """A response whose conversation has this item."""
         return self.get(self._holders.get(item_id, ""))
+
+    def num_background(self) -> int:
+        return sum(one.task is not None for one in self.running.values())
 
     def drop(self, response_id: str) -> bool:
         """Whether there was one."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +15,7 @@ from starlette.requests import Request
 
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.openai.chat_choice import NO_CALL
-from cadence.entrypoints.openai.errors import ApiError, not_found
+from cadence.entrypoints.openai.errors import ApiError, not_found, reply_for
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
 from cadence.entrypoints.openai.logprobs import TokenNames
 from cadence.entrypoints.openai.protocol.response_items import ids_of, put_in_place, referenced
@@ -20,11 +23,14 @@ from cadence.entrypoints.openai.protocol.response_messages import to_messages
 from cadence.entrypoints.openai.protocol.response_tools import ResponseTools
 from cadence.entrypoints.openai.protocol.response_view import response_view
 from cadence.entrypoints.openai.protocol.responses import ResponsesBody
-from cadence.entrypoints.openai.protocol.responses_answer import ResponseAnswer
-from cadence.entrypoints.openai.response_store import RunningResponse, TenantResponses
+from cadence.entrypoints.openai.protocol.responses_answer import EventWriter, ResponseAnswer, StreamEvent
+from cadence.entrypoints.openai.response_log import EventLog, NullLog
+from cadence.entrypoints.openai.response_store import RunningResponse, StoredResponse, TenantResponses
 from cadence.entrypoints.openai.sampling import Chosen, model_max_tokens, priority_of, sampling_params
 from cadence.entrypoints.openai.state import ServerState
-from cadence.entrypoints.openai.stream import encode_json, raise_failure
+from cadence.entrypoints.openai.stream import Begun, encode_json, raise_failure
+
+logger = logging.getLogger("cadence.server")
 
 Items = list[dict[str, Any]]
 SENT_NAMES = {  # of what the engine knows -> what clients know
@@ -52,6 +58,10 @@ class Turn:
     kept: bool
     running: RunningResponse
 
+    def shortened(self, job: ChatJob, dropped: int) -> Turn:
+        self.answer.dropped_items = dropped
+        return dataclasses.replace(self, job=job)
+
     def check(self, event: ChatEvent) -> None:
         """A choice that ended badly raises, unless the client wanted it to end."""
         if type(event) is not ChoiceEnd or (event.finish_reason == "abort" and self.running.cancelled):
@@ -60,11 +70,41 @@ class Turn:
             raise ApiError(400, NO_CALL, param="tool_choice", code="tool_calls_not_produced")
         raise_failure(event.finish_reason, event.stop_reason)
 
+    async def write(
+        self, store: TenantResponses, events: AsyncGenerator[ChatEvent, None] | Begun[ChatEvent]
+    ) -> AsyncGenerator[bytes, None]:
+        """The response's own events. However it ends, it is known until then and kept afterwards."""
+        answer, writer = self.answer, EventWriter(self.running.log)
+        store.running[answer.id] = self.running
+        try:
+            async with aclosing(events):
+                yield writer.write(answer.begin())
+                async for event in events:
+                    if told := answer.read(event):
+                        yield writer.write(told)
+            yield self._end(writer, answer.finish(), store)
+        except Exception as error:
+            reply = reply_for(error)
+            if reply.is_bug:
+                logger.error("a response broke", exc_info=error)
+            yield self._end(writer, answer.fail(reply), store)
+        finally:
+            if answer.is_open:  # the client left
+                self._end(writer, answer.finish(), store)
+            store.running.pop(answer.id, None)
+
+    def _end(self, writer: EventWriter, last: list[StreamEvent], store: TenantResponses) -> bytes:
+        chunk = writer.write(last)
+        self.running.log.close()
+        self.keep(store)
+        return chunk
+
     def keep(self, store: TenantResponses) -> None:
         if self.kept:
             items = [*self.items, *self.answer.history()]
-            body = encode_json(self.answer.snapshot())
-            store.keep(self.answer.id, body, encode_json(items), len(self.items), ids_of(items))
+            body, events = encode_json(self.answer.snapshot()), tuple(self.running.log.events)
+            stored = StoredResponse(body, encode_json(items), len(self.items), tuple(ids_of(items)), events)
+            store.keep(self.answer.id, stored)
 
 
 def earlier_of(body: ResponsesBody, store: TenantResponses) -> Earlier:
@@ -92,7 +132,9 @@ def prepare(body: ResponsesBody, model: str, earlier: Earlier, state: ServerStat
     job = _job(body, messages, tools, state, request, state.tenants.engine_id(request.scope, name))
     names = TokenNames(state.llm.tokenizer, as_ids=False)
     answer = ResponseAnswer(response_view(response_id, model, body, job.params, tools, names))
-    return Turn(job, answer, items, body.store is not False, RunningResponse(job.request_id, answer.snapshot))
+    log = EventLog() if body.background and body.stream else NullLog()
+    running = RunningResponse(job.request_id, answer.snapshot, log)
+    return Turn(job, answer, items, body.store is not False, running)
 
 
 def _job(

@@ -129,6 +129,14 @@ async def admitted(entry: Entry, source: AsyncIterator[T], check: Callable[[T], 
             yield item
 
 
+async def checked(source: AsyncGenerator[T, None], check: Callable[[T], None]) -> AsyncGenerator[T, None]:
+    """One of several sources that share an entry."""
+    async with aclosing(source) as items:
+        async for item in items:
+            check(item)
+            yield item
+
+
 async def begun(source: AsyncGenerator[T, None]) -> Begun[T]:
     """`source`, once it has something to say: what goes wrong before raises here, not in the stream."""
     return Begun(await anext(source), source)

@@ -59,10 +59,10 @@ def usage_of_response(usage: Usage) -> dict[str, Any]:
 def _repeated(body: ResponsesBody, params: SamplingParams) -> dict[str, Any]:
     reasoning = body.reasoning
     return {
-        "background": False,
+        "background": bool(body.background),
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
-        "max_tool_calls": None,
+        "max_tool_calls": body.max_tool_calls,
         "metadata": body.metadata or {},
         "parallel_tool_calls": body.parallel_tool_calls is not False,
         "previous_response_id": body.previous_response_id,
@@ -70,12 +70,12 @@ def _repeated(body: ResponsesBody, params: SamplingParams) -> dict[str, Any]:
         "service_tier": "default",
         "store": body.store is not False,
         "temperature": params.temperature,
-        "text": {"format": {"type": "text"}},
+        "text": {"format": {"type": "text"}, "verbosity": body.text.verbosity if body.text else None},
         "tool_choice": body.tool_choice or ("auto" if body.tools else "none"),
         "tools": [_shown_tool(tool) for tool in body.tools or ()],
         "top_logprobs": body.top_logprobs or 0,
         "top_p": params.top_p,
-        "truncation": "disabled",
+        "truncation": body.truncation or "disabled",
         "user": body.user,
     }
 

@@ -25,18 +25,15 @@ Include = Annotated[list[str], Field(max_length=MAX_INCLUDE, fail_fast=True), at
 
 _GRAMMAR = "output constrained by a grammar is not in this version"
 _UNSUPPORTED: dict[str, Unsupported] = {
-    "background": Refusal((False,), "responses run while their client waits; stream them instead"),
     "conversation": Refusal((), "this server keeps no conversations; use previous_response_id"),
-    "context_management": Hint((), "prompts are never shortened; cut the input before sending it"),
+    "context_management": Hint((), "prompts are shortened by truncation: auto, and by nothing else"),
     "client_metadata": Hint((), "this server keeps no accounts"),
-    "max_tool_calls": Hint((), "tools are called by the client, which may count them"),
     "moderation": Hint((), "this server does not judge content"),
     "prompt": Refusal((), "this server keeps no prompt templates; send the input itself"),
-    "truncation": Refusal(("disabled",), "prompts are never shortened; cut the input before sending it"),
     "n": Refusal((1,), "a response has one output"),
     "max_tokens": Refusal((), "here it is called max_output_tokens"),
     "prompt_logprobs": Refusal((), "logprobs are given by /v1/chat/completions"),
-    "truncate_prompt_tokens": Refusal((), "prompts are never shortened; cut the input before sending it"),
+    "truncate_prompt_tokens": Refusal((), "here it is truncation: auto"),
     "return_token_ids": Refusal((False,), "token ids are given by /v1/chat/completions"),
     "return_tokens_as_token_ids": Refusal((False,), "token ids are given by /v1/chat/completions"),
 }
@@ -64,6 +61,9 @@ class ResponsesBody(GenerationBody):
     instructions: str | None = None
     previous_response_id: str | None = Field(None, max_length=128)
     include: Include | None = None
+    background: bool | None = None
+    truncation: str | None = Field(None, pattern="^(auto|disabled)$")
+    max_tool_calls: int | None = Field(None, ge=0, lt=INT64)
     max_output_tokens: int | None = Field(None, ge=1, lt=INT64)
     top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
     tools: Tools | None = None
@@ -87,6 +87,10 @@ class ResponsesBody(GenerationBody):
                 raise InvalidRequestError(f"metadata must be at most {MAX_METADATA} strings by name", "metadata")
             if len(key) > 64 or len(value) > 512:
                 raise InvalidRequestError("metadata: names have 64 characters and values 512 at most", "metadata")
+        if self.background and self.store is False:
+            raise InvalidRequestError("background needs store: how else could the response be asked for", "background")
+        if self.max_tool_calls is not None:
+            self.ignored.add("max_tool_calls", "tools are called by the client, which may count them")
         for number, name in enumerate(self.include or ()):
             if name not in (ENCRYPTED_REASONING, LOGPROBS):
                 self.ignored.add(f"include[{number}]", "responses hold text, calls and reasoning, and nothing else")

@@ -11,6 +11,7 @@ from cadence.entrypoints.openai.events import ChatEvent, ChoiceEnd, ReasoningDel
 from cadence.entrypoints.openai.protocol.response_messages import seal_reasoning
 from cadence.entrypoints.openai.protocol.response_tools import custom_input
 from cadence.entrypoints.openai.protocol.response_view import ResponseView, usage_of_response
+from cadence.entrypoints.openai.response_log import EventLog
 from cadence.entrypoints.openai.stream import encode_json
 
 StreamEvent = dict[str, Any]  # without its sequence number
@@ -24,8 +25,9 @@ class ResponseAnswer:
 
     def __init__(self, view: ResponseView) -> None:
         self.id = view.id
-        self.status = "in_progress"
+        self.status = "queued" if view.fixed["background"] else "in_progress"
         self.output: list[dict[str, Any]] = []
+        self.dropped_items = 0  # of the conversation, which was too long
         self._view = view
         self._usage: dict[str, Any] | None = None
         self._error: dict[str, Any] | None = None
@@ -44,14 +46,23 @@ class ResponseAnswer:
             "completed_at": self._completed_at,
             "error": self._error,
             "incomplete_details": self._incomplete,
+            "dropped_items": self.dropped_items,
             "output": list(self.output),
             "usage": self._usage,
         }
 
+    @property
+    def is_open(self) -> bool:
+        return self.status in ("queued", "in_progress")
+
     def begin(self) -> list[StreamEvent]:
-        return [self._whole("response.created"), self._whole("response.in_progress")]
+        second = "response.queued" if self.status == "queued" else "response.in_progress"
+        return [self._whole("response.created"), self._whole(second)]
 
     def read(self, event: ChatEvent) -> list[StreamEvent]:
+        if self.status == "queued":
+            self.status = "in_progress"
+            return [self._whole("response.in_progress"), *self.read(event)]
         if isinstance(event, TextDelta):
             return self._said(event)
         if isinstance(event, ReasoningDelta):
@@ -66,7 +77,7 @@ class ResponseAnswer:
 
     def finish(self) -> list[StreamEvent]:
         """The last event, which holds everything."""
-        events = self._end("abort") if self.status == "in_progress" else []
+        events = self._end("abort") if self.is_open else []
         kind = {"completed": "response.completed", "failed": "response.failed"}
         return [*events, self._whole(kind.get(self.status, "response.incomplete"))]
 
@@ -191,10 +202,11 @@ class ResponseAnswer:
 
 
 class EventWriter:
-    """Stream events as bytes, numbered."""
+    """Stream events as bytes, numbered, and written into a log."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: EventLog) -> None:
         self._next = 0
+        self._log = log
 
     def write(self, events: list[StreamEvent]) -> bytes:
         chunks = []
@@ -202,6 +214,7 @@ class EventWriter:
             numbered = {"type": event["type"], "sequence_number": self._next, **event}
             self._next += 1
             chunks.append(b"event: " + event["type"].encode() + b"\ndata: " + encode_json(numbered) + b"\n\n")
+            self._log.add(chunks[-1])
         return b"".join(chunks)
 
 

@@ -110,3 +110,9 @@ def _echo(messages: list[dict[str, Any]], role: str) -> str:
 def _check_event(event: ChatEvent) -> None:
     if type(event) is ChoiceEnd:
         raise_failure(event.finish_reason, event.stop_reason)
+
+
+def prepare_job(body: ChatCompletionBody, state: ServerState, name: str, request: Request) -> tuple[ChatJob, ChatView]:
+    """One conversation of several in a request."""
+    base = {"id": name, "created": int(time.time()), "model": state.check_model(body.model)}
+    return make_job(body, state, name, request), _view(body, state, base)

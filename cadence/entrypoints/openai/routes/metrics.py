@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from fastapi import APIRouter
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from cadence.engine.metrics import metric as engine
+from cadence.engine.metrics.descriptions import DESCRIPTIONS
 from cadence.entrypoints.openai.admission import Admission
 from cadence.entrypoints.openai.state import ServerState, State
 
@@ -27,6 +28,7 @@ _ENDS = ("finished", "failed", "aborted")
 async def metrics(state: State) -> Response:
     registry = CollectorRegistry()
     registry.register(_Snapshot(state))
+    ProcessCollector(registry=registry)
     return Response(generate_latest(registry), media_type=TEXT)
 
 
@@ -35,16 +37,17 @@ class _Snapshot(Collector):
         self._state = state
 
     def collect(self) -> Iterator[Metric]:
-        found = self._state.llm.get_metrics()
+        found, served = self._state.llm.get_metrics(), self._state.model_names[0]
         for prefix in (ENGINE_PREFIX, OWN_PREFIX):
-            yield from engine_families(found, prefix)
+            yield from engine_families(found, prefix, served)
         yield from _admission_families(self._state.admission)
         dropped = self._state.logs.dropped
         yield CounterMetricFamily(f"{OWN_PREFIX}log_lines_dropped", "lines that nobody read in time", dropped)
 
 
-def engine_families(metrics: Iterable[engine.Metric], prefix: str) -> list[Metric]:
-    """Metrics of one name are one family; their labels tell them apart."""
+def engine_families(metrics: Iterable[engine.Metric], prefix: str, served: str) -> list[Metric]:
+    """Metrics of one name are one family; their labels tell them apart. The model goes by the name it is served
+    under."""
     families: dict[str, Metric] = {}
     for metric in metrics:
         if metric.name.startswith(OWN_PREFIX) and prefix != OWN_PREFIX:
@@ -53,12 +56,12 @@ def engine_families(metrics: Iterable[engine.Metric], prefix: str) -> list[Metri
         family = families.get(name)
         if family is None:
             family = families[name] = _family(metric, name)
-        _add(family, metric)
+        _add(family, metric, [*{**metric.labels, "model_name": served}.values()])
     return list(families.values())
 
 
 def _family(metric: engine.Metric, name: str) -> Metric:
-    help = name.partition(":")[2].replace("_", " ")
+    help = DESCRIPTIONS[name.partition(":")[2]]
     labels = list(metric.labels)
     if isinstance(metric, engine.Histogram):
         return HistogramMetricFamily(name, help, labels=labels)
@@ -67,8 +70,7 @@ def _family(metric: engine.Metric, name: str) -> Metric:
     return GaugeMetricFamily(name, help, labels=labels)
 
 
-def _add(family: Metric, metric: engine.Metric) -> None:
-    labels = list(metric.labels.values())
+def _add(family: Metric, metric: engine.Metric, labels: list[str]) -> None:
     if isinstance(family, HistogramMetricFamily) and isinstance(metric, engine.Histogram):
         bounds = [bound if bound == "+Inf" else str(float(bound)) for bound in metric.buckets]
         family.add_metric(labels, list(zip(bounds, metric.buckets.values(), strict=True)), metric.sum)

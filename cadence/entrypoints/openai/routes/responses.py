@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -13,20 +11,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.background import cancel_background, check_background, start_in_background
 from cadence.entrypoints.openai.bodies import BODY
-from cadence.entrypoints.openai.errors import ApiError, not_found, reply_for
-from cadence.entrypoints.openai.events import ChatEvent
+from cadence.entrypoints.openai.errors import ApiError, not_found
 from cadence.entrypoints.openai.protocol.body import body_schema, parse_body
 from cadence.entrypoints.openai.protocol.response_items import ItemPage, listed
+from cadence.entrypoints.openai.protocol.response_query import ResponseQuery
 from cadence.entrypoints.openai.protocol.responses import ResponsesBody
-from cadence.entrypoints.openai.protocol.responses_answer import EventWriter
-from cadence.entrypoints.openai.response_store import ResponseStore, TenantResponses
-from cadence.entrypoints.openai.response_turn import Turn, earlier_of, prepare
+from cadence.entrypoints.openai.response_log import replay
+from cadence.entrypoints.openai.response_store import ResponseStore, StoredResponse, TenantResponses
+from cadence.entrypoints.openai.response_truncation import fitted
+from cadence.entrypoints.openai.response_turn import earlier_of, prepare
 from cadence.entrypoints.openai.state import ServerState, State
-from cadence.entrypoints.openai.stream import Begun, EventStream, admitted, begun, json_response
+from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response
 from cadence.entrypoints.openai.tenants import tenant_of
 
-logger = logging.getLogger("cadence.server")
 router = APIRouter(tags=["responses"])
 
 Items = list[dict[str, Any]]
@@ -51,10 +50,19 @@ async def create_response(request: Request, state: State, store: Store) -> Respo
     earlier = earlier_of(body, store)
     size = request.scope[BODY].size + earlier.size
     turn = await state.bodies.run(size, prepare, body, model, earlier, state, request)
+    if body.truncation == "auto":
+        max_len = state.llm.config.model.max_model_len
+        turn = turn.shortened(*await fitted(turn.job, turn.items, body.instructions, state.chat, max_len))
+    if body.background:
+        check_background(store)
     entry = state.admission.enter(request, turn.job.estimated_tokens())
     events = admitted(entry, state.chat.run(turn.job), turn.check)
+    if body.background:
+        state.admission.outlives(request, entry)
+        start_in_background(turn, store, events)
+        return EventStream(turn.running.log.read(0), b"") if body.stream else json_response(turn.answer.snapshot())
     if body.stream:
-        return EventStream(_chunks(turn, store, await begun(events)), last=b"")
+        return EventStream(turn.write(store, await begun(events)), b"")
     async with aclosing(events):
         async for event in events:
             turn.answer.read(event)
@@ -64,14 +72,18 @@ async def create_response(request: Request, state: State, store: Store) -> Respo
 
 
 @router.get("/v1/responses/{response_id}")
-async def get_response(response_id: str, request: Request, store: Store) -> Response:
-    for name, value in request.query_params.items():
-        if name != "stream" or value.lower() not in ("false", "0", ""):
-            raise InvalidRequestError(f"{name} is not supported: responses are given whole", name[:80])
+async def get_response(response_id: str, request: Request, state: State, store: Store) -> Response:
+    query = ResponseQuery.of(request.query_params, state.ignored.of(request))
     running = store.running.get(response_id)
+    if running is not None and query.stream:
+        running.log.check()
+        return EventStream(running.log.read(query.start), b"")
     if running is not None:
         return json_response(running.snapshot())
-    return Response(_stored(response_id, store), media_type="application/json")
+    stored = _stored(response_id, store)
+    if query.stream:
+        return EventStream(replay(stored.events, query.start), b"")
+    return Response(stored.body, media_type="application/json")
 
 
 @router.get("/v1/responses/{response_id}/input_items")
@@ -80,9 +92,7 @@ async def list_input_items(response_id: str, request: Request, store: Store) -> 
     page = ItemPage.of(request.query_params)
     if response_id in store.running:
         raise InvalidRequestError(f"response {response_id} is still in progress", "response_id")
-    stored = store.get(response_id)
-    if stored is None:
-        raise _unknown(response_id)
+    stored = _stored(response_id, store)
     items: Items = msgspec.json.decode(stored.items)
     return json_response(page.read(listed(items[: stored.num_input], response_id)))
 
@@ -91,44 +101,22 @@ async def list_input_items(response_id: str, request: Request, store: Store) -> 
 async def cancel_response(response_id: str, state: State, store: Store) -> Response:
     running = store.running.get(response_id)
     if running is None:
-        status = msgspec.json.decode(_stored(response_id, store))["status"]
-        raise InvalidRequestError(f"response {response_id} is {status}: only what is in progress can be cancelled")
+        return _cancelled(response_id, _stored(response_id, store))
     running.cancelled = True
-    await state.llm.abort(running.request_id)
+    if running.task is None:
+        await state.llm.abort(running.request_id)
+    else:
+        await cancel_background(running)
     return json_response({**running.snapshot(), "status": "cancelled"})
 
 
 @router.delete("/v1/responses/{response_id}")
 async def delete_response(response_id: str, store: Store) -> Response:
+    if response_id in store.running:
+        raise InvalidRequestError(f"response {response_id} is still in progress: cancel it first", "response_id")
     if not store.drop(response_id):
         raise _unknown(response_id)
     return json_response({"id": response_id, "object": "response", "deleted": True})
-
-
-async def _chunks(turn: Turn, store: TenantResponses, events: Begun[ChatEvent]) -> AsyncGenerator[bytes, None]:
-    answer, writer = turn.answer, EventWriter()
-    store.running[answer.id] = turn.running
-    try:
-        async with aclosing(events):
-            yield writer.write(answer.begin())
-            async for event in events:
-                if told := answer.read(event):
-                    yield writer.write(told)
-        last = answer.finish()
-        turn.keep(store)
-        yield writer.write(last)
-    except Exception as error:
-        reply = reply_for(error)
-        if reply.is_bug:
-            logger.error("a response broke", exc_info=error)
-        last = answer.fail(reply)
-        turn.keep(store)
-        yield writer.write(last)
-    finally:
-        if answer.status == "in_progress":  # the client left
-            answer.finish()
-            turn.keep(store)
-        del store.running[answer.id]
 
 
 def _read(raw: bytes, request: Request, state: ServerState) -> ResponsesBody:
@@ -137,12 +125,20 @@ def _read(raw: bytes, request: Request, state: ServerState) -> ResponsesBody:
     return body
 
 
-def _stored(response_id: str, store: TenantResponses) -> bytes:
+def _stored(response_id: str, store: TenantResponses) -> StoredResponse:
     stored = store.get(response_id)
     if stored is None:
         raise _unknown(response_id)
-    return stored.body
+    return stored
 
 
 def _unknown(response_id: str) -> ApiError:
     return not_found(f"Response with id '{response_id[:100]}' not found.", "response_id")
+
+
+def _cancelled(response_id: str, stored: StoredResponse) -> Response:
+    """What was cancelled before is so still; what is over cannot be."""
+    status = msgspec.json.decode(stored.body)["status"]
+    if status != "cancelled":
+        raise InvalidRequestError(f"response {response_id} is {status}: only what is in progress can be cancelled")
+    return Response(stored.body, media_type="application/json")

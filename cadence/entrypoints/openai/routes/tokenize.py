@@ -6,6 +6,7 @@ import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 
@@ -17,8 +18,10 @@ from cadence.entrypoints.openai.state import ServerState, State
 from cadence.text.chat_template import ChatRequest
 from cadence.text.text_service import Encoding
 from cadence.text.tokenizer import Tokenizer
+from cadence.text.tokenizer_info import describe_tokenizer
 
 router = APIRouter(tags=["tokenizer"])
+info_router = APIRouter(tags=["tokenizer"])  # served where --enable-tokenizer-info-endpoint says so
 
 MAX_TOKENS = 262_144  # of a text to be detokenised, where the model's length is not more
 
@@ -84,6 +87,13 @@ async def tokenize(connection: Request, state: State) -> TokenizeResponse:
 async def detokenize(connection: Request, state: State) -> DetokenizeResponse:
     request = await state.bodies.read(connection, lambda raw: _read_detokenize(raw, connection, state), held=True)
     return DetokenizeResponse(prompt=await state.llm.texts.decode(request.tokens, skip_special_tokens=False))
+
+
+@info_router.get("/tokenizer_info")
+async def tokenizer_info(state: State) -> JSONResponse:
+    """What the tokenizer's config file says, without the names of files, and the chat template."""
+    about = (state.llm.config.tokenizer, state.llm.tokenizer, state.chat_template)
+    return JSONResponse(await asyncio.to_thread(describe_tokenizer, *about))
 
 
 def _read_tokenize(raw: bytes, connection: Request, state: ServerState) -> TokenizeRequest:

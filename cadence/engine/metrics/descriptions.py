@@ -1,0 +1,37 @@
+"""What each metric says, by its name without a prefix: the HELP line of /metrics."""
+
+from __future__ import annotations
+
+DESCRIPTIONS = {
+    "num_requests_running": "Requests that the engine computes.",
+    "num_requests_waiting": "Requests that wait for their turn.",
+    "num_requests_waiting_by_reason": "Requests that wait, by what they wait for.",
+    "kv_cache_usage_perc": "Share of the KV cache that requests hold, 0 to 1.",
+    "cache_config_info": "The KV cache's settings, as labels; always 1.",
+    "num_preemptions": "Times that a request lost its KV blocks and had to begin anew.",
+    "prefix_cache_queries": "Prompt tokens that were looked up in the prefix cache.",
+    "prefix_cache_hits": "Prompt tokens that were found in the prefix cache.",
+    "prompt_tokens": "Prompt tokens of requests that got their first token.",
+    "prompt_tokens_cached": "Of the prompt tokens, those that came from the prefix cache.",
+    "prompt_tokens_by_source": "Prompt tokens, by where their KV came from.",
+    "generation_tokens": "Tokens generated.",
+    "request_success": "Requests that ended, by how they ended.",
+    "time_to_first_token_seconds": "Seconds from a request's arrival to its first token.",
+    "inter_token_latency_seconds": "Seconds between a token and the one before; tokens that come together share them.",
+    "request_time_per_output_token_seconds": "Seconds per token after the first, one value per request.",
+    "e2e_request_latency_seconds": "Seconds from a request's arrival to its end.",
+    "request_queue_time_seconds": "Seconds from a request's arrival to its first step.",
+    "request_prefill_time_seconds": "Seconds from a request's first step to its first token.",
+    "request_decode_time_seconds": "Seconds from a request's first token to its last.",
+    "request_inference_time_seconds": "Seconds from a request's first step to its last token.",
+    "request_prompt_tokens": "Prompt tokens of a request.",
+    "request_prefill_kv_computed_tokens": "Prompt tokens of a request that were computed, not cached.",
+    "request_generation_tokens": "Tokens generated for a request.",
+    "request_max_num_generation_tokens": "Tokens of the longest of a request's n completions.",
+    "request_params_n": "The parameter n of a request.",
+    "request_params_max_tokens": "The parameter max_tokens of a completion.",
+    "iteration_tokens_total": "Tokens, of prompts and generated, that one forward of the model computed.",
+    "engine_restarts": "Engine processes that died and were started again.",
+    "requests_quarantined": "Requests that were run alone because an engine died with them.",
+    "requests_failed_by_quarantine": "Requests that were found to kill engines.",
+}

@@ -1,0 +1,68 @@
+"""/v1/chat/completions/batch: several conversations in one request, and one choice for each in its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
+from cadence.entrypoints.openai.protocol.chat_answer import ChatAnswer, ChatView
+from cadence.entrypoints.openai.protocol.chat_batch import batch_schema, parse_batch
+from cadence.entrypoints.openai.routes.chat import prepare_job
+from cadence.entrypoints.openai.sampling import check_weight
+from cadence.entrypoints.openai.state import ServerState, State, request_id
+from cadence.entrypoints.openai.stream import checked, json_response, raise_failure
+
+router = APIRouter(tags=["chat"])
+
+Work = list[tuple[ChatJob, ChatView]]
+
+
+@router.post("/v1/chat/completions/batch", openapi_extra=batch_schema())
+async def create_chat_completions(request: Request, state: State) -> Response:
+    work = await state.bodies.read(request, lambda raw: _prepare(raw, request, state))
+    size = sum(job.estimated_tokens() for job, _ in work)
+    async with state.admission.enter(request, size, len(work)):
+        sources = [(checked(state.chat.run(job), _check_event), view) for job, view in work]
+        answers = await _together([ChatAnswer(view).read(events) for events, view in sources])
+    return json_response(_joined(answers))
+
+
+def _prepare(raw: bytes, request: Request, state: ServerState) -> Work:
+    bodies = parse_batch(raw, state.ignored.of(request))
+    if len(bodies) > state.options.max_completions:
+        raise InvalidRequestError(f"messages must have at most {state.options.max_completions} entries", "messages")
+    given = bodies[0].request_id
+    name = f"chatcmpl-{given}" if given else request_id(request, "chatcmpl-")
+    work = [prepare_job(one, state, name, request) for one in bodies]
+    check_weight(work[0][0].params, len(work))
+    return work
+
+
+async def _together(answers: Sequence[Any]) -> list[dict[str, Any]]:
+    """All of them, or the first error, after which no other goes on."""
+    tasks = [asyncio.ensure_future(answer) for answer in answers]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _joined(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    choices = [{**answer["choices"][0], "index": number} for number, answer in enumerate(answers)]
+    names = ("prompt_tokens", "completion_tokens", "total_tokens")
+    usage = {name: sum(answer["usage"][name] for answer in answers) for name in names}
+    return {**answers[0], "choices": choices, "usage": usage}
+
+
+def _check_event(event: ChatEvent) -> None:
+    if type(event) is ChoiceEnd:
+        raise_failure(event.finish_reason, event.stop_reason)
