@@ -84,7 +84,7 @@ def _case(path: str = "/v1/completions", **about: Any) -> Case:
 
 
 def _error(message: str = "max_tokens must be at least 1.", param: str | None = None) -> bytes:
-    return json.dumps({"error": {"message": message, "type": "e", "param": param, "code": None}}).encode()
+    return json.dumps({"error": {"message": message, "type": "e", "param": param, "code": 400, "reason": None}}).encode()
 
 
 JSON = {"content-type": "application/json"}

@@ -119,7 +119,7 @@ def test_a_demanded_call_that_does_not_come(serve: Serve, script: str) -> None:
     client = say(serve, script, **HERMES)
     with pytest.raises(openai.BadRequestError, match="could not be produced") as bad:
         chat(client, tools=[WEATHER], tool_choice=NAMED)
-    assert bad.value.param == "tool_choice" and bad.value.code == "tool_calls_not_produced"
+    assert bad.value.param == "tool_choice" and bad.value.body["reason"] == "tool_calls_not_produced"
     with pytest.raises(openai.APIError, match="could not be produced"):
         list(chat(client, tools=[WEATHER], tool_choice=NAMED, stream=True))
 

@@ -101,7 +101,7 @@ def test_the_client_raises_what_was_meant(serve: Serve) -> None:
     assert bad.value.param == "temperature"
     with pytest.raises(openai.NotFoundError) as unknown:
         client.completions.create(model="another", prompt="a")
-    assert unknown.value.code == "model_not_found"
+    assert unknown.value.body["reason"] == "model_not_found"
 
 
 def test_a_failed_request_is_an_error(fake_model: Any, serve: Serve) -> None:

@@ -118,7 +118,7 @@ def test_what_an_engine_died_of_is_not_told(serve: Serve, fake_model: Any) -> No
     app = serve()
     app.llm.die("RuntimeError: CUDA error at /home/somebody/kernel.cu")
     status, answer = ask(app, "/v1/completions")
-    assert status == 503 and "CUDA" not in str(answer) and answer["error"]["code"] == "engine_unavailable"
+    assert status == 503 and "CUDA" not in str(answer) and answer["error"]["reason"] == "engine_unavailable"
     broken = serve(FailingLLM(fake_model, after=0, error=KeyError("a secret")))
     status, answer = ask(broken, "/v1/completions")
     assert status == 500 and "secret" not in str(answer) and "KeyError" not in str(answer)

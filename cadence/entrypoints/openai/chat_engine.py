@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from cadence.core.errors import InvalidRequestError
@@ -12,7 +13,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.engine.prompts import TokensPrompt
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.openai.chat_choice import Choice, ParsedChoice, PlainChoice
-from cadence.entrypoints.openai.events import ChatEvent, ChatJob, PromptRead, Usage
+from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd, PromptRead, Usage
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.reasoning import OPEN, make_reasoning_parser
 from cadence.entrypoints.openai.sampling import as_sent
@@ -47,11 +48,11 @@ class ChatEngine:
         async with aclosing(await self._outputs(prompt, params, job)) as outputs:
             async for output in outputs:
                 if last is None:
-                    yield PromptRead(prompt["prompt_token_ids"], output.prompt_logprobs)
+                    yield PromptRead(prompt["prompt_token_ids"], output.prompt_logprobs, prompt["prompt"])
                 last = output
                 for completion in output.outputs:
                     completion_tokens += len(completion.token_ids)
-                    for event in choices[completion.index].read(completion):
+                    for event in _ending(choices[completion.index].read(completion)):
                         yield event
         cached = last.num_cached_tokens or 0 if last is not None else 0
         yield Usage(len(prompt["prompt_token_ids"]), completion_tokens, cached, await self._reasoning(choices))
@@ -124,3 +125,10 @@ class ChatEngine:
         texts = [choice.reasoning for choice in choices if choice.reasoning]
         how = Encoding(add_special_tokens=False, kept=(0, 0))  # only their number counts
         return sum([(await self._llm.texts.encode(text, how)).total for text in texts])
+
+
+def _ending(events: list[ChatEvent]) -> list[ChatEvent]:
+    """Marks what is said right before the end of a choice."""
+    if len(events) > 1 and type(events[-1]) is ChoiceEnd:
+        events[-2] = replace(events[-2], ends=True)  # type: ignore[call-arg]  # what comes before an end is a delta
+    return events

@@ -49,6 +49,7 @@ class PromptRead:
 
     prompt_token_ids: Sequence[int]
     prompt_logprobs: Sequence[PositionLogprobs | None] | None = None
+    prompt_text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class TextDelta:
     text: str
     token_ids: Sequence[int] = ()
     logprobs: Sequence[PositionLogprobs] | None = None
+    ends: bool = False  # the choice's end follows at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class ReasoningDelta:
     text: str
     token_ids: Sequence[int] = ()
     logprobs: Sequence[PositionLogprobs] | None = None
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +81,13 @@ class ToolCallDelta:
     arguments: str
     token_ids: Sequence[int] = ()
     logprobs: Sequence[PositionLogprobs] | None = None
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceEnd:
     index: int
-    finish_reason: str  # stop | length | tool_calls | abort | error
+    finish_reason: str  # stop | length | tool_calls | repetition | abort | error
     stop_reason: int | str | None = None
 
 
@@ -97,4 +101,5 @@ class Usage:
     reasoning_tokens: int = 0
 
 
+Delta = TextDelta | ReasoningDelta | ToolCallDelta
 ChatEvent = PromptRead | TextDelta | ReasoningDelta | ToolCallDelta | ChoiceEnd | Usage

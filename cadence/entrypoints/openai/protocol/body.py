@@ -22,17 +22,17 @@ MAX_GUESSES = 8  # unknown fields of one request for which similar names are loo
 class BodyPart(BaseModel):
     """An object inside of a body. Unknown names are kept in `model_extra` until they are named as ignored."""
 
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False, protected_namespaces=())
 
 
 class OpenPart(BaseModel):
     """An object inside of a body whose further names depend on its type."""
 
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False, protected_namespaces=())
 
 
 class RequestBody(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
     unsupported: ClassVar[Mapping[str, Unsupported]] = {}  # what this endpoint does not honour, beside `UNSUPPORTED`
 
@@ -78,12 +78,19 @@ def _known(kind: type[RequestBody], content: Mapping[str, Any], ignored: Ignored
         if name in kind.unsupported:
             kind.unsupported[name].check(name, value, ignored)
         elif name in kind.model_fields:
+            _check_no_boolean(kind, name, value)
             kept[name] = value
         elif name in UNSUPPORTED:
             UNSUPPORTED[name].check(name, value, ignored)
         else:
             _check_unknown(kind, name, ignored)
     return kept
+
+
+def _check_no_boolean(kind: type[RequestBody], name: str, value: object) -> None:
+    """`"3"`, `3.0` and `"true"` are read as what they stand for; true as a number is a mistake."""
+    if isinstance(value, bool) and kind.model_fields[name].annotation in (int, float, int | None, float | None):
+        raise InvalidRequestError(f"{name}: input should be a number, not {str(value).lower()}.", name)
 
 
 def _check_unknown(kind: type[RequestBody], name: str, ignored: Ignored) -> None:
