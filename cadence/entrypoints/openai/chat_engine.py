@@ -16,8 +16,9 @@ from cadence.entrypoints.openai.chat_choice import Choice, ParsedChoice, PlainCh
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd, PromptRead, Usage
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.reasoning import OPEN, make_reasoning_parser
-from cadence.entrypoints.openai.sampling import as_sent
+from cadence.entrypoints.openai.sampling import as_sent, check_room
 from cadence.entrypoints.openai.stream import Begun, begun
+from cadence.entrypoints.openai.thinking import thinking_ids
 from cadence.entrypoints.openai.tools.base import make_tool_parser, needs_special_tokens
 from cadence.text.chat_template import ChatRequest
 from cadence.text.text_service import Encoding
@@ -41,7 +42,8 @@ class ChatEngine:
         """
         self._check(job)
         prompt = await self.prompt(job)
-        params = self._params(job)
+        params = self._params(job, prompt["prompt"])
+        self._check_room(job, len(prompt["prompt_token_ids"]))
         choices = [self._choice(index, job, prompt["prompt"]) for index in range(params.n)]
         completion_tokens = 0
         last = None
@@ -91,9 +93,18 @@ class ChatEngine:
                 '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "tool_choice"
             )
 
-    def _params(self, job: ChatJob) -> SamplingParams:
+    def _check_room(self, job: ChatJob, num_prompt: int) -> None:
+        try:
+            check_room(num_prompt, job.max_output, self._llm.config.model.max_model_len)
+        except InvalidRequestError as error:
+            raise as_sent(error, job.sent_names) from None
+
+    def _params(self, job: ChatJob, prompt: str) -> SamplingParams:
         """Some parsers look for special tokens, which must then be in the text."""
         params = job.params
+        if params.thinking_token_budget is not None and self._options.reasoning_parser:
+            params = params.clone()
+            params.thinking_token_ids = thinking_ids(self._options.reasoning_parser, prompt, self._llm.tokenizer)
         if self._calls_tools(job) and needs_special_tokens(self._options.tool_call_parser):
             params = params.clone()
             params.skip_special_tokens = False
@@ -104,7 +115,13 @@ class ChatEngine:
 
     async def _outputs(self, prompt: TokensPrompt, params: SamplingParams, job: ChatJob) -> Begun[RequestOutput]:
         """The engine knows of no messages: what is wrong with the prompt is wrong with them, and shows at once."""
-        outputs = self._llm.generate(prompt, params, job.request_id, priority=job.priority)
+        if job.beam is not None:
+            skips = params.skip_special_tokens
+            outputs = self._llm.beam_search(
+                prompt, job.beam, job.request_id, priority=job.priority, skip_special_tokens=skips
+            )
+        else:
+            outputs = self._llm.generate(prompt, params, job.request_id, priority=job.priority)
         try:
             return await begun(cast(AsyncGenerator[RequestOutput, None], outputs))
         except InvalidRequestError as error:

@@ -115,7 +115,7 @@ def reply_for(error: BaseException) -> ErrorReply:
     if isinstance(error, ApiError):
         return ErrorReply(error.status, str(error), error.param, error.code, error.headers)
     if isinstance(error, InvalidRequestError):
-        return ErrorReply(400, str(error), error.field or None)
+        return ErrorReply(400, str(error), error.field or None, error.reason or None)
     if isinstance(error, ReaderTooSlowError):
         return ErrorReply(408, f"The answer was not read in time: {error}.", code="reader_too_slow")
     if isinstance(error, BusyError):

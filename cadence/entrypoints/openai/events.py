@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cadence.core.outputs import PositionLogprobs
-from cadence.core.sampling_params import SamplingParams
+from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.entrypoints.openai.admission import estimate_tokens
 from cadence.entrypoints.openai.truncation import NO_TRUNCATION, Truncation
 
@@ -31,6 +31,8 @@ class ChatJob:
     truncation: Truncation = NO_TRUNCATION
     add_special_tokens: bool = False  # beside those that the template writes
     priority: int = 0
+    beam: BeamSearchParams | None = None  # instead of `params`, of which only the shape of the answer counts then
+    max_output: int | None = None  # the client's own limit: it must fit behind the prompt
     sent_names: Mapping[str, str] = field(default_factory=dict)  # name in the engine -> the one the client sent
 
     @property

@@ -74,8 +74,7 @@ class ChatCompletionBody(GenerationBody):
             raise InvalidRequestError("top_logprobs needs logprobs to be true", "top_logprobs")
         if self.logprob_token_ids and not self.logprobs:
             raise InvalidRequestError("logprob_token_ids needs logprobs to be true", "logprob_token_ids")
-        if self.use_beam_search:
-            check_beam(self.logprob_token_ids)
+        check_beam(self)
         if self.response_format is not None and self.response_format.type != "text":
             known = self.response_format.type in _GRAMMAR_FORMATS
             why = "output constrained by a grammar is not in this version" if known else "it must be text"

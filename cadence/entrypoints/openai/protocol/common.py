@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.ignored import Ignored
 from cadence.entrypoints.openai.protocol.body import BodyPart, RequestBody
 
 MAX_STOPS = 16
@@ -47,9 +48,13 @@ StopString = Annotated[str, Field(max_length=MAX_STOP_LENGTH)]
 StopStrings = Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True), at_most(MAX_STOPS)]
 BadWords = Annotated[list[StopString], Field(max_length=MAX_BAD_WORDS, fail_fast=True), at_most(MAX_BAD_WORDS)]
 _NO_BOOLEANS = BeforeValidator(_no_booleans)
-StopIds = Annotated[list[int], Field(max_length=MAX_STOP_LENGTH, fail_fast=True), at_most(MAX_STOP_LENGTH), _NO_BOOLEANS]
+StopIds = Annotated[
+    list[int], Field(max_length=MAX_STOP_LENGTH, fail_fast=True), at_most(MAX_STOP_LENGTH), _NO_BOOLEANS
+]
 TokenIds = Annotated[list[int], Field(max_length=MAX_TOKEN_LIST, fail_fast=True), at_most(MAX_TOKEN_LIST), _NO_BOOLEANS]
-LogprobIds = Annotated[list[int], Field(max_length=MAX_LOGPROB_IDS, fail_fast=True), at_most(MAX_LOGPROB_IDS), _NO_BOOLEANS]
+LogprobIds = Annotated[
+    list[int], Field(max_length=MAX_LOGPROB_IDS, fail_fast=True), at_most(MAX_LOGPROB_IDS), _NO_BOOLEANS
+]
 LogitBias = Annotated[dict[str, float], Field(max_length=MAX_LOGIT_BIAS), at_most(MAX_LOGIT_BIAS)]
 Variables = Annotated[dict[str, Any], Field(max_length=MAX_VARIABLES), at_most(MAX_VARIABLES)]
 
@@ -58,6 +63,12 @@ class StreamOptions(BodyPart):
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
     include_obfuscation: bool | None = None  # padding against traffic analysis; none is ever added
+
+
+def told_usage(wanted: StreamOptions | None, always: bool) -> tuple[bool, bool]:
+    """Whether a stream ends with the usage, and whether each of its chunks says it. `always`: the server's choice."""
+    usage = always or bool(wanted and wanted.include_usage)
+    return usage, always or (usage and bool(wanted and wanted.continuous_usage_stats))
 
 
 class RepetitionDetection(BodyPart):
@@ -112,9 +123,20 @@ class GenerationBody(RequestBody):
             raise InvalidRequestError("stream_options can only be given when stream is true", "stream_options")
 
 
-def check_beam(logprob_token_ids: list[int] | None) -> None:
-    if logprob_token_ids:
+class BeamFields(Protocol):
+    use_beam_search: bool | None
+    length_penalty: float | None
+    logprob_token_ids: list[int] | None
+
+    @property
+    def ignored(self) -> Ignored: ...
+
+
+def check_beam(body: BeamFields) -> None:
+    if body.use_beam_search and body.logprob_token_ids:
         raise InvalidRequestError("logprob_token_ids has no meaning in a beam search", "logprob_token_ids")
+    if not body.use_beam_search and body.length_penalty not in (None, 1.0):
+        body.ignored.add("length_penalty", "it is for use_beam_search")
 
 
 def check_count(value: object, limit: int, where: str) -> None:

@@ -35,8 +35,7 @@ class CompletionBody(GenerationBody):
     def check(self) -> None:
         """What types alone do not say."""
         self.check_stream_options()
-        if self.use_beam_search:
-            check_beam(self.logprob_token_ids)
+        check_beam(self)
         if self.logprob_token_ids and self.num_logprobs() is None:
             raise InvalidRequestError("logprob_token_ids needs logprobs to be set", "logprob_token_ids")
         if self.logprob_token_ids and self.max_tokens == 0:

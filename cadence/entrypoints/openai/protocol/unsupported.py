@@ -64,7 +64,7 @@ UNSUPPORTED: dict[str, Unsupported] = {
         "beam search is given by /v1/completions and /v1/chat/completions",
         use_beam_search=False, length_penalty=(1, 1.0),
     ),
-    **_hints("a beam search ends when no beam can become better", early_stopping=False),
+    **_hints("every beam is followed to its end", early_stopping=False),
     **_refused("this version reads text only", prompt_embeds=None, audio=None),
     **_hints("this version reads text only", media_io_kwargs=None, mm_processor_kwargs=None),
     **_refused("this version writes text only", modalities=(["text"],)),

@@ -6,7 +6,6 @@ from typing import Any
 
 from cadence.entrypoints.openai.events import Usage
 
-
 # In whole answers, as in vLLM: there where nothing is told.
 NO_DETAILS = {"prompt_tokens_details": None, "completion_tokens_details": None}
 
