@@ -67,7 +67,7 @@ def test_models(app: RunningApp) -> None:
     assert card["parent"] is None and card["permission"][0]["object"] == "model_permission"
     with pytest.raises(NotFoundError) as caught:
         client.models.retrieve("large")
-    assert caught.value.body["reason"] == "model_not_found" and caught.value.code == 404
+    assert caught.value.body["reason"] == "model_not_found" and caught.value.code == "404"
     assert caught.value.param == "model"
 
 
@@ -149,7 +149,7 @@ def test_metrics_have_both_names_and_balance(app: RunningApp) -> None:
     assert families["vllm:time_to_first_token_seconds"].type == "histogram"
     assert "vllm:generation_tokens_total{" in reply.text and 'le="+Inf"' in reply.text
     reasons = {sample.labels["finished_reason"] for sample in families["vllm:request_success"].samples}
-    assert reasons == {"stop", "length", "abort", "error"}
+    assert reasons == {"stop", "length", "abort", "error", "repetition"}
     values = {name: families[f"cadence:http_requests_{name}"].samples[0].value for name in
               ("accepted", "finished", "failed", "aborted", "in_flight")}  # fmt: skip
     assert values["accepted"] == sum(values.values()) - values["accepted"] == 10

@@ -18,6 +18,8 @@ MAX_NAME_TO_GUESS = 64  # characters of an unknown field for which similar names
 MAX_UNKNOWN = 256  # unknown fields of one request that are looked at
 MAX_GUESSES = 8  # unknown fields of one request for which similar names are looked for
 
+_NUMBERS: dict[Any, str] = {int: "an integer", int | None: "an integer", float: "a number", float | None: "a number"}
+
 
 class BodyPart(BaseModel):
     """An object inside of a body. Unknown names are kept in `model_extra` until they are named as ignored."""
@@ -89,8 +91,8 @@ def _known(kind: type[RequestBody], content: Mapping[str, Any], ignored: Ignored
 
 def _check_no_boolean(kind: type[RequestBody], name: str, value: object) -> None:
     """`"3"`, `3.0` and `"true"` are read as what they stand for; true as a number is a mistake."""
-    if isinstance(value, bool) and kind.model_fields[name].annotation in (int, float, int | None, float | None):
-        raise InvalidRequestError(f"{name}: input should be a number, not {str(value).lower()}.", name)
+    if isinstance(value, bool) and (wanted := _NUMBERS.get(kind.model_fields[name].annotation)):
+        raise InvalidRequestError(f"{name}: input should be {wanted}, not {str(value).lower()}.", name)
 
 
 def _check_unknown(kind: type[RequestBody], name: str, ignored: Ignored) -> None:
