@@ -195,7 +195,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "list of parts"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type", "text"),
     ({"messages": [{"role": "user", "content": "word " * 4000}]}, "messages", "maximum context length is 1024 tokens"),
-    ({"max_tokens": 1024}, "max_tokens", "This model's maximum context length is 1024 tokens. However, you requested 10"),
+    ({"max_tokens": 1024}, "max_tokens", "is 1024 tokens. However, you requested 10"),
     ({"max_completion_tokens": 2000}, "max_completion_tokens", "2000 in the completion"),
     ({"stream_options": {"include_usage": True}, "stream": False}, "stream_options", "stream is true"),
     ({"logprob_token_ids": [5]}, "logprob_token_ids", "logprobs to be true"),
