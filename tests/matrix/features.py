@@ -78,9 +78,7 @@ MIN_TOKENS = Feature(
     {"min_tokens": 5, "stop_token_ids": list(range(3, 320, 5))},
 )
 LOGPROBS = Feature("logprobs", "`logprobs`", {"logprobs": 3})
-LOGPROB_IDS = Feature(
-    "logprobs by id", "`logprob_token_ids`", {"logprobs": 3, "logprob_token_ids": [5, 60, 200]}
-)
+LOGPROB_IDS = Feature("logprobs by id", "`logprob_token_ids`", {"logprobs": 3, "logprob_token_ids": [5, 60, 200]})
 PROMPT_LOGPROBS = Feature("prompt logprobs", "`prompt_logprobs`", {"prompt_logprobs": 2})
 SEVERAL = Feature("n > 1", "`n`", {"n": 2})
 BEAM = Feature("beam search", "`LLM.beam_search`")
