@@ -160,7 +160,7 @@ class AsyncLLM:
         *,
         priority: int = 0,
         skip_special_tokens: bool = True,
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput]:
         """One output: the `beam_width` best continuations. Leaving the loop early ends the search."""
         parsed = parse_prompt(prompt)
         tokens = parsed.token_ids
