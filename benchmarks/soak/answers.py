@@ -30,11 +30,11 @@ def of_stream(body: bytes) -> list[Choice] | None:
 
 
 def error_of_stream(body: bytes) -> str:
-    """The code of an error event; "" where there is none."""
+    """The reason of an error event; "" where there is none."""
     for line in body.split(b"\n"):
         if line.startswith(b"data: {") and b'"error"' in line[:40]:
             error = json.loads(line[6:])["error"]
-            return str(error.get("code") or error.get("type"))
+            return str(error.get("reason") or error.get("type"))
     return ""
 
 

@@ -182,6 +182,6 @@ def _unchunked(taken: bytes) -> Answer:
 
 def _code(body: bytes) -> str:
     try:
-        return str(json.loads(body)["error"]["code"])
+        return str(json.loads(body)["error"]["reason"])
     except (ValueError, KeyError, TypeError):
         return "unknown"

@@ -6,11 +6,26 @@ class CadenceError(Exception):
 
 
 class InvalidRequestError(CadenceError, ValueError):
-    """The request cannot be served as written. `field` names what is wrong."""
+    """The request cannot be served as written. `field` names what is wrong, `reason` is a word for programs."""
 
-    def __init__(self, message: str, field: str = "") -> None:
+    def __init__(self, message: str, field: str = "", reason: str = "") -> None:
         super().__init__(message)
         self.field = field
+        self.reason = reason
+
+
+class ContextLengthError(InvalidRequestError):
+    """Prompt and output do not fit the model's length together."""
+
+    def __init__(self, max_model_len: int, num_prompt: int, num_output: int) -> None:
+        """The sentence that clients of OpenAI and vLLM look for, with numbers they can act on."""
+        super().__init__(
+            f"This model's maximum context length is {max_model_len} tokens. However, you requested "
+            f"{num_prompt + num_output} tokens ({num_prompt} in the messages, {num_output} in the completion). "
+            "Please reduce the length of the messages or completion.",
+            "prompt" if num_prompt >= num_output else "max_tokens",
+            "context_length_exceeded",
+        )
 
 
 class ConfigError(CadenceError, ValueError):

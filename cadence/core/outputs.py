@@ -34,7 +34,7 @@ class CompletionOutput:
     text: str
     token_ids: Sequence[int]
     cumulative_logprob: float | None = None
-    logprobs: list[PositionLogprobs] | None = None
+    logprobs: Sequence[PositionLogprobs] | None = None  # a list, or FlatLogprobs
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     lora_request: object | None = None
@@ -48,7 +48,7 @@ class RequestOutput:
     request_id: str
     prompt: str | None
     prompt_token_ids: list[int] | None
-    prompt_logprobs: list[PositionLogprobs | None] | None
+    prompt_logprobs: Sequence[PositionLogprobs | None] | None  # a list, or FlatLogprobs
     outputs: list[CompletionOutput]
     finished: bool
     metrics: RequestMetrics | None = None

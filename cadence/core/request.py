@@ -13,6 +13,7 @@ class FinishReason(StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
+    REPETITION = "repetition"  # it said the same thing again and again: `repetition_detection`
     ABORT = "abort"
     ERROR = "error"
 

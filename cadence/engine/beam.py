@@ -6,23 +6,15 @@ The beams share their prompts' KV through the prefix cache, so a round costs one
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any
 
 from cadence.core.outputs import BeamSearchOutput, BeamSearchSequence, Logprob, RequestOutput
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 
-
-@dataclass(frozen=True, slots=True)
-class BeamPort:
-    """What beam search needs of an engine."""
-
-    max_model_len: int
-    eos_token_ids: frozenset[int]
-    probe: Callable[[list[list[int]], SamplingParams], list[RequestOutput]]  # token lists -> outputs, in order
-    encode: Callable[[Any], list[int]]  # a prompt in any shape -> token ids
-    decode: Callable[[list[int]], str]
+# The tokens of every live beam -> one more token for each, with the logprobs of the likeliest ones.
+Rounds = Generator[list[list[int]], list[RequestOutput], list[BeamSearchOutput]]
+Probe = Callable[[list[list[int]], SamplingParams], list[RequestOutput]]  # token lists -> outputs, in order
 
 
 @dataclass(slots=True)
@@ -35,12 +27,14 @@ class _Search:
 
 
 class BeamSearch:
-    def __init__(self, port: BeamPort, params: BeamSearchParams) -> None:
-        self._port = port
+    """Searches, and leaves it to others to ask the engine: `rounds` is driven by whoever can."""
+
+    def __init__(self, max_model_len: int, eos_token_ids: frozenset[int], params: BeamSearchParams) -> None:
+        self._max_model_len = max_model_len
         self._params = params
-        self._stops: frozenset[int] = frozenset() if params.ignore_eos else port.eos_token_ids
+        self.stops: frozenset[int] = frozenset() if params.ignore_eos else eos_token_ids
         # Twice the width: even if half of the candidates end, enough live ones remain.
-        self._probe = SamplingParams(
+        self.probe = SamplingParams(
             temperature=params.temperature,
             logprobs=2 * params.beam_width,
             max_tokens=1,
@@ -49,24 +43,15 @@ class BeamSearch:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    def run(self, prompts: Sequence[Any], concurrency: int, on_done: Callable[[], None]) -> list[BeamSearchOutput]:
-        """concurrency: prompts searched at once."""
-        token_lists = [self._port.encode(prompt) for prompt in prompts]
-        outputs: list[BeamSearchOutput] = []
-        for start in range(0, len(token_lists), concurrency):
-            for output in self._run_together(token_lists[start : start + concurrency]):
-                outputs.append(output)
-                on_done()
-        return outputs
-
-    def _run_together(self, token_lists: list[list[int]]) -> list[BeamSearchOutput]:
+    def rounds(self, token_lists: list[list[int]]) -> Rounds:
+        """Yields the tokens of every live beam, and takes the answers to `probe` for them, in order."""
         searches = [_Search(len(tokens), [BeamSearchSequence(list(tokens))]) for tokens in token_lists]
         for _ in range(self._params.max_tokens):
             self._end_at_model_length(searches)
             beams = [beam for search in searches for beam in search.live]
             if not beams:
                 break
-            answers = iter(self._port.probe([beam.tokens for beam in beams], self._probe))
+            answers = iter((yield [beam.tokens for beam in beams]))
             for search in searches:
                 self._extend(search, list(itertools.islice(answers, len(search.live))))
         return [self._ranked(search) for search in searches]
@@ -82,7 +67,7 @@ class BeamSearch:
         search.live = candidates[: self._params.beam_width]
 
     def _place(self, search: _Search, candidates: list[BeamSearchSequence], candidate: BeamSearchSequence) -> None:
-        if candidate.tokens[-1] not in self._stops:
+        if candidate.tokens[-1] not in self.stops:
             candidates.append(candidate)
             return
         candidate.finish_reason = "stop"
@@ -92,7 +77,7 @@ class BeamSearch:
 
     def _end_at_model_length(self, searches: list[_Search]) -> None:
         for search in searches:
-            for beam in [beam for beam in search.live if len(beam.tokens) >= self._port.max_model_len]:
+            for beam in [beam for beam in search.live if len(beam.tokens) >= self._max_model_len]:
                 beam.finish_reason = "length"
                 search.done.append(beam)
                 search.live.remove(beam)
@@ -100,14 +85,13 @@ class BeamSearch:
     def _ranked(self, search: _Search) -> BeamSearchOutput:
         for beam in search.live:
             beam.finish_reason = "length"
-        best = sorted(search.done + search.live, key=self._score, reverse=True)[: self._params.beam_width]
-        for beam in best:
-            beam.text = self._port.decode(beam.tokens)
-        return BeamSearchOutput(best)
+        return BeamSearchOutput(
+            sorted(search.done + search.live, key=self._score, reverse=True)[: self._params.beam_width]
+        )
 
     def _score(self, beam: BeamSearchSequence) -> float:
         """Cumulative logprob over length to the power of the penalty; a closing stop token does not count."""
-        length = len(beam.tokens) - (beam.tokens[-1] in self._stops)
+        length = len(beam.tokens) - (beam.tokens[-1] in self.stops)
         return float(beam.cum_logprob / length**self._params.length_penalty)
 
 
@@ -119,3 +103,15 @@ def _extended(
         cum_logprob=beam.cum_logprob + logprob.logprob,
         logprobs=[*beam.logprobs, position],
     )
+
+
+def run_rounds(search: BeamSearch, token_lists: list[list[int]], probe: Probe) -> list[BeamSearchOutput]:
+    """By an engine in this process."""
+    rounds = search.rounds(token_lists)
+    try:
+        beams = next(rounds)
+        while True:
+            beams = rounds.send(probe(beams, search.probe))
+    except StopIteration as done:
+        found: list[BeamSearchOutput] = done.value
+        return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cadence.config.engine_config import ModelConfig
-from cadence.core.errors import InvalidRequestError
+from cadence.core.errors import ContextLengthError, InvalidRequestError
 from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.prompts import ParsedPrompt, parse_prompt
@@ -18,6 +18,7 @@ from cadence.text.tokenizer import Tokenizer
 
 _MASK64 = (1 << 64) - 1
 _INT64 = 1 << 63
+THINKING = ("<think>", "</think>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class InputProcessor:
         sampling.logprobs = _at_most(limits.vocab_size, sampling.logprobs)
         sampling.prompt_logprobs = _at_most(limits.vocab_size, sampling.prompt_logprobs)
         sampling.bad_words_token_ids = self._bad_words(sampling)
-        if sampling.bad_words_token_ids:
+        sampling.thinking_token_ids = self._thinking(sampling)
+        if sampling.bad_words_token_ids or sampling.thinking_token_ids:
             sampling.verify(*checks)  # the engine repeats these checks when it reads the request, and must find nothing
         self._check_choice(sampling)
         request = EngineRequest(
@@ -86,6 +88,10 @@ class InputProcessor:
             cache_salt=parsed.cache_salt,
         )
         return ProcessedInput(request, parsed.text)
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        return self._limits.eos_token_ids
 
     def token_ids(self, parsed: ParsedPrompt) -> list[int]:
         if parsed.token_ids is None:
@@ -103,11 +109,7 @@ class InputProcessor:
         if not count:
             raise InvalidRequestError("the prompt is empty: it must hold at least one token", "prompt")
         if count >= self._limits.max_model_len:
-            raise InvalidRequestError(
-                f"the prompt has {count} tokens; with max_model_len={self._limits.max_model_len} it may have "
-                f"at most {self._limits.max_model_len - 1}, so that one can be generated",
-                "prompt",
-            )
+            raise ContextLengthError(self._limits.max_model_len, count, 1)
 
     def _stop_rule(self, params: SamplingParams, prompt_len: int) -> StopRule:
         room = self._limits.max_model_len - prompt_len
@@ -142,6 +144,20 @@ class InputProcessor:
             if barred.issuperset(allowed):
                 message = "min_tokens bars the tokens that end the output, and no other token could be chosen"
                 raise InvalidRequestError(message, "min_tokens")
+
+    def _thinking(self, params: SamplingParams) -> list[list[int]] | None:
+        """What begins and ends reasoning: as the request says, or as most models write it."""
+        if params.thinking_token_budget is None or params.thinking_token_ids is not None:
+            return params.thinking_token_ids
+        tokenizer = self._tokenizer
+        marks = [] if tokenizer is None else [tokenizer.encode(mark, add_special_tokens=False) for mark in THINKING]
+        if [len(mark) for mark in marks] != [1, 1]:
+            raise InvalidRequestError(
+                f"thinking_token_budget needs to know how this model marks its reasoning: {THINKING[0]} and "
+                f"{THINKING[1]} are no tokens of it; servers know by --reasoning-parser",
+                "thinking_token_budget",
+            )
+        return marks
 
     def _bad_words(self, params: SamplingParams) -> list[list[int]] | None:
         """Each word as it is spelled at the start of a text and, where it differs, after a space. White space alone is

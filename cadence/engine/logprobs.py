@@ -21,7 +21,12 @@ class LogprobNames:
         return self._texts[token_id]
 
 
-def position_logprobs(entry: TokenLogprobs, names: LogprobNames) -> PositionLogprobs:
+def position_logprobs(entry: TokenLogprobs, names: LogprobNames, given: bool = False) -> PositionLogprobs:
+    """`given`: the other tokens were named by the request, and have no ranks."""
+    if given:
+        ids, values = entry.token_ids_np.tolist(), entry.logprobs_np.tolist()
+        others = {token_id: Logprob(value, None, names[token_id]) for token_id, value in zip(ids, values, strict=True)}
+        return {**others, ids[0]: Logprob(values[0], entry.rank, names[ids[0]])}
     return _position(entry.token_ids_np, entry.logprobs_np, entry.rank, names)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
+from cadence.core.flat_logprobs import FlatLogprobs
 from cadence.core.outputs import CompletionOutput, PositionLogprobs, RequestMetrics
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.core.update import RequestUpdate
 from cadence.engine.logprobs import LogprobNames, position_logprobs, prompt_position_logprobs
+from cadence.engine.repetition import make_watch
 from cadence.text.detokenizer import IncrementalDetokenizer, NullDetokenizer
 from cadence.text.stop import stop_state
 from cadence.text.tokenizer import Tokenizer
@@ -31,10 +34,12 @@ class RequestText:
         self.token_gap = 0.0  # seconds between the last tokens that came and those before; 0.0 for the first
         self._prompt_logprobs: list[PositionLogprobs | None] = [None]  # the first token has no predecessor
         self._params: SamplingParams = params
+        self._watch = make_watch(params.repetition_detection)
+        self._given = params.logprob_token_ids is not None
         self._detokenizer = _detokenizer(request, tokenizer)
         self._stops = stop_state(params.stop_strings, params.include_stop_str_in_output)
         self._text = ""  # released to the user: never half a character, never the beginning of a stop string
-        self._logprobs: list[PositionLogprobs] | None = None if params.logprobs is None else []
+        self._logprobs = None if params.logprobs is None else _logprobs(params)
         self._cumulative = 0.0
         self._sent_tokens = 0
         self._sent_text = 0
@@ -50,19 +55,16 @@ class RequestText:
             self._accept_token(token_id, show=not (hide_last and number == len(update.new_token_ids)))
             if update.logprobs and self._logprobs is not None:
                 entry = update.logprobs[number - 1]
-                self._logprobs.append(position_logprobs(entry, names))
+                self._logprobs.append(position_logprobs(entry, names, self._given))
                 self._cumulative += float(entry.logprobs_np[0])
             if self._stops.matched is not None:
                 self._finish(FinishReason.STOP, self._stops.matched)
                 return
+            if self._watch.repeats(token_id) and self._may_repeat_no_more(update, number):
+                self._end(FinishReason.REPETITION, "repetition_detected")
+                return
         if update.finish_reason is not None:
-            self._text += self._stops.push(self._detokenizer.flush(), check=self._stop_strings_count())
-            matched = self._stops.matched
-            if matched is not None:
-                self._finish(FinishReason.STOP, matched)
-            else:
-                self._text += self._stops.finish()
-                self._finish(update.finish_reason, update.stop_reason)
+            self._end(update.finish_reason, update.stop_reason)
 
     @property
     def detokenizes(self) -> bool:
@@ -73,8 +75,14 @@ class RequestText:
         return self._params.max_tokens
 
     @property
-    def prompt_logprobs(self) -> list[PositionLogprobs | None] | None:
-        return None if self._params.prompt_logprobs is None else self._prompt_logprobs
+    def prompt_logprobs(self) -> Sequence[PositionLogprobs | None] | None:
+        if self._params.prompt_logprobs is None:
+            return None
+        if not self._params.flat_logprobs:
+            return self._prompt_logprobs
+        flat = FlatLogprobs()
+        flat.extend(self._prompt_logprobs)
+        return flat
 
     def wants_output(self) -> bool:
         """Whether the user asked to hear of this state (kind and stream_interval)."""
@@ -108,6 +116,11 @@ class RequestText:
     def _stop_strings_count(self) -> bool:
         return len(self.token_ids) > self._params.min_tokens
 
+    def _may_repeat_no_more(self, update: RequestUpdate, number: int) -> bool:
+        """Not before min_tokens, and not where the core has ended the request with this token."""
+        ended = update.finish_reason is not None and number == len(update.new_token_ids)
+        return not ended and len(self.token_ids) >= self._params.min_tokens
+
     def _accept_times(self, update: RequestUpdate) -> None:
         now = time.monotonic()
         self.metrics.first_scheduled_time = update.first_scheduled_time
@@ -117,9 +130,23 @@ class RequestText:
             self.token_gap = now - (self.metrics.last_token_time or now)
             self.metrics.last_token_time = now
 
+    def _end(self, reason: FinishReason, stop_reason: int | str | None) -> None:
+        """What was held back is shown; a stop string that it completes is what ended the request."""
+        self._text += self._stops.push(self._detokenizer.flush(), check=self._stop_strings_count())
+        matched = self._stops.matched
+        if matched is not None:
+            self._finish(FinishReason.STOP, matched)
+            return
+        self._text += self._stops.finish()
+        self._finish(reason, stop_reason)
+
     def _finish(self, reason: FinishReason, stop_reason: int | str | None) -> None:
         self.finish_reason, self.stop_reason = reason, stop_reason
         self.metrics.finished_time = time.monotonic()
+
+
+def _logprobs(params: SamplingParams) -> list[PositionLogprobs] | FlatLogprobs:
+    return FlatLogprobs() if params.flat_logprobs else []
 
 
 def _detokenizer(request: EngineRequest, tokenizer: Tokenizer | None) -> IncrementalDetokenizer | NullDetokenizer:

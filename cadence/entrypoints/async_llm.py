@@ -19,8 +19,10 @@ from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.messages import EngineInfo
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import FinishReason
-from cadence.core.sampling_params import SamplingParams
+from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.core.update import RequestUpdate
+from cadence.engine.async_beam import BeamRequest, search_beams
+from cadence.engine.beam import BeamSearch
 from cadence.engine.input_processor import InputLimits, InputProcessor, ProcessedInput, weight_of
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.metrics.cache_info import cache_labels
@@ -29,7 +31,7 @@ from cadence.engine.metrics.recorder import MetricsRecorder, stats_of
 from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.output_stream import OutputStream
 from cadence.engine.parallel_sampling import fan_out
-from cadence.engine.prompts import PromptType, parse_prompt
+from cadence.engine.prompts import ParsedPrompt, PromptType, parse_prompt
 from cadence.engine.source import ModelSource, check_vocabulary, find_source
 from cadence.engine.supervisor import ENGINE_COMMAND, Supervisor, entry_of
 from cadence.engine.unused import UnusedOptions
@@ -124,10 +126,11 @@ class AsyncLLM:
         *,
         priority: int = 0,
         hints: Sequence[str] = (),
+        cap_logprobs: bool = True,
     ) -> AsyncGenerator[RequestOutput]:
         """Outputs as they come. Leaving the loop early ends the request. `hints` are warnings to hand on."""
         self._check_alive()
-        processed = await self._process(request_id, prompt, params, priority)
+        processed = await self._process(request_id, prompt, params, priority, cap_logprobs)
         stream = OutputStream(params.output_kind)
         whole = entry_of(processed.request)  # raises, before n completions are made of what cannot be sent
         children = fan_out(processed.request)
@@ -149,6 +152,32 @@ class AsyncLLM:
         finally:
             del self._streams[request_id]
             self._drop(request_id)
+
+    async def beam_search(
+        self,
+        prompt: PromptType,
+        params: BeamSearchParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        skip_special_tokens: bool = True,
+    ) -> AsyncGenerator[RequestOutput]:
+        """One output: the `beam_width` best continuations. Leaving the loop early ends the search."""
+        parsed = parse_prompt(prompt)
+        tokens = parsed.token_ids
+        if tokens is None:
+            tokens = (await self.texts.encode(parsed.text or "")).ids
+        tokens = self._inputs.token_ids(ParsedPrompt(None, tokens))
+        search = BeamSearch(self.config.model.max_model_len, self._inputs.eos_token_ids, params)
+        request = BeamRequest(request_id, parsed.text, tokens, skip_special_tokens, params.include_stop_str_in_output)
+
+        async def ask(number: int, tokens: list[int]) -> RequestOutput:
+            beam: PromptType = {"prompt_token_ids": tokens, "cache_salt": parsed.cache_salt}
+            name = f"{request_id}-beam-{number}"
+            outputs = self.generate(beam, search.probe, name, priority=priority, cap_logprobs=False)
+            return [output async for output in outputs][-1]
+
+        yield await search_beams(search, request, ask, self._tokenizer)
 
     async def abort(self, request_id: str) -> None:
         """Ends a request; its reader gets one last output, with finish_reason 'abort'."""
@@ -202,7 +231,7 @@ class AsyncLLM:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _process(
-        self, request_id: str, prompt: PromptType, params: SamplingParams, priority: int
+        self, request_id: str, prompt: PromptType, params: SamplingParams, priority: int, cap_logprobs: bool
     ) -> ProcessedInput:
         if params.logits_processors:
             raise InvalidRequestError(
@@ -214,8 +243,8 @@ class AsyncLLM:
             ids = (await self._texts.encode(parsed.text or "")).ids
             prompt = {"prompt": parsed.text or "", "prompt_token_ids": ids, "cache_salt": parsed.cache_salt}
         if weight_of(params) > HEAVY:
-            return await asyncio.to_thread(self._inputs.process, request_id, prompt, params, priority)
-        return self._inputs.process(request_id, prompt, params, priority)
+            return await asyncio.to_thread(self._inputs.process, request_id, prompt, params, priority, cap_logprobs)
+        return self._inputs.process(request_id, prompt, params, priority, cap_logprobs)
 
     def _drop(self, request_id: str) -> list[RequestOutput]:
         """Ends what still runs of a request, here and in the engine. Nothing to do for one that is over."""

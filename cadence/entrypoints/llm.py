@@ -13,7 +13,7 @@ from cadence.config.args import names as option_names
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import BeamSearchOutput, RequestOutput
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
-from cadence.engine.beam import BeamPort, BeamSearch
+from cadence.engine.beam import BeamSearch, run_rounds
 from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
@@ -145,16 +145,18 @@ class LLM:
         """The `beam_width` best continuations of every prompt; `concurrency_limit` bounds prompts searched at once."""
         refuse_lora(lora_request)
         engine = self.llm_engine
-        port = BeamPort(
-            max_model_len=engine.config.model.max_model_len,
-            eos_token_ids=engine.eos_token_ids,
-            probe=self._probe,
-            encode=engine.encode,
-            decode=self.get_tokenizer().decode,
-        )
-        many = split_prompts(prompts)
+        search = BeamSearch(engine.config.model.max_model_len, engine.eos_token_ids, params)
+        many = [engine.encode(prompt) for prompt in split_prompts(prompts)]
+        at_once = concurrency_limit or len(many)
+        outputs: list[BeamSearchOutput] = []
         with open_progress(use_tqdm, len(many)) as progress:
-            return BeamSearch(port, params).run(many, concurrency_limit or len(many), progress.advance)
+            for start in range(0, len(many), at_once):
+                for output in run_rounds(search, many[start : start + at_once], self._probe):
+                    for beam in output.sequences:
+                        beam.text = self.get_tokenizer().decode(beam.tokens)
+                    outputs.append(output)
+                    progress.advance()
+        return outputs
 
     def get_tokenizer(self) -> Tokenizer:
         return self.llm_engine.get_tokenizer()

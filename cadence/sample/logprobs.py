@@ -41,16 +41,20 @@ class Scores:
         """Views of some positions."""
         return Scores(self.token_ids[piece], self.values[piece], self.ranks[piece])
 
-    def fill(self, logits: torch.Tensor, tokens: torch.Tensor, as_logits: bool) -> Scores:
+    def fill(
+        self, logits: torch.Tensor, tokens: torch.Tensor, as_logits: bool, given: torch.Tensor | None = None
+    ) -> Scores:
         """logits [n, V], tokens [n] int64 -> itself. Each line by itself: softmax and selection never look across
-        lines, of which a bounded number are worked on at once."""
+        lines, of which a bounded number are worked on at once. `given` [n, k] int64 takes the place of the k most
+        likely tokens."""
         for piece in line_pieces(logits):
-            self.lines(piece)._fill_piece(logits[piece], tokens[piece], as_logits)
+            others = top_tokens(logits[piece], self.token_ids.shape[1] - 1) if given is None else given[piece]
+            self.lines(piece)._fill_piece(logits[piece], tokens[piece], others, as_logits)
         return self
 
-    def _fill_piece(self, logits: torch.Tensor, tokens: torch.Tensor, as_logits: bool) -> None:
+    def _fill_piece(self, logits: torch.Tensor, tokens: torch.Tensor, others: torch.Tensor, as_logits: bool) -> None:
         own = logits.gather(1, tokens[:, None])
-        ids = torch.cat([tokens[:, None], top_tokens(logits, self.token_ids.shape[1] - 1)], dim=1)
+        ids = torch.cat([tokens[:, None], others], dim=1)
         self.token_ids.copy_(ids)
         self.values.copy_((logits if as_logits else logits.log_softmax(dim=-1)).gather(1, ids))
         self.ranks.copy_((logits > own).sum(dim=-1, dtype=torch.int32) + 1)
@@ -58,18 +62,19 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class LogprobsGroup:
-    """Lines scored together: those with a small k, or those that want the whole vocabulary."""
+    """Lines scored together: those with a small k, those that want the whole vocabulary, those that name tokens."""
 
     rows_np: np.ndarray  # [n]
     counts_np: np.ndarray  # [n] columns each row asked for, its own token not counted
     lines: LineIndex
     logits: torch.Tensor  # [n, V], a copy: the steps write into the original
+    given: torch.Tensor | None = None  # [n, k] int64: the tokens each row names, padded with token 0
 
     def score(self, tokens: torch.Tensor, as_logits: bool) -> ScoredGroup:
         """tokens [S], one per line of the step."""
         k = int(self.counts_np.max())
         own = tokens[self.lines].to(torch.int64)
-        scores = Scores.empty(len(own), k, own.device).fill(self.logits, own, as_logits)
+        scores = Scores.empty(len(own), k, own.device).fill(self.logits, own, as_logits, self.given)
         return ScoredGroup(self.rows_np, self.counts_np, scores)
 
 
@@ -94,13 +99,16 @@ class LogprobsTable:
         self._vocab_size = vocab_size
         self._counts_np = np.full(num_rows, NONE, dtype=np.int64)
         self._some, self._all = LinePicker(device), LinePicker(device)
+        self._given = GivenTokens(device, num_rows)
 
     def add(self, row: int, request: NewRow) -> None:
         wanted = request.sampling.logprobs
         self._counts_np[row] = NONE if wanted is None else wanted
+        self._given.set(row, request.sampling.logprob_token_ids or [])
 
     def remove(self, row: int) -> None:
         self._counts_np[row] = NONE
+        self._given.set(row, [])
 
     def flush(self) -> None:
         """Everything lies on the host."""
@@ -111,14 +119,52 @@ class LogprobsTable:
     def take(self, logits: torch.Tensor, ctx: SampleContext) -> list[LogprobsGroup]:
         """Copies the lines of the rows that ask out of logits [S, V]. Empty where none does."""
         counts_np = self._counts_np[ctx.rows_np]
+        given_np = self._given.used_np[ctx.rows_np]
         groups = []
-        for picker, mask_np in ((self._some, counts_np >= 0), (self._all, counts_np == -1)):
+        for picker, mask_np in ((self._some, (counts_np >= 0) & ~given_np), (self._all, counts_np == -1)):
             if mask_np.any():
                 lines = picker.pick(mask_np)
-                copied = logits.clone() if isinstance(lines, slice) else logits[lines]
                 wanted_np = columns(counts_np[mask_np], self._vocab_size)
-                groups.append(LogprobsGroup(ctx.rows_np[mask_np], wanted_np, lines, copied))
+                groups.append(LogprobsGroup(ctx.rows_np[mask_np], wanted_np, lines, _copied(logits, lines)))
+        if given_np.any():
+            rows_np, lines = ctx.rows_np[given_np], self._given.picker.pick(given_np)
+            given = self._given.gather(rows_np)
+            groups.append(LogprobsGroup(rows_np, counts_np[given_np], lines, _copied(logits, lines), given))
         return groups
+
+
+class GivenTokens:
+    """The tokens that rows name. What a step needs of them is uploaded when its rows change."""
+
+    def __init__(self, device: Device, num_rows: int) -> None:
+        self.used_np = np.zeros(num_rows, dtype=np.bool_)
+        self.picker = LinePicker(device)
+        self._device = device
+        self._by_row: dict[int, list[int]] = {}
+        self._rows_np: np.ndarray | None = None  # what _flat was built for; None = rebuild
+        self._flat = torch.zeros((0, 0), dtype=torch.int64, device=device.torch_device)
+
+    def set(self, row: int, token_ids: list[int]) -> None:
+        if not token_ids and not self.used_np[row]:
+            return
+        self.used_np[row] = bool(token_ids)
+        self._by_row[row] = token_ids  # those of rows without any are never asked for
+        self._rows_np = None
+
+    def gather(self, rows_np: np.ndarray) -> torch.Tensor:
+        """[n, k] int64 on the device, padded with token 0 to the longest."""
+        if self._rows_np is None or not np.array_equal(rows_np, self._rows_np):
+            lists = [self._by_row[row] for row in rows_np.tolist()]
+            flat_np = np.zeros((len(lists), max(map(len, lists))), dtype=np.int64)
+            for line_np, token_ids in zip(flat_np, lists, strict=True):
+                line_np[: len(token_ids)] = token_ids
+            self._flat = self._device.upload(flat_np)
+            self._rows_np = rows_np.copy()
+        return self._flat
+
+
+def _copied(logits: torch.Tensor, lines: LineIndex) -> torch.Tensor:
+    return logits.clone() if isinstance(lines, slice) else logits[lines]
 
 
 def columns(counts_np: np.ndarray, vocab_size: int) -> np.ndarray:

@@ -22,6 +22,7 @@ from cadence.sample.output import SampleOutput
 from cadence.sample.params import SamplingTable
 from cadence.sample.penalties import Penalties
 from cadence.sample.sampler import Choice, Sampler
+from cadence.sample.thinking import ThinkingBudget
 
 
 class SamplePipeline:
@@ -50,6 +51,7 @@ class SamplePipeline:
             HostProcessors(num_rows, logits_processors),
             DeviceProcessors(device, num_rows, logits_processors),
             Penalties(device, num_rows),
+            ThinkingBudget(device, num_rows),
         ]
         filters: list[LogitsStep] = [
             Temperature(sampling),

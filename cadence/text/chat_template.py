@@ -16,7 +16,7 @@ import jinja2
 
 from cadence.core.errors import InvalidRequestError, TemplateError
 from cadence.text.content_format import ContentFormat, content_format
-from cadence.text.messages import Message, check_messages, check_tools, flatten_content, wrap_content
+from cadence.text.messages import Message, check_messages, check_tools, fill_content, flatten_content, wrap_content
 from cadence.text.special_tokens import SpecialTokens
 from cadence.text.template_guard import BUDGET_KEY, GuardedEnvironment
 from cadence.text.template_limits import Budget, LimitError, RaisedError, TemplateLimits
@@ -64,6 +64,8 @@ class ChatTemplates:
         messages = check_messages(chat.messages)
         _fit_content(messages, chat.content_format, compiled.content)
         final = _mark_end(messages) if chat.continue_final_message else ""
+        if not compiled.content.asks_for_none:
+            fill_content(messages)
         variables = {
             "documents": None,
             **special.named(),
@@ -127,7 +129,9 @@ def _check_options(chat: ChatRequest) -> None:
 
 
 def _fit_content(messages: list[Message], wanted: str, found: ContentFormat) -> None:
-    """Parts go only to templates that read them, and a string is wrapped only for those that read nothing else."""
+    """Parts go only to templates that read them, and a string is wrapped only for those that read nothing else. What
+    tools say is a string to most templates, whatever they read elsewhere."""
+    flatten_content([message for message in messages if message["role"] == "tool"])
     if wanted == "string" or (wanted == "auto" and not found.reads_parts):
         flatten_content(messages)
     elif wanted == "openai" or not found.reads_strings:

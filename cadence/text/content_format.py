@@ -11,6 +11,7 @@ from jinja2 import Environment, nodes
 class ContentFormat:
     reads_parts: bool  # it loops over content
     reads_strings: bool  # it does not, or it asks first whether content is a string
+    asks_for_none: bool = False  # it tells content that is none from content that is empty
 
 
 def content_format(environment: Environment, source: str) -> ContentFormat:
@@ -21,7 +22,8 @@ def content_format(environment: Environment, source: str) -> ContentFormat:
         test.name in ("string", "iterable", "sequence", "mapping") and _is_content(test.node, aliases)
         for test in tree.find_all(nodes.Test)
     )
-    return ContentFormat(reads_parts, reads_strings=asks or not reads_parts)
+    asks_for_none = any(test.name == "none" and _is_content(test.node, aliases) for test in tree.find_all(nodes.Test))
+    return ContentFormat(reads_parts, reads_strings=asks or not reads_parts, asks_for_none=asks_for_none)
 
 
 def _aliases(tree: nodes.Template) -> set[str]:

@@ -10,7 +10,14 @@ from cadence.core.errors import InvalidRequestError
 
 # What may stand in for content in an assistant's message.
 _INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "reasoning_content", "reasoning", "refusal")
-_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}  # type -> its field
+# type of a part -> where its text is
+_TEXT_PARTS = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+    "thinking": "thinking",
+}
 
 Message = dict[str, Any]
 
@@ -43,6 +50,13 @@ def flatten_content(messages: list[Message]) -> None:
             message["content"] = "\n".join(part["text"] for part in message["content"])
 
 
+def fill_content(messages: list[Message]) -> None:
+    """No content, as beside tool calls or thoughts, is an empty text: most templates would add to it."""
+    for message in messages:
+        if message["content"] is None:
+            message["content"] = ""
+
+
 def wrap_content(messages: list[Message]) -> None:
     """For templates that know content only as a list of parts."""
     for message in messages:
@@ -58,6 +72,8 @@ def _check_message(message: object, where: str) -> Message:
     if not isinstance(role, str) or not role:
         raise InvalidRequestError(f"{where}.role must be a non-empty string", field=f"{where}.role")
     copy["content"] = _check_content(copy, where)
+    if thoughts := copy.get("reasoning") or copy.get("reasoning_content"):  # templates know one name or the other
+        copy["reasoning"] = copy["reasoning_content"] = thoughts
     if copy.get("tool_calls") is None:
         copy.pop("tool_calls", None)
     else:
@@ -71,9 +87,10 @@ def _check_content(message: Message, where: str) -> str | list[dict[str, Any]] |
     if isinstance(content, str):
         return content
     if content is None:
-        if any(message.get(name) for name in _INSTEAD_OF_CONTENT):
-            return None
-        raise InvalidRequestError(f"{where} is missing, and the message has no tool_calls either", field=where)
+        if "content" not in message and not any(message.get(name) for name in _INSTEAD_OF_CONTENT):
+            raise InvalidRequestError(f"{where} is missing, and the message has no tool_calls either", field=where)
+        refusal = message.get("refusal")
+        return refusal if isinstance(refusal, str) else None
     if not isinstance(content, Sequence) or isinstance(content, bytes):
         raise InvalidRequestError(f"{where} must be a string or a list of parts", field=where)
     return [_check_part(part, f"{where}[{i}]") for i, part in enumerate(content)]

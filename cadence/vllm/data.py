@@ -60,13 +60,6 @@ class StructuredOutputsParams:
 
 
 @dataclass(slots=True)
-class RepetitionDetectionParams:
-    max_pattern_size: int = 0
-    min_pattern_size: int = 0
-    min_count: int = 0
-
-
-@dataclass(slots=True)
 class PoolingParams:
     """What to ask of a model that embeds or classifies; no engine takes it yet."""
 

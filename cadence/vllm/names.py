@@ -47,7 +47,7 @@ _PROMPT_NAMES = {
     "ExplicitEncoderDecoderPrompt": "!encoder",
     **dict.fromkeys(("DataPrompt", "ModalityData", "MultiModalDataBuiltins", "MultiModalDataDict"), "!media"),
 }
-_LOGPROB_NAMES = {"Logprob": _OUTPUTS} | dict.fromkeys(
+_LOGPROB_NAMES = {"Logprob": _OUTPUTS, "FlatLogprobs": "cadence.core.flat_logprobs"} | dict.fromkeys(
     ("PromptLogprobs", "SampleLogprobs", "LogprobsOnePosition"), _DATA
 )
 _PROCESSOR_NAMES = dict.fromkeys(
@@ -94,7 +94,7 @@ MODULES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("SamplingParams", "BeamSearchParams", "RequestOutputKind"), _SAMPLING),
         "StructuredOutputsParams": _DATA,
         "GuidedDecodingParams": f"{_DATA}:StructuredOutputsParams",
-        "RepetitionDetectionParams": _DATA,
+        "RepetitionDetectionParams": "cadence.core.repetition",
         "SamplingType": _DATA,
         "LogitsProcessor": _SAMPLING,
     },

@@ -117,5 +117,6 @@ def _error_of(body: Any, is_anthropic: bool) -> dict[str, Any] | None:
         return None
     if is_anthropic:
         return error if body.get("type") == "error" else None
-    has_shape = set(error) == {"message", "type", "param", "code"} and isinstance(error["param"], str | None)
+    has_shape = set(error) == {"message", "type", "param", "code", "reason"} and isinstance(error["param"], str | None)
+    has_shape = has_shape and isinstance(error["code"], int) and 400 <= error["code"] < 600
     return error if has_shape else None

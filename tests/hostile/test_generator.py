@@ -84,7 +84,8 @@ def _case(path: str = "/v1/completions", **about: Any) -> Case:
 
 
 def _error(message: str = "max_tokens must be at least 1.", param: str | None = None) -> bytes:
-    return json.dumps({"error": {"message": message, "type": "e", "param": param, "code": None}}).encode()
+    error = {"message": message, "type": "e", "param": param, "code": 400, "reason": None}
+    return json.dumps({"error": error}).encode()
 
 
 JSON = {"content-type": "application/json"}

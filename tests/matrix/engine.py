@@ -20,7 +20,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import StepPlan, StepResult
 from cadence.device.base import Graph
 from cadence.engine import build
-from cadence.engine.beam import BeamPort, BeamSearch
+from cadence.engine.beam import BeamSearch, run_rounds
 from cadence.engine.llm_engine import LLMEngine
 from cadence.executor.base import Ticket
 from cadence.executor.worker import Worker
@@ -153,7 +153,8 @@ class Session:
         for request_id, request in {**batch.victims, **batch.requests}.items():
             self.engine.add_request(request_id, request.prompt, request.params)
         for name, (prompt, params) in batch.beams.items():
-            self.searches[name] = BeamSearch(self._port(), params).run([prompt], 1, lambda: None)[0]
+            search = BeamSearch(self.engine.config.model.max_model_len, self.engine.eos_token_ids, params)
+            self.searches[name] = run_rounds(search, [prompt], self._probe)[0]
         while self.engine.has_unfinished_requests():
             self._step()
 
@@ -172,11 +173,6 @@ class Session:
         """Only victims show outputs before their end."""
         ready = len(output.outputs[0].token_ids) >= VICTIM_TOKENS and output.request_id not in self.aborted
         return ready and (self.trace.mid_burst or not self._bursts)
-
-    def _port(self) -> BeamPort:
-        engine = self.engine
-        length = engine.config.model.max_model_len
-        return BeamPort(length, engine.eos_token_ids, self._probe, engine.encode, engine.tokenizer.decode)
 
     def _probe(self, prompts: list[list[int]], params: SamplingParams) -> list[RequestOutput]:
         ids = [f"probe {self._num_probes + index}" for index in range(len(prompts))]

@@ -78,9 +78,15 @@ MIN_TOKENS = Feature(
     {"min_tokens": 5, "stop_token_ids": list(range(3, 320, 5))},
 )
 LOGPROBS = Feature("logprobs", "`logprobs`", {"logprobs": 3})
+LOGPROB_IDS = Feature("logprobs by id", "`logprob_token_ids`", {"logprobs": 3, "logprob_token_ids": [5, 60, 200]})
 PROMPT_LOGPROBS = Feature("prompt logprobs", "`prompt_logprobs`", {"prompt_logprobs": 2})
 SEVERAL = Feature("n > 1", "`n`", {"n": 2})
 BEAM = Feature("beam search", "`LLM.beam_search`")
+THINKING = Feature(
+    "thinking budget",
+    "`thinking_token_budget`",
+    {"thinking_token_budget": 3, "thinking_token_ids": [[], [7, 8]]},
+)
 STOP = Feature("stop strings", "`stop`", {"stop": ["e", "a", "o", "th"]})
 ON_DEVICE = Feature(
     "device processor", "`logits_processors`, with `on_device = True`", {"logits_processors": [_echo_on_device]}
@@ -88,8 +94,8 @@ ON_DEVICE = Feature(
 ON_HOST = Feature("host processor", "`logits_processors`", {"logits_processors": [_echo_on_host]})
 ONE_TOKEN = Feature("one token", "`max_tokens=1`", {"max_tokens": 1})
 REQUEST = (
-    *(GREEDY, SEEDED, FILTERS, PENALTIES, BIAS, ALLOWED, BAD_WORDS, MIN_TOKENS, LOGPROBS, PROMPT_LOGPROBS),
-    *(SEVERAL, BEAM, STOP, ON_DEVICE, ON_HOST, ONE_TOKEN),
+    *(GREEDY, SEEDED, FILTERS, PENALTIES, BIAS, ALLOWED, BAD_WORDS, MIN_TOKENS, LOGPROBS, LOGPROB_IDS),
+    *(PROMPT_LOGPROBS, SEVERAL, BEAM, THINKING, STOP, ON_DEVICE, ON_HOST, ONE_TOKEN),
 )
 FEATURES = {feature.name: feature for feature in ENGINE + REQUEST}
 

@@ -100,16 +100,17 @@ def render(template: str, messages: Any = (USER,), **options: Any) -> str:
 @pytest.mark.parametrize("tools", [None, TOOLS], ids=["", "tools"])
 def test_renders_as_transformers(pair: tuple[Tokenizer, Any], name: str, messages: Any, tools: Any) -> None:
     ours, theirs = pair
+    filled = [{**message, "content": message["content"] or ""} for message in messages]
     for options in ({"add_generation_prompt": True}, {"add_generation_prompt": False, "thinking": True}):
         given = {"chat_template": TEMPLATES[name], "tools": tools, **options}
         try:
-            expected = theirs.apply_chat_template(messages, tokenize=False, **given)
+            expected = theirs.apply_chat_template(filled, tokenize=False, **given)
         except Exception as error:
             with pytest.raises(TemplateError, match=type(error).__name__):
                 ours.apply_chat_template(messages, tokenize=False, **given)
             continue
         assert ours.apply_chat_template(messages, tokenize=False, **given) == expected
-        ids = theirs.apply_chat_template(messages, tokenize=True, return_dict=False, **given)
+        ids = theirs.apply_chat_template(filled, tokenize=True, return_dict=False, **given)
         assert ours.apply_chat_template(messages, **given) == ids
 
 
@@ -137,6 +138,25 @@ def test_continue_final_message_needs_a_final_message() -> None:
         render("x", continue_final_message=True, add_generation_prompt=True)
     with pytest.raises(InvalidRequestError, match=r"messages\[1\]\.content has no text"):
         render("x", CALL[:2], continue_final_message=True)
+
+
+def test_messages_without_content() -> None:
+    """Beside tool calls and thoughts there is none: an empty text, except where the template asks."""
+    thoughts = [USER, {"role": "assistant", "content": None, "reasoning": "hm"}, {"role": "tool", "content": None}]
+    assert render("{% for m in messages %}{{ m.content + ';' }}{% endfor %}", [USER, *CALL[1:]]).endswith("é;;4;")
+    assert render("{% for m in messages %}{{ m.content + ';' }}{% endfor %}", thoughts).endswith("é;;;")
+    assert render("{{ messages[1].reasoning_content + messages[1].reasoning }}", thoughts) == "hmhm"
+    assert render("{% for m in messages %}{{ m['content'] is none }};{% endfor %}", CALL) == "False;True;False;"
+    refused = [USER, {"role": "assistant", "content": None, "refusal": "No."}]
+    assert render("{{ messages[1].content }}", refused) == "No."
+
+
+def test_results_of_tools_are_strings() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    messages = [{"role": "user", "content": parts}, {"role": "tool", "content": parts}]
+    template = "{% if m is string %}{% endif %}{% for m in messages %}{% if m.content is string %}{{ m.content }}"
+    template += "{% else %}{% for p in m.content %}<{{ p.text }}>{% endfor %}{% endif %}|{% endfor %}"
+    assert render(template, messages) == "<a><b>|a\nb|"
 
 
 def test_tool_arguments_given_as_json_text_are_parsed() -> None:

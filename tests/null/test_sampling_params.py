@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from cadence.core.errors import InvalidRequestError
+from cadence.core.repetition import RepetitionDetectionParams
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 
 DEFAULTS: dict[str, Any] = {
@@ -127,10 +128,6 @@ def test_a_bad_value_names_its_field_and_limit(field: str, value: Any, says: str
         ("structured_outputs", {"json": {}}),
         ("guided_decoding", {"regex": "a"}),
         ("best_of", 3),
-        ("thinking_token_budget", 100),
-        ("repetition_detection", {"min_count": 2}),
-        ("logprob_token_ids", [1]),
-        ("flat_logprobs", True),
         ("routed_experts_prompt_start", 3),
         ("trace_decode_token_ids", [1]),
         ("truncate_prompt_tokens", 5),
@@ -146,6 +143,40 @@ def test_a_name_without_meaning_here_is_refused_with_the_reason_and_accepted_at_
         SamplingParams(**{field: value})
     assert caught.value.field == field
     assert SamplingParams(**{field: getattr(SamplingParams(), field)}) == SamplingParams()
+
+
+def test_budgets_and_repetitions() -> None:
+    assert SamplingParams(thinking_token_budget=-1).thinking_token_budget is None
+    assert SamplingParams(thinking_token_budget=0).thinking_token_budget == 0
+    off = SamplingParams(repetition_detection=RepetitionDetectionParams())
+    assert off == SamplingParams(repetition_detection={}) == SamplingParams()  # type: ignore[arg-type]
+    given = RepetitionDetectionParams(max_pattern_size=3, min_count=2)
+    params = SamplingParams(repetition_detection={"max_pattern_size": 3, "min_count": 2})  # type: ignore[arg-type]
+    assert params.repetition_detection == given and list(given.sizes) == [1, 2, 3]
+    for bad, says in (
+        ({"max_pattern_size": 2, "min_pattern_size": 3, "min_count": 2}, "at most max_pattern_size"),
+        ({"max_pattern_size": 2, "min_count": 1}, "min_count must be at least 2"),
+        ({"max_pattern_size": -1}, "at least 0"),
+        ({"max_pattern_size": 5000, "min_count": 2}, "at most 4096"),
+        ({"size": 2}, "a dict of their names"),
+        ("twice", "a dict of their names"),
+    ):
+        with pytest.raises(InvalidRequestError, match=says) as caught:
+            SamplingParams(repetition_detection=bad)  # type: ignore[arg-type]
+        assert caught.value.field.startswith("repetition_detection")
+
+
+def test_logprobs_of_given_tokens() -> None:
+    params = SamplingParams(logprob_token_ids=[5, 3, 5])
+    assert (params.logprob_token_ids, params.logprobs) == ([5, 3], 2)
+    params.verify(vocab_size=10, max_logprobs=1, max_model_len=8)  # the cap is on the likeliest
+    assert SamplingParams(logprob_token_ids=[]) == SamplingParams()
+    with pytest.raises(InvalidRequestError, match="logprobs must be None or 2"):
+        SamplingParams(logprob_token_ids=[5, 3], logprobs=1)
+    with pytest.raises(InvalidRequestError, match="at most 128 token ids"):
+        SamplingParams(logprob_token_ids=list(range(129)))
+    with pytest.raises(InvalidRequestError, match="vocabulary size 10"):
+        SamplingParams(logprob_token_ids=[10]).verify(vocab_size=10, max_logprobs=20, max_model_len=8)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:

@@ -21,7 +21,7 @@ from cadence.core.engine_state import EngineState, RequestView
 from cadence.core.errors import EngineDeadError
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import EngineRequest, FinishReason
-from cadence.core.sampling_params import SamplingParams
+from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from cadence.core.step import PromptLogprobs, TokenLogprobs
 from cadence.core.update import RequestUpdate
 from cadence.engine.input_processor import InputLimits, InputProcessor
@@ -112,6 +112,21 @@ class FakeLLM:
             del self._running[request_id]
             if self._outputs.core_ids(request_id):
                 self._end(request_id)
+
+    async def beam_search(
+        self,
+        prompt: Any,
+        params: BeamSearchParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        skip_special_tokens: bool = True,
+    ) -> AsyncIterator[RequestOutput]:
+        """All beams say what one request would."""
+        drawn = SamplingParams(n=params.beam_width, max_tokens=params.max_tokens, logprobs=1)
+        drawn.output_kind = RequestOutputKind.FINAL_ONLY
+        async for output in self.generate(prompt, drawn, request_id, priority=priority):
+            yield output
 
     async def abort(self, request_id: str) -> None:
         if request_id in self._running:

@@ -24,7 +24,8 @@ def error_of(reply: httpx.Response, status: int) -> dict[str, object]:
     assert reply.status_code == status, reply.text
     assert reply.headers["content-type"] == "application/json"
     error = reply.json()["error"]
-    assert set(error) == {"message", "type", "param", "code"} and error["message"]
+    assert set(error) == {"message", "type", "param", "code", "reason"} and error["message"]
+    assert error["code"] == status
     return dict(error)
 
 
@@ -66,7 +67,8 @@ def test_models(app: RunningApp) -> None:
     assert card["parent"] is None and card["permission"][0]["object"] == "model_permission"
     with pytest.raises(NotFoundError) as caught:
         client.models.retrieve("large")
-    assert caught.value.code == "model_not_found" and caught.value.param == "model"
+    assert caught.value.body["reason"] == "model_not_found" and caught.value.code == "404"
+    assert caught.value.param == "model"
 
 
 def test_tokenize_and_back(app: RunningApp) -> None:
@@ -98,15 +100,16 @@ def test_errors_name_the_field(app: RunningApp) -> None:
         assert missing["param"] == "tokens" and missing["type"] == "invalid_request_error"
         assert error_of(client.post("/detokenize", json={"tokens": [1, "x"]}), 400)["param"] == "tokens[1]"
         assert error_of(client.post("/detokenize", json={"tokens": [2**40]}), 400)["param"] == "tokens[0]"
-        assert error_of(client.post("/detokenize", json={"tokens": [], "model": "x"}), 404)["code"] == "model_not_found"
+        unknown = client.post("/detokenize", json={"tokens": [], "model": "x"})
+        assert error_of(unknown, 404)["reason"] == "model_not_found"
         broken = client.post("/detokenize", content=b'{"tokens": ', headers={"content-type": "application/json"})
-        assert error_of(broken, 400)["code"] == "invalid_json"
+        assert error_of(broken, 400)["reason"] == "invalid_json"
         error_of(client.post("/detokenize"), 400)
 
 
 def test_unknown_paths_and_methods(app: RunningApp) -> None:
     with app.client() as client:
-        assert error_of(client.get("/v1/nothing"), 404)["code"] == "not_found"
+        assert error_of(client.get("/v1/nothing"), 404)["reason"] == "not_found"
         error_of(client.get("/v1/models/"), 404)
         reply = client.delete("/v1/models")
         error_of(reply, 405)
@@ -146,7 +149,7 @@ def test_metrics_have_both_names_and_balance(app: RunningApp) -> None:
     assert families["vllm:time_to_first_token_seconds"].type == "histogram"
     assert "vllm:generation_tokens_total{" in reply.text and 'le="+Inf"' in reply.text
     reasons = {sample.labels["finished_reason"] for sample in families["vllm:request_success"].samples}
-    assert reasons == {"stop", "length", "abort", "error"}
+    assert reasons == {"stop", "length", "abort", "error", "repetition"}
     values = {name: families[f"cadence:http_requests_{name}"].samples[0].value for name in
               ("accepted", "finished", "failed", "aborted", "in_flight")}  # fmt: skip
     assert values["accepted"] == sum(values.values()) - values["accepted"] == 10

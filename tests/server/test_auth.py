@@ -38,7 +38,7 @@ def test_which_routes_are_open(serve: Callable[..., RunningApp], protect_metrics
 def test_the_shape_of_the_refusal(app: RunningApp) -> None:
     with app.client() as client:
         reply = client.get("/v1/models")
-        assert reply.json()["error"]["code"] == "invalid_api_key"
+        assert reply.json()["error"]["reason"] == "invalid_api_key"
         assert reply.headers["www-authenticate"].startswith("Bearer")
         assert client.get("/", headers={"Accept": "text/html"}).headers["www-authenticate"].startswith("Basic")
         refusal = client.post("/v1/messages", json={}).json()

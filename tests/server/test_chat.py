@@ -126,7 +126,7 @@ def test_token_ids_and_prompt_logprobs(client: openai.OpenAI, app: RunningApp) -
     assert answer.choices[0].logprobs.content[0].token == f"token_id:{answer.choices[0].token_ids[0]}"
     chunks = list(chat(client, extra, stream=True))
     assert chunks[0].prompt_token_ids == answer.prompt_token_ids and len(chunks[0].prompt_logprobs) > 1
-    ids = [token for chunk in chunks[1:-1] for token in chunk.choices[0].token_ids]
+    ids = [token for chunk in chunks[1:] for token in chunk.choices[0].token_ids]
     assert ids == answer.choices[0].token_ids
 
 
@@ -192,8 +192,19 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": ["hello"]}, "messages[0]", "dictionary"),
     ({"messages": [{"content": "a"}]}, "messages[0].role", "string"),
     ({"messages": [{"role": "user"}]}, "messages[0].content", "missing"),
+    ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "list of parts"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type", "text"),
-    ({"messages": [{"role": "user", "content": "word " * 4000}]}, "messages", "max_model_len"),
+    ({"messages": [{"role": "user", "content": "word " * 4000}]}, "messages", "maximum context length is 1024 tokens"),
+    ({"max_tokens": 1024}, "max_tokens", "is 1024 tokens. However, you requested 10"),
+    ({"max_completion_tokens": 2000}, "max_completion_tokens", "2000 in the completion"),
+    ({"stream_options": {"include_usage": True}, "stream": False}, "stream_options", "stream is true"),
+    ({"logprob_token_ids": [5]}, "logprob_token_ids", "logprobs to be true"),
+    ({"logprobs": True, "logprob_token_ids": [2**40]}, "logprob_token_ids", "vocabulary"),
+    ({"logprobs": True, "logprob_token_ids": [5] * 129}, "logprob_token_ids", "128"),
+    ({"repetition_detection": {"max_pattern_size": 4}}, "repetition_detection.min_count", "at least 2"),
+    ({"repetition_detection": {"max_pattern_size": 9999}}, "repetition_detection.max_pattern_size", "at most 4096"),
+    ({"thinking_token_budget": -2}, "thinking_token_budget", "greater than or equal to -1"),
+    ({"use_beam_search": True, "stop": "a"}, "stop", "use_beam_search"),
     ({"top_logprobs": 2}, "top_logprobs", "logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "20"),
     ({"logprobs": 3}, "logprobs", "boolean"),

@@ -27,14 +27,22 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"logit_bias": {"9999": 1}}, "logit_bias", "vocabulary"),
     ({"logit_bias": {str(i): 1 for i in range(1025)}}, "logit_bias", "1024"),
     ({"logprobs": 21}, "logprobs", "at most 20"),
-    ({"logprobs": -1}, "logprobs", "greater than or equal to 0"),
+    ({"logprobs": -1}, "logprobs", "at most 20"),
+    ({"logprobs": -2}, "logprobs", "greater than or equal to -1"),
+    ({"logprob_token_ids": [5]}, "logprob_token_ids", "needs logprobs"),
+    ({"max_tokens": 1020, "prompt": [5] * 5}, "max_tokens", "1025 tokens (5 in the messages, 1020 in the completion)"),
+    ({"stream_options": {"include_usage": True}, "stream": False}, "stream_options", "stream is true"),
+    ({"max_tokens": "three"}, "max_tokens", "integer"),
+    ({"temperature": "NaN"}, "temperature", "finite"),
+    ({"temperature": True}, "temperature", "a number, not true"),
+    ({"stop_token_ids": [True]}, "stop_token_ids", "integers"),
     ({"best_of": 2}, "best_of", "choose among them"),
     ({"suffix": "end"}, "suffix", "only continue"),
     ({"prompt_embeds": "AAAA"}, "prompt_embeds", "text only"),
     ({"guided_json": {"type": "object"}}, "guided_json", "grammar"),
     ({"structured_outputs": {"regex": "a"}}, "structured_outputs", "grammar"),
-    ({"use_beam_search": True}, "use_beam_search", "beam_search"),
-    ({"stream": "yes"}, "stream", "boolean"),
+    ({"use_beam_search": True, "logit_bias": {"5": 1}}, "logit_bias", "use_beam_search"),
+    ({"stream": "maybe"}, "stream", "boolean"),
     ({"prompt": ""}, "prompt", "empty"),
     ({"prompt": []}, "prompt", "not empty"),
     ({"prompt": 5}, "prompt", "must be a string"),
@@ -48,7 +56,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"prompt": [5, "a"]}, "prompt", "not all of it"),
     ({"prompt": ["a"] * 1025}, "prompt", "1024"),
     ({"prompt": ["a"] * 100, "n": 100}, "n", "1024"),
-    ({"prompt": [5] * 2000}, "prompt", "max_model_len"),
+    ({"prompt": [5] * 2000}, "prompt", "maximum context length is 1024 tokens"),
     ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "at least 1"),
     ({"truncation_side": "up"}, "truncation_side", "pattern"),
     ({"seed": 2**70}, "seed", "64 bits"),
@@ -101,7 +109,7 @@ def test_the_client_raises_what_was_meant(serve: Serve) -> None:
     assert bad.value.param == "temperature"
     with pytest.raises(openai.NotFoundError) as unknown:
         client.completions.create(model="another", prompt="a")
-    assert unknown.value.code == "model_not_found"
+    assert unknown.value.body["reason"] == "model_not_found"
 
 
 def test_a_failed_request_is_an_error(fake_model: Any, serve: Serve) -> None:

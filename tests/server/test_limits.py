@@ -22,7 +22,7 @@ def app(serve: Serve) -> RunningApp:
 
 
 def code_of(reply: httpx.Response) -> str:
-    return str(reply.json()["error"]["code"])
+    return str(reply.json()["error"]["reason"])
 
 
 def test_bodies_up_to_the_limit(app: RunningApp) -> None:

@@ -92,7 +92,7 @@ def test_429_at_once_and_before_tokenising(serve: Serve) -> None:
             began = time.perf_counter()
             reply = client.post("/v1/completions", json={**SLOW, "prompt": "x" * 4000})
             assert reply.status_code == 429 and time.perf_counter() - began < 2
-            assert int(reply.headers["retry-after"]) >= 1 and reply.json()["error"]["code"] == "rate_limit_exceeded"
+            assert int(reply.headers["retry-after"]) >= 1 and reply.json()["error"]["reason"] == "rate_limit_exceeded"
         with pytest.raises(RateLimitError):
             OpenAI(base_url=app.url + "/v1", api_key="x", max_retries=0).completions.create(model="fake", prompt="x")
         assert not asked
@@ -132,7 +132,7 @@ def test_the_deadline_ends_a_request_with_an_error(serve: Serve) -> None:
     app = serve({"delay": 0.02}, request_deadline=0.2)
     with app.client() as client:
         reply = client.post("/v1/completions", json=SLOW)
-        assert reply.status_code == 408 and reply.json()["error"]["code"] == "deadline_exceeded"
+        assert reply.status_code == 408 and reply.json()["error"]["reason"] == "deadline_exceeded"
         with client.stream("POST", "/v1/completions", json={**SLOW, "stream": True}) as streamed:
             lines = [line for line in streamed.iter_lines() if line]
         assert "deadline_exceeded" in lines[-1] and len(lines) > 2 and "[DONE]" not in lines[-1]
@@ -150,7 +150,7 @@ def test_a_dead_engine_fails_what_runs_and_what_comes(serve: Serve) -> None:
         app.do(app.llm.die)
         assert running.result().status_code == 503
         reply = client.post("/v1/completions", json=SLOW)
-        assert reply.status_code == 503 and reply.json()["error"]["code"] == "engine_unavailable"
+        assert reply.status_code == 503 and reply.json()["error"]["reason"] == "engine_unavailable"
     assert app.state.admission.failed == 2 and balanced(app.state.admission)
 
 

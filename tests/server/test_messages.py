@@ -161,6 +161,40 @@ def test_tokens_are_counted(serve: Serve) -> None:
     assert counted == usage.input_tokens + usage.cache_read_input_tokens
 
 
+def test_what_anthropics_servers_would_do_is_left_out_and_named(serve: Serve) -> None:
+    """As coding agents send it: tools of the server, encrypted thoughts, results of searches that were never here."""
+    server_tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
+    deferred = {**TOOLS[0], "defer_loading": True, "cache_control": {"type": "ephemeral"}}
+    answer = [
+        {"type": "redacted_thinking", "data": "abc"},
+        {"type": "thinking", "thinking": "hm", "signature": "x"},
+        {"type": "server_tool_use", "id": "1", "name": "web_search", "input": {}},
+        {"type": "web_search_tool_result", "tool_use_id": "1", "content": []},
+        {"type": "text", "text": "Well.", "citations": None},
+        {"type": "tool_use", "id": "2", "name": "get_weather", "input": {"city": "Oslo"}},
+    ]
+    result = [{"type": "text", "text": "sunny"}, {"type": "tool_reference", "tool_name": "get_weather"}]
+    paper = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "It is warm."}}
+    found = {"type": "search_result", "title": "News", "source": "x", "content": [{"type": "text", "text": "Snow."}]}
+    messages = [
+        USER,
+        {"role": "assistant", "content": answer},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "2", "content": result}, paper, found]},
+    ]
+    app = serve(tool_call_parser="hermes", enable_auto_tool_choice=True)
+    body = {"model": MODEL, "max_tokens": 200, "messages": messages, "tools": [server_tool, deferred]}
+    body["thinking"] = {"type": "enabled", "budget_tokens": 2000, "display": "omitted"}
+    with app.client() as http:
+        reply = http.post("/v1/messages", json=body)
+    assert reply.status_code == 200, reply.text
+    said = reply.json()["content"][0]["text"]  # the fake repeats its prompt
+    assert "Well." in said and "sunny" in said and "It is warm.\nNews\nSnow." in said
+    assert set(reply.headers["x-cadence-ignored"].split(", ")) == {
+        "tools[0]", "tools[1].defer_loading", "thinking.budget_tokens", "thinking.display", "messages[1].content[0]",
+        "messages[1].content[2]", "messages[1].content[3]", "messages[2].content[0].content[1]",
+    }  # fmt: skip
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": []}, "messages"),
     ({"max_tokens": 0}, "max_tokens"),
@@ -170,7 +204,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "user", "content": [3]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "x", "name": "f"}]}]}, "input"),
     ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "tool_use_id"),
-    ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
+    ({"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url"}}]}]}, "reads no files"),
+    ({"tools": [{"type": "web_search_20250305", "name": "w"}], "tool_choice": {"type": "any"}}, "no tools"),
+    ({"thinking": {"type": "enabled", "budget_tokens": "many"}}, "thinking.budget_tokens"),
+    ({"max_tokens": 32_000}, "This model's maximum context length is 1024 tokens. However, you requested 32"),
+    ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
     ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
     ({"tools": TOOLS}, "tool"),  # this server has no tool parser
     ({"tool_choice": {"type": "any"}}, "tool_choice"),

@@ -153,7 +153,7 @@ def test_a_running_response_can_only_be_seen_and_ended_by_its_own(serve: Serve) 
         for method, path in (("POST", "/cancel"), ("GET", ""), ("GET", "/input_items"), ("DELETE", "")):
             assert client.request(method, f"/v1/responses/{name}{path}", headers=BERT).status_code == 404
         refused = client.post("/v1/responses", json={**body, "previous_response_id": name}, headers=BERT)
-        assert refused.status_code == 400 and refused.json()["error"]["code"] == "previous_response_not_found"
+        assert refused.status_code == 400 and refused.json()["error"]["reason"] == "previous_response_not_found"
         assert client.get(f"/v1/responses/{name}", headers=ANNA).json()["status"] == "in_progress"
         assert not app.llm.aborted
         assert client.post(f"/v1/responses/{name}/cancel", headers=ANNA).status_code == 200

@@ -198,20 +198,21 @@ def find_mistake(entry: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
     """What no route could answer: a status, and an error as OpenAI shapes it."""
     method, url, body = entry.get("method", "POST"), entry.get("url"), entry.get("body")
     if method != "POST":
-        return 405, _error(f"method {method!r} is not POST", "method", "method_not_allowed")
+        return 405, _error(405, f"method {method!r} is not POST", "method", "method_not_allowed")
     if not isinstance(url, str) or not url.startswith("/"):
-        return 400, _error("url is not a path such as /v1/chat/completions", "url", "invalid_url")
+        return 400, _error(400, "url is not a path such as /v1/chat/completions", "url", "invalid_url")
     if not url.startswith("/v1/") or "?" in url or not url.isascii() or not url.isprintable():
-        return 404, _error(f"there is no {url} in a batch", "url", "not_found")
+        return 404, _error(404, f"there is no {url} in a batch", "url", "not_found")
     if not isinstance(body, dict):
-        return 400, _error("body is missing or not a JSON object", "body", "invalid_body")
+        return 400, _error(400, "body is missing or not a JSON object", "body", "invalid_body")
     if body.get("stream"):
-        return 400, _error("a batch cannot stream", "stream", "invalid_body")
+        return 400, _error(400, "a batch cannot stream", "stream", "invalid_body")
     return None
 
 
-def _error(message: str, param: str, code: str) -> dict[str, Any]:
-    return {"message": message, "type": "invalid_request_error", "param": param, "code": code}
+def _error(status: int, message: str, param: str, reason: str) -> dict[str, Any]:
+    told = {"message": message, "type": "invalid_request_error", "param": param, "code": status}
+    return {**told, "reason": reason}
 
 
 def _retry_after(reply: AppReply) -> float:

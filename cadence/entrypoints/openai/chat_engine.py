@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from cadence.core.errors import InvalidRequestError
@@ -13,10 +14,12 @@ from cadence.engine.prompts import TokensPrompt
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.openai.answer_formats import choose_formats
 from cadence.entrypoints.openai.chat_choice import Choice, ParsedChoice, PlainChoice
-from cadence.entrypoints.openai.events import ChatEvent, ChatJob, PromptRead, Usage
+from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd, PromptRead, Usage
 from cadence.entrypoints.openai.options import ServeOptions
-from cadence.entrypoints.openai.sampling import as_sent
+from cadence.entrypoints.openai.reasoning import think_format
+from cadence.entrypoints.openai.sampling import as_sent, check_room
 from cadence.entrypoints.openai.stream import Begun, begun
+from cadence.entrypoints.openai.thinking import thinking_ids
 from cadence.text.chat_template import ChatRequest
 from cadence.text.text_jobs import Kept
 from cadence.text.text_service import Encoding, TextTokens
@@ -41,18 +44,19 @@ class ChatEngine:
         """
         self._check(job)
         prompt = await self.prompt(job)
-        params = self._params(job)
+        params = self._params(job, prompt["prompt"])
+        self._check_room(job, len(prompt["prompt_token_ids"]))
         choices = [self._choice(index, job, prompt["prompt"]) for index in range(params.n)]
         completion_tokens = 0
         last = None
         async with aclosing(await self._outputs(prompt, params, job)) as outputs:
             async for output in outputs:
                 if last is None:
-                    yield PromptRead(prompt["prompt_token_ids"], output.prompt_logprobs)
+                    yield PromptRead(prompt["prompt_token_ids"], output.prompt_logprobs, prompt["prompt"])
                 last = output
                 for completion in output.outputs:
                     completion_tokens += len(completion.token_ids)
-                    for event in choices[completion.index].read(completion):
+                    for event in _ending(choices[completion.index].read(completion)):
                         yield event
         cached = last.num_cached_tokens or 0 if last is not None else 0
         yield Usage(len(prompt["prompt_token_ids"]), completion_tokens, cached, await self._reasoning(choices))
@@ -95,9 +99,19 @@ class ChatEngine:
         if job.tool_choice == "auto" and not options.enable_auto_tool_choice:
             raise InvalidRequestError('"auto" tool choice requires --enable-auto-tool-choice to be set', "tool_choice")
 
-    def _params(self, job: ChatJob) -> SamplingParams:
+    def _check_room(self, job: ChatJob, num_prompt: int) -> None:
+        try:
+            check_room(num_prompt, job.max_output, self._llm.config.model.max_model_len)
+        except InvalidRequestError as error:
+            raise as_sent(error, job.sent_names) from None
+
+    def _params(self, job: ChatJob, prompt: str) -> SamplingParams:
         """Some formats are written with special tokens, which must then be in the text."""
         params = job.params
+        if params.thinking_token_budget is not None and self._formats.reasoning:
+            params = params.clone()
+            format = think_format(self._formats.reasoning)
+            params.thinking_token_ids = thinking_ids(format, prompt, self._llm.tokenizer)
         if params.skip_special_tokens and self._formats.needs_special_tokens(self._calls_tools(job)):
             params = params.clone()
             params.skip_special_tokens = False
@@ -108,7 +122,13 @@ class ChatEngine:
 
     async def _outputs(self, prompt: TokensPrompt, params: SamplingParams, job: ChatJob) -> Begun[RequestOutput]:
         """The engine knows of no messages: what is wrong with the prompt is wrong with them, and shows at once."""
-        outputs = self._llm.generate(prompt, params, job.request_id, priority=job.priority)
+        if job.beam is not None:
+            skips = params.skip_special_tokens
+            outputs = self._llm.beam_search(
+                prompt, job.beam, job.request_id, priority=job.priority, skip_special_tokens=skips
+            )
+        else:
+            outputs = self._llm.generate(prompt, params, job.request_id, priority=job.priority)
         try:
             return await begun(cast(AsyncGenerator[RequestOutput, None], outputs))
         except InvalidRequestError as error:
@@ -140,3 +160,10 @@ def _said(llm: AsyncLLM, template: str) -> tuple[list[str], set[str]]:
         for has_tools in (True, False):  # a model may have no template
             templates.append(tokenizer.pick_template(template, has_tools))
     return templates, special
+
+
+def _ending(events: list[ChatEvent]) -> list[ChatEvent]:
+    """Marks what is said right before the end of a choice."""
+    if len(events) > 1 and type(events[-1]) is ChoiceEnd:
+        events[-2] = replace(events[-2], ends=True)  # type: ignore[call-arg]  # what comes before an end is a delta
+    return events

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING, Any, cast
 
 from cadence.core.outputs import RequestOutput
-from cadence.core.sampling_params import SamplingParams
+from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.entrypoints.openai.errors import ApiError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DeadlineLLM:
-    """Is the engine in everything but `generate`, whose iterators end with an error when their time is over."""
+    """Is the engine in everything but what generates: those iterators end with an error when their time is over."""
 
     def __init__(self, llm: AsyncLLM, seconds: float) -> None:
         self._llm = llm
@@ -25,11 +25,19 @@ class DeadlineLLM:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._llm, name)
 
-    async def generate(
-        self, prompt: Any, params: SamplingParams, request_id: str, *, priority: int = 0
+    def generate(
+        self, prompt: Any, params: SamplingParams, request_id: str, **options: Any
     ) -> AsyncGenerator[RequestOutput]:
+        return self._in_time(self._llm.generate(prompt, params, request_id, **options))
+
+    def beam_search(
+        self, prompt: Any, params: BeamSearchParams, request_id: str, **options: Any
+    ) -> AsyncGenerator[RequestOutput]:
+        return self._in_time(self._llm.beam_search(prompt, params, request_id, **options))
+
+    async def _in_time(self, source: AsyncIterator[RequestOutput]) -> AsyncGenerator[RequestOutput]:
         ends = time.monotonic() + self._seconds
-        outputs = cast(AsyncGenerator[RequestOutput], self._llm.generate(prompt, params, request_id, priority=priority))
+        outputs = cast(AsyncGenerator[RequestOutput], source)
         try:
             while True:
                 async with asyncio.timeout(ends - time.monotonic()):

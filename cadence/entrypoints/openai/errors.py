@@ -21,7 +21,7 @@ from cadence.core.errors import BusyError, CadenceError, EngineDeadError, Invali
 ANTHROPIC_PATHS = ("/v1/messages",)
 MAX_MESSAGE = 2000  # characters: an error never mirrors a whole request
 
-# status -> type in OpenAI's words, in Anthropic's words, default code
+# status -> type in OpenAI's words, in Anthropic's words, default reason
 _KINDS = {
     400: ("invalid_request_error", "invalid_request_error", None),
     401: ("authentication_error", "authentication_error", "invalid_api_key"),
@@ -46,7 +46,8 @@ def route_path(scope: Scope) -> str:
 
 
 class ApiError(CadenceError):
-    """An error with a status of its own. `param` names the field that is wrong, `code` is for programs."""
+    """An error with a status of its own. `param` names the field that is wrong, `code` is a word for programs: it
+    becomes the body's `reason`, beside the status, which is its `code`."""
 
     def __init__(
         self,
@@ -99,7 +100,8 @@ class ErrorReply:
         if path.startswith(ANTHROPIC_PATHS):
             return {"type": "error", "error": {"type": anthropic_type, "message": message}}
         param = None if self.param is None else _printable(self.param)
-        return {"error": {"message": message, "type": openai_type, "param": param, "code": self.code or code}}
+        told = {"message": message, "type": openai_type, "param": param, "code": self.status}
+        return {"error": {**told, "reason": self.code or code}}
 
     def content(self, path: str = "") -> bytes:
         return json.dumps(self.body(path), ensure_ascii=False).encode()
@@ -113,7 +115,7 @@ def reply_for(error: BaseException) -> ErrorReply:
     if isinstance(error, ApiError):
         return ErrorReply(error.status, str(error), error.param, error.code, error.headers)
     if isinstance(error, InvalidRequestError):
-        return ErrorReply(400, str(error), error.field or None)
+        return ErrorReply(400, str(error), error.field or None, error.reason or None)
     if isinstance(error, ReaderTooSlowError):
         return ErrorReply(408, f"The answer was not read in time: {error}.", code="reader_too_slow")
     if isinstance(error, BusyError):

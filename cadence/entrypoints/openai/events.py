@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cadence.core.outputs import PositionLogprobs
-from cadence.core.sampling_params import SamplingParams
+from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.entrypoints.openai.admission import estimate_tokens
 from cadence.entrypoints.openai.truncation import NO_TRUNCATION, Truncation
 
@@ -31,6 +31,8 @@ class ChatJob:
     truncation: Truncation = NO_TRUNCATION
     add_special_tokens: bool = False  # beside those that the template writes
     priority: int = 0
+    beam: BeamSearchParams | None = None  # instead of `params`, of which only the shape of the answer counts then
+    max_output: int | None = None  # the client's own limit: it must fit behind the prompt
     sent_names: Mapping[str, str] = field(default_factory=dict)  # name in the engine -> the one the client sent
 
     @property
@@ -49,6 +51,7 @@ class PromptRead:
 
     prompt_token_ids: Sequence[int]
     prompt_logprobs: Sequence[PositionLogprobs | None] | None = None
+    prompt_text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class TextDelta:
     text: str
     token_ids: Sequence[int] = ()
     logprobs: Sequence[PositionLogprobs] | None = None
+    ends: bool = False  # the choice's end follows at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class ReasoningDelta:
     text: str
     token_ids: Sequence[int] = ()
     logprobs: Sequence[PositionLogprobs] | None = None
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +83,13 @@ class ToolCallDelta:
     arguments: str
     token_ids: Sequence[int] = ()
     logprobs: Sequence[PositionLogprobs] | None = None
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceEnd:
     index: int
-    finish_reason: str  # stop | length | tool_calls | abort | error
+    finish_reason: str  # stop | length | tool_calls | repetition | abort | error
     stop_reason: int | str | None = None
 
 
@@ -97,4 +103,5 @@ class Usage:
     reasoning_tokens: int = 0
 
 
+Delta = TextDelta | ReasoningDelta | ToolCallDelta
 ChatEvent = PromptRead | TextDelta | ReasoningDelta | ToolCallDelta | ChoiceEnd | Usage

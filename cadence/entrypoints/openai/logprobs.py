@@ -37,11 +37,11 @@ class TokenNames:
 def chat_logprobs(
     names: TokenNames, token_ids: Sequence[int], positions: Sequence[PositionLogprobs], top: int
 ) -> dict[str, Any]:
-    """`top` alternatives each; -1 = all there are."""
+    """`top` tokens each, the chosen one first and then the likeliest; -1 = all there are."""
     content = [
         {
             **_chat_token(names, token_id, position[token_id].logprob),
-            "top_logprobs": [_chat_token(names, other, entry.logprob) for other, entry in _best(position, top)],
+            "top_logprobs": [_chat_token(names, other, entry.logprob) for other, entry in _first(position, top)],
         }
         for token_id, position in zip(token_ids, positions, strict=True)
     ]
@@ -49,7 +49,10 @@ def chat_logprobs(
 
 
 class CompletionLogprobs:
-    """One choice's, piece by piece: `text_offset` goes on where the last piece ended."""
+    """One choice's, piece by piece: `text_offset` goes on where the last piece ended.
+
+    skip_special: special tokens are not in the text.
+    """
 
     def __init__(self, names: TokenNames, skip_special: bool, start: int = 0) -> None:
         self._names = names
@@ -57,27 +60,28 @@ class CompletionLogprobs:
         self._offset = start  # characters of the choice's text before the next token
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def write(self, token_ids: Sequence[int], positions: Sequence[PositionLogprobs | None], top: int) -> dict[str, Any]:
-        """A position is None for the first token of a prompt, which nothing came before."""
+    def write(
+        self, token_ids: Sequence[int], positions: Sequence[PositionLogprobs | None], top: int, num_shown: int = 0
+    ) -> dict[str, Any]:
+        """`top` likeliest tokens each and the chosen one; -1 = all there are. A position is None for the first token of
+        a prompt, which nothing came before. The first `num_shown` tokens are in the text even if they are special."""
         tokens, chosen, others, offsets = [], [], [], []
-        for token_id, position in zip(token_ids, positions, strict=True):
+        for number, (token_id, position) in enumerate(zip(token_ids, positions, strict=True)):
             tokens.append(self._names.name(token_id))
             chosen.append(None if position is None else _finite(position[token_id].logprob))
-            others.append(None if position is None else self._named(position, token_id, top))
+            others.append(None if position is None else self._named(position, top))
             offsets.append(self._offset)
-            self._advance(token_id)
+            if number < num_shown or not (self._skip_special and self._names.is_silent(token_id)):
+                self._offset += len(self._decoder.decode(self._names.piece(token_id)))
         return {"tokens": tokens, "token_logprobs": chosen, "top_logprobs": others, "text_offset": offsets}
 
-    def _named(self, position: PositionLogprobs, token_id: int, top: int) -> dict[str, float]:
-        """By name; where two tokens are written alike the likelier one stays. The chosen token is always there."""
+    def _named(self, position: PositionLogprobs, top: int) -> dict[str, float]:
+        """By name; where two tokens are written alike the chosen one stays, or the likelier. The chosen token is always
+        there, and first."""
         named: dict[str, float] = {}
-        for other, entry in [*_best(position, top), (token_id, position[token_id])]:
+        for other, entry in _first(position, top if top < 0 else top + 1):
             named.setdefault(self._names.name(other), _finite(entry.logprob))
         return named
-
-    def _advance(self, token_id: int) -> None:
-        if not (self._skip_special and self._names.is_silent(token_id)):
-            self._offset += len(self._decoder.decode(self._names.piece(token_id)))
 
 
 def prompt_logprobs(positions: Sequence[PositionLogprobs | None] | None) -> list[dict[str, Any] | None] | None:
@@ -93,10 +97,9 @@ def _by_id(position: PositionLogprobs) -> dict[str, Any]:
     }
 
 
-def _best(position: PositionLogprobs, top: int) -> list[tuple[int, Logprob]]:
-    """The likeliest first. The chosen token is among them only when its rank is."""
-    ranked = sorted(position.items(), key=lambda item: item[1].rank or 1)
-    return [item for item in ranked if top < 0 or (item[1].rank or 1) <= top]
+def _first(position: PositionLogprobs, count: int) -> list[tuple[int, Logprob]]:
+    """In the order of the position: its own token, then the likeliest, or those that were asked for by id."""
+    return list(position.items())[: None if count < 0 else count]
 
 
 def _chat_token(names: TokenNames, token_id: int, logprob: float) -> dict[str, Any]:

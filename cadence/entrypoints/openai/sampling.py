@@ -7,18 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cadence.core.errors import InvalidRequestError
+from cadence.core.errors import ContextLengthError, InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.engine.input_processor import weight_of
 from cadence.entrypoints.openai.protocol.common import GenerationBody
 
+REPETITION_NAMES = {"max_pattern_size", "min_pattern_size", "min_count"}
 MAX_WEIGHT = 2_000_000  # entries and characters of parameters, of all completions of a request
 
 _SAME_NAME = (
     "n", "frequency_penalty", "presence_penalty", "repetition_penalty", "temperature", "top_p", "top_k", "min_p",
     "seed", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens", "skip_special_tokens",
     "spaces_between_special_tokens", "logit_bias", "allowed_token_ids", "bad_words", "prompt_logprobs",
-    "stream_interval",
+    "stream_interval", "thinking_token_budget",
 )  # fmt: skip
 
 
@@ -29,6 +30,7 @@ class Chosen:
     max_tokens: int | None
     logprobs: int | None
     sent_names: Mapping[str, str] = field(default_factory=dict)  # name of a parameter -> the one the client sent
+    logprob_token_ids: list[int] | None = None
 
 
 def sampling_params(body: GenerationBody, defaults: Mapping[str, Any], chosen: Chosen) -> SamplingParams:
@@ -38,10 +40,20 @@ def sampling_params(body: GenerationBody, defaults: Mapping[str, Any], chosen: C
     given = {name: value for name in _SAME_NAME if (value := getattr(body, name)) is not None}
     kind = RequestOutputKind.DELTA if body.stream else RequestOutputKind.FINAL_ONLY
     given |= {"max_tokens": chosen.max_tokens, "logprobs": chosen.logprobs, "output_kind": kind}
+    if chosen.logprob_token_ids:
+        given |= {"logprobs": None, "logprob_token_ids": chosen.logprob_token_ids}
+    if body.repetition_detection is not None:
+        given["repetition_detection"] = body.repetition_detection.model_dump(include=REPETITION_NAMES)
     try:
         return SamplingParams(**{**defaults, **given})
     except InvalidRequestError as error:
         raise as_sent(error, chosen.sent_names) from None
+
+
+def check_room(num_prompt: int, max_tokens: int | None, max_model_len: int) -> None:
+    """A limit of the client's own must fit behind the prompt; None = whatever fits."""
+    if max_tokens is not None and num_prompt + max_tokens > max_model_len:
+        raise ContextLengthError(max_model_len, num_prompt, max_tokens)
 
 
 def check_weight(params: SamplingParams, completions: int) -> None:
@@ -60,7 +72,7 @@ def as_sent(error: InvalidRequestError, sent_names: Mapping[str, str]) -> Invali
     for name, sent in sent_names.items():
         if name != "prompt":  # also a word
             message = re.sub(rf"\b{name}\b", sent, message)
-    return InvalidRequestError(message, sent_names.get(error.field, error.field))
+    return InvalidRequestError(message, sent_names.get(error.field, error.field), error.reason)
 
 
 def model_max_tokens(defaults: Mapping[str, Any]) -> int | None:

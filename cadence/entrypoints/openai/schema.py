@@ -29,7 +29,8 @@ _ERROR_SCHEMA = {
                 "message": {"type": "string"},
                 "type": {"type": "string"},
                 "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]},
+                "code": {"type": "integer", "description": "the HTTP status"},
+                "reason": {"type": ["string", "null"], "description": "a word for programs"},
             },
         }
     },

@@ -18,21 +18,23 @@ MAX_NAME_TO_GUESS = 64  # characters of an unknown field for which similar names
 MAX_UNKNOWN = 256  # unknown fields of one request that are looked at
 MAX_GUESSES = 8  # unknown fields of one request for which similar names are looked for
 
+_NUMBERS: dict[Any, str] = {int: "an integer", int | None: "an integer", float: "a number", float | None: "a number"}
+
 
 class BodyPart(BaseModel):
     """An object inside of a body. Unknown names are kept in `model_extra` until they are named as ignored."""
 
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False, protected_namespaces=())
 
 
 class OpenPart(BaseModel):
     """An object inside of a body whose further names depend on its type."""
 
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False, protected_namespaces=())
 
 
 class RequestBody(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
     unsupported: ClassVar[Mapping[str, Unsupported]] = {}  # what this endpoint does not honour, beside `UNSUPPORTED`
 
@@ -78,12 +80,19 @@ def _known(kind: type[RequestBody], content: Mapping[str, Any], ignored: Ignored
         if name in kind.unsupported:
             kind.unsupported[name].check(name, value, ignored)
         elif name in kind.model_fields:
+            _check_no_boolean(kind, name, value)
             kept[name] = value
         elif name in UNSUPPORTED:
             UNSUPPORTED[name].check(name, value, ignored)
         else:
             _check_unknown(kind, name, ignored)
     return kept
+
+
+def _check_no_boolean(kind: type[RequestBody], name: str, value: object) -> None:
+    """`"3"`, `3.0` and `"true"` are read as what they stand for; true as a number is a mistake."""
+    if isinstance(value, bool) and (wanted := _NUMBERS.get(kind.model_fields[name].annotation)):
+        raise InvalidRequestError(f"{name}: input should be {wanted}, not {str(value).lower()}.", name)
 
 
 def _check_unknown(kind: type[RequestBody], name: str, ignored: Ignored) -> None:

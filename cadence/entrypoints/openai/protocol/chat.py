@@ -12,8 +12,10 @@ from cadence.entrypoints.openai.protocol.common import (
     INT64,
     MAX_PARTS,
     GenerationBody,
+    LogprobIds,
     Variables,
     at_most,
+    check_beam,
     check_count,
 )
 from cadence.entrypoints.openai.protocol.json_text import check_arguments
@@ -48,7 +50,12 @@ class ChatCompletionBody(GenerationBody):
     reasoning_effort: str | None = Field(default=None, max_length=64)
     include_reasoning: bool | None = None
 
+    logprob_token_ids: LogprobIds | None = None
+    use_beam_search: bool | None = None
+    length_penalty: float | None = None
+
     echo: bool | None = None
+    return_prompt_text: bool | None = None
     truncate_prompt_tokens: int | None = Field(default=None, ge=-1, lt=INT64)  # keep this many; -1 = what fits
     truncation_side: str | None = Field(default=None, pattern="^(left|right)$")  # where tokens are cut off: left
     add_special_tokens: bool | None = None  # beside those the template writes; False
@@ -60,10 +67,14 @@ class ChatCompletionBody(GenerationBody):
 
     def check(self) -> None:
         """What types alone do not say."""
+        self.check_stream_options()
         for number, message in enumerate(self.messages):
             check_message(message, f"messages[{number}]")
         if self.top_logprobs and not self.logprobs:
             raise InvalidRequestError("top_logprobs needs logprobs to be true", "top_logprobs")
+        if self.logprob_token_ids and not self.logprobs:
+            raise InvalidRequestError("logprob_token_ids needs logprobs to be true", "logprob_token_ids")
+        check_beam(self)
         if self.response_format is not None and self.response_format.type != "text":
             known = self.response_format.type in _GRAMMAR_FORMATS
             why = "output constrained by a grammar is not in this version" if known else "it must be text"

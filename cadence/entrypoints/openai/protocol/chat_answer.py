@@ -11,6 +11,7 @@ from cadence.core.outputs import PositionLogprobs
 from cadence.entrypoints.openai.events import (
     ChatEvent,
     ChoiceEnd,
+    Delta,
     PromptRead,
     ReasoningDelta,
     TextDelta,
@@ -18,10 +19,15 @@ from cadence.entrypoints.openai.events import (
     Usage,
 )
 from cadence.entrypoints.openai.logprobs import TokenNames, chat_logprobs, prompt_logprobs
-from cadence.entrypoints.openai.protocol.usage import usage_object
+from cadence.entrypoints.openai.protocol.usage import NO_DETAILS, usage_object
 from cadence.entrypoints.openai.stream import Begun, ChunkWriter
 
-_AROUND = ('"delta":{"content":', '},"logprobs":null,"finish_reason":null')
+_AROUND = ('"delta":{"content":', '},"logprobs":null,"finish_reason":null,"token_ids":null')
+# What vLLM has and this server has nothing to say about: there, but null.
+_NO_ANSWER = dict.fromkeys(
+    ("service_tier", "system_fingerprint", "kv_transfer_params", "ec_transfer_params", "metrics")
+)
+_NO_MESSAGE = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "reasoning"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,9 @@ class ChatView:
     echo: str  # text every answer begins with
     top_logprobs: int | None  # None = no logprobs
     token_ids: bool
+    prompt_text: bool
     reasoning: bool
+    reasons: bool  # the server tells reasoning apart, and counts it
     parallel_calls: bool
     called_by_name: bool
     include_usage: bool
@@ -47,7 +55,7 @@ class ChatView:
         """Whether chunks of text hold nothing else."""
         return self.top_logprobs is None and not self.token_ids and not self.continuous_usage
 
-    def shows(self, event: ChatEvent) -> bool:
+    def shows(self, event: Delta) -> bool:
         if isinstance(event, ToolCallDelta):
             return self.parallel_calls or event.call == 0
         return self.reasoning or not isinstance(event, ReasoningDelta)
@@ -61,13 +69,15 @@ class ChatView:
         """A call that was demanded by name is the whole answer, which OpenAI calls `stop`."""
         return "stop" if self.called_by_name and event.finish_reason == "tool_calls" else event.finish_reason
 
+    def usage(self, event: Usage) -> dict[str, Any]:
+        return usage_object(event, self.usage_details, self.reasons)
+
     def prompt_extras(self, event: PromptRead) -> dict[str, Any]:
-        extras: dict[str, Any] = {}
-        if event.prompt_logprobs is not None:
-            extras["prompt_logprobs"] = prompt_logprobs(event.prompt_logprobs)
-        if self.token_ids:
-            extras["prompt_token_ids"] = list(event.prompt_token_ids)
-        return extras
+        return {
+            "prompt_logprobs": prompt_logprobs(event.prompt_logprobs),
+            "prompt_token_ids": list(event.prompt_token_ids) if self.token_ids else None,
+            "prompt_text": event.prompt_text if self.prompt_text else None,
+        }
 
 
 class ChatChunks:
@@ -76,14 +86,15 @@ class ChatChunks:
         self._view = view
         self._writer = ChunkWriter(base, _AROUND, view.include_usage)
         self._prompt_tokens = 0
-        self._completion_tokens = 0
+        self._completion_tokens = [0] * view.n
+        self._last: dict[int, Delta] = {}  # by choice: what its last chunk says beside why it ended
 
     async def write(self, source: AsyncGenerator[ChatEvent, None] | Begun[ChatEvent]) -> AsyncGenerator[bytes, None]:
         text = self._writer.text
         plain = self._view.plain
         async with aclosing(source) as events:
             async for event in events:
-                if plain and type(event) is TextDelta:
+                if plain and type(event) is TextDelta and not event.ends:
                     if event.text:
                         yield text(event.index, event.text)
                 elif chunk := self._chunk(event):
@@ -95,8 +106,16 @@ class ChatChunks:
             return self._opening(event)
         if isinstance(event, Usage):
             wanted = self._view.include_usage
-            return self._writer.usage(usage_object(event, self._view.usage_details)) if wanted else b""
-        return self._choice(event) if self._view.shows(event) else b""
+            return self._writer.usage(self._view.usage(event)) if wanted else b""
+        if isinstance(event, ChoiceEnd):
+            return self._end(event)
+        self._completion_tokens[event.index] += len(event.token_ids)
+        if not self._view.shows(event):
+            return b""
+        if event.ends:
+            self._last[event.index] = event
+            return b""
+        return self._write(event.index, _delta(event), {}, **self._tokens(event))
 
     def _opening(self, event: PromptRead) -> bytes:
         """A chunk with the role for each choice, then what is echoed."""
@@ -110,22 +129,22 @@ class ChatChunks:
             chunks += [self._write(index, {"content": self._view.echo}, {}) for index in range(self._view.n)]
         return b"".join(chunks)
 
-    def _choice(self, event: TextDelta | ReasoningDelta | ToolCallDelta | ChoiceEnd) -> bytes:
-        if isinstance(event, ChoiceEnd):
-            return self._write(event.index, {}, {}, self._view.finish_reason(event), stop_reason=event.stop_reason)
-        self._completion_tokens += len(event.token_ids)
-        more: dict[str, Any] = {"logprobs": self._view.logprobs(event.token_ids, event.logprobs)}
-        if self._view.token_ids:
-            more["token_ids"] = list(event.token_ids)
-        return self._write(event.index, _delta(event), {}, **more)
+    def _end(self, event: ChoiceEnd) -> bytes:
+        """The last words of a choice and why it ended are one chunk, as in vLLM."""
+        last = self._last.pop(event.index, None)
+        delta, tokens = (_delta(last), self._tokens(last)) if last is not None else ({}, {})
+        finish = {"finish_reason": self._view.finish_reason(event), "stop_reason": event.stop_reason}
+        return self._write(event.index, delta, {}, **{**tokens, **finish})
 
-    def _write(
-        self, index: int, delta: dict[str, Any], extras: dict[str, Any], finish: str | None = None, **more: Any
-    ) -> bytes:
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish, **more}
+    def _tokens(self, event: Delta) -> dict[str, Any]:
+        logprobs = self._view.logprobs(event.token_ids, event.logprobs)
+        return {"logprobs": logprobs, "token_ids": list(event.token_ids) if self._view.token_ids else None}
+
+    def _write(self, index: int, delta: dict[str, Any], extras: dict[str, Any], **more: Any) -> bytes:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, "token_ids": None, **more}
         if self._view.continuous_usage:
-            so_far = Usage(self._prompt_tokens, self._completion_tokens, 0)
-            extras = {**extras, "usage": usage_object(so_far, False)}
+            so_far = Usage(self._prompt_tokens, self._completion_tokens[index], 0)
+            extras = {**extras, "usage": usage_object(so_far)}
         return self._writer.choice(choice, **extras)
 
 
@@ -141,11 +160,11 @@ class ChatAnswer:
                 if isinstance(event, PromptRead):
                     self._answer |= self._view.prompt_extras(event)
                 elif isinstance(event, Usage):
-                    self._answer["usage"] = usage_object(event, self._view.usage_details)
+                    self._answer["usage"] = {**NO_DETAILS, **self._view.usage(event)}
                 else:
                     self._messages[event.index].add(event)
         choices = [{"index": index, **message.choice()} for index, message in enumerate(self._messages)]
-        return {**self._answer, "choices": choices}
+        return {**_NO_ANSWER, **self._answer, "choices": choices}
 
 
 class _Message:
@@ -160,14 +179,14 @@ class _Message:
         self._logprobs: list[PositionLogprobs] = []
         self._end = ChoiceEnd(0, "stop")
 
-    def add(self, event: TextDelta | ReasoningDelta | ToolCallDelta | ChoiceEnd) -> None:
+    def add(self, event: Delta | ChoiceEnd) -> None:
         if isinstance(event, ChoiceEnd):
             self._end = event
             return
-        self._token_ids.extend(event.token_ids)
-        self._logprobs.extend(event.logprobs or ())
         if not self._view.shows(event):
             return
+        self._token_ids.extend(event.token_ids)
+        self._logprobs.extend(event.logprobs or ())
         if isinstance(event, TextDelta):
             self._text.append(event.text)
         elif isinstance(event, ReasoningDelta):
@@ -180,19 +199,18 @@ class _Message:
 
     def choice(self) -> dict[str, Any]:
         view = self._view
-        choice: dict[str, Any] = {
+        return {
             "message": self._message(),
             "logprobs": view.logprobs(self._token_ids, self._logprobs),
             "finish_reason": view.finish_reason(self._end),
             "stop_reason": self._end.stop_reason,
+            "token_ids": self._token_ids if view.token_ids else None,
+            "routed_experts": None,
         }
-        if view.token_ids:
-            choice["token_ids"] = self._token_ids
-        return choice
 
     def _message(self) -> dict[str, Any]:
         text, reasoning = self._view.echo + "".join(self._text), "".join(self._reasoning)
-        message: dict[str, Any] = {"role": self._view.role, "content": text, "refusal": None}
+        message: dict[str, Any] = {"role": self._view.role, "content": text, **_NO_MESSAGE}
         if reasoning:
             message |= {"reasoning": reasoning, "reasoning_content": reasoning}
         if self._calls:
@@ -202,7 +220,7 @@ class _Message:
         return message
 
 
-def _delta(event: TextDelta | ReasoningDelta | ToolCallDelta) -> dict[str, Any]:
+def _delta(event: Delta) -> dict[str, Any]:
     if isinstance(event, TextDelta):
         return {"content": event.text}
     if isinstance(event, ReasoningDelta):

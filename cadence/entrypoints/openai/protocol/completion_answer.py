@@ -10,11 +10,19 @@ from typing import Any
 from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.entrypoints.openai.events import Usage
 from cadence.entrypoints.openai.logprobs import CompletionLogprobs, TokenNames, prompt_logprobs
-from cadence.entrypoints.openai.protocol.usage import usage_object
+from cadence.entrypoints.openai.protocol.usage import NO_DETAILS, usage_object
 from cadence.entrypoints.openai.stream import Begun, ChunkWriter
 from cadence.text.tokenizer import Tokenizer
 
-_AROUND = ('"text":', ',"logprobs":null,"finish_reason":null,"stop_reason":null')
+_AROUND = (
+    '"text":',
+    ',"logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null',
+)
+# What vLLM has and this server has nothing to say about: there, but null.
+_NO_ANSWER = dict.fromkeys(
+    ("service_tier", "system_fingerprint", "kv_transfer_params", "ec_transfer_params", "metrics")
+)
+_NO_CHOICE = dict.fromkeys(("prompt_logprobs", "routed_experts"))
 
 Item = tuple[int, RequestOutput]  # which of the prompts, and its next output
 Source = AsyncGenerator[Item, None] | Begun[Item]
@@ -63,6 +71,9 @@ class Counter:
         total, cached = (sum(counts) for counts in zip(*self._prompts.values(), strict=True))
         return Usage(total, self._completion, cached)
 
+    def prompt_tokens(self, prompt: int) -> int:
+        return self._prompts[prompt][0]
+
 
 class Choices:
     """From outputs to choices, in whatever pieces the outputs come."""
@@ -88,12 +99,13 @@ class Choices:
             "logprobs": self._logprobs(index, output if new else None, completion),
             "finish_reason": "length" if silent and finish else finish,
             "stop_reason": None if silent else completion.stop_reason,
+            "prompt_token_ids": output.prompt_token_ids if new and view.token_ids else None,
+            "token_ids": None,
         }
         if new and view.prompt_logprobs:
             choice["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs)
         if view.token_ids:
             choice["token_ids"] = [] if silent else list(completion.token_ids)
-            choice["prompt_token_ids"] = output.prompt_token_ids if new else None
         return choice
 
     def _echoed(self, output: RequestOutput) -> str:
@@ -101,7 +113,7 @@ class Choices:
             return ""
         if output.prompt is not None:
             return output.prompt
-        return self._view.tokenizer.decode(output.prompt_token_ids or (), self._view.skip_special)
+        return self._view.tokenizer.decode(output.prompt_token_ids or (), skip_special_tokens=False)
 
     def _logprobs(
         self, index: int, begins: RequestOutput | None, completion: CompletionOutput
@@ -110,10 +122,13 @@ class Choices:
         if view.logprobs is None:
             return None
         ids, positions = ([], []) if view.silent else (list(completion.token_ids), list(completion.logprobs or ()))
+        num_shown = 0
         if begins is not None and view.echo:
-            ids = [*(begins.prompt_token_ids or ()), *ids]
+            prompt = begins.prompt_token_ids or ()
+            ids = [*prompt, *ids]
             positions = [*(begins.prompt_logprobs or ()), *positions]
-        return self._begun[index].write(ids, positions, view.logprobs)
+            num_shown = len(prompt) if begins.prompt is None else 0  # ids are echoed with their special tokens
+        return self._begun[index].write(ids, positions, view.logprobs, num_shown)
 
 
 class CompletionChunks:
@@ -123,24 +138,28 @@ class CompletionChunks:
         self._writer = ChunkWriter(view.base, _AROUND, view.include_usage)
         self._choices = Choices(view)
         self._counter = Counter(view.silent)
+        self._so_far: dict[int, int] = {}  # choice -> its tokens, where every chunk says how many
 
     async def write(self, source: Source) -> AsyncGenerator[bytes, None]:
         async with aclosing(source) as outputs:
             async for prompt, output in outputs:
                 self._counter.add(prompt, output)
                 for completion in output.outputs:
-                    if chunk := self._chunk(prompt * self._view.n + completion.index, output, completion):
+                    if chunk := self._chunk(prompt, output, completion):
                         yield chunk
         if self._view.include_usage:
             yield self._writer.usage(usage_object(self._counter.usage(), self._view.usage_details))
 
-    def _chunk(self, index: int, output: RequestOutput, completion: CompletionOutput) -> bytes:
+    def _chunk(self, prompt: int, output: RequestOutput, completion: CompletionOutput) -> bytes:
         view = self._view
+        index = prompt * view.n + completion.index
         if self._plain and completion.finish_reason is None and not self._choices.is_new(index):
             return self._writer.text(index, completion.text) if completion.text else b""
         choice = self._choices.choice(index, output, completion)
         if view.continuous_usage:
-            return self._writer.choice(choice, usage=usage_object(self._counter.usage(), False))
+            self._so_far[index] = self._so_far.get(index, 0) + (0 if view.silent else len(completion.token_ids))
+            so_far = Usage(self._counter.prompt_tokens(prompt), self._so_far[index], 0)
+            return self._writer.choice(choice, usage=usage_object(so_far))
         return self._writer.choice(choice)
 
 
@@ -157,6 +176,8 @@ class CompletionAnswer:
             async for prompt, output in outputs:
                 counter.add(prompt, output)
                 for completion in output.outputs:
-                    choices.append(builder.choice(prompt * view.n + completion.index, output, completion))
+                    choice = builder.choice(prompt * view.n + completion.index, output, completion)
+                    choices.append({**_NO_CHOICE, **choice})
         choices.sort(key=lambda choice: choice["index"])
-        return {**view.base, "choices": choices, "usage": usage_object(counter.usage(), view.usage_details)}
+        usage = usage_object(counter.usage(), view.usage_details)
+        return {**_NO_ANSWER, **view.base, "choices": choices, "usage": {**NO_DETAILS, **usage}}

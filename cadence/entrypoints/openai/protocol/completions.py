@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.openai.protocol.common import INT64, GenerationBody
+from cadence.entrypoints.openai.protocol.common import INT64, GenerationBody, LogprobIds, check_beam
 
 MAX_PROMPTS = 1024
 
@@ -24,10 +24,28 @@ class CompletionBody(GenerationBody):
         }
     )
     echo: bool | None = None
-    logprobs: int | None = Field(default=None, ge=0)
+    logprobs: Annotated[int, Field(ge=-1)] | bool | None = None  # -1 = all there are; true = 1
     truncate_prompt_tokens: int | None = Field(default=None, ge=-1, lt=INT64)  # keep this many; -1 = what fits
     truncation_side: str | None = Field(default=None, pattern="^(left|right)$")  # where tokens are cut off: left
     add_special_tokens: bool | None = None
+    logprob_token_ids: LogprobIds | None = None
+    use_beam_search: bool | None = None
+    length_penalty: float | None = None
+
+    def check(self) -> None:
+        """What types alone do not say."""
+        self.check_stream_options()
+        check_beam(self)
+        if self.logprob_token_ids and self.num_logprobs() is None:
+            raise InvalidRequestError("logprob_token_ids needs logprobs to be set", "logprob_token_ids")
+        if self.logprob_token_ids and self.max_tokens == 0:
+            raise InvalidRequestError("logprob_token_ids needs a token to be generated", "logprob_token_ids")
+
+    def num_logprobs(self) -> int | None:
+        """true is how chats ask for logprobs."""
+        if isinstance(self.logprobs, bool):
+            return 1 if self.logprobs else None
+        return self.logprobs
 
     def prompts(self) -> list[str | list[int]]:
         """One prompt or many: text, token ids, a list of texts, a list of lists of ids."""

@@ -8,18 +8,15 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.ignored import MAX_NAMED, Ignored
 from cadence.entrypoints.openai.protocol.body import BodyPart, RequestBody
 from cadence.entrypoints.openai.protocol.chat import Messages, Tools
-from cadence.entrypoints.openai.protocol.common import (
-    INT64,
-    MAX_PARTS,
-    GenerationBody,
-    StopStrings,
-    check_count,
-)
+from cadence.entrypoints.openai.protocol.common import INT64, GenerationBody, StopStrings
+from cadence.entrypoints.openai.protocol.message_blocks import chat_messages, has_calls, string_of, text_of
 from cadence.entrypoints.openai.protocol.response_tools import check_name
 from cadence.entrypoints.openai.protocol.unsupported import Hint, Refusal, Unsupported
 
+_TOOL_NAMES = ("name", "description", "input_schema", "type", "cache_control")
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 _UNSUPPORTED: dict[str, Unsupported] = {
@@ -61,30 +58,32 @@ class CountTokensBody(RequestBody):
     def chat_messages(self) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []
         if self.system:
-            messages.append({"role": "system", "content": _text(self.system, "system")})
+            messages.append({"role": "system", "content": text_of(self.system, "system", self.ignored)})
         for number, message in enumerate(self.messages):
-            messages += _chat_messages(message, f"messages[{number}]")
+            messages += chat_messages(message, f"messages[{number}]", self.ignored)
         return messages
 
     def prefilled(self) -> bool:
         """Whether the last message is the beginning of the answer."""
-        return self.messages[-1].get("role") == "assistant" and not _has_calls(self.messages[-1])
+        return self.messages[-1].get("role") == "assistant" and not has_calls(self.messages[-1])
 
     def chat_tools(self) -> list[dict[str, Any]]:
-        return [_chat_tool(tool, f"tools[{number}]") for number, tool in enumerate(self.tools or ())]
+        read = [_chat_tool(tool, f"tools[{number}]", self.ignored) for number, tool in enumerate(self.tools or ())]
+        return [tool for tool in read if tool is not None]
 
     def choice(self) -> str:
         """none, auto, required, or the name of one of the tools."""
+        tools = self.chat_tools()
         if self.tool_choice is None:
-            return "auto" if self.tools else "none"
+            return "auto" if tools else "none"
         kind = self.tool_choice.get("type")
         if kind == "tool":
             return self._named(self.tool_choice.get("name"))
         if not isinstance(kind, str) or kind not in CHOICES:
             raise InvalidRequestError("tool_choice.type must be auto, any, tool or none", "tool_choice.type")
-        if kind == "any" and not self.tools:
+        if kind == "any" and not tools:
             raise InvalidRequestError("tool_choice is any, but there are no tools", "tool_choice")
-        return CHOICES[kind] if self.tools else "none"
+        return CHOICES[kind] if tools else "none"
 
     def parallel_calls(self) -> bool:
         flag = (self.tool_choice or {}).get("disable_parallel_tool_use", False)
@@ -94,16 +93,29 @@ class CountTokensBody(RequestBody):
         return not flag
 
     def template_kwargs(self) -> dict[str, Any]:
-        """Whether to think. How long is bounded by max_tokens alone."""
+        """Whether to think."""
         if self.thinking is None:
             return {}
         kind = self.thinking.get("type")
         if kind not in ("enabled", "disabled", "adaptive"):
             raise InvalidRequestError("thinking.type must be enabled, adaptive or disabled", "thinking.type")
+        if self.thinking.get("display"):
+            self.ignored.add("thinking.display", "thoughts are always told in full")
         return {"enable_thinking": kind != "disabled"}
 
+    def thinking_budget(self) -> int | None:
+        """None = none was set."""
+        thinking = self.thinking or {}
+        if thinking.get("type") != "enabled" or thinking.get("budget_tokens") is None:
+            return None
+        budget = thinking["budget_tokens"]
+        if type(budget) is not int or not 0 <= budget < INT64:
+            field = "thinking.budget_tokens"
+            raise InvalidRequestError(f"{field} must be an integer of at least 0", field)
+        return budget
+
     def _named(self, name: object) -> str:
-        if not isinstance(name, str) or name not in [tool.get("name") for tool in self.tools or ()]:
+        if not isinstance(name, str) or name not in [tool["function"]["name"] for tool in self.chat_tools()]:
             raise InvalidRequestError("tool_choice.name must be the name of one of the tools", "tool_choice.name")
         return name
 
@@ -121,8 +133,13 @@ class MessagesBody(CountTokensBody):
         if not all(self.stop_sequences or ()):
             raise InvalidRequestError("stop_sequences must not be empty strings", "stop_sequences")
 
-    def generation(self) -> GenerationBody:
+    def generation(self, reasons: bool) -> GenerationBody:
+        """`reasons`: the server knows this model's thoughts, and so may bound them."""
+        budget = self.thinking_budget()
+        if budget is not None and not reasons:
+            self.ignored.add("thinking.budget_tokens", "this server was not told what thoughts look like")
         return GenerationBody(
+            thinking_token_budget=budget if reasons else None,
             temperature=self.temperature,
             top_p=self.top_p,
             top_k=self.top_k,
@@ -131,118 +148,16 @@ class MessagesBody(CountTokensBody):
         )
 
 
-def _chat_messages(message: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    role, content = message.get("role"), message.get("content")
-    if role not in ("user", "assistant", "system"):
-        raise InvalidRequestError(f"{where}.role must be user or assistant", f"{where}.role")
-    if isinstance(content, str):
-        return [{"role": role, "content": content}]
-    if not isinstance(content, list):
-        raise InvalidRequestError(f"{where}.content must be a string or a list of blocks", f"{where}.content")
-    check_count(content, MAX_PARTS, f"{where}.content")
-    if role == "assistant":
-        return [_assistant(content, f"{where}.content")]
-    if role == "user":
-        return _user(content, f"{where}.content")
-    return [{"role": role, "content": _text(content, f"{where}.content")}]
-
-
-def _user(blocks: list[Any], where: str) -> list[dict[str, Any]]:
-    """Results of tools are messages of their own."""
-    messages: list[dict[str, Any]] = []
-    texts: list[str] = []  # of the blocks since the last result
-    for number, block in enumerate(blocks):
-        place = f"{where}[{number}]"
-        if _kind(block, place) != "tool_result":
-            texts.append(_block_text(block, place))
-            continue
-        messages += _user_message(texts)
-        messages.append(_tool_result(block, place))
-        texts = []
-    return messages + _user_message(texts) or [{"role": "user", "content": ""}]
-
-
-def _user_message(texts: list[str]) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": "\n".join(texts)}] if texts else []
-
-
-def _tool_result(block: Mapping[str, Any], where: str) -> dict[str, Any]:
-    call_id = _string(block.get("tool_use_id"), f"{where}.tool_use_id")
-    text = _text(block.get("content") or "", f"{where}.content")
-    if block.get("is_error") is True:  # templates have no other way to say so
-        text = f"Error: {text}"
-    return {"role": "tool", "tool_call_id": call_id, "content": text}
-
-
-def _assistant(blocks: list[Any], where: str) -> dict[str, Any]:
-    texts: list[str] = []
-    thoughts: list[str] = []
-    calls: list[dict[str, Any]] = []
-    for number, block in enumerate(blocks):
-        place = f"{where}[{number}]"
-        kind = _kind(block, place)
-        if kind == "tool_use":
-            calls.append(_tool_use(block, place))
-        elif kind == "thinking":
-            thoughts.append(_string(block.get("thinking"), f"{place}.thinking"))
-        else:
-            texts.append(_block_text(block, place))
-    message: dict[str, Any] = {"role": "assistant", "content": "\n".join(texts)}
-    if thoughts:
-        message["reasoning_content"] = "\n".join(thoughts)
-    return {**message, "tool_calls": calls} if calls else message
-
-
-def _tool_use(block: Mapping[str, Any], where: str) -> dict[str, Any]:
-    check_name(block.get("name"), f"{where}.name")
-    arguments = block.get("input")
-    if not isinstance(arguments, dict):
-        raise InvalidRequestError(f"{where}.input must be an object", f"{where}.input")
-    call_id = _string(block.get("id"), f"{where}.id")
-    return {"id": call_id, "type": "function", "function": {"name": block["name"], "arguments": arguments}}
-
-
-def _chat_tool(tool: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _chat_tool(tool: Mapping[str, Any], where: str, ignored: Ignored) -> dict[str, Any] | None:
+    """None for a tool that Anthropic's servers would run."""
     if tool.get("type") not in (None, "custom"):
-        kind = str(tool["type"])[:40]
-        raise InvalidRequestError(f"{where}.type is {kind!r}: this server runs no tools, only custom", f"{where}.type")
+        ignored.add(where, "this server runs no tools of its own, only custom ones are offered")
+        return None
     check_name(tool.get("name"), f"{where}.name")
     if not isinstance(tool.get("input_schema"), dict):
         raise InvalidRequestError(f"{where}.input_schema must be a JSON schema", f"{where}.input_schema")
-    description = _string(tool.get("description") or "", f"{where}.description")
+    for name in [name for name in tool if name not in _TOOL_NAMES and tool[name]][:MAX_NAMED]:
+        ignored.add(f"{where}.{name[:40]}", "tools are offered as they are")
+    description = string_of(tool.get("description") or "", f"{where}.description")
     function = {"name": tool["name"], "description": description, "parameters": tool["input_schema"]}
     return {"type": "function", "function": function}
-
-
-def _has_calls(message: Mapping[str, Any]) -> bool:
-    content = message.get("content")
-    return isinstance(content, list) and any(isinstance(b, dict) and b.get("type") == "tool_use" for b in content)
-
-
-def _text(content: object, where: str) -> str:
-    """A text, or the texts of its blocks, one to a line."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise InvalidRequestError(f"{where} must be a string or a list of text blocks", where)
-    check_count(content, MAX_PARTS, where)
-    return "\n".join(_block_text(block, f"{where}[{number}]") for number, block in enumerate(content))
-
-
-def _block_text(block: Any, where: str) -> str:
-    kind = _kind(block, where)
-    if kind != "text":
-        raise InvalidRequestError(f"{where}.type is {kind[:40]!r}, which this model cannot read here", f"{where}.type")
-    return _string(block.get("text"), f"{where}.text")
-
-
-def _kind(block: object, where: str) -> str:
-    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-        raise InvalidRequestError(f"{where} must be an object with a type", where)
-    return str(block["type"])
-
-
-def _string(value: object, where: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidRequestError(f"{where} must be a string", where)
-    return value

@@ -87,7 +87,7 @@ class ResponseAnswer:
         error = reply.body()["error"]
         self.status = "failed"
         self._error = {"code": "server_error", "message": error["message"]}
-        told = {"type": "error", "code": error["code"], "message": error["message"], "param": error["param"]}
+        told = {"type": "error", "code": error["reason"], "message": error["message"], "param": error["param"]}
         return [*events, told, self._whole("response.failed")]
 
     def history(self) -> list[dict[str, Any]]:

@@ -6,9 +6,12 @@ from typing import Any
 
 from cadence.entrypoints.openai.events import Usage
 
+# In whole answers, as in vLLM: there where nothing is told.
+NO_DETAILS = {"prompt_tokens_details": None, "completion_tokens_details": None}
 
-def usage_object(usage: Usage, details: bool) -> dict[str, Any]:
-    """`details`: say how many prompt tokens came from the cache."""
+
+def usage_object(usage: Usage, details: bool = False, reasons: bool = False) -> dict[str, Any]:
+    """`details`: say how many prompt tokens came from the cache; `reasons`: how many tokens were thoughts."""
     counts: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
@@ -16,6 +19,6 @@ def usage_object(usage: Usage, details: bool) -> dict[str, Any]:
     }
     if details:
         counts["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens}
-    if usage.reasoning_tokens:
+    if reasons or usage.reasoning_tokens:
         counts["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
     return counts

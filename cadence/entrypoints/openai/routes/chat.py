@@ -11,11 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.beam import beam_params, shape_of
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
 from cadence.entrypoints.openai.logprobs import TokenNames
 from cadence.entrypoints.openai.protocol.body import body_schema, parse_body
 from cadence.entrypoints.openai.protocol.chat import ChatCompletionBody
 from cadence.entrypoints.openai.protocol.chat_answer import ChatAnswer, ChatChunks, ChatView
+from cadence.entrypoints.openai.protocol.common import told_usage
 from cadence.entrypoints.openai.sampling import Chosen, check_weight, model_max_tokens, priority_of, sampling_params
 from cadence.entrypoints.openai.state import ServerState, State, request_id
 from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response, raise_failure
@@ -50,18 +52,15 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
 
 
 def make_job(body: ChatCompletionBody, state: ServerState, name: str, request: Request) -> ChatJob:
-    logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    limit = body.max_completion_tokens or body.max_tokens
-    names = {"logprobs": "top_logprobs"}
-    if body.max_completion_tokens:
-        names["max_tokens"] = "max_completion_tokens"
-    defaults = state.llm.default_sampling
-    limit = model_max_tokens(defaults) if limit is None else limit
+    chosen = _chosen(body, state)
+    own_limit = body.max_completion_tokens or body.max_tokens
+    beam = beam_params(body, chosen, state.llm.config.model.max_model_len) if body.use_beam_search else None
+    params = shape_of(beam, chosen) if beam else sampling_params(body, state.llm.default_sampling, chosen)
     continues = bool(body.continue_final_message)
     return ChatJob(
         request_id=state.tenants.engine_id(request.scope, name),
         messages=body.messages,
-        params=sampling_params(body, defaults, Chosen(limit, logprobs, names)),
+        params=params,
         stream=bool(body.stream),
         tools=body.tools or (),
         tool_choice=body.choice(),
@@ -73,29 +72,49 @@ def make_job(body: ChatCompletionBody, state: ServerState, name: str, request: R
         truncation=Truncation(body.truncate_prompt_tokens, body.truncation_side),
         add_special_tokens=bool(body.add_special_tokens),
         priority=priority_of(body, request.headers),
-        sent_names={**names, "prompt": "messages"},
+        beam=beam,
+        max_output=own_limit,
+        sent_names={**chosen.sent_names, "prompt": "messages"},
     )
+
+
+def _chosen(body: ChatCompletionBody, state: ServerState) -> Chosen:
+    limit = body.max_completion_tokens or body.max_tokens
+    names = {"logprobs": "top_logprobs"}
+    if body.max_completion_tokens:
+        names["max_tokens"] = "max_completion_tokens"
+    limit = model_max_tokens(state.llm.default_sampling) if limit is None else limit
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    return Chosen(limit, logprobs, names, body.logprob_token_ids)
 
 
 def _view(body: ChatCompletionBody, state: ServerState, base: dict[str, Any]) -> ChatView:
     options = state.options
-    wanted = body.stream_options
-    usage = options.enable_force_include_usage or bool(wanted and wanted.include_usage)
+    usage, continuous = told_usage(body.stream_options, options.enable_force_include_usage)
     return ChatView(
         base=base,
         names=TokenNames(state.llm.tokenizer, body.return_tokens_as_token_ids or options.return_tokens_as_token_ids),
         role=options.response_role,
         n=body.n or 1,
         echo=_echo(body.messages, options.response_role) if body.echo else "",
-        top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        top_logprobs=_shown_logprobs(body),
         token_ids=bool(body.return_token_ids),
+        prompt_text=bool(body.return_prompt_text),
         reasoning=body.include_reasoning is not False,
+        reasons=bool(options.reasoning_parser),
         parallel_calls=body.parallel_tool_calls is not False,
         called_by_name=body.choice() not in ("none", "auto", "required"),
         include_usage=usage,
-        continuous_usage=usage and bool(wanted and wanted.continuous_usage_stats),
+        continuous_usage=continuous,
         usage_details=options.enable_prompt_tokens_details,
     )
+
+
+def _shown_logprobs(body: ChatCompletionBody) -> int | None:
+    """Tokens that are asked for by id are all shown."""
+    if not body.logprobs:
+        return None
+    return -1 if body.logprob_token_ids else body.top_logprobs or 0
 
 
 def _echo(messages: list[dict[str, Any]], role: str) -> str:

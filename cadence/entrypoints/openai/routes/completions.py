@@ -14,15 +14,17 @@ from starlette.responses import Response
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import RequestOutput
-from cadence.core.sampling_params import SamplingParams
+from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.engine.prompts import PromptType
 from cadence.entrypoints.openai.admission import estimate_tokens
+from cadence.entrypoints.openai.beam import beam_params, shape_of
 from cadence.entrypoints.openai.logprobs import TokenNames
 from cadence.entrypoints.openai.merge import merged
 from cadence.entrypoints.openai.protocol.body import body_schema, parse_body
+from cadence.entrypoints.openai.protocol.common import told_usage
 from cadence.entrypoints.openai.protocol.completion_answer import CompletionAnswer, CompletionChunks, CompletionView
 from cadence.entrypoints.openai.protocol.completions import CompletionBody
-from cadence.entrypoints.openai.sampling import Chosen, check_weight, priority_of, sampling_params
+from cadence.entrypoints.openai.sampling import Chosen, check_room, check_weight, priority_of, sampling_params
 from cadence.entrypoints.openai.state import ServerState, State, request_id
 from cadence.entrypoints.openai.stream import EventStream, admitted, begun, json_response, raise_failure
 from cadence.entrypoints.openai.truncation import Truncation
@@ -53,6 +55,7 @@ class _Work:
     prompts: list[str | list[int]]
     size: int  # estimated tokens
     params: SamplingParams
+    beam: BeamSearchParams | None  # instead of `params`, of which only the shape of the answer counts then
     view: CompletionView
     name: str
     request: Request
@@ -60,16 +63,19 @@ class _Work:
 
 def _prepare(raw: bytes, request: Request, state: ServerState) -> _Work:
     body = parse_body(CompletionBody, raw, state.ignored.of(request))
+    body.check()
     model = state.check_model(body.model)
     prompts = body.prompts()
-    params = _params(body, state)
+    chosen = _chosen(body)
+    beam = beam_params(body, chosen, DEFAULT_MAX_TOKENS) if body.use_beam_search else None
+    params = shape_of(beam, chosen) if beam else _params(body, chosen, state)
     count = len(prompts) * params.n
     if count > state.options.max_completions:
         raise InvalidRequestError(f"prompts times n must be at most {state.options.max_completions}; got {count}", "n")
     check_weight(params, count)
     name = f"cmpl-{body.request_id}" if body.request_id else request_id(request, "cmpl-")
     base = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
-    return _Work(body, prompts, estimate_tokens(prompts), params, _view(body, state, base), name, request)
+    return _Work(body, prompts, estimate_tokens(prompts), params, beam, _view(body, state, base), name, request)
 
 
 async def _sources(work: _Work, state: ServerState) -> list[AsyncGenerator[RequestOutput, None]]:
@@ -81,21 +87,30 @@ async def _sources(work: _Work, state: ServerState) -> list[AsyncGenerator[Reque
     for text_or_ids in work.prompts:
         prompts.append(await _prompt(text_or_ids, body, state, salt))
         await asyncio.sleep(0)  # others have a turn between two of many short ones
-    engine_id = state.tenants.engine_id
-    return [
-        cast(
-            AsyncGenerator[RequestOutput, None],
-            state.llm.generate(prompt, work.params, engine_id(scope, f"{work.name}-{number}"), priority=priority),
-        )
-        for number, prompt in enumerate(prompts)
-    ]
+    names = [state.tenants.engine_id(scope, f"{work.name}-{number}") for number in range(len(prompts))]
+    return [_outputs(work, prompt, name, state, priority) for prompt, name in zip(prompts, names, strict=True)]
+
+
+def _outputs(
+    work: _Work, prompt: PromptType, engine_id: str, state: ServerState, priority: int
+) -> AsyncGenerator[RequestOutput, None]:
+    if work.beam is None:
+        outputs = state.llm.generate(prompt, work.params, engine_id, priority=priority)
+    else:
+        skips = work.view.skip_special
+        outputs = state.llm.beam_search(prompt, work.beam, engine_id, priority=priority, skip_special_tokens=skips)
+    return cast(AsyncGenerator[RequestOutput, None], outputs)
 
 
 async def _prompt(given: str | list[int], body: CompletionBody, state: ServerState, salt: str) -> PromptType:
+    max_model_len = state.llm.config.model.max_model_len
     if isinstance(given, list):
-        return {"prompt_token_ids": given[slice(*_kept(body, state))], "cache_salt": salt}
+        ids = given[slice(*_kept(body, state))]
+        check_room(len(ids), body.max_tokens, max_model_len)
+        return {"prompt_token_ids": ids, "cache_salt": salt}
     texts = state.llm.texts
     tokens = await texts.encode(given, Encoding(body.add_special_tokens is not False, _kept(body, state)))
+    check_room(len(tokens.ids), body.max_tokens, max_model_len)
     text = given if len(tokens.ids) == tokens.total else await texts.decode(tokens.ids)
     return {"prompt": text, "prompt_token_ids": tokens.ids, "cache_salt": salt}
 
@@ -106,19 +121,28 @@ def _kept(body: CompletionBody, state: ServerState) -> Kept:
     return truncation.kept(state.llm.config.model.max_model_len, max_tokens)
 
 
-def _params(body: CompletionBody, state: ServerState) -> SamplingParams:
+def _chosen(body: CompletionBody) -> Chosen:
     max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else max(body.max_tokens, 1)
-    params = sampling_params(body, state.llm.default_sampling, Chosen(max_tokens, body.logprobs))
-    if body.echo and body.logprobs is not None and params.prompt_logprobs != -1:
-        params.prompt_logprobs = max(body.logprobs, params.prompt_logprobs or 0)
+    return Chosen(max_tokens, body.num_logprobs(), logprob_token_ids=body.logprob_token_ids)
+
+
+def _params(body: CompletionBody, chosen: Chosen, state: ServerState) -> SamplingParams:
+    params = sampling_params(body, state.llm.default_sampling, chosen)
+    logprobs = chosen.logprobs
+    if body.echo and logprobs is not None and params.prompt_logprobs != -1:
+        params.prompt_logprobs = -1 if logprobs == -1 else max(logprobs, params.prompt_logprobs or 0)
     return params
+
+
+def _shown_logprobs(body: CompletionBody) -> int | None:
+    """Tokens that are asked for by id are all shown."""
+    return -1 if body.logprob_token_ids else body.num_logprobs()
 
 
 def _view(body: CompletionBody, state: ServerState, base: dict[str, Any]) -> CompletionView:
     options = state.options
     tokenizer = state.llm.tokenizer
-    wanted = body.stream_options
-    usage = options.enable_force_include_usage or bool(wanted and wanted.include_usage)
+    usage, continuous = told_usage(body.stream_options, options.enable_force_include_usage)
     return CompletionView(
         base=base,
         tokenizer=tokenizer,
@@ -127,11 +151,11 @@ def _view(body: CompletionBody, state: ServerState, base: dict[str, Any]) -> Com
         echo=bool(body.echo),
         silent=body.max_tokens == 0,
         skip_special=body.skip_special_tokens is not False,
-        logprobs=body.logprobs,
+        logprobs=_shown_logprobs(body),
         prompt_logprobs=body.prompt_logprobs is not None,
         token_ids=bool(body.return_token_ids),
         include_usage=usage,
-        continuous_usage=usage and bool(wanted and wanted.continuous_usage_stats),
+        continuous_usage=continuous,
         usage_details=options.enable_prompt_tokens_details,
     )
 

@@ -57,12 +57,13 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     body.check()
     model = state.check_model(body.model)
     message_id = f"msg_{secrets.token_hex(12)}"
-    generation = body.generation()
+    generation = body.generation(bool(state.options.reasoning_parser))
     params = sampling_params(generation, state.llm.default_sampling, Chosen(body.max_tokens, None, SENT_NAMES))
     job = replace(
         _job(body, state.tenants.engine_id(request.scope, message_id), params),
         cache_salt=state.tenants.cache_salt(request.scope, None),
         priority=priority_of(generation, request.headers),
+        max_output=body.max_tokens,
     )
     return job, MessageAnswer(message_id, model, body.parallel_calls()), job.estimated_tokens()
 

@@ -1,0 +1,76 @@
+"""Beam search by an engine in another process: a round asks for all live beams at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from cadence.core.outputs import BeamSearchOutput, BeamSearchSequence, CompletionOutput, RequestOutput
+from cadence.core.request import FinishReason
+from cadence.engine.beam import BeamSearch
+from cadence.text.tokenizer import Tokenizer
+
+_FAILED = (FinishReason.ABORT.value, FinishReason.ERROR.value)
+
+AskOne = Callable[[int, list[int]], Awaitable[RequestOutput]]  # number and tokens of a beam -> the answer to its probe
+
+
+@dataclass(frozen=True, slots=True)
+class BeamRequest:
+    request_id: str
+    prompt: str | None
+    token_ids: list[int]
+    skip_special_tokens: bool
+    show_stop: bool  # the token that ended a beam is part of its output
+
+
+async def search_beams(
+    search: BeamSearch, request: BeamRequest, ask: AskOne, tokenizer: Tokenizer | None
+) -> RequestOutput:
+    """The best beams as completions of one request; or the output of a beam that failed, and the whole with it."""
+    rounds = search.rounds([request.token_ids])
+    try:
+        beams = next(rounds)
+        while True:
+            answers = await _all([ask(number, tokens) for number, tokens in enumerate(beams)])
+            for answer in answers:
+                if answer.outputs[0].finish_reason in _FAILED:
+                    return replace(answer, request_id=request.request_id, prompt=request.prompt)
+            beams = rounds.send(answers)
+    except StopIteration as done:
+        found: list[BeamSearchOutput] = done.value
+    outputs = [
+        _completion(index, beam, request, search.stops, tokenizer) for index, beam in enumerate(found[0].sequences)
+    ]
+    return RequestOutput(request.request_id, request.prompt, request.token_ids, None, outputs, True)
+
+
+async def _all(asked: list[Awaitable[RequestOutput]]) -> list[RequestOutput]:
+    """Answers in order. The first failure ends the others, as leaving does."""
+    tasks = [asyncio.ensure_future(one) for one in asked]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _completion(
+    index: int, beam: BeamSearchSequence, request: BeamRequest, stops: frozenset[int], tokenizer: Tokenizer | None
+) -> CompletionOutput:
+    """Each position's own token comes first among its logprobs."""
+    token_ids = beam.tokens[len(request.token_ids) :]
+    stopped = token_ids[-1] in stops
+    shown = token_ids if request.show_stop or not stopped else token_ids[:-1]
+    pairs = zip(shown, beam.logprobs, strict=False)  # the logprobs of a stop that is not shown are not, either
+    return CompletionOutput(
+        index,
+        "" if tokenizer is None else tokenizer.decode(shown, request.skip_special_tokens),
+        shown,
+        beam.cum_logprob,
+        [{token_id: position[token_id], **position} for token_id, position in pairs],
+        beam.finish_reason,
+        beam.stop_reason,
+    )
