@@ -22,6 +22,7 @@ TOOLS: Any = [
         "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
     }
 ]
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 CALL = 'Let me look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Köln"}}\n</tool_call>'
 CALLING = {"tool_call_parser": "hermes", "enable_auto_tool_choice": True}
 THINKING = {"reasoning_parser": "qwen3"}
@@ -153,6 +154,17 @@ def test_calls_can_be_demanded(serve: Serve, choice: dict[str, str]) -> None:
     assert ask(client, tools=TOOLS, tool_choice={"type": "none"}).stop_reason == "end_turn"
 
 
+def test_tools_that_the_server_would_run_are_named_as_ignored(serve: Serve) -> None:
+    client = anthropic_client(serve({"script": CALL}, **CALLING))
+    reply = client.messages.with_raw_response.create(
+        model=MODEL,
+        max_tokens=300,
+        messages=[USER],
+        tools=[SEARCH, *TOOLS],  # type: ignore[list-item]
+    )
+    assert reply.headers["x-cadence-ignored"] == "tools[0]" and reply.parse().stop_reason == "tool_use"
+
+
 def test_tokens_are_counted(serve: Serve) -> None:
     client = anthropic_client(serve({"script": "ok"}))
     fields: Any = {"model": MODEL, "messages": [USER], "system": "Be kind."}
@@ -170,7 +182,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "user", "content": [3]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "x", "name": "f"}]}]}, "input"),
     ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "tool_use_id"),
-    ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
+    ({"tools": [SEARCH], "tool_choice": {"type": "any"}}, "tool_choice"),
+    ({"tools": [SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}, "tool_choice.name"),
     ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
     ({"tools": TOOLS}, "tool"),  # this server has no tool parser
     ({"tool_choice": {"type": "any"}}, "tool_choice"),

@@ -20,6 +20,7 @@ from cadence.entrypoints.openai.protocol.common import (
 from cadence.entrypoints.openai.protocol.response_tools import check_name
 from cadence.entrypoints.openai.protocol.unsupported import Hint, Refusal, Unsupported
 
+HOSTED = "this server runs no tools; the model is not told of it"
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 _UNSUPPORTED: dict[str, Unsupported] = {
@@ -71,20 +72,27 @@ class CountTokensBody(RequestBody):
         return self.messages[-1].get("role") == "assistant" and not _has_calls(self.messages[-1])
 
     def chat_tools(self) -> list[dict[str, Any]]:
-        return [_chat_tool(tool, f"tools[{number}]") for number, tool in enumerate(self.tools or ())]
+        """Those that the client runs: the others are named as ignored."""
+        offered = []
+        for number, tool in enumerate(self.tools or ()):
+            if _runs_at_client(tool):
+                offered.append(_chat_tool(tool, f"tools[{number}]"))
+            else:
+                self.ignored.add(f"tools[{number}]", HOSTED)
+        return offered
 
     def choice(self) -> str:
         """none, auto, required, or the name of one of the tools."""
         if self.tool_choice is None:
-            return "auto" if self.tools else "none"
+            return "auto" if self._names() else "none"
         kind = self.tool_choice.get("type")
         if kind == "tool":
             return self._named(self.tool_choice.get("name"))
         if not isinstance(kind, str) or kind not in CHOICES:
             raise InvalidRequestError("tool_choice.type must be auto, any, tool or none", "tool_choice.type")
-        if kind == "any" and not self.tools:
+        if kind == "any" and not self._names():
             raise InvalidRequestError("tool_choice is any, but there are no tools", "tool_choice")
-        return CHOICES[kind] if self.tools else "none"
+        return CHOICES[kind] if self._names() else "none"
 
     def parallel_calls(self) -> bool:
         flag = (self.tool_choice or {}).get("disable_parallel_tool_use", False)
@@ -102,8 +110,11 @@ class CountTokensBody(RequestBody):
             raise InvalidRequestError("thinking.type must be enabled, adaptive or disabled", "thinking.type")
         return {"enable_thinking": kind != "disabled"}
 
+    def _names(self) -> list[object]:
+        return [tool.get("name") for tool in self.tools or () if _runs_at_client(tool)]
+
     def _named(self, name: object) -> str:
-        if not isinstance(name, str) or name not in [tool.get("name") for tool in self.tools or ()]:
+        if not isinstance(name, str) or name not in self._names():
             raise InvalidRequestError("tool_choice.name must be the name of one of the tools", "tool_choice.name")
         return name
 
@@ -203,15 +214,16 @@ def _tool_use(block: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _chat_tool(tool: Mapping[str, Any], where: str) -> dict[str, Any]:
-    if tool.get("type") not in (None, "custom"):
-        kind = str(tool["type"])[:40]
-        raise InvalidRequestError(f"{where}.type is {kind!r}: this server runs no tools, only custom", f"{where}.type")
     check_name(tool.get("name"), f"{where}.name")
     if not isinstance(tool.get("input_schema"), dict):
         raise InvalidRequestError(f"{where}.input_schema must be a JSON schema", f"{where}.input_schema")
     description = _string(tool.get("description") or "", f"{where}.description")
     function = {"name": tool["name"], "description": description, "parameters": tool["input_schema"]}
     return {"type": "function", "function": function}
+
+
+def _runs_at_client(tool: Mapping[str, Any]) -> bool:
+    return tool.get("type") in (None, "custom")
 
 
 def _has_calls(message: Mapping[str, Any]) -> bool:
