@@ -165,6 +165,14 @@ def test_tools_that_the_server_would_run_are_named_as_ignored(serve: Serve) -> N
     assert reply.headers["x-cadence-ignored"] == "tools[0]" and reply.parse().stop_reason == "tool_use"
 
 
+def test_threads_are_refused_in_words_that_clients_recover_from(serve: Serve) -> None:
+    with serve({"script": "ok"}).client() as http:
+        body = {"max_tokens": 5, "messages": [USER], "thread": {"type": "create"}}
+        reply = http.post("/v1/messages", json=body)
+        assert reply.status_code == 400 and "thread is not supported" in reply.json()["error"]["message"]
+        assert reply.json()["error"]["details"] == {"error_code": "thread_unsupported_request"}
+
+
 def test_tokens_are_counted(serve: Serve) -> None:
     client = anthropic_client(serve({"script": "ok"}))
     fields: Any = {"model": MODEL, "messages": [USER], "system": "Be kind."}
