@@ -9,6 +9,7 @@ def call(tool: str, **arguments: object) -> str:
     return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': arguments})}\n</tool_call>"
 
 
+CHANGE = call("Edit", file_path="notes.txt", old_string="lighthouse", new_string="harbour")
 WEATHER = call("get_weather", city="Paris")
 
 SCRIPT: dict[str, list[str]] = {
@@ -26,7 +27,17 @@ SCRIPT: dict[str, list[str]] = {
         call("Bash", command="cat notes.txt", description="Print the notes"),
         "The command printed: {result}",
     ],
+    "Change the notes.": [
+        f"<think>First I read them.</think>{call('Read', file_path='notes.txt')}",
+        f"<think>Now I change them.</think>{CHANGE}",
+        "It is done.",
+    ],
+    "Give me structured data.": [call("StructuredOutput", city="Paris"), "Here it is."],
     # Codex CLI
+    "Think, then print notes.txt.": [
+        f"<think>I print it.</think>Let me see. {call('exec_command', cmd='cat notes.txt')}",
+        "<think>Now I know.</think>The command printed: {result}",
+    ],
     "Print notes.txt and tell me the word.": [
         call("exec_command", cmd="cat notes.txt"),
         "The command printed: {result}",
