@@ -4,6 +4,7 @@
 # make venv    only set up .venv (nothing to do when the requirements did not change)
 # make hostile 20,000 generated hostile requests against a server of its own (an hour or less)
 # make soak    20 minutes of mixed traffic, aborts, attacks and deaths of the engine; figures in benchmarks/results
+# make clients install real clients from PyPI and npm and let each talk to a server; CLIENTS="'Codex CLI' LiteLLM" for some
 # make browser install Chromium for the page's tests (Debian and Ubuntu, as root)
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve browser test lint types unit hostile soak format bench clean
+.PHONY: help venv demo serve browser test lint types unit hostile soak clients format bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -56,6 +57,9 @@ hostile: venv
 
 soak: venv
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),20)
+
+clients: venv
+	$(BIN)/python -m tests.clients.run $(CLIENTS)
 
 format: venv
 	$(BIN)/ruff format cadence tests

@@ -181,7 +181,9 @@ class FakeLLM:
         said = request.prompt_token_ids
         if self.script is not None:
             said = [*self.tokenizer.encode(self.script, add_special_tokens=False), self.tokenizer.special.eos_id]
-        token = said[step % len(said)]
+        return self._say(request, step, said[step % len(said)])
+
+    def _say(self, request: EngineRequest, step: int, token: int) -> RequestUpdate:
         reason = None
         if token in request.stop.eos_token_ids | request.stop.stop_token_ids and step >= request.stop.min_tokens:
             reason = FinishReason.STOP

@@ -22,6 +22,7 @@ TOOLS: Any = [
         "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
     }
 ]
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 CALL = 'Let me look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Köln"}}\n</tool_call>'
 CALLING = {"tool_call_parser": "hermes", "enable_auto_tool_choice": True}
 THINKING = {"reasoning_parser": "qwen3"}
@@ -153,6 +154,25 @@ def test_calls_can_be_demanded(serve: Serve, choice: dict[str, str]) -> None:
     assert ask(client, tools=TOOLS, tool_choice={"type": "none"}).stop_reason == "end_turn"
 
 
+def test_tools_that_the_server_would_run_are_named_as_ignored(serve: Serve) -> None:
+    client = anthropic_client(serve({"script": CALL}, **CALLING))
+    reply = client.messages.with_raw_response.create(
+        model=MODEL,
+        max_tokens=300,
+        messages=[USER],
+        tools=[SEARCH, *TOOLS],  # type: ignore[list-item]
+    )
+    assert reply.headers["x-cadence-ignored"] == "tools[0]" and reply.parse().stop_reason == "tool_use"
+
+
+def test_threads_are_refused_in_words_that_clients_recover_from(serve: Serve) -> None:
+    with serve({"script": "ok"}).client() as http:
+        body = {"max_tokens": 5, "messages": [USER], "thread": {"type": "create"}}
+        reply = http.post("/v1/messages", json=body)
+        assert reply.status_code == 400 and "thread is not supported" in reply.json()["error"]["message"]
+        assert reply.json()["error"]["details"] == {"error_code": "thread_unsupported_request"}
+
+
 def test_tokens_are_counted(serve: Serve) -> None:
     client = anthropic_client(serve({"script": "ok"}))
     fields: Any = {"model": MODEL, "messages": [USER], "system": "Be kind."}
@@ -209,6 +229,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"thinking": {"type": "enabled", "budget_tokens": "many"}}, "thinking.budget_tokens"),
     ({"max_tokens": 32_000}, "This model's maximum context length is 1024 tokens. However, you requested 32"),
     ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
+    ({"tools": [SEARCH], "tool_choice": {"type": "any"}}, "tool_choice"),
+    ({"tools": [SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}, "tool_choice.name"),
     ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
     ({"tools": TOOLS}, "tool"),  # this server has no tool parser
     ({"tool_choice": {"type": "any"}}, "tool_choice"),

@@ -98,7 +98,8 @@ class ErrorReply:
         openai_type, anthropic_type, code = _KINDS.get(self.status, _KINDS[400 if self.status < 500 else 500])
         message = _printable(self.message)
         if path.startswith(ANTHROPIC_PATHS):
-            return {"type": "error", "error": {"type": anthropic_type, "message": message}}
+            details = {"details": {"error_code": self.code}} if self.code else {}
+            return {"type": "error", "error": {"type": anthropic_type, "message": message, **details}}
         param = None if self.param is None else _printable(self.param)
         told = {"message": message, "type": openai_type, "param": param, "code": self.status}
         return {"error": {**told, "reason": self.code or code}}

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.openai.errors import ApiError
 from cadence.entrypoints.openai.ignored import MAX_NAMED, Ignored
 from cadence.entrypoints.openai.protocol.body import BodyPart, RequestBody
 from cadence.entrypoints.openai.protocol.chat import Messages, Tools
@@ -46,9 +47,13 @@ class CountTokensBody(RequestBody):
     cache_control: dict[str, Any] | None = None
 
     output_config: OutputConfig | None = None
+    thread: dict[str, Any] | None = None
 
     def check(self) -> None:
         """What types alone do not say."""
+        if self.thread:  # with this code clients send the whole conversation instead
+            why = "thread is not supported: this server keeps no messages; send the whole conversation"
+            raise ApiError(400, why, param="thread", code="thread_unsupported_request")
         if self.output_config is not None:
             why = "output constrained by a grammar is not in this version"
             Refusal((), why).check("output_config.format", self.output_config.format, self.ignored)

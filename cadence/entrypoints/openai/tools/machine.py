@@ -121,7 +121,7 @@ class Machine(Buffer):
 
 
 def first_characters(tags: Sequence[str]) -> re.Pattern[str]:
-    """Finds where one of `tags` might begin, at a glance. Text without a match holds no tag, and no beginning of one."""
+    """Finds where one of `tags` might begin. Text without a match holds no tag, and no beginning of one."""
     return re.compile("[" + re.escape("".join(sorted({tag[0] for tag in tags}))) + "]" if tags else r"(?!)")
 
 

@@ -1,0 +1,129 @@
+"""Real clients against real servers, `make clients`:
+
+    python -m tests.clients.run                     all of them, and a table of what passed
+    python -m tests.clients.run "Codex CLI" LiteLLM  only these
+    python -m tests.clients.run --write              and keep the table in docs/using/clients.md
+
+Each client is installed from PyPI or npm, and skipped with a reason where it cannot be had. Its script talks to two
+servers on loopback: SmolLM2 as users serve it, and a scripted one for what so small a model cannot do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.clients.catalog import CLIENTS, Client
+from tests.clients.environments import BUILD, ROOT, CannotInstallError, environment
+from tests.clients.recorder import recorded
+from tests.clients.scripted import scripted_server
+from tests.clients.table import RESULTS, table, write_page
+from tests.server.helpers import ServerProcess
+
+REAL_FLAGS = (
+    "--tool-call-parser", "hermes", "--enable-auto-tool-choice",
+    "--override-generation-config", json.dumps({"temperature": 0, "max_new_tokens": 64}),
+)  # fmt: skip
+QUIET = {"LANGSMITH_TRACING": "false", "LITELLM_TELEMETRY": "False", "OPENAI_AGENTS_DISABLE_TRACING": "1"}
+NO_PROXY = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+
+
+@dataclass(slots=True)
+class Outcome:
+    client: str
+    version: str = ""
+    passed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)  # check -> why
+    skipped: str = ""  # why
+
+
+def run_client(client: Client, urls: list[str]) -> Outcome:
+    place = environment(client.environment)
+    try:
+        place.install()
+        outcome = Outcome(client.name, place.version(client.package))
+    except CannotInstallError as error:
+        return Outcome(client.name, skipped=f"cannot be installed: {error}")
+    output = BUILD / f"{Path(client.script).stem}-{client.environment}.log"
+    status = _run([*place.command(client.script), *urls, *place.arguments()], output, client.seconds)
+    for line in output.read_text(errors="replace").splitlines():
+        if line.startswith("CHECK "):
+            told = json.loads(line.removeprefix("CHECK "))
+            if told["failed"]:
+                outcome.failed[told["check"]] = told["failed"]
+            else:
+                outcome.passed.append(told["check"])
+    if status and not outcome.failed:
+        outcome.failed["script"] = f"ended with status {status}, see {output.relative_to(ROOT)}"
+    return outcome
+
+
+def _run(command: list[str], output: Path, seconds: float) -> int:
+    """The exit status; past its time a script is killed together with what it started."""
+    with output.open("w") as log:
+        settings = {**os.environ, **QUIET, **NO_PROXY}
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=settings, start_new_session=True
+        )
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGKILL
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@contextlib.contextmanager
+def servers(record: Path | None) -> Iterator[list[str]]:
+    """Their addresses: the scripted one, then the real one."""
+    with scripted_server() as scripted, ServerProcess("smollm2", *REAL_FLAGS) as real:
+        urls = [scripted.url, real.url]
+        with contextlib.ExitStack() as proxies:
+            yield [proxies.enter_context(recorded(url, record)) for url in urls] if record else urls
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run real clients against Cadence.")
+    parser.add_argument("names", nargs="*", metavar="CLIENT", help=", ".join(client.name for client in CLIENTS))
+    parser.add_argument("--write", action="store_true", help="keep the results in tests/clients and docs")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write every request, a line of JSON each")
+    options = parser.parse_args()
+    chosen = [client for client in CLIENTS if not options.names or client.name in options.names]
+    if unknown := set(options.names) - {client.name for client in CLIENTS}:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    outcomes = []
+    with servers(options.record) as urls:
+        for client in chosen:
+            started = time.monotonic()
+            outcomes.append(run_client(client, urls))
+            print(f"{client.name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    print(table([asdict(outcome) for outcome in outcomes]))
+    for outcome in outcomes:
+        for check, why in outcome.failed.items():
+            print(f"\n{outcome.client}, {check}: {why[:1000]}")
+    if options.write and len(chosen) == len(CLIENTS):
+        machine = {
+            "machine": platform.machine(),
+            "python": platform.python_version(),
+            "date": time.strftime("%Y-%m-%d"),
+        }
+        RESULTS.write_text(json.dumps({**machine, "clients": [asdict(one) for one in outcomes]}, indent=1) + "\n")
+        write_page()
+    return int(any(outcome.failed for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
