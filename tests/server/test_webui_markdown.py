@@ -184,7 +184,7 @@ def test_long_blocks_end_the_same_too(page: Page, text: str) -> None:
         ("", "A paragraph of **words**.\n\n"),
         ("", "- an item `x`\n"),
         ("", "lines of **words**\n"),
-        ("| a |\n|---|\n", "| *b* |\n"),
+        ("| a |\n|---|\n", "| *b* and some more words of it |\n"),
         ("```\n", "x = [1, 2, 3]  # code\n"),
     ],
     ids=["line", "paragraphs", "list", "lines", "table", "code"],
@@ -192,7 +192,7 @@ def test_long_blocks_end_the_same_too(page: Page, text: str) -> None:
 def test_a_drawing_costs_what_is_new_and_not_what_there_is(page: Page, opening: str, piece: str) -> None:
     """Rebuilding all of it would take tens of milliseconds a drawing at these lengths."""
     cost = page.driver.execute_async_script(COST, opening, piece, 2000)
-    assert cost["shown"] > 0.7 * cost["length"]
+    assert cost["shown"] > 0.5 * cost["length"]
     assert cost["median"] < 4.0
 
 
