@@ -103,6 +103,7 @@ TRANSCRIPTS = [
     ("kimi_k3", "<|open|>think<|sep|>", "Hm.<|close|>think<|sep|><|open|>response<|sep|>Yes.", "Hm.", "Yes."),
     ("muse_glimmer", "<|start|>assistant",
      " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Yes.<|eot|>", "Hm.", "Yes."),
+    ("qwen3", "", "</think>\n\nYes.", "", "Yes."),  # a closing tag that opens the answer means nothing
     ("identity", "<think>", "Hm.</think>Yes.", "", "Hm.</think>Yes."),
 ]  # fmt: skip
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from cadence.entrypoints.openai.answer_parser import CallsFirst
 from cadence.entrypoints.openai.reasoning import Thought, make_reasoning_parser
+from cadence.entrypoints.openai.reasoning_formats import FORMATS as ROWS_OF_REASONING
 from cadence.entrypoints.openai.tools.base import CallArguments, CallBroken, CallStart, Text, ToolParser, WholeCalls
 from cadence.entrypoints.openai.tools.registry import FORMATS, make_tool_parser, tool_parser_names
+from cadence.entrypoints.openai.tools.registry import ROWS as ROWS_OF_TOOLS
 from tests.server.tool_writers import WRITERS, Call
 
 PROPERTIES: dict[str, Any] = {
@@ -202,6 +204,7 @@ def test_no_character_is_lost_where_there_is_no_call(name: str, text: str) -> No
     assert found or said.rstrip() == text.rstrip()
 
 
-def test_names_of_the_documents() -> None:
-    """Every format says which models write it."""
-    assert all(re.match(r"\w", format.models) for format in FORMATS.values())
+def test_the_documents_name_every_format() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "using" / "tools.md").read_text(encoding="utf-8")
+    for row in (*ROWS_OF_TOOLS, *ROWS_OF_REASONING):
+        assert f"| {', '.join(f'`{name}`' for name in row.names)} | {row.models} |" in page

@@ -127,6 +127,12 @@ GOOD: list[tuple[str, str, str, list[tuple[str, Any]]]] = [
     ("deepseek_v4", invoke("｜DSML｜tool_calls", '<｜DSML｜invoke name="find">',
      '<｜DSML｜parameter name="count" string="true">5</｜DSML｜parameter>', "</｜DSML｜invoke>"), "", [("find",
      {"count": 5})]),
+    ("deepseek_v32", invoke("｜DSML｜function_calls", '<｜DSML｜invoke name="find">',
+     '<｜DSML｜parameter name="arguments" string="false">{"text": "x"}</｜DSML｜parameter>',
+     "</｜DSML｜invoke>"), "", [FIND]),
+    ("deepseek_v32", invoke("｜DSML｜function_calls", '<｜DSML｜invoke name="find">',
+     '<｜DSML｜parameter name="input" string="true">{"other": 1}</｜DSML｜parameter>', "</｜DSML｜invoke>"), "",
+     [("find", {"input": {"other": 1}})]),  # not what the tool takes: no wrapper
     # Qwen 3 Coder: types by the schema
     ("qwen3_coder", coder("text=5", "count=5", "ratio=2.50", "deep=True", "tags=[1]", 'opts={"a": 1}'), "",
      [("find", {"text": "5", "count": 5, "ratio": 2.5, "deep": True, "tags": [1], "opts": {"a": 1}})]),

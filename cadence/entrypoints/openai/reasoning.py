@@ -107,13 +107,16 @@ class ThinkStream(Buffer):
     def _begin(self) -> bool:
         """At the start: a tag, or what it stands before."""
         start = self.rest.lstrip()
-        known = (*self._format.open, *(self._format.close if self._opened else ()))
+        known = (*self._format.open, *self._format.close)
         if not self.final and any(tag != start and tag.startswith(start) for tag in known):
             return False
-        tag = max((tag for tag in self._format.open if start.startswith(tag)), key=len, default="")
+        tag = max((tag for tag in known if start.startswith(tag)), key=len, default="")
         if tag:
             self.rest = start[len(tag) :]
-        self._read = self._first_thought if tag or self._opened else self._answer
+        if tag in self._format.close:
+            self._read = self._first_answer
+        else:
+            self._read = self._first_thought if tag or self._opened else self._answer
         self._in_answer = self._read == self._answer
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from cadence.entrypoints.openai.tools.format import ToolFormat
 from cadence.entrypoints.openai.tools.schema import STRING
@@ -59,9 +60,8 @@ def invoke(prefix: str, inner: re.Pattern[str], trim: str, unknown: frozenset[st
 QWEN_CODER = qwen_coder("</tool_call>")
 GLM = glm(Head("", "<", re.compile(r"\s*(?P<name>[^\s<{\[\"]+)\s*"), keeps=True))
 HUNYUAN_3 = OneOf((hunyuan_3(""), hunyuan_3(":opensource")))
-DSML = invoke(
-    "｜DSML｜", re.compile(r"\"(?P<key>[^\"]+)\"(?:\s+string=\"(?P<string>true|false)\")?\s*"), "nothing", ANY
-)
+DSML_KEY = re.compile(r"\"(?P<key>[^\"]+)\"(?:\s+string=\"(?P<string>true|false)\")?\s*")
+DSML = replace(invoke("｜DSML｜", DSML_KEY, "nothing", ANY), wrappers=("arguments", "input"))
 DOTS = invoke("", QUOTED_KEY, "space", STRING)
 KIMI_K3 = TagSyntax(
     Head(f"{K3_OPEN}call ", K3_SEP, re.compile(r"tool=(?P<name>\"[^\"]+\")(?:\s+index=\"\d*\")?\s*")),
@@ -78,6 +78,7 @@ MINICPM5 = TagSyntax(
     trim="nothing",
     unknown=ANY,
     cdata=True,
+    wrappers=("arguments", "properties"),
 )
 
 FORMATS = (

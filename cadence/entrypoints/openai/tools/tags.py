@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cadence.entrypoints.openai.tools.arguments import json_text
 from cadence.entrypoints.openai.tools.base import CallArguments, CallStart, Piece
 from cadence.entrypoints.openai.tools.machine import overlap
-from cadence.entrypoints.openai.tools.schema import STRING, Schemas, as_json
+from cadence.entrypoints.openai.tools.schema import STRING, Schemas, as_json, literal
 from cadence.entrypoints.openai.tools.syntax import Beginning, Begun, Head, Place, Wait
 
 ANY: frozenset[str] = frozenset()
@@ -27,6 +27,7 @@ class TagSyntax:
     trim: str = "newlines"  # what is not part of a value: "newlines" (one at each end), "space" or "nothing"
     unknown: frozenset[str] = STRING  # the types of a parameter that the tool does not know
     cdata: bool = False  # a value may stand in <![CDATA[…]]>
+    wrappers: tuple[str, ...] = ()  # a lone parameter of this name that the tool does not have holds all arguments
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -62,6 +63,7 @@ class TagCall:
         self._value = ""  # read and not sent
         self._first = True  # nothing of the value has been sent
         self._raw = ""  # read and not sent, with its tags
+        self._wrapper = ""  # the key of a value that may be all the arguments
         self._ends = (syntax.value_end, *syntax.implied)
 
     @property
@@ -124,7 +126,12 @@ class TagCall:
     def _begin_parameter(self, groups: Mapping[str, str | None]) -> None:
         key = _unquoted(groups["key"] or "")
         self._types = self._schemas.types(self._start.name, key) or self._written_types(groups)
-        self._send(f"{', ' if self.begun else '{'}{json_text(key)}: {chr(34) if self._types == STRING else ''}")
+        self._settle_wrapper()
+        properties = self._schemas.properties(self._start.name)
+        if not self.begun and key in self._syntax.wrappers and properties and key not in properties:
+            self._wrapper, self._types = key, ANY
+        else:
+            self._send(f"{', ' if self.begun else '{'}{json_text(key)}: {chr(34) if self._types == STRING else ''}")
         self._in_value, self._first, self._value = True, True, ""
 
     def _written_types(self, groups: Mapping[str, str | None]) -> frozenset[str]:
@@ -169,16 +176,39 @@ class TagCall:
             value = value.rstrip()
         if self._syntax.cdata and value.startswith(CDATA[0]) and value.endswith(CDATA[1]):
             value = value[len(CDATA[0]) : -len(CDATA[1])]
-        self._send(json_text(value)[1:] if self._types == STRING else as_json(value, self._types))
         self._in_value = False
+        if self._wrapper:
+            self._value = value
+            return
+        self._send(json_text(value)[1:] if self._types == STRING else as_json(value, self._types))
 
     def _trimmed_start(self, value: str) -> str:
         if not self._first or self._syntax.trim == "nothing":
             return value
         return value.removeprefix("\n") if self._syntax.trim == "newlines" else value.lstrip()
 
+    def _settle_wrapper(self) -> None:
+        """Another parameter follows: it wrapped nothing."""
+        if self._wrapper:
+            self._send(f"{{{json_text(self._wrapper)}: {as_json(self._value, ANY)}")
+            self._wrapper = ""
+
+    def _unwrapped(self) -> str:
+        """The JSON of all arguments, if that is what the wrapper holds."""
+        try:
+            held = literal(self._value.strip())
+        except ValueError:
+            return ""
+        if not isinstance(held, dict) or not set(held) <= set(self._schemas.properties(self._start.name)):
+            return ""
+        return json_text(held)
+
     def _finish(self) -> None:
-        self._send("}" if self.begun else "{}")
+        if self._wrapper and (held := self._unwrapped()):
+            self._send(held)
+        else:
+            self._settle_wrapper()
+            self._send("}" if self.begun else "{}")
         self.done = True
 
     def _send(self, written: str) -> None:
