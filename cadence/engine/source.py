@@ -36,9 +36,23 @@ def find_source(args: EngineArgs) -> ModelSource:
     files = _find(args.model, args.revision, args)
     tokenizer_files = _find(args.tokenizer, args.tokenizer_revision, args) if args.tokenizer else files
     hf = load_hf_config(files, args.hf_overrides)
-    if hf.architecture not in ARCHITECTURES:
-        raise ModelFileError(f"{hf.source}: {unsupported(hf.architecture)}", "architectures")
+    _check_supported(hf)
     return ModelSource(files, tokenizer_files, hf)
+
+
+def _check_supported(hf: HFConfig) -> None:
+    """What the files say they hold, before a device is looked for."""
+    if hf.architecture not in ARCHITECTURES:
+        code = "; the code that comes with it is never run" if hf.get("auto_map") else ""
+        raise ModelFileError(f"{hf.source}: {unsupported(hf.architecture)}{code}", "architectures")
+    section = hf.get("quantization_config")
+    if isinstance(section, dict) and section:
+        method = str(section.get("quant_method", "an unnamed method"))[:64]
+        raise ModelFileError(
+            f"{hf.source}: its weights are quantised by {method}, which is not read here; take the model as it was before "
+            "(quantization=int8 or int4 quantises it on a CPU), or a GGUF file",
+            "quantization_config",
+        )
 
 
 def _find(reference: str, revision: str | None, args: EngineArgs) -> ModelFiles:

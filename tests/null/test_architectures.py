@@ -56,3 +56,15 @@ def test_it_is_said_of_the_file_before_a_device_is_looked_for(tmp_path: Path) ->
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["MixtralForCausalLM"]}))
     with pytest.raises(ModelFileError, match=r"config.json: architecture 'MixtralForCausalLM'.*MistralForCausalLM"):
         find_source(EngineArgs(model=str(tmp_path)))
+
+
+def test_code_and_quantised_weights_are_told_apart(tmp_path: Path) -> None:
+    config = {"architectures": ["XyzzyForCausalLM"], "auto_map": {"AutoModelForCausalLM": "modeling.Xyzzy"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelFileError, match=r"'XyzzyForCausalLM' is not supported.*the code .* is never run"):
+        find_source(EngineArgs(model=str(tmp_path)))
+    config = {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "awq", "bits": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelFileError, match=r"config.json: its weights are quantised by awq, which is not read here"):
+        find_source(EngineArgs(model=str(tmp_path)))
+    find_source(EngineArgs(model=str(tmp_path), hf_overrides={"quantization_config": None}))
