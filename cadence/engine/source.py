@@ -49,7 +49,7 @@ def _check_supported(hf: HFConfig) -> None:
     if isinstance(section, dict) and section:
         method = str(section.get("quant_method", "an unnamed method"))[:64]
         raise ModelFileError(
-            f"{hf.source}: its weights are quantised by {method}, which is not read here; take the model as it was before "
+            f"{hf.source}: its weights are quantised by {method}, which is not read here; take it unquantised "
             "(quantization=int8 or int4 quantises it on a CPU), or a GGUF file",
             "quantization_config",
         )
