@@ -123,6 +123,8 @@ WRONG = [
     ["serve", "-tp", "2"],
     ["serve", "/no/such/model"],
     ["serve", "--max-model-len", "0"],
+    ["serve", "--tool-call-parser", "nothing"],
+    ["serve", "--reasoning-parser", "nothing"],
     ["generate", "hi", "--dtype", "int3"],
     ["generate", "hi", "--model", "/no/such/model"],
     ["generate", "hi", "--gpu-memory-utilization", "2"],

@@ -29,7 +29,7 @@ from cadence.engine.supervisor import ENGINE_COMMAND
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.openai import listen
-from cadence.entrypoints.openai.app import check_parsers, create_app
+from cadence.entrypoints.openai.app import create_app
 from cadence.entrypoints.openai.connections import Connections
 from cadence.entrypoints.openai.exit_deadline import NO_EXIT_DEADLINE, ExitDeadline
 from cadence.entrypoints.openai.http import HttpLimits, LimitedHttp
@@ -52,7 +52,6 @@ LAST_LINES_S = 0.2  # for log lines, when the process ends hard
 def run_server(args: EngineArgs, options: ServeOptions, engine_command: Sequence[str] = ENGINE_COMMAND) -> int:
     """Serves until it is told to stop. The exit status: 0 after an orderly end, 1 otherwise."""
     began = time.perf_counter()
-    check_parsers(options)
     load_middleware(options.middleware)
     read_template(options.chat_template)
     if options.ssl_certfile:
