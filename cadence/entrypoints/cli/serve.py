@@ -40,11 +40,12 @@ def build_parser() -> Parser:
 
 
 def run(argv: Sequence[str]) -> int:
-    from cadence.entrypoints.openai.answer_formats import check_parsers
-
     flags = build_parser().parse(argv)
     args, options = read_flags(flags)
     find_local(args.model)
+
+    from cadence.entrypoints.openai.answer_formats import check_parsers
+
     check_parsers(options)
     try:
         from cadence.entrypoints.openai.server import run_server
