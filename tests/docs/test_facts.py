@@ -26,6 +26,8 @@ _ROOTS = ("", "cadence/", "docs/", "docs/using/", "tests/server/", "tests/e2e/",
 # Flags of other programs, and of our benchmarks and tests, that pages speak of.
 _OTHERS = {
     "fault-rounds",
+    "model-map",
+    "path",
     "fail-with-body",
     "help",
     "version",
