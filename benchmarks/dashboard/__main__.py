@@ -11,7 +11,6 @@ import argparse
 import math
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 from benchmarks.dashboard.page import ROW, page
@@ -24,7 +23,7 @@ WIDTH = 1456  # pixels
 def main() -> int:
     options = _options()
     variables = dict(one.split("=", 1) for one in options.set)
-    prometheus = Prometheus(options.prometheus, options.minutes * 60, variables)
+    prometheus = Prometheus(options.prometheus, options.minutes * 60, options.ago, variables)
     drawn: list[tuple[Panel, list[Series]]] = []
     empty = []
     for panel in read_panels(options.dashboard):
@@ -35,7 +34,7 @@ def main() -> int:
     print(f"{options.dashboard.name}: {len(drawn)} panels, {queries} queries, {len(empty)} without data")
     print("\n".join(empty), end="\n" if empty else "")
     if options.picture:
-        content = page(options.dashboard.stem.capitalize(), drawn, (prometheus.begin, time.time()))
+        content = page(options.dashboard.stem.capitalize(), drawn, (prometheus.begin, prometheus.end))
         height = max(panel.place["y"] + panel.place["h"] for panel, _ in drawn) * ROW + 80
         take_picture(content, options.picture, height)
     return 1 if empty else 0
@@ -60,6 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--dashboard", type=Path, default=DASHBOARD)
     parser.add_argument("--prometheus", default="http://127.0.0.1:9090")
     parser.add_argument("--minutes", type=float, default=15.0, help="how far back it looks")
+    parser.add_argument("--ago", type=float, default=0.0, help="seconds ago at which the time looked at ends")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a variable of the dashboard")
     parser.add_argument("--picture", type=Path, help="PNG to write, with chromium")
     return parser.parse_args()

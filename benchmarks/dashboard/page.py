@@ -103,4 +103,5 @@ def written(value: float, unit: str) -> str:
         return f"{value * 100:.3g} %"
     if unit == "s":
         return f"{value * 1000:.3g} ms" if 0 < value < 1 else f"{value:.3g} s"
-    return f"{value:.3g}" + (" req/s" if unit == "reqps" else "")
+    number = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return number + (" req/s" if unit == "reqps" else "")

@@ -46,20 +46,20 @@ def _panel(content: dict[str, Any]) -> Panel:
 
 
 class Prometheus:
-    """Answers queries over the last `seconds`."""
+    """Answers queries over the `seconds` that ended `ago`."""
 
-    def __init__(self, url: str, seconds: float, variables: Mapping[str, str]) -> None:
+    def __init__(self, url: str, seconds: float, ago: float, variables: Mapping[str, str]) -> None:
         self._http = httpx.Client(base_url=url, trust_env=False, timeout=30.0)
-        self._end = time.time()
-        self.begin = self._end - seconds
+        self.end = time.time() - ago
+        self.begin = self.end - seconds
         interval = {"$__rate_interval": "30s", "$__interval": "30s", "$__range": f"{int(seconds)}s"}
         self._variables = {**{f"${name}": value for name, value in variables.items()}, **interval}
 
     def ask(self, legend: str, expression: str) -> list[Series]:
         for name in sorted(self._variables, key=len, reverse=True):
             expression = expression.replace(name, self._variables[name])
-        step = (self._end - self.begin) / POINTS
-        query = {"query": expression, "start": self.begin, "end": self._end, "step": step}
+        step = (self.end - self.begin) / POINTS
+        query = {"query": expression, "start": self.begin, "end": self.end, "step": step}
         reply = self._http.get("/api/v1/query_range", params=query).json()
         if reply["status"] != "success":
             raise RuntimeError(f"{expression}: {reply['error']}")

@@ -139,6 +139,20 @@ def test_what_the_model_is_offered() -> None:
     assert tools.origin("nobody").kind == "function_call"
 
 
+def test_tools_and_messages_of_agents_in_the_input(serve: Serve) -> None:
+    app = serve({"script": call("close_agent", {"id": "7"})}, **CALLING)
+    items: Any = [
+        {"type": "additional_tools", "role": "developer", "tools": AGENTS["tools"]},
+        {"type": "agent_message", "author": "a", "recipient": "b", "content": [{"type": "input_text", "text": "hi"}]},
+    ]
+    (made,) = ask(openai_client(app), input=items).output
+    assert (made.type, made.name) == ("function_call", "close_agent")
+    assert to_messages(items, 0, None, Ignored()) == [{"role": "user", "content": "a: hi"}]
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(openai_client(app), input=[{"type": "additional_tools", "tools": 3}])
+    assert refused.value.param == "input[0].tools"
+
+
 def test_tool_choice_in_all_its_shapes() -> None:
     def choose(chosen: Any, tools: list[dict[str, Any]] = TOOLS) -> tuple[str, list[str]]:
         table = ResponseTools(tools, Ignored())

@@ -19,9 +19,10 @@ async def fitted(
 ) -> tuple[ChatJob, int]:
     """The job with the most of its items that fit, and how many were dropped.
 
-    Instructions at the start stay, and so does the last item: where these are too long the engine says so.
+    Room is kept for the output's limit, but for no more than half of the model's length. Instructions at the start
+    stay, and so does the last item: where these are too long the engine says so.
     """
-    room = max_model_len - max(1, job.params.max_tokens or 1)
+    room = max_model_len - min(max(1, job.params.max_tokens or 1), max_model_len // 2)
     starts = [0, *starts_of(items)]
     low, high = 0, len(starts) - 1  # the one that is looked for lies between them
     while low < high:

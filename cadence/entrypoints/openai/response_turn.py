@@ -19,7 +19,7 @@ from cadence.entrypoints.openai.errors import ApiError, not_found, reply_for
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
 from cadence.entrypoints.openai.logprobs import TokenNames
 from cadence.entrypoints.openai.protocol.response_items import ids_of, put_in_place, referenced
-from cadence.entrypoints.openai.protocol.response_messages import to_messages
+from cadence.entrypoints.openai.protocol.response_messages import MORE_TOOLS, to_messages
 from cadence.entrypoints.openai.protocol.response_tools import ResponseTools
 from cadence.entrypoints.openai.protocol.response_view import response_view
 from cadence.entrypoints.openai.protocol.responses import ResponsesBody
@@ -126,6 +126,9 @@ def prepare(body: ResponsesBody, model: str, earlier: Earlier, state: ServerStat
     before: Items = msgspec.json.decode(earlier.conversation)
     items = [*before, *put_in_place(body.items(), earlier.referenced, limit)]
     tools = ResponseTools(body.tools or (), body.ignored)
+    for number, item in enumerate(items):
+        if item.get("type") == MORE_TOOLS:
+            tools.add_from(item, f"input[{number - len(before)}]")
     messages = to_messages(items, len(before), body.instructions, body.ignored)
     response_id = f"resp_{secrets.token_hex(24)}"
     name = f"{response_id}-{body.request_id}" if body.request_id else response_id

@@ -20,6 +20,7 @@ TEXT_PARTS = {  # type -> the field that holds its text
     "input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal", "summary_text": "text",
     "reasoning_text": "text",
 }  # fmt: skip
+MORE_TOOLS = "additional_tools"
 SHELL = "local_shell"  # the function that stands for it
 # What other servers did for a model. These items hold nothing that this one could read.
 FOREIGN_ITEMS = frozenset((
@@ -77,6 +78,8 @@ class _ItemReader:
             "local_shell_call": self._shell_call,
             "local_shell_call_output": self._output,
             "reasoning": self._reasoning,
+            "agent_message": self._agent_message,
+            MORE_TOOLS: lambda item, where: None,  # read with the tools
         }
 
     def read(self, item: Mapping[str, Any], where: str) -> None:
@@ -109,6 +112,12 @@ class _ItemReader:
         if not isinstance(role, str) or role not in ROLES:
             raise InvalidRequestError(f"{where}.role must be one of {', '.join(ROLES)}", f"{where}.role")
         self.add({"role": ROLES[role], "content": content_text(item.get("content"), f"{where}.content")})
+
+    def _agent_message(self, item: Mapping[str, Any], where: str) -> None:
+        """What another agent of the client's says."""
+        text = content_text(item.get("content"), f"{where}.content")
+        author = _string(item.get("author") or "", f"{where}.author")
+        self.add({"role": "user", "content": f"{author}: {text}" if author else text})
 
     def _function_call(self, item: Mapping[str, Any], where: str) -> None:
         arguments = _string(item.get("arguments"), f"{where}.arguments")

@@ -39,6 +39,10 @@ class ResponseTools:
         for number, tool in enumerate(tools):
             self._read(tool, f"tools[{number}]")
 
+    def add_from(self, item: Mapping[str, Any], where: str) -> None:
+        """Tools that an item of the input brings along."""
+        self._read_list(item.get("tools"), f"{where}.tools")
+
     def origin(self, name: str) -> ToolOrigin:
         """Of the function that the model calls. One that nobody offered is told under its own name."""
         return self._origins.get(name, ToolOrigin("function_call", name))
@@ -68,16 +72,16 @@ class ResponseTools:
 
     def _namespace(self, tool: Mapping[str, Any], where: str) -> None:
         check_name(tool.get("name"), f"{where}.name")
-        inner = tool.get("tools")
-        if not isinstance(inner, list):
-            raise InvalidRequestError(f"{where}.tools must be a list of tools", f"{where}.tools")
-        check_count(inner, MAX_TOOLS, f"{where}.tools")
-        for number, one in enumerate(inner):
+        self._read_list(tool.get("tools"), f"{where}.tools", tool["name"])
+
+    def _read_list(self, tools: object, where: str, namespace: str = "") -> None:
+        if not isinstance(tools, list):
+            raise InvalidRequestError(f"{where} must be a list of tools", where)
+        check_count(tools, MAX_TOOLS, where)
+        for number, one in enumerate(tools):
             if not isinstance(one, dict):
-                raise InvalidRequestError(
-                    f"{where}.tools[{number}] must be an object with a type", f"{where}.tools[{number}]"
-                )
-            self._read(one, f"{where}.tools[{number}]", tool["name"])
+                raise InvalidRequestError(f"{where}[{number}] must be an object with a type", f"{where}[{number}]")
+            self._read(one, f"{where}[{number}]", namespace)
 
     def _function(self, tool: Mapping[str, Any], where: str, namespace: str) -> None:
         if not isinstance(tool.get("parameters") or {}, dict):
