@@ -237,8 +237,15 @@ def test_a_run_that_is_cancelled_goes_on_later(shell: Shell) -> None:
     original = command.run_batch
 
     async def interrupted(*arguments: Any) -> None:
-        async with asyncio.timeout(0.25):
+        async with asyncio.timeout(60) as limit:
+            watch = asyncio.create_task(end_after_an_answer(limit))
             await original(*arguments)
+            watch.cancel()
+
+    async def end_after_an_answer(limit: asyncio.Timeout) -> None:
+        while not shell.target.exists() or not read(shell.target):
+            await asyncio.sleep(0.005)
+        limit.reschedule(0)
 
     entries = [line(str(i)) for i in range(40)]
     with pytest.MonkeyPatch.context() as patch:
