@@ -49,12 +49,12 @@ class LLM:
         profiler_config: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
+        self._profiler = Profiler(profiler_config or {})
         args = peer_env.applied(EngineArgs.from_options(model=model, **options), env.peer_variables())
         self._chat_template = read_template(args.chat_template or "")
         self.llm_engine = LLMEngine.from_engine_args(args, logits_processors=logits_processors or ())
         if self.llm_engine.config.tokenizer.escape_control_tokens:
             self._chats.check_template(self._chat_template)
-        self._profiler = Profiler(profiler_config or {}, self.llm_engine.config.device.kind)
         self._ids = itertools.count()
         self._enqueued: list[str] = []  # not yet waited for
         self._done: dict[str, RequestOutput] = {}  # of these, by id
@@ -186,7 +186,7 @@ class LLM:
 
     def start_profile(self, profile_prefix: str | None = None) -> None:
         """From here to `stop_profile`, what torch computes goes into a trace."""
-        self._profiler.start(profile_prefix)
+        self._profiler.start(self.llm_engine.config.device.kind, profile_prefix)
 
     def stop_profile(self) -> None:
         """Writes the trace into the folder of `profiler_config`."""
