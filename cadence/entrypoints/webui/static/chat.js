@@ -113,7 +113,8 @@ export class Chat {
       this.#fresh = true;
       this.#drawing ||= setTimeout(() => this.#draw(answer), 0);
       this.#keeping ||= setTimeout(() => this.#keep(), KEEP_MS);
-      pieces += chunk.choices?.[0]?.finish_reason ? 0 : (chunk.choices?.length ?? 0);
+      const { content, reasoning, reasoning_content: older } = chunk.choices?.[0]?.delta ?? {};
+      pieces += content || reasoning || older ? 1 : 0;
       if (pieces >= MOST_PIECES && !("max_tokens" in fields)) {
         answer.take({ choices: [{ finish_reason: "length" }] });
         return; // closes the connection, and so ends the request
