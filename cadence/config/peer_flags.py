@@ -288,7 +288,7 @@ ENGINE_GROUPS = (
         no_effect("kernel_config", {}, KERNELS),
         no_effect("additional_config", {}, "it is for other platforms"),
         no_effect("structured_outputs_config", {}, NO_GRAMMAR),
-        refused("profiler_config", {}, "profiles are not written in this version"),
+        refused("profiler_config", {}, "only an LLM object writes profiles: LLM(..., profiler_config=...)"),
         no_effect("optimization_level", (2, "2", "O2"), GRAPHS, short="-O", choices=LEVELS),
         no_effect("performance_mode", "balanced", "the scheduler weighs streams against prompts by max_inter_token_ms",
                   choices=("balanced", "interactivity", "throughput")),

@@ -8,7 +8,7 @@ _SLEEP = "an engine does not sleep; shutdown() gives all its memory back"
 _ADAPTERS = "LoRA adapters are not in this version; merge them into the weights"
 _PAUSE = "an engine is not paused; abort requests, or send them later"
 _WORKERS = "there are no workers to call: the model runs in one process, on one device"
-_PROFILE = "there is no profiler here; run the script under py-spy, perf or torch.profiler"
+_PROFILE = "profiles are taken of an LLM object, in its own process: LLM(..., profiler_config=...)"
 
 MISSING_METHODS = {
     **dict.fromkeys(("encode", "embed", "classify", "score", "reward"), _POOLING),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from cadence.engine.beam import BeamSearch, run_rounds
 from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
+from cadence.engine.profiler import Profiler
 from cadence.engine.prompts import PromptType, TokensPrompt, split_prompts, tokenised
 from cadence.engine.unused import check_keywords, refuse_lora
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
@@ -33,15 +34,22 @@ class LLM:
 
     `model` is a directory, a .gguf file, a hub id, or an alias such as "smollm2"; all other options are the
     fields of `EngineArgs` (docs/using/python.md lists them). `logits_processors` are applied to the logits of every
-    request: callables, `LogitsProcessor` classes, or texts `module:name` that lead to one.
+    request: callables, `LogitsProcessor` classes, or texts `module:name` that lead to one. `profiler_config` says where
+    `start_profile` writes its traces.
 
     Weights, KV cache and threads are given back by `shutdown()`, by leaving `with LLM(...) as llm:`, or when the last
     reference goes.
     """
 
     def __init__(
-        self, model: str, *, logits_processors: Sequence[Callable[..., Any] | str] | None = None, **options: Any
+        self,
+        model: str,
+        *,
+        logits_processors: Sequence[Callable[..., Any] | str] | None = None,
+        profiler_config: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> None:
+        self._profiler = Profiler(profiler_config or {})
         args = peer_env.applied(EngineArgs.from_options(model=model, **options), env.peer_variables())
         self._chat_template = read_template(args.chat_template or "")
         self.llm_engine = LLMEngine.from_engine_args(args, logits_processors=logits_processors or ())
@@ -175,6 +183,14 @@ class LLM:
 
     def get_metrics(self) -> list[Metric]:
         return self.llm_engine.get_metrics()
+
+    def start_profile(self, profile_prefix: str | None = None) -> None:
+        """From here to `stop_profile`, what torch computes goes into a trace."""
+        self._profiler.start(self.llm_engine.config.device.kind, profile_prefix)
+
+    def stop_profile(self) -> None:
+        """Writes the trace into the folder of `profiler_config`."""
+        self._profiler.stop()
 
     def shutdown(self) -> None:
         """Gives back all that the model holds, of the device's memory and of the host's. Every later request is an

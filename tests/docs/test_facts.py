@@ -25,6 +25,8 @@ _BENCHES = (["bench", "latency"], ["bench", "throughput"], ["bench", "serve"])
 _ROOTS = ("", "cadence/", "docs/", "docs/using/", "tests/server/", "tests/e2e/", "tests/null/", "benchmarks/results/")
 # Flags of other programs, and of our benchmarks and tests, that pages speak of.
 _OTHERS = {
+    "model-map",  # of python -m cadence.vllm, as is path
+    "path",
     "fault-rounds",
     "model-map",
     "path",

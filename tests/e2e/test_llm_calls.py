@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -122,13 +123,30 @@ def test_what_would_change_the_answer_is_refused(llm: LLM) -> None:
     assert llm.generate("a", greedy(), mm_processor_kwargs=None, use_tqdm=False)
 
 
-@pytest.mark.parametrize("name", ["embed", "encode", "score", "sleep", "wake_up", "collective_rpc", "start_profile"])
+@pytest.mark.parametrize("name", ["embed", "encode", "score", "sleep", "wake_up", "collective_rpc"])
 def test_methods_that_are_missing_say_why(llm: LLM, name: str) -> None:
     assert not hasattr(llm, name)
     with pytest.raises(AttributeError, match=f"LLM has no {name}: .{{20}}"):
         getattr(llm, name)()
     with pytest.raises(AttributeError, match="'LLM' object has no attribute 'spam'"):
         _ = llm.spam
+
+
+def test_profiles_are_written_where_asked(directory: str, llm: LLM, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="needs LLM"):
+        llm.start_profile()
+    for wrong in ({"profiler": "proton"}, {"profiler": "torch"}, {"delay_iterations": 3}):
+        with pytest.raises(ConfigError, match="profiler_config"):
+            LLM(directory, profiler_config=wrong, **OPTIONS)
+    config = {"profiler": "torch", "torch_profiler_dir": str(tmp_path / "traces"), "torch_profiler_use_gzip": False}
+    with LLM(directory, profiler_config=config, **OPTIONS) as profiled:
+        with pytest.raises(InvalidRequestError, match="no profile is being taken"):
+            profiled.stop_profile()
+        profiled.start_profile("mine")
+        profiled.generate("a", greedy(), use_tqdm=False)
+        profiled.stop_profile()
+    (written,) = (tmp_path / "traces").iterdir()
+    assert written.name.startswith("mine.") and json.loads(written.read_text())["traceEvents"]
 
 
 def test_resolved_config(directory: str) -> None:

@@ -36,7 +36,7 @@ IMPORTED = {
     "RepetitionDetectionParams SamplingType",
     "outputs": "RequestOutput CompletionOutput PoolingRequestOutput EmbeddingRequestOutput",
     "inputs": "PromptType TextPrompt TokensPrompt SingletonPrompt EmbedsPrompt ExplicitEncoderDecoderPrompt",
-    "logprobs": "Logprob PromptLogprobs SampleLogprobs",
+    "logprobs": "Logprob PromptLogprobs SampleLogprobs FlatLogprobs",
     "sequence": "Logprob PromptLogprobs RequestMetrics",
     "pooling_params": "PoolingParams",
     "lora.request": "LoRARequest",

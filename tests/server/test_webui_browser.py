@@ -59,6 +59,16 @@ def test_an_answer_streams_and_is_counted(page: Page, engine: ScriptedEngine) ->
     assert engine.asked[-1]["messages"] == [{"role": "user", "content": "Why is the sky blue?"}]
 
 
+def test_an_answer_without_a_limit_ends_after_1024_tokens(page: Page, engine: ScriptedEngine) -> None:
+    aborted = engine.aborted
+    page.say("Without end")
+    page.wait_done()
+    meta = page.get(".answer .meta").text
+    assert meta.startswith("1024 tokens · ") and "reached the token limit" in meta
+    assert "max_tokens" not in engine.asked[-1]
+    page.wait(lambda: engine.aborted == aborted + 1, "the server sees the disconnect")
+
+
 @pytest.mark.parametrize("way", ["button", "escape"])
 def test_stop_aborts_the_request_and_keeps_the_text(page: Page, engine: ScriptedEngine, way: str) -> None:
     page.wait(lambda: not engine.open, "streams of pages that have gone are over")

@@ -9,6 +9,7 @@ const DRAW_MS = 40; // between two drawings, or
 const DRAW_SHARE = 8; // this many times as long as the last one took
 const KEEP_MS = 2000;
 const LEAVE_MS = 1000;
+const MOST_PIECES = 1024; // of an answer without max_tokens; more could be refused where less of the context is left
 
 export class Chat {
   #settings;
@@ -105,11 +106,19 @@ export class Chat {
   }
 
   async #read(answer, messages, signal) {
-    for await (const chunk of streamChat({ ...this.#settings.fields(), messages }, signal)) {
+    const fields = this.#settings.fields();
+    let pieces = 0;
+    for await (const chunk of streamChat({ ...fields, messages }, signal)) {
       answer.take(chunk);
       this.#fresh = true;
       this.#drawing ||= setTimeout(() => this.#draw(answer), 0);
       this.#keeping ||= setTimeout(() => this.#keep(), KEEP_MS);
+      const { content, reasoning, reasoning_content: older } = chunk.choices?.[0]?.delta ?? {};
+      pieces += content || reasoning || older ? 1 : 0;
+      if (pieces >= MOST_PIECES && !("max_tokens" in fields)) {
+        answer.take({ choices: [{ finish_reason: "length" }] });
+        return; // closes the connection, and so ends the request
+      }
     }
   }
 
