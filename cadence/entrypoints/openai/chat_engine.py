@@ -49,6 +49,11 @@ class ChatEngine:
             llm.texts.check_template(self._template)
         self._formats = choose_formats(options, *_said(llm, self._template))
 
+    @property
+    def reasons(self) -> bool:
+        """Whether thoughts are told from the answer."""
+        return bool(self._formats.reasoning)
+
     async def run(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
         """The answer to `job`. What is wrong with it raises before the first event; closing ends the request.
 
