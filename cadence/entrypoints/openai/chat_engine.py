@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, cast
 
 from cadence.core.errors import InvalidRequestError
@@ -14,7 +14,19 @@ from cadence.engine.prompts import TokensPrompt
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.openai.answer_formats import choose_formats
 from cadence.entrypoints.openai.chat_choice import Choice, ParsedChoice, PlainChoice
-from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd, PromptRead, Usage
+from cadence.entrypoints.openai.events import (
+    ChatEvent,
+    ChatJob,
+    ChoiceEnd,
+    LastReasoning,
+    LastText,
+    LastToolCall,
+    PromptRead,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.reasoning import think_format
 from cadence.entrypoints.openai.sampling import as_sent, check_room
@@ -36,6 +48,11 @@ class ChatEngine:
         if llm.config.tokenizer.escape_control_tokens:
             llm.texts.check_template(self._template)
         self._formats = choose_formats(options, *_said(llm, self._template))
+
+    @property
+    def reasons(self) -> bool:
+        """Whether thoughts are told from the answer."""
+        return bool(self._formats.reasoning)
 
     async def run(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
         """The answer to `job`. What is wrong with it raises before the first event; closing ends the request.
@@ -162,8 +179,12 @@ def _said(llm: AsyncLLM, template: str) -> tuple[list[str], set[str]]:
     return templates, special
 
 
+_LAST: dict[type, type] = {TextDelta: LastText, ReasoningDelta: LastReasoning, ToolCallDelta: LastToolCall}
+
+
 def _ending(events: list[ChatEvent]) -> list[ChatEvent]:
     """Marks what is said right before the end of a choice."""
     if len(events) > 1 and type(events[-1]) is ChoiceEnd:
-        events[-2] = replace(events[-2], ends=True)  # type: ignore[call-arg]  # what comes before an end is a delta
+        said = events[-2]
+        events[-2] = _LAST[type(said)](*(getattr(said, field.name) for field in fields(said)))
     return events

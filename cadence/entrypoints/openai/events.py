@@ -60,7 +60,6 @@ class TextDelta:
     text: str
     token_ids: Sequence[int] = ()
     logprobs: Sequence[PositionLogprobs] | None = None
-    ends: bool = False  # the choice's end follows at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,6 @@ class ReasoningDelta:
     text: str
     token_ids: Sequence[int] = ()
     logprobs: Sequence[PositionLogprobs] | None = None
-    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,18 @@ class ToolCallDelta:
     arguments: str
     token_ids: Sequence[int] = ()
     logprobs: Sequence[PositionLogprobs] | None = None
-    ends: bool = False
+
+
+class LastText(TextDelta):
+    """The choice's end follows at once."""
+
+
+class LastReasoning(ReasoningDelta):
+    """The choice's end follows at once."""
+
+
+class LastToolCall(ToolCallDelta):
+    """The choice's end follows at once."""
 
 
 @dataclass(frozen=True, slots=True)

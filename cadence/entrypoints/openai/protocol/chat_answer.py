@@ -12,6 +12,9 @@ from cadence.entrypoints.openai.events import (
     ChatEvent,
     ChoiceEnd,
     Delta,
+    LastReasoning,
+    LastText,
+    LastToolCall,
     PromptRead,
     ReasoningDelta,
     TextDelta,
@@ -22,6 +25,7 @@ from cadence.entrypoints.openai.logprobs import TokenNames, chat_logprobs, promp
 from cadence.entrypoints.openai.protocol.usage import NO_DETAILS, usage_object
 from cadence.entrypoints.openai.stream import Begun, ChunkWriter
 
+LAST = (LastText, LastReasoning, LastToolCall)
 _AROUND = ('"delta":{"content":', '},"logprobs":null,"finish_reason":null,"token_ids":null')
 # What vLLM has and this server has nothing to say about: there, but null.
 _NO_ANSWER = dict.fromkeys(
@@ -94,7 +98,7 @@ class ChatChunks:
         plain = self._view.plain
         async with aclosing(source) as events:
             async for event in events:
-                if plain and type(event) is TextDelta and not event.ends:
+                if plain and type(event) is TextDelta:
                     if event.text:
                         yield text(event.index, event.text)
                 elif chunk := self._chunk(event):
@@ -112,7 +116,7 @@ class ChatChunks:
         self._completion_tokens[event.index] += len(event.token_ids)
         if not self._view.shows(event):
             return b""
-        if event.ends:
+        if isinstance(event, LAST):
             self._last[event.index] = event
             return b""
         return self._write(event.index, _delta(event), {}, **self._tokens(event))

@@ -101,7 +101,7 @@ def _view(body: ChatCompletionBody, state: ServerState, base: dict[str, Any]) ->
         token_ids=bool(body.return_token_ids),
         prompt_text=bool(body.return_prompt_text),
         reasoning=body.include_reasoning is not False,
-        reasons=bool(options.reasoning_parser),
+        reasons=state.chat.reasons,
         parallel_calls=body.parallel_tool_calls is not False,
         called_by_name=body.choice() not in ("none", "auto", "required"),
         include_usage=usage,

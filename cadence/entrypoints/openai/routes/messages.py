@@ -57,7 +57,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     body.check()
     model = state.check_model(body.model)
     message_id = f"msg_{secrets.token_hex(12)}"
-    generation = body.generation(bool(state.options.reasoning_parser))
+    generation = body.generation(state.chat.reasons)
     params = sampling_params(generation, state.llm.default_sampling, Chosen(body.max_tokens, None, SENT_NAMES))
     job = replace(
         _job(body, state.tenants.engine_id(request.scope, message_id), params),
