@@ -1,5 +1,5 @@
-"""Request bodies of clients, made small: `python -m tests.clients.bodies FILE` reads what `--record FILE` wrote and fills
-tests/server/client_bodies.json, which tests/server/test_client_bodies.py posts without any client.
+"""Request bodies of clients, small: `python -m tests.clients.bodies FILE` reads what `--record FILE` wrote and puts
+them into tests/server/client_bodies.json, which tests/server/test_client_bodies.py posts without any client.
 
 Of each client and path as many bodies are kept as it takes to show every field it sends; texts are cut, lists of tools
 and of messages hold one of each kind."""

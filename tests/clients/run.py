@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from tests.clients.catalog import CLIENTS, Client
 from tests.clients.environments import BUILD, ROOT, CannotInstallError, environment
 from tests.clients.recorder import Record, recorded
 from tests.clients.scripted import scripted_server
-from tests.clients.table import RESULTS, table, write_page
+from tests.clients.table import keep_results, table
 from tests.server.helpers import ServerProcess
 
 REAL_FLAGS = (
@@ -118,14 +117,8 @@ def main() -> int:
     for outcome in outcomes:
         for check, why in outcome.failed.items():
             print(f"\n{outcome.client}, {check}: {why[:1000]}")
-    if options.write and len(chosen) == len(CLIENTS):
-        machine = {
-            "machine": platform.machine(),
-            "python": platform.python_version(),
-            "date": time.strftime("%Y-%m-%d"),
-        }
-        RESULTS.write_text(json.dumps({**machine, "clients": [asdict(one) for one in outcomes]}, indent=1) + "\n")
-        write_page()
+    if options.write:
+        keep_results([asdict(outcome) for outcome in outcomes])
     return int(any(outcome.failed for outcome in outcomes))
 
 

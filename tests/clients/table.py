@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.clients.catalog import CLIENTS
+
 RESULTS = Path(__file__).parent / "results.json"
 PAGE = Path(__file__).parents[2] / "docs" / "using" / "clients.md"
 BEGIN, END = "<!-- table of clients: begin -->\n", "<!-- table of clients: end -->\n"
@@ -22,15 +24,19 @@ def table(outcomes: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_page() -> None:
-    """Puts the table of `results.json` into the page."""
+def keep_results(outcomes: Sequence[Mapping[str, Any]]) -> None:
+    """Of the clients that ran; those of the others stay. Puts the table of all into the page."""
+    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    kept = {outcome["client"]: outcome for outcome in [*before, *outcomes]}
+    ordered = [kept[client.name] for client in CLIENTS if client.name in kept]
+    RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
     page = PAGE.read_text()
-    before, after = page.index(BEGIN) + len(BEGIN), page.index(END)
-    PAGE.write_text(page[:before] + page_table() + page[after:])
+    start, end = page.index(BEGIN) + len(BEGIN), page.index(END)
+    PAGE.write_text(page[:start] + page_table() + page[end:])
 
 
 def page_table() -> str:
-    return table(json.loads(RESULTS.read_text())["clients"])
+    return table(json.loads(RESULTS.read_text()))
 
 
 def _row(outcome: Mapping[str, Any]) -> tuple[str, str, str, str]:
