@@ -15,12 +15,11 @@ BEGIN, END = "<!-- table of clients: begin -->\n", "<!-- table of clients: end -
 
 
 def table(outcomes: Sequence[Mapping[str, Any]]) -> str:
-    rows = [("client", "version", "what ran", "outcome"), *map(_row, outcomes)]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
-    ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    rows = [("client", "version", "outcome", "what ran"), *map(_row, outcomes)]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    cells = [[cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)] for row in rows]
+    lines = ["| " + " | ".join(row) + " |" for row in cells]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in [*widths, 8]) + "|")
     return "\n".join(lines) + "\n"
 
 
@@ -41,7 +40,7 @@ def page_table() -> str:
 
 def _row(outcome: Mapping[str, Any]) -> tuple[str, str, str, str]:
     ran = ", ".join([*outcome["passed"], *outcome["failed"]])
-    return outcome["client"], outcome["version"] or "-", ran or "-", _verdict(outcome)
+    return outcome["client"], outcome["version"] or "-", _verdict(outcome), ran or "-"
 
 
 def _verdict(outcome: Mapping[str, Any]) -> str:
