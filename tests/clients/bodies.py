@@ -1,8 +1,8 @@
 """Request bodies of clients, small: `python -m tests.clients.bodies FILE` reads what `--record FILE` wrote and puts
 them into tests/server/client_bodies.json, which tests/server/test_client_bodies.py posts without any client.
 
-Of each client and path as many bodies are kept as it takes to show every field it sends; texts are cut, lists of tools
-and of messages hold one of each kind."""
+Of each client and path as many bodies are kept as it takes to show every field it sends; long texts are left out, lists
+of tools and of messages hold one of each kind."""
 
 from __future__ import annotations
 
@@ -13,15 +13,27 @@ from pathlib import Path
 from typing import Any
 
 BODIES = Path(__file__).parents[1] / "server" / "client_bodies.json"
-MAX_TEXT = 60  # characters
-WORD_FIELDS = ("type", "role", "name", "id", "call_id", "tool_call_id", "tool_use_id")  # kept whole
+MAX_TEXT = 24  # characters that say what is meant; longer texts are the clients' own, or name the machine
+TEXT = "some text"
+WORD_FIELDS = (
+    "include",
+    "encrypted_content",
+    "type",
+    "role",
+    "name",
+    "id",
+    "call_id",
+    "tool_call_id",
+    "tool_use_id",
+    "arguments",
+)  # kept whole
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 SCHEMAS = ("parameters", "input_schema", "schema")
 
 
 def small(value: Any, field: str = "") -> Any:
     if isinstance(value, str):
-        return value if field in WORD_FIELDS or value.startswith("{") else value[:MAX_TEXT]
+        return value if field in WORD_FIELDS or len(value) <= MAX_TEXT else TEXT
     if isinstance(value, dict):
         return {key: SCHEMA if key in SCHEMAS else small(held, key) for key, held in value.items()}
     if isinstance(value, list) and field in ("prompt", "tokens"):
@@ -94,5 +106,6 @@ def _builds_on_others(body: dict[str, Any]) -> bool:
 if __name__ == "__main__":
     with open(sys.argv[1]) as record:
         bodies = collect(record)
-    BODIES.write_text(json.dumps(bodies, indent=1, ensure_ascii=False) + "\n")
+    lines = ",\n".join(json.dumps(body, ensure_ascii=False) for body in bodies)
+    BODIES.write_text(f"[\n{lines}\n]\n")
     print(f"{len(bodies)} bodies in {BODIES}")

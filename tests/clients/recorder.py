@@ -33,10 +33,11 @@ class _Handler(BaseHTTPRequestHandler):
                     self.send_header(name, value)
             self.end_headers()
             said = b""
-            while piece := reply.read1(65536):
-                said += piece
-                self.wfile.write(piece)
-                self.wfile.flush()
+            with contextlib.suppress(ConnectionError):  # the client may leave before the end
+                while piece := reply.read1(65536):
+                    said += piece
+                    self.wfile.write(piece)
+                    self.wfile.flush()
             entry = {
                 "request": f"{self.command} {self.path}",
                 "headers": {name: value for name, value in sent.items() if name.lower() not in SECRET},
