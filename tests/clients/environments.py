@@ -41,8 +41,9 @@ class PythonEnvironment:
             return
         if not self._python().exists():
             _run([sys.executable, "-m", "venv", str(self.folder)])
-        files = [word for path in self.requirements for word in ("-r", str(path))]
-        _run([str(self._python()), "-m", "pip", "install", "-q", "--disable-pip-version-check", *files])
+        pip = [str(self._python()), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        for path in self.requirements:  # but for torch the lists are complete: nothing is left to be resolved
+            _run([*pip, *(["-r", str(path)] if path == TORCH else ["--no-deps", "-r", str(path)])])
         _mark(self.folder, self.requirements)
 
     def version(self, package: str) -> str:

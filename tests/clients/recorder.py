@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 SECRET = ("authorization", "x-api-key", "cookie")
 HOP = ("transfer-encoding", "content-length", "connection", "host", "accept-encoding")
 TIMEOUT_S = 300.0
+MAX_TEXT = 4000  # characters of an answer
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -32,11 +33,20 @@ class _Handler(BaseHTTPRequestHandler):
                     self.send_header(name, value)
             self.end_headers()
             said = b""
-            while piece := reply.read1(65536):
-                said += piece
-                self.wfile.write(piece)
-                self.wfile.flush()
-            self.server.write(self, body, reply, said)
+            with contextlib.suppress(ConnectionError):  # the client may leave before the end
+                while piece := reply.read1(65536):
+                    said += piece
+                    self.wfile.write(piece)
+                    self.wfile.flush()
+            entry = {
+                "request": f"{self.command} {self.path}",
+                "headers": {name: value for name, value in sent.items() if name.lower() not in SECRET},
+                "body": _readable(body),
+                "status": reply.status,
+                "ignored": reply.getheader("x-cadence-ignored"),
+                "answer": said.decode(errors="replace")[:MAX_TEXT],
+            }
+            self.server.record.write(entry)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = _forward  # noqa: N815
 
@@ -44,38 +54,38 @@ class _Handler(BaseHTTPRequestHandler):
         """The file is the log."""
 
 
-class _Server(ThreadingHTTPServer):
-    def __init__(self, target: str, file: Path) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        parts = urlsplit(target)
-        self.target = (parts.hostname or "", parts.port or 80)
+class Record:
+    """A file of requests, a line of JSON each, and the client that sends them at the moment."""
+
+    def __init__(self, file: Path) -> None:
+        self.client = ""
         self._file = file
         self._lock = threading.Lock()
 
-    def write(self, handler: _Handler, body: bytes, reply: http.client.HTTPResponse, said: bytes) -> None:
-        entry = {
-            "request": f"{handler.command} {handler.path}",
-            "headers": {name: value for name, value in handler.headers.items() if name.lower() not in SECRET},
-            "body": _readable(body),
-            "status": reply.status,
-            "ignored": reply.getheader("x-cadence-ignored"),
-            "answer": said.decode(errors="replace")[:4000],
-        }
+    def write(self, entry: dict[str, Any]) -> None:
         with self._lock, self._file.open("a") as out:
-            out.write(json.dumps(entry) + "\n")
+            out.write(json.dumps({"client": self.client, **entry}) + "\n")
+
+
+class _Server(ThreadingHTTPServer):
+    def __init__(self, target: str, record: Record) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        parts = urlsplit(target)
+        self.target = (parts.hostname or "", parts.port or 80)
+        self.record = record
 
 
 def _readable(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError:
-        return body.decode(errors="replace")[:4000]
+        return body.decode(errors="replace")[:MAX_TEXT]
 
 
 @contextlib.contextmanager
-def recorded(target: str, file: Path) -> Iterator[str]:
-    """The address under which `target` is reached while every request is written to `file`."""
-    server = _Server(target, file)
+def recorded(target: str, record: Record) -> Iterator[str]:
+    """The address under which `target` is reached while every request goes into `record`."""
+    server = _Server(target, record)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

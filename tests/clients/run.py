@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -25,13 +24,13 @@ from pathlib import Path
 
 from tests.clients.catalog import CLIENTS, Client
 from tests.clients.environments import BUILD, ROOT, CannotInstallError, environment
-from tests.clients.recorder import recorded
+from tests.clients.recorder import Record, recorded
 from tests.clients.scripted import scripted_server
-from tests.clients.table import RESULTS, table, write_page
+from tests.clients.table import keep_results, table
 from tests.server.helpers import ServerProcess
 
 REAL_FLAGS = (
-    "--tool-call-parser", "hermes", "--enable-auto-tool-choice",
+    "--tool-call-parser", "hermes", "--enable-auto-tool-choice", "--enable-tokenizer-info-endpoint",
     "--override-generation-config", json.dumps({"temperature": 0, "max_new_tokens": 64}),
 )  # fmt: skip
 QUIET = {"LANGSMITH_TRACING": "false", "LITELLM_TELEMETRY": "False", "OPENAI_AGENTS_DISABLE_TRACING": "1"}
@@ -86,7 +85,7 @@ def _run(command: list[str], output: Path, seconds: float) -> int:
 
 
 @contextlib.contextmanager
-def servers(record: Path | None) -> Iterator[list[str]]:
+def servers(record: Record | None) -> Iterator[list[str]]:
     """Their addresses: the scripted one, then the real one."""
     with scripted_server() as scripted, ServerProcess("smollm2", *REAL_FLAGS) as real:
         urls = [scripted.url, real.url]
@@ -100,28 +99,26 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="keep the results in tests/clients and docs")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write every request, a line of JSON each")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through every `finally`: servers and clients end with it
     chosen = [client for client in CLIENTS if not options.names or client.name in options.names]
     if unknown := set(options.names) - {client.name for client in CLIENTS}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     BUILD.mkdir(parents=True, exist_ok=True)
     outcomes = []
-    with servers(options.record) as urls:
+    record = Record(options.record) if options.record else None
+    with servers(record) as urls:
         for client in chosen:
             started = time.monotonic()
+            if record:
+                record.client = client.name
             outcomes.append(run_client(client, urls))
             print(f"{client.name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     print(table([asdict(outcome) for outcome in outcomes]))
     for outcome in outcomes:
         for check, why in outcome.failed.items():
             print(f"\n{outcome.client}, {check}: {why[:1000]}")
-    if options.write and len(chosen) == len(CLIENTS):
-        machine = {
-            "machine": platform.machine(),
-            "python": platform.python_version(),
-            "date": time.strftime("%Y-%m-%d"),
-        }
-        RESULTS.write_text(json.dumps({**machine, "clients": [asdict(one) for one in outcomes]}, indent=1) + "\n")
-        write_page()
+    if options.write:
+        keep_results([asdict(outcome) for outcome in outcomes])
     return int(any(outcome.failed for outcome in outcomes))
 
 

@@ -9,6 +9,13 @@ def call(tool: str, **arguments: object) -> str:
     return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': arguments})}\n</tool_call>"
 
 
+PATCH = """*** Begin Patch
+*** Update File: notes.txt
+@@
+-The secret word is lighthouse.
++The secret word is harbour.
+*** End Patch
+"""
 CHANGE = call("Edit", file_path="notes.txt", old_string="lighthouse", new_string="harbour")
 WEATHER = call("get_weather", city="Paris")
 
@@ -32,8 +39,11 @@ SCRIPT: dict[str, list[str]] = {
         f"<think>Now I change them.</think>{CHANGE}",
         "It is done.",
     ],
+    "Look for more tools.": [call("ToolSearch", query="select:WebFetch", max_results=5), "I looked."],
     "Give me structured data.": [call("StructuredOutput", city="Paris"), "Here it is."],
     # Codex CLI
+    "Patch notes.txt.": [call("apply_patch", input=PATCH), "It said: {result}"],
+    "Start another agent.": [call("multi_agent_v1__spawn_agent", message="Say hello."), "It said: {result}"],
     "Think, then print notes.txt.": [
         f"<think>I print it.</think>Let me see. {call('exec_command', cmd='cat notes.txt')}",
         "<think>Now I know.</think>The command printed: {result}",

@@ -25,7 +25,7 @@ TEMPLATE = (
 CONTEXT = 200_000  # tokens of the tiny tokenizer: coding agents begin with tens of thousands
 NOT_IN_SCRIPT = "That is not in the script."
 OPTIONS: dict[str, Any] = {
-    "served_model_name": ["scripted"],
+    "served_model_name": ["scripted", "gpt-5.5"],  # for names they know, clients send more
     "tool_call_parser": "hermes",
     "enable_auto_tool_choice": True,
     "reasoning_parser": "qwen3",

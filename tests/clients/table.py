@@ -7,35 +7,40 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.clients.catalog import CLIENTS
+
 RESULTS = Path(__file__).parent / "results.json"
 PAGE = Path(__file__).parents[2] / "docs" / "using" / "clients.md"
 BEGIN, END = "<!-- table of clients: begin -->\n", "<!-- table of clients: end -->\n"
 
 
 def table(outcomes: Sequence[Mapping[str, Any]]) -> str:
-    rows = [("client", "version", "what ran", "outcome"), *map(_row, outcomes)]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
-    ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    rows = [("client", "version", "outcome", "what ran"), *map(_row, outcomes)]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    cells = [[cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)] for row in rows]
+    lines = ["| " + " | ".join(row) + " |" for row in cells]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in [*widths, 8]) + "|")
     return "\n".join(lines) + "\n"
 
 
-def write_page() -> None:
-    """Puts the table of `results.json` into the page."""
+def keep_results(outcomes: Sequence[Mapping[str, Any]]) -> None:
+    """Of the clients that ran; those of the others stay. Puts the table of all into the page."""
+    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    kept = {outcome["client"]: outcome for outcome in [*before, *outcomes]}
+    ordered = [kept[client.name] for client in CLIENTS if client.name in kept]
+    RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
     page = PAGE.read_text()
-    before, after = page.index(BEGIN) + len(BEGIN), page.index(END)
-    PAGE.write_text(page[:before] + page_table() + page[after:])
+    start, end = page.index(BEGIN) + len(BEGIN), page.index(END)
+    PAGE.write_text(page[:start] + page_table() + page[end:])
 
 
 def page_table() -> str:
-    return table(json.loads(RESULTS.read_text())["clients"])
+    return table(json.loads(RESULTS.read_text()))
 
 
 def _row(outcome: Mapping[str, Any]) -> tuple[str, str, str, str]:
     ran = ", ".join([*outcome["passed"], *outcome["failed"]])
-    return outcome["client"], outcome["version"] or "-", ran or "-", _verdict(outcome)
+    return outcome["client"], outcome["version"] or "-", _verdict(outcome), ran or "-"
 
 
 def _verdict(outcome: Mapping[str, Any]) -> str:

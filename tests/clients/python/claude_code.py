@@ -51,6 +51,13 @@ def task_with_thinking_and_an_edit() -> None:
 
 
 @check
+def tools_loaded_later() -> None:
+    with workspace() as place:
+        told = scripted(place, "Look for more tools.", "--allowedTools", "ToolSearch")
+        expect(told["num_turns"] == 2 and told["result"] == "I looked.", told)
+
+
+@check
 def session_resumed() -> None:
     with workspace() as place:
         first = scripted(place, "Say hello.")

@@ -63,6 +63,23 @@ def task_with_thinking() -> None:
 
 
 @check
+def task_with_a_custom_tool() -> None:
+    """The agent offers it for models that it knows."""
+    with workspace() as place:
+        events = codex(place, SCRIPTED_URL, "gpt-5.5", *FREE, "Patch notes.txt.")
+        expect((place.project / "notes.txt").read_text() == "The secret word is harbour.\n", events)
+        expect("Success" in texts(events)[-1], events)
+
+
+@check
+def task_with_a_tool_of_a_namespace() -> None:
+    with workspace() as place:
+        events = codex(place, SCRIPTED_URL, SCRIPTED, *FREE, "Start another agent.")
+        calls = [event["item"] for event in events if event.get("item", {}).get("type") == "collab_tool_call"]
+        expect(calls and calls[-1]["status"] == "completed" and "agent" in texts(events)[-1], events)
+
+
+@check
 def session_resumed() -> None:
     with workspace() as place:
         codex(place, SCRIPTED_URL, SCRIPTED, *FREE, "Say hello.")
