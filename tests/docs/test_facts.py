@@ -28,8 +28,6 @@ _OTHERS = {
     "model-map",  # of python -m cadence.vllm, as is path
     "path",
     "fault-rounds",
-    "model-map",
-    "path",
     "fail-with-body",
     "help",
     "version",
