@@ -51,7 +51,7 @@ class ScriptedEngine:
             owners[60 + index * 20 : 60 + index * 20 + held] = [FIRST_OWNER + index] * held
         held = sum(owner >= FIRST_OWNER for owner in owners)
         seconds = [0.004 + 0.001 * math.sin(step) for step in range(min(64, self.tokens.value))]
-        return EngineState(running, [], owners, 16, held / BLOCKS, 100, 25, 3, self.tokens.value, seconds)
+        return EngineState(running, [], owners, 16, held / BLOCKS, 100, 25, 3, self.tokens.value, step_seconds=seconds)
 
     def get_metrics(self) -> list[Metric]:
         return [self.tokens, self.first]
