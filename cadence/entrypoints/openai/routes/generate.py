@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -33,7 +34,8 @@ from cadence.entrypoints.openai.stream import (
 
 router = APIRouter(tags=["tokens"])
 
-SENT_NAMES = {"prompt": "token_ids"}
+PARAMETERS = [field.name for field in dataclasses.fields(SamplingParams) if field.init]
+SENT_NAMES = {**{name: f"sampling_params.{name}" for name in PARAMETERS}, "prompt": "token_ids"}
 
 
 @router.post("/inference/v1/generate", openapi_extra=body_schema(GenerateBody))
