@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.clients.catalog import CLIENTS, Client
-from tests.clients.environments import BUILD, ROOT, CannotInstallError, environment
+from tests.clients.environments import BUILD, CannotInstallError, environment
 from tests.clients.recorder import Record, recorded
 from tests.clients.scripted import scripted_server
 from tests.clients.table import keep_results, table
@@ -62,8 +62,8 @@ def run_client(client: Client, urls: list[str]) -> Outcome:
                 outcome.failed[told["check"]] = told["failed"]
             else:
                 outcome.passed.append(told["check"])
-    if status and not outcome.failed:
-        outcome.failed["script"] = f"ended with status {status}, see {output.relative_to(ROOT)}"
+    if not outcome.failed and (status or not outcome.passed):
+        outcome.failed["script"] = f"ended with status {status} after {len(outcome.passed)} checks, see {output}"
     return outcome
 
 
