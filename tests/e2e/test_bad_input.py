@@ -45,7 +45,7 @@ def still_serving(request: pytest.FixtureRequest) -> Any:
     [
         ("", ["prompt", "empty"]),
         ({"prompt_token_ids": []}, ["prompt", "empty"]),
-        ({"prompt_token_ids": list(range(3, 131))}, ["128", "127", "max_model_len"]),
+        ({"prompt_token_ids": list(range(3, 131))}, ["maximum context length is 128", "requested 129"]),
         ({"prompt_token_ids": [1, 10**6]}, ["position 1 of the prompt", "1000000"]),
         ({"prompt_token_ids": [1, -1]}, ["position 1 of the prompt", "-1"]),
         ({"prompt_token_ids": [1.5]}, ["prompt", "integers"]),
