@@ -25,6 +25,7 @@ from cadence.text.text_jobs import (
 
 MAX_WAITING = 32  # jobs, with the one that runs
 START_S = 60.0
+PATIENCE_S = 90.0  # from asking for a job to its answer, the wait for its turn included
 ABANDONED_S = 1.0  # a job nobody waits for any more may go on for this long, as a new process takes about as long
 EXIT_S = 5.0  # between the end of the wire and that of the process
 _BUFFER = 2**20
@@ -128,7 +129,11 @@ class TextProcess:
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         try:
-            return await asyncio.shield(task)
+            async with asyncio.timeout(PATIENCE_S):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            self._abandon(task)
+            raise BusyError("other long texts and templates take their time; try again a little later") from None
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if current is not None and current.cancelling():

@@ -197,6 +197,19 @@ def test_the_queue_is_bounded_and_in_order(run: Callable[..., None], monkeypatch
     run(body)
 
 
+def test_nobody_waits_for_ever_for_a_turn(run: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_client, "PATIENCE_S", 0.1)
+
+    async def body(service: TextService, _: Tokenizer) -> None:
+        async with service._texts._turn:
+            with pytest.raises(BusyError, match="try again"):
+                await service.encode("a" * (LONG_TEXT + 1))
+        await asyncio.sleep(0.01)
+        assert not service._texts._tasks, "it left the queue"
+
+    run(body)
+
+
 def test_a_process_that_is_killed_is_replaced(run: Callable[..., None]) -> None:
     async def body(service: TextService, _: Tokenizer) -> None:
         await service.chat(HI, PLAIN, "{{ 1 }}", False)

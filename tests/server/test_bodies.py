@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from cadence.entrypoints.openai import bodies
 from cadence.entrypoints.openai.bodies import BODY
 from cadence.entrypoints.openai.body_budget import CHUNK_BYTES, UNASKED_BYTES, BodyBudget, Share
 from cadence.entrypoints.openai.errors import ApiError
+from cadence.entrypoints.openai.json_limits import JsonLimits
 from cadence.entrypoints.openai.limits import BodyLimits
 from cadence.entrypoints.openai.options import ServeOptions
 from tests.server.helpers import RunningApp
@@ -195,3 +198,23 @@ def _sender(size: int) -> Callable[[], Any]:
 
 
 async def _ignore(message: Any) -> None: ...
+
+
+def test_nobody_waits_for_ever_for_large_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "READ_S", 0.1)
+
+    async def ask() -> None:
+        reader = bodies.BodyReader(JsonLimits(64, 500_000))
+        held = threading.Event()
+        first = asyncio.ensure_future(asyncio.to_thread(lambda: reader._thread.submit(held.wait, 30).result()))
+        try:
+            await asyncio.sleep(0.05)
+            with pytest.raises(ApiError) as caught:
+                await reader.run(bodies.SMALL_BODY + 1, int)
+            assert caught.value.status == 503
+        finally:
+            held.set()
+            await first
+        assert await reader.run(bodies.SMALL_BODY + 1, int) == 0
+
+    asyncio.run(ask())

@@ -16,10 +16,12 @@ from starlette.requests import HTTPConnection
 
 from cadence.core.memory import give_back_memory
 from cadence.entrypoints.openai.body_budget import Share
+from cadence.entrypoints.openai.errors import unavailable
 from cadence.entrypoints.openai.json_limits import JsonLimits, check_json
 
 BODY = "cadence.body"  # in the ASGI scope: the `Body` of this HTTP request
 SMALL_BODY = 2**16  # bytes
+READ_S = 60.0  # for a large body to be parsed and checked, the wait for its turn included
 TRIM_S = 2.0  # after a large body, free memory goes back to the system, but no more often than this
 
 T = TypeVar("T")
@@ -69,7 +71,10 @@ class BodyReader:
             return function(*arguments)
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._thread, function, *arguments)
+            async with asyncio.timeout(READ_S):
+                return await loop.run_in_executor(self._thread, function, *arguments)
+        except TimeoutError:
+            raise unavailable("The server is still reading other large request bodies; try again later.") from None
         finally:
             if not self._trims:
                 self._trims = True
