@@ -22,7 +22,7 @@ from cadence.engine.missing import missing_attribute
 from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.parallel_sampling import fan_out
 from cadence.engine.prompts import parse_prompt
-from cadence.engine.unused import UnusedOptions, check_keywords, refuse_lora
+from cadence.engine.unused import UnusedOptions, check_keywords, name_start_keywords, refuse_lora
 from cadence.text.tokenizer import Tokenizer
 
 
@@ -55,7 +55,8 @@ class LLMEngine:
         logits_processors: Sequence[Any] = (),
         **unused: object,
     ) -> LLMEngine:
-        """What else vLLM takes here (a usage context, loggers of statistics) concerns nothing that exists here."""
+        """What else vLLM takes here (a usage context, loggers of statistics) is accepted and named in the log."""
+        name_start_keywords("LLMEngine.from_engine_args", {"usage_context": usage_context, **unused})
         _, functions = split_processors(logits_processors)
         return cls(build_engine(engine_args, functions, offline=True), logits_processors)
 

@@ -25,6 +25,16 @@ _HINTS = {
     "reasoning_parser_kwargs": "only the server tells reasoning from the answer",
     "data_parallel_rank": "there is one engine",
 }
+# The same for the calls that make an engine.
+_START_HINTS = {
+    "usage_context": "no usage is reported to anyone",
+    "stat_loggers": "statistics are read with get_metrics() and at /metrics",
+    "start_engine_loop": "the engine runs from the start",
+    "enable_multiprocessing": "LLMEngine runs in this process, AsyncLLMEngine in one of its own",
+    "disable_log_stats": "statistics are not logged",
+    "disable_log_requests": "requests are not logged",
+    "enable_log_requests": "requests are not logged; the server has --enable-log-requests",
+}
 _REFUSED = {
     "mm_processor_kwargs": "this engine takes text only",
     "prompt_adapter_request": "prompt adapters are not in this version",
@@ -44,6 +54,16 @@ def check_keywords(owner: str, keywords: Mapping[str, Any]) -> list[str]:
         elif name not in _HINTS and name not in _REFUSED:
             raise InvalidRequestError(f"{owner} has no option {name!r}", name)
     return warnings
+
+
+def name_start_keywords(owner: str, keywords: Mapping[str, Any]) -> None:
+    """Logs the hints among the keywords of a call that makes an engine; an unknown one is an error. None asks for
+    nothing."""
+    for name, value in keywords.items():
+        if name not in _START_HINTS:
+            raise InvalidRequestError(f"{owner} has no option {name!r}", name)
+        if value is not None:
+            logger.warning("%s has no effect: %s", name, _START_HINTS[name])
 
 
 def refuse_lora(lora_request: object | None) -> None:

@@ -20,7 +20,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
 from cadence.engine.prompts import PromptType
-from cadence.engine.unused import check_keywords, refuse_lora
+from cadence.engine.unused import check_keywords, name_start_keywords, refuse_lora
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.text.tokenizer import Tokenizer
 
@@ -42,8 +42,19 @@ class AsyncLLMEngine:
             raise
 
     @classmethod
-    def from_engine_args(cls, engine_args: EngineArgs, *_: object, **__: object) -> Self:
-        """What else vLLM takes here (usage context, loggers of statistics) concerns nothing that exists here."""
+    def from_engine_args(
+        cls,
+        engine_args: EngineArgs,
+        start_engine_loop: bool = True,
+        usage_context: object = None,
+        stat_loggers: object = None,
+        **unused: object,
+    ) -> Self:
+        """What else vLLM takes here is accepted and named in the log."""
+        given = {"usage_context": usage_context, "stat_loggers": stat_loggers, **unused}
+        if not start_engine_loop:
+            given["start_engine_loop"] = start_engine_loop
+        name_start_keywords("AsyncLLMEngine.from_engine_args", given)
         return cls(engine_args)
 
     async def generate(

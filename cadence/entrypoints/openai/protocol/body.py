@@ -103,7 +103,7 @@ def _check_unknown(kind: type[RequestBody], name: str, ignored: Ignored) -> None
             f"a field's name has {len(name)} characters; at most {MAX_NAME} are allowed", name[:80]
         )
     near: list[str] = []
-    if len(name) <= MAX_NAME_TO_GUESS and len(ignored.names) < MAX_GUESSES:
+    if len(name) <= MAX_NAME_TO_GUESS and ignored.count < MAX_GUESSES:
         near = difflib.get_close_matches(name, [*kind.model_fields, *UNSUPPORTED], n=1)
     ignored.add(name, f"{UNKNOWN}; did you mean {near[0]}?" if near else UNKNOWN)
 

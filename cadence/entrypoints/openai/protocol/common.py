@@ -143,3 +143,9 @@ def check_count(value: object, limit: int, where: str) -> None:
     """For lists inside of objects that are handed on as they are."""
     if isinstance(value, list | dict) and len(value) > limit:
         raise InvalidRequestError(f"{where} should have at most {limit} entries, not {len(value)}", where)
+
+
+def string_of(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequestError(f"{where} must be a string", where)
+    return value

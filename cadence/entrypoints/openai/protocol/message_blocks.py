@@ -8,7 +8,7 @@ from typing import Any
 
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.openai.ignored import Ignored
-from cadence.entrypoints.openai.protocol.common import MAX_PARTS, check_count
+from cadence.entrypoints.openai.protocol.common import MAX_PARTS, check_count, string_of
 from cadence.entrypoints.openai.protocol.response_tools import check_name
 
 Block = Mapping[str, Any]
@@ -43,12 +43,6 @@ def text_of(content: object, where: str, ignored: Ignored) -> str:
     check_count(content, MAX_PARTS, where)
     texts = [_text(block, f"{where}[{number}]", ignored) for number, block in enumerate(content)]
     return "\n".join(text for text in texts if text is not None)
-
-
-def string_of(value: object, where: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidRequestError(f"{where} must be a string", where)
-    return value
 
 
 def has_calls(message: Mapping[str, Any]) -> bool:

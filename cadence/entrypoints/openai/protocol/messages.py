@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -12,8 +13,8 @@ from cadence.entrypoints.openai.errors import ApiError
 from cadence.entrypoints.openai.ignored import MAX_NAMED, Ignored
 from cadence.entrypoints.openai.protocol.body import BodyPart, RequestBody
 from cadence.entrypoints.openai.protocol.chat import Messages, Tools
-from cadence.entrypoints.openai.protocol.common import INT64, GenerationBody, StopStrings
-from cadence.entrypoints.openai.protocol.message_blocks import chat_messages, has_calls, string_of, text_of
+from cadence.entrypoints.openai.protocol.common import INT64, GenerationBody, StopStrings, string_of
+from cadence.entrypoints.openai.protocol.message_blocks import chat_messages, has_calls, text_of
 from cadence.entrypoints.openai.protocol.response_tools import check_name
 from cadence.entrypoints.openai.protocol.unsupported import Hint, Refusal, Unsupported
 
@@ -72,13 +73,14 @@ class CountTokensBody(RequestBody):
         """Whether the last message is the beginning of the answer."""
         return self.messages[-1].get("role") == "assistant" and not has_calls(self.messages[-1])
 
+    @cached_property
     def chat_tools(self) -> list[dict[str, Any]]:
         read = [_chat_tool(tool, f"tools[{number}]", self.ignored) for number, tool in enumerate(self.tools or ())]
         return [tool for tool in read if tool is not None]
 
     def choice(self) -> str:
         """none, auto, required, or the name of one of the tools."""
-        tools = self.chat_tools()
+        tools = self.chat_tools
         if self.tool_choice is None:
             return "auto" if tools else "none"
         kind = self.tool_choice.get("type")
@@ -120,7 +122,7 @@ class CountTokensBody(RequestBody):
         return budget
 
     def _named(self, name: object) -> str:
-        if not isinstance(name, str) or name not in [tool["function"]["name"] for tool in self.chat_tools()]:
+        if not isinstance(name, str) or name not in [tool["function"]["name"] for tool in self.chat_tools]:
             raise InvalidRequestError("tool_choice.name must be the name of one of the tools", "tool_choice.name")
         return name
 

@@ -11,7 +11,7 @@ import msgspec
 
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.openai.ignored import Ignored
-from cadence.entrypoints.openai.protocol.common import MAX_PARTS, check_count
+from cadence.entrypoints.openai.protocol.common import MAX_PARTS, check_count, string_of
 from cadence.entrypoints.openai.protocol.json_text import decode_arguments
 from cadence.entrypoints.openai.protocol.response_tools import check_name, custom_arguments, flat_name
 
@@ -116,16 +116,16 @@ class _ItemReader:
     def _agent_message(self, item: Mapping[str, Any], where: str) -> None:
         """What another agent of the client's says."""
         text = content_text(item.get("content"), f"{where}.content")
-        author = _string(item.get("author") or "", f"{where}.author")
+        author = string_of(item.get("author") or "", f"{where}.author")
         self.add({"role": "user", "content": f"{author}: {text}" if author else text})
 
     def _function_call(self, item: Mapping[str, Any], where: str) -> None:
-        arguments = _string(item.get("arguments"), f"{where}.arguments")
+        arguments = string_of(item.get("arguments"), f"{where}.arguments")
         _check_arguments(arguments, f"{where}.arguments")
         self._call(item, where, arguments)
 
     def _custom_call(self, item: Mapping[str, Any], where: str) -> None:
-        self._call(item, where, custom_arguments(_string(item.get("input"), f"{where}.input")))
+        self._call(item, where, custom_arguments(string_of(item.get("input"), f"{where}.input")))
 
     def _shell_call(self, item: Mapping[str, Any], where: str) -> None:
         action = item.get("action")
@@ -137,8 +137,8 @@ class _ItemReader:
 
     def _call(self, item: Mapping[str, Any], where: str, arguments: str) -> None:
         check_name(item.get("name"), f"{where}.name")
-        namespace = _string(item.get("namespace") or "", f"{where}.namespace")
-        call_id = _string(item.get("call_id"), f"{where}.call_id")
+        namespace = string_of(item.get("namespace") or "", f"{where}.namespace")
+        call_id = string_of(item.get("call_id"), f"{where}.call_id")
         function = {"name": flat_name(item["name"], namespace), "arguments": arguments}
         if not self.messages or self.messages[-1]["role"] != "assistant":
             self.add({"role": "assistant", "content": "", "tool_calls": []})
@@ -150,7 +150,7 @@ class _ItemReader:
         if item.get("type") == "local_shell_call_output":
             call_id = call_id or item.get("id")
         text = content_text(item.get("output"), f"{where}.output")
-        self.add({"role": "tool", "tool_call_id": _string(call_id, f"{where}.call_id"), "content": text})
+        self.add({"role": "tool", "tool_call_id": string_of(call_id, f"{where}.call_id"), "content": text})
 
     def _reasoning(self, item: Mapping[str, Any], where: str) -> None:
         """The text itself, or what it was sealed into, or else its summary."""
@@ -180,7 +180,7 @@ def _part_text(part: object, where: str) -> str:
     kind = part.get("type")
     if not isinstance(kind, str) or kind not in TEXT_PARTS:
         raise InvalidRequestError(f"{where}.type is {str(kind)[:40]!r}: this model reads text only", f"{where}.type")
-    return _string(part.get(TEXT_PARTS[kind]), f"{where}.{TEXT_PARTS[kind]}")
+    return string_of(part.get(TEXT_PARTS[kind]), f"{where}.{TEXT_PARTS[kind]}")
 
 
 def _texts(parts: object, where: str) -> list[str]:
@@ -189,12 +189,6 @@ def _texts(parts: object, where: str) -> list[str]:
     check_count(parts, MAX_PARTS, where)
     texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
     return [text for text in texts if isinstance(text, str)]
-
-
-def _string(value: object, where: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidRequestError(f"{where} must be a string", where)
-    return value
 
 
 def _check_arguments(arguments: str, where: str) -> None:

@@ -82,7 +82,7 @@ def _job(body: CountTokensBody, engine_id: str, params: SamplingParams) -> ChatJ
         messages=body.chat_messages(),
         params=params,
         stream=bool(getattr(body, "stream", False)),
-        tools=body.chat_tools(),
+        tools=body.chat_tools,
         tool_choice=body.choice(),
         add_generation_prompt=not continues,
         continue_final_message=continues,
