@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from cadence.core.outputs import BeamSearchOutput, BeamSearchSequence, CompletionOutput, RequestOutput
 from cadence.core.request import FinishReason
 from cadence.engine.beam import BeamSearch
+from cadence.engine.together import all_or_none
 from cadence.text.tokenizer import Tokenizer
 
 _FAILED = (FinishReason.ABORT.value, FinishReason.ERROR.value)
@@ -33,7 +33,7 @@ async def search_beams(
     try:
         beams = next(rounds)
         while True:
-            answers = await _all([ask(number, tokens) for number, tokens in enumerate(beams)])
+            answers = await all_or_none([ask(number, tokens) for number, tokens in enumerate(beams)])
             for answer in answers:
                 if answer.outputs[0].finish_reason in _FAILED:
                     return replace(answer, request_id=request.request_id, prompt=request.prompt)
@@ -44,17 +44,6 @@ async def search_beams(
         _completion(index, beam, request, search.stops, tokenizer) for index, beam in enumerate(found[0].sequences)
     ]
     return RequestOutput(request.request_id, request.prompt, request.token_ids, None, outputs, True)
-
-
-async def _all(asked: list[Awaitable[RequestOutput]]) -> list[RequestOutput]:
-    """Answers in order. The first failure ends the others, as leaving does."""
-    tasks = [asyncio.ensure_future(one) for one in asked]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _completion(

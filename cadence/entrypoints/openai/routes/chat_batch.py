@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cadence.core.errors import InvalidRequestError
+from cadence.engine.together import all_or_none
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
 from cadence.entrypoints.openai.protocol.chat_answer import ChatAnswer, ChatView
 from cadence.entrypoints.openai.protocol.chat_batch import batch_schema, parse_batch
@@ -30,7 +30,7 @@ async def create_chat_completions(request: Request, state: State) -> Response:
     size = sum(job.estimated_tokens() for job, _ in work)
     async with state.admission.enter(request, size, len(work)):
         sources = [(checked(state.chat.run(job), _check_event), view) for job, view in work]
-        answers = await _together([ChatAnswer(view).read(events) for events, view in sources])
+        answers = await all_or_none([ChatAnswer(view).read(events) for events, view in sources])
     return json_response(_joined(answers))
 
 
@@ -43,17 +43,6 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> Work:
     work = [prepare_job(one, state, name, request) for one in bodies]
     check_weight(work[0][0].params, len(work))
     return work
-
-
-async def _together(answers: Sequence[Any]) -> list[dict[str, Any]]:
-    """All of them, or the first error, after which no other goes on."""
-    tasks = [asyncio.ensure_future(answer) for answer in answers]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _joined(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
