@@ -225,6 +225,7 @@ def test_an_error_in_the_middle_is_told(serve: Serve, fake_model: Any) -> None:
     events = list(ask(client, stream=True, max_output_tokens=9))
     assert [event.type for event in events[-2:]] == ["error", "response.failed"]
     assert events[-1].response.status == "failed" and events[-1].response.error.message
+    assert events[-1].response.error.code == "server_error"
     app.settle()
     assert app.state.admission.failed == 1
     with pytest.raises(openai.APIStatusError):

@@ -74,9 +74,11 @@ def test_what_goes_wrong_in_the_background_is_told(serve: Serve, fake_model: Any
     client = openai_client(serve(FailingLLM(fake_model, after=0)))
     answer = settled(client, ask(client, background=True, max_output_tokens=9).id)
     assert answer.status == "failed" and "the step failed" in answer.error.message
+    assert answer.error.code == "server_error"
     client = openai_client(serve())
     answer = settled(client, ask(client, background=True, input="word " * 3000).id)
     assert answer.status == "failed" and "tokens" in answer.error.message
+    assert answer.error.code == "invalid_prompt"
 
 
 def test_only_so_many_run_in_the_background(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

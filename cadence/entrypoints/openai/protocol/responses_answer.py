@@ -18,6 +18,7 @@ StreamEvent = dict[str, Any]  # without its sequence number
 
 _TEXT = "output_text"
 _THOUGHT = "reasoning_text"
+_ERROR_CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}  # the API's words; all else is a server_error
 
 
 class ResponseAnswer:
@@ -86,7 +87,7 @@ class ResponseAnswer:
         events = self._close("incomplete")
         error = reply.body()["error"]
         self.status = "failed"
-        self._error = {"code": "server_error", "message": error["message"]}
+        self._error = {"code": _ERROR_CODES.get(reply.status, "server_error"), "message": error["message"]}
         told = {"type": "error", "code": error["reason"], "message": error["message"], "param": error["param"]}
         return [*events, told, self._whole("response.failed")]
 
