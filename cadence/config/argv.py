@@ -99,13 +99,15 @@ def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def literal(text: str) -> Any:
-    """The value a text stands for: JSON, None, or the text itself."""
+    """The value a text stands for: JSON, None, a number as on a command line (`32k`), or the text itself."""
     if text == "None":
         return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    for read in (json.loads, values.human_int):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
 
 
 def spelled(name: str) -> str:
@@ -117,20 +119,10 @@ def _dashed(name: str) -> str:
 
 
 def _nested(path: str, text: str) -> str:
-    value = text.split(",") if path.endswith("+") else _number_or_literal(text)
+    value = text.split(",") if path.endswith("+") else literal(text)
     for key in reversed(path.removesuffix("+").split(".")):
         value = {key: value}
     return json.dumps(value)
-
-
-def _number_or_literal(text: str) -> Any:
-    value = literal(text)
-    if value != text:
-        return value
-    try:
-        return values.human_int(text)
-    except ValueError:
-        return text
 
 
 def split_config(tokens: Sequence[str]) -> tuple[str, list[str]]:

@@ -136,12 +136,15 @@ class Extend(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, flag: str | None = None
     ) -> None:
-        found: list[str] = [*getattr(namespace, self.dest, ())]
+        given = getattr(namespace, self.dest, self.default)
+        found: list[Any] = [] if given is self.default else [*given]
         for value in values:
             found += self._items(value)
         setattr(namespace, self.dest, found)
 
-    def _items(self, value: str) -> list[str]:
+    def _items(self, value: Any) -> list[Any]:
+        if not isinstance(value, str):
+            return value if isinstance(value, list) else [value]
         if not value.startswith("["):
             return [value]
         try:
@@ -229,7 +232,7 @@ def _add_hidden(parser: argparse.ArgumentParser, group: argparse._ActionsContain
     elif flag.kind is Kind.OBJECT:
         group.add_argument(*spellings, **hidden, action=_MergeObject)
     elif flag.kind is Kind.LIST:
-        group.add_argument(*spellings, **hidden, action=Extend)
+        group.add_argument(*spellings, **hidden, action=Extend, type=words.literal)
     else:
         group.add_argument(*spellings, **hidden, type=words.literal)
 

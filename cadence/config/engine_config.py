@@ -77,3 +77,21 @@ class EngineConfig:
     cache: CacheConfig
     scheduler: SchedulerConfig
     device: DeviceConfig
+
+    # As scripts for vLLM call them.
+
+    @property
+    def model_config(self) -> ModelConfig:
+        return self.model
+
+    @property
+    def load_config(self) -> LoadConfig:
+        return self.load
+
+    @property
+    def cache_config(self) -> CacheConfig:
+        return self.cache
+
+    @property
+    def scheduler_config(self) -> SchedulerConfig:
+        return self.scheduler

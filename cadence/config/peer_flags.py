@@ -89,7 +89,7 @@ ENGINE_GROUPS = (
         works("load_format", "weights are read from safetensors and GGUF files",
               hints=("hf", "fastsafetensors", "instanttensor", "runai_streamer")),
         works("download_dir"),
-        no_effect("safetensors_load_strategy", "lazy", READER),
+        no_effect("safetensors_load_strategy", "lazy", READER, choices=("lazy", "eager", "prefetch", "torchao")),
         no_effect("safetensors_prefetch_num_threads", None, READER),
         no_effect("safetensors_prefetch_block_size", None, READER),
         no_effect("model_loader_extra_config", {}, READER),

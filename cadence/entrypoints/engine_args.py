@@ -16,13 +16,21 @@ from cadence.config.engine_config import EngineConfig
 
 class EngineArgs(engine_args.EngineArgs):
     """The options of an engine. A name without a meaning here is refused with its reason, or accepted and named in
-    the log, as `LLM(...)` does."""
+    the log, as `LLM(...)` does; what was given under it can be read back."""
 
-    __slots__ = ()
+    __slots__ = ("_others",)
 
     def __init__(self, model: str = "smollm2", **options: Any) -> None:
         checked = engine_args.EngineArgs.from_options(model=model, **options)
         super().__init__(**{name: getattr(checked, name) for name in engine_args.names()})
+        self._others = {name: value for name, value in options.items() if name not in engine_args.names()}
+
+    def __getattr__(self, name: str) -> Any:
+        """Options of vLLM without a field here."""
+        flag = peer_table.flags().get(name)
+        if flag is None or name in peer_table.server_only():
+            raise AttributeError(f"EngineArgs has no option {name}")
+        return self._others.get(name, flag.neutral[0] if flag.neutral else None)
 
     @staticmethod
     def add_cli_args(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -69,7 +77,7 @@ def _defaults() -> dict[str, Any]:
 def _reader(name: str, hint: Any) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         try:
-            return values.coerce(name, hint, text) if name != "max_model_len" or text != "auto" else text
+            return -1 if (name, text.lower()) == ("max_model_len", "auto") else values.coerce(name, hint, text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 

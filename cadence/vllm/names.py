@@ -68,7 +68,7 @@ _CONFIGS |= {"VllmConfig": f"{_RESOLVED}:EngineConfig"} | dict.fromkeys(
     ("ModelConfig", "CacheConfig", "SchedulerConfig", "DeviceConfig", "LoadConfig"), _RESOLVED
 )
 _UUID = {"random_uuid": _DATA, "Counter": _DATA}
-_PARSER = {"FlexibleArgumentParser": _TOOLS}
+_PARSER = {"FlexibleArgumentParser": "cadence.vllm.argument_parser"}
 _TOKENIZER = {"get_tokenizer": _TOOLS, "TokenizerLike": "cadence.text.tokenizer:Tokenizer"}
 
 MODULES: dict[str, dict[str, str]] = {

@@ -2,75 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import random
 import socket
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cadence.config.architectures import ARCHITECTURES
-from cadence.config.argv import config_words, normalise, split_config
 from cadence.config.reference import find_model
-from cadence.core.errors import ConfigError
 from cadence.entrypoints.conversation import read_template
 from cadence.text.load import tokenizer_for
 from cadence.text.tokenizer import Tokenizer
 from cadence.vllm.missing import MissingFeatureError
-
-
-class FlexibleArgumentParser(argparse.ArgumentParser):
-    """argparse with flags in underscores or dashes, dotted keys for objects, and `--config FILE`."""
-
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        tokens = list(sys.argv[1:] if args is None else args)
-        if "--config" not in self._option_string_actions:
-            try:
-                file, tokens = split_config(tokens)
-                from_file = config_words(Path(file)) if file else {}
-            except ConfigError as error:
-                self.error(str(error))
-            tokens = [*(word for words in from_file.values() for word in words), *tokens]
-        return super().parse_known_args(
-            [word for token in _grouped(tokens) for word in self._spelled(token)], namespace
-        )
-
-    def check_port(self, value: str) -> int:
-        try:
-            port = int(value)
-        except ValueError:
-            raise argparse.ArgumentTypeError("a port is a whole number") from None
-        if not 1024 <= port <= 65535:
-            raise argparse.ArgumentTypeError("a port lies between 1024 and 65535")
-        return port
-
-    def _spelled(self, tokens: list[str]) -> list[str]:
-        """A flag, perhaps with its value, as the parser knows it; what it does not know is left to argparse."""
-        name = tokens[0].partition("=")[0]
-        if not name.startswith("--") or name in self._option_string_actions:
-            return tokens
-        with_underscores = "--" + name[2:].replace("-", "_")
-        if with_underscores in self._option_string_actions:
-            return [with_underscores + tokens[0][len(name) :], *tokens[1:]]
-        return normalise(tokens)
-
-
-def _grouped(tokens: list[str]) -> list[list[str]]:
-    """A dotted key keeps its value; everything else stands alone."""
-    groups: list[list[str]] = []
-    while tokens:
-        token, *tokens = tokens
-        dotted = token.startswith("-") and "." in token.partition("=")[0] and "=" not in token
-        if dotted and not token.lstrip("-")[:1].isdigit() and tokens and not tokens[0].startswith("--"):
-            groups.append([token, tokens[0]])
-            tokens = tokens[1:]
-        else:
-            groups.append([token])
-    return groups
 
 
 class ModelRegistry:

@@ -161,10 +161,18 @@ def test_the_saved_token(argv: list[str]) -> None:
 
 def test_lists_of_words() -> None:
     flags = parse("--numa-bind", "--numa-bind-nodes", "0", "0", "1", "--numa-bind-cpus", "0-3", "4-7")
-    assert (flags.numa_bind, flags.numa_bind_nodes, flags.numa_bind_cpus) == (True, ["0", "0", "1"], ["0-3", "4-7"])
-    assert parse("--cudagraph-capture-sizes", "1", "2", "--port", "3").cudagraph_capture_sizes == ["1", "2"]
+    assert (flags.numa_bind, flags.numa_bind_nodes, flags.numa_bind_cpus) == (True, [0, 0, 1], ["0-3", "4-7"])
+    assert parse("--cudagraph-capture-sizes", "1", "2", "--port", "3").cudagraph_capture_sizes == [1, 2]
+    assert parse("--cudagraph-capture-sizes", "[1, 2]", "4").cudagraph_capture_sizes == [1, 2, 4]
     assert parse("--middleware", "a.b", "--middleware", "c.d").middleware == ["a.b", "c.d"]
     assert parse("--allowed-origins", '["https://a", "https://b"]').allowed_origins == ["https://a", "https://b"]
+
+
+def test_a_model_among_the_names_it_is_served_by() -> None:
+    with pytest.raises(ConfigError, match=r"--served-model-name name org/model: .* name the model first"):
+        read_flags(parse("--served-model-name", "name", "org/model"))
+    args, options = read_flags(parse("org/model", "--served-model-name", "name", "other"))
+    assert (args.model, options.served_model_name) == ("org/model", ["name", "other"])
 
 
 def test_chat_template_kwargs() -> None:
@@ -196,6 +204,7 @@ def test_lists_given_by_hand_replace_those_of_the_file(config: Path) -> None:
     flags = parse("--config", str(config), "--served-model-name", "c", "--hf-overrides.b", "2")
     assert (flags.served_model_name, flags.allowed_origins) == (["c"], ["https://a"])
     assert flags.hf_overrides == {"a": 1, "b": 2} and flags.config_only == {"allowed_origins", "port"}
+    assert read_flags(parse("--config", str(config)))[1].served_model_name == ["a", "b"]
 
 
 def test_the_model_given_by_hand_wins_over_the_file(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

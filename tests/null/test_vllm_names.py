@@ -227,7 +227,7 @@ def test_flags_in_every_spelling() -> None:
         {"rope_theta": 1e6},
         True,
     )
-    assert parsed("--max-model-len=auto").max_model_len == "auto"
+    assert parsed("--max-model-len=auto").max_model_len == -1
     assert cadence.EngineArgs.from_cli_args(parsed("--max-model-len=auto")).max_model_len == -1
     with pytest.raises(SystemExit):
         parsed("--max-model-len", "many")

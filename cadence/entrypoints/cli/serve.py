@@ -72,6 +72,8 @@ def read_flags(flags: argparse.Namespace) -> tuple[EngineArgs, ServeOptions]:
         engine["model"] = flags.model_tag  # by hand, while the config file names another
     if flags.model_tag and engine.setdefault("model", flags.model_tag) != flags.model_tag:
         raise ConfigError(f"two models: {flags.model_tag} and --model {engine['model']}", "model")
+    if "model" not in engine and "served_model_name" not in flags.config_only:
+        _check_names(given.get("served_model_name", ()))
     engine.setdefault("use_tqdm_on_load", sys.stderr.isatty())
     args = EngineArgs.from_options(**engine)
     shared = {name: getattr(args, name) for name in _SHARED}
@@ -81,6 +83,14 @@ def read_flags(flags: argparse.Namespace) -> tuple[EngineArgs, ServeOptions]:
         given.setdefault("server_dev_mode", True)
     given.setdefault("served_model_name", [args.model])
     return args, ServeOptions(**given, **shared)
+
+
+def _check_names(served: Sequence[str]) -> None:
+    """Where no model is given: `--served-model-name NAME MODEL` takes both words for names."""
+    if len(served) > 1:
+        words = " ".join(served)
+        message = f"--served-model-name {words}: all of these are names, and no model is given; name the model first"
+        raise ConfigError(message, "served_model_name")
 
 
 def _in_place_of(flag: PeerFlag, value: Any) -> dict[str, Any]:
