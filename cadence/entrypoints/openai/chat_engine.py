@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import fields
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import RequestOutput
@@ -95,7 +95,7 @@ class ChatEngine:
     async def _tokens(self, job: ChatJob, kept: Kept) -> TextTokens:
         hidden = job.tool_choice == "none" and self._options.exclude_tools_when_tool_choice_none
         chat = ChatRequest(
-            messages=job.messages,
+            messages=self._messages(job),
             tools=None if hidden else list(job.tools) or None,
             add_generation_prompt=job.add_generation_prompt,
             continue_final_message=job.continue_final_message,
@@ -105,6 +105,18 @@ class ChatEngine:
         template, trusted = (job.chat_template, False) if job.chat_template else (self._template, True)
         how = Encoding(job.add_special_tokens, kept, job.messages_field)
         return await self._llm.texts.chat(chat, how, template, trusted)
+
+    def _messages(self, job: ChatJob) -> Sequence[Mapping[str, Any]]:
+        """A thought that goes on is written as the model writes it: behind its mark, and not closed."""
+        if not (job.continue_thought and self.reasons):
+            return job.messages
+        *before, last = job.messages
+        mark = self._thought_mark()
+        space = "" if mark.endswith("|>") else "\n"
+        return [*before, {"role": "assistant", "content": f"{mark}{space}{last.get('reasoning_content', '')}"}]
+
+    def _thought_mark(self) -> str:
+        return think_format(self._formats.reasoning).open[0]
 
     def _check(self, job: ChatJob) -> None:
         options = self._options
@@ -156,7 +168,8 @@ class ChatEngine:
         calls = self._calls_tools(job)
         if not calls and not formats.reasoning:
             return PlainChoice()
-        parser = formats.parser(job.tools if calls else None, prompt, job.stream)
+        before = self._thought_mark() if job.continue_thought and self.reasons else prompt
+        parser = formats.parser(job.tools if calls else None, before, job.stream)
         demanded = job.tool_choice if calls and job.tool_choice != "auto" else ""
         return ParsedChoice(index, parser, demanded, formats.new_id())
 

@@ -25,6 +25,7 @@ class ChatJob:
     tool_choice: str = "none"  # "none", "auto", "required", or the name of a function
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    continue_thought: bool = False  # the final message is a thought, and no more
     chat_template: str = ""  # "" = the engine's
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     cache_salt: str = ""

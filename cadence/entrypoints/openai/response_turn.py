@@ -14,12 +14,14 @@ import msgspec
 from starlette.requests import Request
 
 from cadence.core.errors import InvalidRequestError
+from cadence.core.sampling_params import RequestOutputKind
 from cadence.entrypoints.openai.chat_choice import NO_CALL
 from cadence.entrypoints.openai.errors import ApiError, not_found, reply_for
 from cadence.entrypoints.openai.events import ChatEvent, ChatJob, ChoiceEnd
 from cadence.entrypoints.openai.logprobs import TokenNames
 from cadence.entrypoints.openai.protocol.response_items import ids_of, put_in_place, referenced
-from cadence.entrypoints.openai.protocol.response_messages import MORE_TOOLS, to_messages
+from cadence.entrypoints.openai.protocol.response_messages import MORE_TOOLS, open_kind, to_messages
+from cadence.entrypoints.openai.protocol.response_raw import NoRawMessages, RawMessages
 from cadence.entrypoints.openai.protocol.response_tools import ResponseTools
 from cadence.entrypoints.openai.protocol.response_view import response_view
 from cadence.entrypoints.openai.protocol.responses import ResponsesBody
@@ -133,8 +135,10 @@ def prepare(body: ResponsesBody, model: str, earlier: Earlier, state: ServerStat
     response_id = f"resp_{secrets.token_hex(24)}"
     name = f"{response_id}-{body.request_id}" if body.request_id else response_id
     job = _job(body, messages, tools, state, request, state.tenants.engine_id(request.scope, name))
+    job = _going_on(job, open_kind(items))
     names = TokenNames(state.llm.tokenizer, as_ids=False)
-    answer = ResponseAnswer(response_view(response_id, model, body, job.params, tools, names))
+    raw = RawMessages(state.llm.tokenizer) if body.enable_response_messages else NoRawMessages()
+    answer = ResponseAnswer(response_view(response_id, model, body, job.params, tools, names), raw)
     log = EventLog() if body.background and body.stream else NullLog()
     running = RunningResponse(job.request_id, answer.snapshot, log)
     return Turn(job, answer, items, body.store is not False, running)
@@ -146,10 +150,15 @@ def _job(
     defaults = state.llm.default_sampling
     limit = model_max_tokens(defaults) if body.max_output_tokens is None else body.max_output_tokens
     choice = tools.choose(body.tool_choice)
+    params = sampling_params(body, defaults, Chosen(limit, body.num_logprobs(), SENT_NAMES))
+    if params.logprobs is not None:
+        params.output_kind = (
+            RequestOutputKind.DELTA
+        )  # in one piece, those of thoughts and of the message are not told apart
     return ChatJob(
         request_id=engine_id,
         messages=messages,
-        params=sampling_params(body, defaults, Chosen(limit, body.num_logprobs(), SENT_NAMES)),
+        params=params,
         stream=bool(body.stream),
         tools=tools.chat,
         tool_choice=choice,
@@ -159,6 +168,16 @@ def _job(
         priority=priority_of(body, request.headers),
         sent_names=SENT_NAMES,
     )
+
+
+def _going_on(job: ChatJob, kind: str) -> ChatJob:
+    """`kind` of the item that the model goes on with; a thought without a word is no more than a beginning."""
+    last = job.messages[-1] if job.messages else {}
+    is_thought = kind == "reasoning" and last.keys() == {"role", "content", "reasoning_content"} and not last["content"]
+    if kind != "message" and not is_thought:
+        return job
+    options = {"continue_final_message": True, "continue_thought": is_thought}
+    return dataclasses.replace(job, add_generation_prompt=False, **options)
 
 
 def _previous(response_id: str | None, store: TenantResponses) -> bytes:

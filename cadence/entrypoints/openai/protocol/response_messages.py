@@ -47,6 +47,15 @@ def to_messages(
     return reader.finish()
 
 
+def open_kind(items: Sequence[Mapping[str, Any]]) -> str:
+    """What the last item is where the assistant did not end it, so that the model goes on with it: message, reasoning;
+    "" = it has ended."""
+    last = items[-1] if items else {}
+    kind = last.get("type") or "message"
+    own = kind == "reasoning" or (kind == "message" and last.get("role") == "assistant")
+    return str(kind) if own and last.get("status") in ("in_progress", "incomplete") else ""
+
+
 def seal_reasoning(text: str) -> str:
     """For `encrypted_content`. It is no secret, as the same text is in `content`: clients that keep only this field
     give the reasoning back with it."""
@@ -97,12 +106,17 @@ class _ItemReader:
         if message["role"] == "system" == last.get("role"):
             self._systems.append(message["content"])
             return
-        if message["role"] == "assistant" and (thoughts := "".join(self._thoughts)):
-            message["reasoning_content"] = thoughts
+        thoughts = "".join(self._thoughts)
         self._thoughts = []
+        if thoughts and message["role"] != "assistant":
+            self.messages.append({"role": "assistant", "content": "", "reasoning_content": thoughts})
+        elif thoughts:
+            message["reasoning_content"] = thoughts
         self.messages.append(message)
 
     def finish(self) -> list[dict[str, Any]]:
+        if "".join(self._thoughts):
+            self.add({"role": "assistant", "content": ""})
         if self._systems:
             self.messages[0]["content"] = "\n\n".join([self.messages[0]["content"], *self._systems])
         return self.messages

@@ -24,6 +24,7 @@ class ResponseView:
     top_logprobs: int | None  # None = no logprobs
     sealed: bool  # reasoning items also hold what goes by the name of encrypted content
     parallel_calls: bool
+    tells_thoughts: bool
 
     def logprobs(self, ids: Sequence[int], positions: Sequence[PositionLogprobs] | None) -> list[dict[str, Any]]:
         if self.top_logprobs is None or positions is None:
@@ -43,15 +44,19 @@ def response_view(
         top_logprobs=body.num_logprobs(),
         sealed=ENCRYPTED_REASONING in (body.include or ()),
         parallel_calls=body.parallel_tool_calls is not False,
+        tells_thoughts=body.include_reasoning is not False,
     )
 
 
 def usage_of_response(usage: Usage) -> dict[str, Any]:
+    """The lists are for servers that run tools themselves, and so take several turns."""
+    read: dict[str, Any] = {"input_tokens_per_turn": [], "cached_tokens_per_turn": []}
+    written: dict[str, Any] = {"output_tokens_per_turn": [], "tool_output_tokens_per_turn": []}
     return {
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0, **read},
         "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens, "tool_output_tokens": 0, **written},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }
 

@@ -20,7 +20,7 @@ MAX_INCLUDE = 64
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
 
-Items = Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True), at_most(MAX_ITEMS)]
+Items = Annotated[list[dict[str, Any]], Field(max_length=MAX_ITEMS, fail_fast=True), at_most(MAX_ITEMS)]
 Include = Annotated[list[str], Field(max_length=MAX_INCLUDE, fail_fast=True), at_most(MAX_INCLUDE)]
 
 _GRAMMAR = "output constrained by a grammar is not in this version"
@@ -36,6 +36,7 @@ _UNSUPPORTED: dict[str, Unsupported] = {
     "truncate_prompt_tokens": Refusal((), "here it is truncation: auto"),
     "return_token_ids": Refusal((False,), "token ids are given by /v1/chat/completions"),
     "return_tokens_as_token_ids": Refusal((False,), "token ids are given by /v1/chat/completions"),
+    "previous_input_messages": Refusal((), "a conversation goes on from previous_response_id, or is sent as input"),
 }
 
 
@@ -71,6 +72,8 @@ class ResponsesBody(GenerationBody):
     parallel_tool_calls: bool | None = None
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
+    include_reasoning: bool | None = None  # false: thoughts are not told
+    enable_response_messages: bool | None = None  # tell what the model read and wrote, tags and all
     chat_template: str | None = Field(None, max_length=262_144)
     chat_template_kwargs: Variables | None = None
 
@@ -82,13 +85,16 @@ class ResponsesBody(GenerationBody):
     def check(self) -> None:
         """What types alone do not say."""
         self._check_text()
+        if self.input == [] and not (self.instructions or self.previous_response_id):
+            raise InvalidRequestError("input is empty, and there is nothing else to answer", "input")
         for key, value in (self.metadata or {}).items():
             if not isinstance(value, str) or len(self.metadata or ()) > MAX_METADATA:
                 raise InvalidRequestError(f"metadata must be at most {MAX_METADATA} strings by name", "metadata")
             if len(key) > 64 or len(value) > 512:
                 raise InvalidRequestError("metadata: names have 64 characters and values 512 at most", "metadata")
         if self.background and self.store is False:
-            raise InvalidRequestError("background needs store: how else could the response be asked for", "background")
+            message = "background can only be used when `store` is true: how else could the response be asked for"
+            raise InvalidRequestError(message, "background")
         if self.max_tool_calls is not None:
             self.ignored.add("max_tool_calls", "tools are called by the client, which may count them")
         for number, name in enumerate(self.include or ()):

@@ -9,6 +9,7 @@ from typing import Any
 from cadence.entrypoints.openai.errors import ErrorReply
 from cadence.entrypoints.openai.events import ChatEvent, ChoiceEnd, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from cadence.entrypoints.openai.protocol.response_messages import seal_reasoning
+from cadence.entrypoints.openai.protocol.response_raw import NoRawMessages, RawMessages
 from cadence.entrypoints.openai.protocol.response_tools import custom_input
 from cadence.entrypoints.openai.protocol.response_view import ResponseView, usage_of_response
 from cadence.entrypoints.openai.response_log import EventLog
@@ -24,12 +25,13 @@ _ERROR_CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}  # the API's 
 class ResponseAnswer:
     """`read` takes events and gives the stream's; `snapshot` is the response so far."""
 
-    def __init__(self, view: ResponseView) -> None:
+    def __init__(self, view: ResponseView, raw: RawMessages | NoRawMessages) -> None:
         self.id = view.id
         self.status = "queued" if view.fixed["background"] else "in_progress"
         self.output: list[dict[str, Any]] = []
         self.dropped_items = 0  # of the conversation, which was too long
         self._view = view
+        self._raw = raw
         self._usage: dict[str, Any] | None = None
         self._error: dict[str, Any] | None = None
         self._incomplete: dict[str, str] | None = None
@@ -50,6 +52,7 @@ class ResponseAnswer:
             "dropped_items": self.dropped_items,
             "output": list(self.output),
             "usage": self._usage,
+            **self._raw.fields(),
         }
 
     @property
@@ -64,10 +67,11 @@ class ResponseAnswer:
         if self.status == "queued":
             self.status = "in_progress"
             return [self._whole("response.in_progress"), *self.read(event)]
+        self._raw.read(event)
         if isinstance(event, TextDelta):
             return self._said(event)
         if isinstance(event, ReasoningDelta):
-            return self._text("reasoning", event.text, []) if event.text else []
+            return self._text("reasoning", event.text, []) if event.text and self._view.tells_thoughts else []
         if isinstance(event, ToolCallDelta):
             return self._call(event) if self._view.parallel_calls or event.call == 0 else []
         if isinstance(event, ChoiceEnd):

@@ -138,7 +138,10 @@ def _unknown(response_id: str) -> ApiError:
 
 def _cancelled(response_id: str, stored: StoredResponse) -> Response:
     """What was cancelled before is so still; what is over cannot be."""
-    status = msgspec.json.decode(stored.body)["status"]
-    if status != "cancelled":
-        raise InvalidRequestError(f"response {response_id} is {status}: only what is in progress can be cancelled")
+    response = msgspec.json.decode(stored.body)
+    if (status := response["status"]) != "cancelled":
+        begin = "" if response["background"] else "Cannot cancel a synchronous response. "
+        raise InvalidRequestError(
+            f"{begin}Response {response_id} is {status}: only what is in progress can be cancelled"
+        )
     return Response(stored.body, media_type="application/json")
