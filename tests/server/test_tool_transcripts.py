@@ -202,6 +202,8 @@ GOOD: list[tuple[str, str, str, list[tuple[str, Any]]]] = [
     ("openai", '<|channel|>analysis to=functions.find code<|message|>{"text": "x"}', None, []),  # not JSON: text
     ("openai", '<|channel|>commentary to=math.sum<|message|>{"count": 1}<|end|>', "", [("math.sum", {"count": 1})]),
     ("openai", "<|channel|>commentary to=functions.run<|message|><|call|>", "", [("run", {})]),
+    ("openai", '<|channel|>final to=functions.find <|constrain|>json<|message|>{"text": "x"}<|call|>', "", [FIND]),
+    ("openai", '<|channel|>comment to=find<|message|>{"text": "x"}<|call|>', "", [FIND]),
     # Python
     ("pythonic", "[find(text='x'), run(count=1, deep=False, maybe=None, tags=[1, 'a'], opts={'k': (1, 2)})]", "",
      [FIND, ("run", {"count": 1, "deep": False, "maybe": None, "tags": [1, "a"], "opts": {"k": [1, 2]}})]),

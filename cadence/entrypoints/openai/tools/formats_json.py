@@ -11,9 +11,10 @@ from cadence.entrypoints.openai.tools.syntax import NamedSyntax, ObjectSyntax, O
 OBJECT = ObjectSyntax()
 DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 DEEPSEEK_CALL, DEEPSEEK_SEP, DEEPSEEK_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+HARMONY_CHANNEL = "(?:commentary|comment|analysis|final)"  # whom a message goes to makes it a call, not its channel
 HARMONY_HEADER = re.compile(
-    r"(?:<\|channel\|>)?(?:commentary|analysis)?\s*to=(?:functions\.)?(?P<name>[\w.-]+)"
-    r"(?:<\|channel\|>(?:commentary|analysis))?\s*(?:<\|constrain\|>)?\s*(?:json)?\s*"
+    rf"(?:<\|channel\|>)?{HARMONY_CHANNEL}?\s*to=(?:functions\.)?(?P<name>[\w.-]+)"
+    rf"(?:<\|channel\|>{HARMONY_CHANNEL})?\s*(?:<\|constrain\|>)?\s*(?:json)?\s*"
 )
 COHERE = ObjectSyntax(Keys(name=("tool_name", "name"), id=("tool_call_id",)))
 
