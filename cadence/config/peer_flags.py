@@ -66,7 +66,7 @@ ENGINE_GROUPS = (
         works("logprobs_mode"),
         refused("use_fp64_gumbel", False, "noise is kept in float32"),
         refused("enable_trace_replay", False, "this version does not force the tokens of a request"),
-        refused("disable_sliding_window", False, "a window is part of the model: without it the tokens would differ"),
+        works("disable_sliding_window", "requests are no longer than the window, so that the tokens are the same"),
         no_effect("disable_cascade_attn", True, "there is no cascade attention"),
         works("skip_tokenizer_init"),
         refused("enable_prompt_embeds", False, "prompts are text or token ids"),

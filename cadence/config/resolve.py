@@ -171,12 +171,13 @@ def _multiplies_halves(args: EngineArgs, caps: Caps, around: Surroundings) -> bo
 
 def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves: bool) -> ModelConfig:
     limit = model_context_length(hf)
+    if args.disable_sliding_window and hf.get("use_sliding_window", True):
+        limit = min(limit, hf.get("sliding_window") or limit)
     wanted = limit if args.max_model_len in (None, -1) else args.max_model_len
     assert wanted is not None
     if not 1 <= wanted <= limit:
         raise ConfigError(
-            f"max_model_len={wanted} is not between 1 and {limit}, the length {hf.name} was made for "
-            "(a model extended by rope scaling says so in hf_overrides)",
+            f"max_model_len={wanted} is not between 1 and {limit}, {_why(limit, hf)}",
             "max_model_len",
         )
     return ModelConfig(
@@ -188,6 +189,12 @@ def _model(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves
         max_logprobs=args.max_logprobs,
         logprobs_mode=args.logprobs_mode,
     )
+
+
+def _why(limit: int, hf: HFConfig) -> str:
+    if limit < model_context_length(hf):
+        return f"the window of {hf.name}, which disable_sliding_window does not let slide"
+    return f"the length {hf.name} was made for (a model extended by rope scaling says so in hf_overrides)"
 
 
 def _dtype(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves: bool) -> str:

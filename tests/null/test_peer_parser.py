@@ -125,6 +125,20 @@ def test_the_resolved_configuration_by_the_names_of_scripts(tmp_path: Path) -> N
     assert config.load_config.load_format
 
 
+def test_a_window_that_never_slides(tmp_path: Path) -> None:
+    path = save_fake_model(tmp_path) / "config.json"
+    plain = json.loads(path.read_text())
+    for more, length in (({"sliding_window": 512}, 512), ({"sliding_window": None}, 2048), ({}, 2048),
+                         ({"sliding_window": 512, "use_sliding_window": False}, 2048)):  # fmt: skip
+        path.write_text(json.dumps({**plain, **more}))
+        args = EngineArgs(str(tmp_path), disable_sliding_window=True, device="cpu")
+        assert args.create_engine_config().model_config.max_model_len == length
+    path.write_text(json.dumps({**plain, "sliding_window": 512}))
+    assert EngineArgs(str(tmp_path), device="cpu").create_engine_config().model_config.max_model_len == 2048
+    with pytest.raises(ConfigError, match="max_model_len=513 is not between 1 and 512, the window of"):
+        EngineArgs(str(tmp_path), disable_sliding_window=True, max_model_len=513, device="cpu").create_engine_config()
+
+
 def test_a_strategy_that_is_none() -> None:
     with pytest.raises(ConfigError, match="not one of lazy, eager, prefetch, torchao"):
         EngineArgs("m", safetensors_load_strategy="not-one")
