@@ -52,6 +52,7 @@ VARIABLES = (
     _no_effect("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "the model's own length is the limit; hf_overrides may extend it"),
     _no_effect("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "LoRA adapters are not in this version"),
     _works("VLLM_SERVER_DEV_MODE", "as `--server-dev-mode`"),
+    _works("VLLM_SKIP_MODEL_NAME_VALIDATION", "as `--skip-model-name-validation`"),
     _works("VLLM_BATCH_INVARIANT", "as `--deterministic`; on a CPU it always holds"),
     _no_effect("VLLM_USE_V1", "there is one engine"),
     _no_effect("VLLM_USE_V2_MODEL_RUNNER", "there is one runner"),

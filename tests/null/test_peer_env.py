@@ -8,6 +8,7 @@ from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.fate import Fate
 from cadence.core.errors import ConfigError
+from cadence.entrypoints.cli.serve import build_parser, read_flags
 
 
 def test_each_variable_has_one_line() -> None:
@@ -15,6 +16,13 @@ def test_each_variable_has_one_line() -> None:
     assert len(names) == len(set(names)) and all(variable.why for variable in peer_env.VARIABLES)
     read = {name for name in env.NAMES if name.startswith("VLLM_")}
     assert read <= {variable.name for variable in peer_env.VARIABLES if variable.fate is Fate.WORKS}
+
+
+def test_variables_that_are_flags_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("server_dev_mode", "skip_model_name_validation"):
+        assert getattr(read_flags(build_parser().parse([]))[1], name) is False
+        monkeypatch.setenv(f"VLLM_{name.upper()}", "1")
+        assert getattr(read_flags(build_parser().parse([]))[1], name) is True
 
 
 def test_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

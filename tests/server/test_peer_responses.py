@@ -182,6 +182,20 @@ def test_errors_in_the_words_that_clients_know(serve: Serve) -> None:
         ask(client, extra_body={"previous_input_messages": [{"role": "user", "content": "Hi"}]})
 
 
+def test_every_name_of_a_model_where_any_will_do(serve: Serve) -> None:
+    assert ask(openai_client(serve({"script": "Hi."}, skip_model_name_validation=True)), model="any").model == "any"
+    with pytest.raises(openai.NotFoundError):
+        ask(openai_client(serve({"script": "Hi."})), model="any")
+
+
+@pytest.mark.parametrize("seed", [-(2**63) - 1, 2**63])
+def test_seeds_have_sixty_four_bits(serve: Serve, seed: int) -> None:
+    client = openai_client(serve({"script": "Hi."}))
+    with pytest.raises(openai.BadRequestError, match="seed"):
+        ask(client, extra_body={"seed": seed})
+    assert ask(client, extra_body={"seed": max(-(2**63), min(seed, 2**63 - 1))}).status == "completed"
+
+
 def test_a_call_without_its_id_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="call_id"):
         messages({"type": "function_call", "name": "f", "arguments": "{}"})

@@ -79,8 +79,9 @@ def read_flags(flags: argparse.Namespace) -> tuple[EngineArgs, ServeOptions]:
     shared = {name: getattr(args, name) for name in _SHARED}
     if not given.get("api_key") and env.api_key():
         given["api_key"] = [env.api_key()]
-    if is_on(env.peer_variables(), "VLLM_SERVER_DEV_MODE"):
-        given.setdefault("server_dev_mode", True)
+    for variable in ("VLLM_SERVER_DEV_MODE", "VLLM_SKIP_MODEL_NAME_VALIDATION"):
+        if is_on(env.peer_variables(), variable):
+            given.setdefault(variable.removeprefix("VLLM_").lower(), True)
     given.setdefault("served_model_name", [args.model])
     return args, ServeOptions(**given, **shared)
 

@@ -86,6 +86,9 @@ class ServeOptions:
 
     # What it says about itself
     enable_tokenizer_info_endpoint: bool = option(False, "serve /tokenizer_info: the tokenizer's config and template")
+    skip_model_name_validation: bool = option(
+        False, "answer to every name of a model (else VLLM_SKIP_MODEL_NAME_VALIDATION)"
+    )
     server_dev_mode: bool = option(False, "serve /server_info and /reset_prefix_cache (else VLLM_SERVER_DEV_MODE)")
     disable_fastapi_docs: bool = option(False, "no /docs, /redoc and /openapi.json")
     enable_log_requests: bool = option(False, "log a line per request; never its text")

@@ -46,10 +46,10 @@ class ServerState:
         return list(self.options.served_model_name) or [self.llm.model_name]
 
     def check_model(self, name: str | None) -> str:
-        """The name to sign an answer with: the one asked for, where it is one of ours. None asks for the first."""
+        """The name to sign an answer with: the one asked for, if it is ours or any will do. None asks for the first."""
         if not name:
             return self.model_names[0]
-        if name not in self.model_names:
+        if name not in self.model_names and not self.options.skip_model_name_validation:
             raise model_not_found(name)
         return name
 

@@ -66,6 +66,7 @@ class ResponsesBody(GenerationBody):
     truncation: str | None = Field(None, pattern="^(auto|disabled)$")
     max_tool_calls: int | None = Field(None, ge=0, lt=INT64)
     max_output_tokens: int | None = Field(None, ge=1, lt=INT64)
+    seed: int | None = Field(None, ge=-INT64, lt=INT64)
     top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
     tools: Tools | None = None
     tool_choice: str | dict[str, Any] | None = None
