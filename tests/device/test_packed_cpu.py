@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from cadence.config.gguf import GGML_TYPES
 from cadence.core.errors import ConfigError, WeightsError
 from cadence.device.pool import ThreadPool
-from cadence.kernels.cpu.library import open_library
 from cadence.kernels.cpu.packed import (
     Kind,
     PackedOps,
@@ -25,6 +24,7 @@ from cadence.kernels.cpu.packed import (
     pack_int4,
     pack_int8,
 )
+from cadence.kernels.cpu.runtime.library import open_library
 from cadence.models.loader.gguf_dequant import dequantize as gguf_dequantize
 
 TYPES = {form.name: form for form in GGML_TYPES.values()}

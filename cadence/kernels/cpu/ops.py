@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from cadence.device.calls import Calls, float_word
 from cadence.kernels import compose
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.cpu.library import CpuLibrary
 from cadence.kernels.cpu.packed import PACKED_TYPES, PackedOps, PackedRows
+from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.ops import Activation, DrawParams, Pair, Rotation, Triple
 
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}

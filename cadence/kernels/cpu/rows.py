@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from cadence.device.calls import Calls
-from cadence.kernels.cpu.library import CpuLibrary
+from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.row_ops import MOST_STOPS, DecodeInputs, RowState, Sampled
 
 

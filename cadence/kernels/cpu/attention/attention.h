@@ -1,0 +1,108 @@
+/* What the parts of attention share: a call, its items of work, the keys of a tile, the state of a softmax. */
+#ifndef CADENCE_ATTENTION_H
+#define CADENCE_ATTENTION_H
+
+#include "attention/kv.h"
+
+#define KEY_TILE 128
+#define KEY_STEP (VL > 8 ? VL : 8) /* ranges of keys begin and end at multiples of this */
+#define ROW_TILE 4
+#define NOTHING -1e30f /* maximum of no key; finite, so that differences are never NaN */
+
+typedef struct HalfArithmetic HalfArithmetic;
+typedef struct AmxArithmetic AmxArithmetic;
+
+typedef struct {
+    void *out;
+    const void *q;
+    const char *k_cache, *v_cache;
+    const int32_t *rows, *query_start, *seq_lens, *table;
+    int64_t table_stride, q_token, q_head, k_block, v_block; /* strides in entries, those of int8 caches in bytes */
+    int64_t num_seqs, num_heads, num_kv_heads, dim, block_size, window;
+    int type, cache_type;
+    float scale, softcap;
+    const HalfArithmetic *half; /* NULL, and amx, too: products are made in float32, or of int8 */
+    const AmxArithmetic *amx;
+} Attention;
+
+/* Geometry shared by all items of a call. */
+typedef struct {
+    int64_t group;        /* query heads per kv head */
+    int64_t run;          /* queries per item */
+    int64_t max_rows;     /* rows per item, a multiple of ROW_TILE, or of AMX_ROWS */
+    int64_t padded;       /* dim rounded up to whole vectors */
+    int64_t num_runs;     /* of all sequences */
+    int64_t max_tiles;    /* of keys, of any sequence */
+    int64_t *first_run;   /* [num_seqs + 1] */
+} Plan;
+
+typedef struct {
+    int64_t kv_head, table_row, first_token, num_rows, first_pos, num_queries;
+} Item;
+
+/* The tile of keys that a thread will probably attend to next. */
+typedef struct {
+    Item it; /* no rows: none is known */
+    int64_t start;
+} Ahead;
+
+/* The queries of an item: floats; beside them int8 with a scale each where keys are int8, float16 where those are
+ * multiplied as such; or bf16 in tiles alone. */
+typedef struct {
+    float *wide;                   /* [max_rows, padded] */
+    uint16_t *half;                /* [max_rows, padded] */
+    int8_t *bytes;                 /* [max_rows, padded_bytes] */
+    float *scale;                  /* [max_rows] */
+    int64_t padded, padded_bytes;  /* dim rounded up to whole vectors, to I8_STEP */
+} Queries;
+
+/* The keys and values of one tile. Entries from `keys` up to the next KEY_STEP repeat the last. */
+typedef struct {
+    int64_t keys;
+    const char *key[KEY_TILE], *value[KEY_TILE];         /* rows of key_type and value_type */
+    float key_scale[KEY_TILE], value_scale[KEY_TILE];    /* of int8 rows */
+    int key_type, value_type;
+} Tile;
+
+/* Scores of rows [m, m + rows), rows <= ROW_TILE, with the keys [n, n + KEY_STEP) of a tile, into row after row of
+ * KEY_TILE floats. */
+typedef void ScoreKeys(int rows, const Queries *q, int64_t m, const Tile *t, int64_t n, float *scores);
+
+/* Weights [rows, KEY_TILE] of the keys [low, high) times their values -> acc [rows, padded]. */
+typedef struct {
+    const float *weight;
+    const Tile *tile;
+    int64_t low, high, padded;
+    float *acc;
+} Weighted;
+
+/* Softmax of an item's rows over some keys. */
+typedef struct {
+    float *max, *sum; /* [max_rows] */
+    float *acc;       /* [max_rows, padded], not yet divided by sum */
+} State;
+
+/* A thread's. */
+typedef struct {
+    Queries q;
+    float *scores;       /* [max_rows, KEY_TILE] */
+    float *exact;        /* [KEY_TILE]: a row of scores or weights beyond float16 */
+    char *k, *v;         /* [KEY_TILE] rows, widened or padded */
+    int32_t *low, *high; /* [max_rows / ROW_TILE]: keys of the tile that some row of the four sees */
+    State part, total;
+    Ahead ahead;
+} Scratch;
+
+INLINE int64_t first_key_of(const Attention *a, int64_t pos) { return a->window ? max64(pos + 1 - a->window, 0) : 0; }
+
+/* Where row m's query or result lies: its token and its head. */
+INLINE int64_t token_of(const Plan *p, const Item *it, int64_t m) { return it->first_token + m / p->group; }
+INLINE int64_t head_of(const Plan *p, const Item *it, int64_t m) { return it->kv_head * p->group + m % p->group; }
+
+/* Points key and value at the rows of positions [start, start + t->keys) as they lie in the cache. */
+void find_rows(const Attention *a, const Item *it, int64_t start, Tile *t);
+
+/* The keys [start, start + KEY_TILE) -> s->part. */
+void attend_tile(const Attention *a, const Plan *p, const Item *it, int64_t start, Scratch *s);
+
+#endif
