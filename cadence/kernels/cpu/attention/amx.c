@@ -1,5 +1,9 @@
-/* Attention with AMX tiles. */
-#include "attention/amx.h"
+/* Attention with AMX tiles: queries, keys and values of bf16, of AMX_DIM_STEP to AMX_MOST_DIM entries.
+ *
+ * Scores are sums of exact products, the weights are rounded to bf16, and so is what they add up to: the sum of the
+ * rounded ones. A row of products goes through the same tiles whatever lies in the rows beside it. State.acc keeps its
+ * entries in the order of the value tiles until the end: `straighten`. */
+#include "attention/attention.h"
 
 #if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__AVX512DQ__) && VL == 16
 

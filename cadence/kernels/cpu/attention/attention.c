@@ -1,6 +1,6 @@
 /* Attention over a paged cache: ragged queries, grouped heads, causal, window, soft-cap; softmax in float32.
- * Over caches of float16 some of it may be done in float16: half.h; over those of bf16 with products of bf16:
- * amx.h.
+ * Over caches of float16 some of it may be done in float16: half.c; over those of bf16 with products of bf16:
+ * amx.c.
  *
  * The keys of a sequence are cut into tiles of KEY_TILE counted from position 0. Each tile gives a softmax of its own;
  * the tiles of a query are merged in order. Masked keys add exact zeros. So the result of a (query, head) depends on
@@ -8,8 +8,7 @@
  *
  * A work item is (sequence, kv head, run of queries): its rows are the query heads of that kv head for each query of
  * the run, row = query * group + head. Rows are taken ROW_TILE at a time. */
-#include "attention/amx.h"
-#include "attention/half.h"
+#include "attention/attention.h"
 #include "attention/vectors.h"
 #include "runtime/isa.h"
 #include "runtime/threads.h"
@@ -147,6 +146,13 @@ static void end_work(const Attention *a) {
     if (a->amx) a->amx->end();
 }
 
+static void attend(const Attention *a, const Plan *p, const Item *it, int64_t tile, Scratch *s) {
+    if (a->amx)
+        a->amx->attend(a, p, it, tile * KEY_TILE, s);
+    else
+        attend_tile(a, p, it, tile * KEY_TILE, s);
+}
+
 typedef struct {
     const Attention *a;
     const Plan *p;
@@ -166,7 +172,7 @@ static void attend_items(void *work, int64_t begin, int64_t end, int64_t thread)
         load_queries(a, p, &it, &s);
         for (int64_t tile = tile_begin(a, &it); tile < tile_end(&it); tile++) {
             s.ahead = after_tile(a, p, &it, tile, place - 1);
-            attend_tile(a, p, &it, tile * KEY_TILE, &s);
+            attend(a, p, &it, tile, &s);
             if (tile > tile_begin(a, &it)) {
                 merge(&s.total, &s.part, p, it.num_rows);
             } else {
@@ -191,7 +197,7 @@ static void attend_parts(void *work, int64_t begin, int64_t end, int64_t thread)
         load_queries(w->a, w->p, &it, &s);
         s.part = state_at(w->parts + index * state_floats(w->p), w->p);
         s.ahead = after_tile(w->a, w->p, &it, tile, index / w->p->max_tiles + 1);
-        attend_tile(w->a, w->p, &it, tile * KEY_TILE, &s);
+        attend(w->a, w->p, &it, tile, &s);
     }
     end_work(w->a);
 }

@@ -1,4 +1,5 @@
-/* What the parts of attention share: a call, its items of work, the keys of a tile, the state of a softmax. */
+/* What the parts of attention share: a call, its items of work, the keys of a tile, the state of a softmax, and the ways
+ * to attend to a tile. attention.c calls those (rows.c, half.c, amx.c); none of them calls back. */
 #ifndef CADENCE_ATTENTION_H
 #define CADENCE_ATTENTION_H
 
@@ -9,7 +10,7 @@
 #define ROW_TILE 4
 #define NOTHING -1e30f /* maximum of no key; finite, so that differences are never NaN */
 
-typedef struct HalfArithmetic HalfArithmetic;
+typedef struct HalfArithmetic HalfArithmetic; /* both below */
 typedef struct AmxArithmetic AmxArithmetic;
 
 typedef struct {
@@ -100,9 +101,62 @@ INLINE int64_t token_of(const Plan *p, const Item *it, int64_t m) { return it->f
 INLINE int64_t head_of(const Plan *p, const Item *it, int64_t m) { return it->kv_head * p->group + m % p->group; }
 
 /* Points key and value at the rows of positions [start, start + t->keys) as they lie in the cache. */
-void find_rows(const Attention *a, const Item *it, int64_t start, Tile *t);
+static inline void find_rows(const Attention *a, const Item *it, int64_t start, Tile *t) {
+    int64_t bytes = cache_row_bytes(a->dim, a->cache_type);
+    int64_t unit = a->cache_type == I8 ? 1 : element_size(a->cache_type);
+    const int32_t *entry = a->table + it->table_row * a->table_stride + start / a->block_size;
+    int64_t offset = start % a->block_size;
+    for (int64_t n = 0; n < t->keys; offset = 0, entry++) {
+        int64_t inside = (it->kv_head * a->block_size + offset) * bytes;
+        const char *k = a->k_cache + *entry * a->k_block * unit + inside;
+        const char *v = a->v_cache + *entry * a->v_block * unit + inside;
+        for (int64_t end = min64(n + a->block_size - offset, t->keys); n < end; n++, k += bytes, v += bytes)
+            t->key[n] = k, t->value[n] = v;
+    }
+}
 
-/* The keys [start, start + KEY_TILE) -> s->part. */
+/* ---- ways to attend to a tile ---- */
+
+/* The keys [start, start + KEY_TILE) -> s->part, in float32, or of int8, or in a->half's float16: rows.c. */
 void attend_tile(const Attention *a, const Plan *p, const Item *it, int64_t start, Scratch *s);
+
+/* Float16, over caches of float16: half.c. */
+#define HALF_LANES 8
+#define HALF_RUN 32
+#define WEIGHT_UNIT 4.0f /* the largest weight: 2^-16 of it still counts, and values under 127 never overflow */
+#define HALF_TOP 32.0f   /* a larger maximum has too few digits behind the point */
+
+/* Of a row's scores in a tile the keys [begin, end) are seen, out of those that were computed. */
+typedef struct {
+    int64_t low, high, begin, end;
+} Span;
+
+struct HalfArithmetic {
+    void (*narrow)(uint16_t *to, const float *from, int64_t n, float factor); /* n: a multiple of HALF_LANES */
+    /* As ScoreKeys, with the keys [low, high), multiples of KEY_STEP. */
+    void (*score)(int rows, const Queries *q, int64_t m, const Tile *t, int64_t low, int64_t high, float *scores);
+    /* Scores -> weights, their maximum, the weights' sum; 0: they need float32, and are spoilt. Something is seen. */
+    int (*soften)(uint16_t *row, Span span, float *max, float *sum);
+    void (*weigh)(int rows, const Weighted *w);
+};
+
+/* NULL where the compiler knows of none. For processors that have it: see isas. */
+const HalfArithmetic *half_arithmetic(void);
+
+/* Tiles of bf16, over caches of bf16, for AMX_DIM_STEP to AMX_MOST_DIM entries: amx.c. */
+#define AMX_ROWS 16 /* rows of an item that share tiles */
+#define AMX_DIM_STEP 32
+#define AMX_MOST_DIM 256
+
+struct AmxArithmetic {
+    void (*begin)(void); /* on every thread before and after its work */
+    void (*end)(void);
+    void (*load)(const Attention *a, const Plan *p, const Item *it, Scratch *s); /* queries -> s->q.half */
+    void (*attend)(const Attention *a, const Plan *p, const Item *it, int64_t start, Scratch *s); /* as attend_tile */
+    void (*straighten)(float *row, int64_t dim); /* a row of State.acc, into the order of entries */
+};
+
+/* NULL where the compiler was not told of it. For processors that have it, and threads that may use it: see isas. */
+const AmxArithmetic *amx_arithmetic(void);
 
 #endif

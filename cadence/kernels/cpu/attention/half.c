@@ -1,5 +1,12 @@
-/* Attention in float16 arithmetic: NEON. */
-#include "attention/half.h"
+/* Attention in float16 arithmetic, over caches of float16, on processors that have it: NEON.
+ *
+ * A lane sums every eighth product of a score, then the lanes are summed in pairs. A sum of values over a tile is that
+ * of sums over HALF_RUN keys, counted from position 0: the longer a sum in float16, the less exact. Beyond a tile all
+ * is float32. Rows of scores hold float16 numbers here, in the first half of their memory; so do weights, as multiples
+ * of 1 / WEIGHT_UNIT.
+ *
+ * Where a number leaves float16, it is noticed and the row of the tile is done in float32: see rows.c. */
+#include "attention/attention.h"
 
 #if defined(__aarch64__) && VL == 4
 

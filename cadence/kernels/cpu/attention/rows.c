@@ -1,6 +1,4 @@
 /* Attention of an item's rows over one tile of keys. */
-#include "attention/amx.h"
-#include "attention/half.h"
 #include "attention/tile.h"
 
 #define WIDEN_ABOVE 4 /* rows: with more, 16-bit and int8 rows are widened once per tile, before they are used */
@@ -23,20 +21,6 @@ static void widen_row(const char *row, int64_t dim, int64_t padded, int type, fl
         for (; i + VL <= dim; i += VL) storef(to + i, load_entries(row, i, DTYPE));
         if (i < dim) storef(to + i, load_part(row, i, DTYPE, dim - i));
     })
-}
-
-void find_rows(const Attention *a, const Item *it, int64_t start, Tile *t) {
-    int64_t bytes = cache_row_bytes(a->dim, a->cache_type);
-    int64_t unit = a->cache_type == I8 ? 1 : element_size(a->cache_type);
-    const int32_t *entry = a->table + it->table_row * a->table_stride + start / a->block_size;
-    int64_t offset = start % a->block_size;
-    for (int64_t n = 0; n < t->keys; offset = 0, entry++) {
-        int64_t inside = (it->kv_head * a->block_size + offset) * bytes;
-        const char *k = a->k_cache + *entry * a->k_block * unit + inside;
-        const char *v = a->v_cache + *entry * a->v_block * unit + inside;
-        for (int64_t end = min64(n + a->block_size - offset, t->keys); n < end; n++, k += bytes, v += bytes)
-            t->key[n] = k, t->value[n] = v;
-    }
 }
 
 INLINE void repeat(Tile *t, int64_t at, int64_t from) {
@@ -240,10 +224,6 @@ static void weigh_half_tile(const Attention *a, const Plan *p, const Item *it, c
 }
 
 void attend_tile(const Attention *a, const Plan *p, const Item *it, int64_t start, Scratch *s) {
-    if (a->amx) {
-        a->amx->attend(a, p, it, start, s);
-        return;
-    }
     Tile t = {.keys = min64(it->first_pos + it->num_queries - start, KEY_TILE)};
     find_rows(a, it, start, &t);
     if (a->half)
