@@ -1,6 +1,6 @@
 /* Storing keys and values. */
 #include "attention/kv.h"
-#include "maps/row_maps.h"
+#include "runtime/threads.h"
 
 typedef struct {
     const char *k, *v;
@@ -46,5 +46,5 @@ void cadence_write_kv(const char *k, const char *v, char *k_cache, char *v_cache
                       int64_t heads, int64_t dim, int64_t block_size, const int64_t *strides) {
     Storing work = {k, v, k_cache, v_cache, slots, strides, heads, dim, block_size, (int)strides[6] & 255,
                     (int)strides[6] >> 8};
-    share_rows(store_tokens, &work, tokens, heads * dim);
+    share_rows(tokens, heads * dim, store_tokens, &work);
 }

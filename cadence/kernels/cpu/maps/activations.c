@@ -70,21 +70,21 @@ static void map_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
 EXPORT void call_activate(const int64_t *words) {
     Map a = {(char *)words[0], (const char *)words[1], words[2], words[3], words[4], 1.0f, (int)words[5],
              (int)words[6],    (int)words[6]};
-    share_rows(map_rows, &a, a.rows, a.width);
+    share_rows(a.rows, a.width, map_rows, &a);
 }
 
 /* factor, from, to */
 EXPORT void call_scale(const int64_t *words) {
     Map a = {(char *)words[0], (const char *)words[1], words[2],      words[3],     words[4], float_of_word(words[5]),
              SCALE,            (int)words[6],          (int)words[7]};
-    share_rows(map_rows, &a, a.rows, a.width);
+    share_rows(a.rows, a.width, map_rows, &a);
 }
 
 /* cap, dtype of x; out is float32 */
 EXPORT void call_softcap(const int64_t *words) {
     Map a = {(char *)words[0], (const char *)words[1], words[2], words[3], words[4], float_of_word(words[5]), SOFTCAP,
              (int)words[6],    F32};
-    share_rows(map_rows, &a, a.rows, a.width);
+    share_rows(a.rows, a.width, map_rows, &a);
 }
 
 /* ---- sums ---- */
@@ -111,12 +111,12 @@ static void sum_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
 EXPORT void call_add(const int64_t *words) {
     Sum a = {(char *)words[0], (const char *)words[1], (const char *)words[2], NULL, words[3], words[4], 0,
              (int)words[5],    (int)words[5]};
-    share_rows(sum_rows, &a, a.rows, a.width);
+    share_rows(a.rows, a.width, sum_rows, &a);
 }
 
 /* out, x, table, ids, rows, width, offset, dtype, type of the table. Ids plus offset must exist in the table. */
 EXPORT void call_add_rows(const int64_t *words) {
     Sum a = {(char *)words[0], (const char *)words[1], (const char *)words[2], (const int64_t *)words[3], words[4],
              words[5],         words[6],               (int)words[7],          (int)words[8]};
-    share_rows(sum_rows, &a, a.rows, a.width);
+    share_rows(a.rows, a.width, sum_rows, &a);
 }

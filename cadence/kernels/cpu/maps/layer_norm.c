@@ -48,5 +48,5 @@ EXPORT void call_layer_norm(const int64_t *words) {
     LayerNorm a = {(char *)words[0],       (char *)words[1],        (const char *)words[2], (const char *)words[3],
                    (const void *)words[4], (const void *)words[5],  words[6],               words[7],
                    float_of_word(words[8]), (int)words[9],          (int)words[10]};
-    share_rows(norm_rows, &a, a.rows, a.width);
+    share_rows(a.rows, a.width, norm_rows, &a);
 }

@@ -5,17 +5,17 @@
 #include "runtime/common.h"
 #include "runtime/threads.h"
 
-#define ROW_ELEMENTS 8192 /* that are worth a thread */
-
-INLINE void share_rows(Body *body, void *work, int64_t rows, int64_t width) {
-    share_evenly(rows, ROW_ELEMENTS / max64(width, 1) + 1, body, work);
-}
-
 INLINE float float_of_word(int64_t word) {
     int32_t bits = (int32_t)word;
     float value;
     memcpy(&value, &bits, 4);
     return value;
+}
+
+/* What lies so many elements behind p. */
+INLINE void *row_of(void *p, int64_t elements, int dtype) { return (char *)p + elements * element_size(dtype); }
+INLINE const void *crow_of(const void *p, int64_t elements, int dtype) {
+    return (const char *)p + elements * element_size(dtype);
 }
 
 /* v with lanes n and above zero. */

@@ -255,8 +255,6 @@ INLINE vf exp_bounded(vf x) {
 
 INLINE vf expv(vf x) { return exp_bounded(pick(x > splat(88.0f), splat(88.0f), x)); }
 
-INLINE float exp1(float x) { return exp_bounded(splat(x))[0]; }
-
 /* tanh(x) = 1 - 2 / (e^2x + 1); near 0 the odd series, where the difference would cancel. */
 INLINE vf tanhv(vf x) {
     vf limited = pick(x > splat(20.0f), splat(20.0f), pick(x < splat(-20.0f), splat(-20.0f), x));

@@ -1,4 +1,5 @@
 /* Which instruction sets this machine has. */
+#include "runtime/common.h"
 #include "runtime/isa.h"
 
 static int always(void) { return 1; }
@@ -83,3 +84,15 @@ const Isa isas[] = {
 const Isa isas[] = {{"portable", &packed_portable, always}, {0}};
 
 #endif
+
+int64_t count_isas(void) {
+    int64_t count = 0;
+    while (isas[count].name) count++;
+    return count;
+}
+
+/* Name of instruction set `index`, "" where this machine lacks it, NULL past the last. */
+EXPORT const char *cadence_packed_isa(int64_t index) {
+    if (index < 0 || index >= count_isas()) return NULL;
+    return isas[index].usable() ? isas[index].name : "";
+}

@@ -2,6 +2,8 @@
 #ifndef CADENCE_ISA_H
 #define CADENCE_ISA_H
 
+#include <stdint.h>
+
 /* Of packed products: packed/packed.h says what they are, each is a file there. */
 typedef struct Backend Backend;
 extern const Backend packed_portable;
@@ -20,5 +22,6 @@ typedef struct {
 
 /* What there is, lowest first, ended by a NULL name. */
 extern const Isa isas[];
+int64_t count_isas(void);
 
 #endif

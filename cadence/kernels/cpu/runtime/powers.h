@@ -64,8 +64,6 @@ INLINE vf exp2_bounded(vf y) {
     return y;
 }
 
-INLINE float exp2_of(float y) { return exp2_bounded(splat(y))[0]; }
-
 /* x[j] / (1 + e^-x[j]). */
 INLINE void silu_each(const int n, vf *x) {
     vf y[8];

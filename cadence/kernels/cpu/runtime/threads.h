@@ -23,6 +23,12 @@ void share(int64_t items, int64_t chunk, Body *body, void *work);
 /* The same in one run of items per thread, at least `least` items each. */
 void share_evenly(int64_t items, int64_t least, Body *body, void *work);
 
+/* The same for rows that are treated each by itself: at least as many as have ROW_ELEMENTS elements, `width` to a row. */
+#define ROW_ELEMENTS 8192 /* that are worth a thread */
+static inline void share_rows(int64_t rows, int64_t width, Body *body, void *work) {
+    share_evenly(rows, ROW_ELEMENTS / (width > 1 ? width : 1) + 1, body, work);
+}
+
 /* What the calling thread does until cadence_leave may use the pool (NULL = none). */
 void cadence_enter(Pool *pool);
 void cadence_leave(void);
