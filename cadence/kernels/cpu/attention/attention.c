@@ -94,20 +94,20 @@ static Item find_item(const Attention *a, const Plan *p, int64_t index) {
 
 /* Scores come out as soft-cap's argument, or in units of log 2. */
 static void load_queries(const Attention *a, const Plan *p, const Item *it, Scratch *s) {
-    if (a->amx) {
-        a->amx->load(a, p, it, s);
+    if (p->amx) {
+        p->amx->load(a, p, it, s);
         return;
     }
     float unit = a->softcap > 0.0f ? a->scale / a->softcap : a->scale * LOG2_E;
-    float factor = a->cache_type == I8 ? 1.0f : unit;
+    float factor = a->cache_dtype == I8 ? 1.0f : unit;
     for (int64_t m = 0; m < it->num_rows; m++) {
         int64_t from = token_of(p, it, m) * a->q_token + head_of(p, it, m) * a->q_head;
         float *to = s->q.wide + m * p->padded;
-        WITH_DTYPE(a->type, for (int64_t i = 0; i < a->dim; i += VL)
+        WITH_DTYPE(a->dtype, for (int64_t i = 0; i < a->dim; i += VL)
                                 storef(to + i, load_upto(a->q, from + i, DTYPE, a->dim - i) * factor);)
         for (int64_t i = round_up(a->dim, VL); i < p->padded; i += VL) storef(to + i, splat(0.0f));
-        if (a->half) a->half->narrow(s->q.half + m * p->padded, to, p->padded, 1.0f);
-        if (a->cache_type == I8) {
+        if (p->half) p->half->narrow(s->q.half + m * p->padded, to, p->padded, 1.0f);
+        if (a->cache_dtype == I8) {
             int8_t *bytes = s->q.bytes + m * s->q.padded_bytes;
             memset(bytes + a->dim, 0, (size_t)(s->q.padded_bytes - a->dim));
             s->q.scale[m] = quantise_row(bytes, to, a->dim) * unit;
@@ -120,8 +120,8 @@ static void store_rows(const Attention *a, const Plan *p, const Item *it, const 
         int64_t to = (token_of(p, it, m) * a->num_heads + head_of(p, it, m)) * a->dim;
         float inverse = 1.0f / s->sum[m];
         float *from = s->acc + m * p->padded;
-        if (a->amx) a->amx->straighten(from, a->dim);
-        WITH_DTYPE(a->type, for (int64_t i = 0; i < a->dim; i += VL)
+        if (p->amx) p->amx->straighten(from, a->dim);
+        WITH_DTYPE(a->dtype, for (int64_t i = 0; i < a->dim; i += VL)
                                 store_upto(a->out, to + i, DTYPE, a->dim - i, loadf(from + i) * inverse);)
     }
 }
@@ -131,24 +131,24 @@ static int64_t tile_end(const Item *it) { return (it->first_pos + it->num_querie
 
 /* What follows a tile of an item: its next one, or the first of the item that follows. */
 static Ahead after_tile(const Attention *a, const Plan *p, const Item *it, int64_t tile, int64_t next_item) {
-    if (!a->amx) return (Ahead){.start = 0};
+    if (!p->amx) return (Ahead){.start = 0};
     if (tile + 1 < tile_end(it)) return (Ahead){*it, (tile + 1) * KEY_TILE};
     if (next_item < 0 || next_item >= p->num_runs * a->num_kv_heads) return (Ahead){.start = 0};
     Item next = find_item(a, p, next_item);
     return (Ahead){next, tile_begin(a, &next) * KEY_TILE};
 }
 
-static void begin_work(const Attention *a) {
-    if (a->amx) a->amx->begin();
+static void begin_work(const Plan *p) {
+    if (p->amx) p->amx->begin();
 }
 
-static void end_work(const Attention *a) {
-    if (a->amx) a->amx->end();
+static void end_work(const Plan *p) {
+    if (p->amx) p->amx->end();
 }
 
 static void attend(const Attention *a, const Plan *p, const Item *it, int64_t tile, Scratch *s) {
-    if (a->amx)
-        a->amx->attend(a, p, it, tile * KEY_TILE, s);
+    if (p->amx)
+        p->amx->attend(a, p, it, tile * KEY_TILE, s);
     else
         attend_tile(a, p, it, tile * KEY_TILE, s);
 }
@@ -165,7 +165,7 @@ static void attend_items(void *work, int64_t begin, int64_t end, int64_t thread)
     const Attention *a = w->a;
     const Plan *p = w->p;
     Scratch s = scratch_for(a, p);
-    begin_work(a);
+    begin_work(p);
     for (int64_t index = begin; index < end; index++) {
         int64_t place = p->num_runs * a->num_kv_heads - 1 - index;
         Item it = find_item(a, p, place);
@@ -182,14 +182,14 @@ static void attend_items(void *work, int64_t begin, int64_t end, int64_t thread)
         }
         store_rows(a, p, &it, &s.total);
     }
-    end_work(a);
+    end_work(p);
 }
 
 /* Few items with long histories: threads share the tiles of each ... */
 static void attend_parts(void *work, int64_t begin, int64_t end, int64_t thread) {
     const Work *w = work;
     Scratch s = scratch_for(w->a, w->p);
-    begin_work(w->a);
+    begin_work(w->p);
     for (int64_t index = begin; index < end; index++) {
         Item it = find_item(w->a, w->p, index / w->p->max_tiles);
         int64_t tile = index % w->p->max_tiles;
@@ -199,7 +199,7 @@ static void attend_parts(void *work, int64_t begin, int64_t end, int64_t thread)
         s.ahead = after_tile(w->a, w->p, &it, tile, index / w->p->max_tiles + 1);
         attend(w->a, w->p, &it, tile, &s);
     }
-    end_work(w->a);
+    end_work(w->p);
 }
 
 /* ... then the parts are merged in the same order. */
@@ -225,9 +225,9 @@ static void plan(const Attention *a, Plan *p) {
         longest = max64(longest, a->seq_lens[r]);
     }
     p->group = a->num_heads / a->num_kv_heads;
-    p->padded = round_up(a->dim, a->half ? HALF_LANES : VL);
+    p->padded = round_up(a->dim, p->half ? HALF_LANES : VL);
     p->run = max64(min64(ROWS_TARGET / p->group, most_queries), 1);
-    p->max_rows = round_up(p->run * p->group, a->amx ? AMX_ROWS : ROW_TILE);
+    p->max_rows = round_up(p->run * p->group, p->amx ? AMX_ROWS : ROW_TILE);
     p->max_tiles = (longest + KEY_TILE - 1) / KEY_TILE;
     for (int64_t r = 0; r < a->num_seqs; r++) {
         p->first_run[r] = p->num_runs;
@@ -237,24 +237,19 @@ static void plan(const Attention *a, Plan *p) {
 }
 
 static int fits_amx(const Attention *a) {
-    return a->type == BF16 && a->cache_type == BF16 && a->dim % AMX_DIM_STEP == 0 && a->dim <= AMX_MOST_DIM &&
+    return a->dtype == BF16 && a->cache_dtype == BF16 && a->dim % AMX_DIM_STEP == 0 && a->dim <= AMX_MOST_DIM &&
            a->scale > 0.0f;
 }
 
-/* pointers: out, q, k_cache, v_cache, rows, query_start, seq_lens, table; sizes: as in Attention, in order, the last
- * one q's type + 256 * the caches' type + 65536 * the index into isas. */
-void cadence_attention(void *const *pointers, const int64_t *sizes, float scale, float softcap) {
-    Attention a = {pointers[0], pointers[1], pointers[2], pointers[3], pointers[4], pointers[5], pointers[6],
-                   pointers[7], sizes[0],    sizes[1],    sizes[2],    sizes[3],    sizes[4],    sizes[5],
-                   sizes[6],    sizes[7],    sizes[8],    sizes[9],    sizes[10],   (int)sizes[11] & 255,
-                   (int)sizes[11] >> 8 & 255, scale,      softcap};
-    const Isa *isa = &isas[sizes[11] >> 16];
-    if (isa->half && a.cache_type == F16 && !(softcap > 0.0f)) a.half = half_arithmetic();
-    if (isa->tiles && fits_amx(&a)) a.amx = amx_arithmetic();
-    Plan p = {.first_run = malloc((size_t)(a.num_seqs + 1) * 8)};
-    plan(&a, &p);
-    int64_t items = p.num_runs * a.num_kv_heads, parts = items * p.max_tiles;
-    Work w = {&a, &p, NULL};
+EXPORT void call_attention(const void *words) {
+    const Attention *a = words;
+    const Isa *isa = &isas[a->isa];
+    Plan p = {.first_run = malloc((size_t)(a->num_seqs + 1) * 8)};
+    if (isa->half && a->cache_dtype == F16 && !(a->softcap > 0.0f)) p.half = half_arithmetic();
+    if (isa->tiles && fits_amx(a)) p.amx = amx_arithmetic();
+    plan(a, &p);
+    int64_t items = p.num_runs * a->num_kv_heads, parts = items * p.max_tiles;
+    Work w = {a, &p, NULL};
     if (p.max_tiles > 1 && items < 4 * threads_count() && parts * state_floats(&p) <= MOST_PARTS)
         w.parts = aligned_alloc(64, (size_t)round_up(parts * state_floats(&p) * 4, 64));
     if (w.parts) {

@@ -13,21 +13,12 @@
 typedef struct HalfArithmetic HalfArithmetic; /* both below */
 typedef struct AmxArithmetic AmxArithmetic;
 
+typedef struct attention Attention;
+
+/* Geometry and arithmetic shared by all items of a call. */
 typedef struct {
-    void *out;
-    const void *q;
-    const char *k_cache, *v_cache;
-    const int32_t *rows, *query_start, *seq_lens, *table;
-    int64_t table_stride, q_token, q_head, k_block, v_block; /* strides in entries, those of int8 caches in bytes */
-    int64_t num_seqs, num_heads, num_kv_heads, dim, block_size, window;
-    int type, cache_type;
-    float scale, softcap;
     const HalfArithmetic *half; /* NULL, and amx, too: products are made in float32, or of int8 */
     const AmxArithmetic *amx;
-} Attention;
-
-/* Geometry shared by all items of a call. */
-typedef struct {
     int64_t group;        /* query heads per kv head */
     int64_t run;          /* queries per item */
     int64_t max_rows;     /* rows per item, a multiple of ROW_TILE, or of AMX_ROWS */
@@ -102,8 +93,8 @@ INLINE int64_t head_of(const Plan *p, const Item *it, int64_t m) { return it->kv
 
 /* Points key and value at the rows of positions [start, start + t->keys) as they lie in the cache. */
 static inline void find_rows(const Attention *a, const Item *it, int64_t start, Tile *t) {
-    int64_t bytes = cache_row_bytes(a->dim, a->cache_type);
-    int64_t unit = a->cache_type == I8 ? 1 : element_size(a->cache_type);
+    int64_t bytes = cache_row_bytes(a->dim, a->cache_dtype);
+    int64_t unit = a->cache_dtype == I8 ? 1 : element_size(a->cache_dtype);
     const int32_t *entry = a->table + it->table_row * a->table_stride + start / a->block_size;
     int64_t offset = start % a->block_size;
     for (int64_t n = 0; n < t->keys; offset = 0, entry++) {
@@ -117,7 +108,7 @@ static inline void find_rows(const Attention *a, const Item *it, int64_t start, 
 
 /* ---- ways to attend to a tile ---- */
 
-/* The keys [start, start + KEY_TILE) -> s->part, in float32, or of int8, or in a->half's float16: rows.c. */
+/* The keys [start, start + KEY_TILE) -> s->part, in float32, or of int8, or in p->half's float16: rows.c. */
 void attend_tile(const Attention *a, const Plan *p, const Item *it, int64_t start, Scratch *s);
 
 /* Float16, over caches of float16: half.c. */

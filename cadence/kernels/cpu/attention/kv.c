@@ -2,14 +2,6 @@
 #include "attention/kv.h"
 #include "runtime/threads.h"
 
-typedef struct {
-    const char *k, *v;
-    char *k_cache, *v_cache;
-    const int64_t *slots, *strides; /* in entries: between tokens and heads of k, of v; between blocks of both caches */
-    int64_t heads, dim, block_size;
-    int type, cache_type;
-} Storing;
-
 /* `dim` numbers of `type` -> a row of the cache. */
 INLINE void store_row(char *to, const char *from, int64_t dim, int type, int cache_type) {
     if (type == cache_type) {
@@ -25,26 +17,22 @@ INLINE void store_row(char *to, const char *from, int64_t dim, int type, int cac
 }
 
 static void store_tokens(void *work, int64_t begin, int64_t end, int64_t thread) {
-    const Storing *w = work;
-    const int64_t *stride = w->strides, row = cache_row_bytes(w->dim, w->cache_type);
-    int64_t size = element_size(w->type), unit = w->cache_type == I8 ? 1 : element_size(w->cache_type);
+    const struct write_kv *w = work;
+    const int64_t row = cache_row_bytes(w->dim, w->cache_dtype);
+    int64_t size = element_size(w->dtype), unit = w->cache_dtype == I8 ? 1 : element_size(w->cache_dtype);
     for (int64_t t = begin; t < end; t++) {
         int64_t block = w->slots[t] / w->block_size, offset = w->slots[t] % w->block_size;
         for (int64_t h = 0; h < w->heads; h++) {
             int64_t inside = (h * w->block_size + offset) * row;
-            const char *k = w->k + (t * stride[0] + h * stride[1]) * size;
-            const char *v = w->v + (t * stride[2] + h * stride[3]) * size;
-            store_row(w->k_cache + block * stride[4] * unit + inside, k, w->dim, w->type, w->cache_type);
-            store_row(w->v_cache + block * stride[5] * unit + inside, v, w->dim, w->type, w->cache_type);
+            const char *k = w->k + (t * w->k_token + h * w->k_head) * size;
+            const char *v = w->v + (t * w->v_token + h * w->v_head) * size;
+            store_row(w->k_cache + block * w->k_block * unit + inside, k, w->dim, w->dtype, w->cache_dtype);
+            store_row(w->v_cache + block * w->v_block * unit + inside, v, w->dim, w->dtype, w->cache_dtype);
         }
     }
 }
 
-/* k, v [tokens, heads, dim] -> caches [blocks, heads, block_size] of rows. strides: as in Storing, then k's type + 256 *
- * the caches' type. */
-void cadence_write_kv(const char *k, const char *v, char *k_cache, char *v_cache, const int64_t *slots, int64_t tokens,
-                      int64_t heads, int64_t dim, int64_t block_size, const int64_t *strides) {
-    Storing work = {k, v, k_cache, v_cache, slots, strides, heads, dim, block_size, (int)strides[6] & 255,
-                    (int)strides[6] >> 8};
-    share_rows(tokens, heads * dim, store_tokens, &work);
+EXPORT void call_write_kv(const void *words) {
+    const struct write_kv *w = words;
+    share_rows(w->tokens, w->heads * w->dim, store_tokens, (void *)w);
 }

@@ -5,8 +5,6 @@
 
 #include "runtime/common.h"
 
-enum { I8 = 3 }; /* beside F32, BF16, F16 */
-
 #define SCALE_BYTES 4
 #define LEAST_ABSMAX 1e-30f /* a row below that is all zeros: its inverse scale would leave float32 */
 

@@ -44,24 +44,24 @@ static const char *padded_row(const char *row, int64_t bytes, int64_t padded_byt
 }
 
 static const char *wide_row(const Attention *a, const Plan *p, const char *row, float *to) {
-    widen_row(row, a->dim, p->padded, a->cache_type, to);
+    widen_row(row, a->dim, p->padded, a->cache_dtype, to);
     return (const char *)to;
 }
 
 /* The rows where and how the register tiles want them: whole vectors, wide if many queries will use them. */
 static void make_ready(const Attention *a, const Plan *p, const Item *it, Scratch *s, Tile *t) {
-    int narrow = a->cache_type != F32, odd = a->dim % (a->cache_type == I8 ? max64(VL, I8_STEP) : VL) != 0;
+    int narrow = a->cache_dtype != F32, odd = a->dim % (a->cache_dtype == I8 ? max64(VL, I8_STEP) : VL) != 0;
     int widen = odd || (narrow && it->num_rows > WIDEN_ABOVE);
-    if (a->cache_type == I8)
+    if (a->cache_dtype == I8)
         for (int64_t n = 0; n < t->keys; n++) {
             t->key_scale[n] = scale_of_row(t->key[n], a->dim);
             t->value_scale[n] = scale_of_row(t->value[n], a->dim);
         }
-    t->value_type = widen ? F32 : a->cache_type;
+    t->value_type = widen ? F32 : a->cache_dtype;
     for (int64_t n = 0; widen && n < t->keys; n++)
         t->value[n] = wide_row(a, p, t->value[n], (float *)s->v + n * p->padded);
-    t->key_type = widen && a->cache_type != I8 ? F32 : a->cache_type;
-    if (a->cache_type == I8)
+    t->key_type = widen && a->cache_dtype != I8 ? F32 : a->cache_dtype;
+    if (a->cache_dtype == I8)
         for (int64_t n = 0; odd && n < t->keys; n++)
             t->key[n] = padded_row(t->key[n], a->dim, s->q.padded_bytes, s->k + n * s->q.padded_bytes);
     else
@@ -110,13 +110,13 @@ static void score_tile(const Attention *a, const Item *it, const Tile *t, Scratc
     }
 }
 
-static void score_half_tile(const Attention *a, const Item *it, const Tile *t, Scratch *s) {
+static void score_half_tile(const Attention *a, const Plan *p, const Item *it, const Tile *t, Scratch *s) {
     int64_t keys = round_up(t->keys, KEY_STEP);
     for (int64_t n = 0; n < keys; n += HALF_RUN) {
         int64_t end = min64(n + HALF_RUN, keys);
         for (int64_t j = n; j < end; j++) prefetch_row(t->value[j], a->dim * 2);
         for (int64_t m = 0; m < it->num_rows; m += ROW_TILE)
-            a->half->score((int)min64(it->num_rows - m, ROW_TILE), &s->q, m, t, max64(n, s->low[m / ROW_TILE]),
+            p->half->score((int)min64(it->num_rows - m, ROW_TILE), &s->q, m, t, max64(n, s->low[m / ROW_TILE]),
                            min64(end, s->high[m / ROW_TILE]), s->scores + m * KEY_TILE);
     }
 }
@@ -160,25 +160,26 @@ static void soften_row(const Attention *a, float *row, Span span, float *max, fl
 }
 
 /* In float16; a row whose scores need more is scored again in float32. Whether it is depends on what it sees alone. */
-static void soften_half_row(const Attention *a, const Tile *t, Span span, Scratch *s, int64_t m) {
+static void soften_half_row(const Attention *a, const Plan *p, const Tile *t, Span span, Scratch *s,
+                            int64_t m) {
     uint16_t *row = (uint16_t *)(s->scores + m * KEY_TILE);
-    if (span.begin < span.end && a->half->soften(row, span, s->part.max + m, s->part.sum + m)) return;
+    if (span.begin < span.end && p->half->soften(row, span, s->part.max + m, s->part.sum + m)) return;
     for (int64_t n = span.low; n < span.high; n += KEY_STEP) score_f16(1, &s->q, m, t, n, s->exact);
     soften_row(a, s->exact, span, s->part.max + m, s->part.sum + m);
     s->part.sum[m] *= WEIGHT_UNIT;
-    a->half->narrow(row + span.low, s->exact + span.low, span.high - span.low, WEIGHT_UNIT);
+    p->half->narrow(row + span.low, s->exact + span.low, span.high - span.low, WEIGHT_UNIT);
 }
 
 static void soften_tile(const Attention *a, const Plan *p, const Item *it, int64_t start, const Tile *t, Scratch *s) {
     for (int64_t m = 0; m < it->num_rows; m++) {
         Span span = find_span(a, p, it, start, s, m);
         float *row = s->scores + m * KEY_TILE;
-        if (a->half) {
-            soften_half_row(a, t, span, s, m);
+        if (p->half) {
+            soften_half_row(a, p, t, span, s, m);
             continue;
         }
         soften_row(a, row, span, s->part.max + m, s->part.sum + m);
-        if (a->cache_type == I8)
+        if (a->cache_dtype == I8)
             for (int64_t i = span.low; i < span.high; i += VL)
                 storef(row + i, loadf(row + i) * loadf(t->value_scale + i));
     }
@@ -211,7 +212,7 @@ INLINE int all_finite(const float *x, int64_t n) {
 static void weigh_half_tile(const Attention *a, const Plan *p, const Item *it, const Tile *t, Scratch *s) {
     for (int64_t m = 0; m < it->num_rows; m += ROW_TILE) {
         Weighted w = weighted(p, t, s, m);
-        a->half->weigh((int)min64(it->num_rows - m, ROW_TILE), &w);
+        p->half->weigh((int)min64(it->num_rows - m, ROW_TILE), &w);
     }
     for (int64_t m = 0; m < it->num_rows; m++) {
         Weighted w = weighted(p, t, s, m);
@@ -226,18 +227,18 @@ static void weigh_half_tile(const Attention *a, const Plan *p, const Item *it, c
 void attend_tile(const Attention *a, const Plan *p, const Item *it, int64_t start, Scratch *s) {
     Tile t = {.keys = min64(it->first_pos + it->num_queries - start, KEY_TILE)};
     find_rows(a, it, start, &t);
-    if (a->half)
+    if (p->half)
         make_half_ready(a, p, s, &t);
     else
         make_ready(a, p, it, s, &t);
     repeat_ends(a, it, start, &t);
     find_ranges(a, p, it, start, s);
-    if (a->half)
-        score_half_tile(a, it, &t, s);
+    if (p->half)
+        score_half_tile(a, p, it, &t, s);
     else
         score_tile(a, it, &t, s);
     soften_tile(a, p, it, start, &t, s);
-    if (a->half)
+    if (p->half)
         weigh_half_tile(a, p, it, &t, s);
     else
         weigh_tile(p, it, &t, s);

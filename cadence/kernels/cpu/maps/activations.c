@@ -5,12 +5,12 @@
 typedef struct {
     char *out; /* [rows, width] of `to` */
     const char *x; /* rows of `from`, x_stride elements apart */
-    int64_t rows, width, x_stride;
+    int64_t width, x_stride;
     float factor;
     int kind, from, to;
 } Map;
 
-enum { RELU, SILU, GELU, GELU_TANH, SCALE, SOFTCAP }; /* the first four: kernels.ops.Activation */
+enum { SCALE = GELU_TANH + 1, SOFTCAP }; /* behind enum activation */
 
 INLINE vf relu(vf x) { return pick((x < splat(0.0f)), splat(0.0f), x); }
 
@@ -64,27 +64,22 @@ static void map_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
     }
 }
 
-/* For lists of calls: out, x, rows, width, x_stride, then what is said. */
-
-/* kind, dtype */
-EXPORT void call_activate(const int64_t *words) {
-    Map a = {(char *)words[0], (const char *)words[1], words[2], words[3], words[4], 1.0f, (int)words[5],
-             (int)words[6],    (int)words[6]};
-    share_rows(a.rows, a.width, map_rows, &a);
+EXPORT void call_activate(const void *words) {
+    const struct activate *w = words;
+    Map a = {w->out, w->x, w->width, w->x_stride, 1.0f, (int)w->kind, (int)w->dtype, (int)w->dtype};
+    share_rows(w->rows, w->width, map_rows, &a);
 }
 
-/* factor, from, to */
-EXPORT void call_scale(const int64_t *words) {
-    Map a = {(char *)words[0], (const char *)words[1], words[2],      words[3],     words[4], float_of_word(words[5]),
-             SCALE,            (int)words[6],          (int)words[7]};
-    share_rows(a.rows, a.width, map_rows, &a);
+EXPORT void call_scale(const void *words) {
+    const struct scale *w = words;
+    Map a = {w->out, w->x, w->width, w->x_stride, w->factor, SCALE, (int)w->dtype, (int)w->out_dtype};
+    share_rows(w->rows, w->width, map_rows, &a);
 }
 
-/* cap, dtype of x; out is float32 */
-EXPORT void call_softcap(const int64_t *words) {
-    Map a = {(char *)words[0], (const char *)words[1], words[2], words[3], words[4], float_of_word(words[5]), SOFTCAP,
-             (int)words[6],    F32};
-    share_rows(a.rows, a.width, map_rows, &a);
+EXPORT void call_softcap(const void *words) {
+    const struct softcap *w = words;
+    Map a = {w->out, w->x, w->width, w->x_stride, w->cap, SOFTCAP, (int)w->dtype, F32};
+    share_rows(w->rows, w->width, map_rows, &a);
 }
 
 /* ---- sums ---- */
@@ -93,7 +88,7 @@ typedef struct {
     char *out;
     const char *x, *y; /* y: [rows, width], or the table that `ids` picks rows of */
     const int64_t *ids; /* NULL: row r of y */
-    int64_t rows, width, offset;
+    int64_t width, offset;
     int dtype, ytype;
 } Sum;
 
@@ -107,16 +102,14 @@ static void sum_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
     }
 }
 
-/* out, x, y, rows, width, dtype */
-EXPORT void call_add(const int64_t *words) {
-    Sum a = {(char *)words[0], (const char *)words[1], (const char *)words[2], NULL, words[3], words[4], 0,
-             (int)words[5],    (int)words[5]};
-    share_rows(a.rows, a.width, sum_rows, &a);
+EXPORT void call_add(const void *words) {
+    const struct add *w = words;
+    Sum a = {w->out, w->x, w->y, NULL, w->width, 0, (int)w->dtype, (int)w->dtype};
+    share_rows(w->rows, w->width, sum_rows, &a);
 }
 
-/* out, x, table, ids, rows, width, offset, dtype, type of the table. Ids plus offset must exist in the table. */
-EXPORT void call_add_rows(const int64_t *words) {
-    Sum a = {(char *)words[0], (const char *)words[1], (const char *)words[2], (const int64_t *)words[3], words[4],
-             words[5],         words[6],               (int)words[7],          (int)words[8]};
-    share_rows(a.rows, a.width, sum_rows, &a);
+EXPORT void call_add_rows(const void *words) {
+    const struct add_rows *w = words;
+    Sum a = {w->out, w->x, w->table, w->ids, w->width, w->offset, (int)w->dtype, (int)w->table_dtype};
+    share_rows(w->rows, w->width, sum_rows, &a);
 }

@@ -26,15 +26,8 @@ INLINE void gate_row(void *out, const void *gate, const void *up, int64_t width,
     }
 }
 
-typedef struct {
-    void *out;
-    const void *x;
-    int64_t width, x_stride;
-    int dtype, gelu;
-} Gate;
-
 static void gate_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
-    const Gate *g = work;
+    const struct gate_mul *g = work;
     for (int64_t r = begin; r < end; r++) {
         const void *gate = crow_of(g->x, r * g->x_stride, g->dtype), *up = crow_of(gate, g->width, g->dtype);
         void *target = row_of(g->out, r * g->width, g->dtype);
@@ -46,9 +39,7 @@ static void gate_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
     }
 }
 
-/* x [rows, 2 * width] = (gate, up) -> out [rows, width]. */
-void cadence_gate_mul(void *out, const void *x, int64_t rows, int64_t width, int64_t x_stride, int dtype,
-                             int gelu) {
-    Gate gate = {out, x, width, x_stride, dtype, gelu};
-    share_rows(rows, width, gate_rows, &gate);
+EXPORT void call_gate_mul(const void *words) {
+    const struct gate_mul *g = words;
+    share_rows(g->rows, g->width, gate_rows, (void *)g);
 }

@@ -68,16 +68,13 @@ static void noise_of(const Words *w, float *noise) {
     for (int i = 0; i < 4 * QUADS; i++) noise[i] = (float)u[i];
 }
 
-typedef struct {
-    float *out;
-    const int64_t *seeds, *positions;
-    int64_t seed_stride, position_stride, vocab, pieces;
-} Noise;
+INLINE int64_t pieces_of(int64_t vocab) { return (vocab + 4 * QUADS - 1) / (4 * QUADS); }
 
 static void noise_pieces(void *work, int64_t begin, int64_t end, int64_t thread) {
-    const Noise *n = work;
+    const struct gumbel *n = work;
+    const int64_t pieces = pieces_of(n->vocab);
     for (int64_t job = begin; job < end; job++) {
-        int64_t r = job / n->pieces, piece = job % n->pieces, first = piece * 4 * QUADS;
+        int64_t r = job / pieces, piece = job % pieces, first = piece * 4 * QUADS;
         Words w;
         float noise[4 * QUADS];
         philox(&w, (uint32_t)(piece * QUADS), n->positions[r * n->position_stride],
@@ -87,12 +84,9 @@ static void noise_pieces(void *work, int64_t begin, int64_t end, int64_t thread)
     }
 }
 
-/* seeds, positions [rows] with the given strides -> out [rows, vocab] contiguous. */
-void cadence_gumbel(float *out, const int64_t *seeds, int64_t seed_stride, const int64_t *positions,
-                           int64_t position_stride, int64_t rows, int64_t vocab) {
-    int64_t pieces = (vocab + 4 * QUADS - 1) / (4 * QUADS);
-    Noise noise = {out, seeds, positions, seed_stride, position_stride, vocab, pieces};
-    share_evenly(rows * pieces, 8, noise_pieces, &noise);
+EXPORT void call_gumbel(const void *words) {
+    const struct gumbel *n = words;
+    share_evenly(n->rows * pieces_of(n->vocab), 8, noise_pieces, (void *)n);
 }
 
 typedef struct {
@@ -184,34 +178,29 @@ INLINE int64_t integer_at(const void *p, int64_t i, int64_t bytes) {
 }
 
 typedef struct {
-    int32_t *tokens;
-    float *peaks;
-    const void *logits, *rows, *positions;
-    const float *temperatures;
-    const int64_t *seeds;
-    const int32_t *random;
-    const int64_t *sizes;
-    int64_t vocab, pieces;
+    const struct draw *w;
+    int64_t pieces;
     int64_t parts; /* of a line, in the order of the ids */
     Best *found;   /* [lines, parts] */
 } Draw;
 
-INLINE int64_t drawn_row(const Draw *d, int64_t line) { return integer_at(d->rows, line, d->sizes[7]); }
+INLINE int64_t drawn_row(const struct draw *w, int64_t line) { return integer_at(w->rows, line, w->row_bytes); }
 
 static void draw_parts(void *work, int64_t begin, int64_t end, int64_t thread) {
     const Draw *d = work;
-    const int64_t *sizes = d->sizes;
+    const struct draw *w = d->w;
     for (int64_t job = begin; job < end; job++) {
-        int64_t line = job / d->parts, part = job % d->parts, row = drawn_row(d, line);
-        int64_t position = integer_at(d->positions, line, sizes[8]), is_random = d->random[row * sizes[5]];
-        float temperature = d->temperatures[row * sizes[3]];
-        uint64_t seed = (uint64_t)d->seeds[row * sizes[4]];
+        int64_t line = job / d->parts, part = job % d->parts, row = drawn_row(w, line);
+        int64_t position = integer_at(w->positions, line, w->position_bytes);
+        int64_t is_random = w->random[row * w->random_stride];
+        float temperature = w->temperatures[row * w->temperature_stride];
+        uint64_t seed = (uint64_t)w->seeds[row * w->seed_stride];
         int64_t first = part * d->pieces / d->parts, last = (part + 1) * d->pieces / d->parts;
         Best best = {-INFINITY, 0};
-        WITH_DTYPE(sizes[6], {
-            const void *logits = (const char *)d->logits + line * sizes[2] * element_size(DTYPE);
+        WITH_DTYPE(w->dtype, {
+            const void *logits = (const char *)w->logits + line * w->logits_stride * element_size(DTYPE);
             for (int64_t piece = first; piece < last; piece++)
-                take_piece(&best, logits, piece, d->vocab, temperature, is_random, position, seed, DTYPE);
+                take_piece(&best, logits, piece, w->vocab, temperature, is_random, position, seed, DTYPE);
         })
         d->found[job] = best;
     }
@@ -223,23 +212,18 @@ static void finish_line(const Draw *d, int64_t line) {
         Best other = d->found[line * d->parts + part];
         if (best.value == best.value && (other.value > best.value || other.value != other.value)) best = other;
     }
-    d->tokens[line] = (int32_t)best.id;
-    d->peaks[line] = best.value;
+    d->w->tokens[line] = (int32_t)best.id;
+    d->w->peaks[line] = best.value;
 }
 
-/* pointers = tokens int32 [lines], peaks float [lines], logits [lines, vocab], rows and positions [lines], and the
- * parameters' tables temperatures float, seeds int64, random int32;
- * sizes = lines, vocab, elements between lines, strides of the three tables in elements, dtype of the logits, bytes of
- * a row, bytes of a position -> the highest of logits / temperature, plus noise where random, and where it stands. */
-void cadence_draw(void *const *pointers, const int64_t *sizes) {
-    int64_t lines = sizes[0], pieces = (sizes[1] + 4 * QUADS - 1) / (4 * QUADS);
-    Draw d = {pointers[0], pointers[1], pointers[2], pointers[3], pointers[4], pointers[5], pointers[6], pointers[7],
-              sizes,       sizes[1],    pieces};
-    d.parts = lines >= 8 ? 1 : min64(8, (pieces + 15) / 16);
-    d.found = (Best *)thread_buffer(lines * d.parts * (int64_t)(sizeof(Best) / 4));
+EXPORT void call_draw(const void *words) {
+    const struct draw *w = words;
+    Draw d = {w, pieces_of(w->vocab)};
+    d.parts = w->lines >= 8 ? 1 : min64(8, (d.pieces + 15) / 16);
+    d.found = (Best *)thread_buffer(w->lines * d.parts * (int64_t)(sizeof(Best) / 4));
     int64_t cost = 0; /* a piece with noise costs about eight without */
-    for (int64_t line = 0; line < lines; line++)
-        cost += pieces * (d.random[drawn_row(&d, line) * sizes[5]] ? 8 : 1);
-    share(lines * d.parts, cost > PARALLEL_COST ? 1 : lines * d.parts, draw_parts, &d);
-    for (int64_t line = 0; line < lines; line++) finish_line(&d, line);
+    for (int64_t line = 0; line < w->lines; line++)
+        cost += d.pieces * (w->random[drawn_row(w, line) * w->random_stride] ? 8 : 1);
+    share(w->lines * d.parts, cost > PARALLEL_COST ? 1 : w->lines * d.parts, draw_parts, &d);
+    for (int64_t line = 0; line < w->lines; line++) finish_line(&d, line);
 }

@@ -1,14 +1,7 @@
 /* Layer norm: over rows, with mean; sums run lane by lane in the order of a row's elements. */
 #include "maps/row_maps.h"
 
-typedef struct {
-    char *out, *total;
-    const char *x, *residual; /* residual NULL: total is x */
-    const void *weight, *bias; /* [width] of wtype, or NULL */
-    int64_t rows, width;
-    float eps;
-    int dtype, wtype;
-} LayerNorm;
+typedef struct layer_norm LayerNorm;
 
 INLINE void norm_row(const LayerNorm *a, const void *x, void *out, const int dtype) {
     int64_t width = a->width;
@@ -23,8 +16,8 @@ INLINE void norm_row(const LayerNorm *a, const void *x, void *out, const int dty
     vf scale = splat(1.0f / sqrtf(sum1(square) / (float)width + a->eps));
     for (int64_t i = 0; i < width; i += VL) {
         vf v = (load_upto(x, i, dtype, width - i) - mean) * scale;
-        if (a->weight) v *= load_upto(a->weight, i, a->wtype, width - i);
-        if (a->bias) v += load_upto(a->bias, i, a->wtype, width - i);
+        if (a->weight) v *= load_upto(a->weight, i, a->weight_dtype, width - i);
+        if (a->bias) v += load_upto(a->bias, i, a->weight_dtype, width - i);
         store_upto(out, i, dtype, width - i, v);
     }
 }
@@ -43,10 +36,7 @@ static void norm_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
     }
 }
 
-/* For a list of calls: out, total, x, residual, weight, bias, rows, width, eps, dtype, wtype. */
-EXPORT void call_layer_norm(const int64_t *words) {
-    LayerNorm a = {(char *)words[0],       (char *)words[1],        (const char *)words[2], (const char *)words[3],
-                   (const void *)words[4], (const void *)words[5],  words[6],               words[7],
-                   float_of_word(words[8]), (int)words[9],          (int)words[10]};
-    share_rows(a.rows, a.width, norm_rows, &a);
+EXPORT void call_layer_norm(const void *words) {
+    const LayerNorm *a = words;
+    share_rows(a->rows, a->width, norm_rows, (void *)a);
 }

@@ -15,29 +15,18 @@ INLINE void rotate_heads(void *x, int64_t heads, int64_t head_stride, const floa
     }
 }
 
-typedef struct {
-    void *q, *k;
-    const int64_t *positions, *q_shape, *k_shape;
-    const float *cos_sin;
-    int64_t half;
-    int dtype;
-} Rope;
-
 static void rotate_tokens(void *work, int64_t begin, int64_t end, int64_t thread) {
-    const Rope *r = work;
-    const int64_t *q = r->q_shape, *k = r->k_shape; /* heads, elements between tokens, between heads */
+    const struct rope *r = work;
     for (int64_t t = begin; t < end; t++) {
         const float *cos = r->cos_sin + r->positions[t] * 2 * r->half;
         WITH_DTYPE(r->dtype, {
-            rotate_heads(row_of(r->q, t * q[1], DTYPE), q[0], q[2], cos, r->half, DTYPE);
-            rotate_heads(row_of(r->k, t * k[1], DTYPE), k[0], k[2], cos, r->half, DTYPE);
+            rotate_heads(row_of(r->q, t * r->q_token, DTYPE), r->q_heads, r->q_head, cos, r->half, DTYPE);
+            rotate_heads(row_of(r->k, t * r->k_token, DTYPE), r->k_heads, r->k_head, cos, r->half, DTYPE);
         })
     }
 }
 
-/* cos_sin [max_len, 2 * half]; q_shape, k_shape: heads, elements between tokens, elements between heads. */
-void cadence_rope(void *q, void *k, const int64_t *positions, const float *cos_sin, int64_t tokens,
-                         const int64_t *q_shape, const int64_t *k_shape, int64_t half, int dtype) {
-    Rope rope = {q, k, positions, q_shape, k_shape, cos_sin, half, dtype};
-    share_rows(tokens, (q_shape[0] + k_shape[0]) * 2 * half, rotate_tokens, &rope);
+EXPORT void call_rope(const void *words) {
+    const struct rope *r = words;
+    share_rows(r->tokens, (r->q_heads + r->k_heads) * 2 * r->half, rotate_tokens, (void *)r);
 }

@@ -5,13 +5,6 @@
 #include "runtime/common.h"
 #include "runtime/threads.h"
 
-INLINE float float_of_word(int64_t word) {
-    int32_t bits = (int32_t)word;
-    float value;
-    memcpy(&value, &bits, 4);
-    return value;
-}
-
 /* What lies so many elements behind p. */
 INLINE void *row_of(void *p, int64_t elements, int dtype) { return (char *)p + elements * element_size(dtype); }
 INLINE const void *crow_of(const void *p, int64_t elements, int dtype) {

@@ -2,11 +2,11 @@
 #include "packed/run.h"
 
 void packed_find_needs(PackedRun *run) {
-    run->few = run->isa->few_narrow && run->job->m <= TILE_ROWS && run->job->x_type == BF16;
+    run->few = run->isa->few_narrow && run->job->m <= TILE_ROWS && run->job->x_dtype == BF16;
     for (int64_t i = 0; i < run->job->num_segments; i++) {
         int64_t kind = run->job->segments[i].kind;
-        int narrow = kind == P_BF16 && run->job->x_type == BF16 && run->isa->dot_narrow && !run->few;
-        int half = kind == P_F16 && run->job->x_type == BF16 && run->isa->dot_half;
+        int narrow = kind == P_BF16 && run->job->x_dtype == BF16 && run->isa->dot_narrow && !run->few;
+        int half = kind == P_F16 && run->job->x_dtype == BF16 && run->isa->dot_half;
         run->narrow |= narrow;
         run->half |= half;
         run->wide |= is_float_kind(kind) && !narrow && !half;
@@ -36,14 +36,14 @@ int64_t packed_lay_out(PackedRun *run, char *base) {
     a.narrow = take(base, &used, run->narrow, rows * padded * 2);
     a.half = take(base, &used, run->half, rows * padded * 2);
     a.half_scale = take(base, &used, run->half, rows * 4);
-    run->rows = take(base, &used, job->x_type != F32, run->threads * padded * 4);
+    run->rows = take(base, &used, job->x_dtype != F32, run->threads * padded * 4);
     run->acts = a;
     return used;
 }
 
 INLINE void load_row(const PackedJob *job, int64_t row, float *to) {
     int64_t from = row * job->x_stride;
-    WITH_DTYPE(job->x_type, for (int64_t i = 0; i < job->k; i += VL)
+    WITH_DTYPE(job->x_dtype, for (int64_t i = 0; i < job->k; i += VL)
                                 store_upto(to, i, F32, job->k - i, load_upto(job->x, from + i, DTYPE, job->k - i));)
 }
 
@@ -61,7 +61,7 @@ static void prepare_row(const PackedRun *run, int64_t row, int64_t thread) {
     const PackedJob *job = run->job;
     const Acts *a = &run->acts;
     const float *x = (const float *)job->x + row * job->x_stride;
-    if (job->x_type != F32 && (run->quantized || a->wide)) {
+    if (job->x_dtype != F32 && (run->quantized || a->wide)) {
         float *to = run->rows + thread * a->padded;
         load_row(job, row, to);
         x = to;

@@ -149,7 +149,7 @@ INLINE void unpack_blocks(const int kind, const int is_signed, const uint8_t *fr
 
 INLINE void unpack_generic(int64_t kind, const int is_signed, const uint8_t *from, int64_t k, Tile *to) {
     switch (kind) { /* the kind as a constant: loops are specialised */
-        case P_Q8: unpack_blocks(P_Q8, is_signed, from, k, to); break;
+        case P_Q8_0: unpack_blocks(P_Q8_0, is_signed, from, k, to); break;
         case P_Q4_0: unpack_blocks(P_Q4_0, is_signed, from, k, to); break;
         case P_Q4_1: unpack_blocks(P_Q4_1, is_signed, from, k, to); break;
         case P_Q5_0: unpack_blocks(P_Q5_0, is_signed, from, k, to); break;

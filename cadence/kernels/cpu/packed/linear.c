@@ -102,9 +102,9 @@ static void sum_group(const PackedRun *run, int64_t kind, const uint8_t *from, i
 INLINE void store_outputs(const PackedJob *job, int64_t row, int64_t col, int64_t cols, const float *acc,
                           const float *bias) {
     int64_t to = row * job->y_stride + col;
-    if (job->y_type != F32 && cols == GROUP)
+    if (job->y_dtype != F32 && cols == GROUP)
         for (int r = 0; r < GROUP; r += VL) store(job->y, to + r, BF16, loadf(acc + r) + loadf(bias + r));
-    else if (job->y_type != F32)
+    else if (job->y_dtype != F32)
         for (int64_t r = 0; r < cols; r++) ((uint16_t *)job->y)[to + r] = float_to_bfloat(acc[r] + bias[r]);
     else if (cols == GROUP)
         for (int r = 0; r < GROUP; r += VL) storef((float *)job->y + to + r, loadf(acc + r) + loadf(bias + r));
@@ -118,7 +118,7 @@ static void store_group(const PackedJob *job, int64_t m, int64_t count, int64_t 
     if (job->bias) memcpy(bias, job->bias + col, (size_t)cols * 4);
     for (int64_t i = 0; i < count; i++, acc += GROUP) {
         int64_t next = (m + i) * job->y_stride + col + GROUP;
-        __builtin_prefetch((char *)job->y + next * element_size(job->y_type), 1);
+        __builtin_prefetch((char *)job->y + next * element_size(job->y_dtype), 1);
         store_outputs(job, m + i, col, cols, acc, bias);
     }
 }
@@ -126,7 +126,7 @@ static void store_group(const PackedJob *job, int64_t m, int64_t count, int64_t 
 /* Whether whole groups can be summed up where they are stored: for whole tiles of rows. */
 static int sums_in_place(const PackedRun *run, int64_t kind, int64_t count) {
     const PackedJob *job = run->job;
-    int fits = count % TILE_ROWS == 0 && job->m > TILE_ROWS && job->y_type == F32 && !job->bias;
+    int fits = count % TILE_ROWS == 0 && job->m > TILE_ROWS && job->y_dtype == F32 && !job->bias;
     return fits && run->isa->in_place && !is_float_kind(kind);
 }
 
@@ -142,8 +142,8 @@ static void store_sums(const PackedJob *job, const Sums *s) {
     const float *acc = s->acc, *next = acc + round_up(s->rows, NARROW_TILE) * GROUP;
     for (int64_t i = 0; i < s->rows; i++, acc += GROUP, next += GROUP) {
         int64_t behind = (s->m + i) * job->y_stride + s->col + 2 * GROUP;
-        __builtin_prefetch((char *)job->y + behind * element_size(job->y_type), 1);
-        if (VL == GROUP && second == GROUP && job->y_type == BF16) {
+        __builtin_prefetch((char *)job->y + behind * element_size(job->y_dtype), 1);
+        if (VL == GROUP && second == GROUP && job->y_dtype == BF16) {
             uint16_t *to = (uint16_t *)job->y + (s->m + i) * job->y_stride + s->col;
             store_two(to, loadf(acc) + loadf(bias), loadf(next) + loadf(bias + GROUP));
             continue;
@@ -210,7 +210,7 @@ static void run_groups(const PackedRun *run, int64_t m, int64_t count, int64_t b
 static int64_t checked_groups(const PackedJob *job) {
     int64_t groups = 0;
     if (job->m < 0 || job->isa < 0 || job->isa >= count_isas()) return -1;
-    if ((job->x_type != F32 && job->x_type != BF16) || (job->y_type != F32 && job->y_type != BF16)) return -1;
+    if ((job->x_dtype != F32 && job->x_dtype != BF16) || (job->y_dtype != F32 && job->y_dtype != BF16)) return -1;
     for (int64_t i = 0; i < job->num_segments; i++) {
         const Segment *s = &job->segments[i];
         if (!packed_sizes_fit(s->data, s->kind, s->rows, job->k, s->bytes)) return -1;
@@ -266,9 +266,8 @@ EXPORT int64_t cadence_packed_linear(const PackedJob *job) {
     return PACKED_OK;
 }
 
-/* For a list of calls: the words are a PackedJob. */
-EXPORT void call_packed_linear(const int64_t *words) {
-    if (cadence_packed_linear((const PackedJob *)words)) abort(); /* no memory: better no answer than a wrong one */
+EXPORT void call_packed_linear(const void *words) {
+    if (cadence_packed_linear(words)) abort(); /* no memory: better no answer than a wrong one */
 }
 
 /* Bytes a weight takes when packed; 0 where no such weight can be. */

@@ -262,7 +262,7 @@ DOT_TARGET int packed_neon_dot_direct(int64_t kind, const uint8_t *from, const A
     if (a->rows > 2 && kind == P_Q4_0) return direct_tile(1, from, a, acc), 1;
     if (a->rows > 2) return 0; /* unpacking once pays */
     switch (kind) {
-        DIRECT(P_Q8)
+        DIRECT(P_Q8_0)
         DIRECT(P_Q4_0)
         DIRECT(P_Q4_1)
         DIRECT(P_Q5_0)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import Structure, byref, c_int64, c_void_p
+from ctypes import Structure, byref
 
 import torch
 
 from cadence.core.errors import ConfigError
 from cadence.device.pool import NoPool, Pool
 from cadence.kernels.cpu.packed.weights import PackedRows, PackedWeight
+from cadence.kernels.cpu.runtime.dtypes import DTYPES
 from cadence.kernels.cpu.runtime.library import open_library
+from cadence.kernels.cpu.runtime.table import TABLE
 
-PACKED_TYPES = {torch.float32: 0, torch.bfloat16: 1}
+PACKED_TYPES = {dtype: DTYPES[dtype] for dtype in (torch.float32, torch.bfloat16)}
 
 
 class PackedJob(Structure):
     """One product as C sees it: pointers into tensors that must outlive it."""
 
-    _fields_ = (
-        *[(name, c_void_p) for name in ("y", "x", "bias", "segments")],
-        *[(name, c_int64) for name in ("num_segments", "m", "k", "x_stride", "y_stride")],
-        *[(name, c_int64) for name in ("x_type", "y_type", "isa")],
-    )
+    _fields_ = TABLE.structs["packed_linear"]
+
+
+class RowsJob(Structure):
+    """Rows to look up, as C sees it."""
+
+    _fields_ = TABLE.structs["packed_rows"]
 
 
 def instruction_sets() -> dict[str, int]:
@@ -76,21 +80,41 @@ class PackedOps:
     def job(self, y: torch.Tensor, x: torch.Tensor, stack: PackedRows, bias: torch.Tensor | None) -> PackedJob:
         """y [M, rows] and x [M, cols] float32 or bfloat16 with contiguous rows, bias [rows] float32
         contiguous. The job may be run again and again on the same memory."""
-        return PackedJob(*self.words(y, x, stack, bias))
+        return PackedJob(**self.words(y, x, stack, bias))
 
-    def words(self, y: torch.Tensor, x: torch.Tensor, stack: PackedRows, bias: torch.Tensor | None) -> tuple[int, ...]:
-        """The fields of `job`, for a list of calls. Sizes are checked here: a listed call cannot say what is wrong."""
+    def words(self, y: torch.Tensor, x: torch.Tensor, stack: PackedRows, bias: torch.Tensor | None) -> dict[str, int]:
+        """Of `packed_linear`. Sizes are checked here: a listed call cannot say what is wrong."""
         if x.shape[1] != stack.cols or y.shape != (x.shape[0], stack.rows):
             raise ValueError(f"x {list(x.shape)} and y {list(y.shape)} do not fit {stack.rows} x {stack.cols}")
-        at = (y.data_ptr(), x.data_ptr(), 0 if bias is None else bias.data_ptr(), stack.address)
-        sizes = (len(stack.weights), x.shape[0], stack.cols, x.stride(0), y.stride(0))
-        return *at, *sizes, PACKED_TYPES[x.dtype], PACKED_TYPES[y.dtype], self.index
+        return {
+            "y": y.data_ptr(),
+            "x": x.data_ptr(),
+            "bias": 0 if bias is None else bias.data_ptr(),
+            "segments": stack.address,
+            "num_segments": len(stack.weights),
+            "m": x.shape[0],
+            "k": stack.cols,
+            "x_stride": x.stride(0),
+            "y_stride": y.stride(0),
+            "x_dtype": PACKED_TYPES[x.dtype],
+            "y_dtype": PACKED_TYPES[y.dtype],
+            "isa": self.index,
+        }
 
-    def row_words(self, out: torch.Tensor, ids: torch.Tensor, packed: PackedWeight) -> tuple[int, ...]:
-        """Rows ids [T] of a packed weight into out [T, cols], for a list of calls. Ids must exist."""
-        segment = (packed.data.data_ptr(), int(packed.kind), packed.rows, packed.data.numel())
-        sizes = (ids.data_ptr(), ids.element_size(), ids.shape[0], packed.cols)
-        return out.data_ptr(), *segment, *sizes, PACKED_TYPES[out.dtype]
+    def row_words(self, out: torch.Tensor, ids: torch.Tensor, packed: PackedWeight) -> dict[str, int]:
+        """Of `packed_rows`: rows ids [T], contiguous, of a packed weight into out [T, cols]. Listed, ids must exist."""
+        return {
+            "out": out.data_ptr(),
+            "data": packed.data.data_ptr(),
+            "kind": int(packed.kind),
+            "rows": packed.rows,
+            "bytes": packed.data.numel(),
+            "ids": ids.data_ptr(),
+            "id_bytes": ids.element_size(),
+            "count": ids.shape[0],
+            "k": packed.cols,
+            "dtype": PACKED_TYPES[out.dtype],
+        }
 
     def run(self, job: PackedJob) -> None:
         with self._pool:
@@ -106,9 +130,9 @@ class PackedOps:
             return self.embed(ids, packed).to(out_dtype)
         ids = ids.contiguous()
         out = torch.empty((ids.shape[0], packed.cols), dtype=out_dtype)
-        at = (out.data_ptr(), byref(packed.segment()), ids.data_ptr(), ids.element_size())
+        job = RowsJob(**self.row_words(out, ids, packed))
         with self._pool:
-            status = self._c.cadence_packed_rows(*at, ids.shape[0], packed.cols, PACKED_TYPES[out_dtype])
+            status = self._c.cadence_packed_rows(byref(job))
         if status:
             raise ValueError(f"ids must lie between 0 and {packed.rows - 1}")
         return out

@@ -32,7 +32,7 @@
 #define HALF_RUN 64      /* elements of K summed in float16 */
 #define LIFT 12582912.0f /* 1.5 * 2^23: adding it to an integer below 2^22 leaves that in the low bits */
 
-enum { P_F32, P_BF16, P_Q8, P_Q4_0, P_Q4_1, P_Q5_0, P_Q5_1, P_Q4_K, P_Q5_K, P_Q6_K, P_F16, P_KINDS };
+#define P_KINDS (P_F16 + 1) /* enum kind */
 
 /* One block of a group: `header` bytes of scales, then for each K_STEP `bytes` of quants:
  *   8 bits: [8 quads][16 rows][4] int8
@@ -49,7 +49,7 @@ typedef struct {
 } Format;
 
 static const Format formats[P_KINDS] = {
-    [P_Q8] = {32, 32, 512, 8, 0, 1, 0},      [P_Q4_0] = {32, 32, 256, 4, 0, 1, 0},
+    [P_Q8_0] = {32, 32, 512, 8, 0, 1, 0},      [P_Q4_0] = {32, 32, 256, 4, 0, 1, 0},
     [P_Q4_1] = {32, 64, 256, 4, 0, 1, 1},    [P_Q5_0] = {32, 32, 320, 5, 16, 1, 0},
     [P_Q5_1] = {32, 64, 320, 5, 0, 1, 1},    [P_Q4_K] = {256, 320, 256, 4, 0, 1, 1},
     [P_Q5_K] = {256, 320, 320, 5, 0, 1, 1},  [P_Q6_K] = {256, 288, 384, 6, 32, 2, 0},
@@ -155,20 +155,7 @@ struct Backend {
     void (*end)(void);
 };
 
-typedef struct {
-    const uint8_t *data;
-    int64_t kind, rows, bytes;
-} Segment;
-
-/* y [m, sum of rows] = x [m, k] times the rows of all segments, one after another. */
-typedef struct {
-    void *y;
-    const void *x;
-    const float *bias; /* [sum of rows] or NULL */
-    const Segment *segments;
-    int64_t num_segments, m, k, x_stride, y_stride; /* strides in elements */
-    int64_t x_type, y_type, isa;                    /* F32 or BF16; index into isas */
-} PackedJob;
+typedef struct packed_linear PackedJob;
 
 enum { PACKED_OK = 0, PACKED_BAD_SIZE = 1, PACKED_NO_MEMORY = 2, PACKED_BAD_ROW = 3 };
 

@@ -80,47 +80,42 @@ INLINE int64_t id_at(const void *ids, int64_t bytes, int64_t i) {
 }
 
 typedef struct {
-    void *out;
-    const Segment *w;
-    const void *ids;
-    int64_t id_bytes, k, type, group_size;
+    const struct packed_rows *w;
+    int64_t group_size;
 } Lookup;
 
 /* Elements [at, at + count) of row i of the result; `at` a multiple of PIECE. */
 static void look_up(const Lookup *l, int64_t i, int64_t at, int64_t count) {
-    int64_t id = id_at(l->ids, l->id_bytes, i), kind = l->w->kind, to = i * l->k + at;
+    const struct packed_rows *w = l->w;
+    int64_t id = id_at(w->ids, w->id_bytes, i), kind = w->weight.kind, to = i * w->k + at;
     int r = (int)(id % GROUP);
-    const uint8_t *whole = l->w->data + id / GROUP * l->group_size, *group = whole + group_bytes(kind, at);
-    float piece[PIECE], *row = l->type == F32 ? (float *)l->out + to : piece, scale = 1.0f;
+    const uint8_t *whole = w->weight.data + id / GROUP * l->group_size, *group = whole + group_bytes(kind, at);
+    float piece[PIECE], *row = w->dtype == F32 ? (float *)w->out + to : piece, scale = 1.0f;
     if (kind == P_F16) memcpy(&scale, whole + l->group_size - (GROUP - r) * 4, 4);
     if (is_float_kind(kind))
         float_row(kind, group, r, scale, count, row);
     else
         quantized_row(kind, group, r, count, row);
-    if (l->type != F32)
-        for (int64_t j = 0; j < count; j++) ((uint16_t *)l->out)[to + j] = float_to_bfloat(piece[j]);
+    if (w->dtype != F32)
+        for (int64_t j = 0; j < count; j++) ((uint16_t *)w->out)[to + j] = float_to_bfloat(piece[j]);
 }
 
 static void look_up_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
     const Lookup *l = work;
     for (int64_t i = begin; i < end; i++)
-        for (int64_t at = 0; at < l->k; at += PIECE) look_up(l, i, at, min64(PIECE, l->k - at));
+        for (int64_t at = 0; at < l->w->k; at += PIECE) look_up(l, i, at, min64(PIECE, l->w->k - at));
 }
 
-/* out [count, k] of `type` = rows ids [count] (of id_bytes each) of a packed weight. */
-EXPORT int64_t cadence_packed_rows(void *out, const Segment *w, const void *ids, int64_t id_bytes, int64_t count,
-                                   int64_t k, int64_t type) {
-    if (!packed_sizes_fit(w->data, w->kind, w->rows, k, w->bytes)) return PACKED_BAD_SIZE;
-    for (int64_t i = 0; i < count; i++)
-        if (id_at(ids, id_bytes, i) < 0 || id_at(ids, id_bytes, i) >= w->rows) return PACKED_BAD_ROW;
-    Lookup work = {out, w, ids, id_bytes, k, type, group_size(w->kind, k)};
-    share(count, WORTH_SHARING / k + 1, look_up_rows, &work);
+EXPORT int64_t cadence_packed_rows(const struct packed_rows *w) {
+    const Segment *s = &w->weight;
+    if (!packed_sizes_fit(s->data, s->kind, s->rows, w->k, s->bytes)) return PACKED_BAD_SIZE;
+    for (int64_t i = 0; i < w->count; i++)
+        if (id_at(w->ids, w->id_bytes, i) < 0 || id_at(w->ids, w->id_bytes, i) >= s->rows) return PACKED_BAD_ROW;
+    Lookup work = {w, group_size(s->kind, w->k)};
+    share(w->count, WORTH_SHARING / w->k + 1, look_up_rows, &work);
     return PACKED_OK;
 }
 
-/* For a list of calls: out, Segment (4 words), ids, bytes of an id, count, k, type. */
-EXPORT void call_packed_rows(const int64_t *words) {
-    if (cadence_packed_rows((void *)words[0], (const Segment *)(words + 1), (const void *)words[5], words[6], words[7],
-                            words[8], words[9]))
-        abort(); /* a row that is not there: better no answer than a wrong one */
+EXPORT void call_packed_rows(const void *words) {
+    if (cadence_packed_rows(words)) abort(); /* a row that is not there: better no answer than a wrong one */
 }

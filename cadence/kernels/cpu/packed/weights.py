@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import Structure, c_int64, c_void_p
+from ctypes import Structure
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -12,10 +12,11 @@ import torch
 
 from cadence.core.errors import WeightsError
 from cadence.kernels.cpu.runtime.library import open_library
+from cadence.kernels.cpu.runtime.table import TABLE
 
 
 class Kind(IntEnum):
-    """What a packed weight is made of; the numbers are those of packed.h."""
+    """What a packed weight is made of; the numbers are those of commands.h."""
 
     F32 = 0
     BF16 = 1
@@ -30,10 +31,13 @@ class Kind(IntEnum):
     F16 = 10  # bfloat16 numbers, held as float16 times a power of two per row
 
 
+TABLE.check("kind", {f"P_{kind.name}": int(kind) for kind in Kind})
+
+
 class Segment(Structure):
     """A packed weight as C sees it."""
 
-    _fields_ = (("data", c_void_p), ("kind", c_int64), ("rows", c_int64), ("bytes", c_int64))
+    _fields_ = TABLE.structs["Segment"]
 
 
 @dataclass(frozen=True, slots=True)

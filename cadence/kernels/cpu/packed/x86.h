@@ -7,7 +7,7 @@
 #define AHEAD 4096 /* bytes: weights that are read once are asked for so far before they are needed */
 
 /* What quants of a kind, taken as unsigned bytes, are too large by. Bytes become unsigned by turning their top bit. */
-INLINE int32_t zero_of(const int kind) { return kind == P_Q8 ? 128 : kind == P_Q4_0 ? 8 : formats[kind].zero; }
+INLINE int32_t zero_of(const int kind) { return kind == P_Q8_0 ? 128 : kind == P_Q4_0 ? 8 : formats[kind].zero; }
 
 /* Zero times the sum of x: what the sum over a step (or over half h of it) of unsigned quants is too large by. Wraps
  * around on rows that only fill up x. */
@@ -20,7 +20,7 @@ INLINE int32_t excess_of(const int kind, const int32_t *half_sums, const int h) 
 /* Runs `body` with KIND a constant. */
 #define WITH_KIND(kind, body)                            \
     switch (kind) {                                      \
-        case P_Q8: { enum { KIND = P_Q8 }; body; } break;     \
+        case P_Q8_0: { enum { KIND = P_Q8_0 }; body; } break;     \
         case P_Q4_0: { enum { KIND = P_Q4_0 }; body; } break; \
         case P_Q4_1: { enum { KIND = P_Q4_1 }; body; } break; \
         case P_Q5_0: { enum { KIND = P_Q5_0 }; body; } break; \

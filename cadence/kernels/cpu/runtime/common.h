@@ -15,6 +15,8 @@
 #include <immintrin.h>
 #endif
 
+#include "runtime/commands.h"
+
 #if defined(VL) && defined(NR_MAX) /* chosen by hand */
 #elif defined(__AVX512F__)
 #define VL 16
@@ -41,8 +43,6 @@ typedef int32_t v4i __attribute__((vector_size(16)));
 /* A loop of few turns, a constant number, written out. */
 #define EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
 #define EXPORT __attribute__((visibility("default")))
-
-enum { F32 = 0, BF16 = 1, F16 = 2 };
 
 INLINE int64_t element_size(int dtype) { return dtype == F32 ? 4 : 2; }
 INLINE int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
