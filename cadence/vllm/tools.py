@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cadence.config.architectures import ARCHITECTURES
 from cadence.config.argv import config_words, normalise, split_config
 from cadence.config.reference import find_model
+from cadence.core.architectures import ARCHITECTURES
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.conversation import read_template
 from cadence.text.load import tokenizer_for

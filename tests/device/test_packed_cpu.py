@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cadence.config.gguf import GGML_TYPES
 from cadence.core.errors import ConfigError, WeightsError
 from cadence.device.pool import ThreadPool
+from cadence.gguf.dequant import dequantize as gguf_dequantize
+from cadence.gguf.file import GGML_TYPES
 from cadence.kernels.cpu.packed import (
     Kind,
     PackedOps,
@@ -25,7 +26,6 @@ from cadence.kernels.cpu.packed import (
     pack_int8,
 )
 from cadence.kernels.cpu.runtime.library import open_library
-from cadence.models.loader.gguf_dequant import dequantize as gguf_dequantize
 
 TYPES = {form.name: form for form in GGML_TYPES.values()}
 HALVES_AT = {  # bytes of a block that hold float16 numbers

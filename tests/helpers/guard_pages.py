@@ -10,8 +10,8 @@ import mmap
 
 import torch
 
-from cadence.config.gguf import GGML_TYPES
 from cadence.device.pool import ThreadPool
+from cadence.gguf.file import GGML_TYPES
 from cadence.kernels.cpu.packed import (
     PackedOps,
     PackedRows,

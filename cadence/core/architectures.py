@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+MOST_LAYERS = 1024  # more than any model has
+
 # Names as Hugging Face has them -> the module of `cadence.models` they are in.
 ARCHITECTURES = {
     "GPT2LMHeadModel": "gpt2",

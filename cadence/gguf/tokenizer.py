@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
-from cadence.config.gguf import GGUFFile
-from cadence.config.json_file import cut as shortened
-from cadence.config.json_file import shown
 from cadence.core.errors import TokenizerError
-from cadence.text.special_tokens import SpecialTokens
-from cadence.text.tokenizer import NO_MAX_LENGTH, Tokenizer, TokenizerOptions
+from cadence.core.shown import cut as shortened
+from cadence.core.shown import shown
+from cadence.gguf.file import GGUFFile
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5  # of tokenizer.ggml.token_type
 _PADDING = re.compile(r"\[PAD\d+\]")  # fills the vocabulary up to the rows of the embedding
@@ -121,33 +118,33 @@ class _Vocabulary:
         return value
 
 
-def load_gguf_tokenizer(path: Path) -> Tokenizer:
-    file = GGUFFile(path)
-    try:
-        return _tokenizer(path, file)
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:  # values of another type than their keys'
-        raise TokenizerError(f"{path}: tokenizer.ggml.* is malformed: {shortened(str(error))}") from None
+@dataclass(frozen=True, slots=True)
+class GGUFTokenizer:
+    """What a file says of its tokens."""
+
+    backend: Backend
+    special: dict[str, Any]  # fields of SpecialTokens (cadence/text)
+    templates: dict[str, str]  # name -> chat template; the one without a name is "default"
+    max_length: int | None  # tokens; None = the file does not say
 
 
-def _tokenizer(path: Path, file: GGUFFile) -> Tokenizer:
+def gguf_tokenizer(file: GGUFFile) -> GGUFTokenizer:
     vocabulary = _Vocabulary(file)
     kind = vocabulary.get("model")
     if kind not in ("gpt2", "llama"):
-        raise TokenizerError(f"{path}: tokenizer.ggml.model {shown(kind)} is not supported; supported: gpt2, llama")
+        raise TokenizerError(
+            f"{file.path}: tokenizer.ggml.model {shown(kind)} is not supported; supported: gpt2, llama"
+        )
     try:
         backend, add_bos = _byte_level(vocabulary) if kind == "gpt2" else (_sentencepiece(vocabulary), True)
     except TokenizerError:
         raise
     except Exception as error:  # tokenizers raises bare Exception
-        raise TokenizerError(f"{path}: tokens and merges do not fit together: {shortened(str(error))}") from None
+        raise TokenizerError(f"{file.path}: tokens and merges do not fit together: {shortened(str(error))}") from None
     _add_tokens(backend, vocabulary)
-    templates = _templates(file)
-    return Tokenizer(
-        backend,
-        _special_tokens(vocabulary, add_bos),
-        templates.pop("default", ""),
-        int(file.metadata.get(f"{vocabulary.architecture}.context_length", NO_MAX_LENGTH)),
-        TokenizerOptions(named_templates=templates),
+    length = file.metadata.get(f"{vocabulary.architecture}.context_length")
+    return GGUFTokenizer(
+        backend, _special_tokens(vocabulary, add_bos), _templates(file), None if length is None else int(length)
     )
 
 
@@ -221,28 +218,27 @@ def _add_tokens(backend: Backend, vocabulary: _Vocabulary) -> None:
     backend.add_tokens([added(token, False) for token in vocabulary.of_type(_USER_DEFINED)])
 
 
-def _special_tokens(vocabulary: _Vocabulary, add_bos: bool) -> SpecialTokens:
+def _special_tokens(vocabulary: _Vocabulary, add_bos: bool) -> dict[str, Any]:
     bos, bos_id = vocabulary.role("bos_token_id")
     eos, eos_id = vocabulary.role("eos_token_id")
     ends = [vocabulary.role(f"{name}_token_id")[1] for name in ("eos", "eot", "eom")]
-    return SpecialTokens(
-        bos_token=bos,
-        eos_token=eos,
-        pad_token=vocabulary.role("padding_token_id")[0],
-        unk_token=vocabulary.role("unknown_token_id")[0],
-        bos_id=bos_id,
-        eos_id=eos_id,
-        add_bos=bool(vocabulary.get("add_bos_token", add_bos)) and bos_id >= 0,
-        add_eos=bool(vocabulary.get("add_eos_token", False)) and eos_id >= 0,
-        extra={
+    return {
+        "bos_token": bos,
+        "eos_token": eos,
+        "pad_token": vocabulary.role("padding_token_id")[0],
+        "unk_token": vocabulary.role("unknown_token_id")[0],
+        "bos_id": bos_id,
+        "eos_id": eos_id,
+        "add_bos": bool(vocabulary.get("add_bos_token", add_bos)) and bos_id >= 0,
+        "add_eos": bool(vocabulary.get("add_eos_token", False)) and eos_id >= 0,
+        "extra": {
             "additional_special_tokens": vocabulary.of_type(_CONTROL),
             "eos_token_ids": [token_id for token_id in dict.fromkeys(ends) if token_id >= 0],
         },
-    )
+    }
 
 
 def _templates(file: GGUFFile) -> dict[str, str]:
-    """Name -> template; the one without a name is "default"."""
     prefix = "tokenizer.chat_template"
     found = {key[len(prefix) + 1 :] or "default": text for key, text in file.metadata.items() if key.startswith(prefix)}
     return {name: text for name, text in found.items() if isinstance(text, str)}

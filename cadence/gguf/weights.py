@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
-from cadence.config.gguf import GGUFFile, GGUFTensor
-from cadence.config.hf import HFConfig
 from cadence.core.errors import WeightsError
-from cadence.models.loader.gguf_dequant import dequantize
-from cadence.models.loader.gguf_names import PLACES, Layout, translate
+from cadence.gguf.dequant import dequantize
+from cadence.gguf.file import GGUFFile, GGUFTensor
+from cadence.gguf.names import PLACES, Layout, translate
 
 
 class GGUFWeights:
     """Tensors are dequantised one by one, when asked for."""
 
-    def __init__(self, path: Path, hf: HFConfig) -> None:
-        self._file = GGUFFile(path)
+    def __init__(self, file: GGUFFile, config: Mapping[str, Any]) -> None:
+        """config: of the model, in the words of `config.json`."""
+        self._file = file
         self._heads = {
-            Layout.QUERY_PAIRS: int(hf.get("num_attention_heads", 1)),
-            Layout.KEY_PAIRS: int(hf.get("num_key_value_heads", 1)),
+            Layout.QUERY_PAIRS: int(config.get("num_attention_heads", 1)),
+            Layout.KEY_PAIRS: int(config.get("num_key_value_heads", 1)),
         }
         self._places: dict[str, tuple[GGUFTensor, Layout]] = {}
         architecture = self._file.require("general.architecture")
         if architecture not in PLACES:
-            raise WeightsError(f"{path}: GGUF architecture {architecture!r} is not supported: {', '.join(PLACES)} are")
+            known = ", ".join(PLACES)
+            raise WeightsError(f"{file.path}: GGUF architecture {architecture!r} is not supported: {known} are")
         for tensor in self._file.tensors.values():
             found = translate(architecture, tensor.name)
             if found is not None:

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from cadence.config.mapped_file import map_file, release
 from cadence.core.errors import WeightsError
+from cadence.core.mapped_file import map_file, release
 
 
 class GGMLType(NamedTuple):

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import torch
 
-from cadence.config.gguf import GGMLType
 from cadence.core.errors import WeightsError
+from cadence.gguf.file import GGMLType
 
 _CHUNK_ELEMENTS = 1 << 20
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cadence.config.architectures import unsupported
-from cadence.config.fields import MOST_LAYERS
-from cadence.config.gguf import GGUFFile
-from cadence.config.json_file import shown
+from cadence.core.architectures import MOST_LAYERS, unsupported
 from cadence.core.errors import WeightsError
+from cadence.core.shown import shown
+from cadence.gguf.file import GGUFFile
 
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in every Llama 3.1, 3.2 and 3.3
 _GEMMA2_27B_LAYERS, _GEMMA3_27B_LAYERS = 46, 62  # these two alone scale queries by hidden_size / heads
