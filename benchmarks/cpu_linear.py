@@ -25,8 +25,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.machine import describe_machine
-from cadence.config.gguf import GGML_TYPES
 from cadence.device.calls import Calls
+from cadence.gguf.file import GGML_TYPES
 from cadence.kernels.cpu.packed import PackedOps, PackedRows, PackedWeight, pack_bf16, pack_f32, pack_gguf
 from cadence.kernels.select import select_ops
 

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import find_model
-from cadence.models.loader.gguf_weights import GGUFWeights
+from cadence.gguf import open_weights
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     fields = {name: value for name, value in hf.raw.items() if name != "partial_rotary_factor"}
     fields.update(architectures=["LlamaForCausalLM"], torch_dtype="bfloat16", tie_word_embeddings=True)
     (folder / "config.json").write_text(json.dumps(fields, indent=1))
-    weights = GGUFWeights(gguf, hf)
+    weights = open_weights(gguf, hf.raw)
     tensors = {name: weights.load(name).to(torch.bfloat16).contiguous() for name in weights.names()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 

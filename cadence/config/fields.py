@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from cadence.config.json_file import shown
+from cadence.core.architectures import MOST_LAYERS
 from cadence.core.errors import ModelFileError
+from cadence.core.shown import shown
 
-MOST_LAYERS = 1024  # more than any model has
 _MOST_ID = 2**31 - 1
 _MOST_ITEMS = 1 << 16  # of a list
 _MOST_CHARS = 256  # of a name

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cadence.config.architectures import ARCHITECTURES
+from cadence import gguf
 from cadence.config.fields import check_config, check_generation, check_layers, wrong
-from cadence.config.gguf import GGUFFile
-from cadence.config.gguf_hf import gguf_config
 from cadence.config.json_file import MOST_CONFIG_BYTES, read_object
 from cadence.config.reference import ModelFiles
+from cadence.core.architectures import ARCHITECTURES
 from cadence.core.errors import ModelFileError
 
 _MOST_NAME = 256  # characters
@@ -46,9 +45,7 @@ class HFConfig:
 def load_hf_config(files: ModelFiles, overrides: Mapping[str, Any] = {}) -> HFConfig:
     """`overrides` are the user's `hf_overrides`: they win over the file, object by object, key by key."""
     if files.gguf is not None:
-        return make_hf_config(
-            files.name, files.gguf, gguf_config(GGUFFile(files.gguf)), dict(files.generation), overrides
-        )
+        return make_hf_config(files.name, files.gguf, gguf.read_config(files.gguf), dict(files.generation), overrides)
     path = files.directory / "config.json"
     return make_hf_config(files.name, path, _read(path), read_generation(files.directory), overrides)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import reprlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cadence.core.errors import CadenceError
+from cadence.core.shown import cut
 
 MOST_CONFIG_BYTES = 4 << 20  # config.json and its like take kilobytes
 MOST_TABLE_BYTES = 16 << 20  # vocabularies and indices of shards, megabytes
@@ -45,19 +45,3 @@ def read_bytes(path: Path, most_bytes: int, error: Callable[[str], CadenceError]
     if len(content) > most_bytes:
         raise error(f"{path}: larger than {most_bytes >> 20} MiB, which no such file is")
     return content
-
-
-_short = reprlib.Repr()
-_short.maxstring = _short.maxother = _short.maxlong = 60
-_short.maxlevel = 2
-
-
-def shown(value: object) -> str:
-    """A value in a message, however large it is."""
-    return cut(_short.repr(value))
-
-
-def cut(text: str, most: int = 200) -> str:
-    """One line of bounded length."""
-    line = " ".join(text[: 4 * most].split())
-    return line if len(line) <= most else line[:most] + " …"

@@ -21,11 +21,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cadence.device.pool import NoPool, Pool, ThreadPool
 
-WORDS = 24  # of one call, at most
+WORDS = 24  # of one call, at most: COMMAND_WORDS of commands.h
 _CHUNK = 1 << 24  # bytes the arena grows by
 _ALIGNMENT = 64  # bytes
 
-Words = ctypes.c_int64 * WORDS
+_PACKERS = [struct.Struct(f"={count}q").pack for count in range(WORDS + 1)]  # by the number of words
 Shape = tuple[int, ...] | torch.Size
 
 # Operations of torch that compute nothing and take no memory.
@@ -179,7 +179,7 @@ class Calls:
         self.pool: Pool = NoPool()
         self._arena = Arena()
         self._recording: Recording | NoRecording = NoRecording()
-        self._passes_np = np.zeros(2, dtype=np.int64)  # Passes of passes.h
+        self._passes_np = np.zeros(2, dtype=np.int64)  # Passes of commands.h
         self.passes_at = self._passes_np.ctypes.data
         self._library: ctypes.CDLL | None = None
         self._call: Any = None  # cadence_call(pool, function, words)
@@ -192,7 +192,7 @@ class Calls:
             self._call = functools.partial(library.cadence_call, self.pool.handle)
 
     def call(self, function: Function, *words: int) -> None:
-        self._call(function.address, Words(*words))
+        self._call(function.address, _PACKERS[len(words)](*words))
         self._recording.add(function.address, words)
 
     def empty(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:

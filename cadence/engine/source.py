@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cadence.config import env
-from cadence.config.architectures import ARCHITECTURES, unsupported
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.reference import ModelFiles, find_model
 from cadence.config.resolve import Caps, Surroundings, resolve
+from cadence.core.architectures import ARCHITECTURES, unsupported
 from cadence.core.errors import ModelFileError, TokenizerError
 from cadence.text.load import tokenizer_for
 from cadence.text.tokenizer import Tokenizer

@@ -68,7 +68,7 @@ def _open(name: str, deterministic: bool, calls: Calls, cpu_isa: str) -> Ops:
 
 
 def _auto_cpu(calls: Calls, cpu_isa: str) -> Ops:
-    from cadence.kernels.cpu.build import BuildError, NoCompilerError
+    from cadence.kernels.cpu.runtime.build import BuildError, NoCompilerError
 
     try:
         return _open("cpu", False, calls, cpu_isa)

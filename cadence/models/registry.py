@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from cadence.config.architectures import ARCHITECTURES, unsupported
+from cadence.core.architectures import ARCHITECTURES, unsupported
 from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderLM
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cadence import gguf
+from cadence.core.errors import TokenizerError
+from cadence.core.shown import cut
 from cadence.text.hf_directory import load_tokenizer
-from cadence.text.tokenizer import Tokenizer
+from cadence.text.special_tokens import SpecialTokens
+from cadence.text.tokenizer import NO_MAX_LENGTH, Tokenizer, TokenizerOptions
 
 if TYPE_CHECKING:
     from cadence.config.reference import ModelFiles
@@ -13,8 +18,15 @@ if TYPE_CHECKING:
 
 def tokenizer_for(files: ModelFiles) -> Tokenizer:
     """From the GGUF file where the model is one, else from the directory."""
-    if files.gguf is None:
-        return load_tokenizer(files.directory)
-    from cadence.text.gguf_tokenizer import load_gguf_tokenizer  # reads GGUF metadata; not needed otherwise
+    return load_tokenizer(files.directory) if files.gguf is None else load_gguf_tokenizer(files.gguf)
 
-    return load_gguf_tokenizer(files.gguf)
+
+def load_gguf_tokenizer(path: Path) -> Tokenizer:
+    try:
+        found = gguf.read_tokenizer(path)
+        length = NO_MAX_LENGTH if found.max_length is None else found.max_length
+        templates = dict(found.templates)
+        default, special = templates.pop("default", ""), SpecialTokens(**found.special)
+        return Tokenizer(found.backend, special, default, length, TokenizerOptions(named_templates=templates))
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:  # values of another type than their keys'
+        raise TokenizerError(f"{path}: tokenizer.ggml.* is malformed: {cut(str(error))}") from None

@@ -8,8 +8,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from cadence.config.architectures import ARCHITECTURES
 from cadence.config.reference import find_model
+from cadence.core.architectures import ARCHITECTURES
 from cadence.entrypoints.conversation import read_template
 from cadence.text.load import tokenizer_for
 from cadence.text.tokenizer import Tokenizer

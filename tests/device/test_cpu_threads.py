@@ -18,10 +18,10 @@ from cadence.device.calls import Calls, CommandGraph
 from cadence.device.cpu import CpuDevice
 from cadence.device.cpus import usable_cpus
 from cadence.device.pool import MOST_THREADS, ThreadPool
-from cadence.kernels.cpu.library import open_library
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed import PackedOps, PackedRows, dequantize, pack_f32, pack_int4, pack_int8
 from cadence.kernels.cpu.rows import CpuRowOps
+from cadence.kernels.cpu.runtime.library import open_library
 from cadence.kernels.ops import DrawParams
 from cadence.kernels.row_ops import MOST_STOPS, DecodeInputs, RowState, Sampled
 from tests.helpers.kernel_cases import AttentionCase, make_inputs

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from cadence.config.gguf import GGML_TYPES, GGMLType
 from cadence.core.errors import WeightsError
-from cadence.models.loader import gguf_dequant
-from cadence.models.loader.gguf_dequant import dequantize
+from cadence.gguf import dequant
+from cadence.gguf.dequant import dequantize
+from cadence.gguf.file import GGML_TYPES, GGMLType
 
 TYPES = {kind.name: kind for kind in GGML_TYPES.values()}
 HALVES_AT = {  # bytes of a block that hold float16 numbers
@@ -45,7 +45,7 @@ def random_blocks(kind: GGMLType, count: int) -> np.ndarray:
 def test_equals_the_gguf_package(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quants: Any = pytest.importorskip("gguf.quants")
     kind = TYPES[name]
-    monkeypatch.setattr(gguf_dequant, "_CHUNK_ELEMENTS", 256 * 7)  # several chunks, the last one ragged
+    monkeypatch.setattr(dequant, "_CHUNK_ELEMENTS", 256 * 7)  # several chunks, the last one ragged
     blocks_np = random_blocks(kind, 100)
     ours = dequantize(torch.from_numpy(blocks_np.reshape(-1)), kind, (50, 2 * kind.block), "x")
     theirs = quants.dequantize(blocks_np, quants.GGMLQuantizationType[name]).reshape(50, -1)

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from cadence.core.errors import ConfigError
 from cadence.device.calls import Calls
 from cadence.kernels import compose
-from cadence.kernels.cpu import build, library
-from cadence.kernels.cpu.build import BuildError, load_library
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed import PackedRows, pack_f32
+from cadence.kernels.cpu.runtime import build, library
+from cadence.kernels.cpu.runtime.build import BuildError, load_library
 from cadence.kernels.ops import DrawParams
 from cadence.kernels.select import select_ops
 from tests.helpers import kernel_checks as checks
@@ -232,7 +232,7 @@ def test_a_cache_that_cannot_be_written_is_said_and_leaves_nothing_behind(
 
 
 def test_several_processes_may_compile_at_once(one_source: Path) -> None:
-    load = f"import pathlib, cadence.kernels.cpu.build as b; b._SOURCES = pathlib.Path({str(build._SOURCES)!r})"
+    load = f"import pathlib, cadence.kernels.cpu.runtime.build as b; b._SOURCES = pathlib.Path({str(build._SOURCES)!r})"
     command = [sys.executable, "-c", f"{load}; print(b.load_library().one())"]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     assert [process.communicate()[0].strip() for process in processes] == ["1"] * 4

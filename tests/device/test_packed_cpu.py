@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cadence.config.gguf import GGML_TYPES
 from cadence.core.errors import ConfigError, WeightsError
 from cadence.device.pool import ThreadPool
-from cadence.kernels.cpu.library import open_library
+from cadence.gguf.dequant import dequantize as gguf_dequantize
+from cadence.gguf.file import GGML_TYPES
 from cadence.kernels.cpu.packed import (
     Kind,
     PackedOps,
@@ -25,7 +25,7 @@ from cadence.kernels.cpu.packed import (
     pack_int4,
     pack_int8,
 )
-from cadence.models.loader.gguf_dequant import dequantize as gguf_dequantize
+from cadence.kernels.cpu.runtime.library import open_library
 
 TYPES = {form.name: form for form in GGML_TYPES.values()}
 HALVES_AT = {  # bytes of a block that hold float16 numbers

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from cadence.device.pool import ThreadPool
-from cadence.kernels.cpu.library import open_library
 from cadence.kernels.cpu.packed import (
     PackedOps,
     dequantize,
@@ -15,6 +14,7 @@ from cadence.kernels.cpu.packed import (
     pack_bf16,
     pack_half,
 )
+from cadence.kernels.cpu.runtime.library import open_library
 
 RUN = 64  # columns summed in float16
 ISAS = list(instruction_sets())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cadence.config.architectures import ARCHITECTURES
+from cadence.core.architectures import ARCHITECTURES
 from cadence.entrypoints.cli.main import COMMANDS
 from cadence.entrypoints.openai import routes
 from tests.docs.blocks import ROOT, pages

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 import torch
 
-from cadence import LLM
-from cadence.config import fields, gguf, hf
+from cadence import LLM, gguf
+from cadence.config import fields, hf
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import CadenceError, ConfigError, ModelFileError, ModelNotFoundError, WeightsError
 from cadence.device.cpu import CpuDevice
+from cadence.gguf.file import GGUFFile
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.build import BuildContext
 from cadence.models.registry import model_class
-from cadence.text import gguf_tokenizer
 from tests.helpers import lies
 from tests.helpers.tiny_gguf import make_tiny_gguf
 from tests.helpers.tiny_models import FAMILIES, MAX_LEN, make_tiny
@@ -195,20 +195,19 @@ def test_damaged_files_and_things_in_their_place(tiny_model: Callable[[str], Pat
 
 def test_lies_in_gguf_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_tiny_gguf(tmp_path / "tiny.gguf", "Q8_0")
-    keys = list(gguf.GGUFFile(path).metadata)
+    keys = list(GGUFFile(path).metadata)
     keys += [f"llama.{name}" for name in ("attention.key_length", "rope.scaling.type", "rope.scaling.factor")]
     keys += ["llama.attention.sliding_window", "llama.expert_count", "split.count", "tokenizer.chat_template"]
     arrays = [torch.arange(3).numpy(), torch.zeros(0).numpy(), torch.tensor([float("nan")]).numpy()]
     for key in keys:
         for lie in [*(value for value in lies.LIES if _fits_gguf(value)), *arrays]:
 
-            def open_lying(where: Path, key: str = key, lie: Any = lie) -> gguf.GGUFFile:
-                file = gguf.GGUFFile(where)
+            def open_lying(where: Path, key: str = key, lie: Any = lie) -> GGUFFile:
+                file = GGUFFile(where)
                 file.metadata[key] = lie
                 return file
 
-            monkeypatch.setattr(hf, "GGUFFile", open_lying)
-            monkeypatch.setattr(gguf_tokenizer, "GGUFFile", open_lying)
+            monkeypatch.setattr(gguf, "GGUFFile", open_lying)
             attempt(path, f"{key} = {str(lie)[:50]}")
 
 

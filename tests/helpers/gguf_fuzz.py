@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from cadence import LLM, SamplingParams
-from cadence.config.gguf import GGUFFile
 from cadence.core.errors import CadenceError
+from cadence.gguf.file import GGUFFile
 
 Edit = tuple[int, int, int]  # where, how many bytes, what they become; no bytes = the file ends there
 

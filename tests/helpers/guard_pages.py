@@ -10,9 +10,8 @@ import mmap
 
 import torch
 
-from cadence.config.gguf import GGML_TYPES
 from cadence.device.pool import ThreadPool
-from cadence.kernels.cpu.library import open_library
+from cadence.gguf.file import GGML_TYPES
 from cadence.kernels.cpu.packed import (
     PackedOps,
     PackedRows,
@@ -23,6 +22,7 @@ from cadence.kernels.cpu.packed import (
     pack_gguf,
     pack_half,
 )
+from cadence.kernels.cpu.runtime.library import open_library
 
 FLOATS = {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_half}
 KINDS = (*FLOATS, "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")

@@ -8,7 +8,7 @@ from typing import Any
 
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import find_model
-from cadence.models.loader.gguf_weights import GGUFWeights
+from cadence.gguf import open_weights
 
 
 @cache
@@ -31,7 +31,7 @@ def hf_reference() -> Any:
     from transformers.initialization import no_init_weights
 
     hf = load_hf_config(find_model("smollm2"))
-    weights = GGUFWeights(smollm2_path(), hf)
+    weights = open_weights(smollm2_path(), hf.raw)
     settings = {key: value for key, value in hf.raw.items() if key not in ("model_type", "partial_rotary_factor")}
     config = AutoConfig.for_model(hf["model_type"], **settings)
     with no_init_weights():

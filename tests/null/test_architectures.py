@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cadence.config.architectures import ARCHITECTURES, KIN, unsupported
 from cadence.config.args import EngineArgs
+from cadence.core.architectures import ARCHITECTURES, KIN, unsupported
 from cadence.core.errors import ModelFileError
 from cadence.engine.source import find_source
 

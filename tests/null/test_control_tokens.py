@@ -16,7 +16,7 @@ from cadence.core.errors import ConfigError, InvalidRequestError, TemplateError
 from cadence.text.chat_template import ChatRequest
 from cadence.text.chats import EscapedChats, PlainChats, chats_for
 from cadence.text.control_codes import ROLES, ControlCodes
-from cadence.text.gguf_tokenizer import load_gguf_tokenizer
+from cadence.text.load import load_gguf_tokenizer
 from cadence.text.special_tokens import SpecialTokens
 from cadence.text.tokenizer import Tokenizer
 from tests.helpers import tiny_tokenizers

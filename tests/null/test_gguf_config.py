@@ -11,9 +11,9 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from cadence.config.gguf import GGUFFile
-from cadence.config.gguf_hf import gguf_config
 from cadence.core.errors import WeightsError
+from cadence.gguf.config import gguf_config
+from cadence.gguf.file import GGUFFile
 from tests.helpers.gguf_files import NO_TENSORS, Tensors, write_gguf
 
 METADATA = {

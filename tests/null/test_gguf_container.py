@@ -10,8 +10,8 @@ import gguf
 import numpy as np
 import pytest
 
-from cadence.config.gguf import GGML_TYPES, GGUFFile
 from cadence.core.errors import WeightsError
+from cadence.gguf.file import GGML_TYPES, GGUFFile
 from tests.helpers.gguf_files import write_gguf
 
 METADATA = {

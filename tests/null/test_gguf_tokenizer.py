@@ -13,7 +13,8 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from tokenizers import Tokenizer as Backend
 
 from cadence.core.errors import TokenizerError
-from cadence.text.gguf_tokenizer import SPLITS, load_gguf_tokenizer
+from cadence.gguf.tokenizer import SPLITS
+from cadence.text.load import load_gguf_tokenizer
 from tests.helpers.gguf_files import write_gguf
 from tests.helpers.smollm2 import hf_tokenizer, smollm2_path
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 import transformers
 
-from cadence.config.gguf import GGUFFile
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.reference import find_model
 from cadence.core.errors import WeightsError
-from cadence.models.loader.gguf_weights import GGUFWeights
+from cadence.gguf import open_weights
+from cadence.gguf.file import GGUFFile
 from tests.helpers.gguf_files import decoder_metadata, write_gguf
 from tests.helpers.smollm2 import read_by_transformers, smollm2_path
 
@@ -109,7 +109,7 @@ def convert(model: Any, path: Path, arch: str, names: dict[str, str], metadata: 
 
 def check(model: Any, path: Path, tolerance: float = 0.0) -> HFConfig:
     hf = load_hf_config(find_model(str(path)))
-    weights = GGUFWeights(path, hf)
+    weights = open_weights(path, hf.raw)
     expected = {n: t for n, t in model.state_dict().items() if n != "lm_head.weight" or not hf["tie_word_embeddings"]}
     assert set(weights.names()) == set(expected)
     for name, tensor in expected.items():
@@ -221,7 +221,7 @@ def test_smollm2_equals_transformers_reader(tmp_path: Path) -> None:
     config, theirs = read_by_transformers(path)
     hf = load_hf_config(find_model(str(path)))
     assert_config(hf, config)
-    weights = GGUFWeights(path, hf)
+    weights = open_weights(path, hf.raw)
     assert set(weights.names()) == set(theirs)
     assert len(theirs) == 2 * 9 + 2
     for name in weights.names():
@@ -242,7 +242,7 @@ def test_rotary_tables_are_not_weights_and_strangers_keep_their_names(tmp_path: 
         tensors["blk.0.something.weight"] = np.ones(4, np.float32)
 
     path, hf = with_tensor(tmp_path, change)
-    assert GGUFWeights(path, hf).names() == ["model.embed_tokens.weight", "blk.0.something.weight"]
+    assert open_weights(path, hf.raw).names() == ["model.embed_tokens.weight", "blk.0.something.weight"]
 
 
 def test_missing_and_ill_shaped_tensors_are_named(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_missing_and_ill_shaped_tensors_are_named(tmp_path: Path) -> None:
         tensors["blk.0.attn_q.weight"] = np.ones((30, 32), np.float32)
 
     path, hf = with_tensor(tmp_path, change)
-    weights = GGUFWeights(path, hf)
+    weights = open_weights(path, hf.raw)
     with pytest.raises(WeightsError, match=r"m\.gguf.*'model\.norm\.weight' is missing"):
         weights.load("model.norm.weight")
     with pytest.raises(WeightsError, match=r"'blk\.0\.attn_q\.weight' has 30 rows"):

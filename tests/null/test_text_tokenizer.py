@@ -247,6 +247,6 @@ def test_bad_input_is_refused(byte_level_pair: tuple[Tokenizer, Any]) -> None:
 
 
 def test_the_text_room_needs_neither_torch_nor_transformers() -> None:
-    code = "import sys, cadence.text.load, cadence.text.detokenizer, cadence.text.stop, cadence.text.gguf_tokenizer\n"
+    code = "import sys, cadence.text.load, cadence.text.detokenizer, cadence.text.stop, cadence.gguf.tokenizer\n"
     code += "assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 
 from cadence.core.errors import InvalidRequestError
-from cadence.text.gguf_tokenizer import load_gguf_tokenizer
+from cadence.text.load import load_gguf_tokenizer
 from cadence.text.pieces import byte_level_alphabet
 from cadence.text.special_tokens import SpecialTokens
 from cadence.text.token_bound import TokenBound

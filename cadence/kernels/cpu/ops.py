@@ -8,12 +8,13 @@ import torch.nn.functional as F
 from cadence.device.calls import Calls, float_word
 from cadence.kernels import compose
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.cpu.library import CpuLibrary
 from cadence.kernels.cpu.packed import PACKED_TYPES, PackedOps, PackedRows
+from cadence.kernels.cpu.runtime.dtypes import CACHE_DTYPES, DTYPES
+from cadence.kernels.cpu.runtime.library import CpuLibrary
+from cadence.kernels.cpu.runtime.table import TABLE
 from cadence.kernels.ops import Activation, DrawParams, Pair, Rotation, Triple
 
-_DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-_CACHE_DTYPES = {**_DTYPES, torch.int8: 3}
+TABLE.check("activation", {kind.name: int(kind) for kind in Activation})
 Weight = torch.Tensor | PackedRows
 MaybeTensor = torch.Tensor | None
 
@@ -47,20 +48,21 @@ class CpuOps:
         """bias [rows] float32; dtype: of the result. Types that the products do not take are widened before."""
         x = _dense_rows(x) if x.dtype in PACKED_TYPES else self._scaled(x, 1.0, torch.float32)
         out = self._calls.empty((x.shape[0], weight.rows), dtype if dtype in PACKED_TYPES else torch.float32)
-        self._calls.call(self._c.packed_linear, *self._packed.words(out, x, weight, bias))
+        self._c.packed_linear(**self._packed.words(out, x, weight, bias))
         return out if out.dtype is dtype else self._scaled(out, 1.0, dtype)
 
     def embed(self, ids: torch.Tensor, weight: PackedRows, scale: float) -> torch.Tensor:
         found = weight.row_dtype if weight.row_dtype in PACKED_TYPES else torch.float32
         out = self._calls.empty((ids.shape[0], weight.cols), found)
-        self._calls.call(self._c.packed_rows, *self._packed.row_words(out, ids.contiguous(), weight.weights[0]))
+        ids = ids.contiguous()
+        self._c.packed_rows(**self._packed.row_words(out, ids, weight.weights[0]))
         return out if scale == 1.0 and found is weight.row_dtype else self._scaled(out, scale, weight.row_dtype)
 
     def _scaled(self, x: torch.Tensor, scale: float, dtype: torch.dtype) -> torch.Tensor:
         """x [T, H] * scale, rounded to `dtype`."""
         out = self._calls.empty(x.shape, dtype)
-        types = (_DTYPES[x.dtype], _DTYPES[dtype])
-        self._calls.call(self._c.scale, *_row_words(out, x), x.stride(0), float_word(scale), *types)
+        words = _row_words(out, x)
+        self._c.scale(**words, factor=float_word(scale), dtype=DTYPES[x.dtype], out_dtype=DTYPES[dtype])
         return out
 
     def zeros_like(self, x: torch.Tensor) -> torch.Tensor:
@@ -71,18 +73,36 @@ class CpuOps:
         rows3 = x if x.dim() == 3 and x.stride(2) == 1 else x.contiguous().view(1, -1, width)  # [outer, inner, width]
         outer, inner, _ = rows3.shape
         out = self._calls.empty(x.shape, x.dtype)
-        at = (out.data_ptr(), rows3.data_ptr(), weight.data_ptr())
-        layout = (inner, rows3.stride(0), rows3.stride(1))
-        types = (_DTYPES[x.dtype], _DTYPES[weight.dtype])
-        self._calls.call(self._c.rms_norm, *at, outer * inner, width, *layout, float_word(eps), *types)
+        self._c.rms_norm(
+            out=out.data_ptr(),
+            x=rows3.data_ptr(),
+            weight=weight.data_ptr(),
+            rows=outer * inner,
+            width=width,
+            inner=inner,
+            outer_stride=rows3.stride(0),
+            inner_stride=rows3.stride(1),
+            eps=float_word(eps),
+            dtype=DTYPES[x.dtype],
+            weight_dtype=DTYPES[weight.dtype],
+        )
         return out
 
     def add_rms_norm(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> Pair:
         x, residual, width = x.contiguous(), residual.contiguous(), x.shape[-1]
         out, total = self._calls.empty(x.shape, x.dtype), self._calls.empty(x.shape, x.dtype)
-        at = (out.data_ptr(), total.data_ptr(), x.data_ptr(), residual.data_ptr(), weight.data_ptr())
-        types = (_DTYPES[x.dtype], _DTYPES[weight.dtype])
-        self._calls.call(self._c.add_rms_norm, *at, x.numel() // width, width, float_word(eps), *types)
+        self._c.add_rms_norm(
+            out=out.data_ptr(),
+            total=total.data_ptr(),
+            x=x.data_ptr(),
+            residual=residual.data_ptr(),
+            weight=weight.data_ptr(),
+            rows=x.numel() // width,
+            width=width,
+            eps=float_word(eps),
+            dtype=DTYPES[x.dtype],
+            weight_dtype=DTYPES[weight.dtype],
+        )
         return out, total
 
     def layer_norm(
@@ -104,37 +124,61 @@ class CpuOps:
         self, stream: tuple[torch.Tensor, MaybeTensor], affine: tuple[MaybeTensor, ...], eps: float
     ) -> Pair:
         """stream = (x, residual or None), affine = (weight or None, bias or None) -> (norm, sum or x)."""
-        x, residual = stream
+        (x, residual), (weight, bias) = stream, affine
         out = self._calls.empty(x.shape, x.dtype)
         total = x if residual is None else self._calls.empty(x.shape, x.dtype)
-        at = (out.data_ptr(), total.data_ptr(), x.data_ptr(), *[_address(t) for t in (residual, *affine)])
-        wtype = _DTYPES[x.dtype if affine[0] is None else affine[0].dtype]
-        self._calls.call(self._c.layer_norm, *at, *x.shape, float_word(eps), _DTYPES[x.dtype], wtype)
+        self._c.layer_norm(
+            out=out.data_ptr(),
+            total=total.data_ptr(),
+            x=x.data_ptr(),
+            residual=_address(residual),
+            weight=_address(weight),
+            bias=_address(bias),
+            rows=x.shape[0],
+            width=x.shape[1],
+            eps=float_word(eps),
+            dtype=DTYPES[x.dtype],
+            weight_dtype=DTYPES[x.dtype if weight is None else weight.dtype],
+        )
         return out, total
 
     def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x, y = x.contiguous(), y.contiguous()
         out = self._calls.empty(x.shape, x.dtype)
-        at = (out.data_ptr(), x.data_ptr(), y.data_ptr())
-        self._calls.call(self._c.add, *at, *x.shape, _DTYPES[x.dtype])
+        self._c.add(
+            out=out.data_ptr(),
+            x=x.data_ptr(),
+            y=y.data_ptr(),
+            rows=x.shape[0],
+            width=x.shape[1],
+            dtype=DTYPES[x.dtype],
+        )
         return out
 
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         x = x.contiguous()
         out = self._calls.empty(x.shape, x.dtype)
-        at = (out.data_ptr(), x.data_ptr(), table.data_ptr(), ids.data_ptr())
-        self._calls.call(self._c.add_rows, *at, *x.shape, offset, _DTYPES[x.dtype], _DTYPES[table.dtype])
+        self._c.add_rows(
+            out=out.data_ptr(),
+            x=x.data_ptr(),
+            table=table.data_ptr(),
+            ids=ids.data_ptr(),
+            rows=x.shape[0],
+            width=x.shape[1],
+            offset=offset,
+            dtype=DTYPES[x.dtype],
+            table_dtype=DTYPES[table.dtype],
+        )
         return out
 
     def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
         out = self._calls.empty(x.shape, x.dtype)
-        self._calls.call(self._c.activate, *_row_words(out, x), x.stride(0), int(kind), _DTYPES[x.dtype])
+        self._c.activate(**_row_words(out, x), kind=int(kind), dtype=DTYPES[x.dtype])
         return out
 
     def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:
         out = self._calls.empty(logits.shape, torch.float32)
-        words = (*_row_words(out, logits), logits.stride(0), float_word(cap))
-        self._calls.call(self._c.softcap, *words, _DTYPES[logits.dtype])
+        self._c.softcap(**_row_words(out, logits), cap=float_word(cap), dtype=DTYPES[logits.dtype])
         return out
 
     def add_norm_linear(
@@ -170,21 +214,57 @@ class CpuOps:
         x = _dense_rows(x)
         rows, width = x.shape[0], x.shape[1] // 2
         out = self._calls.empty((rows, width), x.dtype)
-        at = (out.data_ptr(), x.data_ptr())
-        self._calls.call(self._c.gate_mul, *at, rows, width, x.stride(0), _DTYPES[x.dtype], gelu)
+        self._c.gate_mul(
+            out=out.data_ptr(),
+            x=x.data_ptr(),
+            rows=rows,
+            width=width,
+            x_stride=x.stride(0),
+            dtype=DTYPES[x.dtype],
+            gelu=gelu,
+        )
         return out
 
     def rope(self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor) -> None:
-        at = (q.data_ptr(), k.data_ptr(), positions.data_ptr(), cos_sin.data_ptr())
-        heads = (q.shape[1], q.stride(0), q.stride(1), k.shape[1], k.stride(0), k.stride(1))
-        self._calls.call(self._c.rope, *at, q.shape[0], *heads, cos_sin.shape[1] // 2, _DTYPES[q.dtype])
+        self._c.rope(
+            q=q.data_ptr(),
+            k=k.data_ptr(),
+            positions=positions.data_ptr(),
+            cos_sin=cos_sin.data_ptr(),
+            tokens=q.shape[0],
+            q_heads=q.shape[1],
+            q_token=q.stride(0),
+            q_head=q.stride(1),
+            k_heads=k.shape[1],
+            k_token=k.stride(0),
+            k_head=k.stride(1),
+            half=cos_sin.shape[1] // 2,
+            dtype=DTYPES[q.dtype],
+        )
 
     def write_kv(
         self, k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor
     ) -> None:
-        at = (k.data_ptr(), v.data_ptr(), k_cache.data_ptr(), v_cache.data_ptr(), slots.data_ptr())
-        strides = (*k.stride()[:2], *v.stride()[:2], k_cache.stride(0), v_cache.stride(0))
-        self._calls.call(self._c.write_kv, *at, *k.shape, k_cache.shape[2], *strides, _types(k, k_cache))
+        tokens, heads, dim = k.shape
+        self._c.write_kv(
+            k=k.data_ptr(),
+            v=v.data_ptr(),
+            k_cache=k_cache.data_ptr(),
+            v_cache=v_cache.data_ptr(),
+            slots=slots.data_ptr(),
+            tokens=tokens,
+            heads=heads,
+            dim=dim,
+            block_size=k_cache.shape[2],
+            k_token=k.stride(0),
+            k_head=k.stride(1),
+            v_token=v.stride(0),
+            v_head=v.stride(1),
+            k_block=k_cache.stride(0),
+            v_block=v_cache.stride(0),
+            dtype=DTYPES[k.dtype],
+            cache_dtype=CACHE_DTYPES[k_cache.dtype],
+        )
 
     def rope_write_kv(
         self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, batch: AttentionBatch, group: int
@@ -197,46 +277,84 @@ class CpuOps:
         k_cache, v_cache = kv
         table = batch.block_tables[group]
         out = self._calls.empty(q.shape, q.dtype)
-        held = (out, q, k_cache, v_cache, batch.rows, batch.query_start, batch.seq_lens, table)
-        strides = (table.stride(0), q.stride(0), q.stride(1), k_cache.stride(0), v_cache.stride(0))
-        heads = (shape.num_heads, shape.num_kv_heads, shape.head_dim)
-        sizes = (*strides, batch.num_sequences, *heads, k_cache.shape[2], shape.window)
-        types = _types(q, k_cache) + 65536 * self._packed.index
-        bends = (float_word(shape.scale), float_word(shape.softcap))
-        self._calls.call(self._c.attention, *[tensor.data_ptr() for tensor in held], *sizes, types, *bends)
+        self._c.attention(
+            out=out.data_ptr(),
+            q=q.data_ptr(),
+            k_cache=k_cache.data_ptr(),
+            v_cache=v_cache.data_ptr(),
+            rows=batch.rows.data_ptr(),
+            query_start=batch.query_start.data_ptr(),
+            seq_lens=batch.seq_lens.data_ptr(),
+            table=table.data_ptr(),
+            table_stride=table.stride(0),
+            q_token=q.stride(0),
+            q_head=q.stride(1),
+            k_block=k_cache.stride(0),
+            v_block=v_cache.stride(0),
+            num_seqs=batch.num_sequences,
+            num_heads=shape.num_heads,
+            num_kv_heads=shape.num_kv_heads,
+            dim=shape.head_dim,
+            block_size=k_cache.shape[2],
+            window=shape.window,
+            dtype=DTYPES[q.dtype],
+            cache_dtype=CACHE_DTYPES[k_cache.dtype],
+            isa=self._packed.index,
+            scale=float_word(shape.scale),
+            softcap=float_word(shape.softcap),
+        )
         return out
 
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
         rows = seeds.shape[0]
         out = self._calls.empty((rows, vocab_size), torch.float32)
-        at = (out.data_ptr(), seeds.data_ptr(), seeds.stride(0), positions.data_ptr(), positions.stride(0))
-        self._calls.call(self._c.gumbel, *at, rows, vocab_size)
+        self._c.gumbel(
+            out=out.data_ptr(),
+            seeds=seeds.data_ptr(),
+            positions=positions.data_ptr(),
+            seed_stride=seeds.stride(0),
+            position_stride=positions.stride(0),
+            rows=rows,
+            vocab=vocab_size,
+        )
         return out
 
     def draw(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, params: DrawParams) -> Pair:
         logits, (lines, vocab) = _dense_rows(logits), logits.shape
         tokens, peaks = self._calls.empty((lines,), torch.int32), self._calls.empty((lines,), torch.float32)
-        tables = (params.temperatures, params.seeds, params.random)
-        strides = (logits.stride(0), *[table.stride(0) for table in tables])
-        widths = (_DTYPES[logits.dtype], rows.element_size(), positions.element_size())
-        held = (tokens, peaks, logits, rows.contiguous(), positions.contiguous(), *tables)
-        self._calls.call(self._c.draw, *[tensor.data_ptr() for tensor in held], lines, vocab, *strides, *widths)
+        rows, positions = rows.contiguous(), positions.contiguous()
+        self._c.draw(
+            tokens=tokens.data_ptr(),
+            peaks=peaks.data_ptr(),
+            logits=logits.data_ptr(),
+            rows=rows.data_ptr(),
+            positions=positions.data_ptr(),
+            temperatures=params.temperatures.data_ptr(),
+            seeds=params.seeds.data_ptr(),
+            random=params.random.data_ptr(),
+            lines=lines,
+            vocab=vocab,
+            logits_stride=logits.stride(0),
+            temperature_stride=params.temperatures.stride(0),
+            seed_stride=params.seeds.stride(0),
+            random_stride=params.random.stride(0),
+            dtype=DTYPES[logits.dtype],
+            row_bytes=rows.element_size(),
+            position_bytes=positions.element_size(),
+        )
         return tokens, peaks
-
-
-def _types(x: torch.Tensor, cache: torch.Tensor) -> int:
-    return _DTYPES[x.dtype] + 256 * _CACHE_DTYPES[cache.dtype]
 
 
 def _address(tensor: MaybeTensor) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def _row_words(out: torch.Tensor, x: torch.Tensor) -> tuple[int, ...]:
+def _row_words(out: torch.Tensor, x: torch.Tensor) -> dict[str, int]:
     """For a kernel from rows of x [T, H] to rows of a contiguous out [T, H]."""
     if x.stride(1) != 1:
         raise ValueError(f"rows of x {list(x.shape)} are not contiguous")
-    return out.data_ptr(), x.data_ptr(), x.shape[0], x.shape[1]
+    rows, width = x.shape
+    return {"out": out.data_ptr(), "x": x.data_ptr(), "rows": rows, "width": width, "x_stride": x.stride(0)}
 
 
 def _dense_rows(x: torch.Tensor) -> torch.Tensor:

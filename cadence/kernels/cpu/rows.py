@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from cadence.device.calls import Calls
-from cadence.kernels.cpu.library import CpuLibrary
+from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.row_ops import MOST_STOPS, DecodeInputs, RowState, Sampled
 
 
@@ -15,22 +15,47 @@ class CpuRowOps:
         self._c = CpuLibrary(calls)
 
     def gather(self, state: RowState, tables: tuple[torch.Tensor, ...], block_size: int, inputs: DecodeInputs) -> None:
-        count = inputs.rows.shape[0]
-        fields = (inputs.rows, inputs.ids, inputs.positions, inputs.seq_lens)
-        words = (*_state_words(state), *[tensor.data_ptr() for tensor in fields])
-        self._calls.call(self._c.rows_gather, *words, count)
+        words = {
+            **_state_words(state),
+            "rows": inputs.rows.data_ptr(),
+            "ids": inputs.ids.data_ptr(),
+            "positions": inputs.positions.data_ptr(),
+            "seq_lens": inputs.seq_lens.data_ptr(),
+            "count": inputs.rows.shape[0],
+        }
+        self._c.rows_gather(**words)
         for table, slots in zip(tables, inputs.slots, strict=True):
-            at = (slots.data_ptr(), table.data_ptr())
-            self._calls.call(self._c.rows_slots, *words, *at, table.stride(0), block_size, count)
+            self._c.rows_slots(
+                **words,
+                slots=slots.data_ptr(),
+                table=table.data_ptr(),
+                table_stride=table.stride(0),
+                block_size=block_size,
+            )
 
     def commit(self, state: RowState, sampled: Sampled, out: torch.Tensor) -> None:
-        fields = (sampled.rows, sampled.lengths, sampled.tokens, sampled.peaks, out)
-        at = [tensor.data_ptr() for tensor in fields]
-        where = (out.stride(0), out.shape[1], self._calls.passes_at)
-        self._calls.call(self._c.rows_commit, *_state_words(state), *at, *where)
+        self._c.rows_commit(
+            **_state_words(state),
+            rows=sampled.rows.data_ptr(),
+            lengths=sampled.lengths.data_ptr(),
+            sampled=sampled.tokens.data_ptr(),
+            peaks=sampled.peaks.data_ptr(),
+            out=out.data_ptr(),
+            out_stride=out.stride(0),
+            count=out.shape[1],
+            passes=self._calls.passes_at,
+        )
 
 
-def _state_words(state: RowState) -> tuple[int, ...]:
-    """The fields of the library's RowState, in order."""
-    tensors = (state.tokens, state.num_computed, state.min_len, state.max_len, state.quiet, state.stops)
-    return *[tensor.data_ptr() for tensor in tensors], state.tokens.stride(0), state.quiet.stride(0), MOST_STOPS
+def _state_words(state: RowState) -> dict[str, int]:
+    return {
+        "tokens": state.tokens.data_ptr(),
+        "num_computed": state.num_computed.data_ptr(),
+        "min_len": state.min_len.data_ptr(),
+        "max_len": state.max_len.data_ptr(),
+        "quiet": state.quiet.data_ptr(),
+        "stops": state.stops.data_ptr(),
+        "token_stride": state.tokens.stride(0),
+        "column_stride": state.quiet.stride(0),
+        "num_stops": MOST_STOPS,
+    }

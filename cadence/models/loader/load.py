@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
+from cadence import gguf
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.core.errors import ConfigError
 from cadence.models.build import BuildContext
@@ -56,9 +57,7 @@ def _open(model_config: ModelConfig, load_format: str) -> tuple[WeightsSource, s
         return SafetensorsWeights(files.directory), str(files.directory)
     if files.gguf is None:
         raise ConfigError(f"load_format 'gguf': {files.name} is not a .gguf file", field="load_format")
-    from cadence.models.loader.gguf_weights import GGUFWeights
-
-    return GGUFWeights(files.gguf, model_config.hf), str(files.gguf)
+    return gguf.open_weights(files.gguf, model_config.hf.raw), str(files.gguf)
 
 
 def _progress(done: Iterable[None], total: int) -> Iterable[None]:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from cadence.kernels.cpu.memory import Memory, PackedMemory
 from cadence.kernels.cpu.packed import (
     GGUF_TYPES,
     PackedRows,
@@ -29,6 +28,7 @@ from cadence.kernels.cpu.packed import (
     pack_int4,
     pack_int8,
 )
+from cadence.kernels.cpu.runtime.memory import Memory, PackedMemory
 from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.linear import Linear
 from cadence.models.loader.packing import Piece

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from cadence.config.json_file import cut
-from cadence.config.mapped_file import map_file, release
 from cadence.core.errors import WeightsError
+from cadence.core.mapped_file import map_file, release
+from cadence.core.shown import cut
 
 _DTYPES = {
     "F64": torch.float64,

@@ -1,0 +1,277 @@
+"""GGUF metadata told in the words of a Hugging Face `config.json`, with the defaults of the HF config classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cadence.core.architectures import MOST_LAYERS, unsupported
+from cadence.core.errors import WeightsError
+from cadence.core.shown import shown
+from cadence.gguf.file import GGUFFile
+
+_LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in every Llama 3.1, 3.2 and 3.3
+_GEMMA2_27B_LAYERS, _GEMMA3_27B_LAYERS = 46, 62  # these two alone scale queries by hidden_size / heads
+_GEMMA3_LOCAL_ROPE_BASE = 10_000.0  # files before `rope.freq_base_swa` do not say it
+
+
+class _Metadata:
+    """The keys of one architecture, without their prefix."""
+
+    def __init__(self, file: GGUFFile) -> None:
+        self.file = file
+        self.arch = file.require("general.architecture")
+        if not isinstance(self.arch, str):
+            raise self.wrong("general.architecture", "a text", self.arch)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.file.metadata.get(f"{self.arch}.{key}", default)
+
+    def number(self, key: str, default: float | None = None) -> Any:
+        """1e-05, where the file has 9.9999997e-06."""
+        value = self.get(key, default)
+        if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
+            raise self.wrong(f"{self.arch}.{key}", "a number", value)
+        with np.errstate(over="ignore"):  # to infinity, which no field may be
+            return float(str(np.float32(value))) if isinstance(value, float) else value
+
+    def wrong(self, key: str, expected: str, found: object) -> WeightsError:
+        return WeightsError(f"{self.file.path}: {key} must be {expected}, found {shown(found)}")
+
+    def integer(self, key: str, default: int = -1) -> int:
+        """A count, of which the default -1 says that the file must give it."""
+        value = self.get(key) if default >= 0 else self.file.require(f"{self.arch}.{key}")
+        if value is None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.wrong(f"{self.arch}.{key}", "one whole number", value)
+        return value
+
+    def has_tensor(self, name: str) -> bool:
+        return name in self.file.tensors
+
+    def floats(self, name: str) -> list[float]:
+        """A small float32 tensor that is configuration rather than weights."""
+        tensor = self.file.tensors[name]
+        if tensor.type.name != "F32":
+            raise WeightsError(f"{self.file.path}: tensor {name!r} must be F32, is {tensor.type.name}")
+        values: list[float] = self.file.data(tensor).view("<f4").tolist()
+        return values
+
+
+def gguf_config(file: GGUFFile) -> dict[str, Any]:
+    """What `config.json` beside this model's unquantised weights would say."""
+    meta = _Metadata(file)
+    if meta.arch not in _FAMILIES:
+        raise WeightsError(f"{file.path}: GGUF {unsupported(str(meta.arch)[:64], _FAMILIES)}")
+    parts = file.metadata.get("split.count")
+    if isinstance(parts, int) and parts > 1:
+        raise WeightsError(f"{file.path}: is one part of a split GGUF file; join the parts with gguf-split --merge")
+    if meta.integer("expert_count", 0):
+        raise WeightsError(f"{file.path}: mixtures of experts are not read from GGUF files")
+    layers = meta.integer("block_count")
+    if not 0 < layers <= MOST_LAYERS:
+        raise WeightsError(f"{file.path}: block_count is {layers}; it must lie between 1 and {MOST_LAYERS}")
+    config = _FAMILIES[meta.arch](meta) | _vocabulary(meta)
+    shape, hidden = file.tensors["token_embd.weight"].shape, meta.integer("embedding_length")
+    if shape[1:] != (hidden,):
+        raise WeightsError(f"{file.path}: token_embd.weight is {list(shape)} where embedding_length is {hidden}")
+    return config
+
+
+def _vocabulary(meta: _Metadata) -> dict[str, Any]:
+    embedding = meta.file.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise WeightsError(f"{meta.file.path}: tensor 'token_embd.weight' is missing")
+    special = meta.file.metadata
+    ends = [special.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    return {
+        "vocab_size": embedding.shape[0],
+        "tie_word_embeddings": not meta.has_tensor("output.weight"),
+        "bos_token_id": special.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": [end for end in ends if end is not None],
+        "pad_token_id": special.get("tokenizer.ggml.padding_token_id"),
+    }
+
+
+def _rope_decoder(meta: _Metadata, architecture: str, model_type: str) -> dict[str, Any]:
+    """What all decoders with rotary positions and RMS norms share."""
+    heads, hidden = meta.integer("attention.head_count"), meta.integer("embedding_length")
+    if heads < 1 or hidden < 1:
+        raise WeightsError(f"{meta.file.path}: {heads} attention heads over a hidden size of {hidden}")
+    head_dim = meta.integer("attention.key_length", hidden // heads)
+    if head_dim < 1:
+        raise WeightsError(f"{meta.file.path}: {heads} attention heads over a hidden size of {hidden}")
+    if meta.integer("attention.value_length", head_dim) != head_dim:
+        raise WeightsError(f"{meta.file.path}: keys of {head_dim} and values of another length are not supported")
+    return {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "hidden_size": hidden,
+        "num_hidden_layers": meta.integer("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": meta.integer("attention.head_count_kv", heads),
+        "head_dim": head_dim,
+        "intermediate_size": meta.integer("feed_forward_length"),
+        "max_position_embeddings": meta.integer("context_length"),
+        "rms_norm_eps": meta.number("attention.layer_norm_rms_epsilon", 1e-6),
+        "hidden_act": "silu",
+        "attention_bias": meta.has_tensor("blk.0.attn_q.bias"),
+        "rope_theta": meta.number("rope.freq_base", 10_000.0),
+        "rope_scaling": _rope_scaling(meta),
+        "partial_rotary_factor": meta.integer("rope.dimension_count", head_dim) / head_dim,
+    }
+
+
+def _rope_scaling(meta: _Metadata) -> dict[str, Any] | None:
+    kind = meta.get("rope.scaling.type", "none")
+    factor = meta.number("rope.scaling.factor", meta.number("rope.scale_linear"))
+    if meta.has_tensor("rope_factors_long.weight"):
+        return _longrope(meta)
+    if meta.has_tensor("rope_freqs.weight"):
+        return _llama3_scaling(meta)
+    if not isinstance(kind, str):
+        raise meta.wrong(f"{meta.arch}.rope.scaling.type", "a text", kind)
+    if kind == "none" or not factor:
+        return None
+    if kind not in ("linear", "yarn"):
+        raise WeightsError(f"{meta.file.path}: rope scaling {shown(kind)} is none of linear, yarn, longrope, llama3")
+    scaling = {"rope_type": kind, "factor": factor}
+    if kind == "yarn":
+        names = {
+            "original_max_position_embeddings": "original_context_length",
+            "attention_factor": "yarn_attn_factor",
+            "beta_fast": "yarn_beta_fast",
+            "beta_slow": "yarn_beta_slow",
+        }
+        found = {name: meta.number(f"rope.scaling.{key}") for name, key in names.items()}
+        scaling |= {name: value for name, value in found.items() if value is not None}
+    return scaling
+
+
+def _longrope(meta: _Metadata) -> dict[str, Any]:
+    return {
+        "rope_type": "longrope",
+        "long_factor": meta.floats("rope_factors_long.weight"),
+        "short_factor": meta.floats("rope_factors_short.weight"),
+        "original_max_position_embeddings": meta.integer("rope.scaling.original_context_length"),
+    }
+
+
+def _llama3_scaling(meta: _Metadata) -> dict[str, Any] | None:
+    """The file keeps only the divisor of each frequency; their largest is the factor, the rest follows from it."""
+    divisors = meta.floats("rope_freqs.weight")
+    if not divisors or not all(0.5 < divisor < 1e6 for divisor in divisors):
+        raise meta.wrong("tensor 'rope_freqs.weight'", "divisors of frequencies", divisors)
+    factor = round(max(divisors), 3)
+    if factor == 1.0:
+        return None
+    theta, dim = meta.number("rope.freq_base", 10_000.0), 2 * len(divisors)
+    for index, divisor in enumerate(divisors):
+        turns = (
+            _LLAMA3_ORIGINAL * max(theta, 1.0) ** (-2 * index / dim) / (2 * math.pi)
+        )  # over the length of pretraining
+        smooth = min(max((turns - _LLAMA3_LOW) / (_LLAMA3_HIGH - _LLAMA3_LOW), 0.0), 1.0)
+        if abs(1 / ((1 - smooth) / factor + smooth) - divisor) > 1e-3 * divisor:
+            raise WeightsError(f"{meta.file.path}: tensor 'rope_freqs.weight' is not a Llama 3 scaling by {factor}")
+    return {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": _LLAMA3_LOW,
+        "high_freq_factor": _LLAMA3_HIGH,
+        "original_max_position_embeddings": _LLAMA3_ORIGINAL,
+    }
+
+
+def _llama(meta: _Metadata) -> dict[str, Any]:
+    """Mistral is stored as Llama; only a window tells it apart (without one the two are the same model)."""
+    window = meta.integer("attention.sliding_window", 0)
+    if window:
+        return _rope_decoder(meta, "MistralForCausalLM", "mistral") | {"sliding_window": window}
+    return _rope_decoder(meta, "LlamaForCausalLM", "llama") | {"mlp_bias": meta.has_tensor("blk.0.ffn_up.bias")}
+
+
+def _qwen2(meta: _Metadata) -> dict[str, Any]:
+    return _rope_decoder(meta, "Qwen2ForCausalLM", "qwen2") | {"use_sliding_window": False}
+
+
+def _qwen3(meta: _Metadata) -> dict[str, Any]:
+    return _rope_decoder(meta, "Qwen3ForCausalLM", "qwen3") | {"use_sliding_window": False}
+
+
+def _phi3(meta: _Metadata) -> dict[str, Any]:
+    config = _rope_decoder(meta, "Phi3ForCausalLM", "phi3")
+    original = meta.integer("rope.scaling.original_context_length", config["max_position_embeddings"])
+    window = meta.integer("attention.sliding_window", 0)
+    return config | {"original_max_position_embeddings": original, "sliding_window": window or None}
+
+
+def _gemma(meta: _Metadata, architecture: str, model_type: str, whole_scale_layers: int) -> dict[str, Any]:
+    config = _rope_decoder(meta, architecture, model_type)
+    by_hidden = config["num_hidden_layers"] == whole_scale_layers
+    scalar = config["hidden_size"] // config["num_attention_heads"] if by_hidden else config["head_dim"]
+    return config | {
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": scalar,
+        "sliding_window": meta.integer("attention.sliding_window", 4096),
+    }
+
+
+def _layer_types(meta: _Metadata, every: int) -> list[str]:
+    """One layer in `every` sees everything, the last of each run; a file may name another rhythm or each layer."""
+    pattern = meta.get("attention.sliding_window_pattern", every)
+    layers = meta.integer("block_count")
+    if isinstance(pattern, int) and not isinstance(pattern, bool):
+        slides = [(index + 1) % pattern != 0 for index in range(layers)] if pattern else [False] * layers
+    elif isinstance(pattern, np.ndarray):
+        slides = [bool(value) for value in pattern.tolist()]
+    else:
+        raise meta.wrong(f"{meta.arch}.attention.sliding_window_pattern", "a number or a list", pattern)
+    return ["sliding_attention" if sliding else "full_attention" for sliding in slides]
+
+
+def _gemma2(meta: _Metadata) -> dict[str, Any]:
+    return _gemma(meta, "Gemma2ForCausalLM", "gemma2", _GEMMA2_27B_LAYERS) | {
+        "attn_logit_softcapping": meta.number("attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": meta.number("final_logit_softcapping", 30.0),
+        "layer_types": _layer_types(meta, 2),
+    }
+
+
+def _gemma3(meta: _Metadata) -> dict[str, Any]:
+    return _gemma(meta, "Gemma3ForCausalLM", "gemma3_text", _GEMMA3_27B_LAYERS) | {
+        "rope_theta": meta.number("rope.freq_base", 1_000_000.0),
+        "rope_local_base_freq": meta.number("rope.freq_base_swa", _GEMMA3_LOCAL_ROPE_BASE),
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": meta.number("final_logit_softcapping"),
+        "layer_types": _layer_types(meta, 6),
+    }
+
+
+def _gpt2(meta: _Metadata) -> dict[str, Any]:
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "n_embd": meta.integer("embedding_length"),
+        "n_layer": meta.integer("block_count"),
+        "n_head": meta.integer("attention.head_count"),
+        "n_inner": meta.integer("feed_forward_length"),
+        "n_positions": meta.integer("context_length"),
+        "layer_norm_epsilon": meta.number("attention.layer_norm_epsilon", 1e-5),
+        "activation_function": "gelu_new",
+    }
+
+
+_FAMILIES: dict[str, Callable[[_Metadata], dict[str, Any]]] = {
+    "llama": _llama,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "gemma2": _gemma2,
+    "gemma3": _gemma3,
+    "phi3": _phi3,
+    "gpt2": _gpt2,
+}

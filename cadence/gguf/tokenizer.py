@@ -1,0 +1,244 @@
+"""A tokenizer from the metadata of a GGUF file: byte-level BPE ("gpt2") or SentencePiece BPE ("llama")."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from cadence.core.errors import TokenizerError
+from cadence.core.shown import cut as shortened
+from cadence.core.shown import shown
+from cadence.gguf.file import GGUFFile
+
+_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5  # of tokenizer.ggml.token_type
+_PADDING = re.compile(r"\[PAD\d+\]")  # fills the vocabulary up to the rows of the embedding
+_MARK = "▁"  # SentencePiece's space
+
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_TAIL = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*%s"
+_WORDS = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*" + _TAIL
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How byte-level BPE cuts text into words before it merges."""
+
+    pattern: str = ""  # "" = GPT-2's own
+    single_digits: bool = False  # every numeral is a word, before the pattern applies
+    nfc: bool = False
+    whole_words: bool = False  # a word that is in the vocabulary is one token, whatever the merges say
+    add_bos: bool = False  # where the file does not say
+
+
+_GPT2 = Split()
+_DIGITS = Split(single_digits=True)
+_LLAMA3 = Split(_WORDS % r"\p{N}{1,3}", whole_words=True, add_bos=True)
+_CL100K = Split(_WORDS % r"\p{N}{1,3}")
+_QWEN2 = Split(_WORDS % r"\p{N}", nfc=True)
+_TEKKEN = Split(_CASED % ("", "") + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _TAIL, whole_words=True, add_bos=True)
+_O200K = Split(_CASED % (f"{_CONTRACTIONS}?", f"{_CONTRACTIONS}?") + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _TAIL)
+
+SPLITS: dict[str, Split] = {
+    "default": _GPT2,
+    "gpt-2": _GPT2,
+    "phi-2": _GPT2,
+    "smollm": _DIGITS,
+    "starcoder": _DIGITS,
+    "refact": _DIGITS,
+    "command-r": _DIGITS,
+    "llama-bpe": _LLAMA3,
+    "llama3": _LLAMA3,
+    "llama-v3": _LLAMA3,
+    "falcon3": _LLAMA3,
+    "dbrx": _CL100K,
+    "smaug-bpe": _CL100K,
+    "qwen2": _QWEN2,
+    "deepseek-r1-qwen": _QWEN2,
+    "tekken": _TEKKEN,
+    "gpt-4o": _O200K,
+}
+_SPLIT_OF_ARCHITECTURE = {"qwen2": "qwen2", "qwen3": "qwen2"}  # files from before `tokenizer.ggml.pre`
+_NO_RSTRIP = ("<unk>", "<s>", "<|endoftext|>")  # of Phi-3, whose other special tokens swallow spaces after them
+
+
+class _Vocabulary:
+    """`tokenizer.ggml.*` of one file."""
+
+    def __init__(self, file: GGUFFile) -> None:
+        self.path = file.path
+        self._metadata = file.metadata
+        self.architecture = str(file.metadata.get("general.architecture", ""))
+        self.tokens = self._list("tokens")
+        types = self.get("token_type")
+        if types is not None and len(types) != len(self.tokens):
+            raise TokenizerError(f"{self.path}: {len(types)} token types for {len(self.tokens)} tokens")
+        self.types_np = np.ones(len(self.tokens), np.int32) if types is None else np.asarray(types)  # [tokens]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._metadata.get(f"tokenizer.ggml.{key}", default)
+
+    def of_type(self, *types: int) -> list[str]:
+        return [self.tokens[index] for index in np.flatnonzero(np.isin(self.types_np, types))]
+
+    def role(self, key: str) -> tuple[str, int]:
+        """(token, id) of `bos_token_id` and its like; ("", -1) where the file names none."""
+        token_id = self.get(key)
+        if token_id is None:
+            return "", -1
+        if not isinstance(token_id, int) or not 0 <= token_id < len(self.tokens):
+            raise TokenizerError(
+                f"{self.path}: tokenizer.ggml.{key} is {shown(token_id)}, of {len(self.tokens)} tokens"
+            )
+        return self.tokens[token_id], token_id
+
+    def scores_np(self) -> np.ndarray:
+        """[tokens] float32."""
+        scores = self.get("scores")
+        if scores is None or len(scores) != len(self.tokens):
+            raise TokenizerError(f"{self.path}: tokenizer.ggml.scores must give one score for each token")
+        return np.asarray(scores, np.float32)
+
+    def merges(self) -> list[tuple[str, str]]:
+        pairs = [tuple(merge.split(" ")) for merge in self._list("merges")]
+        if any(len(pair) != 2 for pair in pairs):
+            raise TokenizerError(f"{self.path}: every entry of tokenizer.ggml.merges must hold two tokens")
+        return pairs  # type: ignore[return-value]
+
+    def _list(self, key: str) -> list[str]:
+        value = self.get(key)
+        if not isinstance(value, list) or not value:
+            raise TokenizerError(f"{self.path}: no tokenizer in this file (tokenizer.ggml.{key} is missing)")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFTokenizer:
+    """What a file says of its tokens."""
+
+    backend: Backend
+    special: dict[str, Any]  # fields of SpecialTokens (cadence/text)
+    templates: dict[str, str]  # name -> chat template; the one without a name is "default"
+    max_length: int | None  # tokens; None = the file does not say
+
+
+def gguf_tokenizer(file: GGUFFile) -> GGUFTokenizer:
+    vocabulary = _Vocabulary(file)
+    kind = vocabulary.get("model")
+    if kind not in ("gpt2", "llama"):
+        raise TokenizerError(
+            f"{file.path}: tokenizer.ggml.model {shown(kind)} is not supported; supported: gpt2, llama"
+        )
+    try:
+        backend, add_bos = _byte_level(vocabulary) if kind == "gpt2" else (_sentencepiece(vocabulary), True)
+    except TokenizerError:
+        raise
+    except Exception as error:  # tokenizers raises bare Exception
+        raise TokenizerError(f"{file.path}: tokens and merges do not fit together: {shortened(str(error))}") from None
+    _add_tokens(backend, vocabulary)
+    length = file.metadata.get(f"{vocabulary.architecture}.context_length")
+    return GGUFTokenizer(
+        backend, _special_tokens(vocabulary, add_bos), _templates(file), None if length is None else int(length)
+    )
+
+
+def _byte_level(vocabulary: _Vocabulary) -> tuple[Backend, bool]:
+    """The backend, and whether text begins with bos unless the file says otherwise."""
+    name = vocabulary.get("pre") or _SPLIT_OF_ARCHITECTURE.get(vocabulary.architecture, "default")
+    if name not in SPLITS:
+        raise TokenizerError(
+            f"{vocabulary.path}: tokenizer.ggml.pre {shown(name)} is not known; known: {', '.join(SPLITS)}"
+        )
+    split = SPLITS[name]
+    vocab = {token: token_id for token_id, token in enumerate(vocabulary.tokens)}
+    for token in vocabulary.of_type(_UNUSED):
+        if _PADDING.fullmatch(token):
+            del vocab[token]
+    backend = Backend(models.BPE(vocab, vocabulary.merges(), ignore_merges=split.whole_words))
+    if split.nfc:
+        backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = _pre_tokenizer(split, bool(vocabulary.get("add_space_prefix", False)))
+    backend.decoder = decoders.ByteLevel()
+    return backend, split.add_bos
+
+
+def _pre_tokenizer(split: Split, prefix_space: bool) -> pre_tokenizers.PreTokenizer:
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space, use_regex=not split.pattern)
+    if split.pattern:
+        return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(split.pattern), "isolated"), to_bytes])
+    if split.single_digits:
+        return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), to_bytes])
+    return to_bytes
+
+
+def _sentencepiece(vocabulary: _Vocabulary) -> Backend:
+    """The merge that yields the best-scored token goes first, so scores become ranks of merges."""
+    vocab = {token: token_id for token_id, token in enumerate(vocabulary.tokens)}
+    merges = vocabulary.merges() if vocabulary.get("merges") else _merges_by_score(vocab, vocabulary)
+    unknown = (vocabulary.of_type(_UNKNOWN) or [""])[0] or vocabulary.role("unknown_token_id")[0]
+    backend = Backend(models.BPE(vocab, merges, unk_token=unknown or None, fuse_unk=True, byte_fallback=True))
+    spaces, back = normalizers.Replace(" ", _MARK), decoders.Replace(_MARK, " ")
+    if vocabulary.get("add_space_prefix", True):
+        backend.normalizer = normalizers.Sequence([normalizers.Prepend(_MARK), spaces])
+        strip = [decoders.Strip(" ", 1, 0)]
+    else:
+        backend.normalizer, strip = spaces, []
+    backend.decoder = decoders.Sequence([back, decoders.ByteFallback(), decoders.Fuse(), *strip])
+    return backend
+
+
+def _merges_by_score(vocab: dict[str, int], vocabulary: _Vocabulary) -> list[tuple[str, str]]:
+    """Every way to put a token together from two others; of one token, longer left parts first."""
+    merges: list[tuple[str, str]] = []
+    counts: list[int] = []  # merges that yield each token
+    for token in vocabulary.tokens:
+        before = len(merges)
+        for cut in range(len(token) - 1, 0, -1):
+            if token[:cut] in vocab and token[cut:] in vocab:
+                merges.append((token[:cut], token[cut:]))
+        counts.append(len(merges) - before)
+    order_np = np.argsort(np.repeat(-vocabulary.scores_np(), counts), kind="stable")
+    return [merges[index] for index in order_np.tolist()]
+
+
+def _add_tokens(backend: Backend, vocabulary: _Vocabulary) -> None:
+    """Tokens that are recognised as written, before any splitting. They keep the ids they have in the vocabulary."""
+    swallow = vocabulary.architecture == "phi3" and vocabulary.get("model") == "llama"
+
+    def added(token: str, special: bool) -> AddedToken:
+        return AddedToken(token, special=special, normalized=False, rstrip=swallow and token not in _NO_RSTRIP)
+
+    backend.add_special_tokens([added(token, True) for token in vocabulary.of_type(_CONTROL, _UNKNOWN)])
+    backend.add_tokens([added(token, False) for token in vocabulary.of_type(_USER_DEFINED)])
+
+
+def _special_tokens(vocabulary: _Vocabulary, add_bos: bool) -> dict[str, Any]:
+    bos, bos_id = vocabulary.role("bos_token_id")
+    eos, eos_id = vocabulary.role("eos_token_id")
+    ends = [vocabulary.role(f"{name}_token_id")[1] for name in ("eos", "eot", "eom")]
+    return {
+        "bos_token": bos,
+        "eos_token": eos,
+        "pad_token": vocabulary.role("padding_token_id")[0],
+        "unk_token": vocabulary.role("unknown_token_id")[0],
+        "bos_id": bos_id,
+        "eos_id": eos_id,
+        "add_bos": bool(vocabulary.get("add_bos_token", add_bos)) and bos_id >= 0,
+        "add_eos": bool(vocabulary.get("add_eos_token", False)) and eos_id >= 0,
+        "extra": {
+            "additional_special_tokens": vocabulary.of_type(_CONTROL),
+            "eos_token_ids": [token_id for token_id in dict.fromkeys(ends) if token_id >= 0],
+        },
+    }
+
+
+def _templates(file: GGUFFile) -> dict[str, str]:
+    prefix = "tokenizer.chat_template"
+    found = {key[len(prefix) + 1 :] or "default": text for key, text in file.metadata.items() if key.startswith(prefix)}
+    return {name: text for name, text in found.items() if isinstance(text, str)}

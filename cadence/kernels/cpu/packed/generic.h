@@ -1,0 +1,208 @@
+/* Plain C for every part of a Backend. Each instruction set compiles it once more with its own vectors. */
+#ifndef CADENCE_PACKED_GENERIC_H
+#define CADENCE_PACKED_GENERIC_H
+
+#include "packed/packed.h"
+
+/* ---- x ---- */
+
+/* Scale of a step, of 22 significant bits: 0 where all is (nearly) zero, not a number where something is infinite, nearly
+ * so or not a number: then the outputs say so, whatever q is. */
+INLINE float step_scale(uint32_t top_bits, float *inverse) {
+    float top = float_of_bits(top_bits), scale = float_of_bits(bits_of_float(top / 127.0f) & ~3u);
+    int small = top < 0x1p-100f;
+    *inverse = small ? 0.0f : 127.0f / top;
+    return small ? 0.0f : top < 0x1p100f ? scale : NAN;
+}
+
+/* first, second: sums of the halves of q. */
+INLINE void store_step(const Acts *a, int64_t row, int64_t step, float scale, int32_t first, int32_t second) {
+    int64_t at = (row / TILE_ROWS * a->steps + step) * TILE_ROWS + row % TILE_ROWS;
+    a->scale[at] = scale;
+    a->sum[at] = scale * (float)(first + second);
+    a->half_sums[at * 2] = first;
+    a->half_sums[at * 2 + 1] = second;
+}
+
+INLINE void quantize_generic(const float *x, int64_t k, const Acts *a, int64_t row) {
+    for (int64_t step = 0; step < a->steps; step++) {
+        float part[K_STEP] = {0}, inverse;
+        memcpy(part, x + step * K_STEP, (size_t)min64(k - step * K_STEP, K_STEP) * 4);
+        uint32_t top = 0;
+        for (int i = 0; i < K_STEP; i++) {
+            uint32_t bits = bits_of_float(part[i]) & 0x7fffffff;
+            top = bits > top ? bits : top;
+        }
+        float scale = step_scale(top, &inverse);
+        int8_t *q = a->q + row * a->padded + step * K_STEP;
+        int32_t sum[2] = {0, 0};
+        for (int i = 0; i < K_STEP; i++) {
+            q[i] = (int8_t)bits_of_float(__builtin_fmaf(part[i], inverse, LIFT)); /* rounded, in the low bits */
+            sum[i / 16] += q[i];
+        }
+        store_step(a, row, step, scale, sum[0], sum[1]);
+    }
+}
+
+/* ---- weights ---- */
+
+#ifndef VECTOR_BYTES
+#define VECTOR_BYTES 16
+#endif
+#if defined(__aarch64__) /* bytes can be shifted; elsewhere four at a time are */
+typedef uint8_t Word;
+#else
+typedef uint32_t Word;
+#endif
+typedef Word Words __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint32_t Pairs __attribute__((vector_size(VECTOR_BYTES)));
+#define IN_ALL(byte) ((Word)((byte) * 0x01010101u)) /* the byte in every byte of a Word */
+
+INLINE Words load_words(const uint8_t *p) {
+    Words w;
+    memcpy(&w, p, sizeof w);
+    return w;
+}
+
+INLINE void store_words(int8_t *p, Words w) { memcpy(p, &w, sizeof w); }
+
+/* Bytes q < 128 minus `zero`, without borrowing from their neighbours. */
+INLINE Words minus_zero(Words q, uint32_t zero) {
+    if (sizeof(Word) == 1 || zero == 0) return q - IN_ALL(zero);
+    return ((q | IN_ALL(0x80u)) - IN_ALL(zero)) ^ IN_ALL(0x80u);
+}
+
+/* 4-, 5- or 6-bit quants of a step -> [8 quads][16 rows][4] int8. `flip` turns signed 4-bit numbers into unsigned. */
+INLINE void unpack_quants(const int bits, const uint32_t zero, const uint32_t flip, const uint8_t *from, int8_t *to) {
+    for (int v = 0; v < 64; v += VECTOR_BYTES) {
+        Words fifth = {0}, top[2] = {{0}, {0}};
+        if (bits == 5) fifth = load_words(from + 256 + v);
+        if (bits == 6) top[0] = load_words(from + 256 + v), top[1] = load_words(from + 320 + v);
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; c++) {
+            Words both = load_words(from + c * 64 + v), low = both & IN_ALL(15u), high = (both >> 4) & IN_ALL(15u);
+            if (bits == 5) {
+                low |= ((fifth >> c) & IN_ALL(1u)) << 4;
+                high |= ((fifth >> (c + 4)) & IN_ALL(1u)) << 4;
+            }
+            if (bits == 6) {
+                low |= ((top[c % 2] >> (c / 2 * 2)) & IN_ALL(3u)) << 4;
+                high |= ((top[c % 2] >> (c / 2 * 2 + 4)) & IN_ALL(3u)) << 4;
+            }
+            store_words(to + c * 64 + v, minus_zero(low ^ IN_ALL(flip), zero));
+            store_words(to + (c + 4) * 64 + v, minus_zero(high ^ IN_ALL(flip), zero));
+        }
+    }
+}
+
+/* [16] float16. */
+INLINE void halves_to_floats(const uint8_t *from, float *to) {
+#if defined(__aarch64__)
+    __fp16 half[GROUP];
+    memcpy(half, from, sizeof half);
+    for (int r = 0; r < GROUP; r++) to[r] = (float)half[r];
+#else
+    uint16_t half[GROUP];
+    memcpy(half, from, sizeof half);
+    for (int r = 0; r < GROUP; r++) to[r] = half_to_float(half[r]);
+#endif
+}
+
+/* Scales (and shifts) of a block's steps. */
+INLINE void unpack_header(int64_t kind, const uint8_t *from, float *scale, float *shift) {
+    float d[GROUP], m[GROUP];
+    if (formats[kind].block == K_STEP) {
+        halves_to_floats(from, scale);
+        if (formats[kind].shift) halves_to_floats(from + 32, shift);
+    } else if (kind == P_Q6_K) {
+        const int8_t *s = (const int8_t *)from + 32;
+        halves_to_floats(from, d);
+        for (int i = 0; i < 16; i++)
+            for (int r = 0; r < GROUP; r++) scale[i * GROUP + r] = (float)s[i * GROUP + r] * d[r];
+    } else {
+        const uint8_t *s = from + 64, *n = from + 64 + 8 * GROUP;
+        halves_to_floats(from, d);
+        halves_to_floats(from + 32, m);
+        for (int i = 0; i < 8; i++)
+            for (int r = 0; r < GROUP; r++) {
+                scale[i * GROUP + r] = (float)s[i * GROUP + r] * d[r];
+                shift[i * GROUP + r] = -((float)n[i * GROUP + r] * m[r]);
+            }
+    }
+}
+
+/* is_signed: as signed numbers, else without their zero subtracted; bytes are signed always. */
+INLINE void unpack_blocks(const int kind, const int is_signed, const uint8_t *from, int64_t k, Tile *to) {
+    const Format f = formats[kind];
+    const uint32_t flip = kind == P_Q4_0 ? 8 : 0, zero = is_signed ? (uint32_t)f.zero + flip : 0;
+    int64_t block_bytes = f.header + f.block / K_STEP * f.step_bytes, steps = f.block / K_STEP;
+    to->at = f.bits == 8 ? (const int8_t *)from + f.header : to->q; /* bytes are used where they lie */
+    to->step_bytes = f.bits == 8 ? block_bytes : K_STEP * GROUP;
+    for (int64_t b = 0; b < k / f.block; b++, from += block_bytes) {
+        unpack_header(kind, from, to->scale + b * steps * f.halves * GROUP, to->shift + b * steps * GROUP);
+        if (f.bits == 8) continue;
+        for (int64_t s = 0; s < steps; s++)
+            unpack_quants(f.bits, zero, flip, from + f.header + s * f.step_bytes,
+                          to->q + (b * steps + s) * K_STEP * GROUP);
+    }
+}
+
+INLINE void unpack_generic(int64_t kind, const int is_signed, const uint8_t *from, int64_t k, Tile *to) {
+    switch (kind) { /* the kind as a constant: loops are specialised */
+        case P_Q8_0: unpack_blocks(P_Q8_0, is_signed, from, k, to); break;
+        case P_Q4_0: unpack_blocks(P_Q4_0, is_signed, from, k, to); break;
+        case P_Q4_1: unpack_blocks(P_Q4_1, is_signed, from, k, to); break;
+        case P_Q5_0: unpack_blocks(P_Q5_0, is_signed, from, k, to); break;
+        case P_Q5_1: unpack_blocks(P_Q5_1, is_signed, from, k, to); break;
+        case P_Q4_K: unpack_blocks(P_Q4_K, is_signed, from, k, to); break;
+        case P_Q5_K: unpack_blocks(P_Q5_K, is_signed, from, k, to); break;
+        default: unpack_blocks(P_Q6_K, is_signed, from, k, to); break;
+    }
+}
+
+/* Packed bf16 [k / 2][16 rows][2] -> [k][16]. */
+INLINE void widen_generic(const uint8_t *from, int64_t k, float *to) {
+    for (int64_t i = 0; i < k / 2; i++, from += 64, to += 32)
+        for (int v = 0; v < 64; v += VECTOR_BYTES) {
+            Pairs pairs;
+            memcpy(&pairs, from + v, sizeof pairs);
+            store_words((int8_t *)to + v, (Words)(pairs << 16));
+            store_words((int8_t *)(to + 16) + v, (Words)(pairs & 0xffff0000u));
+        }
+}
+
+/* Runs `body` with HALVES and SHIFT constants of the kind. */
+#define WITH_SCALES(kind, body)                  \
+    if (formats[kind].halves == 2) {             \
+        enum { HALVES = 2, SHIFT = 0 };          \
+        body;                                    \
+    } else if (formats[kind].shift) {            \
+        enum { HALVES = 1, SHIFT = 1 };          \
+        body;                                    \
+    } else {                                     \
+        enum { HALVES = 1, SHIFT = 0 };          \
+        body;                                    \
+    }
+
+/* Rows of tile t that are there. */
+INLINE int64_t tile_rows_of(const Acts *a, int64_t t) { return min64(a->rows - t * TILE_ROWS, TILE_ROWS); }
+
+/* Rows of a stretch that are there. */
+INLINE int64_t stretch_rows(const Stretch *x) {
+    return min64(x->acts->rows - x->tile * TILE_ROWS, x->tiles * TILE_ROWS);
+}
+
+/* Runs `body` for every tile of a stretch, with T the tile, ACC its sums and ROWS the rows that are there (1, 2 or, for
+ * 3 and 4, TILE_ROWS) a constant. */
+#define FOR_TILES(x, body)                                                                     \
+    for (int64_t i = 0; i < (x)->tiles; i++) {                                                 \
+        const int64_t T = (x)->tile + i;                                                       \
+        float *ACC = (x)->acc + i * TILE_ROWS * GROUP;                                         \
+        switch (tile_rows_of((x)->acts, T)) {                                                  \
+            case 1: { enum { ROWS = 1 }; body; } break;                                        \
+            case 2: { enum { ROWS = 2 }; body; } break;                                        \
+            default: { enum { ROWS = TILE_ROWS }; body; } break;                               \
+        }                                                                                      \
+    }
+
+#endif

@@ -1,0 +1,120 @@
+/* Packed products on 64-bit Arm, without the dot product instructions; floats for both. */
+#if defined(__aarch64__)
+
+#include "packed/generic.h"
+#include "packed/neon.h"
+
+/* ---- x ---- */
+
+static void quantize(const float *x, int64_t k, const Acts *a, int64_t row) { quantize_generic(x, k, a, row); }
+
+/* ---- weights ---- */
+
+void packed_neon_unpack(int64_t kind, const uint8_t *from, int64_t k, Tile *to) {
+    unpack_generic(kind, 1, from, k, to);
+}
+void packed_neon_widen(const uint8_t *from, int64_t k, float *to) { widen_generic(from, k, to); }
+
+/* ---- floats ---- */
+
+/* ROWS rows of a tile of x [k][TILE_ROWS] times w [k][16]. */
+INLINE void dot_wide_rows(const int rows, const float *w, const float *x, int64_t k, float *acc) {
+    float32x4_t sum[TILE_ROWS][4];
+    EACH(m, rows) EACH(v, 4) sum[m][v] = vld1q_f32(acc + m * GROUP + v * 4);
+    for (int64_t i = 0; i < k; i++) {
+        float32x4_t wv[4];
+        EACH(v, 4) wv[v] = vld1q_f32(w + i * GROUP + v * 4);
+        float32x4_t xv = vld1q_f32(x + i * TILE_ROWS);
+        EACH(m, rows) EACH(v, 4) sum[m][v] = vfmaq_n_f32(sum[m][v], wv[v], xv[m]);
+    }
+    EACH(m, rows) EACH(v, 4) vst1q_f32(acc + m * GROUP + v * 4, sum[m][v]);
+}
+
+void packed_neon_dot_wide(const float *w, const Stretch *x) {
+    const Acts *a = x->acts;
+    FOR_TILES(x, dot_wide_rows(ROWS, w, a->wide + (T * a->padded + x->at) * TILE_ROWS, x->count, ACC))
+}
+
+/* Packed bf16 as it lies, for few rows. */
+INLINE void direct_bf16(const int rows, const uint8_t *from, const Acts *a, float *acc) {
+    float32x4_t sum[2][4];
+    EACH(m, rows) EACH(v, 4) sum[m][v] = vdupq_n_f32(0.0f);
+    const uint32x4_t top = vdupq_n_u32(0xffff0000u);
+    const float *x = a->wide;
+    for (int64_t i = 0; i < a->padded; i += 4, from += 128, x += 4 * TILE_ROWS)
+        EACH(pair, 2) {
+            float32x4_t x0 = vld1q_f32(x + pair * 2 * TILE_ROWS), x1 = vld1q_f32(x + (pair * 2 + 1) * TILE_ROWS);
+            EACH(v, 4) {
+                uint32x4_t both = vld1q_u32((const uint32_t *)(from + pair * 64 + v * 16));
+                float32x4_t even = vreinterpretq_f32_u32(vshlq_n_u32(both, 16));
+                float32x4_t odd = vreinterpretq_f32_u32(vandq_u32(both, top));
+                EACH(m, rows) sum[m][v] = vfmaq_n_f32(sum[m][v], even, x0[m]);
+                EACH(m, rows) sum[m][v] = vfmaq_n_f32(sum[m][v], odd, x1[m]);
+            }
+        }
+    EACH(m, rows) EACH(v, 4) vst1q_f32(acc + m * GROUP + v * 4, sum[m][v]);
+}
+
+int packed_neon_direct_wide(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
+    if (kind != P_BF16 || a->rows > 2) return 0;
+    if (a->rows == 2)
+        direct_bf16(2, from, a, acc);
+    else
+        direct_bf16(1, from, a, acc);
+    return 1;
+}
+
+/* ---- integers ---- */
+
+/* Sums of a quad's four products for 4 output rows: two in 16 bits (they cannot overflow), then the pairs. */
+INLINE int32x4_t quad_without(int32x4_t sum, int8x16_t w, int8x16_t x) {
+    int32x4_t low = vpaddlq_s16(vmull_s8(vget_low_s8(w), vget_low_s8(x)));
+    int32x4_t high = vpaddlq_s16(vmull_high_s8(w, x));
+    return vaddq_s32(sum, vpaddq_s32(low, high));
+}
+
+INLINE void row_without(const int halves, const int shift, const Tile *w, const Acts *a, int64_t row, int64_t step,
+                        int64_t steps, float *acc) {
+    const int quads = 8 / halves;
+    float32x4_t sum[4];
+    EACH(v, 4) sum[v] = vld1q_f32(acc + v * 4);
+    for (int64_t s = 0; s < steps; s++) {
+        int64_t at = (row / TILE_ROWS * a->steps + step + s) * TILE_ROWS + row % TILE_ROWS;
+        EACH(h, halves) {
+            const int8_t *x = a->q + row * a->padded + (step + s) * K_STEP + h * quads * 4;
+            const int8_t *q = w->at + s * w->step_bytes + h * quads * 64;
+            int32x4_t part[4];
+            EACH(v, 4) part[v] = vdupq_n_s32(0);
+            EACH(g, quads) {
+                int32_t four;
+                memcpy(&four, x + g * 4, 4);
+                int8x16_t xv = vreinterpretq_s8_s32(vdupq_n_s32(four));
+                EACH(v, 4) part[v] = quad_without(part[v], vld1q_s8(q + g * 64 + v * 16), xv);
+            }
+            EACH(v, 4) {
+                float32x4_t scale = vld1q_f32(w->scale + (s * halves + h) * GROUP + v * 4);
+                sum[v] = vfmaq_f32(sum[v], vmulq_n_f32(vcvtq_f32_s32(part[v]), a->scale[at]), scale);
+            }
+        }
+        if (shift)
+            EACH(v, 4) sum[v] = vfmaq_n_f32(sum[v], vld1q_f32(w->shift + s * GROUP + v * 4), a->sum[at]);
+    }
+    EACH(v, 4) vst1q_f32(acc + v * 4, sum[v]);
+}
+
+static void dot_without(int64_t kind, const Tile *w, const Stretch *x) {
+    for (int64_t m = 0; m < stretch_rows(x); m++) {
+        int64_t row = x->tile * TILE_ROWS + m;
+        WITH_SCALES(kind, row_without(HALVES, SHIFT, w, x->acts, row, x->at, x->count, x->acc + m * GROUP))
+    }
+}
+
+const Backend packed_neon = {.quantize = quantize,
+                             .unpack = packed_neon_unpack,
+                             .dot = dot_without,
+                             .direct = packed_neon_direct_wide,
+                             .direct_rows = TILE_ROWS,
+                             .widen = packed_neon_widen,
+                             .dot_wide = packed_neon_dot_wide};
+
+#endif

@@ -1,0 +1,161 @@
+"""The matrix product on packed weights, in the instruction set that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import Structure, byref
+
+import torch
+
+from cadence.core.errors import ConfigError
+from cadence.device.pool import NoPool, Pool
+from cadence.kernels.cpu.packed.weights import PackedRows, PackedWeight
+from cadence.kernels.cpu.runtime.dtypes import DTYPES
+from cadence.kernels.cpu.runtime.library import open_library
+from cadence.kernels.cpu.runtime.table import TABLE
+
+PACKED_TYPES = {dtype: DTYPES[dtype] for dtype in (torch.float32, torch.bfloat16)}
+
+
+class PackedJob(Structure):
+    """One product as C sees it: pointers into tensors that must outlive it."""
+
+    _fields_ = TABLE.structs["packed_linear"]
+
+
+class RowsJob(Structure):
+    """Rows to look up, as C sees it."""
+
+    _fields_ = TABLE.structs["packed_rows"]
+
+
+def instruction_sets() -> dict[str, int]:
+    """Those of this machine by name, lowest first."""
+    found: dict[str, int] = {}
+    index = 0
+    while (name := open_library().cadence_packed_isa(index)) is not None:
+        if name:
+            found[name.decode()] = index
+        index += 1
+    return found
+
+
+def multiplies_halves(isa: str = "auto") -> bool:
+    """Whether bfloat16 x times a weight of kind F16 is done in float16: faster than with bfloat16 weights, and with the
+    eleven bits of float16 in sums over 64 columns. Elsewhere it is done in float32, slowly."""
+    return PackedOps(isa).isa == "neon-half"
+
+
+class PackedOps:
+    """`isa`: "auto" = the best of this machine, or a name from `instruction_sets()`. `pool`: what `linear`, `run` and
+    `embed` share their work among."""
+
+    def __init__(self, isa: str = "auto", pool: Pool | None = None) -> None:
+        found = instruction_sets()
+        if isa != "auto" and isa not in found:
+            raise ConfigError(f"instruction set {isa!r} is not one of this machine's: {', '.join(found)}", "cpu_isa")
+        self.isa = next(reversed(found)) if isa == "auto" else isa
+        self.index = found[self.isa]
+        self._c = open_library()
+        self._pool = pool or NoPool()
+
+    def linear(
+        self,
+        x: torch.Tensor,
+        weight: PackedRows | PackedWeight | Sequence[PackedWeight],
+        bias: torch.Tensor | None = None,
+        out_dtype: torch.dtype | None = None,
+    ) -> torch.Tensor:
+        """x [M, cols], bias [rows] or None -> [M, rows] of `out_dtype` (x's where None)."""
+        stack = weight if isinstance(weight, PackedRows) else _stacked(weight)
+        kind = out_dtype or x.dtype
+        if x.dtype not in PACKED_TYPES or kind not in PACKED_TYPES:
+            return self.linear(x.float(), stack, bias, torch.float32).to(kind)
+        x = _checked_rows(x, stack.cols)
+        y = torch.empty((x.shape[0], stack.rows), dtype=kind)
+        offset = _checked_bias(bias, stack.rows)
+        self.run(self.job(y, x, stack, offset))
+        return y
+
+    def job(self, y: torch.Tensor, x: torch.Tensor, stack: PackedRows, bias: torch.Tensor | None) -> PackedJob:
+        """y [M, rows] and x [M, cols] float32 or bfloat16 with contiguous rows, bias [rows] float32
+        contiguous. The job may be run again and again on the same memory."""
+        return PackedJob(**self.words(y, x, stack, bias))
+
+    def words(self, y: torch.Tensor, x: torch.Tensor, stack: PackedRows, bias: torch.Tensor | None) -> dict[str, int]:
+        """Of `packed_linear`. Sizes are checked here: a listed call cannot say what is wrong."""
+        if x.shape[1] != stack.cols or y.shape != (x.shape[0], stack.rows):
+            raise ValueError(f"x {list(x.shape)} and y {list(y.shape)} do not fit {stack.rows} x {stack.cols}")
+        return {
+            "y": y.data_ptr(),
+            "x": x.data_ptr(),
+            "bias": 0 if bias is None else bias.data_ptr(),
+            "segments": stack.address,
+            "num_segments": len(stack.weights),
+            "m": x.shape[0],
+            "k": stack.cols,
+            "x_stride": x.stride(0),
+            "y_stride": y.stride(0),
+            "x_dtype": PACKED_TYPES[x.dtype],
+            "y_dtype": PACKED_TYPES[y.dtype],
+            "isa": self.index,
+        }
+
+    def row_words(self, out: torch.Tensor, ids: torch.Tensor, packed: PackedWeight) -> dict[str, int]:
+        """Of `packed_rows`: rows ids [T], contiguous, of a packed weight into out [T, cols]. Listed, ids must exist."""
+        return {
+            "out": out.data_ptr(),
+            "data": packed.data.data_ptr(),
+            "kind": int(packed.kind),
+            "rows": packed.rows,
+            "bytes": packed.data.numel(),
+            "ids": ids.data_ptr(),
+            "id_bytes": ids.element_size(),
+            "count": ids.shape[0],
+            "k": packed.cols,
+            "dtype": PACKED_TYPES[out.dtype],
+        }
+
+    def run(self, job: PackedJob) -> None:
+        with self._pool:
+            status = self._c.cadence_packed_linear(byref(job))
+        if status:
+            raise RuntimeError(f"packed product of {job.m} rows and {job.k} columns failed ({status})")
+
+    def embed(self, ids: torch.Tensor, packed: PackedWeight, out_dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Rows ids [T] int32 or int64 of a packed weight -> [T, cols]."""
+        if ids.dtype not in (torch.int32, torch.int64) or ids.dim() != 1 or ids.device.type != "cpu":
+            raise ValueError(f"ids must be a vector of integers on the CPU, not {ids.dtype} {list(ids.shape)}")
+        if out_dtype not in PACKED_TYPES:
+            return self.embed(ids, packed).to(out_dtype)
+        ids = ids.contiguous()
+        out = torch.empty((ids.shape[0], packed.cols), dtype=out_dtype)
+        job = RowsJob(**self.row_words(out, ids, packed))
+        with self._pool:
+            status = self._c.cadence_packed_rows(byref(job))
+        if status:
+            raise ValueError(f"ids must lie between 0 and {packed.rows - 1}")
+        return out
+
+
+def _stacked(weight: PackedWeight | Sequence[PackedWeight]) -> PackedRows:
+    return PackedRows([weight] if isinstance(weight, PackedWeight) else weight)
+
+
+def _checked_rows(x: torch.Tensor, cols: int) -> torch.Tensor:
+    if x.dim() != 2 or x.shape[1] != cols or x.device.type != "cpu":
+        raise ValueError(f"x must be [rows, {cols}] on the CPU, not {list(x.shape)} on {x.device}")
+    return x if x.stride(1) == 1 and x.stride(0) >= 0 else x.contiguous()
+
+
+def _checked_bias(bias: torch.Tensor | None, rows: int) -> torch.Tensor | None:
+    if bias is None:
+        return None
+    if tuple(bias.shape) != (rows,) or bias.device.type != "cpu":
+        raise ValueError(f"bias must be [{rows}] on the CPU, not {list(bias.shape)} on {bias.device}")
+    return bias.detach().to(torch.float32).contiguous()
+
+
+def dequantize(packed: PackedWeight) -> torch.Tensor:
+    """[rows, cols] float32: for quantised kinds bit for bit what the file's format prescribes."""
+    return PackedOps().embed(torch.arange(packed.rows), packed)

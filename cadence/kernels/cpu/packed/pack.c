@@ -1,0 +1,142 @@
+/* Puts weights into groups of rows, once, at load: from GGUF blocks as they lie in the file, or from floats. */
+#include "packed/packed.h"
+#include "runtime/threads.h"
+
+#define WORTH_SHARING 65536 /* elements a thread takes at once */
+
+typedef struct {
+    int32_t elements, bytes;
+} SourceBlock;
+
+/* A block in the file. */
+static const SourceBlock source_blocks[P_KINDS] = {
+    [P_F32] = {1, 4},    [P_BF16] = {1, 2},   [P_Q8_0] = {32, 34},     [P_Q4_0] = {32, 18},  [P_Q4_1] = {32, 20},
+    [P_Q5_0] = {32, 22}, [P_Q5_1] = {32, 24}, [P_Q4_K] = {256, 144}, [P_Q5_K] = {256, 176}, [P_Q6_K] = {256, 210},
+    [P_F16] = {1, 2},
+};
+
+/* 32 quants of row r into a step of its group. */
+static void store_quants(int bits, const uint8_t *q, uint8_t *to, int r) {
+    for (int i = 0; i < 16; i++) to[i / 4 * 64 + r * 4 + i % 4] = (uint8_t)((q[i] & 15) | (q[i + 16] & 15) << 4);
+    for (int i = 0; i < K_STEP; i++) {
+        int quad = i / 4, lane = r * 4 + i % 4;
+        if (bits == 5) to[256 + lane] |= (uint8_t)(((q[i] >> 4) & 1) << quad);
+        if (bits == 6) to[256 + quad % 2 * 64 + lane] |= (uint8_t)(((q[i] >> 4) & 3) << (quad / 2 * 2));
+    }
+}
+
+static void pack_short_block(int64_t kind, const uint8_t *from, uint8_t *to, int r) {
+    const Format *f = &formats[kind];
+    memcpy(to + r * 2, from, 2);
+    if (f->shift) memcpy(to + 32 + r * 2, from + 2, 2);
+    from += f->shift ? 4 : 2;
+    to += f->header;
+    uint32_t fifth = 0, signs = kind == P_Q4_0 ? 0x88888888u : 0;
+    if (f->bits == 5) {
+        memcpy(&fifth, from, 4);
+        from += 4;
+        for (int i = 0; i < K_STEP; i++) to[256 + r * 4 + i % 4] |= (uint8_t)(((fifth >> i) & 1) << (i / 4));
+    }
+    for (int quad = 0; quad < f->bits - (f->bits == 5); quad++) { /* 4 words of halves, or 8 of bytes */
+        uint32_t word;
+        memcpy(&word, from + quad * 4, 4);
+        word ^= signs;
+        memcpy(to + quad * 64 + r * 4, &word, 4);
+    }
+}
+
+/* Twelve bytes hold eight 6-bit pairs: the first four pairs whole in bytes 0-7, the last four with their low halves in
+ * bytes 8-11 and their top bits above the first four. */
+static void pack_k_scales(const uint8_t *from, uint8_t *scale, uint8_t *least) {
+    for (int i = 0; i < 4; i++) {
+        scale[i * GROUP] = from[i] & 63;
+        least[i * GROUP] = from[4 + i] & 63;
+        scale[(4 + i) * GROUP] = (uint8_t)((from[8 + i] & 15) | (from[i] >> 6) << 4);
+        least[(4 + i) * GROUP] = (uint8_t)((from[8 + i] >> 4) | (from[4 + i] >> 6) << 4);
+    }
+}
+
+static void pack_long_block(int64_t kind, const uint8_t *from, uint8_t *to, int r) {
+    const Format *f = &formats[kind];
+    const uint8_t *nibbles = from + (kind == P_Q6_K ? 0 : kind == P_Q4_K ? 16 : 48);
+    if (kind == P_Q6_K) {
+        memcpy(to + r * 2, from + 208, 2);
+        for (int i = 0; i < 16; i++) to[32 + i * GROUP + r] = from[192 + i];
+    } else {
+        memcpy(to + r * 2, from, 2);
+        memcpy(to + 32 + r * 2, from + 2, 2);
+        pack_k_scales(from + 4, to + 64 + r, to + 64 + 8 * GROUP + r);
+    }
+    for (int step = 0; step < 8; step++) {
+        uint8_t q[K_STEP];
+        for (int i = 0; i < K_STEP; i++) {
+            if (kind == P_Q6_K) {
+                int half = step / 4, run = step % 4;
+                int low = nibbles[half * 64 + run % 2 * 32 + i] >> (run / 2 * 4);
+                q[i] = (uint8_t)((low & 15) | ((from[128 + half * 32 + i] >> (2 * run)) & 3) << 4);
+            } else {
+                q[i] = (nibbles[step / 2 * 32 + i] >> (step % 2 * 4)) & 15;
+                if (kind == P_Q5_K) q[i] |= (uint8_t)(((from[16 + i] >> step) & 1) << 4);
+            }
+        }
+        store_quants(f->bits, q, to + f->header + step * f->step_bytes, r);
+    }
+}
+
+/* A row of bf16 as float16 numbers, times a power of two; its inverse behind all elements of the group. */
+static void pack_half_row(const uint8_t *from, int64_t k, uint8_t *to, int r) {
+    float power = half_power(largest_finite(from, k), TO_WEIGHT), inverse = 1.0f / power;
+    memcpy(to + group_bytes(P_F16, round_up(k, K_STEP)) + r * 4, &inverse, 4);
+    for (int64_t i = 0; i < k; i += VL) {
+        vh halves = f32_to_f16(load_upto(from, i, BF16, k - i) * splat(power));
+        for (int64_t j = 0; j < min64(VL, k - i); j++) {
+            uint16_t half = halves[j];
+            memcpy(to + ((i + j) * GROUP + r) * 2, &half, 2);
+        }
+    }
+}
+
+/* `k` elements of row r of a group. */
+static void pack_row(int64_t kind, const uint8_t *from, int64_t k, uint8_t *to, int r) {
+    const Format *f = &formats[kind];
+    int64_t block_bytes = is_float_kind(kind) ? 0 : group_bytes(kind, f->block);
+    if (kind == P_F32)
+        for (int64_t i = 0; i < k; i++) memcpy(to + (i * GROUP + r) * 4, from + i * 4, 4);
+    else if (kind == P_BF16)
+        for (int64_t i = 0; i < k; i++) memcpy(to + (i / 2 * GROUP + r) * 4 + i % 2 * 2, from + i * 2, 2);
+    else if (kind == P_F16)
+        pack_half_row(from, k, to, r);
+    else if (f->block == K_STEP)
+        for (int64_t b = 0; b < k / K_STEP; b++)
+            pack_short_block(kind, from + b * source_blocks[kind].bytes, to + b * block_bytes, r);
+    else
+        for (int64_t b = 0; b < k / f->block; b++)
+            pack_long_block(kind, from + b * source_blocks[kind].bytes, to + b * block_bytes, r);
+}
+
+typedef struct {
+    uint8_t *to;
+    const uint8_t *from;
+    int64_t kind, rows, k, row_bytes, group_size;
+} Packing;
+
+static void pack_groups(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Packing *p = work;
+    for (int64_t g = begin; g < end; g++) {
+        uint8_t *to = p->to + g * p->group_size;
+        memset(to, 0, (size_t)p->group_size);
+        for (int64_t r = 0; r < min64(GROUP, p->rows - g * GROUP); r++)
+            pack_row(p->kind, p->from + (g * GROUP + r) * p->row_bytes, p->k, to, (int)r);
+    }
+}
+
+/* from: rows of k elements, `from_bytes` in all, without gaps -> to: `to_bytes`. k fills whole blocks of the source. */
+EXPORT int64_t cadence_pack(uint8_t *to, int64_t to_bytes, const uint8_t *from, int64_t from_bytes, int64_t kind,
+                            int64_t rows, int64_t k) {
+    if (!packed_sizes_fit(to, kind, rows, k, to_bytes) || k % source_blocks[kind].elements) return PACKED_BAD_SIZE;
+    int64_t row_bytes = k / source_blocks[kind].elements * source_blocks[kind].bytes;
+    if (rows > INT64_MAX / row_bytes || from_bytes != rows * row_bytes) return PACKED_BAD_SIZE;
+    Packing work = {to, from, kind, rows, k, row_bytes, group_size(kind, k)};
+    share((rows + GROUP - 1) / GROUP, WORTH_SHARING / (GROUP * k) + 1, pack_groups, &work);
+    return PACKED_OK;
+}

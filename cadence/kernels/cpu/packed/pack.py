@@ -1,0 +1,106 @@
+"""Weights into their packed form, once, while a model is loaded."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from cadence.core.errors import WeightsError
+from cadence.kernels.cpu.packed.weights import Kind, PackedWeight, packed_bytes
+from cadence.kernels.cpu.runtime.library import open_library
+from cadence.kernels.cpu.runtime.memory import HEAP, Memory
+
+_CHUNK_ELEMENTS = 1 << 22  # of a float weight converted at once; bounds temporaries
+_QUANT_BYTES = {8: 34, 4: 20}  # of a block of 32
+_LARGEST = 65504.0  # scales are float16
+_SOURCE_BLOCKS = {  # (elements, bytes) of a block in the file
+    Kind.F32: (1, 4),
+    Kind.BF16: (1, 2),
+    Kind.Q8_0: (32, 34),
+    Kind.Q4_0: (32, 18),
+    Kind.Q4_1: (32, 20),
+    Kind.Q5_0: (32, 22),
+    Kind.Q5_1: (32, 24),
+    Kind.Q4_K: (256, 144),
+    Kind.Q5_K: (256, 176),
+    Kind.Q6_K: (256, 210),
+    Kind.F16: (1, 2),
+}
+GGUF_TYPES = tuple(kind.name for kind in Kind if kind is not Kind.F16)  # those that pack_gguf takes
+
+
+def pack_f32(tensor: torch.Tensor, memory: Memory = HEAP) -> PackedWeight:
+    """tensor [rows, cols] of any float dtype."""
+    return _pack_float(Kind.F32, tensor, torch.float32, memory)
+
+
+def pack_bf16(tensor: torch.Tensor, memory: Memory = HEAP) -> PackedWeight:
+    """tensor [rows, cols] of any float dtype, rounded to bfloat16."""
+    return _pack_float(Kind.BF16, tensor, torch.bfloat16, memory)
+
+
+def pack_half(tensor: torch.Tensor, memory: Memory = HEAP) -> PackedWeight:
+    """The same for instruction sets that `multiplies_halves`; what is below 2^-23 of its row's largest loses bits."""
+    return _pack_float(Kind.F16, tensor, torch.bfloat16, memory)
+
+
+def pack_int8(tensor: torch.Tensor, memory: Memory = HEAP) -> PackedWeight:
+    """tensor [rows, cols] of any float dtype: int8 and one float16 scale per row and 32 columns."""
+    return _pack_quantized(Kind.Q8_0, tensor, 8, memory)
+
+
+def pack_int4(tensor: torch.Tensor, memory: Memory = HEAP) -> PackedWeight:
+    """tensor [rows, cols] of any float dtype: sixteen levels, scale and shift in float16 per row and 32 columns, the
+    range of each run chosen for the least squared error."""
+    return _pack_quantized(Kind.Q4_1, tensor, 4, memory)
+
+
+def pack_gguf(type_name: str, blocks: torch.Tensor, rows: int, cols: int, memory: Memory = HEAP) -> PackedWeight:
+    """blocks: uint8, the bytes of a GGUF tensor of rows x cols as they lie in the file."""
+    if type_name not in GGUF_TYPES:
+        raise WeightsError(f"GGUF type {type_name} cannot be packed; types packed: {', '.join(GGUF_TYPES)}")
+    if blocks.dtype is not torch.uint8 or blocks.device.type != "cpu":
+        raise WeightsError(f"GGUF blocks are bytes on the CPU, not {blocks.dtype} on {blocks.device}")
+    return _pack(Kind[type_name], blocks.reshape(-1), rows, cols, memory)
+
+
+def _pack(kind: Kind, source: torch.Tensor, rows: int, cols: int, memory: Memory) -> PackedWeight:
+    """source: uint8 [bytes], contiguous."""
+    size = packed_bytes(kind, rows, cols)
+    block, nbytes = _SOURCE_BLOCKS[kind]
+    if cols % block or source.numel() != rows * cols // block * nbytes:  # before memory for a size that lies is taken
+        raise WeightsError(f"{source.numel()} bytes do not hold {rows} x {cols} weights of type {kind.name}")
+    data = memory.take(size)
+    sizes = (source.numel(), kind, rows, cols)
+    if open_library().cadence_pack(data.data_ptr(), data.numel(), source.data_ptr(), *sizes) != 0:
+        raise WeightsError(f"a weight of {rows} x {cols} cannot be packed as {kind.name}")
+    return PackedWeight(kind, rows, cols, data)
+
+
+def _matrix(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dim() != 2 or not tensor.is_floating_point():
+        raise WeightsError(f"a weight to pack is a float matrix, not {tensor.dtype} {list(tensor.shape)}")
+    return tensor.detach()
+
+
+def _pack_float(kind: Kind, tensor: torch.Tensor, dtype: torch.dtype, memory: Memory) -> PackedWeight:
+    source = _matrix(tensor).to("cpu", dtype).contiguous()
+    return _pack(kind, source.view(torch.uint8).reshape(-1), *tensor.shape, memory)
+
+
+def _pack_quantized(kind: Kind, tensor: torch.Tensor, bits: int, memory: Memory) -> PackedWeight:
+    """Quantises whole rows, a few at a time, to blocks as a GGUF file would have them."""
+    tensor = _matrix(tensor)
+    rows, cols = tensor.shape
+    padded = -(-cols // 32) * 32
+    packed_bytes(kind, rows, cols)  # refuses empty ones
+    blocks = torch.empty((rows, padded // 32, _QUANT_BYTES[bits]), dtype=torch.uint8)
+    step = max(1, _CHUNK_ELEMENTS // padded)
+    for start in range(0, rows, step):
+        part = F.pad(tensor[start : start + step].to("cpu", torch.float32), (0, padded - cols)).contiguous()
+        if not part.abs().amax() <= _LARGEST:
+            raise WeightsError(f"weights to quantise must be finite and at most {_LARGEST:.0f}")
+        into = blocks[start : start + step]
+        open_library().cadence_quantize(into.data_ptr(), part.data_ptr(), part.numel() // 32, bits)
+    packed = _pack(kind, blocks.view(-1), rows, padded, memory)
+    return PackedWeight(kind, rows, cols, packed.data)

@@ -1,0 +1,121 @@
+/* Packed weights back to floats: wanted rows only (an embedding), or all of them. Products and sums are rounded one by
+ * one, in the order the formats prescribe, so nothing may be contracted into a fused multiply-add. */
+#pragma GCC optimize("fp-contract=off")
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF
+#endif
+#include "packed/packed.h"
+#include "runtime/threads.h"
+
+#define WORTH_SHARING 16384 /* elements a thread takes at once */
+#define PIECE 256           /* elements turned into floats at once; fills whole blocks */
+
+INLINE float half_at(const uint8_t *p, int64_t index) {
+    uint16_t h;
+    memcpy(&h, p + index * 2, 2);
+    return half_to_float(h);
+}
+
+/* Quant i of a step for row r of its group. */
+INLINE int quant_at(int64_t kind, const uint8_t *from, int r, int i) {
+    const Format *f = &formats[kind];
+    int quad = i / 4, lane = r * 4 + i % 4;
+    if (f->bits == 8) return (int8_t)from[quad * 64 + lane];
+    int q = (from[quad % 4 * 64 + lane] >> (quad / 4 * 4)) & 15;
+    if (f->bits == 5) q |= ((from[256 + lane] >> quad) & 1) << 4;
+    if (f->bits == 6) q |= ((from[256 + quad % 2 * 64 + lane] >> (quad / 2 * 2)) & 3) << 4;
+    return kind == P_Q4_0 ? (q ^ 8) - 8 : q - f->zero;
+}
+
+/* value = scale * quant, then + shift or - minimum. */
+typedef struct {
+    float scale[2], shift;
+} Scales;
+
+INLINE Scales scales_at(int64_t kind, const uint8_t *block, int r, int step) {
+    float d = half_at(block, r);
+    if (kind == P_Q6_K) {
+        const int8_t *s = (const int8_t *)block + 32 + step * 2 * GROUP + r;
+        return (Scales){{(float)s[0] * d, (float)s[GROUP] * d}, 0.0f};
+    }
+    if (formats[kind].block == 256) {
+        float scale = (float)block[64 + step * GROUP + r] * d;
+        return (Scales){{scale, scale}, -((float)block[64 + (8 + step) * GROUP + r] * half_at(block + 32, r))};
+    }
+    return (Scales){{d, d}, formats[kind].shift ? half_at(block + 32, r) : 0.0f};
+}
+
+static void quantized_row(int64_t kind, const uint8_t *group, int r, int64_t k, float *out) {
+    const Format *f = &formats[kind];
+    int64_t steps = f->block / K_STEP, block_bytes = f->header + steps * f->step_bytes;
+    for (int64_t at = 0; at < k; at += K_STEP) {
+        const uint8_t *block = group + at / f->block * block_bytes;
+        int64_t step = at / K_STEP % steps;
+        Scales s = scales_at(kind, block, r, (int)step);
+        for (int i = 0; i < min64(K_STEP, k - at); i++) {
+            float value = (float)quant_at(kind, block + f->header + step * f->step_bytes, r, i) * s.scale[i / 16];
+            out[at + i] = f->shift ? value + s.shift : value;
+        }
+    }
+}
+
+/* scale: of row r where the kind is P_F16. */
+static void float_row(int64_t kind, const uint8_t *group, int r, float scale, int64_t k, float *out) {
+    for (int64_t i = 0; i < k; i++) {
+        if (kind == P_F32) {
+            memcpy(out + i, group + (i * GROUP + r) * 4, 4);
+        } else if (kind == P_F16) {
+            out[i] = half_at(group, i * GROUP + r) * scale;
+        } else {
+            uint16_t h;
+            memcpy(&h, group + (i / 2 * GROUP + r) * 4 + i % 2 * 2, 2);
+            out[i] = bfloat_to_float(h);
+        }
+    }
+}
+
+/* Element i of ids, int32 or int64. */
+INLINE int64_t id_at(const void *ids, int64_t bytes, int64_t i) {
+    return bytes == 4 ? ((const int32_t *)ids)[i] : ((const int64_t *)ids)[i];
+}
+
+typedef struct {
+    const struct packed_rows *w;
+    int64_t group_size;
+} Lookup;
+
+/* Elements [at, at + count) of row i of the result; `at` a multiple of PIECE. */
+static void look_up(const Lookup *l, int64_t i, int64_t at, int64_t count) {
+    const struct packed_rows *w = l->w;
+    int64_t id = id_at(w->ids, w->id_bytes, i), kind = w->weight.kind, to = i * w->k + at;
+    int r = (int)(id % GROUP);
+    const uint8_t *whole = w->weight.data + id / GROUP * l->group_size, *group = whole + group_bytes(kind, at);
+    float piece[PIECE], *row = w->dtype == F32 ? (float *)w->out + to : piece, scale = 1.0f;
+    if (kind == P_F16) memcpy(&scale, whole + l->group_size - (GROUP - r) * 4, 4);
+    if (is_float_kind(kind))
+        float_row(kind, group, r, scale, count, row);
+    else
+        quantized_row(kind, group, r, count, row);
+    if (w->dtype != F32)
+        for (int64_t j = 0; j < count; j++) ((uint16_t *)w->out)[to + j] = float_to_bfloat(piece[j]);
+}
+
+static void look_up_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const Lookup *l = work;
+    for (int64_t i = begin; i < end; i++)
+        for (int64_t at = 0; at < l->w->k; at += PIECE) look_up(l, i, at, min64(PIECE, l->w->k - at));
+}
+
+EXPORT int64_t cadence_packed_rows(const struct packed_rows *w) {
+    const Segment *s = &w->weight;
+    if (!packed_sizes_fit(s->data, s->kind, s->rows, w->k, s->bytes)) return PACKED_BAD_SIZE;
+    for (int64_t i = 0; i < w->count; i++)
+        if (id_at(w->ids, w->id_bytes, i) < 0 || id_at(w->ids, w->id_bytes, i) >= s->rows) return PACKED_BAD_ROW;
+    Lookup work = {w, group_size(s->kind, w->k)};
+    share(w->count, WORTH_SHARING / w->k + 1, look_up_rows, &work);
+    return PACKED_OK;
+}
+
+EXPORT void call_packed_rows(const void *words) {
+    if (cadence_packed_rows(words)) abort(); /* a row that is not there: better no answer than a wrong one */
+}

@@ -1,0 +1,89 @@
+"""Packed weights: what they are made of, and how they are stacked."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import Structure
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+
+from cadence.core.errors import WeightsError
+from cadence.kernels.cpu.runtime.library import open_library
+from cadence.kernels.cpu.runtime.table import TABLE
+
+
+class Kind(IntEnum):
+    """What a packed weight is made of; the numbers are those of commands.h."""
+
+    F32 = 0
+    BF16 = 1
+    Q8_0 = 2
+    Q4_0 = 3
+    Q4_1 = 4
+    Q5_0 = 5
+    Q5_1 = 6
+    Q4_K = 7
+    Q5_K = 8
+    Q6_K = 9
+    F16 = 10  # bfloat16 numbers, held as float16 times a power of two per row
+
+
+TABLE.check("kind", {f"P_{kind.name}": int(kind) for kind in Kind})
+
+
+class Segment(Structure):
+    """A packed weight as C sees it."""
+
+    _fields_ = TABLE.structs["Segment"]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """W [rows, cols]. `data` is written by the pack functions only."""
+
+    kind: Kind
+    rows: int
+    cols: int
+    data: torch.Tensor  # [bytes] uint8, contiguous, on the CPU
+
+    def __post_init__(self) -> None:
+        expected = packed_bytes(self.kind, self.rows, self.cols)
+        tensor = self.data
+        if tensor.dtype is not torch.uint8 or tensor.device.type != "cpu" or not tensor.is_contiguous():
+            raise WeightsError("a packed weight is a contiguous uint8 tensor on the CPU")
+        if tensor.numel() != expected:
+            what = f"{self.kind.name} weight of {self.rows} x {self.cols}"
+            raise WeightsError(f"a packed {what} takes {expected} bytes, not {tensor.numel()}")
+
+    def segment(self) -> Segment:
+        """Valid as long as this object is."""
+        return Segment(self.data.data_ptr(), self.kind, self.rows, self.data.numel())
+
+
+class PackedRows:
+    """Weights of one input stacked, each in its own precision: [sum of rows, cols]."""
+
+    def __init__(self, weights: Sequence[PackedWeight], row_dtype: torch.dtype = torch.float32) -> None:
+        """row_dtype: of rows looked up one by one."""
+        if not weights:
+            raise WeightsError("no packed weights to stack")
+        self.weights = tuple(weights)
+        self.row_dtype = row_dtype
+        self.cols = weights[0].cols
+        self.rows = sum(weight.rows for weight in weights)
+        if any(weight.cols != self.cols for weight in weights):
+            raise WeightsError(f"stacked weights differ in columns: {[weight.cols for weight in weights]}")
+        self.segments = (Segment * len(weights))(*[weight.segment() for weight in weights])
+        self.address = ctypes.addressof(self.segments)
+
+
+def packed_bytes(kind: Kind, rows: int, cols: int) -> int:
+    size = 0
+    if 0 < rows < 2**40 and 0 < cols <= 2**20:
+        size = int(open_library().cadence_packed_bytes(kind, rows, cols))
+    if size == 0:
+        raise WeightsError(f"a weight of {rows} x {cols} cannot be packed as {kind.name}")
+    return size

@@ -1,0 +1,39 @@
+/* What the instruction sets of x86 share: how weights count from zero, and constants of a kind for loops. */
+#ifndef CADENCE_PACKED_X86_H
+#define CADENCE_PACKED_X86_H
+
+#include "packed/generic.h"
+
+#define AHEAD 4096 /* bytes: weights that are read once are asked for so far before they are needed */
+
+/* What quants of a kind, taken as unsigned bytes, are too large by. Bytes become unsigned by turning their top bit. */
+INLINE int32_t zero_of(const int kind) { return kind == P_Q8_0 ? 128 : kind == P_Q4_0 ? 8 : formats[kind].zero; }
+
+/* Zero times the sum of x: what the sum over a step (or over half h of it) of unsigned quants is too large by. Wraps
+ * around on rows that only fill up x. */
+INLINE int32_t excess_of(const int kind, const int32_t *half_sums, const int h) {
+    const uint32_t first = (uint32_t)half_sums[0], second = (uint32_t)half_sums[1];
+    uint32_t sum = formats[kind].halves == 1 ? first + second : h == 0 ? first : second;
+    return (int32_t)((uint32_t)zero_of(kind) * sum);
+}
+
+/* Runs `body` with KIND a constant. */
+#define WITH_KIND(kind, body)                            \
+    switch (kind) {                                      \
+        case P_Q8_0: { enum { KIND = P_Q8_0 }; body; } break;     \
+        case P_Q4_0: { enum { KIND = P_Q4_0 }; body; } break; \
+        case P_Q4_1: { enum { KIND = P_Q4_1 }; body; } break; \
+        case P_Q5_0: { enum { KIND = P_Q5_0 }; body; } break; \
+        case P_Q5_1: { enum { KIND = P_Q5_1 }; body; } break; \
+        case P_Q4_K: { enum { KIND = P_Q4_K }; body; } break; \
+        case P_Q5_K: { enum { KIND = P_Q5_K }; body; } break; \
+        default: { enum { KIND = P_Q6_K }; body; } break;     \
+    }
+
+INLINE int32_t four_bytes(const int8_t *x) {
+    int32_t bytes;
+    memcpy(&bytes, x, 4);
+    return bytes;
+}
+
+#endif

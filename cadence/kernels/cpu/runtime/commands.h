@@ -1,0 +1,217 @@
+/* The commands of the library: the one table of what Python and C say to each other.
+ *
+ * A command NAME is a function call_NAME(const void *words); its words are a `struct NAME`. Every field is one word of 64
+ * bits: a pointer, an int64_t, or a Float in its lower half; a field that is a struct of this file stands for the fields
+ * of that one. table.py reads this file: one type a line, no field twice in a command. Strides are in elements. */
+#ifndef CADENCE_COMMANDS_H
+#define CADENCE_COMMANDS_H
+
+#include <stdint.h>
+
+#define COMMAND_WORDS 24 /* at most */
+
+typedef float Float __attribute__((aligned(8)));
+
+/* Types of elements; I8 in KV caches alone. */
+enum dtype { F32, BF16, F16, I8 };
+
+/* What a packed weight is made of. */
+enum kind { P_F32, P_BF16, P_Q8_0, P_Q4_0, P_Q4_1, P_Q5_0, P_Q5_1, P_Q4_K, P_Q5_K, P_Q6_K, P_F16 };
+
+enum activation { RELU, SILU, GELU, GELU_TANH };
+
+/* ---- packed ---- */
+
+typedef struct {
+    const uint8_t *data;
+    int64_t kind, rows, bytes;
+} Segment;
+
+/* y [m, sum of rows] = x [m, k] times the rows of all segments, one after another. */
+struct packed_linear {
+    void *y;
+    const void *x;
+    const float *bias; /* [sum of rows] or NULL */
+    const Segment *segments;
+    int64_t num_segments, m, k, x_stride, y_stride;
+    int64_t x_dtype, y_dtype; /* F32 or BF16 */
+    int64_t isa;              /* index into isas */
+};
+
+/* out [count, k] = rows ids [count] of a packed weight. */
+struct packed_rows {
+    void *out;
+    Segment weight;
+    const void *ids;
+    int64_t id_bytes, count, k, dtype;
+};
+
+/* ---- attention ---- */
+
+/* k, v [tokens, heads, dim] -> caches [blocks, heads, block_size] of rows. Strides of int8 caches are in bytes. */
+struct write_kv {
+    const char *k, *v;
+    char *k_cache, *v_cache;
+    const int64_t *slots;
+    int64_t tokens, heads, dim, block_size;
+    int64_t k_token, k_head, v_token, v_head, k_block, v_block; /* strides */
+    int64_t dtype, cache_dtype;
+};
+
+struct attention {
+    void *out;
+    const void *q;
+    const char *k_cache, *v_cache;
+    const int32_t *rows, *query_start, *seq_lens, *table;
+    int64_t table_stride, q_token, q_head, k_block, v_block; /* as in write_kv */
+    int64_t num_seqs, num_heads, num_kv_heads, dim, block_size, window;
+    int64_t dtype, cache_dtype;
+    int64_t isa; /* index into isas */
+    Float scale, softcap;
+};
+
+/* ---- maps: rows of `width` elements; what has no stride is contiguous ---- */
+
+/* Row r of x lies at r / inner * outer_stride + r % inner * inner_stride. */
+struct rms_norm {
+    void *out;
+    const void *x, *weight;
+    int64_t rows, width, inner, outer_stride, inner_stride;
+    Float eps;
+    int64_t dtype, weight_dtype;
+};
+
+/* total = x + residual, out = rms_norm(total). */
+struct add_rms_norm {
+    void *out, *total;
+    const void *x, *residual, *weight;
+    int64_t rows, width;
+    Float eps;
+    int64_t dtype, weight_dtype;
+};
+
+struct layer_norm {
+    char *out, *total;
+    const char *x, *residual;  /* residual NULL: total is x */
+    const void *weight, *bias; /* [width] or NULL */
+    int64_t rows, width;
+    Float eps;
+    int64_t dtype, weight_dtype;
+};
+
+/* x [rows, 2 * width] = (gate, up) -> out [rows, width]. */
+struct gate_mul {
+    void *out;
+    const void *x;
+    int64_t rows, width, x_stride, dtype, gelu;
+};
+
+/* cos_sin [max_len, 2 * half]. */
+struct rope {
+    void *q, *k;
+    const int64_t *positions;
+    const float *cos_sin;
+    int64_t tokens, q_heads, q_token, q_head, k_heads, k_token, k_head, half, dtype;
+};
+
+struct activate {
+    char *out;
+    const char *x;
+    int64_t rows, width, x_stride, kind, dtype;
+};
+
+struct scale {
+    char *out;
+    const char *x;
+    int64_t rows, width, x_stride;
+    Float factor;
+    int64_t dtype, out_dtype;
+};
+
+/* out is float32. */
+struct softcap {
+    char *out;
+    const char *x;
+    int64_t rows, width, x_stride;
+    Float cap;
+    int64_t dtype;
+};
+
+struct add {
+    char *out;
+    const char *x, *y;
+    int64_t rows, width, dtype;
+};
+
+/* out = x + table[ids + offset], rows that must exist. */
+struct add_rows {
+    char *out;
+    const char *x, *table;
+    const int64_t *ids;
+    int64_t rows, width, offset, dtype, table_dtype;
+};
+
+/* out [rows, vocab]. */
+struct gumbel {
+    float *out;
+    const int64_t *seeds, *positions;
+    int64_t seed_stride, position_stride, rows, vocab;
+};
+
+/* The highest of logits [lines, vocab] / temperature, plus noise where random, and where it stands. */
+struct draw {
+    int32_t *tokens;
+    float *peaks;
+    const void *logits, *rows, *positions;
+    const float *temperatures;
+    const int64_t *seeds;
+    const int32_t *random;
+    int64_t lines, vocab, logits_stride, temperature_stride, seed_stride, random_stride;
+    int64_t dtype, row_bytes, position_bytes;
+};
+
+/* ---- rows from token to token ---- */
+
+/* Where a list of calls stands that is made again and again. */
+typedef struct {
+    int64_t now;    /* passes made before this one */
+    int64_t enough; /* set by a call: the list is not made again after this pass */
+} Passes;
+
+/* Columns of counters share one stride. */
+typedef struct {
+    int32_t *tokens, *num_computed, *min_len, *max_len, *quiet, *stops;
+    int64_t token_stride, column_stride, num_stops;
+} RowState;
+
+typedef struct {
+    int32_t *rows, *ids;
+    int64_t *positions;
+    int32_t *seq_lens;
+} Inputs;
+
+struct rows_gather {
+    RowState state;
+    Inputs inputs;
+    int64_t count;
+};
+
+struct rows_slots {
+    RowState state;
+    Inputs inputs;
+    int64_t *slots;
+    const int32_t *table;
+    int64_t table_stride, block_size, count;
+};
+
+/* out [passes, count]: one line is written. A row that ends is enough. */
+struct rows_commit {
+    RowState state;
+    const int32_t *rows, *lengths, *sampled;
+    const float *peaks;
+    int32_t *out;
+    int64_t out_stride, count;
+    Passes *passes;
+};
+
+#endif
