@@ -43,8 +43,7 @@ class Extension:
         kept_np = np.minimum(flight.extra_np, num_run - 1)
         dropped_np = flight.extra_np - kept_np
         sampling_np = flight.sampling_np[: len(dropped_np)]
-        self._rows.length_np[sampling_np] -= dropped_np
-        self._rows.computed_np[sampling_np] -= dropped_np
+        self._rows.settle(sampling_np, got_np=0, unused_np=dropped_np)
         self.num_forwards -= flight.num_steps - num_run
         flight.num_steps, flight.extra_np = num_run, kept_np
 
@@ -63,8 +62,7 @@ class Extension:
     def _book(self, draft: PlanDraft, flight: Flight) -> None:
         rows, sampling_np = self._rows, flight.sampling_np
         self.num_forwards += flight.num_steps - 1
-        rows.length_np[sampling_np] += flight.extra_np
-        rows.computed_np[sampling_np] += flight.extra_np
+        rows.book_more(sampling_np, flight.extra_np)
         ends_np = rows.computed_np[sampling_np]
         for index in np.flatnonzero(ends_np > rows.capacity_np[sampling_np]).tolist():
             grow_row(draft, rows, self._kv, rows.requests[int(sampling_np[index])], int(ends_np[index]))

@@ -54,9 +54,8 @@ class Reconciler:
         news: News = {}
         new_tokens, counts_np = _by_row(result.token_ids_np)
         rows, sampling_np = self._rows, flight.sampling_np
-        known_np = rows.known_np[sampling_np] + counts_np
-        rows.known_np[sampling_np] = known_np
-        columns = (sampling_np, known_np >= rows.limit_np[sampling_np])
+        rows.settle(sampling_np, got_np=counts_np, unused_np=0)
+        columns = (sampling_np, rows.known_np[sampling_np] >= rows.limit_np[sampling_np])
         requests, finished = rows.requests, Status.FINISHED
         for row, full, new in zip(*(column.tolist() for column in columns), new_tokens, strict=True):
             request = requests[row]
@@ -65,7 +64,7 @@ class Reconciler:
             news[row] = update = news_of(request, new)
             if full or not request.stop_ids.isdisjoint(new):
                 update.finish_reason, update.stop_reason = take_until_stop(request, new)
-                rows.known_np[row] = len(request.tokens)
+                rows.stop(row)
             else:
                 request.tokens.extend(new)
         return news
@@ -93,14 +92,14 @@ class Reconciler:
             ends_np = plan.num_computed_np.astype(np.int64) + plan.num_tokens_np
             ends_np[plan.samples_np] = confirmed_np
             rows_np, confirmed_np = plan.rows_np.astype(np.int64), ends_np
-        rows.confirmed_np[rows_np] = confirmed_np
+        rows.confirm(rows_np, confirmed_np)
         register_filled(rows, kv, rows_np, confirmed_np)
         for index in np.flatnonzero(confirmed_np >= rows.release_at_np[rows_np]).tolist():
             row = int(rows_np[index])
             request = rows.requests[row]
             if request.status is Status.RUNNING:
                 kv.release_outside(request.blocks, int(confirmed_np[index]))
-                rows.release_at_np[row] = kv.next_release(request.blocks)
+                rows.release_later(row, kv.next_release(request.blocks))
 
 
 def _by_row(tokens_np: IntArray) -> tuple[list[list[int]], Column]:
