@@ -88,6 +88,7 @@ class WatchedGraph:
 class WatchedWorker(Worker):
     def __init__(self, config: EngineConfig, logits_processors: Sequence[Callable[..., Any]], trace: Trace) -> None:
         super().__init__(config, logits_processors)
+        self.queues_work = config.device.graphs == "padded"  # a GPU is asked for all forwards at once
         self.trace = trace
         self._capture = self._device.capture
         self._device.capture = self._watched_capture  # type: ignore[method-assign]
