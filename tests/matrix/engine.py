@@ -138,8 +138,10 @@ def watching(graphs: str) -> tuple[ExecutorFactory, Trace]:
 
 def open_engine(directory: Path, options: dict[str, Any], graphs: str) -> tuple[LLMEngine, Trace]:
     new_executor, trace = watching(graphs)
-    args = EngineArgs.from_options(model=str(directory), **options)
-    return LLMEngine.from_engine_args(args, new_executor=new_executor), trace
+    processors = options.get("logits_processors", ())
+    fields = {name: value for name, value in options.items() if name != "logits_processors"}
+    args = EngineArgs.from_options(model=str(directory), **fields)
+    return LLMEngine.from_engine_args(args, logits_processors=processors, new_executor=new_executor), trace
 
 
 def stats_of(engine: LLMEngine) -> SchedulerStats:
