@@ -30,8 +30,6 @@ _WITHOUT_AMX = ["-DGGML_NATIVE=ON", f"-DCMAKE_C_FLAGS='{_NO_AMX}'", f"-DCMAKE_CX
 # What a CPU with AMX has, by name: told to find out itself, llama.cpp's build does not see AMX where clang compiles.
 _VECTORS = "SSE42 AVX AVX2 FMA F16C BMI2 AVX_VNNI AVX512 AVX512_VBMI AVX512_VNNI AVX512_BF16"
 _TILES = "AMX_TILE AMX_INT8 AMX_BF16"
-    "SSE42 AVX AVX2 FMA F16C BMI2 AVX_VNNI AVX512 AVX512_VBMI AVX512_VNNI AVX512_BF16 AMX_TILE AMX_INT8 AMX_BF16"
-)
 _WITH_AMX = ["-DGGML_NATIVE=OFF", *(f"-DGGML_{part}=ON" for part in f"{_VECTORS} {_TILES}".split())]
 _CLANG = "clang-16"
 _MISMATCHED = ["torchvision", "torchaudio", "torchcodec"]  # their builds do not fit the CPU build of torch
