@@ -46,11 +46,11 @@ def build(rows: int, depth: int, steps: int, windows: list[int], burst: int) -> 
 
 def parts_of(plan: StepPlan, token: int, size: int) -> list[StepResult]:
     """Results of `size` forwards each."""
-    shape = (plan.num_steps, int(plan.samples_np.sum()))
+    shape = (plan.num_forwards, int(plan.samples_np.sum()))
     tokens_np = np.full(shape, token, dtype=np.int32)
-    starts = range(0, plan.num_steps, size or plan.num_steps)
-    parts_np = [tokens_np[start : start + (size or plan.num_steps)] for start in starts]
-    return [StepResult(plan.step_id, part_np, part_np is parts_np[-1]) for part_np in parts_np]
+    starts = range(0, plan.num_forwards, size or plan.num_forwards)
+    parts_np = [tokens_np[start : start + (size or plan.num_forwards)] for start in starts]
+    return [StepResult(plan.step_id, part_np) for part_np in parts_np]
 
 
 def measure(scheduler: Scheduler, depth: int, steps: int, part: int) -> tuple[list[float], list[float]]:
@@ -68,7 +68,7 @@ def measure(scheduler: Scheduler, depth: int, steps: int, part: int) -> tuple[li
         results = parts_of(oldest, 3 + step, part)
         start = time.thread_time()
         for result in results:
-            scheduler.update(oldest, result)
+            scheduler.update(result)
         updates.append(time.thread_time() - start)
     return schedules, updates
 

@@ -10,6 +10,7 @@ import numpy as np
 from cadence.core.errors import InvalidRequestError
 from cadence.core.messages import FromEngine, ToEngine
 from cadence.core.request import EngineRequest
+from cadence.core.step import StepPlan, StepResult
 
 
 def _plain(value: object) -> object:
@@ -36,6 +37,8 @@ def _rich(kind: Any, value: Any) -> Any:
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
 _TO_ENGINE = msgspec.msgpack.Decoder(ToEngine, dec_hook=_rich)
 _FROM_ENGINE = msgspec.msgpack.Decoder(FromEngine, dec_hook=_rich)
+_PLAN = msgspec.msgpack.Decoder(StepPlan, dec_hook=_rich)
+_RESULT = msgspec.msgpack.Decoder(StepResult, dec_hook=_rich)
 _REQUEST = msgspec.msgpack.Decoder(EngineRequest, dec_hook=_rich)
 
 
@@ -61,6 +64,23 @@ def encode_request(request: EngineRequest) -> bytes:
 def decode_request(payload: bytes) -> EngineRequest:
     """Checks as it decodes: the parameters are made, and validated, anew. Raises msgspec.MsgspecError."""
     return _REQUEST.decode(payload)
+
+
+def encode_plan(plan: StepPlan) -> bytes:
+    """Raises InvalidRequestError where a row's parameters hold Python functions."""
+    return _ENCODER.encode(plan)
+
+
+def decode_plan(data: bytes) -> StepPlan:
+    return _PLAN.decode(data)
+
+
+def encode_result(result: StepResult) -> bytes:
+    return _ENCODER.encode(result)
+
+
+def decode_result(data: bytes) -> StepResult:
+    return _RESULT.decode(data)
 
 
 def decode_to_engine(data: bytes) -> ToEngine:

@@ -5,9 +5,10 @@ small arrays saying who computes how many tokens. What did not change is not rep
 
 Order of application: `ended`, then `begun`, then `blocks`, then the step itself.
 
-A step may be a burst of several forwards. The first computes what the arrays say; in each one after it, every row
-that samples computes the token it has just got and samples the next. The device advances tokens, lengths and slots
-itself, and a row that ends in mid-burst (a stop token, its length) goes quiet: it yields no more tokens.
+A plan alone computes nothing: the host then asks for its forwards, for all at once or for some at a time. A step may
+be a burst of several. The first computes what the arrays say; in each one after it, every row that samples computes
+the token it has just got and samples the next. The device advances tokens, lengths and slots itself, and a row that
+ends in mid-burst (a stop token, its length) goes quiet: it yields no more tokens.
 """
 
 from __future__ import annotations
@@ -62,12 +63,16 @@ class StepPlan:
     num_tokens_np: IntArray  # [n] tokens each computes, >= 1
     num_computed_np: IntArray  # [n] tokens computed before this step (an upper bound; the device holds the truth)
     samples_np: BoolArray  # [n] True where the last computed token yields a new one
-    num_steps: int = 1  # forwards; blocks for all their tokens are in the tables
+    num_forwards: int = 1  # at most; blocks for all their tokens are in the tables
     num_together: int = 1  # forwards whose tokens may come back in one part: nobody reads them one by one
 
     @property
     def total_tokens(self) -> int:
         return int(self.num_tokens_np.sum())
+
+
+_NO_ROWS_NP: IntArray = np.zeros(0, dtype=np.int32)
+NO_PLAN = StepPlan(0, [], [], [], _NO_ROWS_NP, _NO_ROWS_NP, _NO_ROWS_NP, _NO_ROWS_NP.astype(np.bool_))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +96,10 @@ class PromptLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """A part of what a step produced: m of its forwards, in order. A burst returns in parts, as its tokens exist.
-
-    m is 0 where a burst was cut after all that had run was returned.
-    """
+    """A part of what a step produced: m of its forwards, in order. A burst returns in parts, as its tokens exist."""
 
     step_id: int
     token_ids_np: IntArray  # [m, number of True in plan.samples_np], in plan order; NO_TOKEN = it had ended, or failed
-    last: bool = True  # no more parts of this step follow
     logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)  # by row, only rows that asked; m is 1 then
     prompt_logprobs: dict[int, PromptLogprobs] = field(default_factory=dict)  # by row, only rows that asked
     errors: dict[int, str] = field(default_factory=dict)  # by row: this request failed, the others did not

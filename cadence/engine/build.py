@@ -16,7 +16,7 @@ from cadence.core.kv_spec import KVLayout
 from cadence.core.sampling_params import is_on_device
 from cadence.engine.core import EngineCore
 from cadence.engine.source import check_vocabulary, find_source
-from cadence.executor.worker import Worker, device_caps
+from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
@@ -36,9 +36,13 @@ class EngineParts:
 
 
 def build_engine(
-    args: EngineArgs, logits_processors: Sequence[Callable[..., Any]] = (), *, offline: bool = False
+    args: EngineArgs,
+    logits_processors: Sequence[Callable[..., Any]] = (),
+    *,
+    offline: bool = False,
+    new_executor: ExecutorFactory = open_executor,
 ) -> EngineParts:
-    """Loads tokenizer and weights side by side, sizes the KV cache, and ties scheduler and worker together.
+    """Loads tokenizer and weights side by side, sizes the KV cache, and ties scheduler and executor together.
 
     offline: as `Surroundings` has it.
     """
@@ -50,20 +54,20 @@ def build_engine(
         logger.warning("on %s these options have no effect: %s", where, ", ".join(idle))
     with ThreadPoolExecutor(1) as pool:
         tokenizer_job = pool.submit(source.load_tokenizer, config.tokenizer.skip)
-        worker = Worker(config, logits_processors)
+        executor = new_executor(config, logits_processors)
         tokenizer = tokenizer_job.result()
-    check_vocabulary(tokenizer, worker.vocab_size)
-    num_blocks = config.cache.num_blocks_override or worker.kv_bytes() // worker.kv_block_bytes()
-    config = fit_context(config, args, _longest_request(config, worker.layout, num_blocks))
+    check_vocabulary(tokenizer, executor.vocab_size)
+    num_blocks = config.cache.num_blocks_override or executor.kv_bytes() // executor.kv_block_bytes()
+    config = fit_context(config, args, _longest_request(config, executor.layout, num_blocks))
     host_bound = not all(map(is_on_device, logits_processors))
     scheduler = Scheduler(
-        config.scheduler, config.cache, worker.layout, num_blocks, config.model.max_model_len, host_bound
+        config.scheduler, config.cache, executor.layout, num_blocks, config.model.max_model_len, host_bound
     )
-    worker.allocate_kv(num_blocks)
-    worker.warm_up(config.device.warmup)
-    core = EngineCore(scheduler, worker, config.scheduler.steps_in_flight)
+    executor.allocate_kv(num_blocks)
+    executor.warm_up(config.device.warmup)
+    core = EngineCore(scheduler, executor, config.scheduler.steps_in_flight)
     defaults = default_sampling(args, config.model.hf)
-    return EngineParts(config, core, tokenizer, worker.vocab_size, num_blocks, defaults)
+    return EngineParts(config, core, tokenizer, executor.vocab_size, num_blocks, defaults)
 
 
 def resolved_config(args: EngineArgs) -> EngineConfig:

@@ -6,28 +6,18 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError
 from cadence.core.forward_counts import ForwardCounts
 from cadence.core.request import EngineRequest, FinishReason
-from cadence.core.step import StepPlan, StepResult
+from cadence.core.step import StepResult
 from cadence.core.update import RequestUpdate
-from cadence.executor.base import Executor, Ticket
+from cadence.executor.base import Executor
 from cadence.scheduler.scheduler import Scheduler
 from cadence.scheduler.stats import SchedulerStats
-
-
-@dataclass(slots=True)
-class Flight:
-    """A step that was launched."""
-
-    plan: StepPlan
-    ticket: Ticket
-    launched: float  # seconds, time.perf_counter
-    num_steps: int  # forwards it has, less those cut
-    returned: int = 0  # forwards whose results were taken in
+from cadence.scheduler.step_in_flight import StepInFlight
 
 
 class EngineCore:
@@ -41,7 +31,7 @@ class EngineCore:
         self._scheduler = scheduler
         self._executor = executor
         self._depth = depth
-        self._in_flight: deque[Flight] = deque()
+        self._in_flight: deque[StepInFlight] = deque()
         self._last_return = 0.0  # seconds, when the last step came back
         self._outbox: list[RequestUpdate] = []
         self._forwards = ForwardCounts()
@@ -75,40 +65,49 @@ class EngineCore:
         plan = self._scheduler.schedule()
         if not len(plan.rows_np):
             return False
-        launched = time.perf_counter()  # a CPU computes in the launch
-        self._in_flight.append(Flight(plan, self._launch(plan), launched, plan.num_steps))
+        if self._in_flight:
+            newest = self._in_flight[-1]
+            self._advance(newest, newest.num_forwards - newest.num_queued)  # before the next plan moves its rows
+        step = self._scheduler.in_flight(plan.step_id)
+        step.launched = time.perf_counter()  # a CPU computes in the launch
+        self._begin(step)
+        self._in_flight.append(step)
         return True
 
-    def _take_in(self, flight: Flight) -> None:
-        """One part of the oldest step. A burst that something came up for is cut before more of it is computed."""
-        if flight.returned:
-            self._cut_if_wanted(flight)
-        result = self._finish(flight.ticket)
-        self._count(flight, len(result.token_ids_np))
-        flight.returned += len(result.token_ids_np)
-        self._outbox.extend(self._scheduler.update(flight.plan, result))
-        if result.last:
+    def _take_in(self, step: StepInFlight) -> None:
+        """One part of the oldest step, unless it ends here: a burst that something came up for is cut before more of it
+        is computed."""
+        if step.is_idle:
+            if self._cut_if_wanted(step):
+                return
+            self._advance(step, min(step.plan.num_together, step.num_forwards - step.num_queued))
+        result = self._result()
+        self._count(step, len(result.token_ids_np))
+        self._outbox.extend(self._scheduler.update(result))
+        if step.has_returned:
             self._in_flight.popleft()
             now = time.perf_counter()
-            self._scheduler.observe_time(flight.plan, now - max(flight.launched, self._last_return))
+            self._scheduler.observe_time(step.plan, now - max(step.launched, self._last_return))
             self._last_return = now
-        elif self._cut_if_wanted(flight) == flight.returned:  # nothing was under way
-            self._take_in(flight)
+        elif step.is_idle:
+            self._cut_if_wanted(step)
 
-    def _count(self, flight: Flight, forwards: int) -> None:
+    def _count(self, step: StepInFlight, forwards: int) -> None:
         """The first forward of a step has its prompts; each after it has one token of every row."""
-        if not flight.returned:
-            self._forwards.add(flight.plan.total_tokens)
+        if not step.num_returned:
+            self._forwards.add(step.plan.total_tokens)
             forwards -= 1
         if forwards:
-            self._forwards.add(len(flight.plan.rows_np), forwards)
+            self._forwards.add(len(step.plan.rows_np), forwards)
 
-    def _cut_if_wanted(self, flight: Flight) -> int:
-        """-> forwards the step has in the end"""
-        if flight.num_steps > flight.returned and len(self._in_flight) == 1 and self._scheduler.wants_cut(flight.plan):
-            flight.num_steps = flight.ticket.cut()
-            self._scheduler.cut(flight.plan, flight.num_steps)
-        return flight.num_steps
+    def _cut_if_wanted(self, step: StepInFlight) -> bool:
+        """Of an idle step -> whether it is over"""
+        if len(self._in_flight) > 1 or not self._scheduler.wants_cut(step):
+            return False
+        self._scheduler.cut(step)
+        self._in_flight.popleft()
+        self._last_return = time.perf_counter()
+        return True
 
     def has_unfinished(self) -> bool:
         return bool(self._outbox) or self._scheduler.has_unfinished()
@@ -136,16 +135,27 @@ class EngineCore:
         self._executor.close()
         del self._scheduler, self._executor  # an error of a step that somebody keeps holds this object
 
-    def _launch(self, plan: StepPlan) -> Ticket:
+    def _begin(self, step: StepInFlight) -> None:
         try:
-            return self._executor.step(plan)
+            self._executor.step(step.plan)
         except Exception as error:
             self._die(error)
             raise
+        self._advance(step, step.num_forwards if self._executor.queues_work else step.plan.num_together)
 
-    def _finish(self, ticket: Ticket) -> StepResult:
+    def _advance(self, step: StepInFlight, count: int) -> None:
+        if not count:
+            return
         try:
-            return ticket.result()
+            self._executor.advance(step.plan.step_id, step.num_queued, count)
+        except Exception as error:
+            self._die(error)
+            raise
+        step.num_queued += count
+
+    def _result(self) -> StepResult:
+        try:
+            return self._executor.result()
         except Exception as error:
             self._die(error)
             raise

@@ -67,7 +67,7 @@ def receive_options(channel: Channel) -> EngineArgs:
 def build_core(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
     """Loads the model. Imports torch, which may take long: the heart beats by now."""
     from cadence.engine.build import build_engine
-    from cadence.executor.worker import device_caps
+    from cadence.executor.factory import device_caps
 
     parts, caps = build_engine(args), device_caps(args.device)
     info = EngineInfo(

@@ -23,6 +23,7 @@ from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.parallel_sampling import fan_out
 from cadence.engine.prompts import parse_prompt
 from cadence.engine.unused import UnusedOptions, check_keywords, name_start_keywords, refuse_lora
+from cadence.executor.factory import ExecutorFactory, open_executor
 from cadence.text.tokenizer import Tokenizer
 
 
@@ -53,12 +54,14 @@ class LLMEngine:
         usage_context: object = None,
         *,
         logits_processors: Sequence[Any] = (),
+        new_executor: ExecutorFactory = open_executor,
         **unused: object,
     ) -> LLMEngine:
         """What else vLLM takes here (a usage context, loggers of statistics) is accepted and named in the log."""
         name_start_keywords("LLMEngine.from_engine_args", {"usage_context": usage_context, **unused})
         _, functions = split_processors(logits_processors)
-        return cls(build_engine(engine_args, functions, offline=True), logits_processors)
+        parts = build_engine(engine_args, functions, offline=True, new_executor=new_executor)
+        return cls(parts, logits_processors)
 
     def add_request(
         self,

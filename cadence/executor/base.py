@@ -1,4 +1,8 @@
-"""How the engine reaches the device half: in this process, or later in others, behind the same verbs."""
+"""How the engine reaches the device half: an ordered stream of messages, each a method here.
+
+Messages are carried out in the order they are sent; results of forwards come back in that order too. All of them can
+be written as bytes (`core/codec.py`), so that the device half may run in this process or in others.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,14 @@ from cadence.core.kv_spec import KVLayout
 from cadence.core.step import StepPlan, StepResult
 
 
-class Ticket(Protocol):
-    """A step in flight."""
-
-    def result(self) -> StepResult:
-        """The next part of its result; waits for that part only. Not to be called after the last one."""
-        ...
-
-    def cut(self) -> int:
-        """Gives up the forwards of a burst that have not begun -> how many the step has in the end, at least 1."""
-        ...
-
-
 class Executor(Protocol):
+    queues_work: bool  # forwards run while the host goes on; where not, `advance` returns when they have run
+
     @property
     def layout(self) -> KVLayout: ...
+
+    @property
+    def vocab_size(self) -> int: ...
 
     def kv_bytes(self) -> int:
         """Bytes the KV cache may take."""
@@ -40,8 +37,16 @@ class Executor(Protocol):
         """A piece of what `lazy` has left, some tens of milliseconds -> whether there is more"""
         ...
 
-    def step(self, plan: StepPlan) -> Ticket:
-        """Queues the step and returns at once."""
+    def step(self, plan: StepPlan) -> None:
+        """Rows end, begin and grow as the plan says. Its forwards run when they are asked for."""
+        ...
+
+    def advance(self, step_id: int, first: int, count: int) -> None:
+        """Queues forwards [first, first + count) of the newest step; those before have been asked for."""
+        ...
+
+    def result(self) -> StepResult:
+        """The next part of what was queued; waits for that part only."""
         ...
 
     def close(self) -> None:

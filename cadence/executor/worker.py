@@ -11,14 +11,12 @@ from cadence.config.engine_config import EngineConfig
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import KVLayout, plan_layout
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import StepPlan
-from cadence.device.base import DeviceCaps
-from cadence.device.probe import open_device, probe_caps
+from cadence.core.step import StepPlan, StepResult
+from cadence.device.probe import open_device
 from cadence.kernels.select import select_ops
 from cadence.models.build import BuildContext
 from cadence.models.interfaces import LayerCache
 from cadence.models.loader.load import load_model
-from cadence.runner.handle import StepHandle
 from cadence.runner.profile import dummy_plan, largest_step
 from cadence.runner.runner import Runner
 from cadence.runner.setup import RunnerLimits, build_parts
@@ -28,17 +26,13 @@ from cadence.runner.warmup import WarmupPiece, warmup_pieces
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def device_caps(kind: str) -> DeviceCaps:
-    """What the device can, before a worker is built on it."""
-    return probe_caps(kind)
-
-
 class Worker:
     def __init__(self, config: EngineConfig, logits_processors: Sequence[Callable] = ()) -> None:
         self._cache = config.cache
         self._max_tokens = config.scheduler.max_num_batched_tokens
         self._dtype = DTYPES[config.model.dtype]
         self._device = open_device(config.device.kind, config.device.cpu_threads)
+        self.queues_work = self._device.queues_work
         asked, calls = config.device, self._device.calls
         ops = select_ops(asked.kind, asked.kernels, asked.deterministic, calls, asked.cpu_isa)
         model_len = config.model.max_model_len
@@ -104,13 +98,21 @@ class Worker:
             self._warmup.popleft().run()
         return bool(self._warmup)
 
-    def step(self, plan: StepPlan) -> StepHandle:
-        return self._runner.step(plan)
+    def step(self, plan: StepPlan) -> None:
+        self._runner.step(plan)
+
+    def advance(self, step_id: int, first: int, count: int) -> None:
+        self._runner.advance(step_id, first, count)
+
+    def result(self) -> StepResult:
+        return self._runner.result()
 
     def run_dummy(self, counts: list[int], sampling: SamplingParams) -> None:
         limits = self._limits
         plan = dummy_plan(limits.dummy_row, counts, limits.max_model_len, len(self.layout.groups), sampling)
-        self._runner.step(plan).result()
+        self._runner.step(plan)
+        self._runner.advance(plan.step_id, 0, 1)
+        self._runner.result()
         self._runner.vacate(limits.dummy_row)
         self._device.synchronize()
 

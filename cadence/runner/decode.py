@@ -15,7 +15,7 @@ from cadence.kernels.ops import Ops
 from cadence.kernels.row_ops import DecodeInputs, RowOps, Sampled
 from cadence.models.interfaces import CausalLM, ForwardContext, LayerCache
 from cadence.runner.graphs import DecodeShape, GraphCache, Wanted
-from cadence.runner.handle import DrawnPart, Part, SampledPart
+from cadence.runner.parts import DrawnPart, Part, SampledPart
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows
 from cadence.sample.context import SampleContext
@@ -44,7 +44,7 @@ class DecodeLoop:
         most = graphs.most_rows
         self._inputs = _new_inputs(parts.device, most, len(parts.blocks.tables))
         self._query_start = torch.arange(most + 1, dtype=torch.int32, device=parts.device.torch_device)
-        self._tokens = torch.zeros((graphs.most_steps, most), dtype=torch.int32, device=parts.device.torch_device)
+        self._tokens = torch.zeros((graphs.most_forwards, most), dtype=torch.int32, device=parts.device.torch_device)
         self._rows_np: IntArray = np.zeros(0, dtype=np.int32)  # what the inputs name now, padding included
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
@@ -52,19 +52,19 @@ class DecodeLoop:
         self._graphs.forget()
 
     @torch.inference_mode()
-    def launch(self, rows_np: IntArray, draws: bool, most_steps: int, together: int, max_seq_len: int) -> Part:
-        """Queues one or more forwards, at most `most_steps`, of which `together` may come back at once; no sequence is
-        longer than `max_seq_len` in the first.
+    def launch(self, rows_np: IntArray, draws: bool, most_forwards: int, together: int, max_seq_len: int) -> Part:
+        """Queues one or more forwards, at most `most_forwards`, of which `together` may come back at once; no sequence
+        is longer than `max_seq_len` in the first.
 
         draws: the rows want a token each and nothing else.
         """
-        shape = self._graphs.shape(len(rows_np), most_steps, together, draws)
+        shape = self._graphs.shape(len(rows_np), most_forwards, together, draws)
         if not self._graphs.knows(shape):
             self.capture(shape)
         self._name_rows(rows_np, shape.num_rows)
-        logits, num_steps = self._graphs.run(shape, self._record, max_seq_len)
+        logits, num_forwards = self._graphs.run(shape, self._record, max_seq_len)
         if draws:
-            return DrawnPart(self._parts.device, rows_np, self._tokens[:num_steps, : len(rows_np)])
+            return DrawnPart(self._parts.device, rows_np, self._tokens[:num_forwards, : len(rows_np)])
         return self._sample(rows_np, logits[: len(rows_np)])
 
     def wanted(self) -> Wanted:
@@ -89,7 +89,7 @@ class DecodeLoop:
         """Everything here may be captured: no decision depends on what the device holds. -> logits of the last one"""
         parts, inputs = self._parts, self._inputs.first(shape.num_rows)
         ctx = ForwardContext(parts.ops, self._attention(inputs, max_seq_len), self._caches)
-        for step in range(shape.num_steps):
+        for step in range(shape.num_forwards):
             parts.row_ops.gather(parts.requests.state, parts.blocks.tables, parts.block_size, inputs)
             logits = parts.model.logits(parts.model.forward(inputs.ids, inputs.positions, ctx))
             if shape.draws:

@@ -28,7 +28,7 @@ class DecodeShape:
     """What tells one captured graph from another."""
 
     num_rows: int  # padding included
-    num_steps: int  # forwards in one launch
+    num_forwards: int  # forwards in one launch
     draws: bool  # True: tokens are chosen and committed inside; False: it ends with the logits
 
 
@@ -42,11 +42,11 @@ class Wanted:
 
 class GraphCache(Protocol):
     most_rows: int  # padding included
-    most_steps: int
+    most_forwards: int
 
-    def shape(self, num_rows: int, num_steps: int, together: int, draws: bool) -> DecodeShape:
-        """The shape to run these rows in, for at most `num_steps` forwards, of which `together` may come back at once
-        (a graph that was captured as a whole runs as a whole)."""
+    def shape(self, num_rows: int, num_forwards: int, together: int, draws: bool) -> DecodeShape:
+        """The shape to run these rows in, for at most `num_forwards`, of which `together` may come back at once (a
+        graph that was captured as a whole runs as a whole)."""
         ...
 
     def knows(self, shape: DecodeShape) -> bool:
@@ -70,12 +70,12 @@ class GraphCache(Protocol):
 class NoGraphs:
     """Every forward is launched op by op."""
 
-    most_steps = 1
+    most_forwards = 1
 
     def __init__(self, max_num_seqs: int) -> None:
         self.most_rows = max_num_seqs
 
-    def shape(self, num_rows: int, num_steps: int, together: int, draws: bool) -> DecodeShape:
+    def shape(self, num_rows: int, num_forwards: int, together: int, draws: bool) -> DecodeShape:
         return DecodeShape(num_rows, 1, draws)
 
     def knows(self, shape: DecodeShape) -> bool:
@@ -85,7 +85,7 @@ class NoGraphs:
         """Nothing is captured."""
 
     def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> tuple[torch.Tensor, int]:
-        return record(shape, max_seq_len), shape.num_steps
+        return record(shape, max_seq_len), shape.num_forwards
 
     def forget(self) -> None:
         """Nothing was kept."""
@@ -98,15 +98,15 @@ class RecordedDecodes:
     """A forward is recorded as it runs, for each number of rows when it is first met, and replayed from then on, as
     often as wanted or until a row ends."""
 
-    def __init__(self, device: Device, max_num_seqs: int, most_steps: int) -> None:
+    def __init__(self, device: Device, max_num_seqs: int, most_forwards: int) -> None:
         self._calls = device.calls
         self.most_rows = max_num_seqs
-        self.most_steps = most_steps
+        self.most_forwards = most_forwards
         self._graphs: dict[tuple[int, bool], CommandGraph] = {}  # by number of rows, whether they draw
         self._unrecorded: set[tuple[int, bool]] = set()  # keys torch takes part in: done anew each time
 
-    def shape(self, num_rows: int, num_steps: int, together: int, draws: bool) -> DecodeShape:
-        return DecodeShape(num_rows, min(num_steps, together, self.most_steps) if draws else 1, draws)
+    def shape(self, num_rows: int, num_forwards: int, together: int, draws: bool) -> DecodeShape:
+        return DecodeShape(num_rows, min(num_forwards, together, self.most_forwards) if draws else 1, draws)
 
     def knows(self, shape: DecodeShape) -> bool:
         return True
@@ -118,8 +118,8 @@ class RecordedDecodes:
         key = (shape.num_rows, shape.draws)
         graph = self._graphs.get(key)
         if graph is not None:
-            num_steps = graph.repeat(shape.num_steps)
-            return graph.output, num_steps
+            num_forwards = graph.repeat(shape.num_forwards)
+            return graph.output, num_forwards
         once = DecodeShape(shape.num_rows, 1, shape.draws)
         if key in self._unrecorded:
             return record(once, max_seq_len), 1
@@ -143,21 +143,21 @@ class DecodeGraphs:
     """What was not captured beforehand is when it is first met, unless a somewhat larger size was; whole bursts, which
     take a tenth of a second, when they have been met for a while."""
 
-    def __init__(self, device: Device, max_num_seqs: int, max_model_len: int, most_steps: int) -> None:
+    def __init__(self, device: Device, max_num_seqs: int, max_model_len: int, most_forwards: int) -> None:
         self._device = device
         self._max_model_len = max_model_len
         self._sizes = padded_sizes(max_num_seqs)
         self.most_rows = self._sizes[-1]
-        self.most_steps = most_steps
+        self.most_forwards = most_forwards
         self._graphs: dict[DecodeShape, Graph] = {}
         self._bursts: Counter[int] = Counter()  # met so far, by padded number of rows
 
-    def shape(self, num_rows: int, num_steps: int, together: int, draws: bool) -> DecodeShape:
+    def shape(self, num_rows: int, num_forwards: int, together: int, draws: bool) -> DecodeShape:
         padded = self._padded(num_rows, draws)
         # One forward or a whole burst: what lies between, and bursts of large batches, would be captured for little.
-        whole = draws and num_steps >= self.most_steps and padded <= _MOST_BURST_ROWS
+        whole = draws and num_forwards >= self.most_forwards and padded <= _MOST_BURST_ROWS
         self._bursts[padded] += whole
-        burst = DecodeShape(padded, self.most_steps, draws)
+        burst = DecodeShape(padded, self.most_forwards, draws)
         worth = whole and (burst in self._graphs or self._bursts[padded] >= _WORTH_CAPTURING)
         return burst if worth else DecodeShape(padded, 1, draws)
 
@@ -175,8 +175,8 @@ class DecodeGraphs:
         newcomer waiting for long; then the sizes between."""
         ladder = [size for size in self._sizes if is_rung(size) or size == self.most_rows]
         between = [size for size in self._sizes if size not in ladder]
-        short = [size for size in self._sizes if size <= _MOST_BURST_ROWS and self.most_steps > 1]
-        bursts = [DecodeShape(size, self.most_steps, True) for size in short]
+        short = [size for size in self._sizes if size <= _MOST_BURST_ROWS and self.most_forwards > 1]
+        bursts = [DecodeShape(size, self.most_forwards, True) for size in short]
         return Wanted(_single_steps(ladder) + bursts, _single_steps(between))
 
     def knows(self, shape: DecodeShape) -> bool:
@@ -189,10 +189,12 @@ class DecodeGraphs:
         record(DecodeShape(shape.num_rows, 1, shape.draws), self._max_model_len)
         self._graphs[shape] = self._device.capture(lambda: record(shape, self._max_model_len))
         seconds, megabytes = time.perf_counter() - start, (before - self._device.free_memory()) / 2**20
-        _logger.info("captured %d x %d rows in %.2f s, %.0f MiB", shape.num_steps, shape.num_rows, seconds, megabytes)
+        _logger.info(
+            "captured %d x %d rows in %.2f s, %.0f MiB", shape.num_forwards, shape.num_rows, seconds, megabytes
+        )
 
     def run(self, shape: DecodeShape, record: Record, max_seq_len: int) -> tuple[torch.Tensor, int]:
-        return self._graphs[shape].replay(), shape.num_steps
+        return self._graphs[shape].replay(), shape.num_forwards
 
     def forget(self) -> None:
         self._graphs.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -9,14 +10,14 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from cadence.core.step import StepPlan
+from cadence.core.step import NO_PLAN, StepPlan, StepResult
 from cadence.core.table import RequestTable
 from cadence.device.base import Device
 from cadence.kernels.row_ops import RowOps, Sampled
 from cadence.models.interfaces import CausalLM, LayerCache
 from cadence.runner.decode import DecodeLoop
 from cadence.runner.forward import Forward
-from cadence.runner.handle import DrawnPart, NoSample, Observation, Part, SampledPart, StepHandle
+from cadence.runner.parts import DrawnPart, NoSample, Observation, Part, SampledPart
 from cadence.runner.prepare import BatchBuilder
 from cadence.runner.state.batch import StepBatch
 from cadence.runner.state.blocks import BlockTables
@@ -66,19 +67,23 @@ class RunnerParts:
 class Runner:
     def __init__(self, parts: RunnerParts) -> None:
         self._parts = parts
-        self._forwards = StepForwards(parts)
-        self._newest = StepHandle(0, 0, 0, iter(()))  # its forwards come before those of the next step
+        self._newest = Forwards(parts, NO_PLAN)
+        self._queued: deque[tuple[int, Part]] = deque()  # (step id, forwards)
 
-    def step(self, plan: StepPlan) -> StepHandle:
-        """Begins the step: queues all of it on a device that works by itself, its first part on one that does not."""
-        self._newest.launch_all()
+    def step(self, plan: StepPlan) -> None:
+        """All rows are as the plan wants them; none of its forwards runs yet."""
         self._apply(plan)
-        handle = StepHandle(plan.step_id, plan.num_steps, int(plan.samples_np.sum()), self._forwards.launch(plan))
-        handle.launch()
-        if self._parts.device.queues_work:
-            handle.launch_all()
-        self._newest = handle
-        return handle
+        self._newest = Forwards(self._parts, plan)
+
+    def advance(self, step_id: int, first: int, count: int) -> None:
+        """Queues forwards [first, first + count) of the newest step."""
+        for part in self._newest.launch(first, count):
+            self._queued.append((step_id, part))
+
+    def result(self) -> StepResult:
+        """The next part of what was queued; waits for that part only."""
+        step_id, part = self._queued.popleft()
+        return part.result(step_id)
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         self._parts.forward.use_caches(caches)
@@ -102,31 +107,29 @@ class Runner:
             table.flush()
 
 
-class StepForwards:
-    """The forwards of a step, from the rows as the plan has left them. Apart from the runner, which holds the newest
-    step: a step that is not over holds these, and must not hold the runner in turn."""
+class Forwards:
+    """Those of one step, from the rows as its plan has left them."""
 
-    def __init__(self, parts: RunnerParts) -> None:
+    def __init__(self, parts: RunnerParts, plan: StepPlan) -> None:
         self._parts = parts
+        self._plan = plan
+        self._rows_np = plan.rows_np[plan.samples_np]
+        self._draws = parts.sampler.only_draws(self._rows_np)
+        self._longest = int((plan.num_computed_np + plan.num_tokens_np).max(initial=0))  # tokens, in the first forward
+        watched = any(hook.active(plan.rows_np) for hook in parts.hooks)
+        self._only_decodes = bool((plan.num_tokens_np == 1).all() and plan.samples_np.all()) and not watched
 
-    def launch(self, plan: StepPlan) -> Iterator[Part]:
-        """Queues them, in parts."""
-        rows_np = plan.rows_np[plan.samples_np]
-        draws = self._parts.sampler.only_draws(rows_np)
-        longest = int((plan.num_computed_np + plan.num_tokens_np).max())
-        done = 0
-        if not self._only_decodes(plan):
-            yield self._first(plan)
+    def launch(self, first: int, count: int) -> Iterator[Part]:
+        """Queues some of them, in parts."""
+        done, end = first, first + count
+        if done == 0 and not self._only_decodes:
+            yield self._first(self._plan)
             done = 1
-        while done < plan.num_steps:
-            left = plan.num_steps - done
-            part = self._parts.decode.launch(rows_np, draws, left, plan.num_together, longest + done)
-            done += part.num_steps
+        while done < end:
+            together, longest = self._plan.num_together, self._longest + done
+            part = self._parts.decode.launch(self._rows_np, self._draws, end - done, together, longest)
+            done += part.num_forwards
             yield part
-
-    def _only_decodes(self, plan: StepPlan) -> bool:
-        watched = any(hook.active(plan.rows_np) for hook in self._parts.hooks)
-        return bool((plan.num_tokens_np == 1).all() and plan.samples_np.all()) and not watched
 
     @torch.inference_mode()
     def _first(self, plan: StepPlan) -> Part:

@@ -70,12 +70,10 @@ class Admission:
         computed = hit.num_blocks * self._kv.block_size
         self._count(request, computed)
         self._kv.begin(request.blocks, hit, computed + num_tokens)
-        self._rows.take(request)
+        samples = self._rows.begin(request, computed, computed + num_tokens, draft.step_id)
         request.status = Status.RUNNING
         self._running.add(request)
-        samples = computed + num_tokens == len(request.tokens)
-        self._fill_row(request, hit, computed + num_tokens, samples)
-        self._rows.last_step_np[request.row] = draft.step_id
+        self._note_blocks(request, hit, computed + num_tokens)
         draft.admit(_new_row(request, computed), num_tokens, samples)
 
     def _count(self, request: RequestState, computed: int) -> None:
@@ -87,24 +85,16 @@ class Admission:
             self.prefix_queries += len(request.tokens)
             self.prefix_hits += computed
 
-    def _fill_row(self, request: RequestState, hit: PrefixHit, end: int, samples: bool) -> None:
+    def _note_blocks(self, request: RequestState, hit: PrefixHit, end: int) -> None:
         rows, kv, row, blocks = self._rows, self._kv, request.row, request.blocks
-        known = len(request.tokens)
-        rows.known_np[row] = known
-        rows.length_np[row] = known + samples
-        rows.limit_np[row] = request.max_len
-        rows.needs_host_np[row] = request.needs_host
-        rows.streams_np[row] = request.streams
-        rows.computed_np[row] = end
-        rows.confirmed_np[row] = hit.num_blocks * kv.block_size
-        rows.capacity_np[row] = kv.capacity(blocks)
-        rows.release_at_np[row] = kv.next_release(blocks)
+        rows.grow(row, kv.capacity(blocks))
+        rows.release_later(row, kv.next_release(blocks))
         registered, filled = kv.first_to_register(hit), end // kv.block_size
         if filled > registered:
             # At once: the next request of this plan may go on from these blocks, because a layer writes all
             # keys and values of a step before it reads any.
             kv.register(blocks, request.tokens, registered, filled)
-        rows.registered_np[row] = max(registered, filled)
+        rows.register(row, max(registered, filled))
 
 
 def _new_row(request: RequestState, computed: int) -> NewRow:

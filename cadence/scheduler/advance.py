@@ -90,14 +90,9 @@ class Advance:
         """These rows [n] compute these numbers of tokens [n] in the step."""
         rows = self._rows
         computed_np = rows.computed_np[rows_np]
-        ends_np = computed_np + tokens_np
-        samples_np = ends_np == rows.length_np[rows_np]
-        draft.set_running(rows_np, tokens_np, computed_np, samples_np)
-        rows.computed_np[rows_np] = ends_np
-        rows.length_np[rows_np] += samples_np
-        rows.last_step_np[rows_np] = draft.step_id
+        draft.set_running(rows_np, tokens_np, computed_np, rows.book(rows_np, tokens_np, draft.step_id))
         # A known token that did not end its request is computed by the first forward of this plan at the latest.
-        register_filled(rows, self._kv, rows_np, np.minimum(ends_np, rows.known_np[rows_np]))
+        register_filled(rows, self._kv, rows_np, np.minimum(rows.computed_np[rows_np], rows.known_np[rows_np]))
 
 
 def grow_row(draft: PlanDraft, rows: RowTable, kv: KVManager, request: RequestState, num_tokens: int) -> None:
@@ -105,7 +100,7 @@ def grow_row(draft: PlanDraft, rows: RowTable, kv: KVManager, request: RequestSt
     start = len(request.blocks.tables[0])
     for group, block_ids in enumerate(kv.grow(request.blocks, num_tokens)):
         draft.blocks.append(NewBlocks(request.row, group, start, block_ids))
-    rows.capacity_np[request.row] = kv.capacity(request.blocks)
+    rows.grow(request.row, kv.capacity(request.blocks))
 
 
 def register_filled(rows: RowTable, kv: KVManager, rows_np: Column, tokens_np: Column) -> None:
@@ -118,4 +113,4 @@ def register_filled(rows: RowTable, kv: KVManager, rows_np: Column, tokens_np: C
         request = rows.requests[row]
         if request.status is Status.RUNNING:
             kv.register(request.blocks, request.tokens, registered, filled)
-    rows.registered_np[columns[0]] = columns[2]
+    rows.register(columns[0], columns[2])

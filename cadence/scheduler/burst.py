@@ -39,15 +39,15 @@ class BurstPolicy:
         if not steady:
             return 1
         seconds = self._decodes.seconds(num_rows)
-        num_steps = 1
-        while 2 * num_steps <= most and 2 * num_steps * seconds <= self._limit:
-            num_steps *= 2
-        return num_steps
+        num_forwards = 1
+        while 2 * num_forwards <= most and 2 * num_forwards * seconds <= self._limit:
+            num_forwards *= 2
+        return num_forwards
 
-    def together(self, num_rows: int, num_steps: int) -> int:
+    def together(self, num_rows: int, num_forwards: int) -> int:
         """Forwards of a plan that may come back in one part: so many that nobody notices."""
         seconds = max(self._decodes.seconds(num_rows), 1e-9)
-        return max(min(num_steps, int(_UNNOTICED / seconds)), 1)
+        return max(min(num_forwards, int(_UNNOTICED / seconds)), 1)
 
 
 def power_of_two_above(number: int) -> int:

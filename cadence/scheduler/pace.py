@@ -90,8 +90,8 @@ class PacePolicy:
         tokens = float(tokens_np.sum())
         pairs = float((tokens_np * (plan.num_computed_np[prompts_np] + tokens_np / 2)).sum())
         num_decodes = len(plan.rows_np) - len(tokens_np)
-        if plan.num_steps > 1:  # the first forward had the prompts
-            seconds = max(seconds - (plan.num_steps - 1) * self._decodes.estimate(len(plan.rows_np)), seconds / 2)
+        if plan.num_forwards > 1:  # the first forward had the prompts
+            seconds = max(seconds - (plan.num_forwards - 1) * self._decodes.estimate(len(plan.rows_np)), seconds / 2)
         self._decodes.bound(num_decodes, seconds)
         rest = self._decodes.estimate(num_decodes)
         if self._cost.is_known:

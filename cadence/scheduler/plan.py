@@ -19,6 +19,7 @@ class PlanDraft:
         self.blocks: list[NewBlocks] = []
         self.claimed = 0  # blocks spoken for by rows that sit this step out until blocks come free
         self.short = False  # blocks or budget ran out for running rows: nobody is admitted
+        self.num_forwards = 1
         self.rows_np = _NO_ROWS_NP  # [n]
         self.sampling_np = _NO_ROWS_NP  # [s] rows that sample, in plan order; known when closed
         self._tokens_np = _NO_ROWS_NP
@@ -53,7 +54,7 @@ class PlanDraft:
         self._computed_np, self._samples_np = self._computed_np[order_np], self._samples_np[order_np]
         self.sampling_np = self.rows_np[self._samples_np]
 
-    def build(self, ended: list[int], num_steps: int, num_together: int) -> StepPlan:
+    def build(self, ended: list[int], num_together: int) -> StepPlan:
         return StepPlan(
             step_id=self.step_id,
             ended=ended,
@@ -63,6 +64,6 @@ class PlanDraft:
             num_tokens_np=self._tokens_np.astype(np.int32),
             num_computed_np=self._computed_np.astype(np.int32),
             samples_np=self._samples_np,
-            num_steps=num_steps,
+            num_forwards=self.num_forwards,
             num_together=num_together,
         )

@@ -48,4 +48,4 @@ class Retiring:
 
     def _release(self, request: RequestState) -> None:
         self._kv.release(request.blocks)
-        self._rows.give_back(request)
+        self._rows.release(request)

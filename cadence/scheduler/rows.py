@@ -1,6 +1,7 @@
 """The rows: who has which, and the counters of every row as columns.
 
-Columns make a step over all running rows a handful of array operations, whatever their number.
+Columns make a step over all running rows a handful of array operations, whatever their number. Only the verbs below
+write them. What is booked for steps in flight is an upper bound, until it is settled.
 """
 
 from __future__ import annotations
@@ -8,13 +9,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from cadence.core.step import BoolArray
 from cadence.scheduler.request_state import NO_ROW, RequestState
 
 Column = npt.NDArray[np.int64]
 
 
 class RowTable:
-    """Counters of a row are meaningful from its admission until it is given back."""
+    """Counters of a row are meaningful from its beginning until it is released."""
 
     def __init__(self, num_rows: int) -> None:
         def column() -> Column:
@@ -38,13 +40,63 @@ class RowTable:
     def num_free(self) -> int:
         return len(self._free)
 
-    def take(self, request: RequestState) -> int:
-        row = self._free.pop()
+    def begin(self, request: RequestState, cached: int, end: int, step_id: int) -> bool:
+        """A request takes a row; step `step_id` computes its tokens from `cached` up to `end` -> whether it samples."""
+        row = request.row = self._free.pop()
         self.requests[row] = request
-        request.row = row
-        return row
+        known = len(request.tokens)
+        samples = end == known
+        self.known_np[row] = known
+        self.length_np[row] = known + samples
+        self.limit_np[row] = request.max_len
+        self.computed_np[row] = end
+        self.confirmed_np[row] = cached
+        self.last_step_np[row] = step_id
+        self.needs_host_np[row] = request.needs_host
+        self.streams_np[row] = request.streams
+        return samples
 
-    def give_back(self, request: RequestState) -> None:
+    def book(self, rows_np: Column, tokens_np: Column, step_id: int) -> BoolArray:
+        """The first forward of step `step_id` computes so many tokens [n] of these rows [n] -> [n] who samples."""
+        ends_np = self.computed_np[rows_np] + tokens_np
+        samples_np: BoolArray = ends_np == self.length_np[rows_np]
+        self.computed_np[rows_np] = ends_np
+        self.length_np[rows_np] += samples_np
+        self.last_step_np[rows_np] = step_id
+        return samples_np
+
+    def book_more(self, rows_np: Column, tokens_np: Column) -> None:
+        """Later forwards of the same step bring these rows [n], which sample, so many tokens [n] more."""
+        self.length_np[rows_np] += tokens_np
+        self.computed_np[rows_np] += tokens_np
+
+    def settle(self, rows_np: Column, got_np: Column | int, unused_np: Column | int) -> None:
+        """Of what was booked for rows [n], so many tokens [n] came, and so many [n] will not."""
+        self.known_np[rows_np] += got_np
+        self.length_np[rows_np] -= unused_np
+        self.computed_np[rows_np] -= unused_np
+
+    def stop(self, row: int) -> None:
+        """A stop rule ended the request: of what came, it keeps less than that."""
+        self.known_np[row] = len(self.requests[row].tokens)
+
+    def confirm(self, rows_np: Column, tokens_np: Column) -> None:
+        """The first tokens [n] of rows [n] are computed."""
+        self.confirmed_np[rows_np] = tokens_np
+
+    def grow(self, row: int, capacity: int) -> None:
+        """Its blocks hold `capacity` tokens now."""
+        self.capacity_np[row] = capacity
+
+    def register(self, rows_np: Column | int, blocks_np: Column | int) -> None:
+        """The first blocks [n] of rows [n] are in the prefix index now."""
+        self.registered_np[rows_np] = blocks_np
+
+    def release_later(self, row: int, tokens: int) -> None:
+        """With so many tokens confirmed, the next of its blocks leaves its window."""
+        self.release_at_np[row] = tokens
+
+    def release(self, request: RequestState) -> None:
         """The last step naming the row has returned."""
         del self.requests[request.row]
         self._free.append(request.row)

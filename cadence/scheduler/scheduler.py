@@ -18,7 +18,6 @@ from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.burst import BurstPolicy
 from cadence.scheduler.decode_times import DecodeTimes
 from cadence.scheduler.extension import Extension
-from cadence.scheduler.flight import Flight
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.kv.sizing import check_pool
 from cadence.scheduler.pace import PacePolicy
@@ -31,6 +30,7 @@ from cadence.scheduler.rows import RowTable
 from cadence.scheduler.running import RunningList
 from cadence.scheduler.snapshot import block_owners, take_snapshot
 from cadence.scheduler.stats import SchedulerStats
+from cadence.scheduler.step_in_flight import StepInFlight
 from cadence.scheduler.update import News, Reconciler, news_of
 
 
@@ -57,7 +57,7 @@ class Scheduler:
         self._last_step = 0
         self._last_cut = 0  # the step that was cut last
         self._requests: dict[str, RequestState] = {}  # all that have not ended
-        self._flights: dict[int, Flight] = {}  # by step id
+        self._in_flight: dict[int, StepInFlight] = {}  # by step id
         self._kv = KVManager(layout, num_blocks, cache.enable_prefix_caching, budget.in_flight)
         self._rows = RowTable(config.max_num_seqs)
         self._waiting = WaitingQueue()
@@ -106,49 +106,46 @@ class Scheduler:
             self._admission.run(draft, room)
         draft.close()
         if not len(draft.rows_np):
-            return draft.build(ended=[], num_steps=1, num_together=1)
-        flight = self._extension.run(draft, waiting=len(self._waiting) > 0)
-        self._last_step = draft.step_id
-        self._flights[draft.step_id] = flight
-        streams = bool(self._rows.streams_np[flight.sampling_np].any())
-        together = 1 if streams else self._bursts.together(len(draft.rows_np), flight.num_steps)
-        return draft.build(self._retiring.take_ended(), flight.num_steps, together)
+            return draft.build(ended=[], num_together=1)
+        extra_np = self._extension.run(draft, waiting=len(self._waiting) > 0)
+        streams = bool(self._rows.streams_np[draft.sampling_np].any())
+        together = 1 if streams else self._bursts.together(len(draft.rows_np), draft.num_forwards)
+        plan = draft.build(self._retiring.take_ended(), together)
+        self._last_step = plan.step_id
+        self._in_flight[plan.step_id] = StepInFlight(plan, draft.sampling_np, extra_np, plan.num_forwards)
+        return plan
 
-    def update(self, plan: StepPlan, result: StepResult) -> list[RequestUpdate]:
+    def in_flight(self, step_id: int) -> StepInFlight:
+        """The step whose plan `schedule` made, until all of it has returned."""
+        return self._in_flight[step_id]
+
+    def update(self, result: StepResult) -> list[RequestUpdate]:
         """Takes in a part of what a step produced, in order: at most one update per request."""
-        if not len(plan.rows_np):
-            return []
-        flight = self._flights[plan.step_id]
-        news = self._reconciler.run(flight, plan, result)
+        step = self._in_flight[result.step_id]
+        news = self._reconciler.run(step, result)
         self._fail(news, result.errors)
         for row, update in news.items():
             if update.finish_reason is not None:
                 self._end(self._rows.requests[row])
-        if result.last:
-            self._close(flight)
+        if step.has_returned:
+            self._close(step)
         return list(news.values())
 
-    def cut(self, plan: StepPlan, num_run: int) -> None:
-        """Only the first `num_run` forwards of `plan`, the last one made, will run: the rest is planned anew.
+    def cut(self, step: StepInFlight) -> None:
+        """Only those forwards of the newest step will run that were asked for, one at least: the rest is planned anew.
+        The step is over if all of these have returned."""
+        if step.plan.step_id != self._last_step or step.has_returned or not step.num_queued:
+            raise ValueError(f"step {step.plan.step_id} is not the newest, has not begun or has returned: no cut")
+        if step.num_queued < step.num_forwards:
+            self._extension.cut(step)
+            self._last_cut = step.plan.step_id
+            if step.has_returned:
+                self._close(step)
 
-        Where all of these have returned, an empty part is still to come that says so.
-        """
-        flight = self._flights.get(plan.step_id)
-        if flight is None or plan.step_id != self._last_step:
-            raise ValueError(f"step {plan.step_id} is not the last one, or has returned: it cannot be cut")
-        if not max(1, flight.num_returned) <= num_run <= flight.num_steps:
-            raise ValueError(
-                f"step {plan.step_id} of {flight.num_steps} forwards, of which {flight.num_returned} have returned, "
-                f"cannot be cut to {num_run}"
-            )
-        if num_run < flight.num_steps:
-            self._extension.cut(flight, num_run)
-            self._last_cut = plan.step_id
-
-    def wants_cut(self, plan: StepPlan) -> bool:
-        """Whether the rest of `plan`, the last one made, were better planned anew: somebody may get a row, or a row of
-        it has ended."""
-        return self._retiring.awaits(plan.step_id) or self._admission.could_admit()
+    def wants_cut(self, step: StepInFlight) -> bool:
+        """Whether the rest of the newest step were better planned anew: somebody may get a row, or one of its rows has
+        ended."""
+        return self._retiring.awaits(step.plan.step_id) or self._admission.could_admit()
 
     def observe_time(self, plan: StepPlan, seconds: float) -> None:
         """A plan took `seconds` from its launch, or the return of the one before it, to its own return."""
@@ -157,7 +154,7 @@ class Scheduler:
         if len(plan.rows_np) < plan.total_tokens:
             self._pace.observe(plan, seconds)
         elif plan.samples_np.all():
-            self._decodes.observe(len(plan.rows_np), plan.num_steps, seconds)
+            self._decodes.observe(len(plan.rows_np), plan.num_forwards, seconds)
 
     def has_unfinished(self) -> bool:
         """Anything waiting, running, or ended but named by a step in flight."""
@@ -184,7 +181,7 @@ class Scheduler:
             prefix_queries=self._admission.prefix_queries,
             prefix_hits=self._admission.prefix_hits,
             num_preemptions=self._preemption.count,
-            num_burst_forwards=self._extension.num_forwards,
+            num_burst_forwards=self._extension.num_extra,
         )
 
     def _key_of(self, request: EngineRequest) -> OrderKey:
@@ -216,10 +213,9 @@ class Scheduler:
                 update.finish_reason, update.stop_reason = FinishReason.ERROR, message
                 self._kv.forget(request.blocks)
 
-    def _close(self, flight: Flight) -> None:
-        """All of the plan has returned."""
-        del self._flights[flight.step_id]
-        self._retiring.step_returned(flight.step_id)
+    def _close(self, step: StepInFlight) -> None:
+        del self._in_flight[step.plan.step_id]
+        self._retiring.step_returned(step.plan.step_id)
 
     def _end(self, request: RequestState) -> None:
         del self._requests[request.id]

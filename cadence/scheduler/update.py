@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from cadence.core.step import NO_TOKEN, IntArray, PromptLogprobs, StepPlan, StepResult
+from cadence.core.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult
 from cadence.core.update import RequestUpdate
 from cadence.scheduler.advance import register_filled
-from cadence.scheduler.flight import Flight
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.request_state import RequestState, Status
 from cadence.scheduler.rows import Column, RowTable
+from cadence.scheduler.step_in_flight import StepInFlight
 from cadence.scheduler.stop import take_until_stop
 
 News = dict[int, RequestUpdate]  # by row
@@ -37,26 +37,25 @@ class Reconciler:
         self._rows = rows
         self._kv = kv
 
-    def run(self, flight: Flight, plan: StepPlan, result: StepResult) -> News:
+    def run(self, step: StepInFlight, result: StepResult) -> News:
         """News of each row from one part of a plan's result. The caller ends requests whose news say so."""
-        news = self._take_tokens(flight, result)
+        news = self._take_tokens(step, result)
         for row, logprobs in result.logprobs.items():
             if row in news:
                 news[row].logprobs = (logprobs,)
         for row, part in result.prompt_logprobs.items():
             self._take_prompt_logprobs(news, row, part)
-        self._confirm(flight, plan)
-        flight.num_returned += len(result.token_ids_np)
+        self._confirm(step)
+        step.num_returned += len(result.token_ids_np)
         return news
 
-    def _take_tokens(self, flight: Flight, result: StepResult) -> News:
+    def _take_tokens(self, step: StepInFlight, result: StepResult) -> News:
         """Replaces placeholders of each row that sampled by its tokens."""
         news: News = {}
         new_tokens, counts_np = _by_row(result.token_ids_np)
-        rows, sampling_np = self._rows, flight.sampling_np
-        known_np = rows.known_np[sampling_np] + counts_np
-        rows.known_np[sampling_np] = known_np
-        columns = (sampling_np, known_np >= rows.limit_np[sampling_np])
+        rows, sampling_np = self._rows, step.sampling_np
+        rows.settle(sampling_np, got_np=counts_np, unused_np=0)
+        columns = (sampling_np, rows.known_np[sampling_np] >= rows.limit_np[sampling_np])
         requests, finished = rows.requests, Status.FINISHED
         for row, full, new in zip(*(column.tolist() for column in columns), new_tokens, strict=True):
             request = requests[row]
@@ -65,7 +64,7 @@ class Reconciler:
             news[row] = update = news_of(request, new)
             if full or not request.stop_ids.isdisjoint(new):
                 update.finish_reason, update.stop_reason = take_until_stop(request, new)
-                rows.known_np[row] = len(request.tokens)
+                rows.stop(row)
             else:
                 request.tokens.extend(new)
         return news
@@ -85,29 +84,29 @@ class Reconciler:
             news[row] = news_of(request, [])
         news[row].prompt_logprobs = (part,)
 
-    def _confirm(self, flight: Flight, plan: StepPlan) -> None:
+    def _confirm(self, step: StepInFlight) -> None:
         """The tokens of these forwards are computed: blocks they filled can be shared, blocks behind a window freed."""
-        rows, kv = self._rows, self._kv
-        rows_np, confirmed_np = flight.sampling_np, rows.known_np[flight.sampling_np] - 1  # all but the newest token
-        if flight.num_returned == 0 and len(rows_np) < len(plan.rows_np):
+        rows, kv, plan = self._rows, self._kv, step.plan
+        rows_np, confirmed_np = step.sampling_np, rows.known_np[step.sampling_np] - 1  # all but the newest token
+        if step.num_returned == 0 and len(rows_np) < len(plan.rows_np):
             ends_np = plan.num_computed_np.astype(np.int64) + plan.num_tokens_np
             ends_np[plan.samples_np] = confirmed_np
             rows_np, confirmed_np = plan.rows_np.astype(np.int64), ends_np
-        rows.confirmed_np[rows_np] = confirmed_np
+        rows.confirm(rows_np, confirmed_np)
         register_filled(rows, kv, rows_np, confirmed_np)
         for index in np.flatnonzero(confirmed_np >= rows.release_at_np[rows_np]).tolist():
             row = int(rows_np[index])
             request = rows.requests[row]
             if request.status is Status.RUNNING:
                 kv.release_outside(request.blocks, int(confirmed_np[index]))
-                rows.release_at_np[row] = kv.next_release(request.blocks)
+                rows.release_later(row, kv.next_release(request.blocks))
 
 
 def _by_row(tokens_np: IntArray) -> tuple[list[list[int]], Column]:
     """tokens [m, s] -> for each of s rows its tokens before NO_TOKEN, and how many they are."""
-    num_steps, num_rows = tokens_np.shape
+    num_forwards, num_rows = tokens_np.shape
     tokens: list[list[int]] = tokens_np.T.tolist()
-    counts_np = np.full(num_rows, num_steps, dtype=np.int64)
+    counts_np = np.full(num_rows, num_forwards, dtype=np.int64)
     quiet_np = tokens_np == NO_TOKEN
     if quiet_np.any():
         for index in np.flatnonzero(quiet_np.any(axis=0)).tolist():

@@ -37,6 +37,7 @@ HOST_ROOMS = ("core", "config", "scheduler")
 ENVIRONMENT_FILE = "cadence/config/env.py"
 CUDA_FILE = "cadence/device/cuda.py"
 KERNELS = "cadence/kernels/"
+ROWS_FILE = "cadence/scheduler/rows.py"
 STRUCTURES = ROOT / "docs/structures.md"
 
 # The files on the path of every token, and the modules that are features: the first never name the second.
@@ -172,6 +173,44 @@ def folders_in_structures(sources: Sequence[Source], document: Path = STRUCTURES
             yield Violation(folder, f"{document.name} does not name this folder")
 
 
+def circles_of_files(sources: Sequence[Source]) -> Iterator[Violation]:
+    """No file imports itself by way of others, wherever the imports stand."""
+    modules = {source.module: source.path for source in sources}
+    edges = {source.module: _modules_of(set(modules), source) for source in sources}
+    for module, path in modules.items():
+        reached, ahead = set[str](), list(edges[module])
+        while ahead:
+            reached.add(found := ahead.pop())
+            ahead += edges[found] - reached
+        if module in reached:
+            yield Violation(path, "imports itself by way of other files")
+
+
+def rows_have_one_writer(sources: Sequence[Source]) -> Iterator[Violation]:
+    """Columns of the scheduler's rows are written by their own verbs alone."""
+    for source in sources:
+        if source.room != "scheduler" or source.path == ROWS_FILE:
+            continue
+        for node in ast.walk(source.tree):
+            for target in _assigned(node):
+                place = target.value if isinstance(target, ast.Subscript) else target
+                if isinstance(place, ast.Attribute) and "rows" in ast.unparse(place.value).split(".")[-1]:
+                    yield Violation(f"{source.path}:{ast.unparse(target)}", f"is written in {ROWS_FILE} alone")
+
+
+def _assigned(node: ast.AST) -> Sequence[ast.expr]:
+    if isinstance(node, ast.Assign):
+        return node.targets
+    return [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
+
+
+def _modules_of(modules: set[str], source: Source) -> set[str]:
+    """Those of `modules` that a file imports; a package counts where something of its own file is named."""
+    names = set(imported_modules(source))
+    parents = {name.rpartition(".")[0] for name in names & modules}
+    return (names & modules) - parents - {source.module}
+
+
 def _dotted_names(source: Source) -> set[str]:
     """Every `name.attribute` written in the file."""
     nodes = (node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute))
@@ -208,4 +247,6 @@ ALL: tuple[Check, ...] = (
     shapes_of_tensor_fields,
     host_array_names,
     folders_in_structures,
+    circles_of_files,
+    rows_have_one_writer,
 )

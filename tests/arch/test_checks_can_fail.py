@@ -19,6 +19,7 @@ def long_function(lines: int) -> str:
 
 
 CORE, CONFIG, RUNNER = "cadence/core/a.py", "cadence/config/a.py", "cadence/runner/runner.py"
+SCHEDULER = "cadence/scheduler/a.py"
 BREAKS = [
     (checks.room_imports, CORE, "from cadence.engine.core import EngineCore"),
     (checks.room_imports, RUNNER, "def f():\n    import cadence.scheduler.queue"),
@@ -44,6 +45,8 @@ BREAKS = [
     (checks.global_state, CORE, "def f():\n    global x\n    x = 1"),
     (checks.shapes_of_tensor_fields, RUNNER, "@dataclass(frozen=True)\nclass A:\n    x: torch.Tensor  # the ids"),
     (checks.host_array_names, CORE, "@dataclass\nclass A:\n    x: IntArray  # [n]"),
+    (checks.rows_have_one_writer, SCHEDULER, "def f(rows):\n    rows.known_np[3] = 4"),
+    (checks.rows_have_one_writer, SCHEDULER, "class A:\n    def f(self):\n        self._rows.known_np[3] += 4"),
 ]
 HOLDS = [
     (checks.room_imports, RUNNER, "from cadence.core.step import StepPlan\nfrom cadence.runner.state import batch"),
@@ -62,6 +65,7 @@ HOLDS = [
     (checks.hot_files_name_no_feature, "cadence/runner/setup.py", "from cadence.sample import penalties"),
     (checks.shapes_of_tensor_fields, RUNNER, "@dataclass\nclass A:\n    x: torch.Tensor  # [tokens, hidden]"),
     (checks.host_array_names, CORE, "@dataclass\nclass A:\n    x_np: IntArray  # [n]"),
+    (checks.rows_have_one_writer, SCHEDULER, "def f(rows):\n    known = rows.known_np[3]\n    known += 1"),
 ]
 
 
@@ -80,6 +84,19 @@ def test_structures_must_name_each_folder(tmp_path: Path) -> None:
     document.write_text("| `cadence/core` | plain data |")
     sources = [Source("cadence/core/a.py", ""), Source("cadence/core/deep/b.py", "")]
     assert [v.subject for v in checks.folders_in_structures(sources, document)] == ["cadence/core/deep"]
+
+
+def test_a_circle_of_files_is_found() -> None:
+    lines = [
+        ("a", "from cadence.core import b"),
+        ("b", "def f():\n    import cadence.core.c"),
+        ("d", "import cadence.core.a"),
+    ]
+    open_end = [Source(f"cadence/core/{name}.py", text) for name, text in lines]
+    assert not list(checks.circles_of_files([*open_end, Source("cadence/core/c.py", "")]))
+    closed = [*open_end, Source("cadence/core/c.py", "from cadence.core.a import x")]
+    found = [violation.subject for violation in checks.circles_of_files(closed)]
+    assert found == [f"cadence/core/{name}.py" for name in "abc"]
 
 
 def test_relative_imports_are_resolved() -> None:

@@ -14,7 +14,7 @@ import torch
 
 from cadence.config.args import EngineArgs
 from cadence.engine.source import check_vocabulary, find_source
-from cadence.executor.worker import device_caps
+from cadence.executor.factory import device_caps
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.build import BuildContext
 from cadence.models.loader import load_model

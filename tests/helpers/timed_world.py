@@ -130,7 +130,7 @@ class TimedWorld:
         step.prompt_tokens = int(plan.num_tokens_np[plan.num_tokens_np > 1].sum())
         started = max(step.launched, self._last_return)
         self.clock = self._last_return = started + step.seconds
-        for update in self.scheduler.update(plan, result_of(plan)):
+        for update in self.scheduler.update(result_of(plan)):
             line = self.lines[update.request_id]
             line.token_times.extend([self.clock] * len(update.new_token_ids))
             line.ended = update.finish_reason is not None

@@ -36,7 +36,7 @@ def make_cache(block_size: int, caching: bool = True) -> CacheConfig:
 @dataclass
 class Flight:
     plan: StepPlan
-    num_steps: int
+    num_forwards: int
     tables: dict[int, list[list[int]]]  # by row, per group
     done: int = 0  # forwards that have run
 
@@ -50,7 +50,7 @@ class Flight:
         size = layout.block_size
         for row, count, computed, samples in work(self.plan):
             start = computed if not self.done else computed + count + self.done - 1
-            end = computed + count + (self.num_steps - 1) * samples
+            end = computed + count + (self.num_forwards - 1) * samples
             for group, table in zip(layout.groups, self.tables[row], strict=True):
                 ahead.update(table[first_visible(group.window, start) // size : -(-end // size)] if start < end else ())
         return ahead - {0}
@@ -105,7 +105,7 @@ class ToyEngine:
             self._check_burst(plan)
             self._follow_tables(plan)
             self.in_flight.append(
-                Flight(plan, plan.num_steps, {row: self.tables[row] for row in plan.rows_np.tolist()})
+                Flight(plan, plan.num_forwards, {row: self.tables[row] for row in plan.rows_np.tolist()})
             )
         else:
             assert not (plan.begun or plan.blocks or plan.ended)
@@ -114,34 +114,37 @@ class ToyEngine:
     def settle(self, size: int = 0) -> list[RequestUpdate]:
         """Takes in the next `size` forwards of the oldest plan, or what is left of it."""
         flight = self.in_flight[0]
-        count = min(size or flight.num_steps, flight.num_steps - flight.done)
+        count = min(size or flight.num_forwards, flight.num_forwards - flight.done)
         sampled, errors = [], dict[int, str]()
         for _ in range(count):
             sampled.append(self._forward(flight, errors))
         tokens_np = np.array(sampled, dtype=np.int32).reshape(count, int(flight.plan.samples_np.sum()))
-        last = flight.done == flight.num_steps
-        if last:
+        if flight.done == flight.num_forwards:
             self.in_flight.popleft()
             if self.seconds:
-                self.scheduler.observe_time(flight.plan, self.seconds * flight.num_steps)
-        return self._take(
-            self.scheduler.update(flight.plan, StepResult(flight.plan.step_id, tokens_np, last, errors=errors))
-        )
+                self.scheduler.observe_time(flight.plan, self.seconds * flight.num_forwards)
+        return self._take(self.scheduler.update(StepResult(flight.plan.step_id, tokens_np, errors=errors)))
 
     def cut(self, num_run: int) -> None:
         """Gives up forwards of the newest plan; those that have run, and one at least, stay."""
         flight = self.in_flight[-1]
-        num_run = min(max(1, flight.done, num_run), flight.num_steps)
-        self.scheduler.cut(flight.plan, num_run)
-        flight.num_steps = num_run
+        num_run = min(max(1, flight.done, num_run), flight.num_forwards)
+        step = self.scheduler.in_flight(flight.plan.step_id)
+        step.num_queued = num_run
+        self.scheduler.cut(step)
+        flight.num_forwards = num_run
+        if flight.done == num_run:
+            self.in_flight.pop()
 
     def step(self) -> StepPlan:
         """One turn of the loop: launch if there is something to do, settle a part if enough is in flight."""
         plan = self.in_flight[-1].plan if self.is_full else self.launch()
         if self.in_flight and (self.is_full or not len(plan.rows_np)):
             self.settle(self.part_size)
-        if self.cuts and len(self.in_flight) == 1 and self.scheduler.wants_cut(self.in_flight[0].plan):
-            self.cut(self.in_flight[0].done)
+        if self.cuts and len(self.in_flight) == 1:
+            flight = self.in_flight[0]
+            if self.scheduler.wants_cut(self.scheduler.in_flight(flight.plan.step_id)):
+                self.cut(flight.done)
         return plan
 
     def drain(self, max_steps: int = 5000) -> None:
@@ -196,14 +199,14 @@ class ToyEngine:
             assert not fresh & flight.blocks_ahead(self.layout), "a block reused while a step in flight needs it"
 
     def _check_burst(self, plan: StepPlan) -> None:
-        config, num_steps = self.config, plan.num_steps
-        assert 1 <= num_steps <= config.burst_steps
-        if num_steps == 1:
+        config, num_forwards = self.config, plan.num_forwards
+        assert 1 <= num_forwards <= config.burst_steps
+        if num_forwards == 1:
             return
         requests = [self.scheduler._rows.requests[row].request for row in plan.rows_np.tolist()]
         assert not any(needs_host(request.sampling) for request in requests)
         if config.burst_seconds:
-            assert num_steps & (num_steps - 1) == 0
+            assert num_forwards & (num_forwards - 1) == 0
             assert not (plan.begun or self.scheduler.stats().num_waiting), "somebody waits"
             assert plan.samples_np.all() and (plan.num_tokens_np == 1).all()
 
@@ -233,6 +236,6 @@ def check_tokens(engine: ToyEngine) -> None:
 def result_of(plan: StepPlan, *tokens: int | list[int], **extra: object) -> StepResult:
     """Every row that sampled got the same tokens, one per forward; or lists say who got which."""
     num_rows = int(plan.samples_np.sum())
-    parts = [token if isinstance(token, list) else [token] * num_rows for token in tokens or [7] * plan.num_steps]
+    parts = [token if isinstance(token, list) else [token] * num_rows for token in tokens or [7] * plan.num_forwards]
     tokens_np = np.array(parts, dtype=np.int32).reshape(len(parts), num_rows)
     return StepResult(plan.step_id, tokens_np, **extra)  # type: ignore[arg-type]

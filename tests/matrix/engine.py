@@ -1,28 +1,28 @@
-"""Engines of the matrix: built as users build them, watched where plans go down and results come up."""
+"""Engines of the matrix: built as users build them, watched where plans go down and results come up, both as bytes."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
-from cadence import LLM, RequestOutput
+from cadence import RequestOutput
+from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
+from cadence.core.codec import decode_plan, decode_result, encode_plan, encode_result
 from cadence.core.outputs import BeamSearchOutput
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import StepPlan, StepResult
+from cadence.core.step import NO_PLAN, StepPlan, StepResult
 from cadence.device.base import Graph
-from cadence.engine import build
 from cadence.engine.beam import BeamSearch, run_rounds
 from cadence.engine.llm_engine import LLMEngine
-from cadence.executor.base import Ticket
+from cadence.executor.base import Executor
+from cadence.executor.factory import ExecutorFactory
 from cadence.executor.worker import Worker
 from cadence.scheduler.stats import SchedulerStats
 from tests.matrix.work import Batch
@@ -44,40 +44,35 @@ class Trace:
         self.forwards_before: dict[str, int] = {}  # by request id: how many there were when a plan first had it
         self.captures = 0
         self.replays = 0
-        self.in_flight: list[StepPlan] = []
+        self.newest = NO_PLAN
+        self._queued = 0  # forwards that were asked for, and have not come up
+        self._returned = 0  # forwards of the newest plan that have come up
         self._ids: dict[int, str] = {}  # by row
 
     def plan_went_down(self, plan: StepPlan) -> None:
-        self.overlaps += bool(self.in_flight)
-        self.in_flight.append(plan)
-        self.longest_burst = max(self.longest_burst, plan.num_steps)
+        self.overlaps += self._queued > 0
+        self.newest, self._returned = plan, 0
+        self.longest_burst = max(self.longest_burst, plan.num_forwards)
         for new in plan.begun:
             self._ids[new.row] = _user_id(new.request_id)
             self.forwards_before.setdefault(new.request_id, self.forwards)
         for row, samples in zip(plan.rows_np.tolist(), plan.samples_np.tolist(), strict=True):
-            self.bursts[self._ids[row]] += samples and plan.num_steps > 1
+            self.bursts[self._ids[row]] += samples and plan.num_forwards > 1
             self.chunks[self._ids[row]] += not samples
 
+    def forwards_were_asked_for(self, count: int) -> None:
+        self._queued += count
+
     def part_came_up(self, result: StepResult) -> None:
-        self.largest_part = max(self.largest_part, len(result.token_ids_np))
-        if result.last:
-            self.in_flight.pop(0)
+        count = len(result.token_ids_np)
+        self.largest_part = max(self.largest_part, count)
+        self._queued -= count
+        self._returned += count if result.step_id == self.newest.step_id else 0
 
     @property
     def mid_burst(self) -> bool:
-        return any(plan.num_steps > 1 for plan in self.in_flight)
-
-
-class WatchedTicket:
-    def __init__(self, ticket: Ticket, trace: Trace) -> None:
-        self._ticket = ticket
-        self._trace = trace
-        self.cut = ticket.cut
-
-    def result(self) -> StepResult:
-        result = self._ticket.result()
-        self._trace.part_came_up(result)
-        return result
+        """The newest plan has several forwards, not all of which have come up."""
+        return self._returned < self.newest.num_forwards > 1
 
 
 class WatchedGraph:
@@ -93,6 +88,7 @@ class WatchedGraph:
 class WatchedWorker(Worker):
     def __init__(self, config: EngineConfig, logits_processors: Sequence[Callable[..., Any]], trace: Trace) -> None:
         super().__init__(config, logits_processors)
+        self.queues_work = config.device.graphs == "padded"  # a GPU is asked for all forwards at once
         self.trace = trace
         self._capture = self._device.capture
         self._device.capture = self._watched_capture  # type: ignore[method-assign]
@@ -100,9 +96,18 @@ class WatchedWorker(Worker):
         self._forward = model.forward
         model.forward = self._watched_forward  # type: ignore[method-assign, assignment]
 
-    def step(self, plan: StepPlan) -> WatchedTicket:  # type: ignore[override]
+    def step(self, plan: StepPlan) -> None:
         self.trace.plan_went_down(plan)
-        return WatchedTicket(super().step(plan), self.trace)
+        super().step(_through_the_codec(plan))
+
+    def advance(self, step_id: int, first: int, count: int) -> None:
+        self.trace.forwards_were_asked_for(count)
+        super().advance(step_id, first, count)
+
+    def result(self) -> StepResult:
+        result = decode_result(encode_result(super().result()))
+        self.trace.part_came_up(result)
+        return result
 
     def _watched_forward(self, *args: Any) -> torch.Tensor:
         self.trace.forwards += 1
@@ -113,22 +118,30 @@ class WatchedWorker(Worker):
         return WatchedGraph(self._capture(record), self.trace)
 
 
-@contextmanager
-def watched(graphs: str) -> Iterator[Trace]:
-    """Engines built inside are watched. graphs: "padded" as on a GPU, "exact" as on a CPU, or "none"."""
+def _through_the_codec(plan: StepPlan) -> StepPlan:
+    """As another process would get it. Python functions stay where they are: such rows are sent by none."""
+    if any(new.sampling.logits_processors for new in plan.begun):
+        return plan
+    return decode_plan(encode_plan(plan))
+
+
+def watching(graphs: str) -> tuple[ExecutorFactory, Trace]:
+    """graphs: "padded" as on a GPU, "exact" as on a CPU, or "none"."""
     trace = Trace()
 
-    def worker(config: EngineConfig, logits_processors: Sequence[Callable[..., Any]]) -> Worker:
+    def open_watched(config: EngineConfig, logits_processors: Sequence[Callable[..., Any]]) -> Executor:
         device = dataclasses.replace(config.device, graphs=graphs)
         return WatchedWorker(dataclasses.replace(config, device=device), logits_processors, trace)
 
-    with patch.object(build, "Worker", worker):
-        yield trace
+    return open_watched, trace
 
 
 def open_engine(directory: Path, options: dict[str, Any], graphs: str) -> tuple[LLMEngine, Trace]:
-    with watched(graphs) as trace:
-        return LLM(str(directory), **options).llm_engine, trace
+    new_executor, trace = watching(graphs)
+    processors = options.get("logits_processors", ())
+    fields = {name: value for name, value in options.items() if name != "logits_processors"}
+    args = EngineArgs.from_options(model=str(directory), **fields)
+    return LLMEngine.from_engine_args(args, logits_processors=processors, new_executor=new_executor), trace
 
 
 def stats_of(engine: LLMEngine) -> SchedulerStats:

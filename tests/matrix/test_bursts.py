@@ -13,7 +13,7 @@ from cadence.core.request import EngineRequest, StopRule
 from cadence.engine.build import build_engine
 from cadence.engine.core import EngineCore
 from tests.matrix.compare import difference
-from tests.matrix.engine import Session, Trace, open_engine, stats_of, watched
+from tests.matrix.engine import Session, Trace, open_engine, stats_of, watching
 from tests.matrix.features import ON_DEVICE, ON_HOST, PLAIN, Feature
 from tests.matrix.runs import MatrixOf
 from tests.matrix.work import Batch, batches, prompts
@@ -21,11 +21,11 @@ from tests.matrix.work import Batch, batches, prompts
 
 @pytest.mark.parametrize("graphs", [False, True], ids=["eager", "graphs"])
 @pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize(("family", "num_steps"), [*(("llama", count) for count in (1, 2, 3, 8)), ("gemma2", 3)])
+@pytest.mark.parametrize(("family", "num_forwards"), [*(("llama", count) for count in (1, 2, 3, 8)), ("gemma2", 3)])
 def test_same_tokens(
-    matrix_of: MatrixOf, tiny_model: Callable[[str], Path], family: str, num_steps: int, depth: int, graphs: bool
+    matrix_of: MatrixOf, tiny_model: Callable[[str], Path], family: str, num_forwards: int, depth: int, graphs: bool
 ) -> None:
-    options = {**PLAIN, "num_scheduler_steps": num_steps, "async_scheduling": depth == 2}
+    options = {**PLAIN, "num_scheduler_steps": num_forwards, "async_scheduling": depth == 2}
     engine, trace = open_engine(tiny_model(family), options, "padded" if graphs else "exact")
     session = Session(engine, trace, aborts=False)
     for batch in mixed():
@@ -33,8 +33,9 @@ def test_same_tokens(
     wanted = matrix_of(family).wanted.outputs
     faults = [f"{key}: {told}" for key, output in session.outputs.items() if (told := difference(output, wanted[key]))]
     assert not faults, "\n".join(faults)
-    assert trace.longest_burst == num_steps and (trace.overlaps > 0) == (depth == 2) and (trace.replays > 0) == graphs
-    assert trace.largest_part == (num_steps if graphs else 1)
+    assert trace.longest_burst == num_forwards and (trace.overlaps > 0) == (depth == 2)
+    assert (trace.replays > 0) == graphs
+    assert trace.largest_part == (num_forwards if graphs else 1)
     assert stats_of(engine).kv_usage == 0
 
 
@@ -43,9 +44,9 @@ def test_same_tokens(
 def test_processors_of_the_whole_engine(tiny_model: Callable[[str], Path], kind: Feature, graphs: bool) -> None:
     """The same tokens as without bursts; those of the host make all bursts 1, those of the device none."""
     outputs, traces = [], []
-    for num_steps in (1, 4):
-        options = {**PLAIN, **kind.options, "num_scheduler_steps": num_steps}
-        engine, trace = open_engine(tiny_model("llama"), options, "padded" if graphs and num_steps > 1 else "none")
+    for num_forwards in (1, 4):
+        options = {**PLAIN, **kind.options, "num_scheduler_steps": num_forwards}
+        engine, trace = open_engine(tiny_model("llama"), options, "padded" if graphs and num_forwards > 1 else "none")
         session = Session(engine, trace, aborts=False)
         session.run(Batch(batches()[0].requests, {}))
         outputs.append(session.outputs)
@@ -73,8 +74,9 @@ def core_of(tiny_model: Callable[[str], Path]) -> Callable[..., tuple[EngineCore
 
     def build(max_num_seqs: int) -> tuple[EngineCore, Trace]:
         small = {"dtype": "float32", "max_model_len": 128, "num_gpu_blocks_override": 60, "max_num_seqs": max_num_seqs}
-        with watched(graphs="none") as trace:
-            return build_engine(EngineArgs.from_options(model=str(tiny_model("llama")), **small)).core, trace
+        new_executor, trace = watching(graphs="none")
+        args = EngineArgs.from_options(model=str(tiny_model("llama")), **small)
+        return build_engine(args, new_executor=new_executor).core, trace
 
     return build
 
@@ -94,7 +96,7 @@ def test_a_burst_under_way_is_cut_for_a_newcomer(
     core.add(engine_request("first", max_tokens=60))
     while not trace.mid_burst:
         step()
-    assert trace.in_flight[0].num_steps == 16
+    assert trace.newest.num_forwards == 16
     for _ in range(num_parts - 1):  # one part came with the launch
         step()
     assert trace.mid_burst

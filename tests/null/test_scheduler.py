@@ -90,7 +90,6 @@ def test_ended_rows_wait_for_a_plan_with_work() -> None:
     assert not engine.scheduler.has_unfinished()
     empty = engine.scheduler.schedule()
     assert not len(empty.rows_np) and empty.ended == []
-    assert engine.scheduler.update(empty, result_of(empty)) == []
     engine.add(make_request("b", [1], 1))
     assert engine.step().ended == [0]
 
@@ -104,10 +103,10 @@ def test_request_that_stopped_is_settled_late() -> None:
     scheduler.add(make_request("b", [3], 1))
     first, second = scheduler.schedule(), scheduler.schedule()
     assert work(second) == [(0, 1, 2, True)], "goes on from a token the host does not know"
-    (update,) = scheduler.update(first, result_of(first, 7))
+    (update,) = scheduler.update(result_of(first, 7))
     assert (update.new_token_ids, update.finish_reason) == ([7], FinishReason.STOP)
     assert not len(scheduler.schedule().rows_np), "the row is named by a step in flight"
-    assert scheduler.update(second, result_of(second, 8)) == [], "the extra token is dropped"
+    assert scheduler.update(result_of(second, 8)) == [], "the extra token is dropped"
     third = scheduler.schedule()
     assert (third.ended, begun(third), third.begun[0].row) == ([0], ["b"], 0)
 
@@ -124,7 +123,7 @@ def test_blocks_of_unknown_tokens_are_not_cached_before_they_are_known() -> None
     plans = [scheduler.schedule(), scheduler.schedule()]  # the second computes token 3, which is in flight
     cached = scheduler._kv._pool.index.by_group[0]
     assert not cached
-    scheduler.update(plans[0], result_of(plans[0]))
+    scheduler.update(result_of(plans[0]))
     assert not cached, "the token might have ended the request, and would not be computed"
     scheduler.add(make_request("b", [1, 2, 3, 7, 5], 1))
     (new,) = scheduler.schedule().begun
@@ -139,7 +138,7 @@ def finish_of(token: int, rule: StopRule, steps: int = 1, max_model_len: int = 4
     scheduler.add(make_request("a", [1, 2], rule.max_tokens, stop=rule))
     for _ in range(steps):
         plan = scheduler.schedule()
-        (update,) = scheduler.update(plan, result_of(plan, token))
+        (update,) = scheduler.update(result_of(plan, token))
     return [update.finish_reason, update.stop_reason]
 
 
@@ -179,7 +178,7 @@ def test_an_error_ends_one_request_and_what_it_cached() -> None:
     plan = scheduler.schedule()
     result = result_of(plan, errors={1: "logits are not numbers"})
     result.token_ids_np[0, 1] = NO_TOKEN
-    updates = scheduler.update(plan, result)
+    updates = scheduler.update(result)
     assert {update.request_id: (update.new_token_ids, update.finish_reason) for update in updates} == {
         "good": ([7], None),
         "bad": ([], FinishReason.ERROR),
@@ -203,7 +202,7 @@ def test_logprobs_reach_the_request_they_belong_to() -> None:
     scheduler.add(make_request("b", [1], 5))
     plan = scheduler.schedule()
     logprobs = TokenLogprobs(np.array([7], np.int32), np.zeros(1, np.float32), 1)
-    first, second = scheduler.update(plan, result_of(plan, logprobs={1: logprobs}))
+    first, second = scheduler.update(result_of(plan, logprobs={1: logprobs}))
     assert (list(first.logprobs), list(second.logprobs)) == ([], [logprobs])
 
 
@@ -215,7 +214,7 @@ def test_prompt_logprobs_come_with_chunks_and_never_twice() -> None:
 
     def step(start: int, count: int) -> None:
         plan = scheduler.schedule()
-        for update in scheduler.update(plan, result_of(plan, prompt_logprobs={0: prompt_part(start, count)})):
+        for update in scheduler.update(result_of(plan, prompt_logprobs={0: prompt_part(start, count)})):
             for part in update.prompt_logprobs:
                 assert part.start == part.token_ids_np[0, 0]
                 reported.extend(part.token_ids_np[:, 0].tolist())

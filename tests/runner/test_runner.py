@@ -18,8 +18,8 @@ from cadence.config.reference import find_model
 from cadence.config.resolve import resolve
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NO_TOKEN, NewBlocks, NewRow, StepPlan
-from cadence.executor.worker import Worker, device_caps
-from cadence.runner.handle import StepHandle
+from cadence.executor.factory import device_caps
+from cadence.executor.worker import Worker
 
 BLOCK = 16
 PROMPT = np.arange(5, 45, dtype=np.int32)  # 40 tokens: two blocks and a half
@@ -67,57 +67,76 @@ def plan(step_id: int, work: list[tuple[int, int, int, bool]], **changes: Any) -
     )
 
 
+def launch(worker: Worker, plan: StepPlan) -> None:
+    """Queues all of the step."""
+    worker.step(plan)
+    worker.advance(plan.step_id, 0, plan.num_forwards)
+
+
+def read(worker: Worker, num_forwards: int) -> list[list[int]]:
+    """Tokens of each of the next forwards that were queued."""
+    forwards: list[list[int]] = []
+    while len(forwards) < num_forwards:
+        forwards += worker.result().token_ids_np.tolist()
+    return forwards
+
+
+def run(worker: Worker, plan: StepPlan) -> list[list[int]]:
+    """Tokens of each forward of the step."""
+    launch(worker, plan)
+    return read(worker, plan.num_forwards)
+
+
 def greedy_tokens(worker: Worker, row: int, blocks: list[int], count: int, first_step: int = 1) -> list[int]:
     """Prefill and decode one row alone, reading each result before the next step."""
     tokens = []
     start = plan(first_step, [(row, len(PROMPT), 0, True)], begun=[new_row(row, blocks)])
-    tokens += worker.step(start).result().token_ids_np[0].tolist()
+    tokens += run(worker, start)[0]
     for index in range(count - 1):
         step = plan(first_step + 1 + index, [(row, 1, len(PROMPT) + index, True)])
-        tokens += worker.step(step).result().token_ids_np[0].tolist()
+        tokens += run(worker, step)[0]
     return tokens
 
 
 def test_tokens_feed_the_next_step_on_the_device(worker: Worker) -> None:
     """All steps are queued before any result is read: the device must not need the host in between."""
     expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 6)
-    handles = [worker.step(plan(10, [(2, 40, 0, True)], begun=[new_row(2, [9, 7, 5, 6])]))]
-    handles += [worker.step(plan(11 + index, [(2, 1, 40 + index, True)])) for index in range(5)]
-    assert [int(handle.result().token_ids_np[0, 0]) for handle in handles] == expected
+    launch(worker, plan(10, [(2, 40, 0, True)], begun=[new_row(2, [9, 7, 5, 6])]))
+    for index in range(5):
+        launch(worker, plan(11 + index, [(2, 1, 40 + index, True)]))
+    assert [tokens for (tokens,) in read(worker, 6)] == expected
 
 
 def test_chunks_and_late_blocks(worker: Worker) -> None:
     expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 3)
-    first = worker.step(plan(10, [(1, 13, 0, False)], begun=[new_row(1, [20])]))
-    assert first.result().token_ids_np.size == 0
+    assert run(worker, plan(10, [(1, 13, 0, False)], begun=[new_row(1, [20])])) == [[]]
     blocks = [NewBlocks(1, 0, 1, [22, 21])]
-    second = worker.step(plan(11, [(1, 27, 13, True)], blocks=blocks))
-    third = worker.step(plan(12, [(1, 1, 40, True)]))
-    fourth = worker.step(plan(13, [(1, 1, 41, True)]))
-    assert [int(handle.result().token_ids_np[0, 0]) for handle in (second, third, fourth)] == expected
+    launch(worker, plan(11, [(1, 27, 13, True)], blocks=blocks))
+    launch(worker, plan(12, [(1, 1, 40, True)]))
+    launch(worker, plan(13, [(1, 1, 41, True)]))
+    assert [tokens for (tokens,) in read(worker, 3)] == expected
 
 
 def test_a_row_is_reused_by_another_request(worker: Worker) -> None:
     expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 1)
     other = np.arange(90, 110, dtype=np.int32)
-    worker.step(plan(10, [(3, 20, 0, True)], begun=[new_row(3, [10, 11], other)])).result()
-    again = worker.step(plan(11, [(3, 40, 0, True)], ended=[3], begun=[new_row(3, [12, 13, 14])])).result()
-    assert again.token_ids_np[0].tolist() == expected
+    run(worker, plan(10, [(3, 20, 0, True)], begun=[new_row(3, [10, 11], other)]))
+    again = run(worker, plan(11, [(3, 40, 0, True)], ended=[3], begun=[new_row(3, [12, 13, 14])]))
+    assert again[0] == expected
 
 
 def test_the_dummy_plan_disturbs_nobody(worker: Worker) -> None:
     """Profiling and warm-up run through the ordinary path, between two steps of a request."""
     expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 4)
-    begun = worker.step(plan(10, [(1, 40, 0, True)], begun=[new_row(1, [5, 6, 7, 8])]))
-    tokens = begun.result().token_ids_np[0].tolist()
+    tokens = run(worker, plan(10, [(1, 40, 0, True)], begun=[new_row(1, [5, 6, 7, 8])]))[0]
     for index in range(3):
         worker.run_dummy([100] + [1] * 3 + [97], SamplingParams(temperature=1.0, top_p=0.9))
-        tokens += worker.step(plan(11 + index, [(1, 1, 40 + index, True)])).result().token_ids_np[0].tolist()
+        tokens += run(worker, plan(11 + index, [(1, 1, 40 + index, True)]))[0]
     assert tokens == expected
 
 
 def test_a_steady_step_uploads_indices_and_nothing_else(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker.step(plan(1, [(0, 40, 0, True)], begun=[new_row(0, [1, 2, 3])])).result()
+    run(worker, plan(1, [(0, 40, 0, True)], begun=[new_row(0, [1, 2, 3])]))
     uploads: list[int] = []
     upload = worker._device.upload
 
@@ -126,39 +145,28 @@ def test_a_steady_step_uploads_indices_and_nothing_else(worker: Worker, monkeypa
         return upload(array_np)
 
     monkeypatch.setattr(worker._device, "upload", counting)
-    worker.step(plan(2, [(0, 1, 40, True)])).result()
+    run(worker, plan(2, [(0, 1, 40, True)]))
     assert len(uploads) == 1 and uploads[0] <= 8
-
-
-def read_all(handle: StepHandle) -> list[list[int]]:
-    """Tokens of each forward."""
-    forwards: list[list[int]] = []
-    while True:
-        result = handle.result()
-        forwards += result.token_ids_np.tolist()
-        if result.last:
-            return forwards
 
 
 def begin_two(worker: Worker) -> None:
     """Rows 0 and 1 with prompts of 40 and 20 tokens, prefilled, in blocks that last for 20 more."""
     other = np.arange(90, 110, dtype=np.int32)
     begun = [new_row(0, [1, 2, 3, 4]), new_row(1, [5, 6, 7], other)]
-    worker.step(plan(1, [(0, 40, 0, True), (1, 20, 0, True)], begun=begun)).result()
+    run(worker, plan(1, [(0, 40, 0, True), (1, 20, 0, True)], begun=begun))
 
 
 def test_a_burst_is_its_forwards_one_by_one(worker: Worker) -> None:
     begin_two(worker)
-    singles = [read_all(worker.step(plan(2 + i, [(0, 1, 40 + i, True), (1, 1, 20 + i, True)])))[0] for i in range(6)]
+    singles = [run(worker, plan(2 + i, [(0, 1, 40 + i, True), (1, 1, 20 + i, True)]))[0] for i in range(6)]
     begin_two(worker)
-    burst = worker.step(plan(30, [(0, 1, 40, True), (1, 1, 20, True)], num_steps=6))
-    assert read_all(burst) == singles
+    assert run(worker, plan(30, [(0, 1, 40, True), (1, 1, 20, True)], num_forwards=6)) == singles
 
 
 def test_prompts_join_a_burst_after_their_first_forward(worker: Worker) -> None:
     expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 5)
-    burst = worker.step(plan(10, [(2, 40, 0, True)], begun=[new_row(2, [9, 7, 5, 6])], num_steps=5))
-    assert [tokens[0] for tokens in read_all(burst)] == expected
+    burst = plan(10, [(2, 40, 0, True)], begun=[new_row(2, [9, 7, 5, 6])], num_forwards=5)
+    assert [tokens for (tokens,) in run(worker, burst)] == expected
 
 
 def test_a_row_goes_quiet_with_a_stop_token_and_at_its_length(worker: Worker) -> None:
@@ -168,7 +176,7 @@ def test_a_row_goes_quiet_with_a_stop_token_and_at_its_length(worker: Worker) ->
     short = replace(new_row(2, [9, 10, 11, 12]), max_len=44)
     free = new_row(3, [13, 14, 15, 16])
     work = [(1, 40, 0, True), (2, 40, 0, True), (3, 40, 0, True)]
-    burst = read_all(worker.step(plan(10, work, begun=[stopping, short, free], num_steps=6)))
+    burst = run(worker, plan(10, work, begun=[stopping, short, free], num_forwards=6))
     columns = list(zip(*burst, strict=True))
     first_stop = expected.index(stop) + 1
     assert list(columns[0]) == expected[:first_stop] + [NO_TOKEN] * (6 - first_stop)
@@ -180,31 +188,29 @@ def test_min_tokens_keeps_a_row_going(worker: Worker) -> None:
     expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 4)
     # The stop token is known to the row, but the steps on logits see none, so that it is sampled all the same.
     request = replace(new_row(1, [5, 6, 7, 8]), stop_token_ids=frozenset({expected[0]}))
-    worker.step(plan(10, [(1, 40, 0, True)], begun=[request])).result()
-    assert read_all(worker.step(plan(11, [(1, 1, 40, True)]))) == [[NO_TOKEN]]
+    run(worker, plan(10, [(1, 40, 0, True)], begun=[request]))
+    assert run(worker, plan(11, [(1, 1, 40, True)])) == [[NO_TOKEN]]
 
 
-def test_a_burst_is_computed_when_asked_for_and_can_be_cut(worker: Worker) -> None:
+def test_a_burst_is_computed_as_far_as_it_is_asked_for(worker: Worker) -> None:
     begin_two(worker)
-    burst = worker.step(plan(2, [(0, 1, 40, True), (1, 1, 20, True)], num_steps=6))
-    first = burst.result()
-    assert not first.last and burst.cut() == 1
-    rest = burst.result()
-    assert rest.last and rest.token_ids_np.shape == (0, 2)
-    after = read_all(worker.step(plan(3, [(0, 1, 41, True), (1, 1, 21, True)])))
+    worker.step(plan(2, [(0, 1, 40, True), (1, 1, 20, True)], num_forwards=6))
+    worker.advance(2, 0, 1)
+    worker.advance(2, 1, 2)
+    tokens = read(worker, 3)
+    tokens += run(worker, plan(3, [(0, 1, 43, True), (1, 1, 23, True)]))
     begin_two(worker)
-    whole = read_all(worker.step(plan(4, [(0, 1, 40, True), (1, 1, 20, True)], num_steps=2)))
-    assert [first.token_ids_np[0].tolist(), *after] == whole
+    assert run(worker, plan(4, [(0, 1, 40, True), (1, 1, 20, True)], num_forwards=4)) == tokens
 
 
 def test_a_burst_not_yet_read_comes_before_the_next_step(worker: Worker) -> None:
     begin_two(worker)
     work = [(0, 1, 40, True), (1, 1, 20, True)]
-    burst = worker.step(plan(2, work, num_steps=3))
-    later = worker.step(plan(3, [(0, 1, 43, True), (1, 1, 23, True)]))
-    tokens = read_all(burst) + read_all(later)
+    launch(worker, plan(2, work, num_forwards=3))
+    launch(worker, plan(3, [(0, 1, 43, True), (1, 1, 23, True)]))
+    tokens = read(worker, 4)
     begin_two(worker)
-    assert read_all(worker.step(plan(4, work, num_steps=4))) == tokens
+    assert run(worker, plan(4, work, num_forwards=4)) == tokens
 
 
 def test_padded_and_captured_bursts_give_the_same_tokens(tiny_model: Callable[[str], Path]) -> None:
@@ -223,10 +229,10 @@ def test_padded_and_captured_bursts_give_the_same_tokens(tiny_model: Callable[[s
             replace(new_row(3, [13, 14, 15, 16]), sampling=asks),
         ]
         rows = [(row, 40, 0, True) for row in range(4)]
-        tokens = read_all(worker.step(plan(1, rows, begun=begun, num_steps=1)))
+        tokens = run(worker, plan(1, rows, begun=begun, num_forwards=1))
         burst = config.scheduler.burst_steps
-        tokens += read_all(worker.step(plan(2, [(row, 1, 40, True) for row in range(3)], num_steps=burst)))
-        tokens += read_all(worker.step(plan(3, [(3, 1, 40, True)], num_steps=2)))  # asks for more than a draw
-        tokens += read_all(worker.step(plan(4, [(0, 1, 40 + burst, True)], num_steps=3)))
+        tokens += run(worker, plan(2, [(row, 1, 40, True) for row in range(3)], num_forwards=burst))
+        tokens += run(worker, plan(3, [(3, 1, 40, True)], num_forwards=2))  # asks for more than a draw
+        tokens += run(worker, plan(4, [(0, 1, 40 + burst, True)], num_forwards=3))
         found[graphs] = tokens
     assert found["padded"] == found["exact"] == found["none"]

@@ -36,7 +36,7 @@ def captured(graphs: DecodeGraphs, shapes: Sequence[DecodeShape]) -> None:
 
 @pytest.mark.parametrize("most", [1, 7, 64, 100, 256, 1000, 1024])
 def test_on_the_ladder_every_number_of_rows_finds_a_captured_size(most: int) -> None:
-    graphs = DecodeGraphs(FakeDevice(), most, max_model_len=64, most_steps=8)  # type: ignore[arg-type]
+    graphs = DecodeGraphs(FakeDevice(), most, max_model_len=64, most_forwards=8)  # type: ignore[arg-type]
     captured(graphs, graphs.wanted().first)
     for num_rows in range(1, most + 1):
         for draws in (True, False):
@@ -45,7 +45,7 @@ def test_on_the_ladder_every_number_of_rows_finds_a_captured_size(most: int) -> 
 
 
 def test_a_size_that_fits_better_is_used_once_it_is_captured() -> None:
-    graphs = DecodeGraphs(FakeDevice(), 256, max_model_len=64, most_steps=1)  # type: ignore[arg-type]
+    graphs = DecodeGraphs(FakeDevice(), 256, max_model_len=64, most_forwards=1)  # type: ignore[arg-type]
     captured(graphs, [DecodeShape(128, 1, True)])
     assert graphs.shape(100, 1, 1, True) == DecodeShape(128, 1, True)
     assert graphs.shape(100, 1, 1, False) == DecodeShape(112, 1, False), "nothing of that kind is there yet"
@@ -55,10 +55,10 @@ def test_a_size_that_fits_better_is_used_once_it_is_captured() -> None:
 
 
 def test_every_size_is_wanted_once() -> None:
-    graphs = DecodeGraphs(FakeDevice(), 1024, max_model_len=64, most_steps=8)  # type: ignore[arg-type]
+    graphs = DecodeGraphs(FakeDevice(), 1024, max_model_len=64, most_forwards=8)  # type: ignore[arg-type]
     wanted = [*graphs.wanted().first, *graphs.wanted().later]
     assert len(wanted) == len(set(wanted))
-    assert {shape.num_rows for shape in wanted if shape.num_steps == 1} == set(padded_sizes(1024))
+    assert {shape.num_rows for shape in wanted if shape.num_forwards == 1} == set(padded_sizes(1024))
     assert len(graphs.wanted().later) > len(graphs.wanted().first) / 2
 
 

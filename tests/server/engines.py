@@ -23,7 +23,7 @@ from cadence.config.engine_config import CacheConfig, SchedulerConfig
 from cadence.core.kv_spec import KVGroup, KVLayout
 from cadence.core.messages import EngineInfo
 from cadence.core.request import EngineRequest
-from cadence.core.step import StepPlan, StepResult
+from cadence.core.step import NO_PLAN, StepPlan, StepResult
 from cadence.engine.core import EngineCore
 from cadence.engine.core_process import build_core, main
 from cadence.scheduler.scheduler import Scheduler
@@ -37,32 +37,30 @@ def engine_command(name: str) -> list[str]:
     return [sys.executable, "-m", "tests.server.engines", name]
 
 
-class ToyTicket:
-    def __init__(self, result: StepResult) -> None:
-        self._result = result
-
-    def result(self) -> StepResult:
-        return self._result
-
-    def cut(self) -> int:
-        return 1
-
-
 class ToyExecutor:
-    """The next token is a function of the first token, the last one and the position."""
+    """The next token is a function of the first token, the last one and the position. One forward a step."""
+
+    queues_work = False
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
         self._rows: dict[int, list[int]] = {}
+        self._plan = NO_PLAN
 
-    def step(self, plan: StepPlan) -> ToyTicket:
+    def step(self, plan: StepPlan) -> None:
         for row in plan.ended:
             del self._rows[row]
         for new in plan.begun:
             self._rows[new.row] = new.token_ids_np.tolist()
+        self._plan = plan
+
+    def advance(self, step_id: int, first: int, count: int) -> None:
         time.sleep(STEP_S)
+
+    def result(self) -> StepResult:
+        plan = self._plan
         sampled = [self._next(row) for row in plan.rows_np[plan.samples_np].tolist()]
-        return ToyTicket(StepResult(plan.step_id, np.array([sampled], dtype=np.int32)))
+        return StepResult(plan.step_id, np.array([sampled], dtype=np.int32))
 
     def warm_up_more(self) -> bool:
         return False
@@ -83,7 +81,7 @@ class PoisonedExecutor:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executor, name)
 
-    def step(self, plan: StepPlan) -> Any:
+    def step(self, plan: StepPlan) -> None:
         for row in plan.ended:
             self._fatal.pop(row, None)
         for new in plan.begun:
@@ -91,9 +89,9 @@ class PoisonedExecutor:
                 self._fatal[new.row] = token, new.prompt_len + FATAL_AFTER
         for row, computed in zip(plan.rows_np.tolist(), plan.num_computed_np.tolist(), strict=True):
             token, after = self._fatal.get(row, (0, 0))
-            if token and computed + plan.num_steps > after:
+            if token and computed + plan.num_forwards > after:
                 _strike(token)
-        return self._executor.step(plan)
+        self._executor.step(plan)
 
 
 def _strike(token: int) -> None:

@@ -1,9 +1,8 @@
-"""A step that was queued: its results travel to the host behind the device's work, part by part."""
+"""Forwards that were queued: their results travel to the host behind the device's work."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -36,15 +35,15 @@ class NoSample:
 class Part(Protocol):
     """Some forwards of a step, queued."""
 
-    num_steps: int
+    num_forwards: int
 
-    def result(self, step_id: int, last: bool) -> StepResult: ...
+    def result(self, step_id: int) -> StepResult: ...
 
 
 class SampledPart:
     """One forward, with whatever its rows asked for."""
 
-    num_steps = 1
+    num_forwards = 1
 
     def __init__(
         self, device: Device, sampled: SampleOutput | NoSample, observations: Sequence[Observation] = ()
@@ -54,7 +53,7 @@ class SampledPart:
         self._tensors = [sampled.tensors(), *(observation.tensors() for observation in observations)]
         self._transfer = device.download([tensor for group in self._tensors for tensor in group])
 
-    def result(self, step_id: int, last: bool) -> StepResult:
+    def result(self, step_id: int) -> StepResult:
         arrays_np = iter(self._transfer.wait())
         first, *rest = [[next(arrays_np) for _ in group] for group in self._tensors]
         token_ids_np, logprobs, errors = self._sampled.unpack(first)
@@ -62,7 +61,7 @@ class SampledPart:
         for observation, group_np in zip(self._observations, rest, strict=True):
             prompt_logprobs.update(observation.unpack(group_np))
         tokens_np = np.maximum(token_ids_np[None], NO_TOKEN)
-        return StepResult(step_id, tokens_np, last, logprobs, prompt_logprobs, errors)
+        return StepResult(step_id, tokens_np, logprobs, prompt_logprobs, errors)
 
 
 class DrawnPart:
@@ -70,49 +69,12 @@ class DrawnPart:
 
     def __init__(self, device: Device, rows_np: IntArray, tokens: torch.Tensor) -> None:
         """tokens [m, S] int32"""
-        self.num_steps = tokens.shape[0]
+        self.num_forwards = tokens.shape[0]
         self._rows_np = rows_np
         self._transfer = device.download([tokens])
 
-    def result(self, step_id: int, last: bool) -> StepResult:
+    def result(self, step_id: int) -> StepResult:
         (tokens_np,) = self._transfer.wait()
         failed_np = (tokens_np == FAILED).any(axis=0)
         errors = dict.fromkeys(self._rows_np[failed_np].tolist(), BAD_MODEL) if failed_np.any() else {}
-        return StepResult(step_id, np.maximum(tokens_np, NO_TOKEN), last, errors=errors)
-
-
-class StepHandle:
-    """`launches` queues one part each time it is asked. On a device that works while the host goes on, all are queued
-    at once; elsewhere each when its result is wanted, so that the rest can still be given up."""
-
-    def __init__(self, step_id: int, num_steps: int, num_sampling: int, launches: Iterator[Part]) -> None:
-        self._step_id = step_id
-        self._num_steps = num_steps
-        self._num_sampling = num_sampling
-        self._launches = launches
-        self._launched = self._taken = 0  # forwards
-        self._ready: deque[Part] = deque()
-
-    def launch(self) -> None:
-        part = next(self._launches)
-        self._launched += part.num_steps
-        self._ready.append(part)
-
-    def launch_all(self) -> None:
-        while self._launched < self._num_steps:
-            self.launch()
-
-    def cut(self) -> int:
-        """Gives up what was not queued -> forwards the step has in the end."""
-        self._num_steps = self._launched
-        return self._num_steps
-
-    def result(self) -> StepResult:
-        """The next part; waits for that part only."""
-        if self._taken == self._num_steps:  # cut after everything queued had been read
-            return StepResult(self._step_id, np.empty((0, self._num_sampling), dtype=np.int32))
-        if not self._ready:
-            self.launch()
-        part = self._ready.popleft()
-        self._taken += part.num_steps
-        return part.result(self._step_id, last=self._taken == self._num_steps)
+        return StepResult(step_id, np.maximum(tokens_np, NO_TOKEN), errors=errors)

@@ -1,0 +1,30 @@
+"""A plan whose results have not come back in full."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cadence.core.step import StepPlan
+from cadence.scheduler.rows import Column
+
+
+@dataclass(slots=True)
+class StepInFlight:
+    """What was booked for one plan. Nowhere else are its forwards counted."""
+
+    plan: StepPlan
+    sampling_np: Column  # [s] rows that sample, in plan order
+    extra_np: Column  # [s] tokens booked for the forwards after the first; [] without any
+    num_forwards: int  # that will run: those of the plan, less those cut
+    num_queued: int = 0  # that the device was asked for
+    num_returned: int = 0  # whose results have come
+    launched: float = 0.0  # seconds, time.perf_counter
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing of it is under way: what is left can still be given up."""
+        return self.num_queued == self.num_returned
+
+    @property
+    def has_returned(self) -> bool:
+        return self.num_returned == self.num_forwards
