@@ -57,7 +57,8 @@ class _Work:
     model: str
 
     def choice(self, output: CompletionOutput) -> dict[str, Any]:
-        top, positions = self.params.logprobs, output.logprobs
+        top = -1 if self.params.logprob_token_ids else self.params.logprobs
+        positions = output.logprobs
         shown = (
             None if top is None or positions is None else chat_logprobs(self.names, output.token_ids, positions, top)
         )
