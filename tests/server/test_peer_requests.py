@@ -61,7 +61,11 @@ def test_messages_tell_the_template_by_name(serve: Serve) -> None:
 
 
 CHAT = {"messages": USER, "max_tokens": 2}
+BOTH = {"messages": USER, "continue_final_message": True, "add_generation_prompt": True}
 REFUSED = [
+    ("/tokenize", BOTH, "add_generation_prompt"),
+    ("/v1/completions", {"prompt": "a", "response_format": {"type": "json_schema"}}, "response_format"),
+    ("/v1/completions", {"prompt": "a", "response_format": {"type": "json_object"}}, "response_format"),
     ("/v1/chat/completions", {**CHAT, "reasoning_effort": "extra_high"}, "reasoning_effort"),
     ("/v1/chat/completions", {**CHAT, "cache_salt": ""}, "cache_salt"),
     ("/v1/completions", {"prompt": "a", "cache_salt": ""}, "cache_salt"),
@@ -74,6 +78,20 @@ REFUSED = [
 def test_values_that_nobody_can_mean(client: httpx.Client, path: str, body: dict[str, Any], param: str) -> None:
     reply = client.post(path, json=body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param), reply.text
+
+
+TAKEN = [
+    ("/tokenize", {**BOTH, "add_generation_prompt": False}),
+    ("/tokenize", {"messages": USER, "continue_final_message": True}),
+    ("/v1/completions", {"prompt": "a", "max_tokens": 1, "response_format": {"type": "text"}}),
+    ("/v1/completions", {"prompt": "a", "max_tokens": 1, "cache_salt": None}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), TAKEN)
+def test_values_that_ask_for_what_there_is(client: httpx.Client, path: str, body: dict[str, Any]) -> None:
+    reply = client.post(path, json=body)
+    assert reply.status_code == 200 and "x-cadence-ignored" not in reply.headers, reply.text
 
 
 def test_all_wrong_keys_are_named_at_once(client: httpx.Client) -> None:
