@@ -99,6 +99,24 @@ def test_all_wrong_keys_are_named_at_once(client: httpx.Client) -> None:
     assert "bad1" in told and "bad2" in told
 
 
+def test_a_line_of_billing_is_no_part_of_the_prompt(client: httpx.Client) -> None:
+    """It differs from request to request: with it no prompt of a coding agent would be found in the prefix cache."""
+    billing = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.37; cch=d1d48;"}
+    system = [{"type": "text", "text": "Be brief."}]
+
+    def count(**fields: Any) -> tuple[int, str]:
+        reply = client.post("/v1/messages/count_tokens", json={"messages": USER, **fields})
+        return reply.json()["input_tokens"], reply.headers.get("x-cadence-ignored", "")
+
+    plain, _ = count(system=system)
+    assert count(system=[billing, *system]) == (plain, "system")
+    assert count(system=[*system, billing]) == (plain, "system")
+    assert count(system=[billing]) == (count()[0], "system")
+    told = count(messages=[{"role": "system", "content": billing["text"]}, *USER])
+    assert told == (count()[0], "messages[0].content")
+    assert count(system="x-anthropic-billing: not it")[0] > count()[0]
+
+
 def test_an_empty_salt_of_a_message(client: httpx.Client) -> None:
     reply = client.post("/v1/messages", json={**CHAT, "cache_salt": ""})
     assert reply.status_code == 400 and "cache_salt" in reply.json()["error"]["message"]

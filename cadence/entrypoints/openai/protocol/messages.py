@@ -14,7 +14,7 @@ from cadence.entrypoints.openai.ignored import MAX_NAMED, Ignored
 from cadence.entrypoints.openai.protocol.body import BodyPart, RequestBody
 from cadence.entrypoints.openai.protocol.chat import Messages, Tools
 from cadence.entrypoints.openai.protocol.common import INT64, GenerationBody, StopStrings, Variables, string_of
-from cadence.entrypoints.openai.protocol.message_blocks import chat_messages, has_calls, text_of
+from cadence.entrypoints.openai.protocol.message_blocks import chat_messages, has_calls, system_text
 from cadence.entrypoints.openai.protocol.response_tools import check_name
 from cadence.entrypoints.openai.protocol.unsupported import Hint, Refusal, Unsupported
 
@@ -64,8 +64,8 @@ class CountTokensBody(RequestBody):
 
     def chat_messages(self) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []
-        if self.system:
-            messages.append({"role": "system", "content": text_of(self.system, "system", self.ignored)})
+        if self.system and (text := system_text(self.system, "system", self.ignored)):
+            messages.append({"role": "system", "content": text})
         for number, message in enumerate(self.messages):
             messages += chat_messages(message, f"messages[{number}]", self.ignored)
         return messages
