@@ -90,3 +90,10 @@ def test_tokens_asked_for_by_id_have_their_logprobs(serve: Serve) -> None:
     answer = post(serve(), "/inference/v1/generate", token_ids=[3, 4], sampling_params=asked)
     (place,) = answer["choices"][0]["logprobs"]["content"]
     assert place["token"].startswith("token_id:") and place["top_logprobs"]
+
+
+def test_the_chosen_token_is_among_the_top_ones(serve: Serve) -> None:
+    asked = {"max_tokens": 3, "logprobs": 0, "ignore_eos": True}
+    (choice,) = post(serve(), "/inference/v1/generate", token_ids=[3, 4], sampling_params=asked)["choices"]
+    for place, token in zip(choice["logprobs"]["content"], choice["token_ids"], strict=True):
+        assert [one["token"] for one in place["top_logprobs"]] == [place["token"]] == [f"token_id:{token}"]
