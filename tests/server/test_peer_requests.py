@@ -68,6 +68,9 @@ REFUSED = [
     ("/v1/completions", {"prompt": "a", "response_format": {"type": "json_object"}}, "response_format"),
     ("/v1/chat/completions", {**CHAT, "reasoning_effort": "extra_high"}, "reasoning_effort"),
     ("/v1/chat/completions", {**CHAT, "cache_salt": ""}, "cache_salt"),
+    ("/v1/chat/completions", {**CHAT, "prompt_logprobs": "2"}, "prompt_logprobs"),
+    ("/v1/chat/completions", {**CHAT, "logprobs": True, "top_logprobs": "2"}, "top_logprobs"),
+    ("/v1/completions", {"prompt": "a", "logprobs": "2"}, "logprobs"),
     ("/v1/completions", {"prompt": "a", "cache_salt": ""}, "cache_salt"),
     ("/inference/v1/generate", {"token_ids": [1], "sampling_params": {}, "cache_salt": ""}, "cache_salt"),
     ("/v1/chat/completions", {**CHAT, "logit_bias": {"bad1": 1, "5": 1, "bad2": 2}}, "logit_bias"),
@@ -85,6 +88,7 @@ TAKEN = [
     ("/tokenize", {"messages": USER, "continue_final_message": True}),
     ("/v1/completions", {"prompt": "a", "max_tokens": 1, "response_format": {"type": "text"}}),
     ("/v1/completions", {"prompt": "a", "max_tokens": 1, "cache_salt": None}),
+    ("/v1/chat/completions", {**CHAT, "logprobs": "true", "max_tokens": "2"}),
 ]
 
 
