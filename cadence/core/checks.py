@@ -108,9 +108,12 @@ def callables(name: str, value: object) -> list[Callable[..., Any]]:
 def logit_bias(value: object) -> dict[int, float]:
     if not isinstance(value, Mapping):
         raise invalid("logit_bias", value, "a dict from token id to a number")
+    wrong = [key for key in value if isinstance(key, str) and not _is_token(key)]
+    if wrong:
+        raise invalid("logit_bias", wrong, "keyed by token ids, each an integer")
     bias: dict[int, float] = {}
     for key, given in value.items():
-        token = integer("logit_bias", int(key) if _is_token(key) else key, low=0)
+        token = integer("logit_bias", int(key) if isinstance(key, str) else key, low=0)
         if token in bias:
             raise InvalidRequestError(f"logit_bias names the token {token} twice.", field="logit_bias")
         bias[token] = min(max(number("logit_bias", given), -MAX_LOGIT_BIAS), MAX_LOGIT_BIAS)

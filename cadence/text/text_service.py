@@ -117,6 +117,15 @@ class TextService:
         ids = await self._beside(len(text) > SHORT_TEXT, lambda: self._tokenizer.encode(text, how.add_special_tokens))
         return TextTokens(text, ids[slice(*how.kept)], len(ids))
 
+    async def offsets(self, text: str, ids: list[int], add_special_tokens: bool) -> list[tuple[int, int]] | None:
+        """Where each of `ids` lies in `text`; None where they are not its tokens, and for a long one."""
+        if len(text) > LONG_TEXT:
+            return None
+        own, places = await self._beside(
+            len(text) > SHORT_TEXT, lambda: self._tokenizer.offsets(text, add_special_tokens)
+        )
+        return places if own == ids else None
+
     async def decode(self, ids: list[int], skip_special_tokens: bool = True, field: str = "tokens") -> str:
         if len(ids) > LONG_IDS:
             job = Decode(packed(ids), skip_special_tokens, MAX_BYTES, self._limits.seconds_for(len(ids)))

@@ -82,6 +82,11 @@ class Tokenizer:
             raise InvalidRequestError("a prompt is not valid text", field="prompt") from error
         return [encoding.ids for encoding in encodings]
 
+    def offsets(self, text: str, add_special_tokens: bool = True) -> tuple[list[int], list[tuple[int, int]]]:
+        """The tokens of a text, and where in it each begins and ends, in characters."""
+        (encoding,) = self.backend.encode_batch([text], add_special_tokens=add_special_tokens)
+        return encoding.ids, encoding.offsets
+
     def __call__(self, text: str | Sequence[str], add_special_tokens: bool = True) -> dict[str, Any]:
         if isinstance(text, str):
             ids = self.encode(text, add_special_tokens)

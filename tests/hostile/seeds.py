@@ -83,6 +83,8 @@ SEEDS: dict[str, tuple[Body, ...]] = {
     ),
     "/v1/chat/completions": (_CHAT, {**_CHAT, "logprobs": True, "top_logprobs": 3}, _TALK),
     "/v1/chat/completions/batch": ({"messages": [_CHAT["messages"]] * 2, "max_tokens": 4},),
+    "/v1/chat/completions/render": ({**_CHAT, "return_token_offsets": True}, _TALK),
+    "/v1/completions/render": ({"prompt": ["one", "two"], "max_tokens": 3, "n": 2}, {"prompt": [5, 6, 7]}),
     "/invocations": (_CHAT, {"prompt": "hello", "max_tokens": 4}),
     "/inference/v1/generate": ({"token_ids": [5, 6, 7], "sampling_params": {"max_tokens": 4, "logprobs": 1}},),
     "/v1/responses": ({"input": "hello", "max_output_tokens": 4}, _ITEMS, _AGENT),

@@ -77,6 +77,7 @@ def test_chunks_of_a_chat(serve: Serve) -> None:
     first, *middle, last = chunks(app, "/v1/chat/completions", messages=USER)
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert first["prompt_token_ids"] is None and first["prompt_text"] is None
+    assert set(first["choices"][0]) == CHAT_CHUNK_CHOICE - {"token_ids"}
     for chunk in middle:
         assert set(chunk) == CHUNK and set(chunk["choices"][0]) == CHAT_CHUNK_CHOICE
         assert set(chunk["choices"][0]["delta"]) == {"content"}

@@ -41,6 +41,7 @@ from cadence.entrypoints.openai.routes import (
     messages,
     metrics,
     models,
+    render,
     responses,
     tokenize,
 )
@@ -55,7 +56,8 @@ if TYPE_CHECKING:
 NO_LOGS = NullLogQueue()
 EXPOSED_HEADERS = ("X-Request-Id", "X-Cadence-Ignored", "Retry-After")  # what pages of other origins may read
 ROUTES = (
-    health, models, completions, chat, chat_batch, responses, messages, generate, invocations, tokenize, metrics, page,
+    health, models, completions, chat, chat_batch, responses, messages, generate, render, invocations, tokenize,
+    metrics, page,
 )  # fmt: skip
 
 

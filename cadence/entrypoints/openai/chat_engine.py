@@ -59,10 +59,7 @@ class ChatEngine:
 
         With a demanded tool call (`required` or a name) that the model does not produce, a choice ends with `error`.
         """
-        self._check(job)
-        prompt = await self.prompt(job)
-        params = self._params(job, prompt["prompt"])
-        self._check_room(job, len(prompt["prompt_token_ids"]))
+        prompt, params = await self.prepare(job)
         choices = [self._choice(index, job, prompt["prompt"]) for index in range(params.n)]
         completion_tokens = 0
         last = None
@@ -77,6 +74,14 @@ class ChatEngine:
                         yield event
         cached = last.num_cached_tokens or 0 if last is not None else 0
         yield Usage(len(prompt["prompt_token_ids"]), completion_tokens, cached, await self._reasoning(choices))
+
+    async def prepare(self, job: ChatJob) -> tuple[TokensPrompt, SamplingParams]:
+        """The prompt and how the model goes on from it."""
+        self._check(job)
+        prompt = await self.prompt(job)
+        params = self._params(job, prompt["prompt"])
+        self._check_room(job, len(prompt["prompt_token_ids"]))
+        return prompt, params
 
     async def prompt(self, job: ChatJob) -> TokensPrompt:
         """The prompt a job's messages become. Templates write the special tokens themselves: none are added unless

@@ -20,6 +20,8 @@ MAX_GUESSES = 8  # unknown fields of one request for which similar names are loo
 
 _NUMBERS: dict[Any, str] = {int: "an integer", int | None: "an integer", float: "a number", float | None: "a number"}
 
+_NO_TEXT = ("logprobs", "prompt_logprobs", "top_logprobs")
+
 
 class BodyPart(BaseModel):
     """An object inside of a body. Unknown names are kept in `model_extra` until they are named as ignored."""
@@ -81,6 +83,7 @@ def _known(kind: type[RequestBody], content: Mapping[str, Any], ignored: Ignored
             kind.unsupported[name].check(name, value, ignored)
         elif name in kind.model_fields:
             _check_no_boolean(kind, name, value)
+            _check_no_text(kind, name, value)
             kept[name] = value
         elif name in UNSUPPORTED:
             UNSUPPORTED[name].check(name, value, ignored)
@@ -93,6 +96,12 @@ def _check_no_boolean(kind: type[RequestBody], name: str, value: object) -> None
     """`"3"`, `3.0` and `"true"` are read as what they stand for; true as a number is a mistake."""
     if isinstance(value, bool) and (wanted := _NUMBERS.get(kind.model_fields[name].annotation)):
         raise InvalidRequestError(f"{name}: input should be {wanted}, not {str(value).lower()}.", name)
+
+
+def _check_no_text(kind: type[RequestBody], name: str, value: object) -> None:
+    """vLLM reads numbers in strings everywhere but here."""
+    if isinstance(value, str) and name in _NO_TEXT and kind.model_fields[name].annotation != bool | None:
+        raise InvalidRequestError(f"{name}: input should be an integer, not a string.", name)
 
 
 def _check_unknown(kind: type[RequestBody], name: str, ignored: Ignored) -> None:

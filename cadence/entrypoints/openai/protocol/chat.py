@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -47,7 +47,7 @@ class ChatCompletionBody(GenerationBody):
     tools: Tools | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    reasoning_effort: str | None = Field(default=None, max_length=64)
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     include_reasoning: bool | None = None
 
     logprob_token_ids: LogprobIds | None = None
@@ -98,14 +98,13 @@ class ChatCompletionBody(GenerationBody):
         return self._named(chosen)
 
     def template_kwargs(self) -> dict[str, Any]:
-        """More variables for the template. `reasoning_effort: none` is the common switch by another name."""
+        """More variables for the template. `reasoning_effort` also turns the common switch, on or off."""
         kwargs: dict[str, Any] = {}
         if self.documents is not None:
             kwargs["documents"] = self.documents
         if self.reasoning_effort is not None:
             kwargs["reasoning_effort"] = self.reasoning_effort
-            if self.reasoning_effort == "none":
-                kwargs["enable_thinking"] = False
+            kwargs["enable_thinking"] = self.reasoning_effort != "none"
         return kwargs | (self.chat_template_kwargs or {})
 
     def _named(self, chosen: dict[str, Any]) -> str:

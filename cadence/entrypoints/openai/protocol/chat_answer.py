@@ -136,7 +136,8 @@ class ChatChunks:
     def _end(self, event: ChoiceEnd) -> bytes:
         """The last words of a choice and why it ended are one chunk, as in vLLM."""
         last = self._last.pop(event.index, None)
-        delta, tokens = (_delta(last), self._tokens(last)) if last is not None else ({}, {})
+        nothing = {"token_ids": [] if self._view.token_ids else None}
+        delta, tokens = (_delta(last), self._tokens(last)) if last is not None else ({}, nothing)
         finish = {"finish_reason": self._view.finish_reason(event), "stop_reason": event.stop_reason}
         return self._write(event.index, delta, {}, **{**tokens, **finish})
 
@@ -145,7 +146,8 @@ class ChatChunks:
         return {"logprobs": logprobs, "token_ids": list(event.token_ids) if self._view.token_ids else None}
 
     def _write(self, index: int, delta: dict[str, Any], extras: dict[str, Any], **more: Any) -> bytes:
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, "token_ids": None, **more}
+        """Only chunks that tell of tokens have `token_ids`."""
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **more}
         if self._view.continuous_usage:
             so_far = Usage(self._prompt_tokens, self._completion_tokens[index], 0)
             extras = {**extras, "usage": usage_object(so_far)}

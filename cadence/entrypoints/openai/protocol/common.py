@@ -113,7 +113,7 @@ class GenerationBody(RequestBody):
     stream_interval: int | None = Field(default=None, ge=1)
 
     priority: int | None = Field(default=None, ge=-(2**31), lt=2**31)
-    cache_salt: str | None = Field(default=None, max_length=1024)
+    cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
     request_id: str | None = Field(default=None, pattern=NAME_PATTERN)
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None

@@ -16,6 +16,7 @@ from cadence.entrypoints.openai.protocol.common import (
     MAX_TOKEN_LIST,
     NAME_PATTERN,
     GenerationBody,
+    LogprobIds,
     StreamOptions,
     Variables,
     at_most,
@@ -40,6 +41,7 @@ class TokenSampling(GenerationBody):
     }
 
     logprobs: int | None = Field(default=None, ge=-1, lt=INT64)
+    logprob_token_ids: LogprobIds | None = None
 
 
 class GenerateBody(RequestBody):
@@ -55,7 +57,7 @@ class GenerateBody(RequestBody):
     model: str | None = Field(default=None, max_length=1024)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    cache_salt: str | None = Field(default=None, max_length=1024)
+    cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
     priority: int | None = Field(default=None, ge=-(2**31), lt=2**31)
     request_id: str | None = Field(default=None, pattern=NAME_PATTERN)
 
@@ -63,7 +65,8 @@ class GenerateBody(RequestBody):
         try:
             inner = validate_body(TokenSampling, self.sampling_params, _Inside(self.ignored))
             inner.stream = self.stream
-            return sampling_params(inner, defaults, Chosen(inner.max_tokens, inner.logprobs))
+            chosen = Chosen(inner.max_tokens, inner.logprobs, logprob_token_ids=inner.logprob_token_ids)
+            return sampling_params(inner, defaults, chosen)
         except InvalidRequestError as error:
             where = f"sampling_params.{error.field}" if error.field else "sampling_params"
             raise InvalidRequestError(f"sampling_params: {error}", where) from None

@@ -15,6 +15,8 @@ Block = Mapping[str, Any]
 
 _ENCRYPTED = "only the one who wrote these thoughts can read them"
 _SERVER_TOOLS = "it is of tools that ran elsewhere"
+# Claude Code's, in the system prompt: it differs from request to request, so that no prefix would be in the cache.
+_BILLING = "x-anthropic-billing-header:"
 
 
 def chat_messages(message: Mapping[str, Any], where: str, ignored: Ignored) -> list[dict[str, Any]]:
@@ -22,6 +24,9 @@ def chat_messages(message: Mapping[str, Any], where: str, ignored: Ignored) -> l
     if role not in ("user", "assistant", "system"):
         raise InvalidRequestError(f"{where}.role must be user or assistant", f"{where}.role")
     where = f"{where}.content"
+    if role == "system":
+        text = system_text(content, where, ignored)
+        return [{"role": role, "content": text}] if text or not content else []
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     if not isinstance(content, list):
@@ -29,9 +34,25 @@ def chat_messages(message: Mapping[str, Any], where: str, ignored: Ignored) -> l
     check_count(content, MAX_PARTS, where)
     if role == "assistant":
         return [_assistant(content, where, ignored)]
-    if role == "user":
-        return _user(content, where, ignored)
-    return [{"role": role, "content": text_of(content, where, ignored)}]
+    return _user(content, where, ignored)
+
+
+def system_text(content: object, where: str, ignored: Ignored) -> str:
+    """Its blocks as they follow one another, without what is said of accounts."""
+    if isinstance(content, list):
+        check_count(content, MAX_PARTS, where)
+        kept = [block for block in content if not (isinstance(block, dict) and _is_billing(block.get("text")))]
+    else:
+        kept = "" if _is_billing(content) else content
+    if kept != content:
+        ignored.add(where, "this server keeps no accounts")
+    if not isinstance(kept, list):
+        return text_of(kept, where, ignored)
+    return "".join(_text(block, f"{where}[{number}]", ignored) or "" for number, block in enumerate(kept))
+
+
+def _is_billing(text: object) -> bool:
+    return isinstance(text, str) and text.startswith(_BILLING)
 
 
 def text_of(content: object, where: str, ignored: Ignored) -> str:
@@ -95,7 +116,7 @@ def _assistant(blocks: list[Any], where: str, ignored: Ignored) -> dict[str, Any
             ignored.add(place, _ENCRYPTED if kind == "redacted_thinking" else _SERVER_TOOLS)
     message: dict[str, Any] = {"role": "assistant", "content": "\n".join(texts)}
     if thoughts:
-        message["reasoning_content"] = "\n".join(thoughts)
+        message["reasoning_content"] = "".join(thoughts)
     return {**message, "tool_calls": calls} if calls else message
 
 

@@ -13,8 +13,8 @@ from cadence.entrypoints.openai.errors import ApiError
 from cadence.entrypoints.openai.ignored import MAX_NAMED, Ignored
 from cadence.entrypoints.openai.protocol.body import BodyPart, RequestBody
 from cadence.entrypoints.openai.protocol.chat import Messages, Tools
-from cadence.entrypoints.openai.protocol.common import INT64, GenerationBody, StopStrings, string_of
-from cadence.entrypoints.openai.protocol.message_blocks import chat_messages, has_calls, text_of
+from cadence.entrypoints.openai.protocol.common import INT64, GenerationBody, StopStrings, Variables, string_of
+from cadence.entrypoints.openai.protocol.message_blocks import chat_messages, has_calls, system_text
 from cadence.entrypoints.openai.protocol.response_tools import check_name
 from cadence.entrypoints.openai.protocol.unsupported import Hint, Refusal, Unsupported
 
@@ -49,6 +49,7 @@ class CountTokensBody(RequestBody):
 
     output_config: OutputConfig | None = None
     thread: dict[str, Any] | None = None
+    chat_template_kwargs: Variables | None = None
 
     def check(self) -> None:
         """What types alone do not say."""
@@ -63,8 +64,8 @@ class CountTokensBody(RequestBody):
 
     def chat_messages(self) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []
-        if self.system:
-            messages.append({"role": "system", "content": text_of(self.system, "system", self.ignored)})
+        if self.system and (text := system_text(self.system, "system", self.ignored)):
+            messages.append({"role": "system", "content": text})
         for number, message in enumerate(self.messages):
             messages += chat_messages(message, f"messages[{number}]", self.ignored)
         return messages
@@ -100,15 +101,16 @@ class CountTokensBody(RequestBody):
         return not flag
 
     def template_kwargs(self) -> dict[str, Any]:
-        """Whether to think."""
+        """Whether to think, and what the request says to the template by name."""
+        named = self.chat_template_kwargs or {}
         if self.thinking is None:
-            return {}
+            return named
         kind = self.thinking.get("type")
         if kind not in ("enabled", "disabled", "adaptive"):
             raise InvalidRequestError("thinking.type must be enabled, adaptive or disabled", "thinking.type")
         if self.thinking.get("display"):
             self.ignored.add("thinking.display", "thoughts are always told in full")
-        return {"enable_thinking": kind != "disabled"}
+        return {"enable_thinking": kind != "disabled"} | named
 
     def thinking_budget(self) -> int | None:
         """None = none was set."""
@@ -134,6 +136,7 @@ class MessagesBody(CountTokensBody):
     temperature: float | None = Field(None, ge=0, le=1)
     top_p: float | None = None
     top_k: int | None = None
+    cache_salt: str | None = Field(None, min_length=1, max_length=1024)
 
     def check(self) -> None:
         super().check()

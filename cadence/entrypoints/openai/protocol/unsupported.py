@@ -57,7 +57,7 @@ UNSUPPORTED: dict[str, Unsupported] = {
     **_refused(
         "output constrained by a grammar is not in this version",
         structured_outputs=None, guided_json=None, guided_regex=None, guided_choice=None, guided_grammar=None,
-        guided_whitespace_pattern=None, structural_tag=None,
+        guided_whitespace_pattern=None, structural_tag=None, response_format=({"type": "text"},),
     ),
     **_hints("output constrained by a grammar is not in this version", guided_decoding_backend=None),
     **_refused(

@@ -40,6 +40,13 @@ async def create_chat_completion(request: Request, state: State) -> Response:
 def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob, ChatView, int]:
     """The job, how its answer looks, and its estimated tokens."""
     body = parse_body(ChatCompletionBody, raw, state.ignored.of(request))
+    name, model, job = checked_job(body, request, state)
+    view = _view(body, state, {"id": name, "created": int(time.time()), "model": model})
+    return job, view, job.estimated_tokens()
+
+
+def checked_job(body: ChatCompletionBody, request: Request, state: ServerState) -> tuple[str, str, ChatJob]:
+    """The name of the answer, the model's, and the job."""
     body.check()
     model = state.check_model(body.model)
     name = f"chatcmpl-{body.request_id}" if body.request_id else request_id(request, "chatcmpl-")
@@ -47,8 +54,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     if job.params.n > state.options.max_completions:
         raise InvalidRequestError(f"n must be at most {state.options.max_completions}", "n")
     check_weight(job.params, job.params.n)
-    view = _view(body, state, {"id": name, "created": int(time.time()), "model": model})
-    return job, view, job.estimated_tokens()
+    return name, model, job
 
 
 def make_job(body: ChatCompletionBody, state: ServerState, name: str, request: Request) -> ChatJob:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import RequestOutput
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
-from cadence.engine.prompts import PromptType
+from cadence.engine.prompts import PromptType, TokensPrompt
 from cadence.entrypoints.openai.admission import estimate_tokens
 from cadence.entrypoints.openai.beam import beam_params, shape_of
 from cadence.entrypoints.openai.logprobs import TokenNames
@@ -48,7 +48,7 @@ async def create_completion(request: Request, state: State) -> Response:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class Work:
     """A request, checked, and how its answer looks."""
 
     body: CompletionBody
@@ -61,8 +61,11 @@ class _Work:
     request: Request
 
 
-def _prepare(raw: bytes, request: Request, state: ServerState) -> _Work:
-    body = parse_body(CompletionBody, raw, state.ignored.of(request))
+def _prepare(raw: bytes, request: Request, state: ServerState) -> Work:
+    return checked_work(parse_body(CompletionBody, raw, state.ignored.of(request)), request, state)
+
+
+def checked_work(body: CompletionBody, request: Request, state: ServerState) -> Work:
     body.check()
     model = state.check_model(body.model)
     prompts = body.prompts()
@@ -75,24 +78,24 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> _Work:
     check_weight(params, count)
     name = f"cmpl-{body.request_id}" if body.request_id else request_id(request, "cmpl-")
     base = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
-    return _Work(body, prompts, estimate_tokens(prompts), params, beam, _view(body, state, base), name, request)
+    return Work(body, prompts, estimate_tokens(prompts), params, beam, _view(body, state, base), name, request)
 
 
-async def _sources(work: _Work, state: ServerState) -> list[AsyncGenerator[RequestOutput, None]]:
+async def _sources(work: Work, state: ServerState) -> list[AsyncGenerator[RequestOutput, None]]:
     """The outputs of all prompts, one source each. Every one is tokenised before the first is submitted."""
     body, scope = work.body, work.request.scope
     salt = state.tenants.cache_salt(scope, body.cache_salt)
     priority = priority_of(body, work.request.headers)
     prompts = []
     for text_or_ids in work.prompts:
-        prompts.append(await _prompt(text_or_ids, body, state, salt))
+        prompts.append(await prompt_of(text_or_ids, body, state, salt))
         await asyncio.sleep(0)  # others have a turn between two of many short ones
     names = [state.tenants.engine_id(scope, f"{work.name}-{number}") for number in range(len(prompts))]
     return [_outputs(work, prompt, name, state, priority) for prompt, name in zip(prompts, names, strict=True)]
 
 
 def _outputs(
-    work: _Work, prompt: PromptType, engine_id: str, state: ServerState, priority: int
+    work: Work, prompt: PromptType, engine_id: str, state: ServerState, priority: int
 ) -> AsyncGenerator[RequestOutput, None]:
     if work.beam is None:
         outputs = state.llm.generate(prompt, work.params, engine_id, priority=priority)
@@ -102,7 +105,7 @@ def _outputs(
     return cast(AsyncGenerator[RequestOutput, None], outputs)
 
 
-async def _prompt(given: str | list[int], body: CompletionBody, state: ServerState, salt: str) -> PromptType:
+async def prompt_of(given: str | list[int], body: CompletionBody, state: ServerState, salt: str) -> TokensPrompt:
     max_model_len = state.llm.config.model.max_model_len
     if isinstance(given, list):
         ids = given[slice(*_kept(body, state))]

@@ -57,16 +57,21 @@ class _Work:
     model: str
 
     def choice(self, output: CompletionOutput) -> dict[str, Any]:
-        top, positions = self.params.logprobs, output.logprobs
-        shown = (
-            None if top is None or positions is None else chat_logprobs(self.names, output.token_ids, positions, top)
-        )
         return {
             "index": output.index,
-            "logprobs": shown,
+            "logprobs": self._logprobs(output),
             "finish_reason": output.finish_reason,
             "token_ids": list(output.token_ids),
         }
+
+    def _logprobs(self, output: CompletionOutput) -> dict[str, Any] | None:
+        """The token that was chosen is always among the top ones, also where none are asked for."""
+        top, positions = self.params.logprobs, output.logprobs
+        if self.params.logprob_token_ids:
+            top = -1
+        if top is None or positions is None:
+            return None
+        return chat_logprobs(self.names, output.token_ids, positions, top or 1)
 
     def usage(self, completion_tokens: int, cached: int | None) -> dict[str, Any]:
         return usage_object(Usage(len(self.body.token_ids), completion_tokens, cached or 0), True)

@@ -61,7 +61,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     params = sampling_params(generation, state.llm.default_sampling, Chosen(body.max_tokens, None, SENT_NAMES))
     job = replace(
         _job(body, state.tenants.engine_id(request.scope, message_id), params),
-        cache_salt=state.tenants.cache_salt(request.scope, None),
+        cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),
         priority=priority_of(generation, request.headers),
         max_output=body.max_tokens,
     )

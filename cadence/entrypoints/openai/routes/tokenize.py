@@ -46,6 +46,13 @@ class TokenizeRequest(RequestBody):
             raise InvalidRequestError("give either prompt or messages", "prompt")
         for number, message in enumerate(self.messages or ()):
             check_message(message, f"messages[{number}]")
+        if (
+            self.continue_final_message
+            and self.add_generation_prompt
+            and "add_generation_prompt" in self.model_fields_set
+        ):
+            message = "continue_final_message and add_generation_prompt contradict each other"
+            raise InvalidRequestError(message, "add_generation_prompt")
 
 
 class TokenizeResponse(BaseModel):
