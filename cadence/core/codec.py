@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from cadence.core.errors import InvalidRequestError
 from cadence.core.messages import FromEngine, ToEngine
 from cadence.core.request import EngineRequest
-from cadence.core.step import StepPlan, StepResult
+from cadence.core.step import IntArray, RowOutput, StepPlan, StepResult
 
 
 def _plain(value: object) -> object:
@@ -38,7 +38,10 @@ _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
 _TO_ENGINE = msgspec.msgpack.Decoder(ToEngine, dec_hook=_rich)
 _FROM_ENGINE = msgspec.msgpack.Decoder(FromEngine, dec_hook=_rich)
 _PLAN = msgspec.msgpack.Decoder(StepPlan, dec_hook=_rich)
-_RESULT = msgspec.msgpack.Decoder(StepResult, dec_hook=_rich)
+_OUTPUTS = {kind: msgspec.msgpack.Decoder(kind, dec_hook=_rich) for kind in get_args(RowOutput)}
+_RESULT = msgspec.msgpack.Decoder(
+    tuple[int, IntArray, list[tuple[int, int, msgspec.Raw]], dict[int, str]], dec_hook=_rich
+)
 _REQUEST = msgspec.msgpack.Decoder(EngineRequest, dec_hook=_rich)
 
 
@@ -76,11 +79,16 @@ def decode_plan(data: bytes) -> StepPlan:
 
 
 def encode_result(result: StepResult) -> bytes:
-    return _ENCODER.encode(result)
+    """Outputs of rows travel as (row, number of their kind, fields)."""
+    kinds = list(_OUTPUTS)
+    outputs = [(row, kinds.index(type(output)), output) for row, output in result.outputs]
+    return _ENCODER.encode((result.step_id, result.token_ids_np, outputs, result.errors))
 
 
 def decode_result(data: bytes) -> StepResult:
-    return _RESULT.decode(data)
+    step_id, token_ids_np, outputs, errors = _RESULT.decode(data)
+    decoders = list(_OUTPUTS.values())
+    return StepResult(step_id, token_ids_np, [(row, decoders[kind].decode(raw)) for row, kind, raw in outputs], errors)
 
 
 def decode_to_engine(data: bytes) -> ToEngine:

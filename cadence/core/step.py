@@ -94,12 +94,14 @@ class PromptLogprobs:
     ranks_np: IntArray  # [m]
 
 
+RowOutput = TokenLogprobs | PromptLogprobs  # what a row may ask for beside its tokens
+
+
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """A part of what a step produced: m of its forwards, in order. A burst returns in parts, as its tokens exist."""
 
     step_id: int
     token_ids_np: IntArray  # [m, number of True in plan.samples_np], in plan order; NO_TOKEN = it had ended, or failed
-    logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)  # by row, only rows that asked; m is 1 then
-    prompt_logprobs: dict[int, PromptLogprobs] = field(default_factory=dict)  # by row, only rows that asked
+    outputs: list[tuple[int, RowOutput]] = field(default_factory=list)  # (row, output), only of rows that asked
     errors: dict[int, str] = field(default_factory=dict)  # by row: this request failed, the others did not

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 import torch
 
-from cadence.core.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult, TokenLogprobs
+from cadence.core.step import NO_TOKEN, IntArray, RowOutput, StepResult
 from cadence.device.base import Device
 from cadence.kernels.row_ops import FAILED
 from cadence.sample.output import BAD_MODEL, SampleOutput
@@ -19,7 +19,9 @@ class Observation(Protocol):
 
     def tensors(self) -> list[torch.Tensor]: ...
 
-    def unpack(self, arrays_np: list[np.ndarray]) -> dict[int, PromptLogprobs]: ...
+    def unpack(self, arrays_np: list[np.ndarray]) -> Mapping[int, RowOutput]:
+        """-> by row"""
+        ...
 
 
 class NoSample:
@@ -28,7 +30,7 @@ class NoSample:
     def tensors(self) -> list[torch.Tensor]:
         return []
 
-    def unpack(self, arrays_np: list[np.ndarray]) -> tuple[IntArray, dict[int, TokenLogprobs], dict[int, str]]:
+    def unpack(self, arrays_np: list[np.ndarray]) -> tuple[IntArray, Mapping[int, RowOutput], dict[int, str]]:
         return np.empty(0, dtype=np.int32), {}, {}
 
 
@@ -56,12 +58,11 @@ class SampledPart:
     def result(self, step_id: int) -> StepResult:
         arrays_np = iter(self._transfer.wait())
         first, *rest = [[next(arrays_np) for _ in group] for group in self._tensors]
-        token_ids_np, logprobs, errors = self._sampled.unpack(first)
-        prompt_logprobs: dict[int, PromptLogprobs] = {}
+        token_ids_np, of_tokens, errors = self._sampled.unpack(first)
+        outputs = list(of_tokens.items())
         for observation, group_np in zip(self._observations, rest, strict=True):
-            prompt_logprobs.update(observation.unpack(group_np))
-        tokens_np = np.maximum(token_ids_np[None], NO_TOKEN)
-        return StepResult(step_id, tokens_np, logprobs, prompt_logprobs, errors)
+            outputs += observation.unpack(group_np).items()
+        return StepResult(step_id, np.maximum(token_ids_np[None], NO_TOKEN), outputs, errors)
 
 
 class DrawnPart:

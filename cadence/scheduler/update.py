@@ -40,11 +40,11 @@ class Reconciler:
     def run(self, step: StepInFlight, result: StepResult) -> News:
         """News of each row from one part of a plan's result. The caller ends requests whose news say so."""
         news = self._take_tokens(step, result)
-        for row, logprobs in result.logprobs.items():
-            if row in news:
-                news[row].logprobs = (logprobs,)
-        for row, part in result.prompt_logprobs.items():
-            self._take_prompt_logprobs(news, row, part)
+        for row, output in result.outputs:
+            if isinstance(output, PromptLogprobs):
+                self._take_prompt_logprobs(news, row, output)
+            elif row in news:
+                news[row].logprobs = (output,)
         self._confirm(step)
         step.num_returned += len(result.token_ids_np)
         return news

@@ -202,7 +202,7 @@ def test_logprobs_reach_the_request_they_belong_to() -> None:
     scheduler.add(make_request("b", [1], 5))
     plan = scheduler.schedule()
     logprobs = TokenLogprobs(np.array([7], np.int32), np.zeros(1, np.float32), 1)
-    first, second = scheduler.update(result_of(plan, logprobs={1: logprobs}))
+    first, second = scheduler.update(result_of(plan, outputs=[(1, logprobs)]))
     assert (list(first.logprobs), list(second.logprobs)) == ([], [logprobs])
 
 
@@ -214,7 +214,7 @@ def test_prompt_logprobs_come_with_chunks_and_never_twice() -> None:
 
     def step(start: int, count: int) -> None:
         plan = scheduler.schedule()
-        for update in scheduler.update(result_of(plan, prompt_logprobs={0: prompt_part(start, count)})):
+        for update in scheduler.update(result_of(plan, outputs=[(0, prompt_part(start, count))])):
             for part in update.prompt_logprobs:
                 assert part.start == part.token_ids_np[0, 0]
                 reported.extend(part.token_ids_np[:, 0].tolist())
