@@ -176,6 +176,22 @@ def test_small_bodies_pass_the_waiting_ones() -> None:
     assert asyncio.run(scenario()) == ["0", "0"]
 
 
+def test_room_that_a_slow_body_reserved_and_did_not_fill_is_for_others() -> None:
+    async def scenario() -> None:
+        budget = BodyBudget(limit=2 * CHUNK_BYTES, patience=5.0)
+        slow, other = Share(budget), Share(budget)
+        for share in (slow, other):
+            share.put(UNASKED_BYTES)
+        await slow.reserve()
+        waiting = asyncio.ensure_future(other.reserve())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        slow.put(10)  # and nothing more of it for a long time
+        await asyncio.wait_for(waiting, 1)
+
+    asyncio.run(scenario())
+
+
 def _scope() -> dict[str, Any]:
     headers = [(b"content-type", b"application/json")]
     return {"type": "http", "method": "POST", "path": "/", "headers": headers}

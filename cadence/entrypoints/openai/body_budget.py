@@ -81,6 +81,8 @@ class Share:
     def put(self, size: int) -> None:
         """So many bytes were received."""
         self.add(size - self._reserved)
+        if size < self._reserved:
+            self._budget.wake()
         self._reserved = 0
 
     def complete(self) -> None:
