@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from cadence.core.codec import decode_request, encode_request
+from cadence.core.codec import decode_plan, decode_request, decode_result, encode_plan, encode_request, encode_result
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
+from cadence.core.step import NewBlocks, NewRow, PromptLogprobs, StepPlan, StepResult, TokenLogprobs
 from cadence.engine.input_processor import InputLimits, InputProcessor
 from cadence.engine.parallel_sampling import fan_out
 from tests.helpers.tiny_tokenizers import byte_level, save
@@ -103,3 +105,23 @@ def test_what_no_message_can_carry_is_refused_by_name(
     with pytest.raises(InvalidRequestError, match=field) as error:
         encode_request(request)
     assert error.value.field == field
+
+
+def test_plans_and_results_cross_as_bytes() -> None:
+    rows_np = np.array([3, 1], dtype=np.int32)
+    row = NewRow(3, "r", rows_np, 2, 0, ([4, 5],), SamplingParams(top_k=7), 11, frozenset({2}), 30)
+    plan = StepPlan(8, [1], [row], [NewBlocks(1, 0, 2, [6])], rows_np, rows_np, rows_np, rows_np > 2, 4, 2)
+    found = decode_plan(encode_plan(plan))
+    (begun,) = found.begun
+    assert begun.sampling == row.sampling and begun.stop_token_ids == {2} and begun.seed == 11
+    assert found.blocks == plan.blocks and (found.num_forwards, found.num_together) == (4, 2)
+    assert found.rows_np.dtype == np.int32 and found.samples_np.tolist() == [True, False]
+
+    tokens = TokenLogprobs(rows_np, rows_np.astype(np.float32) / 2, 2)
+    prompt = PromptLogprobs(1, rows_np[:, None], rows_np[:, None].astype(np.float32), rows_np)
+    result = decode_result(encode_result(StepResult(8, rows_np[None], [(3, tokens), (1, prompt)], {1: "failed"})))
+    assert result.token_ids_np.tolist() == [[3, 1]] and result.errors == {1: "failed"}
+    (first, one), (second, other) = result.outputs
+    assert (first, second) == (3, 1) and isinstance(one, TokenLogprobs) and isinstance(other, PromptLogprobs)
+    assert one.logprobs_np.tolist() == [1.5, 0.5] and one.rank == 2
+    assert other.start == 1 and other.ranks_np.tolist() == [3, 1]
