@@ -7,7 +7,7 @@ from enum import Enum
 from cadence.core.request import EngineRequest
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.scheduler.burst import needs_host
-from cadence.scheduler.kv.block import RequestBlocks
+from cadence.scheduler.kv.groups.block import RequestBlocks
 
 NO_ROW = -1
 

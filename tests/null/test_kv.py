@@ -7,9 +7,9 @@ import random
 import pytest
 
 from cadence.core.errors import ConfigError
-from cadence.scheduler.kv.block import Block, RequestBlocks
 from cadence.scheduler.kv.coordinator import KVCoordinator
 from cadence.scheduler.kv.free_list import FreeList
+from cadence.scheduler.kv.groups.block import Block, RequestBlocks
 from cadence.scheduler.kv.groups.full import FullGroup
 from cadence.scheduler.kv.groups.sliding import SlidingGroup
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest

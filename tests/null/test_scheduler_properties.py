@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from cadence.core.request import FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.scheduler.budget import TokenBudget
-from cadence.scheduler.kv.block import RequestBlocks
+from cadence.scheduler.kv.groups.block import RequestBlocks
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest
 from cadence.scheduler.kv.sizing import blocks_needed
 from cadence.scheduler.request_state import NO_ROW, Status

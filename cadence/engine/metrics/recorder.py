@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from cadence.core.engine_state import FORWARD_TOKENS, EngineState
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate
+from cadence.engine.metrics.completion import Completion
 from cadence.engine.metrics.metric import Counter, Gauge, Histogram, Metric
-from cadence.engine.request_text import RequestText
 from cadence.scheduler.stats import SchedulerStats
 
 _SECONDS = (
@@ -48,7 +48,7 @@ class MetricsRecorder:
         self._limits = self._histogram("request_params_max_tokens", _TOKENS)
         self._forwards = self._histogram("iteration_tokens_total", FORWARD_TOKENS)
 
-    def tokens(self, text: RequestText, update: RequestUpdate) -> None:
+    def tokens(self, text: Completion, update: RequestUpdate) -> None:
         """Of every update: this is the only work per token here."""
         count = len(update.new_token_ids)
         if not count:
@@ -59,7 +59,7 @@ class MetricsRecorder:
         else:
             self._begun(text)
 
-    def finished(self, text: RequestText) -> None:
+    def finished(self, text: Completion) -> None:
         """Of one completion."""
         times, count = text.metrics, len(text.token_ids)
         if text.finish_reason is not None:
@@ -111,7 +111,7 @@ class MetricsRecorder:
             Counter("cadence:requests_failed_by_quarantine", self._labels, num_failed),
         ]
 
-    def _begun(self, text: RequestText) -> None:
+    def _begun(self, text: Completion) -> None:
         """The first token is there: the prompt was computed."""
         prompt, cached = len(text.prompt_token_ids), text.num_cached_tokens
         self._first_token.observe(text.metrics.first_token_time - text.metrics.arrival_time)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cadence.core.kv_spec import KVLayout
-from cadence.scheduler.kv.block import Block
 from cadence.scheduler.kv.groups.base import GroupPolicy
+from cadence.scheduler.kv.groups.block import Block
 from cadence.scheduler.kv.groups.full import FullGroup
 from cadence.scheduler.kv.groups.sliding import SlidingGroup
 from cadence.scheduler.kv.prefix import PrefixIndex

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from hashlib import sha256
 
-from cadence.scheduler.kv.block import RequestBlocks
+from cadence.scheduler.kv.groups.block import RequestBlocks
 
 
 def root_digest(salt: str) -> bytes:

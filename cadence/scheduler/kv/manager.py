@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cadence.core.kv_spec import KVLayout
-from cadence.scheduler.kv.block import Block, RequestBlocks
 from cadence.scheduler.kv.coordinator import KVCoordinator
 from cadence.scheduler.kv.groups.base import NEVER
+from cadence.scheduler.kv.groups.block import Block, RequestBlocks
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest
 from cadence.scheduler.kv.pool import BlockPool
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cadence.scheduler.kv.block import NULL_BLOCK_ID, Block
 from cadence.scheduler.kv.free_list import FreeList
+from cadence.scheduler.kv.groups.block import NULL_BLOCK_ID, Block
 from cadence.scheduler.kv.prefix import PrefixIndex
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from cadence.scheduler.kv.block import Block
+from cadence.scheduler.kv.groups.block import Block
 
 NEVER = 1 << 60  # tokens: more than any request will have
 

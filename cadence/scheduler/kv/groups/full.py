@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cadence.scheduler.kv.block import Block
 from cadence.scheduler.kv.groups.base import NEVER
+from cadence.scheduler.kv.groups.block import Block
 
 
 class FullGroup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cadence.scheduler.kv.block import Block
+from cadence.scheduler.kv.groups.block import Block
 
 
 class SlidingGroup:

@@ -1,0 +1,34 @@
+"""What is measured of one completion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from cadence.core.outputs import RequestMetrics
+from cadence.core.request import FinishReason
+
+
+class Completion(Protocol):
+    @property
+    def prompt_token_ids(self) -> Sequence[int]: ...
+
+    @property
+    def token_ids(self) -> Sequence[int]: ...
+
+    @property
+    def token_gap(self) -> float:
+        """Seconds between the newest tokens and those before."""
+        ...
+
+    @property
+    def metrics(self) -> RequestMetrics: ...
+
+    @property
+    def num_cached_tokens(self) -> int: ...
+
+    @property
+    def max_tokens(self) -> int | None: ...
+
+    @property
+    def finish_reason(self) -> FinishReason | None: ...
