@@ -28,7 +28,7 @@ from cadence.kernels.triton.gemv import Entry, Tile, choose_tile, one_row
 from cadence.kernels.triton.matmul import Tiles, choose_tiles, fixed_linear
 from cadence.kernels.triton.ops import TritonOps
 from cadence.models.build import BuildContext
-from cadence.models.interfaces import ForwardContext, LayerCache
+from cadence.models.interfaces import ForwardContext, LayerCache, ModelInputs
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.registry import model_class
 
@@ -194,8 +194,9 @@ class Step:
         self.params = DrawParams(table_of_rows, self.positions, greedy)
 
     def __call__(self) -> object:
-        hidden = self.model(self.ids, self.positions, self.ctx)
-        return self.ctx.ops.draw(self.model.logits(hidden), self.ctx.batch.rows, self.positions, self.params)
+        hidden = self.model(ModelInputs(self.ids, self.positions), self.ctx)
+        logits = self.model.logits(hidden, self.ctx)
+        return self.ctx.ops.draw(logits, self.ctx.batch.rows, self.positions, self.params)
 
 
 class PlainOps(TritonOps):

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.matrix import MatrixPacker
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -44,6 +45,14 @@ class DrawParams:
 
 class Ops(Protocol):
     name: str
+    packs: bool  # matrices of a model are multiplied in a form of their own; else they are tensors
+
+    def packer(self, method: str, dtype: torch.dtype) -> MatrixPacker | None:
+        """Packs a model's matrices for these ops; None: they multiply tensors, and a GGUF file's blocks are widened.
+
+        method: none | gguf | int8 | int4, of which the last two are refused without kernels; dtype: of activations.
+        """
+        ...
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """x [T, in], weight [out, in], bias [out] or None -> [T, out]."""
@@ -162,7 +171,8 @@ class Ops(Protocol):
         """Norms and rotates q and k, stores k and v, returns q [T, Hq, D] as it is now.
 
         qkv = q [T, Hq, D], k and v [T, Hk, D], which may be views as for `rope`; q and k may be overwritten.
-        positions [T] int64; kv = caches as for `write_kv`, of the layers of `group`, to which `batch` attends next.
+        positions [T] int64 turn q and k; where they are stored is said by the slots of `batch`, which attends next.
+        kv = caches as for `write_kv`, of the layers of `group`.
         """
         ...
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from cadence.core.errors import ConfigError
 from cadence.kernels.ops import Activation, Pair
 
 
 class TorchOps:
+    packs = False
+
+    def packer(self, method: str, dtype: torch.dtype) -> None:
+        if method in ("int8", "int4"):
+            raise ConfigError(f"quantization={method} needs the C kernels of the CPU", field="quantization")
+
     def embed(self, ids: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
         vectors = F.embedding(ids, weight)
         return vectors if scale == 1.0 else vectors * scale

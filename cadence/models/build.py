@@ -37,20 +37,14 @@ class WithDefaults:
 class BuildContext:
     dtype: torch.dtype  # of activations; of weights too, where they are not packed
     device: torch.device
-    ops: Ops
+    ops: Ops  # whose form matrices take; what computes comes with every forward
     max_model_len: int  # tokens; positions 0 .. max_model_len - 1 are served
     memory: int = 2**63  # bytes of the device: a model that needs more is not built
 
     @property
-    def packs(self) -> bool:
-        """Whether matrices are held in the form of the CPU's kernels, which the loader makes: until then they have
-        a shape and no memory."""
-        return self.ops.name == "cpu"
-
-    @property
     def bias_dtype(self) -> torch.dtype:
         """Packed products add biases before they round."""
-        return torch.float32 if self.packs else self.dtype
+        return torch.float32 if self.ops.packs else self.dtype
 
     def window(self, sliding_window: int | None) -> int:
         """Tokens a query sees, itself included; 0 = all. A window no sequence can outgrow is none."""

@@ -13,25 +13,30 @@ import torch
 from torch import nn
 
 from cadence.core.kv_spec import LayerKV
-from cadence.models.interfaces import ForwardContext
+from cadence.models.interfaces import ForwardContext, ModelInputs
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
 from cadence.models.layers.mlp import GatedMLP, PlainMLP
-from cadence.models.layers.norm import Norm, Stream
+from cadence.models.layers.norm import Norm
+from cadence.models.layers.weight import Stream
 from cadence.models.weight_map import WeightMap
 
 
 class PreNormLayer(nn.Module):
-    """Norm before attention, norm before the feed-forward block."""
+    """Norm before attention, norm before the feed-forward block. `terms`: all norms it meets are RMS norms, which may
+    get what the blocks give in terms to add up."""
 
-    def __init__(self, attn: Attention, mlp: GatedMLP | PlainMLP, attn_norm: Norm, mlp_norm: Norm) -> None:
+    def __init__(
+        self, attn: Attention, mlp: GatedMLP | PlainMLP, attn_norm: Norm, mlp_norm: Norm, *, terms: bool = False
+    ) -> None:
         super().__init__()
         self.attn, self.mlp = attn, mlp
         self.attn_norm, self.mlp_norm = attn_norm, mlp_norm
+        self._terms = terms
 
-    def forward(self, x: torch.Tensor, residual: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> Stream:
-        x, residual = self.attn.after(self.attn_norm, x, residual, positions, ctx)
-        return self.mlp.after(self.mlp_norm, x, residual)
+    def forward(self, x: torch.Tensor, residual: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Stream:
+        x, residual = self.attn.after(self.attn_norm, x, residual, inputs, ctx, terms=self._terms)
+        return self.mlp.after(self.mlp_norm, x, residual, ctx, terms=self._terms)
 
 
 class SandwichLayer(nn.Module):
@@ -43,10 +48,10 @@ class SandwichLayer(nn.Module):
         self.attn_norm, self.mlp_norm = before
         self.attn_post_norm, self.mlp_post_norm = after
 
-    def forward(self, x: torch.Tensor, residual: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> Stream:
-        x, residual = self.attn.after(self.attn_norm, x, residual, positions, ctx)
-        x, residual = self.mlp.after(self.mlp_norm, self.attn_post_norm(x), residual)
-        return self.mlp_post_norm(x), residual
+    def forward(self, x: torch.Tensor, residual: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Stream:
+        x, residual = self.attn.after(self.attn_norm, x, residual, inputs, ctx)
+        x, residual = self.mlp.after(self.mlp_norm, self.attn_post_norm(x, ctx), residual, ctx)
+        return self.mlp_post_norm(x, ctx), residual
 
 
 class PostNormLayer(nn.Module):
@@ -57,10 +62,10 @@ class PostNormLayer(nn.Module):
         self.attn, self.mlp = attn, mlp
         self.attn_norm, self.mlp_norm = attn_norm, mlp_norm
 
-    def forward(self, x: torch.Tensor, residual: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> Stream:
+    def forward(self, x: torch.Tensor, residual: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Stream:
         x = ctx.ops.add(x, residual)
-        x, _ = self.attn_norm.add(self.attn(x, positions, ctx), self.attn.kept(x, ctx))
-        x, _ = self.mlp_norm.add(self.mlp(x), x)
+        x, _ = self.attn_norm.add(self.attn(x, inputs, ctx), self.attn.kept(x, ctx), ctx)
+        x, _ = self.mlp_norm.add(self.mlp(x, ctx), x, ctx)
         return x, ctx.ops.zeros_like(x)
 
 
@@ -80,17 +85,17 @@ class DecoderLM(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = norm
         self.lm_head = lm_head
-        self.vocab_size = lm_head.weight.shape[0]
+        self.vocab_size = lm_head.weight.rows
 
     def kv_layers(self) -> list[LayerKV]:
         return [layer.attn.kv for layer in self.layers]
 
-    def forward(self, ids: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        x = self.embed(ids, positions)
+    def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
+        x = self.embed(inputs, ctx)
         residual = ctx.ops.zeros_like(x)
         for layer in self.layers:
-            x, residual = layer(x, residual, positions, ctx)
-        return self.norm.add(x, residual)[0]
+            x, residual = layer(x, residual, inputs, ctx)
+        return self.norm.add(x, residual, ctx)[0]
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self.lm_head(hidden)
+    def logits(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return self.lm_head(hidden, ctx)

@@ -82,10 +82,8 @@ def gated_decoder(
             GatedMLP(build, dims.hidden, dims.intermediate, dims.activation, bias=mlp_bias),
             RMSNorm(build, dims.hidden, dims.eps),
             RMSNorm(build, dims.hidden, dims.eps),
+            terms=True,
         )
         for index in range(dims.layers)
     ]
-    for layer in layers:
-        layer.attn.out.leave_terms()
-        layer.mlp.down.leave_terms()
     return embed, layers, RMSNorm(build, dims.hidden, dims.eps), LMHead(build, embed, tied=dims.tied)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from torch import nn
-
 from cadence.kernels.attention_batch import AttentionShape
 from cadence.models.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.decoder import DecoderLM, PreNormLayer
 from cadence.models.dims import split_heads
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
+from cadence.models.layers.linear import NoLinear
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import LayerNorm
 from cadence.models.layers.rotary import NoRotary
@@ -49,7 +48,7 @@ class GPT2LMHeadModel(DecoderLM):
         hf = WithDefaults(hf, _DEFAULTS)
         hidden = hf["n_embd"]
         tokens = Embedding(build, hf["vocab_size"], hidden)
-        embed = LearnedPositions(build, tokens, nn.Identity(), hf["n_positions"], hidden)
+        embed = LearnedPositions(build, tokens, NoLinear(), hf["n_positions"], hidden)
         layers = [_layer(hf, build, index) for index in range(hf["n_layer"])]
         norm = LayerNorm(build, hidden, hf["layer_norm_epsilon"])
         super().__init__(embed, layers, norm, LMHead(build, tokens, tied=hf["tie_word_embeddings"]))

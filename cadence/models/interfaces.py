@@ -1,4 +1,4 @@
-"""What the runner knows of a model: ids, positions and a context in, hidden states out."""
+"""What the runner knows of a model: inputs and a context in, hidden states out."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ from cadence.models.wanted import EVERY_TOKEN, Wanted
 
 
 @dataclass(frozen=True, slots=True)
+class ModelInputs:
+    """What T tokens are. Where their keys lie and how far they see is another matter: that of the `AttentionBatch`."""
+
+    ids: torch.Tensor  # [T] int32
+    rope_positions: torch.Tensor  # [T] int64: what rotates them, or finds the learned vectors of their places
+
+
+@dataclass(frozen=True, slots=True)
 class LayerCache:
     """Where one attention layer keeps its keys and values."""
 
@@ -25,7 +33,7 @@ class LayerCache:
 
 @dataclass(frozen=True, slots=True)
 class ForwardContext:
-    """Everything a forward pass needs besides ids, positions and weights. Built per step, never global."""
+    """Everything a forward pass needs besides inputs and weights; every layer gets it. Built per step, never global."""
 
     ops: Ops
     batch: AttentionBatch
@@ -33,15 +41,15 @@ class ForwardContext:
     wanted: Wanted = EVERY_TOKEN
 
     def attend(
-        self, layer: int, shape: AttentionShape, qkv: Triple, positions: torch.Tensor, rotation: Rotation
+        self, layer: int, shape: AttentionShape, qkv: Triple, rope_positions: torch.Tensor, rotation: Rotation
     ) -> torch.Tensor:
-        """Rotates by positions [T], stores this step's keys and values, attends.
+        """Rotates by rope_positions [T], stores this step's keys and values at the batch's slots, attends.
 
         qkv = q [T, Hq, D], k and v [T, Hk, D], overwritten -> [T, Hq, D]; in the last layer, of the wanted tokens.
         """
         cache = self.caches[layer]
         kv = (cache.k, cache.v)
-        q = self.ops.rope_write_kv(qkv, positions, rotation, kv, self.batch, cache.group)
+        q = self.ops.rope_write_kv(qkv, rope_positions, rotation, kv, self.batch, cache.group)
         tokens = self._tokens_after(layer)
         return self.ops.paged_attention(tokens.pick(q), kv, tokens.attending(self.batch), cache.group, shape)
 
@@ -62,11 +70,11 @@ class CausalLM(Protocol):
         """One entry per attention layer, in order of the layer index used with `ctx.attend`."""
         ...
 
-    def forward(self, ids: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        """ids [T] int32, positions [T] int64 -> hidden states of the wanted tokens after the final norm, [T, H] or
-        [S, H]."""
+    def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
+        """T tokens -> hidden states of the wanted ones after the final norm, [T, H] or [S, H]."""
         ...
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden [S, H] -> [S, vocab_size], float32 or the model's dtype (soft-capped where the model does so)."""
+    def logits(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        """hidden [S, H], some of what the forward with `ctx` gave -> [S, vocab_size], float32 or the model's dtype
+        (soft-capped where the model does so)."""
         ...

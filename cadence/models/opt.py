@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from cadence.kernels.attention_batch import AttentionShape
 from cadence.models.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.decoder import DecoderLM, PostNormLayer, PreNormLayer
 from cadence.models.dims import split_heads
-from cadence.models.interfaces import ForwardContext
+from cadence.models.interfaces import ForwardContext, ModelInputs
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
-from cadence.models.layers.linear import Linear
+from cadence.models.layers.linear import Linear, NoLinear
 from cadence.models.layers.mlp import PlainMLP
 from cadence.models.layers.norm import LayerNorm, NoNorm
 from cadence.models.layers.rotary import NoRotary
@@ -61,7 +60,7 @@ class OPTForCausalLM(DecoderLM):
         word_size = hf["word_embed_proj_dim"] or hidden
         projected = word_size != hidden
         tokens = Embedding(build, hf["vocab_size"], word_size)
-        project_in = Linear(build, word_size, hidden) if projected else nn.Identity()
+        project_in = Linear(build, word_size, hidden) if projected else NoLinear()
         embed = LearnedPositions(
             build, tokens, project_in, hf["max_position_embeddings"], hidden, offset=_POSITION_OFFSET
         )
@@ -69,13 +68,13 @@ class OPTForCausalLM(DecoderLM):
         super().__init__(
             embed,
             [_layer(hf, build, index) for index in range(hf["num_hidden_layers"])],
-            _norm(hf, build) if normed else NoNorm(build),
+            _norm(hf, build) if normed else NoNorm(),
             LMHead(build, tokens, tied=hf["tie_word_embeddings"]),
         )
-        self.project_out = Linear(build, hidden, word_size) if projected else nn.Identity()
+        self.project_out = Linear(build, hidden, word_size) if projected else NoLinear()
 
-    def forward(self, ids: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        return self.project_out(super().forward(ids, positions, ctx))
+    def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
+        return self.project_out(super().forward(inputs, ctx), ctx)
 
 
 def _norm(hf: ConfigView, build: BuildContext) -> LayerNorm:

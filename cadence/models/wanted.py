@@ -1,4 +1,4 @@
-"""Which tokens of a forward are asked for what they become. Keys and values are stored for all of them."""
+"""Whose hidden states a forward returns. Keys and values are stored for all tokens; behind them only these go on."""
 
 from __future__ import annotations
 

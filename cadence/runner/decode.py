@@ -13,7 +13,7 @@ from cadence.device.base import Device
 from cadence.kernels.attention_batch import AttentionBatch
 from cadence.kernels.ops import Ops
 from cadence.kernels.row_ops import DecodeInputs, RowOps, Sampled
-from cadence.models.interfaces import CausalLM, ForwardContext, LayerCache
+from cadence.models.interfaces import CausalLM, ForwardContext, LayerCache, ModelInputs
 from cadence.runner.graphs import DecodeShape, GraphCache, Wanted
 from cadence.runner.parts import DrawnPart, Part, SampledPart
 from cadence.runner.state.blocks import BlockTables
@@ -91,7 +91,8 @@ class DecodeLoop:
         ctx = ForwardContext(parts.ops, self._attention(inputs, max_seq_len), self._caches)
         for step in range(shape.num_forwards):
             parts.row_ops.gather(parts.requests.state, parts.blocks.tables, parts.block_size, inputs)
-            logits = parts.model.logits(parts.model.forward(inputs.ids, inputs.positions, ctx))
+            hidden = parts.model.forward(ModelInputs(inputs.ids, inputs.positions), ctx)
+            logits = parts.model.logits(hidden, ctx)
             if shape.draws:
                 tokens, peaks = parts.sampler.draw(logits, inputs.rows, inputs.seq_lens)
                 sampled = Sampled(inputs.rows, inputs.seq_lens, tokens, peaks)

@@ -12,7 +12,7 @@ import torch
 from cadence.device.base import Device, Graph
 from cadence.kernels.attention_batch import AttentionBatch
 from cadence.kernels.ops import Ops
-from cadence.models.interfaces import CausalLM, ForwardContext, LayerCache
+from cadence.models.interfaces import CausalLM, ForwardContext, LayerCache, ModelInputs
 from cadence.models.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.state.batch import StepBatch
 
@@ -26,6 +26,10 @@ class Forward(Protocol):
 
     def run_for_samples(self, batch: StepBatch) -> torch.Tensor:
         """-> hidden states of the tokens that are sampled after [S, H], good until the next run"""
+        ...
+
+    def context(self, batch: StepBatch) -> ForwardContext:
+        """What the logits of a batch are computed with."""
         ...
 
 
@@ -58,7 +62,11 @@ class EagerForward:
         attention: AttentionBatch,
         wanted: Wanted = EVERY_TOKEN,
     ) -> torch.Tensor:
-        return self._model.forward(ids, positions, ForwardContext(self._ops, attention, self._caches, wanted))
+        ctx = ForwardContext(self._ops, attention, self._caches, wanted)
+        return self._model.forward(ModelInputs(ids, positions), ctx)
+
+    def context(self, batch: StepBatch) -> ForwardContext:
+        return ForwardContext(self._ops, batch.attention, self._caches)
 
 
 SIZES = (32, 64, 128, 192, 256, 384, 512)  # tokens of a captured forward; larger ones keep the device busy anyway
@@ -91,6 +99,9 @@ class CapturedForward:
 
     def run_for_samples(self, batch: StepBatch) -> torch.Tensor:
         return self._replay(batch)[batch.sample_at] if _is_small(batch) else self._eager.run_for_samples(batch)
+
+    def context(self, batch: StepBatch) -> ForwardContext:
+        return self._eager.context(batch)
 
     def _replay(self, batch: StepBatch) -> torch.Tensor:
         tokens = batch.ids.shape[0]

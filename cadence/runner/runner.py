@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -139,7 +140,7 @@ class Forwards:
         self._parts.requests.state.num_computed[batch.rows] = batch.computed
         if not len(batch.sample_rows_np):
             return SampledPart(self._parts.device, NoSample(), observations)
-        logits = self._parts.model.logits(hidden)
+        logits = self._parts.model.logits(hidden, self._parts.forward.context(batch))
         if not observations and self._parts.sampler.only_draws(batch.sample_rows_np):
             return self._draw(batch, logits)
         return SampledPart(self._parts.device, self._sample(batch, logits), observations)
@@ -151,7 +152,8 @@ class Forwards:
             return self._parts.forward.run_for_samples(batch), []
         hidden = self._parts.forward.run(batch)
         view = PromptSlice(batch.rows_np, batch.query_start_np, batch.num_computed_np, self._parts.requests.tokens)
-        return hidden[batch.sample_at], [hook.collect(hidden, view, self._parts.model.logits) for hook in hooks]
+        logits_fn = partial(self._parts.model.logits, ctx=self._parts.forward.context(batch))
+        return hidden[batch.sample_at], [hook.collect(hidden, view, logits_fn) for hook in hooks]
 
     def _draw(self, batch: StepBatch, logits: torch.Tensor) -> Part:
         tokens, peaks = self._parts.sampler.draw(logits, batch.sample_rows, batch.sample_lengths)

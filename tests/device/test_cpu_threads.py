@@ -64,11 +64,13 @@ def chosen(ops: CpuOps) -> list[torch.Tensor]:
 
 
 FAMILIES: dict[str, Kernel] = {
-    "linear, one row": lambda ops: [ops.linear(drawn(1, 576), packed(500, 576), drawn(500))],
-    "linear": lambda ops: [ops.linear(drawn(70, 576), packed(333, 576), None)],
-    "packed, one row": lambda ops: [ops.linear(drawn(1, 512), PackedRows([pack_int4(drawn(900, 512))]), None)],
-    "packed": lambda ops: [ops.linear(drawn(70, 512), PackedRows([pack_int4(drawn(210, 512))]), None)],
-    "packed rows": lambda ops: [ops.embed(torch.arange(90).int(), PackedRows([pack_int8(drawn(90, 576))]), 1.0)],
+    "linear, one row": lambda ops: [ops.packed.linear(drawn(1, 576), packed(500, 576), drawn(500))],
+    "linear": lambda ops: [ops.packed.linear(drawn(70, 576), packed(333, 576), None)],
+    "packed, one row": lambda ops: [ops.packed.linear(drawn(1, 512), PackedRows([pack_int4(drawn(900, 512))]), None)],
+    "packed": lambda ops: [ops.packed.linear(drawn(70, 512), PackedRows([pack_int4(drawn(210, 512))]), None)],
+    "packed rows": lambda ops: [
+        ops.packed.lookup(torch.arange(90).int(), PackedRows([pack_int8(drawn(90, 576))]), 1.0)
+    ],
     "norm": lambda ops: [ops.rms_norm(drawn(64, 576), drawn(576), 1e-5)],
     "add and norm": lambda ops: [*ops.add_rms_norm(drawn(64, 576), drawn(64, 576), drawn(576), 1e-5)],
     "gate": lambda ops: [ops.silu_mul(drawn(64, 1152)), ops.gelu_tanh_mul(drawn(64, 1152))],
@@ -100,16 +102,16 @@ def test_packing_does_not_depend_on_the_number_of_threads() -> None:
 
 def test_callers_of_one_pool_do_not_disturb_each_other() -> None:
     ops, x, weight = CpuOps(Calls(3)), drawn(9, 576), packed(400, 576)
-    expected = ops.linear(x, weight, None)
+    expected = ops.packed.linear(x, weight, None)
     with ThreadPoolExecutor(4) as callers:
-        results = list(callers.map(lambda _: ops.linear(x, weight, None), range(200)))
+        results = list(callers.map(lambda _: ops.packed.linear(x, weight, None), range(200)))
     assert all(torch.equal(result, expected) for result in results)
 
 
 def test_a_fork_has_threads_of_its_own() -> None:
     calls = Calls(3)
     ops, x, weight = CpuOps(calls), drawn(1, 576), packed(900, 576)
-    graph, output = calls.record(lambda: ops.linear(x, weight, None))
+    graph, output = calls.record(lambda: ops.packed.linear(x, weight, None))
     expected = output.clone()
     child = os.fork()
     if child == 0:  # nothing of pytest may run here
@@ -128,7 +130,7 @@ def test_threads_end_with_the_pool() -> None:
         pytest.skip("threads are counted in /proc")
     before = len(os.listdir("/proc/self/task"))
     ops = CpuOps(Calls(4))
-    ops.linear(drawn(1, 576), packed(900, 576), None)
+    ops.packed.linear(drawn(1, 576), packed(900, 576), None)
     assert len(os.listdir("/proc/self/task")) == before + 3
     del ops
     assert len(os.listdir("/proc/self/task")) == before

@@ -132,11 +132,11 @@ class TestCalls:
     def test_a_replay_reads_what_lies_in_the_inputs_then(self) -> None:
         calls, ops = self.ops()
         x, weight = torch.randn(3, 16), packed(8, 16)
-        graph, output = calls.record(lambda: ops.silu_mul(ops.linear(x, weight, None)))
+        graph, output = calls.record(lambda: ops.silu_mul(ops.packed.linear(x, weight, None)))
         assert isinstance(graph, CommandGraph)
-        assert torch.equal(output, ops.silu_mul(ops.linear(x, weight, None)))
+        assert torch.equal(output, ops.silu_mul(ops.packed.linear(x, weight, None)))
         x.copy_(torch.randn(3, 16))
-        assert torch.equal(graph.replay(), ops.silu_mul(ops.linear(x, weight, None)))
+        assert torch.equal(graph.replay(), ops.silu_mul(ops.packed.linear(x, weight, None)))
 
     def test_two_recordings_share_the_arena_and_run_in_turns(self) -> None:
         calls, ops = self.ops()
@@ -145,7 +145,7 @@ class TestCalls:
 
         def chain(x: torch.Tensor) -> torch.Tensor:
             for weight in weights:
-                x = ops.linear(x, weight, None)
+                x = ops.packed.linear(x, weight, None)
             return x
 
         graphs = [calls.record(lambda x=x: chain(x))[0] for x in (small, large)]  # type: ignore[misc]
@@ -156,19 +156,19 @@ class TestCalls:
     def test_what_torch_computes_is_done_anew(self) -> None:
         calls, ops = self.ops()
         x, weight = torch.randn(3, 16), packed(8, 16)
-        graph, _ = calls.record(lambda: ops.linear(x + 1, weight, None))
+        graph, _ = calls.record(lambda: ops.packed.linear(x + 1, weight, None))
         assert isinstance(graph, RerunGraph)
         x.copy_(torch.randn(3, 16))
-        assert torch.equal(graph.replay(), ops.linear(x + 1, weight, None))
+        assert torch.equal(graph.replay(), ops.packed.linear(x + 1, weight, None))
 
     def test_zeros_stay_zero(self) -> None:
         calls, ops = self.ops()
         ids, table = torch.tensor([2, 0], dtype=torch.int32), packed(4, 32)
 
         def begin() -> torch.Tensor:
-            x = ops.embed(ids, table, 1.0)
+            x = ops.packed.lookup(ids, table, 1.0)
             return ops.add_rms_norm(x, ops.zeros_like(x), torch.ones(32), 1e-6)[1]
 
         graph, _ = calls.record(begin)
         ids.copy_(torch.tensor([3, 1]))
-        assert torch.equal(graph.replay(), ops.embed(ids, table, 1.0))
+        assert torch.equal(graph.replay(), ops.packed.lookup(ids, table, 1.0))

@@ -141,9 +141,9 @@ def test_attention_bits_do_not_depend_on_the_batch_or_the_chunks(heads: tuple[in
 def test_linear_and_norm_bits_do_not_depend_on_the_batch() -> None:
     x, gain = torch.randn(67, 1100), torch.randn(1100)
     weight = PackedRows([pack_f32(torch.randn(45, 1100))])
-    linear, norm = OPS.linear(x, weight, None), OPS.rms_norm(x, gain, 1e-5)
+    linear, norm = OPS.packed.linear(x, weight, None), OPS.rms_norm(x, gain, 1e-5)
     for rows in (slice(0, 1), slice(5, 7), slice(30, 33), slice(60, 67), slice(1, 40)):
-        assert torch.equal(OPS.linear(x[rows], weight, None), linear[rows])
+        assert torch.equal(OPS.packed.linear(x[rows], weight, None), linear[rows])
         assert torch.equal(OPS.rms_norm(x[rows], gain, 1e-5), norm[rows])
 
 

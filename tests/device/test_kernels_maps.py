@@ -71,10 +71,10 @@ def test_packed_embeddings_and_products_in_every_type(ops: CpuOps, dtype: torch.
     weight, ids = random(40, 64, dtype=torch.bfloat16), torch.tensor([3, 0, 39], dtype=torch.int32)
     for pack in (pack_bf16, pack_f32):
         packed = PackedRows([pack(weight)], dtype)
-        assert torch.equal(ops.embed(ids, packed, 1.0), weight[ids].to(dtype))
-        assert torch.equal(ops.embed(ids, packed, 11.3125), weight[ids].to(dtype) * 11.3125)
+        assert torch.equal(ops.packed.lookup(ids, packed, 1.0), weight[ids].to(dtype))
+        assert torch.equal(ops.packed.lookup(ids, packed, 11.3125), weight[ids].to(dtype) * 11.3125)
         x, bias = random(4, 64, dtype=dtype), random(40)
-        assert_close(ops.linear(x, packed, bias), (x.double() @ weight.double().T + bias).to(dtype))
+        assert_close(ops.packed.linear(x, packed, bias), (x.double() @ weight.double().T + bias).to(dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

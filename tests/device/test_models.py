@@ -10,72 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from cadence.config.engine_config import LoadConfig, ModelConfig
-from cadence.config.hf import load_hf_config
-from cadence.config.reference import ModelFiles
 from cadence.core.errors import ConfigError
-from cadence.core.kv_spec import plan_layout
-from cadence.kernels.attention_batch import AttentionBatch
-from cadence.kernels.reference.ops import ReferenceOps
-from cadence.models.build import BuildContext
-from cadence.models.decoder import DecoderLM
-from cadence.models.interfaces import ForwardContext, LayerCache
-from cadence.models.loader import load_model
 from cadence.models.registry import architectures, model_class
-from cadence.models.wanted import EVERY_TOKEN, LastTokens
+from tests.helpers.one_sequence import OneSequence, load
 from tests.helpers.oracle import load_oracle, logprobs
 from tests.helpers.tiny_models import FAMILIES, MAX_LEN, VOCAB, WINDOW
-
-BLOCK = 16
-
-
-def load(directory: Path, *, max_model_len: int = MAX_LEN, dtype: str = "float32", fmt: str = "auto") -> DecoderLM:
-    files = ModelFiles(str(directory), directory, None)
-    config = ModelConfig(files, load_hf_config(files), dtype, max_model_len, 0, 20, "raw_logprobs")
-    build = BuildContext(getattr(torch, dtype), torch.device("cpu"), ReferenceOps(), max_model_len)
-    return load_model(config, LoadConfig(fmt, use_tqdm=False), build)
-
-
-class OneSequence:
-    """A model and the cache of a single sequence, whose blocks lie in no particular order."""
-
-    def __init__(self, model: DecoderLM, max_len: int = MAX_LEN) -> None:
-        self.model = model
-        layout = plan_layout(model.kv_layers(), BLOCK)
-        num_blocks = (max_len + BLOCK - 1) // BLOCK
-        order = torch.Generator().manual_seed(1)
-        self._tables = [torch.randperm(num_blocks, generator=order)[None].int() for _ in layout.groups]
-        dtype = model.embed.weight.dtype if hasattr(model.embed, "weight") else model.embed.tokens.weight.dtype
-        shape = (num_blocks, layout.num_kv_heads, BLOCK, layout.head_dim)
-        self._caches = [
-            LayerCache(layout.place(layer)[0], torch.full(shape, 1e3, dtype=dtype), torch.full(shape, 1e3, dtype=dtype))
-            for layer in range(len(model.kv_layers()))
-        ]
-        self._length = 0
-
-    @torch.inference_mode()
-    def feed(self, ids: list[int], *, last_only: bool = False) -> torch.Tensor:
-        """Logprobs [len(ids), vocab] after each token, or [1, vocab] after the last."""
-        positions = torch.arange(self._length, self._length + len(ids))
-        self._length += len(ids)
-        batch = AttentionBatch(
-            rows=torch.zeros(1, dtype=torch.int32),
-            query_start=torch.tensor([0, len(ids)], dtype=torch.int32),
-            seq_lens=torch.tensor([self._length], dtype=torch.int32),
-            block_tables=tuple(self._tables),
-            slots=tuple(table[0, positions // BLOCK].long() * BLOCK + positions % BLOCK for table in self._tables),
-            num_single=int(len(ids) == 1),
-            max_query_len=len(ids),
-            max_seq_len=self._length,
-        )
-        last = LastTokens(torch.tensor([len(ids) - 1]), batch.rows, batch.seq_lens)
-        wanted = last if last_only else EVERY_TOKEN
-        ctx = ForwardContext(self.model.lm_head._ops, batch, self._caches, wanted)
-        hidden = self.model(torch.tensor(ids, dtype=torch.int32), positions, ctx)
-        logits = self.model.logits(hidden)
-        assert logits.dtype in (torch.float32, hidden.dtype)
-        assert logits.shape == (1 if last_only else len(ids), self.model.vocab_size)
-        return torch.log_softmax(logits.float(), dim=-1)
 
 
 def tokens(count: int) -> list[int]:
@@ -124,7 +63,7 @@ def test_lengths_past_the_original_are_rotated_for_max_model_len(
 def test_bfloat16_stays_near_float32(family: str, tiny_model: Callable[[str], Path]) -> None:
     directory, ids = tiny_model(family), tokens(40)
     exact = OneSequence(load(directory)).feed(ids)
-    half = OneSequence(load(directory, dtype="bfloat16")).feed(ids)
+    half = OneSequence(load(directory, dtype="bfloat16"), dtype=torch.bfloat16).feed(ids)
     assert (exact - half).abs().mean() < 0.15
     assert (exact.argmax(-1) == half.argmax(-1)).float().mean() > 0.7
 
@@ -149,8 +88,8 @@ def test_layers_share_one_rotary_table(tiny_model: Callable[[str], Path]) -> Non
 
 def test_tied_embeddings_share_storage(tiny_model: Callable[[str], Path]) -> None:
     tied, apart = load(tiny_model("qwen3")), load(tiny_model("llama"))
-    assert tied.lm_head.weight.data_ptr() == tied.embed.weight.data_ptr()
-    assert apart.lm_head.weight.data_ptr() != apart.embed.weight.data_ptr()
+    assert tied.lm_head.weight is tied.embed.weight
+    assert apart.lm_head.weight.values.data_ptr() != apart.embed.weight.values.data_ptr()
 
 
 def test_gemma3_text_inside_the_image_model(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:

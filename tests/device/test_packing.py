@@ -16,11 +16,12 @@ from cadence.config.reference import ModelFiles
 from cadence.core.errors import ConfigError, WeightsError
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.ops import CpuOps
-from cadence.kernels.cpu.packed import Kind, PackedRows, dequantize, multiplies_halves
+from cadence.kernels.cpu.packed import CpuMatrix, Kind, dequantize, multiplies_halves
 from cadence.kernels.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.build import BuildContext
 from cadence.models.decoder import DecoderLM
+from cadence.models.layers.weight import KernelWeight, WeightHolder
 from cadence.models.loader import load_model
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from tests.helpers.tiny_gguf import BLOCKS, make_tiny_gguf
@@ -42,10 +43,19 @@ def load(path: Path, ops: Ops, dtype: str = "float32", quantization: str = "none
     return load_model(config, LoadConfig(fmt, False, quantization), build)
 
 
-def kinds(module: torch.nn.Module) -> set[Kind]:
+def matrix(module: WeightHolder) -> CpuMatrix:
     weight = module.weight
-    assert isinstance(weight, PackedRows)
-    return {part.kind for part in weight.weights}
+    assert isinstance(weight, KernelWeight)
+    assert isinstance(weight.matrix, CpuMatrix)
+    return weight.matrix
+
+
+def kinds(module: WeightHolder) -> set[Kind]:
+    return {part.kind for part in matrix(module).packed.weights}
+
+
+def values(module: WeightHolder) -> torch.Tensor:
+    return torch.cat([dequantize(part) for part in matrix(module).packed.weights])
 
 
 @pytest.mark.parametrize(
@@ -67,7 +77,7 @@ def test_weights_keep_the_precision_they_are_stored_in(
     tensors = load_file(directory / "model.safetensors")
     layer = model.layers[1]
     assert kinds(model.embed) == kinds(model.lm_head) == kinds(layer.attn.qkv) == kinds(layer.mlp.down) == {kind}
-    qkv = torch.cat([dequantize(part) for part in layer.attn.qkv.weight.weights])
+    qkv = values(layer.attn.qkv)
     names = [f"model.layers.1.self_attn.{part}_proj.weight" for part in "qkv"]
     exact = torch.cat([tensors[name] for name in names])
     assert torch.equal(qkv, (exact if kind is Kind.F32 else exact.bfloat16()).float())
@@ -83,7 +93,7 @@ def test_a_lower_instruction_set_keeps_bfloat16(tmp_path: Path) -> None:
 def test_transposed_matrices_and_position_tables(tiny_model: Callable[[str], Path], ops: CpuOps) -> None:
     model = load(tiny_model("gpt2"), ops)
     tensors = load_file(tiny_model("gpt2") / "model.safetensors")
-    up = dequantize(model.layers[0].mlp.up.weight.weights[0])
+    up = values(model.layers[0].mlp.up)
     assert torch.equal(up, tensors["transformer.h.0.mlp.c_fc.weight"].T)
     assert torch.equal(model.embed.places.weight, tensors["transformer.wpe.weight"])
 
@@ -94,7 +104,8 @@ def test_a_tied_matrix_is_packed_once(tiny_model: Callable[[str], Path], ops: Cp
         assert tied.embed.weight is tied.lm_head.weight
     assert kinds(tied.embed) == {Kind.Q8_0}  # embeddings and head keep 8 bits
     assert kinds(tied.layers[0].attn.out) == {Kind.Q4_1}
-    assert load(tiny_model("llama"), ops).embed.weight is not load(tiny_model("llama"), ops).lm_head.weight
+    apart = load(tiny_model("llama"), ops)
+    assert apart.embed.weight is not apart.lm_head.weight
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
@@ -103,7 +114,7 @@ def test_blocks_stay_what_they_are(tmp_path: Path, ops: CpuOps, kind: str) -> No
     packed, widened = load(path, ops, quantization="gguf"), load(path, ReferenceOps(), quantization="gguf")
     for ours, plain in ((packed.embed, widened.embed), (packed.layers[1].attn.qkv, widened.layers[1].attn.qkv)):
         assert kinds(ours) == {Kind[kind]}
-        assert torch.equal(torch.cat([dequantize(part) for part in ours.weight.weights]), plain.weight)
+        assert torch.equal(values(ours), plain.weight.values)
     assert kinds(load(path, ops, quantization="none").embed) == {Kind.F32}
     assert kinds(load(path, ops, "bfloat16", quantization="none").embed) == {NARROW}
 
@@ -112,7 +123,7 @@ def test_dummy_weights_are_packed_too(tiny_model: Callable[[str], Path], ops: Cp
     first, second = (load(tiny_model("qwen3"), ops, fmt="dummy") for _ in range(2))
     plain = load(tiny_model("qwen3"), ReferenceOps(), fmt="dummy")
     for model in (first, second):
-        assert torch.equal(dequantize(model.embed.weight.weights[0]), plain.embed.weight)
+        assert torch.equal(values(model.embed), plain.embed.weight.values)
         assert model.embed.weight is model.lm_head.weight
     assert kinds(load(tiny_model("llama"), ops, quantization="int8", fmt="dummy").layers[0].mlp.gate_up) == {Kind.Q8_0}
 

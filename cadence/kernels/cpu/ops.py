@@ -8,62 +8,41 @@ import torch.nn.functional as F
 from cadence.device.calls import Calls, float_word
 from cadence.kernels import compose
 from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.cpu.packed import PACKED_TYPES, PackedOps, PackedRows
+from cadence.kernels.cpu.packed import CpuPacker, PackedProducts
 from cadence.kernels.cpu.runtime.dtypes import CACHE_DTYPES, DTYPES
 from cadence.kernels.cpu.runtime.library import CpuLibrary
+from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
 from cadence.kernels.cpu.runtime.table import TABLE
 from cadence.kernels.ops import Activation, DrawParams, Pair, Rotation, Triple
 
 TABLE.check("activation", {kind.name: int(kind) for kind in Activation})
-Weight = torch.Tensor | PackedRows
 MaybeTensor = torch.Tensor | None
 
 
 class CpuOps:
     name = "cpu"
+    packs = True
 
     def __init__(self, calls: Calls, isa: str = "auto") -> None:
         """isa: as PackedOps has it."""
         self._calls = calls
         self._c = CpuLibrary(calls)
-        self._packed = PackedOps(isa, calls.pool)
-        self.isa = self._packed.isa
+        self.packed = PackedProducts(calls, self._c, isa)
 
-    def linear(self, x: torch.Tensor, weight: Weight, bias: torch.Tensor | None) -> torch.Tensor:
-        if isinstance(weight, PackedRows):
-            return self._packed_linear(x, weight, bias, x.dtype)
+    def packer(self, method: str, dtype: torch.dtype) -> CpuPacker:
+        return CpuPacker(self.packed, method, dtype)
+
+    def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return F.linear(x, weight, bias)  # of a model on a CPU every matrix is packed
 
-    def linear_terms(self, x: torch.Tensor, weight: Weight, bias: torch.Tensor | None) -> torch.Tensor:
+    def linear_terms(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return self.linear(x, weight, bias)
 
-    def logits(self, x: torch.Tensor, weight: Weight) -> torch.Tensor:
-        if isinstance(weight, PackedRows):
-            return self._packed_linear(x, weight, None, torch.float32)
+    def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return self.linear(x, weight, None)
 
-    def _packed_linear(
-        self, x: torch.Tensor, weight: PackedRows, bias: torch.Tensor | None, dtype: torch.dtype
-    ) -> torch.Tensor:
-        """bias [rows] float32; dtype: of the result. Types that the products do not take are widened before."""
-        x = _dense_rows(x) if x.dtype in PACKED_TYPES else self._scaled(x, 1.0, torch.float32)
-        out = self._calls.empty((x.shape[0], weight.rows), dtype if dtype in PACKED_TYPES else torch.float32)
-        self._c.packed_linear(**self._packed.words(out, x, weight, bias))
-        return out if out.dtype is dtype else self._scaled(out, 1.0, dtype)
-
-    def embed(self, ids: torch.Tensor, weight: PackedRows, scale: float) -> torch.Tensor:
-        found = weight.row_dtype if weight.row_dtype in PACKED_TYPES else torch.float32
-        out = self._calls.empty((ids.shape[0], weight.cols), found)
-        ids = ids.contiguous()
-        self._c.packed_rows(**self._packed.row_words(out, ids, weight.weights[0]))
-        return out if scale == 1.0 and found is weight.row_dtype else self._scaled(out, scale, weight.row_dtype)
-
-    def _scaled(self, x: torch.Tensor, scale: float, dtype: torch.dtype) -> torch.Tensor:
-        """x [T, H] * scale, rounded to `dtype`."""
-        out = self._calls.empty(x.shape, dtype)
-        words = _row_words(out, x)
-        self._c.scale(**words, factor=float_word(scale), dtype=DTYPES[x.dtype], out_dtype=DTYPES[dtype])
-        return out
+    def embed(self, ids: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
+        return F.embedding(ids, weight) * scale
 
     def zeros_like(self, x: torch.Tensor) -> torch.Tensor:
         return self._calls.zeros(x.shape, x.dtype)
@@ -173,12 +152,12 @@ class CpuOps:
 
     def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
         out = self._calls.empty(x.shape, x.dtype)
-        self._c.activate(**_row_words(out, x), kind=int(kind), dtype=DTYPES[x.dtype])
+        self._c.activate(**row_words(out, x), kind=int(kind), dtype=DTYPES[x.dtype])
         return out
 
     def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:
         out = self._calls.empty(logits.shape, torch.float32)
-        self._c.softcap(**_row_words(out, logits), cap=float_word(cap), dtype=DTYPES[logits.dtype])
+        self._c.softcap(**row_words(out, logits), cap=float_word(cap), dtype=DTYPES[logits.dtype])
         return out
 
     def add_norm_linear(
@@ -187,7 +166,7 @@ class CpuOps:
         residual: torch.Tensor,
         norm_weight: torch.Tensor,
         eps: float,
-        weight: Weight,
+        weight: torch.Tensor,
         bias: torch.Tensor | None,
     ) -> Pair:
         return compose.add_norm_linear(self, (x, residual), (norm_weight, eps), weight, bias)
@@ -198,7 +177,7 @@ class CpuOps:
         residual: torch.Tensor,
         norm_weight: torch.Tensor,
         eps: float,
-        weight: Weight,
+        weight: torch.Tensor,
         bias: torch.Tensor | None,
         gelu: bool,
     ) -> Pair:
@@ -211,7 +190,7 @@ class CpuOps:
         return self._gate_mul(x, gelu=1)
 
     def _gate_mul(self, x: torch.Tensor, gelu: int) -> torch.Tensor:
-        x = _dense_rows(x)
+        x = dense_rows(x)
         rows, width = x.shape[0], x.shape[1] // 2
         out = self._calls.empty((rows, width), x.dtype)
         self._c.gate_mul(
@@ -299,7 +278,7 @@ class CpuOps:
             window=shape.window,
             dtype=DTYPES[q.dtype],
             cache_dtype=CACHE_DTYPES[k_cache.dtype],
-            isa=self._packed.index,
+            isa=self.packed.isa_index,
             scale=float_word(shape.scale),
             softcap=float_word(shape.softcap),
         )
@@ -320,7 +299,7 @@ class CpuOps:
         return out
 
     def draw(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, params: DrawParams) -> Pair:
-        logits, (lines, vocab) = _dense_rows(logits), logits.shape
+        logits, (lines, vocab) = dense_rows(logits), logits.shape
         tokens, peaks = self._calls.empty((lines,), torch.int32), self._calls.empty((lines,), torch.float32)
         rows, positions = rows.contiguous(), positions.contiguous()
         self._c.draw(
@@ -347,16 +326,3 @@ class CpuOps:
 
 def _address(tensor: MaybeTensor) -> int:
     return 0 if tensor is None else tensor.data_ptr()
-
-
-def _row_words(out: torch.Tensor, x: torch.Tensor) -> dict[str, int]:
-    """For a kernel from rows of x [T, H] to rows of a contiguous out [T, H]."""
-    if x.stride(1) != 1:
-        raise ValueError(f"rows of x {list(x.shape)} are not contiguous")
-    rows, width = x.shape
-    return {"out": out.data_ptr(), "x": x.data_ptr(), "rows": rows, "width": width, "x_stride": x.stride(0)}
-
-
-def _dense_rows(x: torch.Tensor) -> torch.Tensor:
-    """x [T, H] itself where its rows are contiguous, else a contiguous copy."""
-    return x if x.stride(1) == 1 else x.contiguous()

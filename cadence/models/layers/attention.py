@@ -1,6 +1,6 @@
 """The attention block: one fused projection, optional norms on queries and keys, rotation, the paged cache.
 
-`block(x, ...)`, or `block.after(norm, x, residual, ...)`: of norm(x + residual), with that sum.
+`block(x, inputs, ctx)`, or `block.after(norm, x, residual, inputs, ctx)`: of norm(x + residual), with that sum.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from torch import nn
 from cadence.core.kv_spec import LayerKV
 from cadence.kernels.attention_batch import AttentionShape
 from cadence.models.build import BuildContext
-from cadence.models.interfaces import ForwardContext
+from cadence.models.interfaces import ForwardContext, ModelInputs
 from cadence.models.layers.linear import Linear
-from cadence.models.layers.norm import Norm, RMSNorm, Stream
+from cadence.models.layers.norm import Norm, RMSNorm
 from cadence.models.layers.rotary import NoRotary, Rotary
+from cadence.models.layers.weight import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +67,30 @@ class Attention(nn.Module):
     def kv(self) -> LayerKV:
         return LayerKV(self.shape.num_kv_heads, self.shape.head_dim, self.shape.window)
 
-    def forward(self, x: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        return self._attend(self.qkv(x), positions, ctx)
+    def forward(self, x: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
+        return self.out(self._attend(self.qkv(x, ctx), inputs, ctx), ctx)
 
     def after(
-        self, norm: Norm, x: torch.Tensor, residual: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext
+        self,
+        norm: Norm,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        inputs: ModelInputs,
+        ctx: ForwardContext,
+        *,
+        terms: bool = False,
     ) -> Stream:
-        qkv, residual = norm.add_linear(x, residual, self.qkv)
-        return self._attend(qkv, positions, ctx), self.kept(residual, ctx)
+        """terms: as `Linear` has it, of what comes out."""
+        qkv, residual = norm.add_linear(x, residual, self.qkv, ctx)
+        return self.out(self._attend(qkv, inputs, ctx), ctx, terms=terms), self.kept(residual, ctx)
 
     def kept(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         """x [T, hidden] as it goes on beside this block: of the tokens that the block's output is of."""
         return ctx.kept(self._layer, x)
 
-    def _attend(self, projected: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+    def _attend(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
+        """projected [T, q + k + v] -> [T, Hq * D], before the last projection."""
         tokens = projected.shape[0]
         qkv = projected.view(tokens, -1, self.shape.head_dim).split(self._heads, dim=1)
-        attended = ctx.attend(self._layer, self.shape, qkv, positions, self._rotation)
-        return self.out(attended.view(attended.shape[0], -1))
+        attended = ctx.attend(self._layer, self.shape, qkv, inputs.rope_positions, self._rotation)
+        return attended.view(attended.shape[0], -1)

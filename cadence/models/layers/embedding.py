@@ -7,22 +7,23 @@ from torch import nn
 
 from cadence.core.errors import ConfigError
 from cadence.models.build import BuildContext
-from cadence.models.layers.parameter import empty_matrix, empty_parameter
+from cadence.models.interfaces import ForwardContext, ModelInputs
+from cadence.models.layers.linear import Linear, NoLinear
+from cadence.models.layers.parameter import empty_parameter, empty_weight
+from cadence.models.layers.weight import WeightHolder
 
 
-class Embedding(nn.Module):
+class Embedding(WeightHolder):
     """ids [T] -> [T, size], times `scale` rounded to the model's dtype."""
 
-    weight: nn.Parameter  # [rows, size]; the loader may put a packed weight in its place
+    inner = False
 
     def __init__(self, build: BuildContext, rows: int, size: int, scale: float = 1.0) -> None:
-        super().__init__()
-        self.weight = empty_matrix(build, rows, size)
+        super().__init__(empty_weight(build, rows, size))
         self._scale = float(torch.tensor(scale).to(build.dtype))
-        self._ops = build.ops
 
-    def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        return self._ops.embed(ids, self.weight, self._scale)
+    def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
+        return self.weight.lookup(inputs.ids, self._scale, ctx)
 
 
 class PositionTable(nn.Module):
@@ -34,17 +35,23 @@ class PositionTable(nn.Module):
         super().__init__()
         self.weight = empty_parameter(build, offset + positions, size)
         self._offset = offset
-        self._ops = build.ops
 
-    def forward(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        return self._ops.add_rows(x, self.weight, positions, self._offset)
+    def forward(self, x: torch.Tensor, positions: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return ctx.ops.add_rows(x, self.weight, positions, self._offset)
 
 
 class LearnedPositions(nn.Module):
-    """ids [T], positions [T] -> project(token vector) + position vector, [T, size]. `offset` rows come first unused."""
+    """T tokens -> project(token vector) + position vector, [T, size]. `offset` rows come first unused."""
 
     def __init__(
-        self, build: BuildContext, tokens: Embedding, project: nn.Module, rows: int, size: int, *, offset: int = 0
+        self,
+        build: BuildContext,
+        tokens: Embedding,
+        project: Linear | NoLinear,
+        rows: int,
+        size: int,
+        *,
+        offset: int = 0,
     ) -> None:
         super().__init__()
         if build.max_model_len > rows:
@@ -54,24 +61,24 @@ class LearnedPositions(nn.Module):
         self.project = project
         self.places = PositionTable(build, rows, size, offset)
 
-    def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        return self.places(self.project(self.tokens(ids, positions)), positions)
+    def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
+        return self.places(self.project(self.tokens(inputs, ctx), ctx), inputs.rope_positions, ctx)
 
 
-class LMHead(nn.Module):
-    """hidden [S, size] -> logits [S, vocab] in the model's dtype, or in float32.
+class LMHead(WeightHolder):
+    """hidden [S, size] -> logits [S, vocab] in the model's dtype, or in float32. Its weight is the embedding's own when
+    tied.
 
     `softcap` > 0 bends them to softcap * tanh(logits / softcap), in float32, and leaves them so.
     """
 
-    weight: nn.Parameter  # [vocab, size], the embedding's own when tied
+    inner = False
 
     def __init__(self, build: BuildContext, tokens: Embedding, *, tied: bool, softcap: float = 0.0) -> None:
-        super().__init__()
-        self.weight = tokens.weight if tied else empty_matrix(build, *tokens.weight.shape)
+        held = tokens.weight
+        super().__init__(held if tied else empty_weight(build, held.rows, held.cols))
         self._softcap = softcap
-        self._ops = build.ops
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        logits = self._ops.logits(hidden, self.weight)
-        return logits if self._softcap == 0.0 else self._ops.softcap(logits, self._softcap)
+    def forward(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        logits = self.weight.logits(hidden, ctx)
+        return logits if self._softcap == 0.0 else ctx.ops.softcap(logits, self._softcap)

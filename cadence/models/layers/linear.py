@@ -8,25 +8,23 @@ import torch
 from torch import nn
 
 from cadence.models.build import BuildContext
-from cadence.models.layers.parameter import empty_matrix, empty_parameter
+from cadence.models.interfaces import ForwardContext
+from cadence.models.layers.parameter import empty_parameter, empty_weight
+from cadence.models.layers.weight import RMSScale, Stream, WeightHolder
 
 
-class Linear(nn.Module):
+class Linear(WeightHolder):
     """x [T, in] -> [T, out]. `out` is a size, or named sizes stacked in one weight: {"q": 64, "k": 16, "v": 16}."""
 
-    weight: nn.Parameter  # [sum of out, in]; the loader may put a packed weight in its place
     bias: nn.Parameter | None  # [sum of out]
 
     def __init__(
         self, build: BuildContext, in_features: int, out: int | Mapping[str, int], *, bias: bool = False
     ) -> None:
-        super().__init__()
-        self.parts: dict[str, int] = {} if isinstance(out, int) else dict(out)  # rows of each part; {} = not divided
         rows = out if isinstance(out, int) else sum(out.values())
-        self.weight = empty_matrix(build, rows, in_features)
+        super().__init__(empty_weight(build, rows, in_features))
+        self.parts: dict[str, int] = {} if isinstance(out, int) else dict(out)  # rows of each part; {} = not divided
         self.bias = empty_parameter(build, rows, dtype=build.bias_dtype) if bias else None
-        self._ops = build.ops
-        self._map = build.ops.linear
 
     def part_rows(self, part: str) -> slice:
         """Rows of one part in weight and bias."""
@@ -37,21 +35,33 @@ class Linear(nn.Module):
             start += rows
         raise KeyError(part)
 
-    def leave_terms(self) -> None:
-        """From now on what it gives may be terms, for an RMS norm to add up: [P, T, out]."""
-        self._map = self._ops.linear_terms
+    def forward(self, x: torch.Tensor, ctx: ForwardContext, *, terms: bool = False) -> torch.Tensor:
+        """terms: an RMS norm comes next, and may get [P, T, out] to add up."""
+        product = self.weight.linear_terms if terms else self.weight.linear
+        return product(x, self.bias, ctx)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self._map(x, self.weight, self.bias)
+    def after_norm(self, stream: Stream, norm: RMSScale, ctx: ForwardContext) -> Stream:
+        """stream = (x, residual) -> (of rms_norm(x + residual), x + residual)"""
+        return self.weight.after_norm(stream, norm, self.bias, ctx)
+
+    def gated_after_norm(self, stream: Stream, norm: RMSScale, gelu: bool, ctx: ForwardContext) -> Stream:
+        """The same with a `Gate` behind it."""
+        return self.weight.gated_after_norm(stream, norm, self.bias, gelu, ctx)
+
+
+class NoLinear(nn.Module):
+    """Where a family has no projection at a place that others have one."""
+
+    def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return x
 
 
 class Gate(nn.Module):
     """x [T, 2 * I] = (gate, up) -> act(gate) * up, [T, I]; act is gelu_tanh or silu."""
 
-    def __init__(self, build: BuildContext, gelu: bool) -> None:
+    def __init__(self, gelu: bool) -> None:
         super().__init__()
         self.gelu = gelu
-        self._act = build.ops.gelu_tanh_mul if gelu else build.ops.silu_mul
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self._act(x)
+    def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return ctx.ops.gelu_tanh_mul(x) if self.gelu else ctx.ops.silu_mul(x)

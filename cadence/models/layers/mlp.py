@@ -1,4 +1,7 @@
-"""Feed-forward blocks. `block(x)`, or `block.after(norm, x, residual)`: of norm(x + residual), with that sum."""
+"""Feed-forward blocks.
+
+`block(x, ctx)`, or `block.after(norm, x, residual, ctx)`: of norm(x + residual), with that sum.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from torch import nn
 from cadence.core.errors import ConfigError
 from cadence.kernels.ops import Activation
 from cadence.models.build import BuildContext
+from cadence.models.interfaces import ForwardContext
 from cadence.models.layers.linear import Gate, Linear
-from cadence.models.layers.norm import Norm, Stream
+from cadence.models.layers.norm import Norm
+from cadence.models.layers.weight import Stream
 
 _Value = TypeVar("_Value")
 
@@ -43,14 +48,17 @@ class GatedMLP(nn.Module):
         super().__init__()
         self.gate_up = Linear(build, hidden, {"gate": intermediate, "up": intermediate}, bias=bias)
         self.down = Linear(build, intermediate, hidden, bias=bias)
-        self._gate = Gate(build, _known(_GATED_GELU, activation))
+        self._gate = Gate(_known(_GATED_GELU, activation))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(self._gate(self.gate_up(x)))
+    def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return self.down(self._gate(self.gate_up(x, ctx), ctx), ctx)
 
-    def after(self, norm: Norm, x: torch.Tensor, residual: torch.Tensor) -> Stream:
-        inner, residual = norm.add_gated(x, residual, self.gate_up, self._gate)
-        return self.down(inner), residual
+    def after(
+        self, norm: Norm, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext, *, terms: bool = False
+    ) -> Stream:
+        """terms: as `Linear` has it, of what comes out."""
+        inner, residual = norm.add_gated(x, residual, self.gate_up, self._gate, ctx)
+        return self.down(inner, ctx, terms=terms), residual
 
 
 class PlainMLP(nn.Module):
@@ -63,14 +71,15 @@ class PlainMLP(nn.Module):
         self.up = Linear(build, hidden, intermediate, bias=bias)
         self.down = Linear(build, intermediate, hidden, bias=bias)
         self._act = _known(_PLAIN, activation)
-        self._ops = build.ops
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(self._ops.activate(self.up(x), self._act))
+    def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return self.down(ctx.ops.activate(self.up(x, ctx), self._act), ctx)
 
-    def after(self, norm: Norm, x: torch.Tensor, residual: torch.Tensor) -> Stream:
-        inner, residual = norm.add_linear(x, residual, self.up)
-        return self.down(self._ops.activate(inner, self._act)), residual
+    def after(
+        self, norm: Norm, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext, *, terms: bool = False
+    ) -> Stream:
+        inner, residual = norm.add_linear(x, residual, self.up, ctx)
+        return self.down(ctx.ops.activate(inner, self._act), ctx, terms=terms), residual
 
 
 def _known(table: dict[str, _Value], activation: str) -> _Value:

@@ -1,6 +1,7 @@
-"""Normalisation. `norm(x)` normalises; `norm.add(x, residual)` adds first and returns the sum as well.
+"""Normalisation. `norm(x, ctx)` normalises; `norm.add(x, residual, ctx)` adds first and returns the sum as well.
 
-`norm.add_linear` and `norm.add_gated` go on with the projection that follows, which some norms do in one kernel.
+`norm.add_linear` and `norm.add_gated` go on with the projection that follows: an RMS norm hands it the stream and its
+own scale, so that a weight may do it all in one kernel.
 """
 
 from __future__ import annotations
@@ -9,11 +10,10 @@ import torch
 from torch import nn
 
 from cadence.models.build import BuildContext
+from cadence.models.interfaces import ForwardContext
 from cadence.models.layers.linear import Gate, Linear
 from cadence.models.layers.parameter import empty_parameter
-
-# x, residual: [T, hidden] each, or what was made of x. Where an RMS norm comes next, x may be terms [P, T, hidden].
-Stream = tuple[torch.Tensor, torch.Tensor]
+from cadence.models.layers.weight import RMSScale, Stream
 
 
 class RMSNorm(nn.Module):
@@ -28,20 +28,21 @@ class RMSNorm(nn.Module):
         super().__init__()
         self.weight = empty_parameter(build, size, dtype=torch.float32 if wide else build.dtype)
         self.eps = eps
-        self._ops = build.ops
+        self._scale = RMSScale(self.weight, eps)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self._ops.rms_norm(x, self.weight, self.eps)
+    def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return ctx.ops.rms_norm(x, self.weight, self.eps)
 
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> Stream:
-        return self._ops.add_rms_norm(x, residual, self.weight, self.eps)
+    def add(self, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext) -> Stream:
+        return ctx.ops.add_rms_norm(x, residual, self.weight, self.eps)
 
-    def add_linear(self, x: torch.Tensor, residual: torch.Tensor, linear: Linear) -> Stream:
-        return self._ops.add_norm_linear(x, residual, self.weight, self.eps, linear.weight, linear.bias)
+    def add_linear(self, x: torch.Tensor, residual: torch.Tensor, linear: Linear, ctx: ForwardContext) -> Stream:
+        return linear.after_norm((x, residual), self._scale, ctx)
 
-    def add_gated(self, x: torch.Tensor, residual: torch.Tensor, gate_up: Linear, gate: Gate) -> Stream:
-        weights = (gate_up.weight, gate_up.bias)
-        return self._ops.add_norm_gated(x, residual, self.weight, self.eps, *weights, gate.gelu)
+    def add_gated(
+        self, x: torch.Tensor, residual: torch.Tensor, gate_up: Linear, gate: Gate, ctx: ForwardContext
+    ) -> Stream:
+        return gate_up.gated_after_norm((x, residual), self._scale, gate.gelu, ctx)
 
 
 class LayerNorm(nn.Module):
@@ -55,44 +56,43 @@ class LayerNorm(nn.Module):
         self.weight = empty_parameter(build, size) if affine else None
         self.bias = empty_parameter(build, size) if affine else None
         self._eps = eps
-        self._ops = build.ops
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self._ops.layer_norm(x, self.weight, self.bias, self._eps)
+    def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return ctx.ops.layer_norm(x, self.weight, self.bias, self._eps)
 
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> Stream:
-        return self._ops.add_layer_norm(x, residual, self.weight, self.bias, self._eps)
+    def add(self, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext) -> Stream:
+        return ctx.ops.add_layer_norm(x, residual, self.weight, self.bias, self._eps)
 
-    def add_linear(self, x: torch.Tensor, residual: torch.Tensor, linear: Linear) -> Stream:
-        normed, total = self.add(x, residual)
-        return linear(normed), total
+    def add_linear(self, x: torch.Tensor, residual: torch.Tensor, linear: Linear, ctx: ForwardContext) -> Stream:
+        normed, total = self.add(x, residual, ctx)
+        return linear(normed, ctx), total
 
-    def add_gated(self, x: torch.Tensor, residual: torch.Tensor, gate_up: Linear, gate: Gate) -> Stream:
-        normed, total = self.add(x, residual)
-        return gate(gate_up(normed)), total
+    def add_gated(
+        self, x: torch.Tensor, residual: torch.Tensor, gate_up: Linear, gate: Gate, ctx: ForwardContext
+    ) -> Stream:
+        normed, total = self.add(x, residual, ctx)
+        return gate(gate_up(normed, ctx), ctx), total
 
 
 class NoNorm(nn.Module):
     """Where a family has no norm at a place that others have one."""
 
-    def __init__(self, build: BuildContext) -> None:
-        super().__init__()
-        self._ops = build.ops
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         return x
 
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> Stream:
-        total = self._ops.add(x, residual)
+    def add(self, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext) -> Stream:
+        total = ctx.ops.add(x, residual)
         return total, total
 
-    def add_linear(self, x: torch.Tensor, residual: torch.Tensor, linear: Linear) -> Stream:
-        total = self._ops.add(x, residual)
-        return linear(total), total
+    def add_linear(self, x: torch.Tensor, residual: torch.Tensor, linear: Linear, ctx: ForwardContext) -> Stream:
+        total = ctx.ops.add(x, residual)
+        return linear(total, ctx), total
 
-    def add_gated(self, x: torch.Tensor, residual: torch.Tensor, gate_up: Linear, gate: Gate) -> Stream:
-        total = self._ops.add(x, residual)
-        return gate(gate_up(total)), total
+    def add_gated(
+        self, x: torch.Tensor, residual: torch.Tensor, gate_up: Linear, gate: Gate, ctx: ForwardContext
+    ) -> Stream:
+        total = ctx.ops.add(x, residual)
+        return gate(gate_up(total, ctx), ctx), total
 
 
 Norm = RMSNorm | LayerNorm | NoNorm

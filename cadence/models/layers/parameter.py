@@ -6,12 +6,13 @@ import torch
 from torch import nn
 
 from cadence.models.build import BuildContext
+from cadence.models.layers.weight import DenseWeight
 
 
-def empty_matrix(build: BuildContext, rows: int, cols: int) -> nn.Parameter:
-    """The weight [rows, cols] of a product or a lookup."""
-    device = torch.device("meta") if build.packs else build.device
-    return nn.Parameter(torch.empty((rows, cols), dtype=build.dtype, device=device), requires_grad=False)
+def empty_weight(build: BuildContext, rows: int, cols: int) -> DenseWeight:
+    """The matrix of a product or a lookup; where the loader is to pack it, a shape without memory."""
+    device = torch.device("meta") if build.ops.packs else build.device
+    return DenseWeight(torch.empty((rows, cols), dtype=build.dtype, device=device))
 
 
 def empty_parameter(build: BuildContext, *shape: int, dtype: torch.dtype | None = None) -> nn.Parameter:

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
-from torch import nn
 
 from cadence.core.errors import WeightsError
 from cadence.models.decoder import DecoderLM
-from cadence.models.layers.linear import Linear
 from cadence.models.loader.packing import NoPacking, Packing
+from cadence.models.loader.slots import Slot, slots
 from cadence.models.loader.source import WeightsSource
-from cadence.models.weight_map import Rule
+from cadence.models.weight_map import Rule, WeightMap
 
 _MOST_LISTED = 8  # names per kind of problem in a message
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One tensor of the checkpoint and the (part of a) parameter it fills."""
+    """One tensor of the checkpoint and the (part of a) slot it fills."""
 
     name: str
     rule: Rule
     target: torch.Tensor  # [rows, in] or [rows], a view
-    parameters: tuple[str, ...]  # names the parameter has in the model
+    slot: Slot
 
     def expected_shape(self) -> tuple[int, ...]:
         """As the checkpoint stores it."""
@@ -59,7 +58,7 @@ def assign(
     plan, names = check_fit(model, source, where), source.names()
     order = {name: index for index, name in enumerate(names)}
     copies = sorted(plan.copies, key=lambda copy: order[copy.name])
-    for _ in progress(_load_all(model, copies, source, packing or NoPacking()), len(copies)):
+    for _ in progress(_load_all(copies, source, packing or NoPacking()), len(copies)):
         pass
 
 
@@ -80,16 +79,15 @@ def check_fit(model: DecoderLM, source: WeightsSource, where: str) -> Plan:
     return plan
 
 
-def _load_all(model: DecoderLM, copies: list[Copy], source: WeightsSource, packing: Packing) -> Iterator[None]:
+def _load_all(copies: list[Copy], source: WeightsSource, packing: Packing) -> Iterator[None]:
     """Matrices that `packing` takes are filled by it, the rest is copied."""
-    groups: dict[tuple[str, ...], list[Copy]] = {}
+    groups: dict[Slot, list[Copy]] = {}
     for copy in copies:
-        groups.setdefault(copy.parameters, []).append(copy)
+        groups.setdefault(copy.slot, []).append(copy)
     left = []
-    for parameters, group in groups.items():
-        modules = [model.get_submodule(name.rpartition(".")[0]) for name in parameters]
+    for slot, group in groups.items():
         stacked = sorted(group, key=lambda copy: copy.target.storage_offset())
-        if group[0].target.dim() == 2 and packing.fill(modules, [(copy.name, copy.rule) for copy in stacked], source):
+        if slot.holders and packing.fill(slot.holders, [(copy.name, copy.rule) for copy in stacked], source):
             yield from (None for _ in group)
         else:
             left.extend(group)
@@ -112,39 +110,29 @@ def _copy_all(copies: list[Copy], source: WeightsSource) -> Iterator[None]:
 
 
 def _plan(model: DecoderLM, names: set[str]) -> Plan:
-    """A parameter known under several names (a tied head) may be filled under any one of them."""
+    """What is known under several names (a tied head) may be filled under any one of them."""
     plan = Plan()
-    groups: dict[int, list[str]] = {}
-    for parameter, tensor in model.named_parameters(remove_duplicate=False):
-        groups.setdefault(id(tensor), []).append(parameter)
-    for parameters in groups.values():
-        attempts = [_sources(model, parameter, names) for parameter in parameters]
+    for slot in slots(model):
+        attempts = [_sources(model.weights, slot, name, names) for name in slot.names]
         complete = next((copies for copies, missing in attempts if copies and not missing), None)
         plan.used.update(copy.name for copies, _ in attempts for copy in copies)
         if complete is None:
-            plan.missing.extend(attempts[0][1] or [parameters[0]])
+            plan.missing.extend(attempts[0][1] or [slot.names[0]])
         else:
-            plan.copies.extend(replace(copy, parameters=tuple(parameters)) for copy in complete)
+            plan.copies.extend(complete)
     return plan
 
 
-def _sources(model: DecoderLM, parameter: str, names: set[str]) -> tuple[list[Copy], list[str]]:
-    """(what the checkpoint holds for this parameter, names of what it lacks)."""
+def _sources(weights: WeightMap, slot: Slot, name: str, names: set[str]) -> tuple[list[Copy], list[str]]:
+    """(what the checkpoint holds for a slot by this name of it, names of what it lacks)."""
     copies, missing = [], []
-    for rule, candidates in model.weights.rules_for(parameter):
-        present = next((name for name in candidates if name in names), None)
+    for rule, candidates in weights.rules_for(name):
+        present = next((candidate for candidate in candidates if candidate in names), None)
         if present is None:
             missing.append(candidates[0])
         else:
-            copies.append(Copy(present, rule, _target(model, parameter, rule.part), ()))
+            copies.append(Copy(present, rule, slot.part(rule.part), slot))
     return copies, missing
-
-
-def _target(model: nn.Module, parameter: str, part: str) -> torch.Tensor:
-    path, _, leaf = parameter.rpartition(".")
-    module = model.get_submodule(path)
-    tensor: torch.Tensor = getattr(module, leaf).data
-    return tensor[module.part_rows(part)] if part and isinstance(module, Linear) else tensor
 
 
 def _fill(copy: Copy, tensor: torch.Tensor) -> None:

@@ -6,19 +6,20 @@ import torch
 from torch import nn
 
 from cadence.models.loader.packing import NoPacking, Packing
+from cadence.models.loader.slots import slots
 
 
 def fill_dummy(model: nn.Module, seed: int, packing: Packing | None = None) -> None:
     """Matrices keep the size of what passes through them, norms are 1, biases 0: activations stay in range."""
     packing = packing or NoPacking()
-    for index, (name, parameter) in enumerate(list(model.named_parameters())):
-        if parameter.dim() == 1:
-            parameter.data.fill_(1.0 if name.endswith("weight") else 0.0)
-        elif parameter.is_meta:
-            holders = [module for module in model.modules() if getattr(module, "weight", None) is parameter]
-            packing.give(holders, _random(torch.empty(parameter.shape, dtype=parameter.dtype), seed + index))
+    for index, slot in enumerate(slots(model)):
+        tensor = slot.tensor
+        if tensor.dim() == 1:
+            tensor.fill_(1.0 if slot.names[0].endswith("weight") else 0.0)
+        elif tensor.is_meta:
+            packing.give(slot.holders, _random(torch.empty(tensor.shape, dtype=tensor.dtype), seed + index))
         else:
-            _random(parameter.data, seed + index)
+            _random(tensor, seed + index)
 
 
 def _random(values: torch.Tensor, seed: int) -> torch.Tensor:

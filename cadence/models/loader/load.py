@@ -12,7 +12,7 @@ from cadence.models.build import BuildContext
 from cadence.models.decoder import DecoderLM
 from cadence.models.loader.assign import assign, no_progress
 from cadence.models.loader.dummy import fill_dummy
-from cadence.models.loader.packing import NoPacking, Packing
+from cadence.models.loader.packing import MatrixPacking, NoPacking, Packing
 from cadence.models.loader.plausible import build_model, check_dummy, check_source
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.loader.source import WeightsSource
@@ -39,16 +39,8 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
 
 
 def _packing(quantization: str, build: BuildContext) -> Packing:
-    """A GGUF file's blocks are widened where no kernel multiplies them as they are."""
-    if build.packs:
-        from cadence.kernels.cpu.ops import CpuOps
-        from cadence.models.loader.pack import CpuPacking
-
-        assert isinstance(build.ops, CpuOps)
-        return CpuPacking(quantization, build.dtype, build.ops.isa)
-    if quantization in ("int8", "int4"):
-        raise ConfigError(f"quantization={quantization} needs the C kernels of the CPU", field="quantization")
-    return NoPacking()
+    packer = build.ops.packer(quantization, build.dtype)
+    return NoPacking() if packer is None else MatrixPacking(packer)
 
 
 def _open(model_config: ModelConfig, load_format: str) -> tuple[WeightsSource, str]:

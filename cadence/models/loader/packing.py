@@ -1,35 +1,75 @@
-"""Who takes a model's matrices in a form of its own, instead of having them copied into parameters."""
+"""Who takes a model's matrices in a form of its own, instead of having them copied."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
-from torch import nn
 
+from cadence.kernels.matrix import MatrixPacker
+from cadence.models.layers.weight import KernelWeight, WeightHolder
 from cadence.models.loader.source import WeightsSource
 from cadence.models.weight_map import Rule
 
 Piece = tuple[str, Rule]  # a tensor of the checkpoint, and how it differs from ours
+Holders = Sequence[WeightHolder]  # modules that share a matrix
 
 
 class Packing(Protocol):
-    def fill(self, modules: Sequence[nn.Module], pieces: Sequence[Piece], source: WeightsSource) -> bool:
-        """Gives modules that share a matrix one stacked of `pieces` in order; False = it is to be copied."""
+    def fill(self, holders: Holders, pieces: Sequence[Piece], source: WeightsSource) -> bool:
+        """Gives them a matrix stacked of `pieces` in order; False = it is to be copied."""
         ...
 
-    def give(self, modules: Sequence[nn.Module], values: torch.Tensor) -> None:
-        """Gives modules that share a matrix these values [rows, cols]."""
+    def give(self, holders: Holders, values: torch.Tensor) -> None:
+        """Gives them these values [rows, cols]."""
         ...
 
 
 class NoPacking:
-    """Every matrix is a parameter."""
+    """Every matrix is a tensor."""
 
-    def fill(self, modules: Sequence[nn.Module], pieces: Sequence[Piece], source: WeightsSource) -> bool:
+    def fill(self, holders: Holders, pieces: Sequence[Piece], source: WeightsSource) -> bool:
         return False
 
-    def give(self, modules: Sequence[nn.Module], values: torch.Tensor) -> None:
-        for module in modules:
-            module.weight.data.copy_(values)
+    def give(self, holders: Holders, values: torch.Tensor) -> None:
+        holders[0].weight.to_fill().copy_(values)
+
+
+class MatrixPacking:
+    """Every matrix is packed for the kernels that multiply it."""
+
+    def __init__(self, packer: MatrixPacker) -> None:
+        self._packer = packer
+
+    def fill(self, holders: Holders, pieces: Sequence[Piece], source: WeightsSource) -> bool:
+        inner = _inner(holders)
+        parts = []
+        for name, rule in pieces:
+            parts.append(self._part(name, rule, source, inner))
+            source.release(name)
+        self._place(holders, parts)
+        return True
+
+    def give(self, holders: Holders, values: torch.Tensor) -> None:
+        self._place(holders, [self._packer.pack_values(values, _inner(holders))])
+
+    def _part(self, name: str, rule: Rule, source: WeightsSource, inner: bool) -> Any:
+        found = source.blocks(name, rule.transpose) if self._packer.keeps_blocks and not rule.add else None
+        if found is not None:
+            rows, cols = source.shape(name)[:: -1 if rule.transpose else 1]
+            part = self._packer.pack_blocks(*found, rows, cols)
+            if part is not None:
+                return part
+        values = source.load(name)
+        values = values.float() + rule.add if rule.add else values
+        return self._packer.pack_values(values.T if rule.transpose else values, inner)
+
+    def _place(self, holders: Holders, parts: Sequence[Any]) -> None:
+        weight = KernelWeight(self._packer.stack(parts))
+        for holder in holders:
+            holder.use(weight)
+
+
+def _inner(holders: Holders) -> bool:
+    return all(holder.inner for holder in holders)

@@ -11,6 +11,7 @@ from cadence.core.errors import ConfigError, ModelFileError
 from cadence.models.build import BuildContext
 from cadence.models.decoder import DecoderLM
 from cadence.models.loader.assign import check_fit
+from cadence.models.loader.slots import slots
 from cadence.models.loader.source import WeightsSource
 from cadence.models.registry import model_class
 
@@ -43,7 +44,7 @@ def check_source(hf: HFConfig, build: BuildContext, source: WeightsSource, where
 def check_dummy(hf: HFConfig, build: BuildContext, quantization: str) -> None:
     """Weights made up to measure with take what the configuration says."""
     each = _WEIGHT_BYTES.get(quantization, build.dtype.itemsize)
-    needed = sum(parameter.numel() for parameter in _draft(hf, build).parameters()) * each
+    needed = sum(slot.tensor.numel() for slot in slots(_draft(hf, build))) * each
     if needed > build.memory:
         sizes = ", ".join(f"{name}={hf[name]}" for name in _SIZES if name in hf.raw)
         gib = f"{needed / 2**30:.1f} GiB of weights, but the device has {build.memory / 2**30:.1f} GiB of memory"

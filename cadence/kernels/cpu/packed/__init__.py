@@ -22,13 +22,18 @@ from cadence.kernels.cpu.packed.pack import (
     pack_int4,
     pack_int8,
 )
+from cadence.kernels.cpu.packed.packer import CpuPacker
+from cadence.kernels.cpu.packed.products import CpuMatrix, PackedProducts
 from cadence.kernels.cpu.packed.weights import Kind, PackedRows, PackedWeight, packed_bytes
 
 __all__ = [
     "GGUF_TYPES",
     "PACKED_TYPES",
+    "CpuMatrix",
+    "CpuPacker",
     "Kind",
     "PackedOps",
+    "PackedProducts",
     "PackedRows",
     "PackedWeight",
     "dequantize",

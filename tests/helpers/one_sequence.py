@@ -1,0 +1,71 @@
+"""A tiny model by itself: loaded onto plain torch, and fed one sequence through a paged cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from cadence.config.engine_config import LoadConfig, ModelConfig
+from cadence.config.hf import load_hf_config
+from cadence.config.reference import ModelFiles
+from cadence.core.kv_spec import plan_layout
+from cadence.kernels.attention_batch import AttentionBatch
+from cadence.kernels.reference.ops import ReferenceOps
+from cadence.models.build import BuildContext
+from cadence.models.decoder import DecoderLM
+from cadence.models.interfaces import ForwardContext, LayerCache, ModelInputs
+from cadence.models.loader import load_model
+from cadence.models.wanted import EVERY_TOKEN, LastTokens
+from tests.helpers.tiny_models import MAX_LEN
+
+BLOCK = 16
+
+
+def load(directory: Path, *, max_model_len: int = MAX_LEN, dtype: str = "float32", fmt: str = "auto") -> DecoderLM:
+    files = ModelFiles(str(directory), directory, None)
+    config = ModelConfig(files, load_hf_config(files), dtype, max_model_len, 0, 20, "raw_logprobs")
+    build = BuildContext(getattr(torch, dtype), torch.device("cpu"), ReferenceOps(), max_model_len)
+    return load_model(config, LoadConfig(fmt, use_tqdm=False), build)
+
+
+class OneSequence:
+    """A model and the cache of a single sequence, whose blocks lie in no particular order."""
+
+    def __init__(self, model: DecoderLM, max_len: int = MAX_LEN, dtype: torch.dtype = torch.float32) -> None:
+        self.model = model
+        layout = plan_layout(model.kv_layers(), BLOCK)
+        num_blocks = (max_len + BLOCK - 1) // BLOCK
+        order = torch.Generator().manual_seed(1)
+        self._tables = [torch.randperm(num_blocks, generator=order)[None].int() for _ in layout.groups]
+        shape = (num_blocks, layout.num_kv_heads, BLOCK, layout.head_dim)
+        self._caches = [
+            LayerCache(layout.place(layer)[0], torch.full(shape, 1e3, dtype=dtype), torch.full(shape, 1e3, dtype=dtype))
+            for layer in range(len(model.kv_layers()))
+        ]
+        self._length = 0
+
+    @torch.inference_mode()
+    def feed(self, ids: list[int], *, last_only: bool = False, turned: int = 0) -> torch.Tensor:
+        """Logprobs [len(ids), vocab] after each token, or [1, vocab] after the last. turned: rope positions are so much
+        further on than the places in the cache."""
+        positions = torch.arange(self._length, self._length + len(ids))
+        self._length += len(ids)
+        batch = AttentionBatch(
+            rows=torch.zeros(1, dtype=torch.int32),
+            query_start=torch.tensor([0, len(ids)], dtype=torch.int32),
+            seq_lens=torch.tensor([self._length], dtype=torch.int32),
+            block_tables=tuple(self._tables),
+            slots=tuple(table[0, positions // BLOCK].long() * BLOCK + positions % BLOCK for table in self._tables),
+            num_single=int(len(ids) == 1),
+            max_query_len=len(ids),
+            max_seq_len=self._length,
+        )
+        last = LastTokens(torch.tensor([len(ids) - 1]), batch.rows, batch.seq_lens)
+        wanted = last if last_only else EVERY_TOKEN
+        ctx = ForwardContext(ReferenceOps(), batch, self._caches, wanted)
+        hidden = self.model(ModelInputs(torch.tensor(ids, dtype=torch.int32), positions + turned), ctx)
+        logits = self.model.logits(hidden, ctx)
+        assert logits.dtype in (torch.float32, hidden.dtype)
+        assert logits.shape == (1 if last_only else len(ids), self.model.vocab_size)
+        return torch.log_softmax(logits.float(), dim=-1)
