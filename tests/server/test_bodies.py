@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from cadence.entrypoints.openai import bodies
-from cadence.entrypoints.openai.bodies import BODY
-from cadence.entrypoints.openai.body_budget import CHUNK_BYTES, UNASKED_BYTES, BodyBudget, Share
-from cadence.entrypoints.openai.errors import ApiError
-from cadence.entrypoints.openai.json_limits import JsonLimits
-from cadence.entrypoints.openai.limits import BodyLimits
-from cadence.entrypoints.openai.options import ServeOptions
+from cadence.config.serve_options import ServeOptions
+from cadence.entrypoints.server.http import bodies
+from cadence.entrypoints.server.http.bodies import BODY
+from cadence.entrypoints.server.http.body_budget import CHUNK_BYTES, UNASKED_BYTES, BodyBudget, BodyShare
+from cadence.entrypoints.server.http.body_limits import BodyLimits
+from cadence.entrypoints.server.http.errors import ApiError
+from cadence.entrypoints.server.http.json_limits import JsonLimits
 from tests.server.helpers import RunningApp
 
 Serve = Callable[..., RunningApp]
@@ -152,8 +152,8 @@ def test_bodies_together_stay_within_the_budget() -> None:
 
 def test_small_bodies_pass_the_waiting_ones() -> None:
     async def scenario() -> list[str]:
-        budget = BodyBudget(limit=CHUNK_BYTES, patience=0.05)
-        first, second, small = Share(budget), Share(budget), Share(budget)
+        budget = BodyBudget(limit=CHUNK_BYTES, max_wait=0.05)
+        first, second, small = BodyShare(budget), BodyShare(budget), BodyShare(budget)
         for share in (first, second):
             share.put(UNASKED_BYTES)
         await first.reserve()  # the oldest always goes on
@@ -178,8 +178,8 @@ def test_small_bodies_pass_the_waiting_ones() -> None:
 
 def test_room_that_a_slow_body_reserved_and_did_not_fill_is_for_others() -> None:
     async def scenario() -> None:
-        budget = BodyBudget(limit=2 * CHUNK_BYTES, patience=5.0)
-        slow, other = Share(budget), Share(budget)
+        budget = BodyBudget(limit=2 * CHUNK_BYTES, max_wait=5.0)
+        slow, other = BodyShare(budget), BodyShare(budget)
         for share in (slow, other):
             share.put(UNASKED_BYTES)
         await slow.reserve()

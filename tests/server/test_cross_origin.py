@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.openai.options import ServeOptions
-from cadence.entrypoints.openai.server import QuietPaths
+from cadence.entrypoints.server.server import QuietPaths
 from tests.server.helpers import RunningApp
 
 Serve = Callable[..., RunningApp]
@@ -146,6 +146,7 @@ def test_stream_interval_is_the_servers_unless_the_request_says(serve: Serve) ->
     with app.client() as client:
         texts = [client.post("/v1/completions", json=body | more).text for more in ({}, {"stream_interval": 2})]
     assert [text.count("data: {") for text in texts] == [4, 7]  # the first token is always told of at once
+    assert app.llm.default_sampling == {}  # the engine's stay as they are
     with pytest.raises(ConfigError, match="stream_interval=0"):
         ServeOptions(stream_interval=0)
 

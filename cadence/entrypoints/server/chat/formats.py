@@ -1,0 +1,106 @@
+"""The formats a server reads its model's answers by, chosen once at the start."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import string
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from cadence.config.serve_options import ServeOptions
+from cadence.entrypoints.server.chat.answer_parser import AnswerParser, CallsFirst, ThoughtsFirst
+from cadence.entrypoints.server.chat.format_detection import detect_reasoning, detect_tools
+from cadence.entrypoints.server.chat.format_tables import AUTO, FormatTables
+from cadence.entrypoints.server.chat.reasoning import reasoning_parser
+from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
+from cadence.entrypoints.server.chat.tools.base import Tools, WholeCalls
+from cadence.entrypoints.server.chat.tools.format import ToolFormat
+from cadence.entrypoints.server.chat.tools.registry import tool_parser
+
+FALLBACK = "hermes"
+CHANNELS = {  # tool formats whose calls stand among channels, which are not for the reader -> what reads the channels
+    "openai": "openai_gptoss",
+    "gpt_oss": "openai_gptoss",
+    "inkling": "inkling",
+    "kimi_k3": "kimi_k3",
+    "muse_glimmer": "muse_glimmer",
+}
+_MISTRAL_ID = string.ascii_letters + string.digits
+logger = logging.getLogger("cadence.server")
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFormats:
+    """None = nothing is told apart. The flags say whether a format's markers are special tokens of this model, which
+    must then not be skipped when its text is decoded."""
+
+    tools: ToolFormat | None = None
+    reasoning: ThinkFormat | None = None
+    special_tools: bool = False
+    special_reasoning: bool = False
+
+    def parser(self, tools: Tools | None, prompt: str, stream: bool) -> AnswerParser:
+        """For an answer to `prompt`; tools=None: nothing is a call."""
+        format = self.tools if tools is not None else None
+        calls = tool_parser(format, tools or ())
+        thoughts = reasoning_parser(self.reasoning, prompt)
+        kind = CallsFirst if format is not None and format.ends_thinking else ThoughtsFirst
+        return kind(thoughts, calls if stream else WholeCalls(calls))
+
+    def needs_special_tokens(self, tools: bool) -> bool:
+        return self.special_reasoning or (tools and self.special_tools)
+
+    def new_id(self) -> Callable[[], str]:
+        """What makes ids for calls that have none."""
+        return _mistral_id if self.tools is not None and self.tools.random_ids == "mistral" else _call_id
+
+
+def _call_id() -> str:
+    return f"call_{secrets.token_hex(12)}"
+
+
+def _mistral_id() -> str:
+    """Mistral's templates take ids of nine letters and digits alone."""
+    return "".join(secrets.choice(_MISTRAL_ID) for _ in range(9))
+
+
+def choose_formats(
+    options: ServeOptions, tables: FormatTables, templates: Sequence[str], special: Collection[str]
+) -> AnswerFormats:
+    """`templates`: the chat templates that may be used; `special`: the texts of the model's special tokens."""
+    text = "\n".join(templates)
+    tools = options.tool_call_parser or (AUTO if options.enable_auto_tool_choice else "")
+    if tools == AUTO:
+        tools = _chosen("tool_call_parser", detect_tools(text), FALLBACK)
+    reasoning = options.reasoning_parser or CHANNELS.get(tools, "")
+    if reasoning == AUTO or (not reasoning and _writes_channels(text)):
+        reasoning = _chosen("reasoning_parser", detect_reasoning(text), "")
+    calls = tables.tool_format(tools) if tools else None
+    thoughts = tables.think_format(reasoning) if reasoning else None
+    return AnswerFormats(
+        calls,
+        thoughts,
+        calls is not None and _any_special(calls.all_marks, special),
+        thoughts is not None and _any_special(thoughts.marks, special),
+    )
+
+
+def _writes_channels(template: str) -> bool:
+    """Whether an answer is unreadable unless its channels are told apart."""
+    found = detect_reasoning(template)
+    return found is not None and found[0] in CHANNELS.values()
+
+
+def _chosen(option: str, found: tuple[str, str] | None, fallback: str) -> str:
+    if found is None:
+        said = f"{fallback} is assumed" if fallback else "there is none"
+        logger.warning("%s=auto: the chat template shows no known format; %s", option, said)
+        return fallback
+    name, marker = found
+    logger.warning("%s=auto: %s, because the chat template has %s", option, name, marker)
+    return name
+
+
+def _any_special(marks: Sequence[str], special: Collection[str]) -> bool:
+    return any(token in mark for mark in marks for token in special)
