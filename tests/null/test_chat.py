@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from cadence.core.errors import CadenceError
-from cadence.entrypoints.cli.chat_settings import ChatSettings
-from cadence.entrypoints.cli.conversation import Conversation
+from cadence.entrypoints.cli.chat.conversation import Conversation
+from cadence.entrypoints.cli.chat.settings import ChatSettings
+from cadence.entrypoints.cli.chat.talk import Talk
+from cadence.entrypoints.cli.chat.wrap import WordWrap, text_width
 from cadence.entrypoints.cli.streaming import Answer
-from cadence.entrypoints.cli.talk import Talk
-from cadence.entrypoints.cli.wrap import WordWrap, text_width
 from tests.null.chat_fakes import FakeEngine, FakeLLM, Script
 
 

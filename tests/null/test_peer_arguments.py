@@ -12,7 +12,8 @@ import pytest
 from cadence.config.argv import json_object, repeated
 from cadence.config.values import coerce
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.cli import chat, generate
+from cadence.entrypoints.cli import generate
+from cadence.entrypoints.cli.chat import command as chat
 from cadence.entrypoints.cli.serve import build_parser, read_flags
 
 

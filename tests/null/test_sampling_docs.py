@@ -8,7 +8,9 @@ import re
 import pytest
 
 from cadence.core.sampling_params import _REFUSED, BeamSearchParams, SamplingParams
-from cadence.entrypoints.cli import chat, complete, generate, remote_chat
+from cadence.entrypoints.cli import complete, generate
+from cadence.entrypoints.cli.chat import command as chat
+from cadence.entrypoints.cli.remote import answers
 from cadence.vllm.names import MODULES
 from tests.arch.source import ROOT
 
@@ -39,7 +41,7 @@ def test_every_field_has_its_row_and_default(kind: type) -> None:
 def test_default_lengths_are_those_of_the_code() -> None:
     lengths = PAGE.split("## Default lengths\n", 1)[1].split("\n## ")[0]
     assert f"`LLMEngine`, `AsyncLLM` | {SamplingParams().max_tokens};" in lengths
-    assert generate.MAX_TOKENS == complete.MAX_TOKENS and chat.MAX_TOKENS == remote_chat.MOST_PIECES
+    assert generate.MAX_TOKENS == complete.MAX_TOKENS and chat.MAX_TOKENS == answers.MOST_PIECES
     assert f"| `cadence generate`, `cadence complete` | {generate.MAX_TOKENS} |" in lengths
     assert f"| `cadence chat` | {chat.MAX_TOKENS:,} an answer " in lengths
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cadence.entrypoints.cli.bench_serve_load import Pace, Sample, Stopwatch
-from cadence.entrypoints.cli.bench_serve_numbers import Wanted, numbers, peak_concurrency, tokens_by_second
-from cadence.entrypoints.cli.bench_serve_work import RandomShape
+from cadence.entrypoints.cli.bench_serve.load import Pace, Sample, Stopwatch
+from cadence.entrypoints.cli.bench_serve.numbers import Wanted, numbers, peak_concurrency, tokens_by_second
+from cadence.entrypoints.cli.bench_serve.work import RandomShape
 from cadence.entrypoints.cli.main import main
 from tests.server.scripted_server import ScriptedServer, running
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from cadence.entrypoints.cli.main import main
-from cadence.entrypoints.cli.remote import Remote, RemoteError
-from cadence.entrypoints.cli.remote_wire import EventDecoder, ResponseDecoder, WireError
+from cadence.entrypoints.cli.remote.client import Remote, RemoteError
+from cadence.entrypoints.cli.remote.wire import EventDecoder, ResponseDecoder, WireError
 from tests.server.helpers import RunningApp
 from tests.server.scripted_server import ScriptedServer, running
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.cli.chat_settings import ChatSettings
-from cadence.entrypoints.cli.conversation import History
+from cadence.entrypoints.cli.chat.conversation import History
+from cadence.entrypoints.cli.chat.remote_conversation import RemoteConversation
+from cadence.entrypoints.cli.chat.settings import ChatSettings
 from cadence.entrypoints.cli.main import main
-from cadence.entrypoints.cli.remote import Address
-from cadence.entrypoints.cli.remote_chat import RemoteConversation, Server
+from cadence.entrypoints.cli.remote.answers import Server
+from cadence.entrypoints.cli.remote.client import Address
 from tests.server.helpers import FakeLLM, RunningApp
 from tests.server.scripted_server import ScriptedServer, running
 
@@ -47,7 +48,7 @@ def test_quick_question(server: ScriptedServer, capsys: Said) -> None:
 def test_an_answer_without_max_tokens_ends_here(
     server: ScriptedServer, capsys: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cadence.entrypoints.cli.remote_chat.MOST_PIECES", 2)
+    monkeypatch.setattr("cadence.entrypoints.cli.remote.answers.MOST_PIECES", 2)
     assert main(["chat", "--url", server.url, "-q", "hello", "--stats"]) == 0
     captured = capsys.readouterr()
     assert captured.out.split() == ["a", "b"] and "ended by length" in captured.err

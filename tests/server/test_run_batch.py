@@ -13,9 +13,9 @@ import pytest
 from openai.types.chat import ChatCompletion
 
 from cadence.core.errors import ConfigError, EngineDeadError
-from cadence.entrypoints.cli import run_batch as command
 from cadence.entrypoints.cli.main import main
-from cadence.entrypoints.cli.run_batch_files import RequestFile, ResultFile, encode
+from cadence.entrypoints.cli.run_batch import command
+from cadence.entrypoints.cli.run_batch.files import RequestFile, ResultFile, encode
 from tests.server.helpers import FakeLLM
 
 Said = pytest.CaptureFixture[str]

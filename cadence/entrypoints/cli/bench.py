@@ -39,9 +39,9 @@ def run(argv: Sequence[str]) -> int:
 
 
 def run_serve(argv: Sequence[str]) -> int:
-    from cadence.entrypoints.cli import bench_serve
+    from cadence.entrypoints.cli.bench_serve import command
 
-    return bench_serve.run(argv)
+    return command.run(argv)
 
 
 def _parser(kind: str, description: str, counts: dict[str, tuple[int, str]]) -> Parser:

@@ -35,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
         fields["seed"] = flags.seed
     fields["prompt"] = read_prompt(flags.prompt if flags.quick is None else flags.quick, "complete")
 
-    from cadence.entrypoints.cli.remote_chat import Server
+    from cadence.entrypoints.cli.remote.answers import Server
 
     answer = Server.find(flags.url, flags.api_key, flags.model_name).stream("/v1/completions", fields, write)
     write("\n")

@@ -10,10 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.cli.chat_settings import ChatSettings
-from cadence.entrypoints.cli.conversation import MAX_TOKENS, History, TurnError
-from cadence.entrypoints.cli.remote import Remote, RemoteError
+from cadence.entrypoints.cli.remote.client import Remote
 from cadence.entrypoints.cli.streaming import Answer
 
 # Where nobody set max_tokens, an answer ends here after so many pieces (tokens, as a rule), as that of a model in this
@@ -110,19 +107,3 @@ class Listener:
         self.answer.total_s = time.perf_counter() - self._start
         self.answer.output_tokens = self.answer.output_tokens or self._arrivals  # no usage after Ctrl-C
         return self.answer
-
-
-class RemoteConversation(History):
-    """With a server. `fields` are sampling options as its API names them."""
-
-    def __init__(self, server: Server, fields: dict[str, Any], system: str) -> None:
-        super().__init__(ChatSettings(fields, MAX_TOKENS), system)
-        self._server = server
-
-    def answer(self, messages: list[dict[str, Any]], write: Callable[[str], None]) -> Answer:
-        try:
-            return self._server.stream("/v1/chat/completions", {"messages": messages, **self.settings.given}, write)
-        except RemoteError as error:
-            if error.status == 400:
-                raise InvalidRequestError(str(error)) from None
-            raise TurnError(str(error)) from None

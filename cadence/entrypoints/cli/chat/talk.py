@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.cli.chat_commands import run_command, words
-from cadence.entrypoints.cli.conversation import TurnError
-from cadence.entrypoints.cli.screen import Screen
+from cadence.entrypoints.cli.chat.conversation import TurnError
+from cadence.entrypoints.cli.chat.screen import Screen
+from cadence.entrypoints.cli.chat.slash_commands import run_command, words
 from cadence.entrypoints.cli.streaming import Answer
 
 if TYPE_CHECKING:
-    from cadence.entrypoints.cli.conversation import History
+    from cadence.entrypoints.cli.chat.conversation import History
 
 Summary = Callable[[Answer], str]  # what is said after an answer; "" = nothing
 

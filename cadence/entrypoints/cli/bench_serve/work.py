@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.cli.remote import Remote, RemoteError
+from cadence.entrypoints.cli.remote.client import Remote, RemoteError
 
 CUSTOM_OUTPUT_LEN = 256
 RANDOM_OUTPUT_LEN = 128

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cadence.core.errors import CadenceError
-from cadence.entrypoints.cli.chat_settings import ChatSettings
+from cadence.entrypoints.cli.chat.settings import ChatSettings
 
 if TYPE_CHECKING:
     from cadence.entrypoints.cli.streaming import Answer

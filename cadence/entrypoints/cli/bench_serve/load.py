@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.cli.remote import Remote, RemoteError
+from cadence.entrypoints.cli.remote.client import Remote, RemoteError
 
 
 @dataclass(slots=True)

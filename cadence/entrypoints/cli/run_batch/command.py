@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from cadence.config import values
 from cadence.config.cli import Parser, add_engine_flags, add_flag, engine_options
 from cadence.core.errors import CadenceError, ConfigError
-from cadence.entrypoints.cli.run_batch_app import AppReply, AsgiApp, post
-from cadence.entrypoints.cli.run_batch_files import LinePlace, RequestFile, ResultFile, is_failure
+from cadence.entrypoints.cli.run_batch.app import AppReply, AsgiApp, post
+from cadence.entrypoints.cli.run_batch.files import LinePlace, RequestFile, ResultFile, is_failure
 from cadence.entrypoints.cli.serve import serve_flags
 
 if TYPE_CHECKING:

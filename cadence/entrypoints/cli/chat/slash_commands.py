@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from cadence.config.args import nearest
 from cadence.core.errors import CadenceError, InvalidRequestError
-from cadence.entrypoints.cli import transcript
+from cadence.entrypoints.cli.chat import transcript
 
 if TYPE_CHECKING:
-    from cadence.entrypoints.cli.talk import Talk
+    from cadence.entrypoints.cli.chat.talk import Talk
 
 Command = Callable[["Talk", str], None]
 

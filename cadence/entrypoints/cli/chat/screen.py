@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from cadence.entrypoints.cli.line_input import LineInput
-from cadence.entrypoints.cli.terminal_mode import TerminalMode
-from cadence.entrypoints.cli.wrap import WordWrap, printable
+from cadence.entrypoints.cli.chat.line_input import LineInput
+from cadence.entrypoints.cli.chat.terminal_mode import TerminalMode
+from cadence.entrypoints.cli.chat.wrap import WordWrap, printable
 
 
 class Screen(Protocol):

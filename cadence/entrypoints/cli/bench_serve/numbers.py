@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.cli.bench_serve_load import Sample
+from cadence.entrypoints.cli.bench_serve.load import Sample
 from cadence.entrypoints.cli.report import Row, mean, percentile, table
 
 METRICS = {

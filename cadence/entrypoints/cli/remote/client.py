@@ -16,7 +16,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from cadence.core.errors import CadenceError, ConfigError
-from cadence.entrypoints.cli.remote_wire import EventDecoder, ResponseDecoder, WireError
+from cadence.entrypoints.cli.remote.wire import EventDecoder, ResponseDecoder, WireError
 
 CONNECT_SECONDS = 30.0
 DONE = b"[DONE]"

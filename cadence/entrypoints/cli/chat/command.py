@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from cadence.config import values
 from cadence.config.cli import Parser, add_engine_flags, checked_options, engine_options
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.cli.conversation import MAX_TOKENS, Conversation, History
+from cadence.entrypoints.cli.chat.conversation import MAX_TOKENS, Conversation, History
+from cadence.entrypoints.cli.chat.screen import Screen, open_screen
+from cadence.entrypoints.cli.chat.talk import Talk
 from cadence.entrypoints.cli.sampling import add_sampling_flags, sampling_options
-from cadence.entrypoints.cli.screen import Screen, open_screen
 from cadence.entrypoints.cli.streaming import Answer
-from cadence.entrypoints.cli.talk import Talk
 
 
 def build_parser() -> Parser:
@@ -78,7 +78,8 @@ def _remote(flags: argparse.Namespace) -> tuple[str, History]:
         flag = "--" + next(iter(options)).replace("_", "-")
         raise ConfigError(f"{flag} is for a model loaded here; with --url, give it to the server", next(iter(options)))
 
-    from cadence.entrypoints.cli.remote_chat import RemoteConversation, Server
+    from cadence.entrypoints.cli.chat.remote_conversation import RemoteConversation
+    from cadence.entrypoints.cli.remote.answers import Server
 
     server = Server.find(flags.url, api_key, name)
     return server.model, RemoteConversation(server, fields, flags.system_prompt)

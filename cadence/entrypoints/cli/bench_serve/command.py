@@ -17,9 +17,9 @@ from typing import Any
 from cadence.config import values
 from cadence.config.cli import Parser
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.cli import bench_serve_work as work
-from cadence.entrypoints.cli.bench_serve_load import Load, Pace, Sample
-from cadence.entrypoints.cli.bench_serve_numbers import (
+from cadence.entrypoints.cli.bench_serve import work
+from cadence.entrypoints.cli.bench_serve.load import Load, Pace, Sample
+from cadence.entrypoints.cli.bench_serve.numbers import (
     METRICS,
     Wanted,
     complaints,
@@ -29,8 +29,8 @@ from cadence.entrypoints.cli.bench_serve_numbers import (
     series,
     tokens_by_second,
 )
-from cadence.entrypoints.cli.plot import Picture, check_plotting, save_latency_plot
-from cadence.entrypoints.cli.remote import Remote, RemoteError
+from cadence.entrypoints.cli.bench_serve.plot import Picture, check_plotting, save_latency_plot
+from cadence.entrypoints.cli.remote.client import Remote, RemoteError
 
 BACKENDS = {
     "openai": "/v1/completions",
