@@ -16,7 +16,7 @@ from typing import Any
 
 from cadence.config import peer_table, ranges, values
 from cadence.config.argv import merged
-from cadence.config.fate import Fate, PeerFlag
+from cadence.config.peer_flag import PeerFlag, Support
 from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")
@@ -150,7 +150,7 @@ class EngineArgs:
 
 def _name_ineffective(peer: PeerFlag, value: object) -> None:
     """Logs what the value is not used for; ConfigError where it would have to be."""
-    if peer.fate is not Fate.WORKS or value in peer.hints:
+    if peer.support is not Support.WORKS or value in peer.hints:
         notice = peer.notice(value)
     elif peer.name in peer_table.server_only():
         raise ConfigError(f"{peer.name} is an option of `cadence serve`", peer.name)

@@ -19,7 +19,7 @@ from cadence.config import args as engine_args
 from cadence.config import argv as words
 from cadence.config import flag_help, peer_table, values
 from cadence.config.args import EngineArgs
-from cadence.config.fate import Fate, Kind, PeerFlag
+from cadence.config.peer_flag import FlagKind, PeerFlag, Support
 from cadence.config.reference import find_local
 from cadence.core.errors import ConfigError
 
@@ -179,7 +179,7 @@ def add_hidden_flags(parser: argparse.ArgumentParser, group: argparse._ActionsCo
 
 
 def _can_be_hidden(flag: PeerFlag, server: bool) -> bool:
-    return flag.name != "config" and not (server and flag.fate is Fate.WORKS and not flag.means)
+    return flag.name != "config" and not (server and flag.support is Support.WORKS and not flag.means)
 
 
 def engine_options(namespace: argparse.Namespace) -> dict[str, Any]:
@@ -227,11 +227,11 @@ def _spellings(group: argparse._ActionsContainer, name: str) -> list[str]:
 def _add_hidden(parser: argparse.ArgumentParser, group: argparse._ActionsContainer, flag: PeerFlag) -> None:
     hidden: dict[str, Any] = {"dest": flag.name, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
     spellings = _spellings(group, flag.name)
-    if flag.kind is Kind.SWITCH:
+    if flag.kind is FlagKind.SWITCH:
         group.add_argument(*spellings, **hidden, action=argparse.BooleanOptionalAction)
-    elif flag.kind is Kind.OBJECT:
+    elif flag.kind is FlagKind.OBJECT:
         group.add_argument(*spellings, **hidden, action=_MergeObject)
-    elif flag.kind is Kind.LIST:
+    elif flag.kind is FlagKind.LIST:
         group.add_argument(*spellings, **hidden, action=Extend, type=words.literal)
     else:
         group.add_argument(*spellings, **hidden, type=words.literal)

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 
 from cadence.config import peer_table
-from cadence.config.fate import Fate, PeerFlag
+from cadence.config.peer_flag import PeerFlag, Support
 
 
 def about(topic: str, groups: Mapping[str, Sequence[argparse.Action]], actions: Sequence[argparse.Action]) -> str:
@@ -42,5 +42,5 @@ def _own_line(action: argparse.Action) -> str:
 
 
 def _peer_line(flag: PeerFlag) -> str:
-    fate = flag.fate.value if flag.fate is not Fate.WORKS else "works"
-    return f"  {', '.join(filter(None, [flag.flag, flag.short]))}\n      {fate}: {flag.why}".rstrip(": ")
+    support = flag.support.value if flag.support is not Support.WORKS else "works"
+    return f"  {', '.join(filter(None, [flag.flag, flag.short]))}\n      {support}: {flag.why}".rstrip(": ")

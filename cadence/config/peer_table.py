@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from cadence.config.fate import Fate, Group, PeerFlag
+from cadence.config.peer_flag import Group, PeerFlag, Support
 from cadence.config.peer_flags import ENGINE_GROUPS, REMOVED
 from cadence.config.peer_server_flags import SERVER_GROUPS
 
@@ -26,4 +26,4 @@ def server_only() -> frozenset[str]:
 
 def not_here() -> list[PeerFlag]:
     """Those without an option of ours behind them."""
-    return [flag for flag in flags().values() if flag.fate is not Fate.WORKS or flag.means]
+    return [flag for flag in flags().values() if flag.support is not Support.WORKS or flag.means]

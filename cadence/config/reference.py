@@ -78,7 +78,7 @@ _HUB_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
 @dataclass(frozen=True, slots=True)
-class AliasRow:
+class AliasInfo:
     """One line of `cadence models`."""
 
     name: str
@@ -88,8 +88,8 @@ class AliasRow:
     present: bool
 
 
-def alias_table() -> list[AliasRow]:
-    return [AliasRow(name, a.what, a.licence, a.path, a.present) for name, a in ALIASES.items()]
+def alias_table() -> list[AliasInfo]:
+    return [AliasInfo(name, a.what, a.licence, a.path, a.present) for name, a in ALIASES.items()]
 
 
 def find_mapped() -> dict[str, str]:

@@ -44,7 +44,7 @@ def build_engine(
 ) -> EngineParts:
     """Loads tokenizer and weights side by side, sizes the KV cache, and ties scheduler and executor together.
 
-    offline: as `Surroundings` has it.
+    offline: as `ResolveInputs` has it.
     """
     source = find_source(args)
     caps = device_caps(args.device)

@@ -9,7 +9,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.reference import ModelFiles, find_model
-from cadence.config.resolve import Caps, Surroundings, resolve
+from cadence.config.resolve import Caps, ResolveInputs, resolve
 from cadence.core.architectures import ARCHITECTURES, unsupported
 from cadence.core.errors import ModelFileError, TokenizerError
 from cadence.text.load import tokenizer_for
@@ -24,8 +24,8 @@ class ModelSource:
 
     def resolve(self, args: EngineArgs, caps: Caps, offline: bool = False) -> EngineConfig:
         known = (env.cpu_kv_cache_bytes(), env.cpu_isa(), env.has_compiler())
-        around = Surroundings(self.tokenizer_files, *known, offline)
-        return resolve(args, self.files, self.hf, caps, around)
+        inputs = ResolveInputs(self.tokenizer_files, *known, offline)
+        return resolve(args, self.files, self.hf, caps, inputs)
 
     def load_tokenizer(self, skip: bool) -> Tokenizer | None:
         """None with skip_tokenizer_init."""

@@ -19,7 +19,7 @@ from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.update import RequestUpdate
 from cadence.engine.async_client import EXIT_S, KILL_S, EngineProcess
 from cadence.engine.descriptors import DescriptorReserve
-from cadence.engine.journal import Entry
+from cadence.engine.journal import JournalEntry
 from cadence.engine.lifecycle import EngineStatus
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.supervision import Decision, Supervision
@@ -84,7 +84,7 @@ class Supervisor:
         """Of the first engine. Raises what it died of."""
         return await asyncio.shield(self._info)
 
-    def submit(self, entry: Entry) -> None:
+    def submit(self, entry: JournalEntry) -> None:
         if not len(self._logic.journal):
             self.last_progress = time.monotonic()  # it was idle: that was no lack of progress
         self._logic.journal.add(entry)
@@ -287,10 +287,10 @@ def _nothing() -> asyncio.Future[None]:
     return future
 
 
-def entry_of(request: EngineRequest) -> Entry:
+def entry_of(request: EngineRequest) -> JournalEntry:
     """Raises InvalidRequestError for what no message can carry, before anybody knows of the request."""
-    return Entry(request, encode_request(request))
+    return JournalEntry(request, encode_request(request))
 
 
-def _payload(entry: Entry) -> bytes:
+def _payload(entry: JournalEntry) -> bytes:
     return encode_request(entry.resumed()) if entry.token_ids else entry.payload

@@ -99,6 +99,11 @@ def test_a_circle_of_files_is_found() -> None:
     assert found == [f"cadence/core/{name}.py" for name in "abc"]
 
 
+def test_two_classes_of_one_name_are_found() -> None:
+    sources = [Source("cadence/core/a.py", "class A: ...\nclass B: ..."), Source("cadence/text/b.py", "class A: ...")]
+    assert [violation.subject for violation in checks.unique_class_names(sources)] == ["A"]
+
+
 def test_relative_imports_are_resolved() -> None:
     source = Source("cadence/runner/state/batch.py", "from . import rows\nfrom ..setup import build")
     assert {"cadence.runner.state.rows", "cadence.runner.setup"} <= set(imported_modules(source))

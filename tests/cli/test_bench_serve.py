@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from cadence.entrypoints.cli.bench_serve.load import Pace, Sample, Stopwatch
-from cadence.entrypoints.cli.bench_serve.numbers import Wanted, numbers, peak_concurrency, tokens_by_second
+from cadence.entrypoints.cli.bench_serve.numbers import WantedMetrics, numbers, peak_concurrency, tokens_by_second
 from cadence.entrypoints.cli.bench_serve.work import RandomShape
 from cadence.entrypoints.cli.main import main
 from tests.cli.scripted_server import ScriptedServer, running
 
-WANTED = Wanted.parse("ttft,tpot,itl,e2el", "25,50,99.9", [])
+WANTED = WantedMetrics.parse("ttft,tpot,itl,e2el", "25,50,99.9", [])
 
 
 @pytest.fixture
@@ -249,8 +249,8 @@ def test_numbers_are_numpys() -> None:
 
 def test_goodput_counts_requests_within_every_limit() -> None:
     samples = [Sample(0, 0.1, [0.1], 0.2, 1, 2), Sample(0, 0.1, [0.4], 0.5, 1, 2), Sample(0, 0.3, [0.1], 0.4, 1, 2)]
-    assert numbers(samples, 1.0, Wanted.parse("ttft", "99", ["ttft:200", "tpot:200"]))["request_goodput"] == 1
-    assert numbers(samples, 1.0, Wanted.parse("ttft", "99", ["e2el:450"]))["request_goodput"] == 2
+    assert numbers(samples, 1.0, WantedMetrics.parse("ttft", "99", ["ttft:200", "tpot:200"]))["request_goodput"] == 1
+    assert numbers(samples, 1.0, WantedMetrics.parse("ttft", "99", ["e2el:450"]))["request_goodput"] == 2
     assert numbers([], 1.0, WANTED)["p50_ttft_ms"] == 0.0
 
 

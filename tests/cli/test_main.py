@@ -17,7 +17,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.entrypoints.cli import collect_env, generate
 from cadence.entrypoints.cli.main import COMMANDS, main
-from cadence.entrypoints.cli.report import Row, columns, percentile, table
+from cadence.entrypoints.cli.report import Measure, columns, percentile, table
 from cadence.entrypoints.cli.sampling import HELP, sampling_options
 from cadence.entrypoints.cli.streaming import stream_answer, streaming_params
 from tests.cli.chat_fakes import FakeEngine, FakeLLM
@@ -156,7 +156,7 @@ def test_percentiles_are_numpys() -> None:
 
 def test_tables_line_up() -> None:
     assert columns([("a", "bb"), ("ccc", "d")]) == "a    bb\nccc  d"
-    assert len({len(line) for line in table([Row("x", 1.0, "s"), Row("long", 12345.6, "s")]).splitlines()}) == 1
+    assert len({len(line) for line in table([Measure("x", 1.0, "s"), Measure("long", 12345.6, "s")]).splitlines()}) == 1
 
 
 def test_collect_env_tells_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

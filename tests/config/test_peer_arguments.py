@@ -226,7 +226,7 @@ def test_nested_values_and_switches_of_a_file(config: Path) -> None:
     assert flags.enable_prefix_caching is False
 
 
-def test_the_same_fates_in_a_file(config: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_same_in_a_file(config: Path, caplog: pytest.LogCaptureFixture) -> None:
     config.write_text("attention-backend: FLASHINFER\n")
     read_flags(parse("--config", str(config)))
     assert "attention_backend='FLASHINFER' has no effect here" in caplog.text

@@ -6,7 +6,7 @@ import pytest
 
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
-from cadence.config.fate import Fate
+from cadence.config.peer_flag import Support
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.serve import build_parser, read_flags
 
@@ -15,7 +15,7 @@ def test_each_variable_has_one_line() -> None:
     names = [variable.name for variable in peer_env.VARIABLES]
     assert len(names) == len(set(names)) and all(variable.why for variable in peer_env.VARIABLES)
     read = {name for name in env.NAMES if name.startswith("VLLM_")}
-    assert read <= {variable.name for variable in peer_env.VARIABLES if variable.fate is Fate.WORKS}
+    assert read <= {variable.name for variable in peer_env.VARIABLES if variable.support is Support.WORKS}
 
 
 def test_variables_that_are_flags_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Every flag of vLLM has one fate here: it works, it has no effect and is named, or it is refused with a sentence."""
+"""Every flag of vLLM works here, has no effect and is named, or is refused with a sentence."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ import pytest
 from cadence.config import peer_table
 from cadence.config.args import EngineArgs
 from cadence.config.args import names as engine_names
-from cadence.config.fate import Fate, Kind, PeerFlag
+from cadence.config.peer_flag import FlagKind, PeerFlag, Support
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.serve import build_parser, read_flags
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.options import names as server_names
 
 TABLE = peer_table.flags()
-OTHERS = [flag for flag in TABLE.values() if flag.fate is not Fate.WORKS]
+OTHERS = [flag for flag in TABLE.values() if flag.support is not Support.WORKS]
 
 # A value of each kind that asks for something.
-ASKING: dict[Kind, Any] = {Kind.VALUE: "something", Kind.SWITCH: True, Kind.OBJECT: {"a": 1}, Kind.LIST: ["a"]}
+ASKING: dict[FlagKind, Any] = {
+    FlagKind.VALUE: "something",
+    FlagKind.SWITCH: True,
+    FlagKind.OBJECT: {"a": 1},
+    FlagKind.LIST: ["a"],
+}
 
 
 def asking(flag: PeerFlag) -> Any:
@@ -48,10 +53,10 @@ def test_the_table_is_whole() -> None:
 def test_each_flag_is_what_the_table_says(flag: PeerFlag) -> None:
     ours = {*engine_names(), *server_names(), "config"}
     if flag.means:
-        assert flag.fate is Fate.WORKS and flag.name not in ours and flag.means.split(".")[0] in ours
+        assert flag.support is Support.WORKS and flag.name not in ours and flag.means.split(".")[0] in ours
     else:
-        assert (flag.fate is Fate.WORKS) == (flag.name in ours)
-    assert flag.why or flag.fate is Fate.WORKS
+        assert (flag.support is Support.WORKS) == (flag.name in ours)
+    assert flag.why or flag.support is Support.WORKS
     assert not any(hint in flag.neutral for hint in flag.hints)
 
 
@@ -60,7 +65,7 @@ def test_python_and_the_command_line_agree(flag: PeerFlag, caplog: pytest.LogCap
     for value in (None, *flag.neutral):
         assert EngineArgs.from_options(**{flag.name: value}) == EngineArgs()
     assert not caplog.records
-    if flag.fate is Fate.REFUSED:
+    if flag.support is Support.REFUSED:
         with pytest.raises(ConfigError, match=f"{flag.name}=.* cannot be honoured: ") as caught:
             EngineArgs.from_options(**{flag.name: asking(flag)})
         assert str(caught.value).endswith(flag.why)
@@ -78,15 +83,15 @@ def test_python_and_the_command_line_agree(flag: PeerFlag, caplog: pytest.LogCap
 def written(flag: PeerFlag) -> list[str]:
     """The same value as words of a command line."""
     value = asking(flag)
-    if flag.kind is Kind.SWITCH:
+    if flag.kind is FlagKind.SWITCH:
         return [flag.flag if value else "--no-" + flag.flag[2:]]
-    return [flag.flag, {Kind.OBJECT: '{"a": 1}', Kind.LIST: "a"}.get(flag.kind, str(value))]
+    return [flag.flag, {FlagKind.OBJECT: '{"a": 1}', FlagKind.LIST: "a"}.get(flag.kind, str(value))]
 
 
 @pytest.mark.parametrize("flag", [flag for flag in TABLE.values() if flag.short], ids=lambda flag: flag.name)
 def test_short_forms(flag: PeerFlag) -> None:
     parser = build_parser()
-    words = {Kind.SWITCH: [], Kind.OBJECT: ['{"a": 1}']}.get(flag.kind, ["1"])
+    words = {FlagKind.SWITCH: [], FlagKind.OBJECT: ['{"a": 1}']}.get(flag.kind, ["1"])
     assert parser.parse([flag.short, *words]) == parser.parse([flag.flag, *words])
     if words:
         assert parser.parse([f"{flag.short}={words[0]}"]) == parser.parse([flag.flag, *words])

@@ -15,7 +15,7 @@ from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
 from cadence.config.hf import HFConfig, make_hf_config
 from cadence.config.reference import ModelFiles
-from cadence.config.resolve import Surroundings, fit_context, idle_options, resolve
+from cadence.config.resolve import ResolveInputs, fit_context, idle_options, resolve
 from cadence.core.errors import ConfigError
 
 GIB = 2**30
@@ -65,7 +65,7 @@ def test_offline_work_takes_larger_steps_on_a_large_gpu() -> None:
         (CPU, {}, 2048),
         (GPU, {"max_num_batched_tokens": 4096}, 4096),
     ):
-        found = resolve(EngineArgs.from_options(**options), FOLDER, hf(), caps, Surroundings(offline=True))
+        found = resolve(EngineArgs.from_options(**options), FOLDER, hf(), caps, ResolveInputs(offline=True))
         assert found.scheduler.max_num_batched_tokens == tokens
 
 
@@ -108,20 +108,20 @@ def test_kv_cache_dtype_beside_blocks_of_few_bits() -> None:
 
 def test_bfloat16_on_a_cpu_that_has_float16_arithmetic() -> None:
     """Kernels of ours multiply it in that; without them torch would, and take minutes."""
-    ours = Surroundings(compiler=True)
-    for options, raw, around, given in (
+    ours = ResolveInputs(compiler=True)
+    for options, raw, inputs, given in (
         ({}, hf(), ours, ("bfloat16", "float16")),
         ({"dtype": "bfloat16"}, hf(), ours, ("bfloat16", "float16")),
         ({"kv_cache_dtype": "bfloat16"}, hf(), ours, ("bfloat16", "bfloat16")),
         ({}, hf(torch_dtype="float16"), ours, ("float32", "float32")),
         ({"quantization": "int8"}, hf(), ours, ("float32", "float32")),
         ({"kernels": "reference"}, hf(), ours, ("float32", "float32")),
-        ({}, hf(), Surroundings(), ("float32", "float32")),
-        ({}, hf(), Surroundings(compiler=True, cpu_isa="neon"), ("float32", "float32")),
+        ({}, hf(), ResolveInputs(), ("float32", "float32")),
+        ({}, hf(), ResolveInputs(compiler=True, cpu_isa="neon"), ("float32", "float32")),
         ({}, hf(architectures=["Gemma2ForCausalLM"]), ours, ("bfloat16", "bfloat16")),
     ):
-        found = resolve(EngineArgs.from_options(**options), FOLDER, raw, CPU_FP16, around)
-        assert (found.model.dtype, found.cache.dtype) == given, (options, around)
+        found = resolve(EngineArgs.from_options(**options), FOLDER, raw, CPU_FP16, inputs)
+        assert (found.model.dtype, found.cache.dtype) == given, (options, inputs)
     beside_blocks = resolve(EngineArgs.from_options(), GGUF, hf(), CPU_FP16, ours)
     assert (beside_blocks.model.dtype, beside_blocks.cache.dtype) == ("float32", "float16")
     native = resolve(EngineArgs.from_options(), FOLDER, hf(), Caps(native_bf16=True, native_fp16=True), ours)
@@ -140,20 +140,20 @@ def test_kv_cache_dtype_on_a_gpu_is_the_models() -> None:
 
 def test_instruction_set_by_environment() -> None:
     assert resolved(CPU).device.cpu_isa == "auto"
-    assert resolve(EngineArgs(), FOLDER, hf(), CPU, Surroundings(cpu_isa="avx2")).device.cpu_isa == "avx2"
+    assert resolve(EngineArgs(), FOLDER, hf(), CPU, ResolveInputs(cpu_isa="avx2")).device.cpu_isa == "avx2"
 
 
 def test_cpu_kv_cache_by_environment_and_by_option() -> None:
-    around = Surroundings(cpu_kv_bytes=3 * GIB)
-    assert resolve(EngineArgs(), FOLDER, hf(), CPU, around).cache.kv_cache_memory_bytes == 3 * GIB
-    assert resolve(EngineArgs(), FOLDER, hf(), GPU, around).cache.kv_cache_memory_bytes == 0
+    inputs = ResolveInputs(cpu_kv_bytes=3 * GIB)
+    assert resolve(EngineArgs(), FOLDER, hf(), CPU, inputs).cache.kv_cache_memory_bytes == 3 * GIB
+    assert resolve(EngineArgs(), FOLDER, hf(), GPU, inputs).cache.kv_cache_memory_bytes == 0
     args = EngineArgs.from_options(kv_cache_memory_bytes="1G")
-    assert resolve(args, FOLDER, hf(), CPU, around).cache.kv_cache_memory_bytes == GIB
+    assert resolve(args, FOLDER, hf(), CPU, inputs).cache.kv_cache_memory_bytes == GIB
 
 
 def test_another_tokenizer() -> None:
-    around = Surroundings(tokenizer_files=GGUF)
-    assert resolve(EngineArgs(), FOLDER, hf(), CPU, around).tokenizer.files == GGUF
+    inputs = ResolveInputs(tokenizer_files=GGUF)
+    assert resolve(EngineArgs(), FOLDER, hf(), CPU, inputs).tokenizer.files == GGUF
 
 
 @pytest.mark.parametrize(

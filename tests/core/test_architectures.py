@@ -1,4 +1,4 @@
-"""A model that is not supported is told with its kin, not with what is spelt alike."""
+"""A model that is not supported is named with its relatives, not with what is spelt alike."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from cadence.config.args import EngineArgs
-from cadence.core.architectures import ARCHITECTURES, KIN, unsupported
+from cadence.core.architectures import ARCHITECTURES, UNSUPPORTED, unsupported
 from cadence.core.errors import ModelFileError
 from cadence.engine.source import find_source
 
 
 @pytest.mark.parametrize(
-    ("architecture", "kin"),
+    ("architecture", "family"),
     [
-        ("MixtralForCausalLM", "of its kin there is MistralForCausalLM"),
-        ("Qwen3MoeForCausalLM", "of its kin there is Qwen2ForCausalLM and Qwen3ForCausalLM"),
+        ("MixtralForCausalLM", "closest: MistralForCausalLM"),
+        ("Qwen3MoeForCausalLM", "closest: Qwen2ForCausalLM and Qwen3ForCausalLM"),
         ("Qwen2_5_VLForConditionalGeneration", "Qwen with images or sound"),
         ("Qwen2VLForConditionalGeneration", "Qwen with images or sound"),
         ("GemmaForCausalLM", "Gemma2ForCausalLM and Gemma3ForCausalLM"),
@@ -25,7 +25,7 @@ from cadence.engine.source import find_source
         ("PhiForCausalLM", "Phi3ForCausalLM"),
         ("PhiMoEForCausalLM", "Phi3ForCausalLM"),
         ("GPTNeoXForCausalLM", "GPT2LMHeadModel and OPTForCausalLM"),
-        ("GptOssForCausalLM", "none of its kin is here"),
+        ("GptOssForCausalLM", "nothing related is supported"),
         ("FalconForCausalLM", "a descendant of GPT"),
         ("FalconMambaForCausalLM", "state-space layers; none"),
         ("MambaForCausalLM", "state-space layers; none"),
@@ -40,16 +40,16 @@ from cadence.engine.source import find_source
         ("gptneox", "GPT2LMHeadModel"),
     ],
 )
-def test_kin(architecture: str, kin: str) -> None:
+def test_relatives(architecture: str, family: str) -> None:
     said = unsupported(architecture)
-    assert said.startswith(f"architecture {architecture!r} is not supported (") and kin in said
+    assert said.startswith(f"architecture {architecture!r} is not supported (") and family in said
 
 
 def test_an_unknown_name_gets_the_list_alone() -> None:
     assert unsupported("XyzzyForCausalLM") == (
         f"architecture 'XyzzyForCausalLM' is not supported; supported: {', '.join(sorted(ARCHITECTURES))}"
     )
-    assert all(relative in ARCHITECTURES for kin in KIN for relative in kin.relatives)
+    assert all(relative in ARCHITECTURES for family in UNSUPPORTED for relative in family.relatives)
 
 
 def test_it_is_said_of_the_file_before_a_device_is_looked_for(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from cadence import RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
 from cadence.core.errors import EngineDeadError, InvalidRequestError
-from cadence.engine.journal import Entry
+from cadence.engine.journal import JournalEntry
 from cadence.engine.lifecycle import EngineStatus
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.supervisor import entry_of
@@ -108,7 +108,7 @@ def test_a_payload_nobody_can_decode_fails_alone(model: Path) -> None:
             other = asyncio.ensure_future(ask(llm, 1))
             request = llm._inputs.process("bad", [5, 6], SamplingParams()).request
             updates = llm._supervisor._updates
-            llm._supervisor.submit(Entry(request, b"\xc1 not msgpack"))
+            llm._supervisor.submit(JournalEntry(request, b"\xc1 not msgpack"))
             while "bad" in {entry.request_id for entry in llm._supervisor._logic.journal}:
                 await asyncio.sleep(0.01)
             assert updates is llm._supervisor._updates and (await other)[1] == "length"

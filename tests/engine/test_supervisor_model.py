@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate
-from cadence.engine.journal import MAX_STRIKES, Entry
+from cadence.engine.journal import MAX_STRIKES, JournalEntry
 from cadence.engine.lifecycle import EngineStatus
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.supervision import PROBE_ID, Decision, Supervision
@@ -26,7 +26,7 @@ LIMIT = 8  # requests handed over at once
 class Reader:
     """What a client has seen."""
 
-    entry: Entry
+    entry: JournalEntry
     tokens: list[int] = field(default_factory=list)
     ends: list[tuple[FinishReason | None, Any]] = field(default_factory=list)
 
@@ -54,7 +54,7 @@ class World:
     def open(self) -> list[Reader]:
         return [reader for reader in self.readers.values() if not reader.ends]
 
-    def submit(self, entry: Entry) -> None:
+    def submit(self, entry: JournalEntry) -> None:
         self.readers[entry.request_id] = Reader(entry)
         self.logic.journal.add(entry)
         self.hand_over()

@@ -107,7 +107,7 @@ def test_every_end_token_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arch", "metadata", "message"),
     [
-        ("mamba", {}, "'mamba' is not supported .state-space layers; none of its kin is here.; supported: gemma2"),
+        ("mamba", {}, "'mamba' is not supported .state-space layers; nothing related is supported.; supported: gemma2"),
         ("llama", {"expert_count": 8}, "experts"),
         ("llama", {"attention__value_length": 16}, "values of another length"),
         ("llama", {"attention__head_count": [4, 8]}, r"llama\.attention\.head_count must be one whole number"),

@@ -169,7 +169,7 @@ def test_gemma3_text_inside_the_image_model(tiny_model: Callable[[str], Path], t
 
 
 def test_unknown_architecture_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"LlamaForCausalLm.*of its kin there is LlamaForCausalLM"):
+    with pytest.raises(ConfigError, match=r"LlamaForCausalLm.*closest: LlamaForCausalLM"):
         model_class("LlamaForCausalLm")
     assert all(model_class(name).__name__ == name for name in architectures())
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from cadence.config.cli import Parser
-from cadence.config.reference import AliasRow, alias_table
+from cadence.config.reference import AliasInfo, alias_table
 from cadence.entrypoints.cli.report import columns
 
 
@@ -27,6 +27,6 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _line(row: AliasRow) -> tuple[str, str, str, str]:
+def _line(row: AliasInfo) -> tuple[str, str, str, str]:
     where = str(row.where) if row.present else f"{row.where} (fetched on first use)"
     return row.name, row.what, row.licence, where

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Row(NamedTuple):
+class Measure(NamedTuple):
     name: str
     value: float
     unit: str
@@ -27,7 +27,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[Measure]) -> str:
     width = max(len(row.name) for row in rows)
     return "\n".join(f"  {row.name:<{width}}  {_short(row.value):>10} {row.unit}" for row in rows)
 

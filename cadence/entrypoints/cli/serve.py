@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from cadence.config import env
 from cadence.config.args import EngineArgs, names
 from cadence.config.cli import Extend, Flag, Parser, add_engine_flags, add_flag, add_hidden_flags, engine_options
-from cadence.config.fate import PeerFlag
 from cadence.config.peer_env import is_on
+from cadence.config.peer_flag import PeerFlag
 from cadence.config.peer_table import flags as flags_of_vllm
 from cadence.config.peer_table import server_only
 from cadence.config.reference import find_local

@@ -21,7 +21,7 @@ from cadence.entrypoints.cli.bench_serve import work
 from cadence.entrypoints.cli.bench_serve.load import Load, Pace, Sample
 from cadence.entrypoints.cli.bench_serve.numbers import (
     METRICS,
-    Wanted,
+    WantedMetrics,
     complaints,
     details,
     numbers,
@@ -115,7 +115,7 @@ def _add_report_flags(group: argparse._ArgumentGroup) -> None:
 def run(argv: Sequence[str]) -> int:
     flags = build_parser().parse(argv)
     _check(flags)
-    wanted = Wanted.parse(flags.percentile_metrics, flags.metric_percentiles, flags.goodput)
+    wanted = WantedMetrics.parse(flags.percentile_metrics, flags.metric_percentiles, flags.goodput)
     pace = Pace(flags.request_rate, flags.burstiness, flags.max_concurrency, flags.seed)
     check_plotting(flags.plot)
     _raise_file_limit()
@@ -239,7 +239,9 @@ def _about(flags: argparse.Namespace, model: str) -> dict[str, Any]:
     }
 
 
-def publish(flags: argparse.Namespace, result: dict[str, Any], samples: Sequence[Sample], wanted: Wanted) -> None:
+def publish(
+    flags: argparse.Namespace, result: dict[str, Any], samples: Sequence[Sample], wanted: WantedMetrics
+) -> None:
     document = json.dumps({**result, **(details(samples) if flags.save_detailed else {})}, indent=2)
     if flags.output_json == "-":
         print(document)

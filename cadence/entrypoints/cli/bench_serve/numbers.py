@@ -11,7 +11,7 @@ from typing import Any
 
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.bench_serve.load import Sample
-from cadence.entrypoints.cli.report import Row, mean, percentile, table
+from cadence.entrypoints.cli.report import Measure, mean, percentile, table
 
 METRICS = {
     "ttft": "to the first token",
@@ -22,7 +22,7 @@ METRICS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedMetrics:
     """What to report: metrics in detail, which percentiles, and the limits (ms) of a good request."""
 
     metrics: tuple[str, ...]
@@ -30,7 +30,7 @@ class Wanted:
     goodput: dict[str, float]
 
     @classmethod
-    def parse(cls, metrics: str, percentiles: str, goodput: Sequence[str]) -> Wanted:
+    def parse(cls, metrics: str, percentiles: str, goodput: Sequence[str]) -> WantedMetrics:
         names = tuple(name.strip() for name in metrics.split(",") if name.strip())
         for name in names:
             _known(name, METRICS, "percentile_metrics")
@@ -68,7 +68,7 @@ def series(samples: Sequence[Sample]) -> dict[str, list[float]]:
     }
 
 
-def numbers(samples: Sequence[Sample], duration: float, wanted: Wanted) -> dict[str, Any]:
+def numbers(samples: Sequence[Sample], duration: float, wanted: WantedMetrics) -> dict[str, Any]:
     done = [sample for sample in samples if not sample.error]
     tokens_in = sum(sample.prompt_tokens for sample in done)
     tokens_out = sum(sample.output_tokens for sample in done)
@@ -134,7 +134,7 @@ def details(samples: Sequence[Sample]) -> dict[str, list[Any]]:
     }
 
 
-def readable(result: dict[str, Any], wanted: Wanted) -> str:
+def readable(result: dict[str, Any], wanted: WantedMetrics) -> str:
     lines = [
         f"{result['completed']} requests completed, {result['failed']} failed, {result['duration']:.2f} s",
         f"{result['total_input_tokens']} tokens in, {result['total_output_tokens']} out",
@@ -146,21 +146,21 @@ def readable(result: dict[str, Any], wanted: Wanted) -> str:
     return "\n".join(lines)
 
 
-def _rates(result: dict[str, Any], wanted: Wanted) -> list[Row]:
+def _rates(result: dict[str, Any], wanted: WantedMetrics) -> list[Measure]:
     rows = [
-        Row("requests", result["request_throughput"], "/s"),
-        Row("output", result["output_throughput"], "tokens/s"),
-        Row("output, best second", result["max_output_tokens_per_s"], "tokens/s"),
-        Row("input + output", result["total_token_throughput"], "tokens/s"),
-        Row("most requests at once", result["max_concurrent_requests"], ""),
+        Measure("requests", result["request_throughput"], "/s"),
+        Measure("output", result["output_throughput"], "tokens/s"),
+        Measure("output, best second", result["max_output_tokens_per_s"], "tokens/s"),
+        Measure("input + output", result["total_token_throughput"], "tokens/s"),
+        Measure("most requests at once", result["max_concurrent_requests"], ""),
     ]
     if wanted.goodput:
         limits = ", ".join(f"{name} ≤ {limit:g} ms" for name, limit in wanted.goodput.items())
-        rows.append(Row(f"good requests ({limits})", result["request_goodput"], "/s"))
+        rows.append(Measure(f"good requests ({limits})", result["request_goodput"], "/s"))
     return rows
 
 
-def _latencies(result: dict[str, Any], wanted: Wanted) -> str:
+def _latencies(result: dict[str, Any], wanted: WantedMetrics) -> str:
     """One line a metric, one column a number."""
     kinds = ["mean", "std", "median", *(f"p{percent:g}" for percent in wanted.percentiles)]
     width = max(len(METRICS[name]) for name in wanted.metrics) + len("ttft  ")

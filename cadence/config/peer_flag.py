@@ -1,6 +1,6 @@
-"""What becomes of a flag that vLLM's users carry over: it works, it has no effect here, or it is refused.
+"""A flag that vLLM's users carry over, and whether it works here, has no effect, or is refused.
 
-A value that asks for nothing (the default over there) is taken in silence, whatever the fate. All others are never
+A value that asks for nothing (the default over there) is taken in silence, whatever the flag. All others are never
 ignored in silence: what has no effect is named with the reason, and what would break a promise is an error.
 """
 
@@ -13,13 +13,13 @@ from typing import Any
 from cadence.core.errors import ConfigError
 
 
-class Fate(enum.Enum):
+class Support(enum.Enum):
     WORKS = "works"
     NO_EFFECT = "has no effect"
     REFUSED = "refused"
 
 
-class Kind(enum.Enum):
+class FlagKind(enum.Enum):
     """How the flag is written on a command line."""
 
     VALUE = "value"  # --flag VALUE
@@ -31,12 +31,12 @@ class Kind(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class PeerFlag:
     name: str  # with underscores
-    fate: Fate
+    support: Support
     why: str = ""  # why it has no effect or is refused; of one that works: what is different here
     neutral: tuple[Any, ...] = ()  # values that ask for nothing, as None and empty texts and containers always do
     hints: tuple[str, ...] = ()  # values that have no effect, of a flag that works or is refused otherwise
     choices: tuple[str, ...] = ()  # all values there are, where that is known
-    kind: Kind = Kind.VALUE
+    kind: FlagKind = FlagKind.VALUE
     short: str = ""  # -tp
     means: str = ""  # the option whose place it takes: "hf_overrides.rope_theta"
 
@@ -54,7 +54,7 @@ class PeerFlag:
             return ""
         if self.choices and str(value) not in (*self.choices, *self.hints):
             raise ConfigError(f"{self.name}={value!r} is not one of {', '.join(self.choices)}", self.name)
-        if self.fate is Fate.REFUSED and value not in self.hints:
+        if self.support is Support.REFUSED and value not in self.hints:
             raise ConfigError(f"{self.name}={value!r} cannot be honoured: {self.why}", self.name)
         return f"{self.name}={_shown(value)} has no effect here: {self.why}"
 
@@ -67,26 +67,26 @@ class Group:
 
 def works(name: str, note: str = "", **more: Any) -> PeerFlag:
     """An option of ours by the same name: its type, default and help are in `EngineArgs` or `ServeOptions`."""
-    return PeerFlag(name, Fate.WORKS, note, **more)
+    return PeerFlag(name, Support.WORKS, note, **more)
 
 
 def no_effect(name: str, neutral: Any, why: str, **more: Any) -> PeerFlag:
     """`neutral`: the value, or a tuple of values, that asks for nothing. Its type says how the flag is written."""
-    return _other(name, Fate.NO_EFFECT, neutral, why, more)
+    return _other(name, Support.NO_EFFECT, neutral, why, more)
 
 
 def refused(name: str, neutral: Any, why: str, **more: Any) -> PeerFlag:
-    return _other(name, Fate.REFUSED, neutral, why, more)
+    return _other(name, Support.REFUSED, neutral, why, more)
 
 
-def _other(name: str, fate: Fate, neutral: Any, why: str, more: dict[str, Any]) -> PeerFlag:
+def _other(name: str, support: Support, neutral: Any, why: str, more: dict[str, Any]) -> PeerFlag:
     values = neutral if isinstance(neutral, tuple) else (neutral,)
-    return PeerFlag(name, fate, why, values, **{"kind": _kind(values), **more})
+    return PeerFlag(name, support, why, values, **{"kind": _kind(values), **more})
 
 
-def _kind(values: tuple[Any, ...]) -> Kind:
-    kinds: dict[type, Kind] = {bool: Kind.SWITCH, dict: Kind.OBJECT, list: Kind.LIST}
-    return next((kinds[type(value)] for value in values if type(value) in kinds), Kind.VALUE)
+def _kind(values: tuple[Any, ...]) -> FlagKind:
+    kinds: dict[type, FlagKind] = {bool: FlagKind.SWITCH, dict: FlagKind.OBJECT, list: FlagKind.LIST}
+    return next((kinds[type(value)] for value in values if type(value) in kinds), FlagKind.VALUE)
 
 
 def _same(value: object, neutral: object) -> bool:
