@@ -19,7 +19,7 @@ def about(topic: str, groups: Mapping[str, Sequence[argparse.Action]], actions: 
     peers = [flag for group in peer_table.GROUPS if group.title.lower() == word for flag in group.flags]
     if not own and not peers:
         own = [action for action in actions if any(word in name for name in action.option_strings)]
-        peers = [flag for flag in peer_table.flags().values() if word in flag.flag]
+        peers = [flag for flag in peer_table.FLAGS.values() if word in flag.flag]
     return _listed(own, peers, actions) or f"no group and no flag has {topic!r} in its name; --help lists all"
 
 

@@ -12,15 +12,15 @@ from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.core.update import RequestUpdate
 from cadence.engine.logprobs import LogprobNames, position_logprobs, prompt_position_logprobs
 from cadence.engine.repetition import make_watch
-from cadence.text.detokenizer import IncrementalDetokenizer, NullDetokenizer
+from cadence.text.detokenizer import Detokenizer, NullDetokenizer
+from cadence.text.null_tokenizer import AnyTokenizer
 from cadence.text.stop import stop_state
-from cadence.text.tokenizer import Tokenizer
 
 
 class RequestText:
     """Everything the front keeps of one running request (one of n completions)."""
 
-    def __init__(self, request: EngineRequest, prompt: str | None, index: int, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, request: EngineRequest, prompt: str | None, index: int, tokenizer: AnyTokenizer) -> None:
         params = request.sampling
         self.request_id = request.request_id
         self.index = index
@@ -149,10 +149,9 @@ def _logprobs(params: SamplingParams) -> list[PositionLogprobs] | FlatLogprobs:
     return FlatLogprobs() if params.flat_logprobs else []
 
 
-def _detokenizer(request: EngineRequest, tokenizer: Tokenizer | None) -> IncrementalDetokenizer | NullDetokenizer:
-    if tokenizer is None or not request.sampling.detokenize:
-        return NullDetokenizer()
+def _detokenizer(request: EngineRequest, tokenizer: AnyTokenizer) -> Detokenizer:
     params = request.sampling
-    return IncrementalDetokenizer(
-        tokenizer, request.prompt_token_ids, params.skip_special_tokens, params.spaces_between_special_tokens
-    )
+    if not params.detokenize:
+        return NullDetokenizer()
+    shape = (params.skip_special_tokens, params.spaces_between_special_tokens)
+    return tokenizer.detokenizer(request.prompt_token_ids, *shape)

@@ -106,6 +106,10 @@ class TextService:
         self._templates = TextProcess(load)
         _ = tokenizer.bound  # takes a moment, which no request should wait for
 
+    def loaded(self) -> TextService:
+        """Itself; refused where there is no tokenizer."""
+        return self
+
     async def encode(self, text: str, how: Encoding = PLAIN) -> TextTokens:
         if not how.is_cut:
             self._tokenizer.check_fits(text, self._max_model_len, how.field)

@@ -12,7 +12,7 @@ from cadence.core.errors import CadenceError
 from cadence.entrypoints.cli.chat.conversation import Conversation
 from cadence.entrypoints.cli.chat.settings import ChatSettings
 from cadence.entrypoints.cli.chat.talk import Talk
-from cadence.entrypoints.cli.chat.wrap import WordWrap, text_width
+from cadence.entrypoints.cli.chat.wrap import WordWrap, char_width
 from cadence.entrypoints.cli.streaming import Answer
 from tests.cli.chat_fakes import FakeEngine, FakeLLM, Script
 
@@ -212,7 +212,7 @@ class TestWrap:
 
     def test_lines_never_exceed_the_width(self) -> None:
         text = "空気 mixed with words, 🙂 and\tsome - bullets 1. in (between) " * 20
-        assert all(text_width(line) <= 30 for line in wrapped(text, 31).split("\n"))
+        assert all(sum(map(char_width, line)) <= 30 for line in wrapped(text, 31).split("\n"))
 
     def test_a_terminal_of_unknown_width_wraps_by_itself(self) -> None:
         assert wrapped("word " * 100, columns=0).count("\n") == 0

@@ -17,7 +17,7 @@ from cadence.entrypoints.cli.serve import build_parser, read_flags
 from cadence.entrypoints.openai.options import ServeOptions
 from cadence.entrypoints.openai.options import names as server_names
 
-TABLE = peer_table.flags()
+TABLE = peer_table.FLAGS
 OTHERS = [flag for flag in TABLE.values() if flag.support is not Support.WORKS]
 
 # A value of each kind that asks for something.

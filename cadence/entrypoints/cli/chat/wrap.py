@@ -31,10 +31,6 @@ def char_width(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
-def text_width(text: str) -> int:
-    return sum(map(char_width, text))
-
-
 class WordWrap:
     """`feed` returns what to print now. A word is held back until it ends, so that a line is never corrected.
 
