@@ -40,7 +40,7 @@ def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
 class EngineArgs:
     # The model
     model: str = option("smollm2", "alias (see `cadence models`), folder, .gguf file, or hub id")
-    tokenizer: str | None = option(None, "where the tokenizer lies, when it is not with the model")
+    tokenizer: str | None = option(None, "where the tokenizer is, when it is not with the model")
     revision: str | None = option(None, "branch, tag or commit of the model on the hub")
     tokenizer_revision: str | None = option(None, "branch, tag or commit of the tokenizer on the hub")
     hf_token: str | None = option(None, "hub access token for gated models (else HF_TOKEN, or the one `hf` saved)")

@@ -1,4 +1,4 @@
-"""The environment variables that vLLM's users set, and what becomes of each here. All others of its variables have no
+"""The environment variables that vLLM's users set, and whether each works here. All others of its variables have no
 effect and are named."""
 
 from __future__ import annotations

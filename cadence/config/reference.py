@@ -25,7 +25,7 @@ from cadence.core.errors import ModelNotFoundError
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """Where a model lies. With `gguf` set, config, weights and tokenizer all come from that one file."""
+    """The files of a model. With `gguf` set, config, weights and tokenizer all come from that one file."""
 
     name: str
     directory: Path
@@ -34,7 +34,7 @@ class ModelFiles:
 
     @property
     def path(self) -> str:
-        """A reference that leads to the same files without asking anybody."""
+        """A reference that leads to the same files without network access."""
         return str((self.gguf or self.directory).absolute())
 
 

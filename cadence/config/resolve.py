@@ -54,7 +54,7 @@ class Defaults:
     max_num_batched_tokens: int
     steps_in_flight: int  # a CPU computes in the thread that plans: planning ahead would only waste a step at the end
     burst_steps: int
-    burst_seconds: float  # a CPU's burst is cut short when somebody comes, so it may take as long as it likes
+    burst_seconds: float  # a CPU's burst is cut short when a request arrives, so its length has no limit
     max_inter_token_ms: float
     min_prompt_tokens: int  # a step of half as many takes about as long
     graphs: str  # a row more costs a CPU as much as the others, so it pads nothing

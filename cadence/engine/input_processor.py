@@ -1,4 +1,4 @@
-"""At the door: a prompt and parameters become a complete, checked `EngineRequest`, or one clear error."""
+"""Turns a prompt and parameters into a complete, checked `EngineRequest`, or raises one clear error."""
 
 from __future__ import annotations
 

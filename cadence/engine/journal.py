@@ -11,7 +11,7 @@
 5. A suspect that kills an engine which was given nothing else is convicted: it fails, and is not tried again. So is one
    with `MAX_STRIKES`, alone or not: there is always an end.
 
-Nobody starves: suspects share the engine with newcomers, and trials alone happen only right after a death.
+No request starves: suspects share the engine with new requests, and trials alone happen only right after a death.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_STRIKES = 6
 
 @dataclass(slots=True, eq=False)
 class JournalEntry:
-    """A request under way: what it was, and what has become of it."""
+    """An open request: as it came, with its tokens and its strikes so far."""
 
     request: EngineRequest
     payload: bytes  # the request as it came, encoded
@@ -121,7 +121,7 @@ class Journal:
         return due
 
     def engine_died(self) -> list[JournalEntry]:
-        """Everybody is out again. -> those convicted by this death, no longer in the journal"""
+        """All requests are out of the engine. -> those convicted by this death, no longer in the journal"""
         present = [entry for entry in self if entry.in_engine]
         sole = present[0] if len(present) == self._num_handed_over == 1 else None
         self._alone = self._next_alone()
@@ -146,7 +146,7 @@ class Journal:
                 return [self._try(self._alone)]
             if now < self._alone_until:
                 return []
-            self._alone = None  # the others have waited long enough; with them inside, a death convicts nobody
+            self._alone = None  # the others have waited long enough; with them in the engine, a death convicts none
         free = (entry for name, entry in self._waiting.items() if name not in self._dropped)
         due = list(itertools.islice(free, limit))
         for entry in due:
@@ -176,7 +176,7 @@ class Journal:
             self._window += 1
 
     def _next_alone(self) -> JournalEntry | None:
-        """Who is to be tried alone after this death."""
+        """The suspect to be tried alone after this death."""
         if len(self._on_trial) == 1:
             return next(iter(self._on_trial.values()))
         return self._alone if self._alone is not None and not self._alone.in_engine else None

@@ -251,7 +251,7 @@ class AsyncLLM:
         return outputs
 
     async def _guarded(self, job: Callable[[], Awaitable[None]]) -> None:
-        """A task of this object: it runs until shutdown, and if it ends before, everybody is told."""
+        """A task of this object: it runs until shutdown, and if it ends before, every open request fails."""
         try:
             await job()
             death = EngineDeadError("the engine was stopped")
@@ -268,7 +268,7 @@ class AsyncLLM:
             await self._deliver(batch)
 
     async def _deliver(self, updates: list[RequestUpdate]) -> None:
-        """A large batch in parts: between them whoever else uses the event loop has a turn."""
+        """A large batch in parts: between them other tasks of the event loop run."""
         for number, update in enumerate(updates):
             if number and number % DELIVERED_AT_ONCE == 0:
                 await asyncio.sleep(0)

@@ -2,7 +2,7 @@
 release the GIL), and what is long or not to be trusted in a process of its own, with limits on time and memory.
 
 Two processes, each started when first needed: one for long texts, one for templates that come with requests, so that a
-template that runs to its limit holds up nobody else's text.
+template that runs to its limit delays no other request's text.
 """
 
 from __future__ import annotations

@@ -35,6 +35,8 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 class StrippingTokenizer:
     """A token for every character but white space, which some tokenizers drop."""
 
+    def require(self, what: str, field: str) -> None: ...
+
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         return [ord(char) % VOCAB for char in text if not char.isspace()]
 

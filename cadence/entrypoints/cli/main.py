@@ -69,7 +69,7 @@ def _run(name: str, argv: list[str]) -> int:
     except CadenceError as error:
         fail(prog, error)
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again on the way out, it would show our insides
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again during exit, it would print a traceback
         return 130
     except BrokenPipeError:
         # The reader has left. Python flushes stdout once more on its way out and must find it open.

@@ -23,7 +23,7 @@ class TurnError(CadenceError):
 
 
 class History(ABC):
-    """The messages so far. What the model said before Ctrl-C stays part of them. Subclasses know whom to ask."""
+    """The messages so far. What the model said before Ctrl-C stays part of them. Subclasses generate the answers."""
 
     def __init__(self, settings: ChatSettings, system: str) -> None:
         self.settings = settings

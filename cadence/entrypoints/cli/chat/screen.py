@@ -78,7 +78,7 @@ class Look:
 
 
 class TerminalScreen:
-    """Text of the model is wrapped at the terminal's width; its control characters are shown, never obeyed."""
+    """Text of the model is wrapped at the terminal's width; its control characters are shown, not interpreted."""
 
     def __init__(self, look: Look) -> None:
         self._colours = look.colours

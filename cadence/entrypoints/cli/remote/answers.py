@@ -13,7 +13,7 @@ from typing import Any
 from cadence.entrypoints.cli.remote.client import Remote
 from cadence.entrypoints.cli.streaming import Answer
 
-# Where nobody set max_tokens, an answer ends here after so many pieces (tokens, as a rule), as that of a model in this
+# Without max_tokens, an answer ends here after so many pieces (tokens, as a rule), as that of a model in this
 # process does. Asking the server for so many would be refused where less of its context is left.
 MOST_PIECES = 1024
 

@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
         if self._reply is None or self._end is None:
-            self.abort()  # nobody asked
+            self.abort()  # no request is under way
             return
         self.answered = True
         try:
@@ -185,7 +185,7 @@ class Remote:
     async def __aexit__(self, *exc: object) -> None:
         while self._idle:
             self._idle.pop().abort()
-        await asyncio.sleep(0)  # transports say good-bye in the loop
+        await asyncio.sleep(0)  # transports close in the loop
 
     async def get(self, path: str) -> dict[str, Any]:
         return _checked_body(await self._ask("GET", path, b"", _no_event))

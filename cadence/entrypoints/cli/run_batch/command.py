@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
     from cadence.entrypoints.openai.options import ServeOptions
 
-# Fields of ServeOptions that shape answers; the others are about sockets and strangers.
+# Fields of ServeOptions that shape answers; the others concern sockets and untrusted clients.
 SERVE_FLAGS = (
     "served_model_name",
     "response_role",
@@ -145,7 +145,7 @@ async def _serve(flags: argparse.Namespace, batch: Batch) -> None:
 
 
 def _serve_options(flags: argparse.Namespace, args: EngineArgs) -> ServeOptions:
-    """Nobody else is asking, so the limits that guard a server are out of the way."""
+    """There are no other clients, so the limits that protect a server are lifted."""
     from cadence.entrypoints.openai.options import ServeOptions
 
     given = {name: getattr(flags, name) for name in SERVE_FLAGS if hasattr(flags, name)}
