@@ -10,8 +10,8 @@ import pytest
 
 from cadence.core.errors import CadenceError
 from cadence.entrypoints.cli.chat.conversation import Conversation
+from cadence.entrypoints.cli.chat.loop import ChatLoop
 from cadence.entrypoints.cli.chat.settings import ChatSettings
-from cadence.entrypoints.cli.chat.talk import Talk
 from cadence.entrypoints.cli.chat.wrap import WordWrap, char_width
 from cadence.entrypoints.cli.streaming import Answer
 from tests.cli.chat_fakes import FakeEngine, FakeLLM, Script
@@ -23,7 +23,7 @@ def conversation(engine: FakeEngine, system: str = "", **given: Any) -> Conversa
 
 def play(chat: Conversation, *lines: Any) -> Script:
     screen = Script(list(lines))
-    Talk(chat, screen, "fake", lambda answer: "").run()
+    ChatLoop(chat, screen, "fake", lambda answer: "").run()
     return screen
 
 

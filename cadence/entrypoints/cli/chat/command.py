@@ -10,8 +10,8 @@ from cadence.config import values
 from cadence.config.cli import Parser, add_engine_flags, checked_options, engine_options
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.chat.conversation import MAX_TOKENS, Conversation, History
+from cadence.entrypoints.cli.chat.loop import ChatLoop
 from cadence.entrypoints.cli.chat.screen import Screen, open_screen
-from cadence.entrypoints.cli.chat.talk import Talk
 from cadence.entrypoints.cli.sampling import add_sampling_flags, sampling_options
 from cadence.entrypoints.cli.streaming import Answer
 
@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
     if flags.quick is not None:
         return _quick(flags, chat, screen)
     summaries = {None: Answer.speed if interactive else _silence, True: Answer.summary, False: _silence}
-    Talk(chat, screen, name, summaries[flags.stats]).run()
+    ChatLoop(chat, screen, name, summaries[flags.stats]).run()
     return 0
 
 

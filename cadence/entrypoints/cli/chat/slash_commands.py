@@ -11,60 +11,60 @@ from cadence.core.errors import CadenceError, InvalidRequestError
 from cadence.entrypoints.cli.chat import transcript
 
 if TYPE_CHECKING:
-    from cadence.entrypoints.cli.chat.talk import Talk
+    from cadence.entrypoints.cli.chat.loop import ChatLoop
 
-Command = Callable[["Talk", str], None]
+Command = Callable[["ChatLoop", str], None]
 
 
-def show_help(talk: Talk, argument: str) -> None:
+def show_help(loop: ChatLoop, argument: str) -> None:
     width = max(len(usage) for usage, _, _ in COMMANDS.values())
     lines = [f"{usage:<{width}}  {text}" for usage, text, _ in COMMANDS.values()]
-    talk.screen.note("\n".join([*lines, *KEYS]))
+    loop.screen.note("\n".join([*lines, *KEYS]))
 
 
-def reset(talk: Talk, argument: str) -> None:
-    talk.chat.reset()
-    talk.screen.note("a new conversation")
+def reset(loop: ChatLoop, argument: str) -> None:
+    loop.chat.reset()
+    loop.screen.note("a new conversation")
 
 
-def system(talk: Talk, argument: str) -> None:
+def system(loop: ChatLoop, argument: str) -> None:
     if not argument:
-        talk.screen.note(talk.chat.system or "no system prompt")
+        loop.screen.note(loop.chat.system or "no system prompt")
         return
-    talk.chat.set_system(argument)
-    talk.screen.note("a new conversation with this system prompt")
+    loop.chat.set_system(argument)
+    loop.screen.note("a new conversation with this system prompt")
 
 
-def set_option(talk: Talk, argument: str) -> None:
-    settings = talk.chat.settings
+def set_option(loop: ChatLoop, argument: str) -> None:
+    settings = loop.chat.settings
     name, *value = argument.split(maxsplit=1)[:2] if argument else ("",)
     if not name:
-        talk.screen.note(str(settings))
+        loop.screen.note(str(settings))
     elif not value:
-        talk.screen.note(settings.describe(settings.known(name)))
+        loop.screen.note(settings.describe(settings.known(name)))
     else:
-        talk.screen.note(settings.set(name, value[0].strip()))
+        loop.screen.note(settings.set(name, value[0].strip()))
 
 
-def retry(talk: Talk, argument: str) -> None:
-    talk.answer(talk.chat.retry)
+def retry(loop: ChatLoop, argument: str) -> None:
+    loop.answer(loop.chat.retry)
 
 
-def save(talk: Talk, argument: str) -> None:
+def save(loop: ChatLoop, argument: str) -> None:
     if not argument:
         raise InvalidRequestError("name a file: /save talk.md or /save talk.json", "path")
-    if not talk.chat.messages:
+    if not loop.chat.messages:
         raise InvalidRequestError("nothing was said yet", "messages")
     path = Path(argument).expanduser()
-    if path.exists() and path not in talk.saved:
+    if path.exists() and path not in loop.saved:
         raise InvalidRequestError(f"{path} is there already; choose another name", "path")
-    transcript.save(path, talk.chat.messages, talk.model)
-    talk.saved.add(path)
-    talk.screen.note(f"saved to {path}")
+    transcript.save(path, loop.chat.messages, loop.model)
+    loop.saved.add(path)
+    loop.screen.note(f"saved to {path}")
 
 
-def leave(talk: Talk, argument: str) -> None:
-    talk.going = False
+def leave(loop: ChatLoop, argument: str) -> None:
+    loop.running = False
 
 
 # name -> (how it is written, what it does, the function)
@@ -93,13 +93,13 @@ def words(settings: list[str]) -> list[str]:
     return [*COMMANDS, *(f"/set {name}" for name in settings)]
 
 
-def run_command(talk: Talk, line: str) -> None:
+def run_command(loop: ChatLoop, line: str) -> None:
     name, _, argument = line.partition(" ")
     known = COMMANDS.get(ALIASES.get(name, name))
     if known is None:
-        talk.screen.note(f"unknown command {name} (/help lists them){nearest(name, COMMANDS)}")
+        loop.screen.note(f"unknown command {name} (/help lists them){nearest(name, COMMANDS)}")
         return
     try:
-        known[2](talk, argument.strip())
+        known[2](loop, argument.strip())
     except CadenceError as error:
-        talk.screen.note(str(error))
+        loop.screen.note(str(error))

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 Summary = Callable[[Answer], str]  # what is said after an answer; "" = nothing
 
 
-class Talk:
+class ChatLoop:
     def __init__(self, chat: History, screen: Screen, model: str, summary: Summary) -> None:
         self.chat = chat
         self.screen = screen
         self.model = model
         self.saved: set[Path] = set()  # files this chat has written, and may write again
-        self.going = True
+        self.running = True
         self._summary = summary
 
     def run(self) -> None:
         """Turn after turn, until the user leaves. Ctrl-C, whenever it comes, is not a way to leave."""
         with self.screen.session(self.model, words(self.chat.settings.names)):
-            while self.going:
+            while self.running:
                 try:
                     self.turn()
                 except KeyboardInterrupt:
@@ -42,7 +42,7 @@ class Talk:
         try:
             message = self.screen.read()
         except EOFError:
-            self.going = False
+            self.running = False
             return
         text = message.strip()
         if message.startswith("/"):
