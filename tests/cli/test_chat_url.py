@@ -86,7 +86,7 @@ def test_a_failed_turn_is_said_and_the_chat_goes_on(
     assert main(["chat", "--url", server.url]) == 0
     captured = capsys.readouterr()
     assert captured.out == "a b c\n"
-    assert captured.err.splitlines() == ["429: busy", "400: too long (/reset begins anew)"]
+    assert captured.err.splitlines() == ["429: busy", "400: too long (/reset starts a new conversation)"]
     assert [len(body["messages"]) for body in server.bodies] == [1, 1, 1]
 
 

@@ -54,7 +54,7 @@ class ChatLoop:
         try:
             result = ask(self.screen.write)
         except InvalidRequestError as error:
-            self.screen.note(f"{error} (/reset begins anew)")
+            self.screen.note(f"{error} (/reset starts a new conversation)")
             return
         except TurnError as error:
             self.screen.note(str(error))

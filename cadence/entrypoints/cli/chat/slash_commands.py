@@ -75,7 +75,7 @@ COMMANDS: dict[str, tuple[str, str, Command]] = {
         "change a sampling option: /set temperature 0.2; default takes it back",
         set_option,
     ),
-    "/system": ("/system TEXT", "set the system prompt and begin anew; without TEXT: show it", system),
+    "/system": ("/system TEXT", "set the system prompt and start a new conversation; without TEXT: show it", system),
     "/save": ("/save FILE", "write the conversation as Markdown (.md) or JSON (.json)", save),
     "/reset": ("/reset", "forget the conversation (also /clear)", reset),
     "/help": ("/help", "this list", show_help),

@@ -56,7 +56,7 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--max-concurrency", type=values.human_int, default=256, metavar="N", help="most requests under way [256]"
     )
-    parser.add_argument("--overwrite", action="store_true", help="answer every line anew, whatever the output holds")
+    parser.add_argument("--overwrite", action="store_true", help="answer every line again, whatever the output holds")
     parser.add_argument("--retry-failed", action="store_true", help="ask lines again whose answer is an error")
     group = parser.add_argument_group("answers")
     add_engine_flags(parser)
