@@ -13,7 +13,7 @@ from cadence.entrypoints.cli.chat.conversation import Conversation
 from cadence.entrypoints.cli.chat.loop import ChatLoop
 from cadence.entrypoints.cli.chat.settings import ChatSettings
 from cadence.entrypoints.cli.chat.wrap import WordWrap, char_width
-from cadence.entrypoints.cli.streaming import Answer
+from cadence.entrypoints.cli.shared.streaming import Answer
 from tests.cli.chat_fakes import FakeEngine, FakeLLM, Script
 
 

@@ -17,9 +17,9 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.entrypoints.cli import collect_env, generate
 from cadence.entrypoints.cli.main import COMMANDS, main
-from cadence.entrypoints.cli.report import Measure, columns, percentile, table
-from cadence.entrypoints.cli.sampling import HELP, sampling_options
-from cadence.entrypoints.cli.streaming import stream_answer, streaming_params
+from cadence.entrypoints.cli.shared.report import Measure, columns, percentile, table
+from cadence.entrypoints.cli.shared.sampling import HELP, sampling_options
+from cadence.entrypoints.cli.shared.streaming import stream_answer, streaming_params
 from tests.cli.chat_fakes import FakeEngine, FakeLLM
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from cadence.config import values
 from cadence.config.args import nearest
 from cadence.config.cli import Parser, add_engine_flags, checked_options
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.cli.report import Measure, mean, percentile, table
+from cadence.entrypoints.cli.shared.report import Measure, mean, percentile, table
 
 if TYPE_CHECKING:
     from cadence.core.outputs import RequestOutput

@@ -12,7 +12,7 @@ from pathlib import Path
 from cadence.config import env
 from cadence.config.cli import Parser
 from cadence.config.version import __version__
-from cadence.entrypoints.cli.report import columns
+from cadence.entrypoints.cli.shared.report import columns
 
 PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "jinja2", "triton", "huggingface_hub", "transformers")
 CPU_FLAGS = (

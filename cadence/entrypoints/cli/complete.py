@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from cadence.config.cli import Parser
-from cadence.entrypoints.cli.sampling import add_sampling_flags, sampling_options
-from cadence.entrypoints.cli.terminal import read_prompt, write
+from cadence.entrypoints.cli.shared.sampling import add_sampling_flags, sampling_options
+from cadence.entrypoints.cli.shared.terminal import read_prompt, write
 
 MAX_TOKENS = 256
 URL = "http://127.0.0.1:8000"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cadence.config.cli import Parser
 from cadence.config.reference import AliasInfo, alias_table
 from cadence.core.architectures import ARCHITECTURES
-from cadence.entrypoints.cli.report import columns
+from cadence.entrypoints.cli.shared.report import columns
 
 
 def run(argv: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.bench_serve.load import Sample
-from cadence.entrypoints.cli.report import Measure, mean, percentile, table
+from cadence.entrypoints.cli.shared.report import Measure, mean, percentile, table
 
 METRICS = {
     "ttft": "to the first token",

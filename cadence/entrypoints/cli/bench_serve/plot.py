@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.cli.report import percentile
+from cadence.entrypoints.cli.shared.report import percentile
 
 
 @dataclass(frozen=True, slots=True)

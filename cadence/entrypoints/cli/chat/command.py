@@ -12,8 +12,8 @@ from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.chat.conversation import MAX_TOKENS, Conversation, History
 from cadence.entrypoints.cli.chat.loop import ChatLoop
 from cadence.entrypoints.cli.chat.screen import Screen, open_screen
-from cadence.entrypoints.cli.sampling import add_sampling_flags, sampling_options
-from cadence.entrypoints.cli.streaming import Answer
+from cadence.entrypoints.cli.shared.sampling import add_sampling_flags, sampling_options
+from cadence.entrypoints.cli.shared.streaming import Answer
 
 
 def build_parser() -> Parser:

@@ -10,7 +10,7 @@ from cadence.core.errors import CadenceError
 from cadence.entrypoints.cli.chat.settings import ChatSettings
 
 if TYPE_CHECKING:
-    from cadence.entrypoints.cli.streaming import Answer
+    from cadence.entrypoints.cli.shared.streaming import Answer
     from cadence.entrypoints.llm import LLM
 
 MAX_TOKENS = 1024  # of an answer
@@ -70,7 +70,7 @@ class Conversation(History):
         self._llm = llm
 
     def answer(self, messages: list[dict[str, Any]], write: Write) -> Answer:
-        from cadence.entrypoints.cli.streaming import stream_answer, streaming_params
+        from cadence.entrypoints.cli.shared.streaming import stream_answer, streaming_params
         from cadence.text.chat_template import ChatRequest
 
         prompt = self._llm.chat_prompt(ChatRequest(messages))

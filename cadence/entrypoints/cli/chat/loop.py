@@ -10,7 +10,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.cli.chat.conversation import TurnError
 from cadence.entrypoints.cli.chat.screen import Screen
 from cadence.entrypoints.cli.chat.slash_commands import run_command, words
-from cadence.entrypoints.cli.streaming import Answer
+from cadence.entrypoints.cli.shared.streaming import Answer
 
 if TYPE_CHECKING:
     from cadence.entrypoints.cli.chat.conversation import History

@@ -9,7 +9,7 @@ from cadence.entrypoints.cli.chat.conversation import MAX_TOKENS, History, TurnE
 from cadence.entrypoints.cli.chat.settings import ChatSettings
 from cadence.entrypoints.cli.remote.answers import Server
 from cadence.entrypoints.cli.remote.client import RemoteError
-from cadence.entrypoints.cli.streaming import Answer
+from cadence.entrypoints.cli.shared.streaming import Answer
 
 
 class RemoteConversation(History):

@@ -10,7 +10,7 @@ from cadence.config import values
 from cadence.config.args import nearest
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import SamplingParams
-from cadence.entrypoints.cli.sampling import sampling_types
+from cadence.entrypoints.cli.shared.sampling import sampling_types
 
 DEFAULT = "default"  # the value that takes a setting back
 

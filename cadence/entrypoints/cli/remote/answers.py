@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cadence.entrypoints.cli.remote.client import Remote
-from cadence.entrypoints.cli.streaming import Answer
+from cadence.entrypoints.cli.shared.streaming import Answer
 
 # Without max_tokens, an answer ends here after so many pieces (tokens, as a rule), as that of a model in this
 # process does. Asking the server for so many would be refused where less of its context is left.
