@@ -250,8 +250,8 @@ def test_work_begins_while_later_prompts_are_still_read(directory: Path, llm: LL
     begun: list[int] = []  # requests there were when a step was launched
 
     engine, core = early.llm_engine, early.llm_engine._core
-    launch = core._launch
-    core._launch = lambda plan: begun.append(engine.get_num_unfinished_requests()) or launch(plan)  # type: ignore
+    begin = core._begin
+    core._begin = lambda step: begun.append(engine.get_num_unfinished_requests()) or begin(step)  # type: ignore
     found = early.generate(prompts, greedy(8), use_tqdm=False)
     wanted = llm.generate(prompts, greedy(8), use_tqdm=False)
     assert [o.outputs[0].token_ids for o in found] == [o.outputs[0].token_ids for o in wanted]
