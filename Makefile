@@ -1,6 +1,6 @@
 # make demo    set up everything and watch a small model write
 # make test    set up everything and run all checks
-# make quick   the tests that need no model, no kernels and no server: a minute or two
+# make quick   the tests that need no model, no kernels and no server: a few minutes
 # make serve   set up everything and serve that model at http://127.0.0.1:8000
 # make venv    only set up .venv (nothing to do when the requirements did not change)
 # make hostile 20,000 generated hostile requests against a server of its own (an hour or less)
