@@ -1,5 +1,6 @@
 # make demo    set up everything and watch a small model write
 # make test    set up everything and run all checks
+# make quick   the tests that need no model, no kernels and no server: a few minutes
 # make serve   set up everything and serve that model at http://127.0.0.1:8000
 # make venv    only set up .venv (nothing to do when the requirements did not change)
 # make hostile 20,000 generated hostile requests against a server of its own (an hour or less)
@@ -14,7 +15,7 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve browser test lint types unit hostile soak clients format bench clean
+.PHONY: help venv demo serve browser test lint types unit quick hostile soak clients format bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -51,6 +52,9 @@ types: venv
 
 unit: venv
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+quick: venv
+	$(BIN)/python -m pytest -m "not (engine or device or gpu or slow)" $(addprefix --ignore=tests/,server hostile docs)
 
 hostile: venv
 	$(BIN)/python -m pytest tests/hostile -s --hostile-requests $(or $(REQUESTS),20000) --hostile-seed $(or $(SEED),1)

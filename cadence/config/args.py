@@ -16,7 +16,7 @@ from typing import Any
 
 from cadence.config import peer_table, ranges, values
 from cadence.config.argv import merged
-from cadence.config.fate import Fate, PeerFlag
+from cadence.config.peer_flag import PeerFlag, Support
 from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")
@@ -40,7 +40,7 @@ def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
 class EngineArgs:
     # The model
     model: str = option("smollm2", "alias (see `cadence models`), folder, .gguf file, or hub id")
-    tokenizer: str | None = option(None, "where the tokenizer lies, when it is not with the model")
+    tokenizer: str | None = option(None, "where the tokenizer is, when it is not with the model")
     revision: str | None = option(None, "branch, tag or commit of the model on the hub")
     tokenizer_revision: str | None = option(None, "branch, tag or commit of the tokenizer on the hub")
     hf_token: str | None = option(None, "hub access token for gated models (else HF_TOKEN, or the one `hf` saved)")
@@ -134,11 +134,11 @@ class EngineArgs:
         meant: dict[str, Any] = {}
         in_place: dict[str, Any] = {}
         for name, value in options.items():
-            peer = peer_table.flags().get(name)
+            peer = peer_table.FLAGS.get(name)
             if name in known and (peer is None or value not in peer.hints):
                 meant[name] = value
             elif peer is None:
-                raise ConfigError(f"unknown option {name}{nearest(name, [*known, *peer_table.flags()])}", name)
+                raise ConfigError(f"unknown option {name}{nearest(name, [*known, *peer_table.FLAGS])}", name)
             elif peer.means and not peer.asks_for_nothing(value):
                 in_place = merged(in_place, _nested(peer.means, value))
             else:
@@ -150,9 +150,9 @@ class EngineArgs:
 
 def _name_ineffective(peer: PeerFlag, value: object) -> None:
     """Logs what the value is not used for; ConfigError where it would have to be."""
-    if peer.fate is not Fate.WORKS or value in peer.hints:
+    if peer.support is not Support.WORKS or value in peer.hints:
         notice = peer.notice(value)
-    elif peer.name in peer_table.server_only():
+    elif peer.name in peer_table.SERVER_ONLY:
         raise ConfigError(f"{peer.name} is an option of `cadence serve`", peer.name)
     else:
         notice = "" if peer.asks_for_nothing(value) else f"{peer.name} has no effect here: it is for `cadence serve`"
@@ -178,7 +178,7 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
     value = values.coerce(name, hint, value)
     choices = field.metadata["choices"]
     if choices and value is not None and value not in choices:
-        peer = peer_table.flags().get(name)
+        peer = peer_table.FLAGS.get(name)
         note = f": {peer.why}" if peer is not None and peer.why else ""
         raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}{note}", name)
     return value

@@ -19,7 +19,7 @@ from cadence.config import args as engine_args
 from cadence.config import argv as words
 from cadence.config import flag_help, peer_table, values
 from cadence.config.args import EngineArgs
-from cadence.config.fate import Fate, Kind, PeerFlag
+from cadence.config.peer_flag import FlagKind, PeerFlag, Support
 from cadence.config.reference import find_local
 from cadence.core.errors import ConfigError
 
@@ -100,7 +100,7 @@ class Parser(argparse.ArgumentParser):
     def _check_rest(self, rest: Sequence[str]) -> None:
         if unknown := next((token for token in rest if token.startswith("-") and token != "-"), ""):
             name = unknown.split("=")[0]
-            if name[2:].removeprefix("no-").replace("-", "_") in peer_table.server_only():
+            if name[2:].removeprefix("no-").replace("-", "_") in peer_table.SERVER_ONLY:
                 self.error(f"{name} is a flag of `cadence serve`")
             self.error(f"unknown flag {name}{engine_args.nearest(name, self.flags())}")
         if rest:
@@ -172,19 +172,19 @@ def add_engine_flags(parser: argparse.ArgumentParser, without: Iterable[str] = (
 
 def add_hidden_flags(parser: argparse.ArgumentParser, group: argparse._ActionsContainer, server: bool) -> None:
     """Flags of vLLM's engine, or of its server, that no flag of `parser` has the name of. They are judged later."""
-    for flag in peer_table.flags().values():
-        is_servers = flag.name in peer_table.server_only()
+    for flag in peer_table.FLAGS.values():
+        is_servers = flag.name in peer_table.SERVER_ONLY
         if is_servers == server and flag.flag not in parser._option_string_actions and _can_be_hidden(flag, server):
             _add_hidden(parser, group, flag)
 
 
 def _can_be_hidden(flag: PeerFlag, server: bool) -> bool:
-    return flag.name != "config" and not (server and flag.fate is Fate.WORKS and not flag.means)
+    return flag.name != "config" and not (server and flag.support is Support.WORKS and not flag.means)
 
 
 def engine_options(namespace: argparse.Namespace) -> dict[str, Any]:
     """The engine options given on the command line, and only those."""
-    known = {*engine_args.names(), *peer_table.flags()} - {"config"}
+    known = {*engine_args.names(), *peer_table.FLAGS} - {"config"}
     return {name: value for name, value in vars(namespace).items() if name in known}
 
 
@@ -219,7 +219,7 @@ _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT"}
 
 def _spellings(group: argparse._ActionsContainer, name: str) -> list[str]:
     """The short form of vLLM too, unless the command has another use for it."""
-    peer = peer_table.flags().get(name)
+    peer = peer_table.FLAGS.get(name)
     short = peer.short if peer is not None else ""
     return [words.spelled(name), *([short] if short and short not in group._option_string_actions else [])]
 
@@ -227,11 +227,11 @@ def _spellings(group: argparse._ActionsContainer, name: str) -> list[str]:
 def _add_hidden(parser: argparse.ArgumentParser, group: argparse._ActionsContainer, flag: PeerFlag) -> None:
     hidden: dict[str, Any] = {"dest": flag.name, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
     spellings = _spellings(group, flag.name)
-    if flag.kind is Kind.SWITCH:
+    if flag.kind is FlagKind.SWITCH:
         group.add_argument(*spellings, **hidden, action=argparse.BooleanOptionalAction)
-    elif flag.kind is Kind.OBJECT:
+    elif flag.kind is FlagKind.OBJECT:
         group.add_argument(*spellings, **hidden, action=_MergeObject)
-    elif flag.kind is Kind.LIST:
+    elif flag.kind is FlagKind.LIST:
         group.add_argument(*spellings, **hidden, action=Extend, type=words.literal)
     else:
         group.add_argument(*spellings, **hidden, type=words.literal)

@@ -21,7 +21,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class TokenizerConfig:
-    files: ModelFiles  # where the tokenizer lies; usually the model's own files
+    files: ModelFiles  # of the tokenizer; usually the model's own files
     skip: bool  # skip_tokenizer_init
     chat_template: str  # a template, or the path of one; "" = the model's own
     escape_control_tokens: bool = False  # control tokens come from templates alone, never from messages

@@ -49,7 +49,7 @@ def _read(*names: str) -> str:
 
 def keep_freed_memory() -> None:
     """torch's allocator on ARM gives memory back 10 ms after it was freed, and a prefill would fault its buffers in
-    anew at every layer. To be called before torch is imported; what the user has set stays."""
+    again at every layer. To be called before torch is imported; what the user has set stays."""
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1000")  # milliseconds
 
 
@@ -130,8 +130,8 @@ def peer_variables() -> dict[str, str]:
 
 
 def engine_environment() -> dict[str, str]:
-    """What the engine process gets: everything but credentials. It fetches nothing and asks nobody: the front has
-    found the model's files."""
+    """What the engine process gets: everything but credentials. It fetches nothing: the front has found the
+    model's files."""
     return {name: value for name, value in os.environ.items() if not is_credential(name, value)}
 
 

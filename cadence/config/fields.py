@@ -22,7 +22,7 @@ _MOST_ITEMS = 1 << 16  # of a list
 _MOST_CHARS = 256  # of a name
 
 
-class Kind(Protocol):
+class FieldType(Protocol):
     @property
     def expected(self) -> str:
         """What the field must be, as a message says it."""
@@ -34,7 +34,7 @@ class Kind(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class Integer:
     low: int
     high: int
 
@@ -69,7 +69,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class Boolean:
     expected: str = "true or false"
 
     def read(self, value: Any) -> bool:
@@ -79,7 +79,7 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class String:
     expected: str = f"a text of at most {_MOST_CHARS} characters"
 
     def read(self, value: Any) -> str:
@@ -89,8 +89,8 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Many:
-    item: Kind
+class ListOf:
+    item: FieldType
 
     @property
     def expected(self) -> str:
@@ -103,22 +103,22 @@ class Many:
 
 
 @dataclass(frozen=True, slots=True)
-class OneOrMany:
-    item: Kind
+class OneOrListOf:
+    item: FieldType
 
     @property
     def expected(self) -> str:
         return f"{self.item.expected}, or a list of such"
 
     def read(self, value: Any) -> Any:
-        return Many(self.item).read(value) if isinstance(value, list) else self.item.read(value)
+        return ListOf(self.item).read(value) if isinstance(value, list) else self.item.read(value)
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class Nullable:
     """A field that may be null, beside what else it may be."""
 
-    other: Kind
+    other: FieldType
 
     @property
     def expected(self) -> str:
@@ -128,87 +128,87 @@ class Nothing:
         return None if value is None else self.other.read(value)
 
 
-_SIZE, _HEADS, _LAYERS = Whole(1, 2**24), Whole(1, 2**16), Whole(1, MOST_LAYERS)
-_LENGTH = Whole(1, _MOST_ID)
+_SIZE, _HEADS, _LAYERS = Integer(1, 2**24), Integer(1, 2**16), Integer(1, MOST_LAYERS)
+_LENGTH = Integer(1, _MOST_ID)
 _EPSILON, _FACTOR, _THETA, _CAP = Number(0, 1), Number(0, 1e6), Number(0, 1e15), Number(0, 1e6, zero=True)
-TOKEN_ID = Whole(-1, _MOST_ID)  # -1 = none, in files of old
+TOKEN_ID = Integer(-1, _MOST_ID)  # -1 = none, in files of old
 
 LENGTHS = (
     "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length", "max_target_positions",
     "max_sequence_length",
 )  # fmt: skip
 
-FIELDS: Mapping[str, Kind] = {
+FIELDS: Mapping[str, FieldType] = {
     "vocab_size": _SIZE,
     "hidden_size": _SIZE,
     "n_embd": _SIZE,
-    "word_embed_proj_dim": Nothing(_SIZE),
+    "word_embed_proj_dim": Nullable(_SIZE),
     "intermediate_size": _SIZE,
     "ffn_dim": _SIZE,
-    "n_inner": Nothing(_SIZE),
+    "n_inner": Nullable(_SIZE),
     "num_hidden_layers": _LAYERS,
     "n_layer": _LAYERS,
     "num_attention_heads": _HEADS,
     "n_head": _HEADS,
-    "num_key_value_heads": Nothing(_HEADS),
-    "head_dim": Nothing(_HEADS),
-    **dict.fromkeys(LENGTHS, Nothing(_LENGTH)),
-    "original_max_position_embeddings": Nothing(Whole(2, _MOST_ID)),
-    "sliding_window": Nothing(Whole(0, _MOST_ID)),
-    "sliding_window_pattern": Nothing(_LAYERS),
-    "max_window_layers": Whole(0, _MOST_ID),
+    "num_key_value_heads": Nullable(_HEADS),
+    "head_dim": Nullable(_HEADS),
+    **dict.fromkeys(LENGTHS, Nullable(_LENGTH)),
+    "original_max_position_embeddings": Nullable(Integer(2, _MOST_ID)),
+    "sliding_window": Nullable(Integer(0, _MOST_ID)),
+    "sliding_window_pattern": Nullable(_LAYERS),
+    "max_window_layers": Integer(0, _MOST_ID),
     "rms_norm_eps": _EPSILON,
     "layer_norm_epsilon": _EPSILON,
-    "rope_theta": Nothing(_THETA),
-    "rope_local_base_freq": Nothing(_THETA),
-    "partial_rotary_factor": Nothing(Number(0, 1)),
+    "rope_theta": Nullable(_THETA),
+    "rope_local_base_freq": Nullable(_THETA),
+    "partial_rotary_factor": Nullable(Number(0, 1)),
     "query_pre_attn_scalar": Number(0, 1e9),
-    "attn_logit_softcapping": Nothing(_CAP),
-    "final_logit_softcapping": Nothing(_CAP),
-    "hidden_act": Nothing(Text()),
-    "hidden_activation": Nothing(Text()),
-    "activation_function": Text(),
-    "dtype": Nothing(Text()),
-    "torch_dtype": Nothing(Text()),
-    "layer_types": Nothing(Many(Text())),
+    "attn_logit_softcapping": Nullable(_CAP),
+    "final_logit_softcapping": Nullable(_CAP),
+    "hidden_act": Nullable(String()),
+    "hidden_activation": Nullable(String()),
+    "activation_function": String(),
+    "dtype": Nullable(String()),
+    "torch_dtype": Nullable(String()),
+    "layer_types": Nullable(ListOf(String())),
     **dict.fromkeys(
         (
             "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "scale_attn_weights",
             "scale_attn_by_inverse_layer_idx", "do_layer_norm_before", "_remove_final_layer_norm", "enable_bias",
             "layer_norm_elementwise_affine", "use_bidirectional_attention",
         ),
-        Nothing(Flag()),
+        Nullable(Boolean()),
     ),
-    "eos_token_id": Nothing(OneOrMany(TOKEN_ID)),
-    "bos_token_id": Nothing(OneOrMany(TOKEN_ID)),
+    "eos_token_id": Nullable(OneOrListOf(TOKEN_ID)),
+    "bos_token_id": Nullable(OneOrListOf(TOKEN_ID)),
 }  # fmt: skip
 
-ROPE_FIELDS: Mapping[str, Kind] = {
-    "rope_type": Nothing(Text()),
-    "type": Nothing(Text()),
-    "rope_theta": Nothing(_THETA),
-    "partial_rotary_factor": Nothing(Number(0, 1)),
-    "factor": Nothing(_FACTOR),
+ROPE_FIELDS: Mapping[str, FieldType] = {
+    "rope_type": Nullable(String()),
+    "type": Nullable(String()),
+    "rope_theta": Nullable(_THETA),
+    "partial_rotary_factor": Nullable(Number(0, 1)),
+    "factor": Nullable(_FACTOR),
     "low_freq_factor": _FACTOR,
     "high_freq_factor": _FACTOR,
-    "original_max_position_embeddings": Nothing(Whole(2, _MOST_ID)),
-    "beta_fast": Nothing(_FACTOR),
-    "beta_slow": Nothing(_FACTOR),
-    "attention_factor": Nothing(_FACTOR),
-    "mscale": Nothing(_CAP),
-    "mscale_all_dim": Nothing(_CAP),
-    "truncate": Nothing(Flag()),
-    "long_factor": Many(_FACTOR),
-    "short_factor": Many(_FACTOR),
+    "original_max_position_embeddings": Nullable(Integer(2, _MOST_ID)),
+    "beta_fast": Nullable(_FACTOR),
+    "beta_slow": Nullable(_FACTOR),
+    "attention_factor": Nullable(_FACTOR),
+    "mscale": Nullable(_CAP),
+    "mscale_all_dim": Nullable(_CAP),
+    "truncate": Nullable(Boolean()),
+    "long_factor": ListOf(_FACTOR),
+    "short_factor": ListOf(_FACTOR),
 }
 
-GENERATION_FIELDS: Mapping[str, Kind] = {
-    "temperature": Nothing(Number(0, 1e6, zero=True)),
-    "top_p": Nothing(Number(0, 1)),
-    "top_k": Nothing(Whole(-1, _MOST_ID)),
-    "min_p": Nothing(Number(0, 1, zero=True)),
-    "repetition_penalty": Nothing(Number(0, 1e6)),
-    "max_new_tokens": Nothing(Whole(1, _MOST_ID)),
+GENERATION_FIELDS: Mapping[str, FieldType] = {
+    "temperature": Nullable(Number(0, 1e6, zero=True)),
+    "top_p": Nullable(Number(0, 1)),
+    "top_k": Nullable(Integer(-1, _MOST_ID)),
+    "min_p": Nullable(Number(0, 1, zero=True)),
+    "repetition_penalty": Nullable(Number(0, 1e6)),
+    "max_new_tokens": Nullable(Integer(1, _MOST_ID)),
     "eos_token_id": FIELDS["eos_token_id"],
     "bos_token_id": FIELDS["bos_token_id"],
 }
@@ -252,7 +252,7 @@ def _check_rope(settings: Mapping[str, Any], source: Path, name: str) -> dict[st
     return checked
 
 
-def _check(raw: Mapping[str, Any], kinds: Mapping[str, Kind], source: Path, prefix: str) -> dict[str, Any]:
+def _check(raw: Mapping[str, Any], kinds: Mapping[str, FieldType], source: Path, prefix: str) -> dict[str, Any]:
     checked = dict(raw)
     for name in raw.keys() & kinds.keys():
         try:

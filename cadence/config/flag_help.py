@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 
 from cadence.config import peer_table
-from cadence.config.fate import Fate, PeerFlag
+from cadence.config.peer_flag import PeerFlag, Support
 
 
 def about(topic: str, groups: Mapping[str, Sequence[argparse.Action]], actions: Sequence[argparse.Action]) -> str:
@@ -19,7 +19,7 @@ def about(topic: str, groups: Mapping[str, Sequence[argparse.Action]], actions: 
     peers = [flag for group in peer_table.GROUPS if group.title.lower() == word for flag in group.flags]
     if not own and not peers:
         own = [action for action in actions if any(word in name for name in action.option_strings)]
-        peers = [flag for flag in peer_table.flags().values() if word in flag.flag]
+        peers = [flag for flag in peer_table.FLAGS.values() if word in flag.flag]
     return _listed(own, peers, actions) or f"no group and no flag has {topic!r} in its name; --help lists all"
 
 
@@ -42,5 +42,5 @@ def _own_line(action: argparse.Action) -> str:
 
 
 def _peer_line(flag: PeerFlag) -> str:
-    fate = flag.fate.value if flag.fate is not Fate.WORKS else "works"
-    return f"  {', '.join(filter(None, [flag.flag, flag.short]))}\n      {fate}: {flag.why}".rstrip(": ")
+    support = flag.support.value if flag.support is not Support.WORKS else "works"
+    return f"  {', '.join(filter(None, [flag.flag, flag.short]))}\n      {support}: {flag.why}".rstrip(": ")

@@ -1,4 +1,4 @@
-"""The environment variables that vLLM's users set, and what becomes of each here. All others of its variables have no
+"""The environment variables that vLLM's users set, and whether each works here. All others of its variables have no
 effect and are named."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cadence.config.args import EngineArgs
-from cadence.config.fate import Fate
+from cadence.config.peer_flag import Support
 from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")
@@ -20,20 +20,20 @@ NOT_READ = "it is not read"
 @dataclass(frozen=True, slots=True)
 class PeerVariable:
     name: str
-    fate: Fate
+    support: Support
     why: str  # of one that works: what it does here
 
 
 def _works(name: str, what: str) -> PeerVariable:
-    return PeerVariable(name, Fate.WORKS, what)
+    return PeerVariable(name, Support.WORKS, what)
 
 
 def _no_effect(name: str, why: str) -> PeerVariable:
-    return PeerVariable(name, Fate.NO_EFFECT, why)
+    return PeerVariable(name, Support.NO_EFFECT, why)
 
 
 def _refused(name: str, why: str) -> PeerVariable:
-    return PeerVariable(name, Fate.REFUSED, why)
+    return PeerVariable(name, Support.REFUSED, why)
 
 
 VARIABLES = (
@@ -75,7 +75,7 @@ _OFF = ("", "0", "false")
 def check(found: Mapping[str, str]) -> None:
     """`found`: vLLM's variables that are set (`env.peer_variables()`). Raises where one is refused."""
     for variable in VARIABLES:
-        if variable.fate is Fate.REFUSED and is_on(found, variable.name):
+        if variable.support is Support.REFUSED and is_on(found, variable.name):
             raise ConfigError(f"{variable.name} cannot be honoured: {variable.why}; unset it", variable.name)
 
 
@@ -85,7 +85,7 @@ def applied(args: EngineArgs, found: Mapping[str, str]) -> EngineArgs:
     table = {variable.name: variable for variable in VARIABLES}
     for name in sorted(found):
         variable = table.get(name, _no_effect(name, NOT_READ))
-        if variable.fate is Fate.NO_EFFECT:
+        if variable.support is Support.NO_EFFECT:
             logger.warning("the variable %s has no effect here: %s", name, variable.why)
     return dataclasses.replace(args, deterministic=args.deterministic or is_on(found, "VLLM_BATCH_INVARIANT"))
 

@@ -5,9 +5,9 @@ The command line, the keywords of `LLM(...)`, the messages and the table in docs
 
 from __future__ import annotations
 
-from cadence.config.fate import Group, Kind, no_effect, refused, works
+from cadence.config.peer_flag import FlagKind, Group, no_effect, refused, works
 
-SWITCH, OBJECT, LIST = Kind.SWITCH, Kind.OBJECT, Kind.LIST
+SWITCH, OBJECT, LIST = FlagKind.SWITCH, FlagKind.OBJECT, FlagKind.LIST
 
 ONE_DEVICE = "this version runs on one device"
 OF_SEVERAL_DEVICES = "it is for several devices, and this version runs on one"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cadence.config.fate import Group, Kind, no_effect, refused, works
+from cadence.config.peer_flag import FlagKind, Group, no_effect, refused, works
 
-LIST = Kind.LIST
+LIST = FlagKind.LIST
 
 NO_COHERE = "Cohere's API is not served"
 NO_SUPERVISOR = "there is one server and one engine, and nothing above them"

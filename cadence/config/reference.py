@@ -25,7 +25,7 @@ from cadence.core.errors import ModelNotFoundError
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """Where a model lies. With `gguf` set, config, weights and tokenizer all come from that one file."""
+    """The files of a model. With `gguf` set, config, weights and tokenizer all come from that one file."""
 
     name: str
     directory: Path
@@ -34,7 +34,7 @@ class ModelFiles:
 
     @property
     def path(self) -> str:
-        """A reference that leads to the same files without asking anybody."""
+        """A reference that leads to the same files without network access."""
         return str((self.gguf or self.directory).absolute())
 
 
@@ -78,7 +78,7 @@ _HUB_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
 @dataclass(frozen=True, slots=True)
-class AliasRow:
+class AliasInfo:
     """One line of `cadence models`."""
 
     name: str
@@ -88,8 +88,8 @@ class AliasRow:
     present: bool
 
 
-def alias_table() -> list[AliasRow]:
-    return [AliasRow(name, a.what, a.licence, a.path, a.present) for name, a in ALIASES.items()]
+def alias_table() -> list[AliasInfo]:
+    return [AliasInfo(name, a.what, a.licence, a.path, a.present) for name, a in ALIASES.items()]
 
 
 def find_mapped() -> dict[str, str]:

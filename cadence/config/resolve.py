@@ -54,7 +54,7 @@ class Defaults:
     max_num_batched_tokens: int
     steps_in_flight: int  # a CPU computes in the thread that plans: planning ahead would only waste a step at the end
     burst_steps: int
-    burst_seconds: float  # a CPU's burst is cut short when somebody comes, so it may take as long as it likes
+    burst_seconds: float  # a CPU's burst is cut short when a request arrives, so its length has no limit
     max_inter_token_ms: float
     min_prompt_tokens: int  # a step of half as many takes about as long
     graphs: str  # a row more costs a CPU as much as the others, so it pads nothing
@@ -93,37 +93,37 @@ MOST_HEAD_DIM = 256  # of models with long contexts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What `resolve` may not look up itself."""
+class ResolveInputs:
+    """What `resolve`, a pure function, is told of the environment and of the caller."""
 
     tokenizer_files: ModelFiles | None = None  # None = with the model
     cpu_kv_bytes: int = 0  # env.cpu_kv_cache_bytes(); 0 = not asked
     cpu_isa: str = "auto"  # env.cpu_isa()
     compiler: bool = False  # env.has_compiler()
-    offline: bool = False  # requests come many at once, and nobody waits for a single token
+    offline: bool = False  # requests come many at once, and no stream waits for a single token
 
 
 def resolve(
-    args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, around: Surroundings | None = None
+    args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, inputs: ResolveInputs | None = None
 ) -> EngineConfig:
-    around = around or Surroundings()
-    halves = _multiplies_halves(args, caps, around)
+    inputs = inputs or ResolveInputs()
+    halves = _multiplies_halves(args, caps, inputs)
     model, quantization = _model(args, files, hf, caps, halves), _quantization(args, files, caps.kind)
     kv_dtype = _kv_dtype(args, model, quantization, caps.kind, halves)
-    scheduler = _scheduler(args, caps, model.max_model_len, around.offline)
+    scheduler = _scheduler(args, caps, model.max_model_len, inputs.offline)
     _check_tables(model, scheduler, caps)
     return EngineConfig(
         model=model,
         tokenizer=TokenizerConfig(
-            files=around.tokenizer_files or files,
+            files=inputs.tokenizer_files or files,
             skip=args.skip_tokenizer_init,
             chat_template=args.chat_template or "",
             escape_control_tokens=args.escape_control_tokens,
         ),
         load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load, quantization),
-        cache=_cache(args, caps, around.cpu_kv_bytes, kv_dtype),
+        cache=_cache(args, caps, inputs.cpu_kv_bytes, kv_dtype),
         scheduler=scheduler,
-        device=_device(args, caps.kind, around),
+        device=_device(args, caps.kind, inputs),
     )
 
 
@@ -163,9 +163,9 @@ def _check_tables(model: ModelConfig, scheduler: SchedulerConfig, caps: Caps) ->
         )
 
 
-def _multiplies_halves(args: EngineArgs, caps: Caps, around: Surroundings) -> bool:
+def _multiplies_halves(args: EngineArgs, caps: Caps, inputs: ResolveInputs) -> bool:
     """Whether this is a CPU that has float16 arithmetic only, and our kernels, which multiply bfloat16 in it."""
-    ours = around.compiler and args.kernels != "reference" and around.cpu_isa in ("auto", "neon-half")
+    ours = inputs.compiler and args.kernels != "reference" and inputs.cpu_isa in ("auto", "neon-half")
     return caps.kind == "cpu" and caps.native_fp16 and not caps.native_bf16 and ours
 
 
@@ -305,11 +305,11 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
     )
 
 
-def _device(args: EngineArgs, kind: str, around: Surroundings) -> DeviceConfig:
+def _device(args: EngineArgs, kind: str, inputs: ResolveInputs) -> DeviceConfig:
     if args.device not in ("auto", kind):
         raise ConfigError(f"device={args.device} was asked for, but the device found is {kind}", "device")
     if args.kernels == "cpu" and kind == "cuda":
         raise ConfigError("kernels=cpu do not run on a GPU; use auto, triton or reference", "kernels")
     graphs = "none" if args.enforce_eager else DEFAULTS[kind].graphs
-    warmup = args.warmup or ("none" if around.offline else "lazy")
-    return DeviceConfig(kind, args.kernels, graphs, args.deterministic, args.cpu_threads, around.cpu_isa, warmup)
+    warmup = args.warmup or ("none" if inputs.offline else "lazy")
+    return DeviceConfig(kind, args.kernels, graphs, args.deterministic, args.cpu_threads, inputs.cpu_isa, warmup)

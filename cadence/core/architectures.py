@@ -24,12 +24,12 @@ ARCHITECTURES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kin:
-    """Architectures that are not here, by how their names begin (Hugging Face's or GGUF's, in lower case)."""
+class Family:
+    """Architectures that are not supported, by how their names begin (Hugging Face's or GGUF's, in lower case)."""
 
     begins: str  # a regular expression
     nature: str  # what sets them apart
-    relatives: tuple[str, ...]  # supported ones of the same ancestry
+    relatives: tuple[str, ...]  # supported ones it descends from or is near to
 
 
 _LLAMA, _MISTRAL, _PHI = ("LlamaForCausalLM",), ("MistralForCausalLM",), ("Phi3ForCausalLM",)
@@ -37,21 +37,21 @@ _QWEN, _GEMMA = ("Qwen2ForCausalLM", "Qwen3ForCausalLM"), ("Gemma2ForCausalLM", 
 _EXPERTS = "experts or latent attention"
 _GPT = ("GPT2LMHeadModel", "OPTForCausalLM")
 
-KIN = (  # the first that fits counts
-    Kin(r"(jamba|bamba|mamba|falcon_?mamba|falconh1|zamba|rwkv|nemotronh|plamo2|lfm2)", "state-space layers", ()),
-    Kin(r"(t5|mt5|umt5|bart|mbart|whisper|pegasus|marian|m2m)", "an encoder beside the decoder", ()),
-    Kin(r"(\w*bert|roberta|electra|modernbert|nomic|jina)", "an encoder, which generates no text", ()),
-    Kin(r"qwen\d*(_?\d)?_?(vl|audio|omni)", "Qwen with images or sound", _QWEN),
-    Kin(r"(qwen\d*_?moe|qwen3_?next|qwen3_?5)", "Qwen with experts or other attention", _QWEN),
-    Kin(r"(qwen|qwq|marco)", "another generation of Qwen", _QWEN),
-    Kin(r"(gemma3n|gemma4|gemma|recurrentgemma|t5gemma|paligemma)", "another generation of Gemma", _GEMMA),
-    Kin(r"(mixtral|ministral|mistral|pixtral|voxtral)", "Mistral with experts, images or another form", _MISTRAL),
-    Kin(r"phi", "another generation of Phi", _PHI),
-    Kin(r"(gpt_?oss)", "experts and attention sinks", ()),
-    Kin(r"(gpt|bloom|falcon|mpt|codegen|starcoder|santacoder|stablelm)", "a descendant of GPT", _GPT),
-    Kin(r"(deepseek|kimi|glm4_?moe|minimax|dots|ernie|longcat|bailing|hunyuan|arctic|dbrx|grok)", _EXPERTS, _LLAMA),
-    Kin(r"(llama4|mllama|llava|internvl|idefics|smolvlm|aria|ovis|molmo)", "Llama with experts or images", _LLAMA),
-    Kin(
+UNSUPPORTED = (  # the first that fits counts
+    Family(r"(jamba|bamba|mamba|falcon_?mamba|falconh1|zamba|rwkv|nemotronh|plamo2|lfm2)", "state-space layers", ()),
+    Family(r"(t5|mt5|umt5|bart|mbart|whisper|pegasus|marian|m2m)", "an encoder beside the decoder", ()),
+    Family(r"(\w*bert|roberta|electra|modernbert|nomic|jina)", "an encoder, which generates no text", ()),
+    Family(r"qwen\d*(_?\d)?_?(vl|audio|omni)", "Qwen with images or sound", _QWEN),
+    Family(r"(qwen\d*_?moe|qwen3_?next|qwen3_?5)", "Qwen with experts or other attention", _QWEN),
+    Family(r"(qwen|qwq|marco)", "another generation of Qwen", _QWEN),
+    Family(r"(gemma3n|gemma4|gemma|recurrentgemma|t5gemma|paligemma)", "another generation of Gemma", _GEMMA),
+    Family(r"(mixtral|ministral|mistral|pixtral|voxtral)", "Mistral with experts, images or another form", _MISTRAL),
+    Family(r"phi", "another generation of Phi", _PHI),
+    Family(r"(gpt_?oss)", "experts and attention sinks", ()),
+    Family(r"(gpt|bloom|falcon|mpt|codegen|starcoder|santacoder|stablelm)", "a descendant of GPT", _GPT),
+    Family(r"(deepseek|kimi|glm4_?moe|minimax|dots|ernie|longcat|bailing|hunyuan|arctic|dbrx|grok)", _EXPERTS, _LLAMA),
+    Family(r"(llama4|mllama|llava|internvl|idefics|smolvlm|aria|ovis|molmo)", "Llama with experts or images", _LLAMA),
+    Family(
         r"(llama|yi|aquila|internlm|baichuan|olmo|granite|cohere|command|exaone|minicpm|glm|chatglm|smollm|solar|"
         r"nemotron|decilm|orion|xverse|apertus|arcee|seed|telechat|jais|persimmon|teleflm|step|hyperclova)",
         "a descendant of Llama with changes of its own",
@@ -61,10 +61,10 @@ KIN = (  # the first that fits counts
 
 
 def unsupported(architecture: str, supported: Iterable[str] = ARCHITECTURES) -> str:
-    """What to tell of an architecture that is not here: what it is, and which relatives are."""
-    kin = next((kin for kin in KIN if re.match(kin.begins, architecture.lower())), None)
+    """The message for an architecture that is not supported: what it is, and which related ones are."""
+    family = next((family for family in UNSUPPORTED if re.match(family.begins, architecture.lower())), None)
     told = f"architecture {architecture!r} is not supported"
-    if kin is not None:
-        relatives = " and ".join(kin.relatives)
-        told += f" ({kin.nature}; {f'of its kin there is {relatives}' if relatives else 'none of its kin is here'})"
+    if family is not None:
+        closest = " and ".join(family.relatives)
+        told += f" ({family.nature}; {f'closest: {closest}' if closest else 'nothing related is supported'})"
     return f"{told}; supported: {', '.join(sorted(supported))}"

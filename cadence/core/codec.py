@@ -65,7 +65,7 @@ def encode_request(request: EngineRequest) -> bytes:
 
 
 def decode_request(payload: bytes) -> EngineRequest:
-    """Checks as it decodes: the parameters are made, and validated, anew. Raises msgspec.MsgspecError."""
+    """Validates as it decodes: the parameters are constructed again. Raises msgspec.MsgspecError."""
     return _REQUEST.decode(payload)
 
 

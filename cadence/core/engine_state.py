@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-FREE = 0  # owner of a block nobody holds and that caches nothing
-CACHED = 1  # owner of a block nobody holds but that a later request may reuse
+FREE = 0  # owner of a block that no request holds and that caches nothing
+CACHED = 1  # owner of a block that no request holds but that a later one may reuse
 FORWARD_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)  # upper bounds; the last is open
 FIRST_OWNER = 2  # owner FIRST_OWNER + i: held by running[i] (the first of them, where several share it)
 

@@ -57,7 +57,7 @@ class TemplateError(InvalidRequestError):
 
 
 class ReaderTooSlowError(CadenceError):
-    """Whoever asked does not take what was made for them."""
+    """The client does not read its output fast enough."""
 
 
 class BusyError(CadenceError):

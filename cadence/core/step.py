@@ -35,7 +35,7 @@ class NewRow:
     request_id: str
     token_ids_np: IntArray  # [known]: prompt, and after a preemption also the tokens generated so far
     prompt_len: int  # the first prompt_len tokens are the prompt
-    num_computed: int  # leading tokens whose KV already lies in the blocks (prefix-cache hit)
+    num_computed: int  # leading tokens whose KV is already in the blocks (prefix-cache hit)
     block_ids: tuple[list[int], ...]  # per KV group; index i holds tokens [i*block_size, (i+1)*block_size)
     sampling: SamplingParams
     seed: int
@@ -64,7 +64,7 @@ class StepPlan:
     num_computed_np: IntArray  # [n] tokens computed before this step (an upper bound; the device holds the truth)
     samples_np: BoolArray  # [n] True where the last computed token yields a new one
     num_forwards: int = 1  # at most; blocks for all their tokens are in the tables
-    num_together: int = 1  # forwards whose tokens may come back in one part: nobody reads them one by one
+    num_together: int = 1  # forwards whose tokens may come back in one part: no stream reads them one by one
 
     @property
     def total_tokens(self) -> int:

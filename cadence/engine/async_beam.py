@@ -9,7 +9,7 @@ from cadence.core.outputs import BeamSearchOutput, BeamSearchSequence, Completio
 from cadence.core.request import FinishReason
 from cadence.engine.beam import BeamSearch
 from cadence.engine.together import all_or_none
-from cadence.text.tokenizer import Tokenizer
+from cadence.text.null_tokenizer import AnyTokenizer
 
 _FAILED = (FinishReason.ABORT.value, FinishReason.ERROR.value)
 
@@ -25,9 +25,7 @@ class BeamRequest:
     show_stop: bool  # the token that ended a beam is part of its output
 
 
-async def search_beams(
-    search: BeamSearch, request: BeamRequest, ask: AskOne, tokenizer: Tokenizer | None
-) -> RequestOutput:
+async def search_beams(search: BeamSearch, request: BeamRequest, ask: AskOne, tokenizer: AnyTokenizer) -> RequestOutput:
     """The best beams as completions of one request; or the output of a beam that failed, and the whole with it."""
     rounds = search.rounds([request.token_ids])
     try:
@@ -47,7 +45,7 @@ async def search_beams(
 
 
 def _completion(
-    index: int, beam: BeamSearchSequence, request: BeamRequest, stops: frozenset[int], tokenizer: Tokenizer | None
+    index: int, beam: BeamSearchSequence, request: BeamRequest, stops: frozenset[int], tokenizer: AnyTokenizer
 ) -> CompletionOutput:
     """Each position's own token comes first among its logprobs."""
     token_ids = beam.tokens[len(request.token_ids) :]
@@ -56,7 +54,7 @@ def _completion(
     pairs = zip(shown, beam.logprobs, strict=False)  # the logprobs of a stop that is not shown are not, either
     return CompletionOutput(
         index,
-        "" if tokenizer is None else tokenizer.decode(shown, request.skip_special_tokens),
+        tokenizer.decode(shown, request.skip_special_tokens),
         shown,
         beam.cum_logprob,
         [{token_id: position[token_id], **position} for token_id, position in pairs],

@@ -42,7 +42,7 @@ class EngineProcess:
     @classmethod
     async def start(cls, command: Sequence[str], options: dict[str, Any], reserve: DescriptorReserve) -> EngineProcess:
         """Returns at once; the engine is ready when it says so. Raises OSError when no process can be made."""
-        with reserve.released():  # all descriptors are taken before anybody else on this event loop has a turn
+        with reserve.released():  # all descriptors are taken before another task of this event loop runs
             ours, theirs = socket.socketpair()
             try:
                 process = await asyncio.create_subprocess_exec(

@@ -27,7 +27,7 @@ class _Search:
 
 
 class BeamSearch:
-    """Searches, and leaves it to others to ask the engine: `rounds` is driven by whoever can."""
+    """The search alone: the caller drives `rounds` and asks the engine."""
 
     def __init__(self, max_model_len: int, eos_token_ids: frozenset[int], params: BeamSearchParams) -> None:
         self._max_model_len = max_model_len

@@ -20,7 +20,7 @@ from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
-from cadence.text.tokenizer import Tokenizer
+from cadence.text.null_tokenizer import AnyTokenizer
 
 logger = logging.getLogger("cadence.engine")
 
@@ -29,7 +29,7 @@ logger = logging.getLogger("cadence.engine")
 class EngineParts:
     config: EngineConfig
     core: EngineCore
-    tokenizer: Tokenizer | None  # None with skip_tokenizer_init
+    tokenizer: AnyTokenizer
     vocab_size: int
     num_blocks: int
     default_sampling: dict[str, Any]
@@ -44,7 +44,7 @@ def build_engine(
 ) -> EngineParts:
     """Loads tokenizer and weights side by side, sizes the KV cache, and ties scheduler and executor together.
 
-    offline: as `Surroundings` has it.
+    offline: as `ResolveInputs` has it.
     """
     source = find_source(args)
     caps = device_caps(args.device)

@@ -35,8 +35,8 @@ FLUSH_S = 1.0  # for the last message to leave
 FRONT_GONE = 3  # exit status
 
 
-def leave_with_parent() -> None:
-    """An engine without its front is of no use: when the parent is gone, so is this process, whatever it is doing."""
+def exit_with_parent() -> None:
+    """Exits when the parent is gone, whatever this process is doing."""
     parent = os.getppid()
 
     def watch() -> None:
@@ -65,7 +65,7 @@ def receive_options(channel: Channel) -> EngineArgs:
 
 
 def build_core(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
-    """Loads the model. Imports torch, which may take long: the heart beats by now."""
+    """Loads the model. Imports torch, which may take long: heartbeats are sent by now."""
     from cadence.engine.build import build_engine
     from cadence.executor.factory import device_caps
 
@@ -84,7 +84,7 @@ def build_core(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
 
 
 def main(build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_core) -> int:
-    leave_with_parent()
+    exit_with_parent()
     queue_output()
     set_up_logging(env.log_level())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the whole group; the front decides
@@ -95,7 +95,7 @@ def main(build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_co
         channel.send(encode(FromEngine(ready=info)))
         CoreLoop(core, channel, clock).run()
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        os._exit(FRONT_GONE)  # nobody is left to see a tidy end
+        os._exit(FRONT_GONE)  # the front is gone: no clean-up
     except Exception as error:
         kind = "" if isinstance(error, CadenceError) else f"{type(error).__name__}: "
         channel.send(encode(FromEngine(fatal=f"{kind}{error}")))

@@ -1,5 +1,4 @@
-"""File descriptors kept for the day when there are no others: an engine can be started again although a server's
-connections have taken all there are."""
+"""File descriptors in reserve, so that an engine can be restarted while connections hold all others."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-SPARE = 16  # a socketpair, /dev/null, and what making a process takes
+SPARE = 16  # a socketpair, /dev/null, and what starting a process needs
 
 
 class DescriptorReserve:
@@ -18,7 +17,7 @@ class DescriptorReserve:
 
     @contextlib.contextmanager
     def released(self) -> Iterator[None]:
-        """They are free inside; nothing else of this thread may open any meanwhile."""
+        """Inside, the descriptors are free. This thread opens no others meanwhile."""
         self.close()
         try:
             yield
@@ -30,7 +29,7 @@ class DescriptorReserve:
             os.close(self._held.pop())
 
     def fill(self) -> None:
-        """After a time without descriptors to spare, there may be some again."""
+        """Takes what is missing, as far as the system has descriptors."""
         with contextlib.suppress(OSError):
             while len(self._held) < self._count:
                 self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

@@ -1,4 +1,4 @@
-"""The engine process's signs of life, from a thread of its own: it beats while weights load and while a step runs."""
+"""The engine process's heartbeats, sent by a thread of its own: also while weights load and while a step runs."""
 
 from __future__ import annotations
 

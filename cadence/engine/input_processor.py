@@ -1,4 +1,4 @@
-"""At the door: a prompt and parameters become a complete, checked `EngineRequest`, or one clear error."""
+"""Turns a prompt and parameters into a complete, checked `EngineRequest`, or raises one clear error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cadence.core.errors import ContextLengthError, InvalidRequestError
 from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.prompts import ParsedPrompt, parse_prompt
-from cadence.text.tokenizer import Tokenizer
+from cadence.text.null_tokenizer import AnyTokenizer
 
 _MASK64 = (1 << 64) - 1
 _INT64 = 1 << 63
@@ -30,10 +30,9 @@ class InputLimits:
     eos_token_ids: frozenset[int]
 
     @classmethod
-    def of(cls, model: ModelConfig, vocab_size: int, tokenizer: Tokenizer | None) -> InputLimits:
+    def of(cls, model: ModelConfig, vocab_size: int, tokenizer: AnyTokenizer) -> InputLimits:
         """What the model's files and its tokenizer each call an end of text counts as one."""
-        own_eos = tokenizer.eos_token_ids if tokenizer is not None else frozenset[int]()
-        eos = frozenset(model.hf.eos_token_ids) | own_eos
+        eos = frozenset(model.hf.eos_token_ids) | tokenizer.eos_token_ids
         return cls(vocab_size, model.max_model_len, model.max_logprobs, model.seed, eos)
 
 
@@ -51,9 +50,9 @@ def weight_of(params: SamplingParams) -> int:
 
 
 class InputProcessor:
-    def __init__(self, limits: InputLimits, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, limits: InputLimits, tokenizer: AnyTokenizer) -> None:
         self._limits = limits
-        self._tokenizer = tokenizer  # None with skip_tokenizer_init: then token ids only
+        self._tokenizer = tokenizer
         self._counter = itertools.count()
         self._spelled: tuple[list[str], list[list[int]]] = ([], [])  # the last bad words, and their tokens
 
@@ -95,8 +94,6 @@ class InputProcessor:
 
     def token_ids(self, parsed: ParsedPrompt) -> list[int]:
         if parsed.token_ids is None:
-            if self._tokenizer is None:
-                raise InvalidRequestError("skip_tokenizer_init is set: give prompt_token_ids, not text", "prompt")
             token_ids = self._tokenizer.encode(parsed.text or "")
         else:
             self._check_length(len(parsed.token_ids))  # before they are looked at
@@ -115,8 +112,8 @@ class InputProcessor:
         room = self._limits.max_model_len - prompt_len
         if params.stop and not params.detokenize:
             raise InvalidRequestError("stop strings need detokenize=True", "stop")
-        if (params.stop or params.bad_words) and self._tokenizer is None:
-            raise InvalidRequestError("stop and bad_words need a tokenizer: skip_tokenizer_init is set", "stop")
+        if params.stop:
+            self._tokenizer.require("stop and bad_words", "stop")
         return StopRule(
             eos_token_ids=frozenset() if params.ignore_eos else self._limits.eos_token_ids,
             stop_token_ids=frozenset(params.stop_token_ids or ()),
@@ -149,28 +146,29 @@ class InputProcessor:
         """What begins and ends reasoning: as the request says, or as most models write it."""
         if params.thinking_token_budget is None or params.thinking_token_ids is not None:
             return params.thinking_token_ids
-        tokenizer = self._tokenizer
-        marks = [] if tokenizer is None else [tokenizer.encode(mark, add_special_tokens=False) for mark in THINKING]
-        if [len(mark) for mark in marks] != [1, 1]:
+        begin, end = map(self._tokenizer.single_token, THINKING)
+        if begin is None or end is None:
             raise InvalidRequestError(
                 f"thinking_token_budget needs to know how this model marks its reasoning: {THINKING[0]} and "
                 f"{THINKING[1]} are no tokens of it; servers know by --reasoning-parser",
                 "thinking_token_budget",
             )
-        return marks
+        return [[begin], [end]]
 
     def _bad_words(self, params: SamplingParams) -> list[list[int]] | None:
         """Each word as it is spelled at the start of a text and, where it differs, after a space. White space alone is
         taken as it stands."""
-        if not params.bad_words or self._tokenizer is None:
+        if not params.bad_words:
             return None
+        self._tokenizer.require("stop and bad_words", "stop")
         known, sequences = self._spelled  # prompts of one request come one after the other, with the same words
         if params.bad_words != known:
-            sequences = self._spell(params.bad_words, self._tokenizer)
+            sequences = self._spell(params.bad_words)
             self._spelled = (params.bad_words, sequences)
         return sequences
 
-    def _spell(self, bad_words: list[str], tokenizer: Tokenizer) -> list[list[int]]:
+    def _spell(self, bad_words: list[str]) -> list[list[int]]:
+        tokenizer = self._tokenizer
         sequences: list[list[int]] = []
         for number, word in enumerate(bad_words):
             bare = tokenizer.encode(word.lstrip() or word, add_special_tokens=False)

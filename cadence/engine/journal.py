@@ -11,7 +11,7 @@
 5. A suspect that kills an engine which was given nothing else is convicted: it fails, and is not tried again. So is one
    with `MAX_STRIKES`, alone or not: there is always an end.
 
-Nobody starves: suspects share the engine with newcomers, and trials alone happen only right after a death.
+No request starves: suspects share the engine with new requests, and trials alone happen only right after a death.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MAX_STRIKES = 6
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
-    """A request under way: what it was, and what has become of it."""
+class JournalEntry:
+    """An open request: as it came, with its tokens and its strikes so far."""
 
     request: EngineRequest
     payload: bytes  # the request as it came, encoded
@@ -61,12 +61,12 @@ class Entry:
 class Journal:
     def __init__(self, alone_s: float) -> None:
         self._alone_s = alone_s
-        self._entries: dict[str, Entry] = {}  # all open ones, in order of arrival
-        self._waiting: dict[str, Entry] = {}  # not in the engine, free to go there
-        self._suspects: dict[str, Entry] = {}  # not in the engine, to be tried
-        self._on_trial: dict[str, Entry] = {}  # suspects in the engine
+        self._entries: dict[str, JournalEntry] = {}  # all open ones, in order of arrival
+        self._waiting: dict[str, JournalEntry] = {}  # not in the engine, free to go there
+        self._suspects: dict[str, JournalEntry] = {}  # not in the engine, to be tried
+        self._on_trial: dict[str, JournalEntry] = {}  # suspects in the engine
         self._dropped: set[str] = set()  # ended by the front; the engine has not yet said that it has ended them
-        self._alone: Entry | None = None  # tried alone in this engine, or in the next one
+        self._alone: JournalEntry | None = None  # tried alone in this engine, or in the next one
         self._alone_until = 0.0
         self._window = 1  # suspects that may be on trial at once
         self._num_handed_over = 0  # to this engine
@@ -76,10 +76,10 @@ class Journal:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[JournalEntry]:
         return iter(self._entries.values())
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: JournalEntry) -> None:
         self._entries[entry.request_id] = self._waiting[entry.request_id] = entry
 
     def drop(self, request_id: str) -> bool:
@@ -110,7 +110,7 @@ class Journal:
             self._end_trial(entry, cleared=True)
         return True
 
-    def take_due(self, now: float, limit: int) -> list[Entry]:
+    def take_due(self, now: float, limit: int) -> list[JournalEntry]:
         """At most `limit` of those to be handed over now. They count as being in the engine from here on."""
         if not self._waiting and not self._suspects:
             return []
@@ -120,8 +120,8 @@ class Journal:
         self._num_handed_over += len(due)
         return due
 
-    def engine_died(self) -> list[Entry]:
-        """Everybody is out again. -> those convicted by this death, no longer in the journal"""
+    def engine_died(self) -> list[JournalEntry]:
+        """All requests are out of the engine. -> those convicted by this death, no longer in the journal"""
         present = [entry for entry in self if entry.in_engine]
         sole = present[0] if len(present) == self._num_handed_over == 1 else None
         self._alone = self._next_alone()
@@ -139,14 +139,14 @@ class Journal:
         self._window, self._num_handed_over = 1, 0
         return convicted
 
-    def _due(self, now: float, limit: int) -> list[Entry]:
+    def _due(self, now: float, limit: int) -> list[JournalEntry]:
         if self._alone is not None:
             if not self._alone.in_engine:
                 self._alone_until = now + self._alone_s
                 return [self._try(self._alone)]
             if now < self._alone_until:
                 return []
-            self._alone = None  # the others have waited long enough; with them inside, a death convicts nobody
+            self._alone = None  # the others have waited long enough; with them in the engine, a death convicts none
         free = (entry for name, entry in self._waiting.items() if name not in self._dropped)
         due = list(itertools.islice(free, limit))
         for entry in due:
@@ -158,29 +158,29 @@ class Journal:
             due.append(self._try(candidate))
         return due
 
-    def _has_room(self, candidate: Entry) -> bool:
+    def _has_room(self, candidate: JournalEntry) -> bool:
         strikes = max((entry.strikes for entry in self._on_trial.values()), default=0)
         if max(strikes, candidate.strikes) > SUSPECT:
             return not self._on_trial
         return len(self._on_trial) < self._window
 
-    def _try(self, suspect: Entry) -> Entry:
+    def _try(self, suspect: JournalEntry) -> JournalEntry:
         del self._suspects[suspect.request_id]
         self._on_trial[suspect.request_id] = suspect
         return suspect
 
-    def _end_trial(self, entry: Entry, cleared: bool) -> None:
+    def _end_trial(self, entry: JournalEntry, cleared: bool) -> None:
         if entry is self._alone:
             self._alone = None
         if self._on_trial.pop(entry.request_id, None) is not None and cleared:
             self._window += 1
 
-    def _next_alone(self) -> Entry | None:
-        """Who is to be tried alone after this death."""
+    def _next_alone(self) -> JournalEntry | None:
+        """The suspect to be tried alone after this death."""
         if len(self._on_trial) == 1:
             return next(iter(self._on_trial.values()))
         return self._alone if self._alone is not None and not self._alone.in_engine else None
 
 
-def _is_convicted(entry: Entry, sole: bool) -> bool:
+def _is_convicted(entry: JournalEntry, sole: bool) -> bool:
     return entry.strikes >= MAX_STRIKES or (sole and entry.strikes > SUSPECT)

@@ -150,9 +150,7 @@ class LLMEngine:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        if self._tokenizer is None:
-            raise InvalidRequestError("there is no tokenizer: skip_tokenizer_init is set", "skip_tokenizer_init")
-        return self._tokenizer
+        return self._tokenizer.loaded()
 
     def get_tokenizer(self) -> Tokenizer:
         return self.tokenizer

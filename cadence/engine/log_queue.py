@@ -117,12 +117,12 @@ def _queued(stream: TextIO, queue: LogQueue) -> TextIO:
 
 
 def _write(descriptor: int, content: bytes) -> bool:
-    """Waits as long as it takes. False when nobody is there to read."""
+    """Blocks until written. False when the reader is gone."""
     rest = memoryview(content)
     while rest:
         try:
             rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:  # somebody else made the pipe non-blocking
+        except BlockingIOError:  # another process made the pipe non-blocking
             select.select((), (descriptor,), ())
             time.sleep(0.01)
         except OSError:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from cadence.core.outputs import Logprob, PositionLogprobs
 from cadence.core.step import FloatArray, IntArray, PromptLogprobs, TokenLogprobs
-from cadence.text.tokenizer import Tokenizer
+from cadence.text.null_tokenizer import AnyTokenizer
 
 
 class LogprobNames:
-    """Decoded text of single tokens, remembered: the same few thousand tokens come again and again."""
+    """Decoded text of single tokens, cached: the same few thousand tokens recur."""
 
-    def __init__(self, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, tokenizer: AnyTokenizer) -> None:
         self._tokenizer = tokenizer
         self._texts: dict[int, str | None] = {}
 
     def __getitem__(self, token_id: int) -> str | None:
         if token_id not in self._texts:
-            decode = self._tokenizer.decode if self._tokenizer is not None else None
-            self._texts[token_id] = decode([token_id], skip_special_tokens=False) if decode else None
+            self._texts[token_id] = self._tokenizer.token_text(token_id)
         return self._texts[token_id]
 
 

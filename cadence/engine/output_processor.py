@@ -11,15 +11,15 @@ from cadence.engine.logprobs import LogprobNames
 from cadence.engine.metrics.recorder import MetricsRecorder
 from cadence.engine.parallel_sampling import CompletionGroup
 from cadence.engine.request_text import RequestText
-from cadence.text.tokenizer import Tokenizer
+from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
 
 
 class OutputProcessor:
-    def __init__(self, tokenizer: Tokenizer | None, metrics: MetricsRecorder) -> None:
+    def __init__(self, tokenizer: AnyTokenizer, metrics: MetricsRecorder) -> None:
         self._tokenizer = tokenizer
         self._metrics = metrics
         self._names = LogprobNames(tokenizer)
-        self._no_names = LogprobNames(None)  # for requests that want no text
+        self._no_names = LogprobNames(NullTokenizer())  # for requests that want no text
         self._texts: dict[str, RequestText] = {}  # by the core's request id (one per completion)
         self._groups: dict[str, CompletionGroup] = {}  # by the core's request id
         self._children: dict[str, list[str]] = {}  # by the user's request id

@@ -12,15 +12,15 @@ from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.core.update import RequestUpdate
 from cadence.engine.logprobs import LogprobNames, position_logprobs, prompt_position_logprobs
 from cadence.engine.repetition import make_watch
-from cadence.text.detokenizer import IncrementalDetokenizer, NullDetokenizer
+from cadence.text.detokenizer import Detokenizer, NullDetokenizer
+from cadence.text.null_tokenizer import AnyTokenizer
 from cadence.text.stop import stop_state
-from cadence.text.tokenizer import Tokenizer
 
 
 class RequestText:
     """Everything the front keeps of one running request (one of n completions)."""
 
-    def __init__(self, request: EngineRequest, prompt: str | None, index: int, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, request: EngineRequest, prompt: str | None, index: int, tokenizer: AnyTokenizer) -> None:
         params = request.sampling
         self.request_id = request.request_id
         self.index = index
@@ -48,7 +48,7 @@ class RequestText:
         """Takes in what one step produced. Sets finish_reason when a stop string was found or the core ended it."""
         self._accept_times(update)
         self.num_cached_tokens = update.num_cached_tokens
-        for chunk in update.prompt_logprobs:  # an engine that took over from a dead one computes the prompt anew
+        for chunk in update.prompt_logprobs:  # after a restart the prompt is computed again
             self._prompt_logprobs[chunk.start :] = prompt_position_logprobs(chunk, names)
         hide_last = update.finish_reason is FinishReason.STOP and not self._params.include_stop_str_in_output
         for number, token_id in enumerate(update.new_token_ids, start=1):
@@ -60,7 +60,7 @@ class RequestText:
             if self._stops.matched is not None:
                 self._finish(FinishReason.STOP, self._stops.matched)
                 return
-            if self._watch.repeats(token_id) and self._may_repeat_no_more(update, number):
+            if self._watch.repeats(token_id) and self._ends_by_repetition(update, number):
                 self._end(FinishReason.REPETITION, "repetition_detected")
                 return
         if update.finish_reason is not None:
@@ -116,7 +116,7 @@ class RequestText:
     def _stop_strings_count(self) -> bool:
         return len(self.token_ids) > self._params.min_tokens
 
-    def _may_repeat_no_more(self, update: RequestUpdate, number: int) -> bool:
+    def _ends_by_repetition(self, update: RequestUpdate, number: int) -> bool:
         """Not before min_tokens, and not where the core has ended the request with this token."""
         ended = update.finish_reason is not None and number == len(update.new_token_ids)
         return not ended and len(self.token_ids) >= self._params.min_tokens
@@ -149,10 +149,9 @@ def _logprobs(params: SamplingParams) -> list[PositionLogprobs] | FlatLogprobs:
     return FlatLogprobs() if params.flat_logprobs else []
 
 
-def _detokenizer(request: EngineRequest, tokenizer: Tokenizer | None) -> IncrementalDetokenizer | NullDetokenizer:
-    if tokenizer is None or not request.sampling.detokenize:
-        return NullDetokenizer()
+def _detokenizer(request: EngineRequest, tokenizer: AnyTokenizer) -> Detokenizer:
     params = request.sampling
-    return IncrementalDetokenizer(
-        tokenizer, request.prompt_token_ids, params.skip_special_tokens, params.spaces_between_special_tokens
-    )
+    if not params.detokenize:
+        return NullDetokenizer()
+    shape = (params.skip_special_tokens, params.spaces_between_special_tokens)
+    return tokenizer.detokenizer(request.prompt_token_ids, *shape)

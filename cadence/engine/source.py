@@ -9,11 +9,11 @@ from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.reference import ModelFiles, find_model
-from cadence.config.resolve import Caps, Surroundings, resolve
+from cadence.config.resolve import Caps, ResolveInputs, resolve
 from cadence.core.architectures import ARCHITECTURES, unsupported
 from cadence.core.errors import ModelFileError, TokenizerError
 from cadence.text.load import tokenizer_for
-from cadence.text.tokenizer import Tokenizer
+from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class ModelSource:
 
     def resolve(self, args: EngineArgs, caps: Caps, offline: bool = False) -> EngineConfig:
         known = (env.cpu_kv_cache_bytes(), env.cpu_isa(), env.has_compiler())
-        around = Surroundings(self.tokenizer_files, *known, offline)
-        return resolve(args, self.files, self.hf, caps, around)
+        inputs = ResolveInputs(self.tokenizer_files, *known, offline)
+        return resolve(args, self.files, self.hf, caps, inputs)
 
-    def load_tokenizer(self, skip: bool) -> Tokenizer | None:
-        """None with skip_tokenizer_init."""
-        return None if skip else tokenizer_for(self.tokenizer_files)
+    def load_tokenizer(self, skip: bool) -> AnyTokenizer:
+        """skip: the option skip_tokenizer_init."""
+        return NullTokenizer() if skip else tokenizer_for(self.tokenizer_files)
 
 
 def find_source(args: EngineArgs) -> ModelSource:
@@ -60,10 +60,10 @@ def _find(reference: str, revision: str | None, args: EngineArgs) -> ModelFiles:
     return find_model(reference, revision=revision or "", download_dir=args.download_dir or "", token=token)
 
 
-def check_vocabulary(tokenizer: Tokenizer | None, vocab_size: int) -> None:
+def check_vocabulary(tokenizer: AnyTokenizer, vocab_size: int) -> None:
     """A tokenizer may know fewer tokens than the model has embeddings for (padding), and a few added ones more
     (prompts that use those are refused one by one). A larger vocabulary is another model's."""
-    if tokenizer is not None and tokenizer.vocab_size > vocab_size:
+    if tokenizer.vocab_size > vocab_size:
         raise TokenizerError(
             f"the tokenizer has {tokenizer.vocab_size} tokens, but the model's vocabulary has {vocab_size}: "
             "this tokenizer does not belong to this model"

@@ -10,7 +10,7 @@ from cadence.core.codec import encode_request
 from cadence.core.request import EngineRequest, FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.update import RequestUpdate
-from cadence.engine.journal import Entry, Journal
+from cadence.engine.journal import Journal, JournalEntry
 from cadence.engine.lifecycle import EngineStatus, Lifecycle
 from cadence.engine.limits import SupervisorLimits
 
@@ -63,7 +63,7 @@ class Supervision:
         self._ready_at = now
         self._spawn_failures = 0
 
-    def due(self, now: float, limit: int) -> list[Entry]:
+    def due(self, now: float, limit: int) -> list[JournalEntry]:
         """Requests to be handed over now, at most `limit`."""
         if self.status is not EngineStatus.READY or self._probe == "running":
             return []
@@ -140,14 +140,14 @@ class Supervision:
         return ""
 
 
-def probe(now: float) -> Entry:
+def probe(now: float) -> JournalEntry:
     """One token after one token: what an engine that works can do, whatever its requests are."""
     sampling = SamplingParams(temperature=0, max_tokens=1, detokenize=False, skip_reading_prefix_cache=True)
     stop = StopRule(frozenset(), frozenset(), min_tokens=0, max_tokens=1)
     request = EngineRequest(PROBE_ID, [0], sampling, stop, seed=0, arrival_time=now)
-    return Entry(request, encode_request(request))
+    return JournalEntry(request, encode_request(request))
 
 
-def _failed(entry: Entry) -> RequestUpdate:
+def _failed(entry: JournalEntry) -> RequestUpdate:
     why = f"the engine died {entry.deaths} times while this request was in it; it is not tried again"
     return RequestUpdate.end(entry.request_id, FinishReason.ERROR, why)

@@ -1,5 +1,5 @@
-"""Keeps an engine alive: makes the process, listens to it, replaces it when it dies. What to do when is decided in
-`supervision.py`; here it is done."""
+"""Starts the engine process, reads its messages, and restarts it when it dies. `supervision.py` decides what to do
+when; this file does the I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.update import RequestUpdate
 from cadence.engine.async_client import EXIT_S, KILL_S, EngineProcess
 from cadence.engine.descriptors import DescriptorReserve
-from cadence.engine.journal import Entry
+from cadence.engine.journal import JournalEntry
 from cadence.engine.lifecycle import EngineStatus
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.supervision import Decision, Supervision
@@ -28,7 +28,7 @@ from cadence.engine.watchdog import Watchdog
 logger = logging.getLogger("cadence.engine")
 
 ENGINE_COMMAND = (sys.executable, "-m", "cadence.engine.core_process")
-HANDED_OVER_AT_ONCE = 64  # requests; between two such messages others have a turn on the event loop
+MAX_REQUESTS_PER_MESSAGE = 64  # between two such messages other tasks run on the event loop
 
 
 class Supervisor:
@@ -49,7 +49,7 @@ class Supervisor:
         self._updates: asyncio.Queue[list[RequestUpdate]] = asyncio.Queue()
         self._stop_asked = asyncio.Event()
         self._info: asyncio.Future[EngineInfo] = asyncio.get_running_loop().create_future()
-        self._task: asyncio.Future[None] = _nothing()
+        self._task: asyncio.Future[None] = _done_future()
         self._death: EngineDeadError | None = None  # why it was given up
         self.last_progress = time.monotonic()  # when a step last ended, or there was nothing to do
 
@@ -84,7 +84,7 @@ class Supervisor:
         """Of the first engine. Raises what it died of."""
         return await asyncio.shield(self._info)
 
-    def submit(self, entry: Entry) -> None:
+    def submit(self, entry: JournalEntry) -> None:
         if not len(self._logic.journal):
             self.last_progress = time.monotonic()  # it was idle: that was no lack of progress
         self._logic.journal.add(entry)
@@ -106,14 +106,14 @@ class Supervisor:
             raise self._death
 
     async def stop(self) -> None:
-        """Asks the engine to leave, then makes it."""
+        """Asks the engine to exit, and kills it after the grace period."""
         was_ready = self.is_ready
         self._logic.stop()
         self._stop_asked.set()
         if self._engine is not None and was_ready:
             self._engine.send(ToEngine(stop=True))
         elif self._engine is not None:
-            self._engine.kill()  # while it starts it hears nothing, and has nothing to lose
+            self._engine.kill()  # while it starts it reads no messages, and holds no requests
         await asyncio.wait({self._task}, timeout=self._limits.stop_s + EXIT_S + KILL_S)
         self._reserve.close()
 
@@ -128,7 +128,7 @@ class Supervisor:
         """Whatever happens here, `updates` ends: a supervisor that fails gives up, and says so."""
         try:
             while not self._logic.is_over and not self._stop_asked.is_set():
-                await self._live_once()
+                await self._run_process()
         except Exception:
             logger.exception("the engine's supervisor failed")
             self._give_up("the engine's supervisor failed; the server's log says how")
@@ -139,32 +139,32 @@ class Supervisor:
                 self._logic.give_up()
             if not self._info.done():
                 self._info.set_exception(self._death or EngineDeadError("the engine was stopped"))
-                self._info.exception()  # nobody may be waiting for it
+                self._info.exception()  # marks it as retrieved: there may be no waiter
             self._updates.put_nowait([])
 
-    async def _live_once(self) -> None:
-        """One process, from its making to its end, and the pause after it."""
+    async def _run_process(self) -> None:
+        """One process, from start to exit, and the back-off after it."""
         self._logic.start()
         try:
             engine = await EngineProcess.start(self._command, self._options, self._reserve)
         except OSError as error:
             why = f"no engine process could be made: {error.strerror or error}"
-            return await self._follow(self._logic.spawn_failed(), why)
+            return await self._apply(self._logic.spawn_failed(), why)
         self._engine, grace_s, decision = engine, 0.0, None
         try:
-            why, grace_s = await self._attend(engine)
+            why, grace_s = await self._monitor(engine)
             if not self._stop_asked.is_set():
-                decision = self._logic.died(time.monotonic())  # at once: nobody is to think that it is ready
+                decision = self._logic.died(time.monotonic())  # before its exit: nothing is sent to it any more
         finally:
             self._engine = None
             self._fail_calls(EngineDeadError("the engine died"))
             end = await engine.end(grace_s)
         if decision is not None:
-            await self._follow(decision, why or end)
+            await self._apply(decision, why or end)
 
-    async def _attend(self, engine: EngineProcess) -> tuple[str, float]:
-        """Listens to a process and watches it, until it is gone or must be. -> (what it died of, if it is known;
-        seconds it has to exit)"""
+    async def _monitor(self, engine: EngineProcess) -> tuple[str, float]:
+        """Reads messages and checks heartbeats until the process is gone or must be killed. -> (cause of death, if
+        known; seconds it has to exit)"""
         watchdog = Watchdog(self._limits)
         listening = asyncio.ensure_future(self._listen(engine, watchdog))
         watching = asyncio.ensure_future(self._watch(watchdog))
@@ -177,7 +177,7 @@ class Supervisor:
             await asyncio.gather(listening, watching, return_exceptions=True)
 
     async def _listen(self, engine: EngineProcess, watchdog: Watchdog) -> str:
-        """-> what the engine says it dies of; "" = nothing"""
+        """-> the cause of death that the engine reports; "" = none"""
         async for message in engine.messages():
             watchdog.heard(message.heartbeat)
             if message.fatal:
@@ -221,8 +221,8 @@ class Supervisor:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Gives the engine the requests whose turn it is."""
-        due = self._logic.due(time.monotonic(), HANDED_OVER_AT_ONCE)
+        """Sends the engine the requests that are due."""
+        due = self._logic.due(time.monotonic(), MAX_REQUESTS_PER_MESSAGE)
         if not due:
             return
         added, failed = [], []
@@ -234,15 +234,15 @@ class Supervisor:
         self._send(ToEngine(add=added))
         if failed:
             self._updates.put_nowait(self._logic.take(failed))
-        if len(due) == HANDED_OVER_AT_ONCE:
+        if len(due) == MAX_REQUESTS_PER_MESSAGE:
             asyncio.get_running_loop().call_soon(self._hand_over)
 
-    async def _follow(self, decision: Decision, why: str) -> None:
+    async def _apply(self, decision: Decision, why: str) -> None:
         if decision.failed:
             self._updates.put_nowait(decision.failed)
         if decision.give_up:
             if not self._info.done():
-                return self._give_up(why)  # nobody has asked for anything yet: who started it is told everything
+                return self._give_up(why)  # no request came yet: the caller that started it gets the cause itself
             logger.error("%s: %s", decision.give_up, why)
             return self._give_up(f"{decision.give_up}; the server's log says why")
         logger.warning("%s; starting another, %d requests go on", why, len(self._logic.journal))
@@ -280,17 +280,17 @@ class Supervisor:
             self._calls.pop(number, None)
 
 
-def _nothing() -> asyncio.Future[None]:
-    """What is under way before the start."""
+def _done_future() -> asyncio.Future[None]:
+    """The task before the start."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     future.set_result(None)
     return future
 
 
-def entry_of(request: EngineRequest) -> Entry:
-    """Raises InvalidRequestError for what no message can carry, before anybody knows of the request."""
-    return Entry(request, encode_request(request))
+def entry_of(request: EngineRequest) -> JournalEntry:
+    """Raises InvalidRequestError for what no message can carry, before the request is registered."""
+    return JournalEntry(request, encode_request(request))
 
 
-def _payload(entry: Entry) -> bytes:
+def _payload(entry: JournalEntry) -> bytes:
     return encode_request(entry.resumed()) if entry.token_ids else entry.payload

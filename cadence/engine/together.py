@@ -1,4 +1,4 @@
-"""Several answers that are only good together."""
+"""Awaits several results, all or none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def all_or_none(asked: Sequence[Awaitable[T]]) -> list[T]:
-    """Answers in order. The first failure ends the others, as leaving does."""
+    """Results in order. The first failure cancels the others, as cancellation does."""
     tasks = [asyncio.ensure_future(one) for one in asked]
     try:
         return await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""What a request asks for and nobody here looks at: named in the output's `warnings`, and once in the log.
+"""Options of a request that have no effect here: named in the output's `warnings`, and once in the log.
 
 Only hints end up here. What would change the answer and cannot be honoured is refused instead.
 """
@@ -92,6 +92,6 @@ class UnusedOptions:
 
     def _log_once(self, sentence: str) -> None:
         name = sentence.partition(" ")[0]
-        if name not in self._logged and len(self._logged) < 1000:  # names may come from anybody
+        if name not in self._logged and len(self._logged) < 1000:  # names are untrusted
             self._logged.add(name)
             logger.warning("%s", sentence)

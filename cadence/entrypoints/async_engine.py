@@ -96,7 +96,7 @@ class AsyncLLMEngine:
         return await self._call(self._llm.reset_prefix_cache())
 
     async def do_log_stats(self) -> None:
-        """Statistics are never logged; `get_metrics` gives them to whoever asks."""
+        """Statistics are never logged; `get_metrics` returns them."""
 
     async def is_tracing_enabled(self) -> bool:
         return False

@@ -35,6 +35,8 @@ from cadence.engine.prompts import ParsedPrompt, PromptType, parse_prompt
 from cadence.engine.source import ModelSource, check_vocabulary, find_source
 from cadence.engine.supervisor import ENGINE_COMMAND, Supervisor, entry_of
 from cadence.engine.unused import UnusedOptions
+from cadence.text.null_text_service import open_text_service
+from cadence.text.null_tokenizer import AnyTokenizer
 from cadence.text.text_service import TextService
 from cadence.text.tokenizer import Tokenizer
 
@@ -49,9 +51,7 @@ DELIVERED_AT_ONCE = 64  # updates: about 2 ms
 class AsyncLLM:
     """Text lives here, tokens in the engine process. One pump brings all outputs to their readers."""
 
-    def __init__(
-        self, config: EngineConfig, tokenizer: Tokenizer | None, supervisor: Supervisor, info: EngineInfo
-    ) -> None:
+    def __init__(self, config: EngineConfig, tokenizer: AnyTokenizer, supervisor: Supervisor, info: EngineInfo) -> None:
         model = config.model
         limits = InputLimits.of(model, info.vocab_size, tokenizer)
         self.config = config
@@ -60,7 +60,7 @@ class AsyncLLM:
         self.vocab_size = limits.vocab_size
         self.default_sampling: dict[str, Any] = {}
         self._tokenizer = tokenizer
-        self._texts = TextService(tokenizer, config.tokenizer, model.max_model_len) if tokenizer is not None else None
+        self._texts = open_text_service(tokenizer, config.tokenizer, model.max_model_len)
         self._supervisor = supervisor
         self._metrics = MetricsRecorder(self.model_name, cache_labels(config.cache, info.num_blocks))
         self._inputs = InputProcessor(limits, tokenizer)
@@ -107,16 +107,12 @@ class AsyncLLM:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        if self._tokenizer is None:
-            raise InvalidRequestError("there is no tokenizer: skip_tokenizer_init is set", "skip_tokenizer_init")
-        return self._tokenizer
+        return self._tokenizer.loaded()
 
     @property
     def texts(self) -> TextService:
         """Tokenises and renders without holding up the event loop."""
-        if self._texts is None:
-            raise InvalidRequestError("there is no tokenizer: skip_tokenizer_init is set", "skip_tokenizer_init")
-        return self._texts
+        return self._texts.loaded()
 
     async def generate(
         self,
@@ -224,8 +220,7 @@ class AsyncLLM:
             await asyncio.sleep(0.02)
         self._fail_all(EngineDeadError("the server is shutting down"))
         await self._supervisor.stop()
-        if self._texts is not None:
-            await self._texts.close()
+        await self._texts.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -239,7 +234,7 @@ class AsyncLLM:
                 "logits_processors",
             )
         parsed = parse_prompt(prompt)
-        if parsed.token_ids is None and self._texts is not None:
+        if parsed.token_ids is None:
             ids = (await self._texts.encode(parsed.text or "")).ids
             prompt = {"prompt": parsed.text or "", "prompt_token_ids": ids, "cache_salt": parsed.cache_salt}
         if weight_of(params) > HEAVY:
@@ -256,7 +251,7 @@ class AsyncLLM:
         return outputs
 
     async def _guarded(self, job: Callable[[], Awaitable[None]]) -> None:
-        """A task of this object: it runs until shutdown, and if it ends before, everybody is told."""
+        """A task of this object: it runs until shutdown, and if it ends before, every open request fails."""
         try:
             await job()
             death = EngineDeadError("the engine was stopped")
@@ -273,7 +268,7 @@ class AsyncLLM:
             await self._deliver(batch)
 
     async def _deliver(self, updates: list[RequestUpdate]) -> None:
-        """A large batch in parts: between them whoever else uses the event loop has a turn."""
+        """A large batch in parts: between them other tasks of the event loop run."""
         for number, update in enumerate(updates):
             if number and number % DELIVERED_AT_ONCE == 0:
                 await asyncio.sleep(0)

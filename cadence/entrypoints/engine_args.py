@@ -27,8 +27,8 @@ class EngineArgs(engine_args.EngineArgs):
 
     def __getattr__(self, name: str) -> Any:
         """Options of vLLM without a field here."""
-        flag = peer_table.flags().get(name)
-        if flag is None or name in peer_table.server_only():
+        flag = peer_table.FLAGS.get(name)
+        if flag is None or name in peer_table.SERVER_ONLY:
             raise AttributeError(f"EngineArgs has no option {name}")
         return self._others.get(name, flag.neutral[0] if flag.neutral else None)
 

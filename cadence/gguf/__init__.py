@@ -1,6 +1,6 @@
-"""Models in GGUF files: their configuration, their tokenizer, their weights. The rest of the house comes in here.
+"""Models in GGUF files: their configuration, their tokenizer, their weights. Other packages import this one alone.
 
-A file is opened anew for each of the three, which different processes may ask for.
+A file is opened again for each of the three, which different processes may ask for.
 """
 
 from __future__ import annotations

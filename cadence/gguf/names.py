@@ -18,7 +18,7 @@ class Layout(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorName:
     """`gguf` and `hf` are names up to `.weight` or `.bias`; `{}` is the number of the layer."""
 
     gguf: str
@@ -27,45 +27,45 @@ class Place:
 
 
 _TOP = (
-    Place("token_embd", "model.embed_tokens"),
-    Place("output_norm", "model.norm"),
-    Place("output", "lm_head"),
+    TensorName("token_embd", "model.embed_tokens"),
+    TensorName("output_norm", "model.norm"),
+    TensorName("output", "lm_head"),
 )
 _MLP = (
-    Place("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
-    Place("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
-    Place("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+    TensorName("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
+    TensorName("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
+    TensorName("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
 )
 _NORMS = (
-    Place("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
-    Place("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
+    TensorName("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
+    TensorName("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
 )
 _VALUE_AND_OUTPUT = (
-    Place("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
-    Place("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+    TensorName("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    TensorName("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
 )
 _QUERY_KEY = (
-    Place("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
-    Place("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
+    TensorName("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
+    TensorName("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
 )
 _LLAMA_QUERY_KEY = (
-    Place("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", Layout.QUERY_PAIRS),
-    Place("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj", Layout.KEY_PAIRS),
+    TensorName("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", Layout.QUERY_PAIRS),
+    TensorName("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj", Layout.KEY_PAIRS),
 )
 _QK_NORMS = (
-    Place("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"),
-    Place("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"),
+    TensorName("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"),
+    TensorName("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"),
 )
 _GEMMA = (
-    Place("token_embd", "model.embed_tokens"),
-    Place("output", "lm_head"),
-    Place("output_norm", "model.norm", Layout.PLUS_ONE),
-    Place("blk.{}.attn_norm", "model.layers.{}.input_layernorm", Layout.PLUS_ONE),
-    Place("blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm", Layout.PLUS_ONE),
-    Place("blk.{}.ffn_norm", "model.layers.{}.pre_feedforward_layernorm", Layout.PLUS_ONE),
-    Place("blk.{}.post_ffw_norm", "model.layers.{}.post_feedforward_layernorm", Layout.PLUS_ONE),
-    Place("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm", Layout.PLUS_ONE),
-    Place("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm", Layout.PLUS_ONE),
+    TensorName("token_embd", "model.embed_tokens"),
+    TensorName("output", "lm_head"),
+    TensorName("output_norm", "model.norm", Layout.PLUS_ONE),
+    TensorName("blk.{}.attn_norm", "model.layers.{}.input_layernorm", Layout.PLUS_ONE),
+    TensorName("blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm", Layout.PLUS_ONE),
+    TensorName("blk.{}.ffn_norm", "model.layers.{}.pre_feedforward_layernorm", Layout.PLUS_ONE),
+    TensorName("blk.{}.post_ffw_norm", "model.layers.{}.post_feedforward_layernorm", Layout.PLUS_ONE),
+    TensorName("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm", Layout.PLUS_ONE),
+    TensorName("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm", Layout.PLUS_ONE),
     *_QUERY_KEY,
     *_VALUE_AND_OUTPUT,
     *_MLP,
@@ -73,25 +73,25 @@ _GEMMA = (
 _PHI3 = (
     *_TOP,
     *_NORMS,
-    Place("blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"),
-    Place("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
-    Place("blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"),
-    Place("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+    TensorName("blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"),
+    TensorName("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+    TensorName("blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"),
+    TensorName("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
 )
 _GPT2 = (
-    Place("token_embd", "transformer.wte"),
-    Place("position_embd", "transformer.wpe"),
-    Place("output_norm", "transformer.ln_f"),
-    Place("output", "lm_head"),
-    Place("blk.{}.attn_norm", "transformer.h.{}.ln_1"),
-    Place("blk.{}.ffn_norm", "transformer.h.{}.ln_2"),
-    Place("blk.{}.attn_qkv", "transformer.h.{}.attn.c_attn", Layout.TRANSPOSED),
-    Place("blk.{}.attn_output", "transformer.h.{}.attn.c_proj", Layout.TRANSPOSED),
-    Place("blk.{}.ffn_up", "transformer.h.{}.mlp.c_fc", Layout.TRANSPOSED),
-    Place("blk.{}.ffn_down", "transformer.h.{}.mlp.c_proj", Layout.TRANSPOSED),
+    TensorName("token_embd", "transformer.wte"),
+    TensorName("position_embd", "transformer.wpe"),
+    TensorName("output_norm", "transformer.ln_f"),
+    TensorName("output", "lm_head"),
+    TensorName("blk.{}.attn_norm", "transformer.h.{}.ln_1"),
+    TensorName("blk.{}.ffn_norm", "transformer.h.{}.ln_2"),
+    TensorName("blk.{}.attn_qkv", "transformer.h.{}.attn.c_attn", Layout.TRANSPOSED),
+    TensorName("blk.{}.attn_output", "transformer.h.{}.attn.c_proj", Layout.TRANSPOSED),
+    TensorName("blk.{}.ffn_up", "transformer.h.{}.mlp.c_fc", Layout.TRANSPOSED),
+    TensorName("blk.{}.ffn_down", "transformer.h.{}.mlp.c_proj", Layout.TRANSPOSED),
 )
 
-PLACES: dict[str, tuple[Place, ...]] = {
+PLACES: dict[str, tuple[TensorName, ...]] = {
     "llama": (*_TOP, *_NORMS, *_LLAMA_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP),
     "qwen2": (*_TOP, *_NORMS, *_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP),
     "qwen3": (*_TOP, *_NORMS, *_QUERY_KEY, *_QK_NORMS, *_VALUE_AND_OUTPUT, *_MLP),

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from codecs import utf_8_decode
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cadence.text.pieces import PieceTables
-from cadence.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from cadence.text.tokenizer import Tokenizer
 
 REPLACEMENT = "\ufffd"
 _CHAR_BYTES = 4  # longest UTF-8 character
@@ -33,7 +35,7 @@ class Detokenizer(Protocol):
 
 
 class NullDetokenizer:
-    """detokenize=False: tokens in, no text out."""
+    """detokenize=False, or no tokenizer: tokens in, no text out."""
 
     def append(self, token_ids: Sequence[int]) -> str:
         return ""

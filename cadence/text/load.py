@@ -1,4 +1,4 @@
-"""The tokenizer that lies with a model's files."""
+"""The tokenizer among a model's files."""
 
 from __future__ import annotations
 

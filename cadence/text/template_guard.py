@@ -3,7 +3,7 @@
 On top of jinja's immutable sandbox, the parsed template is rewritten before it is compiled:
   every loop and macro body begins with `tick`, which counts and looks at the clock;
   output that jinja would collect inside a macro or a block passes through `charge`, which counts characters
-  (output outside of them is counted by whoever consumes the stream);
+  (output outside of them is counted by the consumer of the stream);
   `a ~ b` becomes a call that looks at the length first;
   the template's own text passes through `hide`, for those who want to know it again in the output.
 Operators, filters and string methods that can make much out of little look at the length of the result first, too.

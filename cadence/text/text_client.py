@@ -1,4 +1,4 @@
-"""The asking side of the text process: started when first needed, one job at a time, killed when a job goes too far."""
+"""The client of the text process: it starts on first use, runs one job at a time, and is killed at a job's limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cadence.text.text_jobs import (
 MAX_WAITING = 32  # jobs, with the one that runs
 START_S = 60.0
 PATIENCE_S = 90.0  # from asking for a job to its answer, the wait for its turn included
-ABANDONED_S = 1.0  # a job nobody waits for any more may go on for this long, as a new process takes about as long
+ABANDONED_S = 1.0  # a job without a waiter may run this long, as a new process takes about as long to start
 EXIT_S = 5.0  # between the end of the wire and that of the process
 _BUFFER = 2**20
 _OUT_OF_MEMORY = (-signal.SIGABRT, -signal.SIGSEGV)  # how native code ends when memory runs out
@@ -37,7 +37,7 @@ class JobError(CadenceError):
 
 
 class _DiedError(CadenceError):
-    """The process ended in the middle of a job, by itself or by somebody else's hand."""
+    """The process ended in the middle of a job: it crashed or was killed."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"ended with code {code}")
@@ -150,7 +150,7 @@ class TextProcess:
     def _forget(self, task: asyncio.Task[Answer]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # an abandoned job's is nobody's business
+            task.exception()  # marks it as retrieved
 
     def _abandon(self, task: asyncio.Task[Answer]) -> None:
         """A job that runs gets a moment to end, one that waits leaves the queue."""
@@ -175,7 +175,7 @@ class TextProcess:
             return answer
 
     async def _twice(self, job: Job) -> Answer:
-        """A process that was killed by somebody else says nothing about the job, which is tried again."""
+        """A process killed from outside says nothing about the job, which is retried."""
         for _ in range(2):
             try:
                 return await self._exchange(job)

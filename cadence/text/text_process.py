@@ -1,4 +1,4 @@
-"""A process for long texts and for templates of strangers: it may be slow, grow large or die, and nobody minds.
+"""A process for long texts and untrusted templates, which may be slow, run out of memory or crash.
 
 `python -m cadence.text.text_process <descriptor of a socket>`. One job at a time. It leaves when the socket closes; an
 alarm ends a job that outlives its parent; beyond its memory limit allocations fail.

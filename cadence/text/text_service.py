@@ -2,7 +2,7 @@
 release the GIL), and what is long or not to be trusted in a process of its own, with limits on time and memory.
 
 Two processes, each started when first needed: one for long texts, one for templates that come with requests, so that a
-template that runs to its limit holds up nobody else's text.
+template that runs to its limit delays no other request's text.
 """
 
 from __future__ import annotations
@@ -105,6 +105,10 @@ class TextService:
         self._texts = TextProcess(load)
         self._templates = TextProcess(load)
         _ = tokenizer.bound  # takes a moment, which no request should wait for
+
+    def loaded(self) -> TextService:
+        """Itself; refused where there is no tokenizer."""
+        return self
 
     async def encode(self, text: str, how: Encoding = PLAIN) -> TextTokens:
         if not how.is_cut:

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer as Backend
 
 from cadence.core.errors import InvalidRequestError, TemplateError
 from cadence.text.chat_template import ChatRequest, ChatTemplates
+from cadence.text.detokenizer import IncrementalDetokenizer
 from cadence.text.pieces import TokenPieces
 from cadence.text.special_tokens import SpecialTokens
 from cadence.text.token_bound import TokenBound, utf8_size
@@ -70,10 +71,22 @@ class Tokenizer:
         self._templates = ChatTemplates()
         self._max_token_id = max(backend.get_vocab().values(), default=-1)
 
+    def loaded(self) -> Tokenizer:
+        """Itself. `NullTokenizer` refuses here, and in `require`."""
+        return self
+
+    def require(self, what: str, field: str) -> None:
+        """Nothing: there is a tokenizer for `what`."""
+
     # Text to ids
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         return encode_with(self.backend, text, add_special_tokens)
+
+    def single_token(self, text: str) -> int | None:
+        """The token that this text is; None where it takes several."""
+        ids = self.encode(text, add_special_tokens=False)
+        return ids[0] if len(ids) == 1 else None
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
         try:
@@ -121,6 +134,15 @@ class Tokenizer:
         except (TypeError, OverflowError) as error:
             raise InvalidRequestError("token ids must be integers >= 0 and below 2**32", field="token_ids") from error
         return _clean_up(text) if self.clean_up_spaces else text
+
+    def token_text(self, token_id: int) -> str | None:
+        """The text of one token, also of a special one."""
+        return self.decode([token_id], skip_special_tokens=False)
+
+    def detokenizer(
+        self, prompt_token_ids: Sequence[int], skip_special_tokens: bool, spaces_between_special_tokens: bool
+    ) -> IncrementalDetokenizer:
+        return IncrementalDetokenizer(self, prompt_token_ids, skip_special_tokens, spaces_between_special_tokens)
 
     def batch_decode(self, batch: Iterable[Sequence[int]], skip_special_tokens: bool = True) -> list[str]:
         return [self.decode(ids, skip_special_tokens) for ids in batch]

@@ -9,7 +9,12 @@ from cadence.config.json_file import MOST_TABLE_BYTES, read_object
 from cadence.core.errors import TokenizerError
 from cadence.text.tokenizer import Tokenizer
 
-_FILES = ("vocab_file", "merges_file", "tokenizer_file", "name_or_path")  # paths of whoever made the tokenizer
+_FILES = (
+    "vocab_file",
+    "merges_file",
+    "tokenizer_file",
+    "name_or_path",
+)  # paths on its author's machine
 
 
 def describe_tokenizer(config: TokenizerConfig, tokenizer: Tokenizer, template: str) -> dict[str, Any]:

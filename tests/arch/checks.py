@@ -156,6 +156,18 @@ def inheritance(sources: Sequence[Source]) -> Iterator[Violation]:
             yield Violation(f"{places[name]}:{name}", "inherits from two classes of this code base (a mixin)")
 
 
+def unique_class_names(sources: Sequence[Source]) -> Iterator[Violation]:
+    """No two classes share a name, so that a name in a message or a document means one thing."""
+    places: dict[str, list[str]] = {}
+    for source in sources:
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(source.path)
+    for name, paths in places.items():
+        if len(paths) > 1:
+            yield Violation(name, f"is a class of {', '.join(paths)}")
+
+
 def hot_files_import_what_is_listed(sources: Sequence[Source]) -> Iterator[Violation]:
     for source in sources:
         listed = HOT_FILES.get(source.path, {})
@@ -289,6 +301,7 @@ ALL: tuple[Check, ...] = (
     function_sizes,
     parameter_counts,
     inheritance,
+    unique_class_names,
     hot_files_import_what_is_listed,
     global_state,
     shapes_of_tensor_fields,

@@ -116,6 +116,11 @@ def test_folders_that_import_each_other_are_found() -> None:
     assert found == ["cadence/server<->cadence/server/routes"]
 
 
+def test_two_classes_of_one_name_are_found() -> None:
+    sources = [Source("cadence/core/a.py", "class A: ...\nclass B: ..."), Source("cadence/text/b.py", "class A: ...")]
+    assert [violation.subject for violation in checks.unique_class_names(sources)] == ["A"]
+
+
 def test_relative_imports_are_resolved() -> None:
     source = Source("cadence/runner/state/batch.py", "from . import rows\nfrom ..setup import build")
     assert {"cadence.runner.state.rows", "cadence.runner.setup"} <= set(imported_modules(source))

@@ -17,6 +17,8 @@ from cadence.device.probe import open_device, probe_caps
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed import PackedRows, pack_f32
 
+pytestmark = pytest.mark.device
+
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Device:

@@ -12,6 +12,8 @@ from cadence.device.base import Device
 from cadence.device.probe import open_device
 from cadence.device.staged import RowLists, RowScalars
 
+pytestmark = pytest.mark.device
+
 COLUMNS = {"length": "i32", "temperature": "f32", "seed": "i64", "top_k": "i32"}
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from cadence.config.fate import Fate, PeerFlag
 from cadence.config.peer_env import VARIABLES
+from cadence.config.peer_flag import PeerFlag, Support
 from cadence.config.peer_table import GROUPS
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
@@ -21,10 +21,10 @@ def flag_tables() -> str:
 
 def _flag_lines() -> Iterator[str]:
     flags = [flag for group in GROUPS for flag in group.flags]
-    counts = {fate: sum(flag.fate is fate for flag in flags) for fate in Fate}
+    counts = {support: sum(flag.support is support for flag in flags) for support in Support}
     yield (
-        f"Of {len(flags)} flags {counts[Fate.WORKS]} work, {counts[Fate.NO_EFFECT]} have no effect and "
-        f"{counts[Fate.REFUSED]} are refused."
+        f"Of {len(flags)} flags {counts[Support.WORKS]} work, {counts[Support.NO_EFFECT]} have no effect and "
+        f"{counts[Support.REFUSED]} are refused."
     )
     for group in GROUPS:
         yield from ("", f"### {group.title}", "", "| flag | here | |", "|---|---|---|")
@@ -35,16 +35,16 @@ def _flag_line(flag: PeerFlag) -> str:
     names = ", ".join(f"`{name}`" for name in (flag.flag, flag.short) if name)
     notes = [flag.why]
     taken = [value for value in flag.neutral if value not in (None, "", False, True, 0, {}, [])]
-    if flag.fate is Fate.REFUSED and taken:
+    if flag.support is Support.REFUSED and taken:
         notes.append(f"taken: {', '.join(f'`{value}`' for value in taken)}")
     if flag.hints:
         notes.append(f"accepted, without effect: {', '.join(f'`{value}`' for value in flag.hints)}")
-    return f"| {names} | {flag.fate.value} | {'; '.join(filter(None, notes)).replace('|', chr(92) + '|')} |"
+    return f"| {names} | {flag.support.value} | {'; '.join(filter(None, notes)).replace('|', chr(92) + '|')} |"
 
 
 def variable_table() -> str:
     lines = ["| variable | here | |", "|---|---|---|"]
-    return "\n".join(lines + [f"| `{one.name}` | {one.fate.value} | {one.why} |" for one in VARIABLES])
+    return "\n".join(lines + [f"| `{one.name}` | {one.support.value} | {one.why} |" for one in VARIABLES])
 
 
 def marked(name: str) -> tuple[str, str]:

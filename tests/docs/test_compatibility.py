@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cadence.config.peer_table import flags
+from cadence.config.peer_table import FLAGS
 from tests.docs.flag_tables import PAGE, marked, with_tables
 
 
@@ -11,4 +11,4 @@ def test_the_page_has_the_tables_of_the_data() -> None:
     for name in ("flags", "variables"):
         assert all(page.count(mark) == 1 for mark in marked(name))
     assert page == with_tables(page), "run: python -m tests.docs.flag_tables"
-    assert all(f"| `{flag.flag}`" in page for flag in flags().values())
+    assert all(f"| `{flag.flag}`" in page for flag in FLAGS.values())

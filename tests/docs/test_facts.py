@@ -22,7 +22,7 @@ _FILE = re.compile(r"[\w./-]+/[\w.-]+\.(py|md|c|h|json|jsonl|txt|yml|yaml|toml|p
 _FLAG = re.compile(r"(?<![\w-])--(?:no-)?([a-z][a-z0-9_-]+)")
 _COMMANDS = (["serve"], ["generate"], ["chat"], ["complete"], ["run-batch"], ["models"], ["collect-env"])
 _BENCHES = (["bench", "latency"], ["bench", "throughput"], ["bench", "serve"])
-_ROOTS = ("", "cadence/", "docs/", "docs/using/", "tests/server/", "tests/e2e/", "tests/null/", "benchmarks/results/")
+_ROOTS = ("", "cadence/", "cadence/kernels/cpu/", "docs/", "docs/using/", "tests/server/", "benchmarks/results/")
 # Flags of other programs, and of our benchmarks and tests, that pages speak of.
 _OTHERS = {
     "model-map",  # of python -m cadence.vllm, as is path

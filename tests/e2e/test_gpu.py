@@ -13,7 +13,7 @@ from tests.e2e.test_promise import NUM_REQUESTS, requests, run
 from tests.e2e.test_transformers_parity import FAMILIES, NUM_TOKENS, prompts_for
 from tests.helpers import oracle
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.engine, pytest.mark.gpu]
 OPTIONS = {"max_model_len": 400, "kv_cache_memory_bytes": 1 << 28}
 
 

@@ -12,6 +12,8 @@ from cadence import LLM, SamplingParams
 from tests.e2e.test_promise import answer, requests, run
 from tests.e2e.test_quantization import logprobs_of
 
+pytestmark = pytest.mark.engine
+
 COUNT = 12
 OPTIONS = {"max_model_len": 256, "dtype": "float32"}
 WAYS: dict[str, dict[str, Any]] = {

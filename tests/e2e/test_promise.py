@@ -13,6 +13,8 @@ import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
 
+pytestmark = pytest.mark.engine
+
 NUM_REQUESTS = 40
 BASE = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 16}
 ALL_AT_ONCE = {"max_num_seqs": 48, "max_num_batched_tokens": 8192}

@@ -15,6 +15,8 @@ from tests.e2e.test_promise import Answer, requests, run
 from tests.helpers.tiny_gguf import BLOCKS, make_tiny_gguf
 from tests.helpers.tiny_models import make_tiny
 
+pytestmark = pytest.mark.engine
+
 COUNT = 10
 # A pool of 20 blocks does not hold them all to their end.
 WAYS: dict[str, dict[str, Any]] = {

@@ -10,6 +10,8 @@ import pytest
 from cadence import LLM, SamplingParams
 from cadence.core.errors import ConfigError
 
+pytestmark = pytest.mark.engine
+
 OPTIONS = {"max_model_len": 256, "dtype": "float32"}
 
 TEXT = (

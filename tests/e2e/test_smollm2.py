@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from cadence import LLM, SamplingParams
 from tests.e2e.test_transformers_parity import LENGTHS, NUM_TOKENS, PARAMS, check_logprobs
 from tests.helpers import oracle
 from tests.helpers.smollm2 import hf_reference
+
+pytestmark = pytest.mark.engine
 
 
 def test_greedy_tokens_and_logprobs() -> None:

@@ -13,6 +13,8 @@ import pytest
 from cadence import LLM, RequestOutput, SamplingParams
 from tests.helpers import oracle
 
+pytestmark = pytest.mark.engine
+
 FAMILIES = [
     "llama",
     "llama3",

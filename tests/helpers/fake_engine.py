@@ -9,17 +9,17 @@ from cadence.core.codec import encode_request
 from cadence.core.request import EngineRequest, FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.update import RequestUpdate
-from cadence.engine.journal import Entry
+from cadence.engine.journal import JournalEntry
 
 NEVER = -1  # a request that is no poison
 _SAMPLING = SamplingParams(temperature=0)
 
 
-def make_entry(name: str, number: int, max_tokens: int, fatal_at: int = NEVER) -> Entry:
+def make_entry(name: str, number: int, max_tokens: int, fatal_at: int = NEVER) -> JournalEntry:
     """fatal_at: the output position at which the request kills its engine."""
     stop = StopRule(frozenset(), frozenset(), 0, max_tokens)
     request = EngineRequest(name, [number, max_tokens, fatal_at + 1], _SAMPLING, stop, 0, 0.0)
-    return Entry(request, encode_request(request))
+    return JournalEntry(request, encode_request(request))
 
 
 def token_at(request: EngineRequest, position: int) -> int:
@@ -46,7 +46,7 @@ class FakeEngine:
         self.inside: dict[str, Inside] = {}
         self.aborts: list[str] = []  # heard of, not yet carried out
 
-    def add(self, entries: list[Entry], prefill: int) -> None:
+    def add(self, entries: list[JournalEntry], prefill: int) -> None:
         for entry in entries:
             assert entry.request_id not in self.inside, "two requests of one id in an engine"
             request = entry.resumed()

@@ -24,7 +24,7 @@ def hf_reference() -> Any:
     """The transformers model in float32, one per test session.
 
     Its weights come through our GGUF reader, which takes a fiftieth of the time of transformers' own;
-    tests/null/test_gguf_weights.py holds the two equal, bit for bit, on this very file.
+    tests/gguf/test_weights.py holds the two equal, bit for bit, on this very file.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM

@@ -18,6 +18,8 @@ from tests.matrix.features import ON_DEVICE, ON_HOST, PLAIN, Feature
 from tests.matrix.runs import MatrixOf
 from tests.matrix.work import Batch, batches, prompts
 
+pytestmark = pytest.mark.engine
+
 
 @pytest.mark.parametrize("graphs", [False, True], ids=["eager", "graphs"])
 @pytest.mark.parametrize("depth", [1, 2])

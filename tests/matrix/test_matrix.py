@@ -25,6 +25,8 @@ from tests.matrix.features import (
 from tests.matrix.page import PAGE, render
 from tests.matrix.runs import MatrixOf, features_of
 
+pytestmark = pytest.mark.engine
+
 FAMILIES = ("llama", "gemma2")  # one KV group; full and sliding groups over one pool
 ALONE = [(feature.name,) for feature in ENGINE]
 

@@ -28,6 +28,8 @@ from tests.matrix.runs import MatrixOf, Run, features_of
 from tests.matrix.test_matrix import FAMILIES
 from tests.matrix.work import Batch, batches, prompts, twin
 
+pytestmark = pytest.mark.engine
+
 Point = tuple[str, ...]
 POINTS = engine_points()
 NAMES = {feature.name for feature in REQUEST} - {BEAM.name}

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from cadence.runner.graphs import _WORTH_CAPTURING, DecodeGraphs, DecodeShape
+
+pytestmark = pytest.mark.device
 
 NO_DEVICE: Any = None  # nothing is captured here
 

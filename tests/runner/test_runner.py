@@ -21,6 +21,8 @@ from cadence.core.step import NO_TOKEN, NewBlocks, NewRow, StepPlan
 from cadence.executor.factory import device_caps
 from cadence.executor.worker import Worker
 
+pytestmark = pytest.mark.device
+
 BLOCK = 16
 PROMPT = np.arange(5, 45, dtype=np.int32)  # 40 tokens: two blocks and a half
 

@@ -16,6 +16,8 @@ from cadence.runner.graphs import DecodeGraphs, DecodeShape, padded_sizes
 from cadence.runner.setup import RunnerLimits
 from cadence.runner.warmup import mixed_steps, warmup_pieces
 
+pytestmark = pytest.mark.engine
+
 LIMITS = RunnerLimits(
     max_num_seqs=1024, max_model_len=4096, logprobs_mode="raw_logprobs", graphs="padded", burst_steps=8
 )

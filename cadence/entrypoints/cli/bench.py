@@ -16,7 +16,7 @@ from cadence.config import values
 from cadence.config.args import nearest
 from cadence.config.cli import Parser, add_engine_flags, checked_options
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.cli.report import Row, mean, percentile, table
+from cadence.entrypoints.cli.shared.report import Measure, mean, percentile, table
 
 if TYPE_CHECKING:
     from cadence.core.outputs import RequestOutput
@@ -39,9 +39,9 @@ def run(argv: Sequence[str]) -> int:
 
 
 def run_serve(argv: Sequence[str]) -> int:
-    from cadence.entrypoints.cli import bench_serve
+    from cadence.entrypoints.cli.bench_serve import command
 
-    return bench_serve.run(argv)
+    return command.run(argv)
 
 
 def _parser(kind: str, description: str, counts: dict[str, tuple[int, str]]) -> Parser:
@@ -113,9 +113,9 @@ def run_latency(argv: Sequence[str]) -> int:
         "output_tokens_per_s": tokens / mean(times),
     }
     rows = [
-        Row("mean latency", numbers["avg_latency"], "s"),
-        *(Row(f"p{p} latency", numbers["percentiles"][str(p)], "s") for p in PERCENTILES),
-        Row("output", numbers["output_tokens_per_s"], "tokens/s"),
+        Measure("mean latency", numbers["avg_latency"], "s"),
+        *(Measure(f"p{p} latency", numbers["percentiles"][str(p)], "s") for p in PERCENTILES),
+        Measure("output", numbers["output_tokens_per_s"], "tokens/s"),
     ]
     _publish("latency", flags, llm, {**shape, **numbers}, rows)
     return 0
@@ -139,11 +139,11 @@ def run_throughput(argv: Sequence[str]) -> int:
     elapsed = time.perf_counter() - start
     numbers = throughput_numbers(outputs, elapsed)
     rows = [
-        Row("elapsed", numbers["elapsed_time"], "s"),
-        Row("requests", numbers["requests_per_second"], "/s"),
-        Row("output", numbers["output_tokens_per_second"], "tokens/s"),
-        Row("input + output", numbers["tokens_per_second"], "tokens/s"),
-        *(Row(f"{name} p{p}", numbers[name][p], "s") for name in ("ttft", "tpot") for p in ("50", "99")),
+        Measure("elapsed", numbers["elapsed_time"], "s"),
+        Measure("requests", numbers["requests_per_second"], "/s"),
+        Measure("output", numbers["output_tokens_per_second"], "tokens/s"),
+        Measure("input + output", numbers["tokens_per_second"], "tokens/s"),
+        *(Measure(f"{name} p{p}", numbers[name][p], "s") for name in ("ttft", "tpot") for p in ("50", "99")),
     ]
     _publish("throughput", flags, llm, {**shape, **numbers}, rows)
     return 0
@@ -171,7 +171,7 @@ def throughput_numbers(outputs: Sequence[RequestOutput], elapsed: float) -> dict
     }
 
 
-def _publish(kind: str, flags: argparse.Namespace, llm: LLM, numbers: dict[str, Any], rows: list[Row]) -> None:
+def _publish(kind: str, flags: argparse.Namespace, llm: LLM, numbers: dict[str, Any], rows: list[Measure]) -> None:
     from cadence.device.probe import probe_caps
 
     config = llm.llm_engine.config

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cadence.config.cli import Parser
 from cadence.engine.machine import machine_facts
-from cadence.entrypoints.cli.report import columns
+from cadence.entrypoints.cli.shared.report import columns
 
 
 def run(argv: Sequence[str]) -> int:

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from cadence.config.cli import Parser
-from cadence.entrypoints.cli.sampling import add_sampling_flags, sampling_options
-from cadence.entrypoints.cli.terminal import read_prompt, write
+from cadence.entrypoints.cli.shared.sampling import add_sampling_flags, sampling_options
+from cadence.entrypoints.cli.shared.terminal import read_prompt, write
 
 MAX_TOKENS = 256
 URL = "http://127.0.0.1:8000"
@@ -35,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
         fields["seed"] = flags.seed
     fields["prompt"] = read_prompt(flags.prompt if flags.quick is None else flags.quick, "complete")
 
-    from cadence.entrypoints.cli.remote_chat import Server
+    from cadence.entrypoints.cli.remote.answers import Server
 
     answer = Server.find(flags.url, flags.api_key, flags.model_name).stream("/v1/completions", fields, write)
     write("\n")

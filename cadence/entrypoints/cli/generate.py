@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cadence.config.cli import Parser, add_engine_flags, checked_options
-from cadence.entrypoints.cli.sampling import add_sampling_flags, sampling_options
-from cadence.entrypoints.cli.terminal import read_prompt, write
+from cadence.entrypoints.cli.shared.sampling import add_sampling_flags, sampling_options
+from cadence.entrypoints.cli.shared.terminal import read_prompt, write
 
 MAX_TOKENS = 256
 
@@ -33,7 +33,7 @@ def run(argv: Sequence[str]) -> int:
     options = checked_options(flags, use_tqdm_on_load=sys.stderr.isatty())
     text = read_prompt(flags.prompt, "generate")
 
-    from cadence.entrypoints.cli.streaming import stream_answer, streaming_params
+    from cadence.entrypoints.cli.shared.streaming import stream_answer, streaming_params
     from cadence.entrypoints.llm import LLM
     from cadence.text.chat_template import ChatRequest
 

@@ -18,9 +18,9 @@ from cadence.core.errors import CadenceError, ModelFileError, TokenizerError, We
 COMMANDS = {
     "serve": ("cadence.entrypoints.cli.serve", "serve a model over HTTP, as OpenAI does"),
     "generate": ("cadence.entrypoints.cli.generate", "complete a prompt and stream the text"),
-    "chat": ("cadence.entrypoints.cli.chat", "talk with a model in the terminal"),
+    "chat": ("cadence.entrypoints.cli.chat.command", "talk with a model in the terminal"),
     "complete": ("cadence.entrypoints.cli.complete", "complete a prompt on a server"),
-    "run-batch": ("cadence.entrypoints.cli.run_batch", "answer a file of OpenAI batch requests"),
+    "run-batch": ("cadence.entrypoints.cli.run_batch.command", "answer a file of OpenAI batch requests"),
     "bench": ("cadence.entrypoints.cli.bench", "measure latency, throughput, or a server under load"),
     "models": ("cadence.entrypoints.cli.models", "list model aliases and where their files are"),
     "collect-env": ("cadence.entrypoints.cli.collect_env", "describe this machine for a report"),
@@ -69,7 +69,7 @@ def _run(name: str, argv: list[str]) -> int:
     except CadenceError as error:
         fail(prog, error)
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again on the way out, it would show our insides
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again during exit, it would print a traceback
         return 130
     except BrokenPipeError:
         # The reader has left. Python flushes stdout once more on its way out and must find it open.

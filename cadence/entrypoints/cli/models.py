@@ -6,27 +6,25 @@ import json
 from collections.abc import Sequence
 
 from cadence.config.cli import Parser
-from cadence.config.reference import AliasRow, alias_table
-from cadence.entrypoints.cli.report import columns
+from cadence.config.reference import AliasInfo, alias_table
+from cadence.core.architectures import ARCHITECTURES
+from cadence.entrypoints.cli.shared.report import columns
 
 
 def run(argv: Sequence[str]) -> int:
     parser = Parser("cadence models", "List model aliases, where their files are, and the architectures known.")
     parser.add_argument("--json", action="store_true", help="print JSON")
     flags = parser.parse(argv)
-
-    from cadence.models.registry import architectures
-
     if flags.json:
         aliases = [{"alias": row.name, "present": row.present, "path": str(row.where)} for row in alias_table()]
-        print(json.dumps({"aliases": aliases, "architectures": architectures()}, indent=2))
+        print(json.dumps({"aliases": aliases, "architectures": sorted(ARCHITECTURES)}, indent=2))
         return 0
     print(columns([("alias", "model", "licence", "file"), *(_line(row) for row in alias_table())]))
     print("\nAny folder, .gguf file or hub id (org/name, org/name:file.gguf) works too, with one of the architectures")
-    print("  " + "\n  ".join(architectures()))
+    print("  " + "\n  ".join(sorted(ARCHITECTURES)))
     return 0
 
 
-def _line(row: AliasRow) -> tuple[str, str, str, str]:
+def _line(row: AliasInfo) -> tuple[str, str, str, str]:
     where = str(row.where) if row.present else f"{row.where} (fetched on first use)"
     return row.name, row.what, row.licence, where

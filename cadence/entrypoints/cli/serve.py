@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from cadence.config import env
 from cadence.config.args import EngineArgs, names
 from cadence.config.cli import Extend, Flag, Parser, add_engine_flags, add_flag, add_hidden_flags, engine_options
-from cadence.config.fate import PeerFlag
 from cadence.config.peer_env import is_on
-from cadence.config.peer_table import flags as flags_of_vllm
-from cadence.config.peer_table import server_only
+from cadence.config.peer_flag import PeerFlag
+from cadence.config.peer_table import FLAGS, SERVER_ONLY
 from cadence.config.reference import find_local
 from cadence.core.errors import CadenceError, ConfigError
 
@@ -66,8 +65,8 @@ def read_flags(flags: argparse.Namespace) -> tuple[EngineArgs, ServeOptions]:
     known = {flag.name for flag in serve_flags()}
     given = {name: value for name, value in vars(flags).items() if name in known}
     engine = {name: value for name, value in engine_options(flags).items() if name not in known}
-    for name in server_only() & engine.keys() - set(names()):
-        given |= _in_place_of(flags_of_vllm()[name], engine.pop(name))
+    for name in SERVER_ONLY & engine.keys() - set(names()):
+        given |= _in_place_of(FLAGS[name], engine.pop(name))
     if flags.model_tag and "model" in flags.config_only:
         engine["model"] = flags.model_tag  # by hand, while the config file names another
     if flags.model_tag and engine.setdefault("model", flags.model_tag) != flags.model_tag:

@@ -1,0 +1,177 @@
+"""What `cadence bench serve` asks: prompts drawn or read, written down as request bodies before the clock starts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cadence.core.errors import ConfigError
+from cadence.entrypoints.cli.remote.client import Remote, RemoteError
+
+CUSTOM_OUTPUT_LEN = 256
+RANDOM_OUTPUT_LEN = 128
+CHARACTERS_PER_TOKEN = 4  # where a server cannot count
+_TEXT = (
+    "time year people way day man thing woman life child world school state family student group country problem hand "
+    "part place case week company system program question work government number night point home water room mother "
+    "area money story fact month lot right study book eye job word business issue side kind head house service friend "
+    "father power hour game line end member law car city community name president team minute idea kid body back parent"
+)
+WORDS = _TEXT.split()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One prompt. `output_len` is the most tokens to generate."""
+
+    prompt: str | list[int] | list[dict[str, Any]]  # text, token ids, or chat messages
+    output_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class RandomShape:
+    input_len: int
+    output_len: int
+    range_ratio: float  # lengths lie in [len · (1 - ratio), len · (1 + ratio)]
+    prefix_len: int  # tokens that all prompts begin with
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.range_ratio < 1:
+            raise ConfigError(f"random_range_ratio={self.range_ratio} is not in [0, 1)", "random_range_ratio")
+
+    def draw(self, length: int, dice: random.Random) -> int:
+        low = math.floor(length * (1 - self.range_ratio))
+        high = math.ceil(length * (1 + self.range_ratio))
+        return max(1, dice.randint(low, high))
+
+
+async def random_asks(remote: Remote, model: str, shape: RandomShape, chat: bool, dice: random.Random) -> Iterator[Ask]:
+    """Endless. Exact lengths where the server tokenises for us and takes token ids; words, about as long, elsewhere."""
+    ids = await tokenize(remote, model, " " + " ".join(WORDS))
+    if ids and not chat:
+        return _id_asks(ids, shape, dice)
+    words_per_token = len(WORDS) / len(ids) if ids else 1.0
+    return _word_asks(words_per_token, shape, chat, dice)
+
+
+def _id_asks(ids: list[int], shape: RandomShape, dice: random.Random) -> Iterator[Ask]:
+    prefix = dice.choices(ids, k=shape.prefix_len)
+    while True:
+        prompt = prefix + dice.choices(ids, k=shape.draw(shape.input_len, dice))
+        yield Ask(prompt, shape.draw(shape.output_len, dice))
+
+
+def _word_asks(words_per_token: float, shape: RandomShape, chat: bool, dice: random.Random) -> Iterator[Ask]:
+    prefix = dice.choices(WORDS, k=round(shape.prefix_len * words_per_token))
+    while True:
+        count = max(1, round(shape.draw(shape.input_len, dice) * words_per_token))
+        text = " ".join(prefix + dice.choices(WORDS, k=count))
+        yield Ask(_as_messages(text) if chat else text, shape.draw(shape.output_len, dice))
+
+
+async def tokenize(remote: Remote, model: str, text: str) -> list[int]:
+    """Token ids by the server's /tokenize; none where it has no such route."""
+    try:
+        answer = await remote.post("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False})
+    except RemoteError as error:
+        if error.status in (0, 401, 403):
+            raise
+        return []
+    tokens = answer.get("tokens")
+    return tokens if isinstance(tokens, list) and all(isinstance(token, int) for token in tokens) else []
+
+
+def custom_asks(path: Path, output_len: int, chat: bool) -> list[Ask]:
+    """JSONL: {"prompt": …} or {"messages": […]}, and "output_tokens" or "max_tokens" where a line has its own."""
+    asks: list[Ask] = []
+    for number, line in enumerate(_read(path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        entry = _json(line, f"{path}:{number}")
+        prompt = entry.get("messages") if chat and "messages" in entry else entry.get("prompt")
+        if not prompt or not isinstance(prompt, str | list):
+            raise ConfigError(f"{path}:{number}: no prompt", "dataset_path")
+        if chat and isinstance(prompt, str):
+            prompt = _as_messages(prompt)
+        own = entry.get("output_tokens") or entry.get("max_tokens")
+        asks.append(Ask(prompt, output_len or (int(own) if own else CUSTOM_OUTPUT_LEN)))
+    return asks
+
+
+async def sharegpt_asks(
+    remote: Remote, model: str, path: Path, output_len: int, chat: bool, count: int, dice: random.Random
+) -> list[Ask]:
+    """First questions of conversations; as many tokens as their answers have, unless told otherwise."""
+    pairs = [pair for entry in _json_list(path) if (pair := _first_exchange(entry))]
+    dice.shuffle(pairs)
+    asks: list[Ask] = []
+    for question, answer in pairs[:count]:
+        length = output_len or len(await tokenize(remote, model, answer)) or len(answer) // CHARACTERS_PER_TOKEN
+        asks.append(Ask(_as_messages(question) if chat else question, max(1, length)))
+    return asks
+
+
+def _first_exchange(entry: Any) -> tuple[str, str] | None:
+    turns: Any = entry.get("conversations", entry.get("conversation")) if isinstance(entry, dict) else None
+    texts: list[Any] = [turn.get("value") for turn in turns or () if isinstance(turn, dict)]
+    if len(texts) < 2 or not all(isinstance(text, str) and text for text in texts[:2]):
+        return None
+    return texts[0], texts[1]
+
+
+def repeated(asks: list[Ask], count: int, path: Path) -> list[Ask]:
+    if not asks:
+        raise ConfigError(f"{path} holds no prompts", "dataset_path")
+    return list(itertools.islice(itertools.cycle(asks), count))
+
+
+def request_body(ask: Ask, model: str, chat: bool, extra: Mapping[str, Any]) -> bytes:
+    """`extra` wins over what is set here."""
+    fields: dict[str, Any] = {
+        "model": model,
+        "messages" if chat else "prompt": ask.prompt,
+        "max_completion_tokens" if chat else "max_tokens": ask.output_len,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **extra,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _as_messages(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": text}]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}", "dataset_path") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text", "dataset_path") from None
+
+
+def _json(text: str, place: str) -> dict[str, Any]:
+    try:
+        entry = json.loads(text)
+    except ValueError:
+        entry = None
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{place}: not a JSON object", "dataset_path")
+    return entry
+
+
+def _json_list(path: Path) -> list[Any]:
+    try:
+        content = json.loads(_read(path))
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}", "dataset_path") from None
+    if not isinstance(content, list):
+        raise ConfigError(f"{path}: not a list of conversations", "dataset_path")
+    return content

@@ -1,0 +1,105 @@
+"""What a line that begins with a slash does in a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cadence.config.args import nearest
+from cadence.core.errors import CadenceError, InvalidRequestError
+from cadence.entrypoints.cli.chat import transcript
+
+if TYPE_CHECKING:
+    from cadence.entrypoints.cli.chat.loop import ChatLoop
+
+Command = Callable[["ChatLoop", str], None]
+
+
+def show_help(loop: ChatLoop, argument: str) -> None:
+    width = max(len(usage) for usage, _, _ in COMMANDS.values())
+    lines = [f"{usage:<{width}}  {text}" for usage, text, _ in COMMANDS.values()]
+    loop.screen.note("\n".join([*lines, *KEYS]))
+
+
+def reset(loop: ChatLoop, argument: str) -> None:
+    loop.chat.reset()
+    loop.screen.note("a new conversation")
+
+
+def system(loop: ChatLoop, argument: str) -> None:
+    if not argument:
+        loop.screen.note(loop.chat.system or "no system prompt")
+        return
+    loop.chat.set_system(argument)
+    loop.screen.note("a new conversation with this system prompt")
+
+
+def set_option(loop: ChatLoop, argument: str) -> None:
+    settings = loop.chat.settings
+    name, *value = argument.split(maxsplit=1)[:2] if argument else ("",)
+    if not name:
+        loop.screen.note(str(settings))
+    elif not value:
+        loop.screen.note(settings.describe(settings.known(name)))
+    else:
+        loop.screen.note(settings.set(name, value[0].strip()))
+
+
+def retry(loop: ChatLoop, argument: str) -> None:
+    loop.answer(loop.chat.retry)
+
+
+def save(loop: ChatLoop, argument: str) -> None:
+    if not argument:
+        raise InvalidRequestError("name a file: /save talk.md or /save talk.json", "path")
+    if not loop.chat.messages:
+        raise InvalidRequestError("nothing was said yet", "messages")
+    path = Path(argument).expanduser()
+    if path.exists() and path not in loop.saved:
+        raise InvalidRequestError(f"{path} is there already; choose another name", "path")
+    transcript.save(path, loop.chat.messages, loop.model)
+    loop.saved.add(path)
+    loop.screen.note(f"saved to {path}")
+
+
+def leave(loop: ChatLoop, argument: str) -> None:
+    loop.running = False
+
+
+# name -> (how it is written, what it does, the function)
+COMMANDS: dict[str, tuple[str, str, Command]] = {
+    "/retry": ("/retry", "ask the last question again; the new answer takes the old one's place", retry),
+    "/set": (
+        "/set NAME VALUE",
+        "change a sampling option: /set temperature 0.2; default takes it back",
+        set_option,
+    ),
+    "/system": ("/system TEXT", "set the system prompt and start a new conversation; without TEXT: show it", system),
+    "/save": ("/save FILE", "write the conversation as Markdown (.md) or JSON (.json)", save),
+    "/reset": ("/reset", "forget the conversation (also /clear)", reset),
+    "/help": ("/help", "this list", show_help),
+    "/exit": ("/exit", "leave (also /quit and Ctrl-D)", leave),
+}
+ALIASES = {"/clear": "/reset", "/quit": "/exit", "/bye": "/exit", "/?": "/help"}
+KEYS = (
+    "Ctrl-C stops an answer. Alt-Enter or Ctrl-J breaks the line, as does \\ at its end; pasted lines are one message.",
+    "A message that begins with a slash: put a space in front of it.",
+)
+
+
+def words(settings: list[str]) -> list[str]:
+    """What Tab completes."""
+    return [*COMMANDS, *(f"/set {name}" for name in settings)]
+
+
+def run_command(loop: ChatLoop, line: str) -> None:
+    name, _, argument = line.partition(" ")
+    known = COMMANDS.get(ALIASES.get(name, name))
+    if known is None:
+        loop.screen.note(f"unknown command {name} (/help lists them){nearest(name, COMMANDS)}")
+        return
+    try:
+        known[2](loop, argument.strip())
+    except CadenceError as error:
+        loop.screen.note(str(error))

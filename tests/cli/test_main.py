@@ -1,0 +1,167 @@
+"""The command line without a model: help, versions, mistakes, and what streaming and chat do with an engine."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cadence.config.version import __version__
+from cadence.core.errors import InvalidRequestError
+from cadence.core.sampling_params import RequestOutputKind, SamplingParams
+from cadence.engine import machine
+from cadence.entrypoints.cli import generate
+from cadence.entrypoints.cli.main import COMMANDS, main
+from cadence.entrypoints.cli.shared.report import Measure, columns, percentile, table
+from cadence.entrypoints.cli.shared.sampling import HELP, sampling_options
+from cadence.entrypoints.cli.shared.streaming import stream_answer, streaming_params
+from tests.cli.chat_fakes import FakeEngine, FakeLLM
+
+ROOT = Path(__file__).parents[2]
+
+
+def delta() -> SamplingParams:
+    return SamplingParams(output_kind=RequestOutputKind.DELTA)
+
+
+def test_answer_is_streamed_piece_by_piece() -> None:
+    pieces: list[str] = []
+    answer = stream_answer(FakeEngine(["a", " b", " c"]), {"prompt_token_ids": [1]}, delta(), pieces.append)  # type: ignore[arg-type]
+    assert pieces == ["a", " b", " c"]
+    assert (answer.text, answer.prompt_tokens, answer.output_tokens) == ("a b c", 3, 3)
+    assert answer.finish_reason == "stop" and "3 out" in answer.summary()
+
+
+def test_interrupt_stops_the_answer_between_steps_and_not_the_program() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    engine = FakeEngine(["a", "b", "c", "d"], interrupt_after=1)
+    answer = stream_answer(engine, {"prompt_token_ids": [1]}, delta(), lambda text: None)  # type: ignore[arg-type]
+    assert (answer.text, answer.finish_reason) == ("ab", "abort")  # the step under way was finished
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_flags_win_over_the_models_defaults() -> None:
+    params = streaming_params(FakeLLM(FakeEngine([])), {"temperature": 0.0}, 99)  # type: ignore[arg-type]
+    assert (params.temperature, params.max_tokens) == (0.0, 99)
+    params = streaming_params(FakeLLM(FakeEngine([])), {"max_tokens": 5}, 99)  # type: ignore[arg-type]
+    assert (params.temperature, params.top_p, params.max_tokens) == (0.6, 0.9, 5)
+
+
+def test_sampling_flags_are_fields_and_checked_before_a_model_is_loaded() -> None:
+    flags = generate.build_parser().parse(
+        ["hi", "--temperature", "0.5", "--max_tokens", "1k", "--stop", "a,b", "--stop", "c", "--stop-token-ids", "3"]
+    )
+    assert sampling_options(flags) == {
+        "temperature": 0.5, "max_tokens": 1000, "stop": ["a,b", "c"], "stop_token_ids": [3],
+    }  # fmt: skip
+    with pytest.raises(InvalidRequestError, match="top_p"):
+        sampling_options(generate.build_parser().parse(["hi", "--top-p", "3"]))
+    assert set(HELP) <= set(SamplingParams.__dataclass_fields__)
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> Iterator[str]:
+    captured = capsys.readouterr()
+    yield captured.out
+    yield captured.err
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == main(["--help"]) == 0
+    assert all(capsys.readouterr().out.count(f"  {name} ") == 2 for name in ["generate"])
+    assert main(["--version"]) == main(["-v"]) == 0
+    assert capsys.readouterr().out == f"cadence {__version__}\n" * 2
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "bench"])
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([name, "--help"])
+    assert left.value.code == 0 and f"usage: cadence {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["generat"], "did you mean generate?"),
+        (["generate", "hi", "--temprature", "1"], "did you mean --temperature?"),
+        (["generate", "hi", "--temperature", "hot"], "temperature: expected a number"),
+        (["generate", "hi", "--top-p", "2"], "top_p"),
+        (["generate", ""], "the prompt is empty"),
+        (["bench", "speed"], "latency or throughput"),
+        (["bench", "latency", "--input-len", "0"], "input_len=0 is not at least 1"),
+        (["collect-env", "--all"], "unknown flag --all"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(argv)
+    out, err = lines(capsys)
+    assert left.value.code == 2 and out == ""
+    assert said in err and err.count("\n") == 1 and "Traceback" not in err
+
+
+def test_help_is_fast_and_loads_no_torch() -> None:
+    program = (
+        "import sys\nfrom cadence.entrypoints.cli.main import main\nmain(['--help'])\n"
+        "heavy = {'torch', 'numpy', 'tokenizers', 'rich', 'argparse_completer'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert time.perf_counter() - start < 5  # 0.1 s on an idle core; the margin is for busy machines
+
+
+WRONG = [
+    ["serve", "--bogus"],
+    ["serve", "--block-size", "7"],
+    ["serve", "-tp", "2"],
+    ["serve", "/no/such/model"],
+    ["serve", "--max-model-len", "0"],
+    ["serve", "--tool-call-parser", "nothing"],
+    ["serve", "--reasoning-parser", "nothing"],
+    ["generate", "hi", "--dtype", "int3"],
+    ["generate", "hi", "--model", "/no/such/model"],
+    ["generate", "hi", "--gpu-memory-utilization", "2"],
+    ["chat", "-q", "hi", "--block-size", "7"],
+    ["bench", "latency", "--cpu-threads", "-1"],
+    ["bench", "throughput", "--enable-lora"],
+]
+
+
+def test_options_are_checked_before_anything_heavy_is_imported() -> None:
+    program = (
+        "import sys\nfrom cadence.entrypoints.cli.main import main\n"
+        f"for argv in {WRONG!r}:\n"
+        "    try:\n        status = main(argv)\n    except SystemExit as left:\n        status = left.code\n"
+        "    heavy = {'torch', 'numpy', 'fastapi', 'tokenizers', 'transformers'} & set(sys.modules)\n"
+        "    assert status == 2 and not heavy, (argv, status, heavy)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == len(WRONG) and "Traceback" not in done.stderr
+
+
+def test_percentiles_are_numpys() -> None:
+    values = list(np.random.default_rng(0).random(37))
+    for percent in (0, 10, 50, 99, 100):
+        assert percentile(values, percent) == pytest.approx(np.percentile(values, percent))
+    assert percentile([], 50) == 0.0
+
+
+def test_tables_line_up() -> None:
+    assert columns([("a", "bb"), ("ccc", "d")]) == "a    bb\nccc  d"
+    assert len({len(line) for line in table([Measure("x", 1.0, "s"), Measure("long", 12345.6, "s")]).splitlines()}) == 1
+
+
+def test_collect_env_tells_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setattr(machine, "_device", lambda: "none")
+    text = columns(machine.machine_facts())
+    assert __version__ in text and "hf_secret" not in text and str(Path.home()) not in text

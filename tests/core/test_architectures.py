@@ -1,0 +1,70 @@
+"""A model that is not supported is named with its relatives, not with what is spelt alike."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cadence.config.args import EngineArgs
+from cadence.core.architectures import ARCHITECTURES, UNSUPPORTED, unsupported
+from cadence.core.errors import ModelFileError
+from cadence.engine.source import find_source
+
+
+@pytest.mark.parametrize(
+    ("architecture", "family"),
+    [
+        ("MixtralForCausalLM", "closest: MistralForCausalLM"),
+        ("Qwen3MoeForCausalLM", "closest: Qwen2ForCausalLM and Qwen3ForCausalLM"),
+        ("Qwen2_5_VLForConditionalGeneration", "Qwen with images or sound"),
+        ("Qwen2VLForConditionalGeneration", "Qwen with images or sound"),
+        ("GemmaForCausalLM", "Gemma2ForCausalLM and Gemma3ForCausalLM"),
+        ("Gemma3nForConditionalGeneration", "Gemma2ForCausalLM and Gemma3ForCausalLM"),
+        ("PhiForCausalLM", "Phi3ForCausalLM"),
+        ("PhiMoEForCausalLM", "Phi3ForCausalLM"),
+        ("GPTNeoXForCausalLM", "GPT2LMHeadModel and OPTForCausalLM"),
+        ("GptOssForCausalLM", "nothing related is supported"),
+        ("FalconForCausalLM", "a descendant of GPT"),
+        ("FalconMambaForCausalLM", "state-space layers; nothing"),
+        ("MambaForCausalLM", "state-space layers; nothing"),
+        ("DeepseekV3ForCausalLM", "LlamaForCausalLM"),
+        ("Llama4ForConditionalGeneration", "LlamaForCausalLM"),
+        ("Olmo2ForCausalLM", "LlamaForCausalLM"),
+        ("GraniteForCausalLM", "LlamaForCausalLM"),
+        ("T5ForConditionalGeneration", "an encoder beside the decoder; nothing"),
+        ("BertModel", "an encoder, which generates no text; nothing"),
+        ("RobertaForMaskedLM", "an encoder, which generates no text; nothing"),
+        ("qwen3moe", "Qwen3ForCausalLM"),
+        ("gptneox", "GPT2LMHeadModel"),
+    ],
+)
+def test_relatives(architecture: str, family: str) -> None:
+    said = unsupported(architecture)
+    assert said.startswith(f"architecture {architecture!r} is not supported (") and family in said
+
+
+def test_an_unknown_name_gets_the_list_alone() -> None:
+    assert unsupported("XyzzyForCausalLM") == (
+        f"architecture 'XyzzyForCausalLM' is not supported; supported: {', '.join(sorted(ARCHITECTURES))}"
+    )
+    assert all(relative in ARCHITECTURES for family in UNSUPPORTED for relative in family.relatives)
+
+
+def test_it_is_said_of_the_file_before_a_device_is_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["MixtralForCausalLM"]}))
+    with pytest.raises(ModelFileError, match=r"config.json: architecture 'MixtralForCausalLM'.*MistralForCausalLM"):
+        find_source(EngineArgs(model=str(tmp_path)))
+
+
+def test_code_and_quantised_weights_are_told_apart(tmp_path: Path) -> None:
+    config = {"architectures": ["XyzzyForCausalLM"], "auto_map": {"AutoModelForCausalLM": "modeling.Xyzzy"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelFileError, match=r"'XyzzyForCausalLM' is not supported.*the code .* is never run"):
+        find_source(EngineArgs(model=str(tmp_path)))
+    config = {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "awq", "bits": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelFileError, match=r"config.json: its weights are quantised by awq, which is not read here"):
+        find_source(EngineArgs(model=str(tmp_path)))
+    find_source(EngineArgs(model=str(tmp_path), hf_overrides={"quantization_config": None}))

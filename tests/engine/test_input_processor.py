@@ -1,0 +1,137 @@
+"""What a prompt and its parameters become: token ids, a stop rule, a seed; or one error that names the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cadence.core.errors import ContextLengthError, InvalidRequestError
+from cadence.core.sampling_params import SamplingParams
+from cadence.engine.input_processor import InputLimits, InputProcessor, weight_of
+from cadence.text.null_tokenizer import NullTokenizer
+from cadence.text.tokenizer import Tokenizer
+
+EOS = frozenset({2})
+LIMITS = InputLimits(vocab_size=512, max_model_len=32, max_logprobs=5, seed=7, eos_token_ids=EOS)
+
+
+@pytest.fixture
+def inputs(tokenizer: Tokenizer) -> InputProcessor:
+    return InputProcessor(LIMITS, tokenizer)
+
+
+def test_every_shape_of_a_prompt(inputs: InputProcessor, tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("the dog")
+    shapes: list[tuple[Any, str | None, str]] = [
+        ("the dog", "the dog", ""),
+        ({"prompt": "the dog", "cache_salt": "s"}, "the dog", "s"),
+        (ids, None, ""),
+        ({"prompt_token_ids": ids}, None, ""),
+        ({"prompt_token_ids": ids, "prompt": "as it was"}, "as it was", ""),
+    ]
+    for prompt, text, salt in shapes:
+        found = inputs.process("r", prompt, SamplingParams())
+        assert (found.request.prompt_token_ids, found.prompt_text, found.request.cache_salt) == (ids, text, salt)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "field"),
+    [
+        ([], "prompt"),
+        ([1, 512], "prompt"),
+        ([-1], "prompt"),
+        ([1, "2"], "prompt"),
+        ({"prompt": 3}, "prompt"),
+        ({}, "prompt"),
+        ({"prompt": "a", "images": []}, "images"),
+        (3.5, "prompt"),
+    ],
+)
+def test_a_prompt_that_cannot_be_served_is_named(inputs: InputProcessor, prompt: Any, field: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        inputs.process("r", prompt, SamplingParams())
+    assert caught.value.field == field
+
+
+def test_a_prompt_leaves_room_for_a_token(inputs: InputProcessor) -> None:
+    inputs.process("r", [1] * 31, SamplingParams())
+    with pytest.raises(ContextLengthError):
+        inputs.process("r", [1] * 32, SamplingParams())
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, 22), (5, 5), (100, 22)])
+def test_max_tokens_ends_at_the_context(inputs: InputProcessor, asked: int | None, given: int) -> None:
+    request = inputs.process("r", [1] * 10, SamplingParams(max_tokens=asked)).request
+    assert request.stop.max_tokens == given
+
+
+def test_the_stop_rule(inputs: InputProcessor) -> None:
+    rule = inputs.process("r", [1], SamplingParams(stop_token_ids=[9], min_tokens=2)).request.stop
+    assert (rule.eos_token_ids, rule.stop_token_ids, rule.min_tokens) == (EOS, frozenset({9}), 2)
+    assert not inputs.process("r", [1], SamplingParams(ignore_eos=True)).request.stop.eos_token_ids
+
+
+def test_seeds_are_the_users_or_follow_from_the_engines(tokenizer: Tokenizer) -> None:
+    def seeds(limits: InputLimits = LIMITS, **params: Any) -> list[int]:
+        inputs = InputProcessor(limits, tokenizer)
+        return [inputs.process("r", [1], SamplingParams(**params)).request.seed for _ in range(3)]
+
+    assert seeds(seed=11) == [11, 11, 11] and seeds(seed=-2) == [2**64 - 2] * 3
+    drawn = seeds()
+    assert drawn == seeds() and len(set(drawn)) == 3
+    other = InputLimits(vocab_size=512, max_model_len=32, max_logprobs=5, seed=8, eos_token_ids=EOS)
+    assert not set(drawn) & set(seeds(other))
+
+
+def test_the_callers_parameters_are_not_touched(inputs: InputProcessor) -> None:
+    params = SamplingParams(bad_words=["dog"], logprobs=3)
+    request = inputs.process("r", [1], params).request
+    assert request.sampling.bad_words_token_ids and params.bad_words_token_ids is None
+    assert request.sampling is not params
+
+
+def test_bad_words_are_spelled_at_the_start_and_after_a_space(inputs: InputProcessor, tokenizer: Tokenizer) -> None:
+    """The second only where it has as many tokens as the first."""
+    a, spaced_a, the = (tokenizer.encode(text, add_special_tokens=False) for text in ("a", " a", "the"))
+    assert len(a) == len(spaced_a) and len(the) > len(tokenizer.encode(" the", add_special_tokens=False))
+    request = inputs.process("r", [1], SamplingParams(bad_words=["a", "the"])).request
+    assert request.sampling.bad_words_token_ids == [a, spaced_a, the]
+
+
+def test_logprobs_are_capped_by_the_engine_unless_it_asks_itself(inputs: InputProcessor) -> None:
+    with pytest.raises(InvalidRequestError, match="logprobs"):
+        inputs.process("r", [1], SamplingParams(logprobs=6))
+    found = inputs.process("r", [1], SamplingParams(logprobs=600), cap_logprobs=False)
+    assert found.request.sampling.logprobs == LIMITS.vocab_size
+
+
+def test_a_thinking_budget_needs_marks_of_one_token(inputs: InputProcessor, tokenizer: Tokenizer) -> None:
+    """The tokenizer has no <think>; a request that names its marks needs none."""
+    with pytest.raises(InvalidRequestError) as caught:
+        inputs.process("r", [1], SamplingParams(thinking_token_budget=4))
+    assert caught.value.field == "thinking_token_budget"
+    marked = SamplingParams(thinking_token_budget=4, thinking_token_ids=[[3], [4]])
+    assert inputs.process("r", [1], marked).request.sampling.thinking_token_ids == [[3], [4]]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "params", "field"),
+    [
+        ("text", {}, "prompt"),
+        ([1], {"stop": ["a"]}, "stop"),
+        ([1], {"bad_words": ["a"]}, "stop"),
+        ([1], {"thinking_token_budget": 4}, "thinking_token_budget"),
+    ],
+)
+def test_without_a_tokenizer_what_needs_text_is_refused(prompt: Any, params: dict[str, Any], field: str) -> None:
+    inputs = InputProcessor(LIMITS, NullTokenizer())
+    with pytest.raises(InvalidRequestError) as caught:
+        inputs.process("r", prompt, SamplingParams(**params))
+    assert caught.value.field == field
+    assert inputs.process("r", [1], SamplingParams(stop_token_ids=[3])).request.prompt_token_ids == [1]
+
+
+def test_the_weight_of_parameters_is_what_their_lists_hold() -> None:
+    params = SamplingParams(stop=["abc"], bad_words=["de"], stop_token_ids=[1, 2], allowed_token_ids=[5])
+    assert weight_of(params) == 3 + 2 + 2 + 1

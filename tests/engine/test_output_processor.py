@@ -1,0 +1,90 @@
+"""From updates of the core to outputs of users: n completions in one, stop strings that end a request here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cadence.core.request import FinishReason
+from cadence.core.sampling_params import RequestOutputKind
+from cadence.engine.metrics.recorder import MetricsRecorder
+from cadence.engine.output_processor import OutputProcessor
+from cadence.engine.parallel_sampling import fan_out
+from cadence.text.tokenizer import Tokenizer
+from tests.engine.updates import make_request, make_update
+
+
+@pytest.fixture
+def outputs(tokenizer: Tokenizer) -> OutputProcessor:
+    return OutputProcessor(tokenizer, MetricsRecorder("m"))
+
+
+def add(outputs: OutputProcessor, **params: Any) -> list[str]:
+    """A request `r`. -> its ids in the core"""
+    children = fan_out(make_request(**params))
+    outputs.add("r", children, "prompt", ["a warning"])
+    return [child.request_id for child in children]
+
+
+def test_one_request_from_first_to_last_output(outputs: OutputProcessor, tokenizer: Tokenizer) -> None:
+    add(outputs)
+    ids = tokenizer.encode("the dog", add_special_tokens=False)
+    (first,), stopped = outputs.process([make_update(ids[:1])])
+    assert not first.finished and not stopped and first.warnings == ["a warning"] and first.prompt == "prompt"
+    (last,), stopped = outputs.process([make_update(ids[1:], FinishReason.LENGTH)])
+    assert last.finished and not stopped and last.outputs[0].text == "the dog"
+    assert outputs.num_unfinished() == 0 and outputs.core_ids("r") == []
+
+
+def test_a_stop_string_is_reported_to_the_core(outputs: OutputProcessor, tokenizer: Tokenizer) -> None:
+    """What the core still sends of the request is dropped."""
+    add(outputs, stop=["lazy"])
+    ids = tokenizer.encode("the lazy dog", add_special_tokens=False)
+    (last,), stopped = outputs.process([make_update(ids)])
+    assert stopped == ["r"] and last.finished and last.outputs[0].text == "the "
+    assert outputs.process([make_update(ids)]) == ([], [])
+    assert outputs.process([make_update([], FinishReason.STOP)]) == ([], [])
+
+
+def test_an_end_that_the_core_reports_is_not_reported_back(outputs: OutputProcessor) -> None:
+    add(outputs)
+    assert outputs.process([make_update([9], FinishReason.STOP, 9)])[1] == []
+
+
+def test_completions_stream_apart_and_end_together(outputs: OutputProcessor) -> None:
+    ids = add(outputs, n=2, output_kind=RequestOutputKind.DELTA)
+    assert ids == ["0_r", "1_r"]
+    shown, _ = outputs.process([make_update([9], request_id="1_r"), make_update([8], request_id="0_r")])
+    assert [output.outputs[0].index for output in shown] == [1, 0] and {output.request_id for output in shown} == {"r"}
+    (early,), _ = outputs.process([make_update([], FinishReason.LENGTH, request_id="1_r")])
+    assert not early.finished and outputs.core_ids("r") == ["0_r"]
+    (last,), _ = outputs.process([make_update([], FinishReason.LENGTH, request_id="0_r")])
+    assert last.finished and outputs.num_unfinished() == 0
+
+
+def test_final_only_has_every_completion_in_order(outputs: OutputProcessor) -> None:
+    add(outputs, n=3, output_kind=RequestOutputKind.FINAL_ONLY)
+    for number in (2, 0):
+        ended = make_update([number + 10], FinishReason.LENGTH, request_id=f"{number}_r")
+        assert outputs.process([ended])[0] == []
+    (last,), _ = outputs.process([make_update([11], FinishReason.LENGTH, request_id="1_r")])
+    assert [one.token_ids for one in last.outputs] == [[10], [11], [12]] and last.finished
+
+
+def test_a_request_that_was_discarded_is_gone(outputs: OutputProcessor) -> None:
+    add(outputs)
+    assert outputs.discard("r") == "r" and outputs.num_unfinished() == 0
+    assert outputs.process([make_update([9])]) == ([], [])
+
+
+def test_metrics_count_tokens_and_ends(tokenizer: Tokenizer) -> None:
+    metrics = MetricsRecorder("m")
+    outputs = OutputProcessor(tokenizer, metrics)
+    add(outputs)
+    outputs.process([make_update([9, 10])])
+    outputs.process([make_update([11], FinishReason.LENGTH)])
+    assert metrics._generation_tokens.value == 3
+    assert {reason.value: counter.value for reason, counter in metrics._success.items() if counter.value} == {
+        "length": 1
+    }

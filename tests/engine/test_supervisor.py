@@ -1,0 +1,358 @@
+"""The supervisor with real processes, most of them toys that start in no time: deaths at every wrong moment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cadence import RequestOutputKind, SamplingParams
+from cadence.config.args import EngineArgs
+from cadence.core.errors import EngineDeadError, InvalidRequestError
+from cadence.engine.journal import JournalEntry
+from cadence.engine.lifecycle import EngineStatus
+from cadence.engine.limits import SupervisorLimits
+from cadence.engine.supervisor import entry_of
+from cadence.entrypoints.async_llm import AsyncLLM
+from tests.server.engines import ABORTS, HANGS, RAISES, UNREADABLE, engine_command
+from tests.server.helpers import ROOT, ServerProcess
+
+pytestmark = pytest.mark.engine
+
+QUICK = SupervisorLimits(heartbeat_s=1.5, step_s=1.5, stop_s=1.0, tick_s=0.05, first_backoff_s=0.01)
+
+Answer = tuple[list[int], Any, Any]  # tokens, finish reason, stop reason
+
+
+@contextlib.asynccontextmanager
+async def running(model: Path, engine: str = "toy", limits: SupervisorLimits = QUICK) -> AsyncIterator[AsyncLLM]:
+    args = EngineArgs(model=str(model), max_model_len=512)
+    llm = await AsyncLLM.start(args, engine_command=engine_command(engine), limits=limits)
+    try:
+        yield llm
+    finally:
+        await llm.shutdown(drain=False)
+
+
+async def ask(
+    llm: AsyncLLM, number: int, max_tokens: int = 100, extra: tuple[int, ...] = ()
+) -> tuple[list[int], Any, Any]:
+    params = SamplingParams(
+        max_tokens=max_tokens, ignore_eos=True, temperature=0, output_kind=RequestOutputKind.DELTA, detokenize=False
+    )
+    tokens: list[int] = []
+    async for output in llm.generate([5 + number, 6, 7, *extra], params, f"{number}-{extra}"):
+        tokens += output.outputs[0].token_ids
+    return tokens, output.outputs[0].finish_reason, output.outputs[0].stop_reason
+
+
+async def many(llm: AsyncLLM, count: int, max_tokens: int = 100) -> list[Answer]:
+    return list(await asyncio.gather(*(ask(llm, number, max_tokens) for number in range(count))))
+
+
+async def next_engine(llm: AsyncLLM, old: int, seconds: float = 30.0) -> int:
+    """The pid of the next engine process, as soon as there is one."""
+    ends = time.monotonic() + seconds
+    while llm.engine_pid in (0, old):
+        assert time.monotonic() < ends, "no engine was started"
+        await asyncio.sleep(0.001)
+    return llm.engine_pid
+
+
+async def until_ready(llm: AsyncLLM, seconds: float = 30.0) -> None:
+    ends = time.monotonic() + seconds
+    while not llm.is_ready():
+        assert time.monotonic() < ends, llm._supervisor.status
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model: Callable[[str], Path]) -> Path:
+    return tiny_model("llama")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("token", [UNREADABLE, RAISES, ABORTS])
+def test_a_poison_fails_alone_among_twenty(model: Path, token: int) -> None:
+    """Of the real engine: what it cannot read, what its step raises, what makes it abort."""
+
+    async def check() -> None:
+        async with running(model, "poison") as llm:
+            alone = await many(llm, 20)
+            streams = asyncio.gather(*(ask(llm, number) for number in range(10)))
+            poison = asyncio.ensure_future(ask(llm, 10, extra=(token,)))
+            more = asyncio.gather(*(ask(llm, number) for number in range(10, 20)))
+            assert [*await streams, *await more] == alone
+            _, reason, why = await poison
+            assert reason == "error" and "secret" not in why
+            assert why == "the engine could not read this request" or "times while this request was in it" in why
+            assert await ask(llm, 3) == alone[3] and llm.is_ready()
+            assert llm.num_restarts <= (0 if token == UNREADABLE else 5)
+
+    asyncio.run(check())
+
+
+def test_a_payload_nobody_can_decode_fails_alone(model: Path) -> None:
+    async def check() -> None:
+        async with running(model) as llm:
+            other = asyncio.ensure_future(ask(llm, 1))
+            request = llm._inputs.process("bad", [5, 6], SamplingParams()).request
+            updates = llm._supervisor._updates
+            llm._supervisor.submit(JournalEntry(request, b"\xc1 not msgpack"))
+            while "bad" in {entry.request_id for entry in llm._supervisor._logic.journal}:
+                await asyncio.sleep(0.01)
+            assert updates is llm._supervisor._updates and (await other)[1] == "length"
+            assert llm.num_restarts == 0
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("field", ["n", "top_k", "max_tokens", "min_tokens", "stream_interval", "priority"])
+def test_a_number_no_message_can_carry_is_refused_at_once(model: Path, field: str) -> None:
+    async def check() -> None:
+        async with running(model) as llm:
+            params = SamplingParams(max_tokens=None)
+            priority = 2**64 if field == "priority" else 0
+            if field != "priority":
+                setattr(params, field, 2**64)
+            with pytest.raises(InvalidRequestError, match=field):
+                async for _ in llm.generate([5, 6], params, "large", priority=priority):
+                    pass
+            assert llm.is_ready() and not llm._supervisor._logic.journal._entries
+            assert (await ask(llm, 1))[1] == "length"
+
+    asyncio.run(check())
+
+
+def test_what_cannot_be_encoded_when_it_comes_back_fails_alone(model: Path) -> None:
+    async def check() -> None:
+        async with running(model) as llm:
+            alone = await many(llm, 4, 300)
+            streams = asyncio.gather(*(ask(llm, number, 300) for number in range(4)), ask(llm, 9, 300))
+            while len(llm._supervisor._logic.journal) < 5:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.1)
+            doomed = next(entry for entry in llm._supervisor._logic.journal if entry.request_id.startswith("9-"))
+            doomed.request.sampling.top_k = 2**64
+            os.kill(llm.engine_pid, signal.SIGKILL)
+            *others, failed = await streams
+            assert others == alone
+            assert failed[1] == "error" and "top_k" in failed[2]
+
+    asyncio.run(check())
+
+
+def test_an_engine_that_dies_before_it_says_anything_is_one_line_at_the_first_start(model: Path) -> None:
+    words = [sys.executable, "-m", "tests.server.engines", "serve", "silent_death", str(model), "--port", "0"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "cadence serve: the engine did not start: the engine process ended with status 7\n"
+
+
+def test_engines_that_die_before_they_say_anything_are_replaced(model: Path, tmp_path: Path) -> None:
+    async def check() -> None:
+        async with running(model, f"once:{tmp_path / 'starts'}") as llm:
+            alone = await many(llm, 5, 300)
+            streams = asyncio.ensure_future(many(llm, 5, 300))
+            await asyncio.sleep(0.1)
+            os.kill(llm.engine_pid, signal.SIGKILL)
+            assert await streams == alone and llm.num_restarts == 3
+
+    asyncio.run(check())
+
+
+def test_a_command_that_does_not_exist_is_said_at_once(model: Path) -> None:
+    async def check() -> None:
+        args = EngineArgs(model=str(model), max_model_len=512)
+        with pytest.raises(EngineDeadError, match="no engine process could be made"):
+            await AsyncLLM.start(args, engine_command=["/nonexistent/engine"])
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_two_deaths_in_a_row_the_second_while_handing_over(model: Path, number: int) -> None:
+    async def check() -> None:
+        async with running(model) as llm:
+            alone = await many(llm, 10, 400)
+            streams = asyncio.ensure_future(many(llm, 10, 400))
+            await asyncio.sleep(0.2)
+            first = llm.engine_pid
+            os.kill(first, number)
+            second = await next_engine(llm, first)
+            while llm.engine_pid == second and not any(e.in_engine for e in llm._supervisor._logic.journal):
+                await asyncio.sleep(0)
+            os.kill(second, number)
+            assert await streams == alone
+
+    asyncio.run(check())
+
+
+def test_a_step_that_hangs_ends_the_engine_and_its_cause(model: Path) -> None:
+    async def check() -> None:
+        async with running(model) as llm:
+            alone = await many(llm, 3)
+            poison = asyncio.ensure_future(ask(llm, 9, extra=(HANGS,)))
+            await asyncio.sleep(0.05)
+            assert await many(llm, 3) == alone
+            assert (await poison)[1] == "error"
+
+    asyncio.run(check())
+
+
+def test_descriptors_run_out_and_the_engine_dies(model: Path) -> None:
+    async def check() -> None:
+        async with running(model) as llm:
+            alone = await many(llm, 5, 300)
+            streams = asyncio.ensure_future(many(llm, 5, 300))
+            await asyncio.sleep(0.1)
+            taken = []
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(os.open(os.devnull, os.O_RDONLY))
+            try:
+                os.kill(llm.engine_pid, signal.SIGKILL)
+                assert await streams == alone
+                os.kill(llm.engine_pid, signal.SIGKILL)
+                await asyncio.sleep(0.2)
+                await until_ready(llm)
+            finally:
+                for descriptor in taken:
+                    os.close(descriptor)
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
+    try:
+        asyncio.run(check())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_processes_that_cannot_be_made_are_tried_again(model: Path) -> None:
+    async def check() -> None:
+        async with running(model) as llm:
+            streams = asyncio.ensure_future(many(llm, 3, 300))
+            await asyncio.sleep(0.1)
+            command, llm._supervisor._command = llm._supervisor._command, ["/nonexistent/engine"]
+            os.kill(llm.engine_pid, signal.SIGKILL)
+            while llm.num_restarts < 3:
+                await asyncio.sleep(0.01)
+            assert not llm.is_ready()
+            llm._supervisor._command = command
+            assert {reason for _, reason, _ in await streams} == {"length"}
+
+    asyncio.run(check())
+
+
+def test_stopping_is_quick_in_every_state(model: Path) -> None:
+    async def check() -> None:
+        args = EngineArgs(model=str(model), max_model_len=512)
+        starting = asyncio.ensure_future(AsyncLLM.start(args, limits=QUICK))  # the real engine: it takes a while
+        await asyncio.sleep(0.5)
+        starting.cancel()
+        began = time.monotonic()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert time.monotonic() - began < 10
+        async with running(model) as llm:
+            pid = llm.engine_pid
+            os.kill(pid, signal.SIGSTOP)
+        assert not Path(f"/proc/{pid}").exists() and llm._supervisor.status is EngineStatus.STOPPED
+
+    asyncio.run(check())
+
+
+def test_a_pump_that_fails_is_everybodys_business(model: Path) -> None:
+    """Never a silent hang: streams get an error, health says so, and the server is told."""
+
+    async def check() -> None:
+        async with running(model) as llm:
+            endless = asyncio.ensure_future(ask(llm, 1, 400))
+            await asyncio.sleep(0.05)
+            llm._supervisor._logic.journal.note = None  # type: ignore[assignment,method-assign]
+            with pytest.raises(EngineDeadError, match="log"):
+                await endless
+            assert llm.dead.is_set() and not llm.is_ready()
+            assert llm._supervisor.status is EngineStatus.GIVEN_UP
+            with pytest.raises(EngineDeadError):
+                await llm.check_health()
+
+    asyncio.run(check())
+
+
+def test_text_that_cannot_be_made_fails_one_stream(model: Path) -> None:
+    async def check() -> None:
+        async with running(model) as llm:
+            streams = asyncio.gather(*(ask(llm, number, 300) for number in range(3)), return_exceptions=True)
+            while len(llm._outputs._texts) < 3:
+                await asyncio.sleep(0.001)
+            next(iter(llm._outputs._texts.values())).accept = None  # type: ignore[assignment,method-assign]
+            failed, *others = await streams
+            assert isinstance(failed, RuntimeError) and [reason for _, reason, _ in others] == ["length", "length"]
+            assert not llm._outputs._texts and llm.is_ready()
+
+    asyncio.run(check())
+
+
+def test_an_id_may_be_used_again_at_once(model: Path) -> None:
+    """What the engine still says of the request that left is not taken for news of the one that came."""
+
+    async def check() -> None:
+        async with running(model) as llm:
+            expected = await ask(llm, 1)
+            for _ in range(20):
+                stream = llm.generate([9, 9], SamplingParams(max_tokens=400, ignore_eos=True), "1-()")
+                await anext(stream)
+                await stream.aclose()
+                assert await ask(llm, 1) == expected
+
+    asyncio.run(check())
+
+
+def test_the_engine_has_no_credentials(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = ("HF_TOKEN", "VLLM_API_KEY", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GITHUB_PAT", "DATABASE_URL")
+    for name in secrets:
+        monkeypatch.setenv(name, "https://user:planted@host/")
+    monkeypatch.setenv("CADENCE_LOG_LEVEL", "ERROR")
+
+    async def check() -> str:
+        async with running(model) as llm:
+            return Path(f"/proc/{llm.engine_pid}/environ").read_text()
+
+    environment = asyncio.run(check())
+    assert "planted" not in environment and not any(name in environment for name in secrets)
+    assert "CADENCE_LOG_LEVEL=ERROR" in environment and "PATH=" in environment
+
+
+def test_a_stopped_engine_is_replaced_under_a_real_server(model: Path) -> None:
+    flags = ("--engine-heartbeat-timeout", "1.5", "--max-model-len", "512")
+    with ServerProcess(model, *flags, engine="toy") as server, server.client() as client:
+        children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+        (engine,) = [int(pid) for pid in children if "engines" in Path(f"/proc/{pid}/cmdline").read_text()]
+        body = {"prompt": [5, 6], "max_tokens": 20, "ignore_eos": True, "temperature": 0}
+        expected = client.post("/v1/completions", json=body).json()["choices"]
+        os.kill(engine, signal.SIGSTOP)
+        assert client.post("/v1/completions", json=body).json()["choices"] == expected
+        assert "cadence:engine_restarts_total" in client.get("/metrics").text
+        assert client.get("/readyz").status_code == 200
+
+
+def test_entries_are_encoded_before_anybody_knows_of_them(model: Path) -> None:
+    async def check() -> None:
+        async with running(model) as llm:
+            request = llm._inputs.process("x", [5, 6], SamplingParams()).request
+            request.sampling.seed = 2**70
+            with pytest.raises(InvalidRequestError, match="seed"):
+                entry_of(request)
+
+    asyncio.run(check())

@@ -1,0 +1,292 @@
+"""Attention in C over caches of every type: near the reference, and a query's bits depend on its position alone."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cadence.core.kv_spec import SCALE_BYTES
+from cadence.device.calls import Calls
+from cadence.kernels.cpu.ops import CpuOps
+from cadence.kernels.cpu.packed import instruction_sets
+from cadence.kernels.reference.kv_rows import unpack_rows
+from tests.helpers import kernel_checks as checks
+from tests.helpers.kernel_cases import AttentionCase, AttentionInputs, make_inputs, only
+
+pytestmark = pytest.mark.device
+
+OPS = CpuOps(Calls(2))
+FLOATS = [torch.float32, torch.bfloat16, torch.float16]
+CACHES = [*FLOATS, torch.int8]
+HALF_ERROR = 6e-3  # of float16 arithmetic, where values are of size one
+NARROW_ERROR = 8e-3  # of weights in bf16, the same, before the result is rounded
+NARROW_DIMS = [32, 64, 96, 128, 256]
+needs_amx = pytest.mark.skipif("amx" not in instruction_sets(), reason="this machine has no AMX")
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> AttentionCase:
+    sequence = st.tuples(st.sampled_from([0, 1, 15, 63, 127, 128, 300]), st.sampled_from([1, 1, 2, 9, 70]))
+    kv_heads = draw(st.sampled_from([1, 2]))
+    return AttentionCase(
+        sequences=tuple(draw(st.lists(sequence, min_size=1, max_size=4))),
+        num_kv_heads=kv_heads,
+        num_heads=kv_heads * draw(st.integers(1, 8)),
+        head_dim=draw(st.sampled_from([4, 20, 32, 72, 80])),
+        block_size=draw(st.sampled_from([1, 8, 16, 256])),
+        window=draw(st.sampled_from([0, 0, 1, 7, 150])),
+        softcap=draw(st.sampled_from([0.0, 0.0, 30.0])),
+        dtype=draw(st.sampled_from(FLOATS)),
+        cache_dtype=draw(st.sampled_from(CACHES)),
+        seed=draw(st.integers(0, 100)),
+    )
+
+
+def check(case: AttentionCase) -> None:
+    """Over float16 the products may be made in float16."""
+    if case.cache_dtype is not torch.float16:
+        checks.check_attention(OPS, case, "cpu")
+        return
+    inputs = make_inputs(case)
+    ours, reference = (
+        ops.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape).float() for ops in (OPS, checks.REFERENCE)
+    )
+    torch.testing.assert_close(ours, reference, rtol=checks.TOLERANCE[case.dtype], atol=HALF_ERROR)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(cases())
+def test_caches_of_every_type_match_the_reference(case: AttentionCase) -> None:
+    check(case)
+
+
+@pytest.mark.parametrize("cache_dtype", CACHES)
+@pytest.mark.parametrize("head_dim", [64, 96, 128, 256])
+def test_usual_dims_over_long_histories(head_dim: int, cache_dtype: torch.dtype) -> None:
+    for heads in ((3, 1), (4, 4)):
+        case = AttentionCase(((700, 1), (260, 20)), *heads, head_dim, cache_dtype=cache_dtype)
+        check(case)
+
+
+def sized(inputs: AttentionInputs, q: float, k: float, v: float) -> AttentionInputs:
+    return replace(inputs, q=inputs.q * q, kv=(inputs.kv[0] * k, inputs.kv[1] * v))
+
+
+def errors(case: AttentionCase, inputs: AttentionInputs) -> torch.Tensor:
+    """What is wrong with our result, by the reference in float64 on the same numbers."""
+    ours = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+    kv = (inputs.kv[0].double(), inputs.kv[1].double())
+    return ours.double() - checks.REFERENCE.paged_attention(inputs.q.double(), kv, inputs.batch, 0, case.shape)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize(
+    ("sizes", "most", "usual"),
+    [
+        ((1.0, 1.0, 1.0), HALF_ERROR, 3e-4),
+        ((4.0, 1.0, 1.0), 3e-2, 2e-3),  # scores up to 2^5, where float16 has steps of 2^-5
+        ((30.0, 3.0, 1.0), 5e-2, 6e-4),  # beyond: in float32, but for small sums of large products
+        ((1e-3, 1e-3, 1e-3), 2e-3, 2e-4),
+        ((1.0, 1.0, 100.0), HALF_ERROR, 3e-4),
+        ((1.0, 1.0, 5000.0), HALF_ERROR, 3e-4),  # some sums of values leave float16
+    ],
+)
+def test_float16_stays_near_float64(
+    sizes: tuple[float, float, float], most: float, usual: float, head_dim: int
+) -> None:
+    """Flat and peaked weights, small and large values; most: of any entry, usual: root mean square."""
+    case = AttentionCase(((0, 150), (700, 1)), 6, 2, head_dim, cache_dtype=torch.float16)
+    wrong = errors(case, sized(make_inputs(case), *sizes)) / sizes[2]
+    assert wrong.abs().max() < most
+    assert wrong.square().mean().sqrt() < usual
+
+
+@pytest.mark.parametrize(
+    "products",  # by dimension, of every second key, in thousands: lanes overflow though the sum is nothing
+    [{0: 81, 1: -81}, {0: 81, 8: -81}, {0: 81, 1: -40.5, 2: -40.5}, {0: -81, 1: 40.5, 2: 40.5}],
+    ids=["both ways", "one lane", "up", "down"],
+)
+def test_scores_beyond_float16_are_noticed(products: dict[int, float]) -> None:
+    case = AttentionCase(((0, 40), (200, 3)), 6, 2, 64, cache_dtype=torch.float16)
+    inputs = make_inputs(case)
+    q, k = inputs.q.clone(), inputs.kv[0].clone()
+    for dim, thousands in products.items():
+        q[..., dim] = thousands * 1000 / 150 / (case.shape.scale * 1.4427)
+        k[..., dim] = 0.0
+        k[..., 1::2, dim] = 150.0
+    assert errors(case, replace(inputs, q=q, kv=(k, inputs.kv[1]))).abs().max() < 3e-2
+
+
+def test_numbers_beyond_float16_stay_finite() -> None:
+    """A query that float16 cannot hold; values whose sum overflows though their mean does not."""
+    case = AttentionCase(((0, 40), (200, 3)), 6, 2, 64, cache_dtype=torch.float16)
+    inputs = make_inputs(case)
+    q, k, v = inputs.q.clone(), *[cache.clone() for cache in inputs.kv]
+    q[5, 0, 40] = 1e6
+    k[..., 40] *= 1e-5
+    v[..., 3] = 60000.0
+    wrong = errors(case, replace(inputs, q=q, kv=(k, v)))
+    wrong[..., 3] /= 60000
+    assert wrong.abs().max() < HALF_ERROR
+
+
+@pytest.mark.parametrize("sizes", [(6.0, 1.0, 1.0), (1.0, 1.0, 2500.0)])
+def test_the_way_out_of_float16_does_not_depend_on_the_chunks(sizes: tuple[float, float, float]) -> None:
+    """Some rows need float32 for their scores or for their sums, others do not."""
+    case = AttentionCase(((100, 60),), 6, 2, 64, window=70, cache_dtype=torch.float16)
+    inputs = sized(make_inputs(case), *sizes)
+    together = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+    for chunk in (1, 7):
+        for skip in range(0, 60, chunk):
+            part = only(inputs, 0, skip, min(chunk, 60 - skip))
+            alone = OPS.paged_attention(part.q, part.kv, part.batch, 0, case.shape)
+            assert torch.equal(alone, together[skip : skip + alone.shape[0]])
+
+
+@st.composite
+def narrow_cases(draw: st.DrawFn) -> AttentionCase:
+    """Queries and caches of bf16, of dims that tiles take; blocks in which their rows lie one after another, or not."""
+    sequence = st.tuples(st.sampled_from([0, 1, 15, 31, 95, 127, 128, 190, 300]), st.integers(1, 50))
+    single = st.tuples(st.integers(0, 400), st.just(1))
+    kv_heads = draw(st.sampled_from([1, 2, 3]))
+    return AttentionCase(
+        sequences=tuple(draw(st.lists(sequence | single, min_size=1, max_size=6))),
+        num_kv_heads=kv_heads,
+        num_heads=kv_heads * draw(st.integers(1, 8)),
+        head_dim=draw(st.sampled_from(NARROW_DIMS)),
+        block_size=draw(st.sampled_from([16, 16, 32, 1, 8, 20, 48, 256])),
+        window=draw(st.sampled_from([0, 0, 1, 7, 40, 150])),
+        softcap=draw(st.sampled_from([0.0, 0.0, 0.0, 30.0])),
+        dtype=torch.bfloat16,
+        seed=draw(st.integers(0, 100)),
+    )
+
+
+def assert_narrow(case: AttentionCase, inputs: AttentionInputs) -> torch.Tensor:
+    """Beside the error of the weights a result has that of its own rounding."""
+    ours = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+    kv = (inputs.kv[0].double(), inputs.kv[1].double())
+    exact = checks.REFERENCE.paged_attention(inputs.q.double(), kv, inputs.batch, 0, case.shape)
+    torch.testing.assert_close(ours.double(), exact, rtol=2**-8, atol=NARROW_ERROR)
+    return ours
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(narrow_cases())
+def test_bf16_stays_near_float64(case: AttentionCase) -> None:
+    assert_narrow(case, make_inputs(case))
+
+
+@needs_amx
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(narrow_cases())
+def test_tiles_of_bf16_agree_with_float32_arithmetic(case: AttentionCase) -> None:
+    """They are used: single weights are rounded. They are near: by no more than that."""
+    inputs = make_inputs(case)
+    plain = CpuOps(Calls(2), next(iter(instruction_sets())))
+    ours, wide = (ops.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape) for ops in (OPS, plain))
+    torch.testing.assert_close(ours.float(), wide.float(), rtol=2**-7, atol=NARROW_ERROR)
+    if ours.numel() > 20_000 and case.window != 1:
+        assert not torch.equal(ours, wide)
+
+
+@pytest.mark.parametrize("head_dim", NARROW_DIMS)
+@pytest.mark.parametrize("group", range(1, 9))
+def test_bf16_of_every_group(group: int, head_dim: int) -> None:
+    case = AttentionCase(((0, 50), (190, 1), (127, 3), (260, 17)), 2 * group, 2, head_dim, dtype=torch.bfloat16)
+    assert_narrow(case, make_inputs(case))
+
+
+def test_bf16_of_values_that_are_all_one_is_one() -> None:
+    case = AttentionCase(((0, 50), (300, 1), (120, 9)), 6, 2, 64, window=70, dtype=torch.bfloat16)
+    inputs = make_inputs(case)
+    ones = torch.where(inputs.kv[1].isnan(), inputs.kv[1], 1.0)  # NaN stays where nothing was written
+    ours = OPS.paged_attention(inputs.q, (inputs.kv[0], ones), inputs.batch, 0, case.shape)
+    assert torch.equal(ours, torch.ones_like(ours))
+
+
+@pytest.mark.parametrize("size", [1e-3, 20.0, 200.0])
+def test_bf16_with_flat_and_peaked_weights(size: float) -> None:
+    case = AttentionCase(((0, 60), (300, 1)), 6, 2, 64, dtype=torch.bfloat16)
+    assert_narrow(case, sized(make_inputs(case), size, 1.0, 1.0))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("isa", [next(iter(instruction_sets())), "auto"])
+def test_what_lies_before_the_window_does_not_show(isa: str, dtype: torch.dtype) -> None:
+    """Its blocks may be another's by now, and hold anything; blocks that are not whole steps of keys, too."""
+    ops = CpuOps(Calls(2), isa)
+    for block_size in (16, 8, 4, 20):
+        case = AttentionCase(((253, 40), (303, 1)), 6, 2, 64, block_size, window=50, dtype=dtype)
+        inputs = make_inputs(case)
+        expected = ops.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+        table = inputs.batch.block_tables[0]
+        k, v = (cache.clone() for cache in inputs.kv)
+        for row, (cached, _) in zip(inputs.batch.rows.tolist(), case.sequences, strict=True):
+            for block in table[row, : (cached + 1 - case.window) // block_size].tolist():
+                k[block], v[block] = torch.nan, torch.nan
+        assert torch.equal(ops.paged_attention(inputs.q, (k, v), inputs.batch, 0, case.shape), expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cache_dtype"), [*[(torch.float32, cache) for cache in CACHES], (torch.bfloat16, torch.bfloat16)]
+)
+@pytest.mark.parametrize("head_dim", [20, 32, 96])  # rows to be padded, rows read where they lie
+@pytest.mark.parametrize(("heads", "window"), [((3, 1), 0), ((2, 2), 90), ((10, 1), 0)])
+def test_bits_do_not_depend_on_the_batch_or_the_chunks(
+    heads: tuple[int, int], window: int, head_dim: int, dtype: torch.dtype, cache_dtype: torch.dtype
+) -> None:
+    """Alone, a few queries are widened where many are not, and threads share out the tiles of their keys."""
+    sequences = ((0, 130), (390, 1), (250, 9), (127, 2), (0, 1))
+    case = AttentionCase(sequences, *heads, head_dim, window=window, dtype=dtype, cache_dtype=cache_dtype)
+    inputs = make_inputs(case)
+    together = OPS.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+    for index, (_, new) in enumerate(sequences):
+        start = int(inputs.batch.query_start[index])
+        for chunk in {new, 50, 3, 1} if new > 1 else {1}:
+            for skip in range(0, new, chunk):
+                part = only(inputs, index, skip, min(chunk, new - skip))
+                alone = OPS.paged_attention(part.q, part.kv, part.batch, 0, case.shape)
+                assert torch.equal(alone, together[start + skip : start + skip + alone.shape[0]])
+
+
+@pytest.mark.parametrize(("dtype", "cache_dtype"), list(itertools.product(FLOATS, CACHES)))
+def test_stored_rows_equal_the_reference_bit_for_bit(dtype: torch.dtype, cache_dtype: torch.dtype) -> None:
+    for head_dim in (4, 20, 64, 80):
+        generator = torch.Generator().manual_seed(head_dim)
+        packed = torch.randn((40, 5, head_dim), generator=generator).to(dtype)
+        packed[3] = 0.0
+        packed[4] *= 1e-4
+        packed[5, :, 0] = 127.0  # the scale is 1: halves are ties
+        packed[5, :, 1:] = torch.arange(head_dim - 1) + 0.5
+        packed[6] *= 30.0
+        width = head_dim + SCALE_BYTES if cache_dtype is torch.int8 else head_dim
+        slots = torch.randperm(7 * 8, generator=generator)[:40]
+        written = []
+        for ops in (OPS, checks.REFERENCE):
+            caches = [torch.zeros((7, 2, 8, width), dtype=cache_dtype) for _ in range(2)]
+            ops.write_kv(packed[:, :2], packed[:, 3:], caches[0], caches[1], slots)
+            written.append(caches)
+        for ours, reference in zip(*written, strict=True):
+            assert torch.equal(ours.view(torch.uint8), reference.view(torch.uint8))
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_an_int8_row_keeps_a_number_that_is_none(wrong: float) -> None:
+    k = torch.randn(2, 1, 32)
+    k[0, 0, 7] = wrong
+    cache = torch.zeros((1, 1, 8, 32 + SCALE_BYTES), dtype=torch.int8)
+    OPS.write_kv(k, k, cache, cache.clone(), torch.tensor([0, 1]))
+    rows = unpack_rows(cache)[0, 0]
+    assert not rows[0].isfinite().all()
+    torch.testing.assert_close(rows[1], k[1, 0], rtol=0, atol=float(k[1].abs().max()) / 254)
+
+
+def test_a_lower_instruction_set_multiplies_float16_as_float32() -> None:
+    case = AttentionCase(((0, 70), (260, 1)), 6, 2, 64, cache_dtype=torch.float16)
+    checks.check_attention(CpuOps(Calls(2), next(iter(instruction_sets()))), case, "cpu")

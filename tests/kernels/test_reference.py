@@ -1,0 +1,106 @@
+"""The reference itself: against torch's dense attention, published Philox vectors, and what noise must look like."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cadence.core.errors import ConfigError
+from cadence.kernels.reference.gumbel import gumbel_noise, philox
+from cadence.kernels.select import select_ops
+from tests.helpers.kernel_cases import AttentionCase, make_inputs
+from tests.helpers.kernel_checks import REFERENCE
+
+pytestmark = pytest.mark.device
+
+
+@pytest.mark.parametrize("window", [0, 6])
+def test_attention_is_dense_attention_read_through_the_block_table(window: int) -> None:
+    case = AttentionCase(
+        ((11, 9), (0, 5), (33, 1)), num_heads=6, num_kv_heads=2, head_dim=8, block_size=4, window=window
+    )
+    inputs = make_inputs(case)
+    out = REFERENCE.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+    starts = inputs.batch.query_start.tolist()
+    for i, (cached, new) in enumerate(case.sequences):
+        row, length = int(inputs.batch.rows[i]), cached + new
+        keys, values = (
+            torch.stack([cache[inputs.batch.block_tables[0][row, p // 4], :, p % 4] for p in range(length)], dim=1)
+            for cache in inputs.kv
+        )
+        pos, key = torch.arange(cached, length)[:, None], torch.arange(length)[None, :]
+        mask = (key <= pos) & ((key > pos - window) if window else True)
+        q = inputs.q[starts[i] : starts[i + 1]].transpose(0, 1)
+        dense = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
+        torch.testing.assert_close(out[starts[i] : starts[i + 1]], dense.transpose(0, 1), rtol=1e-5, atol=1e-5)
+
+
+def test_softcap_bounds_the_logits() -> None:
+    case = AttentionCase(((0, 2),), num_heads=1, num_kv_heads=1, head_dim=4, softcap=1e-6)
+    inputs = make_inputs(case)
+    out = REFERENCE.paged_attention(inputs.q * 100, inputs.kv, inputs.batch, 0, case.shape)
+    block = int(inputs.batch.block_tables[0][inputs.batch.rows[0], 0])
+    torch.testing.assert_close(out[1, 0], inputs.kv[1][block, 0, :2].mean(0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        (0, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+        (0xFFFFFFFF, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    ],
+)
+def test_philox_gives_the_published_words(word: int, expected: tuple[int, ...]) -> None:
+    words = torch.tensor([word])
+    assert tuple(int(w) for w in philox([words] * 4, (words, words))) == expected
+
+
+def test_noise_has_the_gumbel_distribution() -> None:
+    noise = gumbel_noise(torch.arange(20), torch.arange(20) * 3, 50_000).double().flatten()
+    n = len(noise)
+    assert abs(noise.mean() - 0.5772156649) < 5 * math.sqrt(math.pi**2 / 6 / n)
+    assert abs(noise.var() - math.pi**2 / 6) < 0.01
+    cdf = torch.exp(-torch.exp(-noise.sort().values))
+    assert (cdf - (torch.arange(n) + 0.5) / n).abs().max() < 1.95 / math.sqrt(n)  # Kolmogorov-Smirnov at 0.1 %
+
+
+@pytest.mark.parametrize("neighbour", ["seed", "position", "token", "high seed", "swapped"])
+def test_neighbouring_inputs_give_unrelated_noise(neighbour: str) -> None:
+    seed, position, vocab = 1234, 77, 200_000
+    other_seed, other_position, shift = {
+        "seed": (seed + 1, position, 0),
+        "position": (seed, position + 1, 0),
+        "token": (seed, position, 1),
+        "high seed": (seed + 2**32, position, 0),
+        "swapped": (position, seed, 0),
+    }[neighbour]
+    noise = gumbel_noise(torch.tensor([seed, other_seed]), torch.tensor([position, other_position]), vocab).double()
+    a, b = noise[0, : vocab - shift], noise[1, shift:]
+    correlation = torch.corrcoef(torch.stack([a, b]))[0, 1]
+    assert abs(correlation) < 4.5 / math.sqrt(vocab)
+
+
+def test_noise_of_a_token_does_not_depend_on_the_vocabulary_or_the_batch() -> None:
+    seeds, positions = torch.tensor([5, 6, 7]), torch.tensor([1, 2, 3])
+    together = gumbel_noise(seeds, positions, 1003)
+    for i in range(3):
+        alone = gumbel_noise(seeds[i : i + 1], positions[i : i + 1], 90)
+        assert torch.equal(together[i, :90], alone[0])
+
+
+def test_sampling_with_the_noise_follows_the_softmax() -> None:
+    logits = torch.tensor([0.0, 1.0, 2.0, -1.0, 0.5])
+    draws = (logits + gumbel_noise(torch.full((40_000,), 3), torch.arange(40_000), 5)).argmax(dim=-1)
+    frequency = torch.bincount(draws, minlength=5) / 40_000
+    torch.testing.assert_close(frequency, logits.softmax(-1), rtol=0, atol=0.01)
+
+
+def test_select_refuses_unknown_and_unfit_kernels() -> None:
+    assert select_ops("cpu", "reference").name == "reference"
+    with pytest.raises(ConfigError, match="turbo"):
+        select_ops("cpu", "turbo")
+    with pytest.raises(ConfigError, match="triton"):
+        select_ops("cpu", "triton")

@@ -1,0 +1,162 @@
+"""Attention on Triton against the reference: on a GPU where there is one, else tiny shapes in the interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
+
+from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.triton.attention import paged_attention
+from cadence.kernels.triton.attention_split import choose_split_tile, counters
+from cadence.runner.graphs import is_rung, padded_sizes
+from tests.helpers import kernel_checks as checks
+from tests.helpers.kernel_cases import AttentionCase, make_inputs, only
+
+pytestmark = pytest.mark.device
+
+
+class TritonAttention:
+    def __init__(self, deterministic: bool = False) -> None:
+        self._deterministic = deterministic
+
+    def paged_attention(
+        self,
+        q: torch.Tensor,
+        kv: tuple[torch.Tensor, torch.Tensor],
+        batch: AttentionBatch,
+        group: int,
+        shape: AttentionShape,
+    ) -> torch.Tensor:
+        return paged_attention(q, kv, batch, group, shape, self._deterministic)
+
+
+FAST, FIXED = TritonAttention(), TritonAttention(deterministic=True)
+
+SMALL = {
+    "one prefill": AttentionCase(((0, 5),), head_dim=16),
+    "long prefill": AttentionCase(((0, 140), (65, 70)), 2, 1, 16),
+    "decodes before prompts": AttentionCase(((30, 1), (0, 1), (0, 90), (63, 2), (5, 1)), 4, 2, 16),
+    "decode, three heads per kv head": AttentionCase(((30, 1), (0, 1), (90, 1)), 9, 3, 32),
+    "split decode": AttentionCase(((700, 1), (20, 1)), 3, 1, 16),
+    "split chunk of a prompt": AttentionCase(((560, 7), (10, 3)), 2, 1, 16),
+    "split with window": AttentionCase(((700, 1), (20, 1)), 2, 1, 16, window=300),
+    "split chunk with window": AttentionCase(((300, 9), (70, 1)), 4, 1, 16, block_size=8, window=70),
+    "window": AttentionCase(((100, 150), (70, 1)), 1, 1, 16, block_size=8, window=90),
+    "window of one": AttentionCase(((3, 70),), 1, 1, 16, window=1),
+    "soft-cap": AttentionCase(((0, 70), (20, 1)), 1, 1, 20, softcap=5.0),
+    "pages larger than tiles": AttentionCase(((70, 1), (0, 70)), 1, 1, 16, block_size=128),
+    "half, odd head, two groups": AttentionCase(((30, 1), (0, 70)), 4, 1, 80, 4, dtype=torch.float16, num_groups=2),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_attention_matches_the_reference(name: str) -> None:
+    checks.check_attention(FAST, SMALL[name], DEVICE)
+    checks.check_attention(FIXED, SMALL[name], DEVICE)
+    assert not counters(torch.empty(0, device=DEVICE).device).any(), "arrivals are counted from zero again"
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 3, 8, 16, 32])
+def test_no_number_of_sequences_needs_a_tile_that_captured_sizes_do_not(kv_heads: int) -> None:
+    """What was compiled when decodes were captured serves steps of any number of rows."""
+    shape = AttentionShape(num_heads=32, num_kv_heads=kv_heads, head_dim=128, scale=1.0)
+    q = torch.zeros(1, 32, 128, dtype=torch.bfloat16)
+    ladder = [size for size in padded_sizes(1024) if is_rung(size)]
+    met = {choose_split_tile(size, shape, q) for size in ladder}
+    assert {choose_split_tile(count, shape, q) for count in range(1, 1025)} <= met
+
+
+def test_few_sequences_are_split_and_lengths_do_not_matter() -> None:
+    q = torch.empty((1, 32, 128), dtype=torch.bfloat16)
+    shape = AttentionShape(32, 8, 128, 1.0)
+    splits = [choose_split_tile(count, shape, q).splits for count in (1, 8, 16, 40, 64, 256, 10_000)]
+    assert splits == [16, 8, 4, 4, 2, 1, 1]
+
+
+def check_bits(case: AttentionCase, chunks: tuple[int, ...], every: int) -> None:
+    """Each sequence alone, and cut into chunks, has the bits it has in the batch; of chunks of one, `every` n-th."""
+    inputs = make_inputs(case, DEVICE)
+    together = FIXED.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape)
+    for index, (_, new) in enumerate(case.sequences):
+        start = int(inputs.batch.query_start[index])
+        for chunk in {new, *chunks}:
+            for skip in range(0, new, chunk * (every if chunk == 1 else 1)):
+                part = only(inputs, index, skip, min(chunk, new - skip))
+                alone = FIXED.paged_attention(part.q, part.kv, part.batch, 0, case.shape)
+                assert torch.equal(alone, together[start + skip : start + skip + alone.shape[0]])
+
+
+@pytest.mark.parametrize("window", [0, 70])
+def test_fixed_bits_do_not_depend_on_the_batch_or_the_chunks(window: int) -> None:
+    check_bits(AttentionCase(((80, 1), (0, 150), (64, 40)), 3, 1, 16, window=window), (37, 1), 29)
+
+
+MIXTURE = ((1700, 1), (33, 1), (0, 1), (0, 300), (500, 77), (3, 1), (1023, 2))
+DECODE = ((1700, 1), (33, 1), (2047, 1))
+FEW = ((1700, 3), (33, 1), (0, 4))
+SHAPES = {  # heads, kv heads, head size, block size, window, soft-cap, dtype
+    "8B": (32, 8, 128, 16, 0, 0.0, torch.bfloat16),
+    "8B window": (32, 8, 128, 16, 100, 0.0, torch.bfloat16),
+    "half": (16, 8, 128, 32, 0, 0.0, torch.float16),
+    "float": (8, 2, 128, 16, 1024, 0.0, torch.float32),
+    "small": (9, 3, 64, 16, 0, 0.0, torch.bfloat16),
+    "small float": (9, 3, 64, 16, 0, 0.0, torch.float32),
+    "many heads per group": (32, 2, 64, 16, 1, 0.0, torch.bfloat16),
+    "one head": (1, 1, 80, 16, 0, 50.0, torch.bfloat16),
+    "96": (6, 2, 96, 8, 0, 30.0, torch.float16),
+    "256": (8, 4, 256, 16, 512, 50.0, torch.bfloat16),
+    "256 float": (4, 1, 256, 16, 0, 0.0, torch.float32),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", SHAPES)
+def test_attention_on_the_gpu(name: str) -> None:
+    heads, kv_heads, dim, block, window, softcap, dtype = SHAPES[name]
+    for sequences in (MIXTURE, DECODE, FEW):
+        case = AttentionCase(sequences, heads, kv_heads, dim, block, window, softcap, dtype)
+        checks.check_attention(FAST, case, DEVICE)
+        checks.check_attention(FIXED, case, DEVICE)
+
+
+@pytest.mark.gpu
+def test_many_decodes_at_once_on_the_gpu() -> None:
+    lengths = torch.randint(1, 900, (150,), generator=torch.Generator().manual_seed(0)).tolist()
+    case = AttentionCase(tuple((n, 1) for n in lengths), 8, 2, 128, dtype=torch.bfloat16)
+    for _ in range(5):  # the merge is a race that must always end the same way
+        checks.check_attention(FAST, case, DEVICE)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("heads", "dtype"), [((32, 8), torch.bfloat16), ((3, 3), torch.float32)])
+@pytest.mark.parametrize("window", [0, 200])
+def test_fixed_bits_on_the_gpu(window: int, heads: tuple[int, int], dtype: torch.dtype) -> None:
+    check_bits(
+        AttentionCase(((80, 1), (900, 1), (0, 700), (64, 140)), *heads, 128, window=window, dtype=dtype), (37, 1), 29
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_captured_launch_follows_the_lengths(fixed: bool) -> None:
+    ops = FIXED if fixed else FAST
+    case = AttentionCase(tuple((n, 1) for n in (40, 700, 1900, 5)), 16, 8, 128, dtype=torch.bfloat16)
+    inputs = make_inputs(case, DEVICE)
+    lens = inputs.batch.seq_lens.clone()
+    batch = replace(inputs.batch, seq_lens=lens, max_seq_len=4096)
+    ops.paged_attention(inputs.q, inputs.kv, batch, 0, case.shape)  # compiles
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = ops.paged_attention(inputs.q, inputs.kv, batch, 0, case.shape)
+    on_host = make_inputs(case)
+    for shorter in (0, 1, 4, 38, 3):
+        new_lens = torch.clamp(on_host.batch.seq_lens - shorter * torch.tensor([1, 18, 40, 1]), min=1).int()
+        lens.copy_(new_lens)
+        graph.replay()
+        host_batch = replace(on_host.batch, seq_lens=new_lens)
+        reference = checks.REFERENCE.paged_attention(on_host.q, on_host.kv, host_batch, 0, case.shape)
+        checks.assert_close(out, reference)

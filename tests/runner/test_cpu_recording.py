@@ -1,0 +1,46 @@
+"""On a CPU the decode step of every family is a list of C calls: no torch between them, in any type of activation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cadence import LLM, SamplingParams
+from cadence.device.calls import Calls, CommandGraph
+from cadence.models.registry import architectures
+from tests.helpers.tiny_models import FAMILIES
+
+pytestmark = pytest.mark.engine
+
+PARAMS = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
+SAME_LAYERS = {"llama_linear", "llama_dynamic", "llama_yarn", "phi3_longrope"}  # tables differ, nothing else
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in SAME_LAYERS])
+def test_a_decode_step_is_recorded(
+    family: str, tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    record = Calls.record
+
+    def noted(calls: Calls, work: Callable) -> tuple:
+        graph, output = record(calls, work)
+        made.append(type(graph))
+        return graph, output
+
+    monkeypatch.setattr(Calls, "record", noted)
+    for dtype in ("float32", "bfloat16"):
+        made.clear()
+        llm = LLM(str(tiny_model(family)), dtype=dtype, max_model_len=128)
+        llm.generate([[5, 6, 7], [9] * 20], PARAMS, use_tqdm=False)
+        assert made and set(made) == {CommandGraph}, (family, dtype)
+
+
+def test_every_registered_architecture_is_among_them(tiny_model: Callable[[str], Path]) -> None:
+    families = [family for family in FAMILIES if family not in SAME_LAYERS]
+    configs = [json.loads((tiny_model(family) / "config.json").read_text()) for family in families]
+    tested = {config["architectures"][0] for config in configs}
+    assert set(architectures()) - tested == {"Gemma3ForConditionalGeneration"}  # Gemma3ForCausalLM under another name
