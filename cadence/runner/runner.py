@@ -25,17 +25,8 @@ from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows
 from cadence.sample.context import SampleContext
 from cadence.sample.output import SampleOutput
+from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_slice import PromptSlice
-
-
-class Sampler(Protocol):
-    def only_draws(self, rows_np: np.ndarray) -> bool: ...
-
-    def draw(
-        self, logits: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]: ...
-
-    def sample(self, logits: torch.Tensor, ctx: SampleContext) -> SampleOutput: ...
 
 
 class HiddenHook(Protocol):
@@ -60,7 +51,7 @@ class RunnerParts:
     batches: BatchBuilder
     tables: Sequence[RequestTable]  # all per-request state, `requests` and `blocks` included
     hooks: Sequence[HiddenHook]
-    sampler: Sampler
+    sampler: SamplePipeline
     forward: Forward
     decode: DecodeLoop
 

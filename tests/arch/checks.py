@@ -61,7 +61,7 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
         "models": "interfaces",
         "runner": "decode forward parts prepare",
         "runner.state": "batch blocks requests",
-        "sample": "context output prompt_slice",
+        "sample": "context output pipeline prompt_slice",
     },
     "cadence/runner/decode.py": {
         "core": "step",

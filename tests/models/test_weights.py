@@ -14,6 +14,8 @@ from cadence.models.layers.weight import DenseWeight, Weight, WeightHolder
 from tests.helpers.one_sequence import OneSequence, load
 from tests.helpers.tiny_models import VOCAB
 
+pytestmark = pytest.mark.device
+
 
 class Adapted(Weight):
     """As an adapter would have it: the weight beneath, and a product of low rank beside it. It knows no norms."""
