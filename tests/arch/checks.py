@@ -220,6 +220,19 @@ def circles_of_files(sources: Sequence[Source]) -> Iterator[Violation]:
             yield Violation(path, "imports itself by way of other files")
 
 
+def mutual_folder_imports(sources: Sequence[Source]) -> Iterator[Violation]:
+    """Of two folders at most one imports the other, wherever the imports stand; a folder inside another is one too."""
+    modules = {source.module: source.path.rpartition("/")[0] for source in sources}
+    edges: dict[tuple[str, str], str] = {}  # (importing folder, imported folder) -> a file that does so
+    for source in sources:
+        for module in _modules_of(set(modules), source):
+            edges.setdefault((modules[source.module], modules[module]), source.path)
+    for (folder, other), path in sorted(edges.items()):
+        if folder < other and (other, folder) in edges:
+            found = f"{path} imports {other}, and {edges[other, folder]} imports {folder}"
+            yield Violation(f"{folder}<->{other}", found)
+
+
 def rows_have_one_writer(sources: Sequence[Source]) -> Iterator[Violation]:
     """Columns of the scheduler's rows are written by their own verbs alone."""
     for source in sources:
@@ -282,5 +295,6 @@ ALL: tuple[Check, ...] = (
     host_array_names,
     folders_in_structures,
     circles_of_files,
+    mutual_folder_imports,
     rows_have_one_writer,
 )

@@ -99,6 +99,23 @@ def test_a_circle_of_files_is_found() -> None:
     assert found == [f"cadence/core/{name}.py" for name in "abc"]
 
 
+def test_folders_that_import_each_other_are_found() -> None:
+    lines = [
+        ("cadence/server/http/errors.py", ""),
+        ("cadence/server/http/stream.py", "from cadence.server.http.errors import ApiError"),
+        ("cadence/server/routes/chat.py", "def f():\n    from cadence.server.http import stream"),
+        ("cadence/server/app.py", "from cadence.server.routes import chat\nimport cadence.server.http.errors"),
+    ]
+    one_way = [Source(*line) for line in lines]
+    assert not list(checks.mutual_folder_imports(one_way))
+    back = Source("cadence/server/http/auth.py", "from cadence.server.routes.chat import router")
+    found = [violation.subject for violation in checks.mutual_folder_imports([*one_way, back])]
+    assert found == ["cadence/server/http<->cadence/server/routes"]
+    up = Source("cadence/server/routes/state.py", "import cadence.server.app")
+    found = [violation.subject for violation in checks.mutual_folder_imports([*one_way, up])]
+    assert found == ["cadence/server<->cadence/server/routes"]
+
+
 def test_relative_imports_are_resolved() -> None:
     source = Source("cadence/runner/state/batch.py", "from . import rows\nfrom ..setup import build")
     assert {"cadence.runner.state.rows", "cadence.runner.setup"} <= set(imported_modules(source))

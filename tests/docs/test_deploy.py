@@ -16,7 +16,7 @@ import pytest
 import yaml
 from compose_spec import PyCompose
 
-from cadence.entrypoints.openai.routes import health
+from cadence.entrypoints.server.routes import health
 from tests.docs.blocks import ROOT
 from tests.docs.commands import parse_cadence
 

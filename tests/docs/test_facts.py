@@ -13,7 +13,7 @@ import pytest
 
 from cadence.core.architectures import ARCHITECTURES
 from cadence.entrypoints.cli.main import COMMANDS
-from cadence.entrypoints.openai import routes
+from cadence.entrypoints.server import routes
 from tests.docs.blocks import ROOT, pages
 from tests.docs.commands import parser_of
 

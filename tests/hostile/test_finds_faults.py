@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from pydantic import create_model
 
+from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import RequestOutput
 from cadence.core.sampling_params import SamplingParams
-from cadence.entrypoints.openai.app import create_app
-from cadence.entrypoints.openai.options import ServeOptions
-from cadence.entrypoints.openai.protocol.completions import CompletionBody
+from cadence.entrypoints.server.app import create_app
+from cadence.entrypoints.server.protocol.completions import CompletionBody
 from tests.hostile.bounds import CI_MARGIN, Bounds
 from tests.hostile.bystander import Bystander
 from tests.hostile.case import Case

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cadence.entrypoints.openai.app import create_app
-from cadence.entrypoints.openai.options import ServeOptions
+from cadence.config.serve_options import ServeOptions
+from cadence.entrypoints.server.app import create_app
 from tests.hostile import judge, large
 from tests.hostile.bodies import join
 from tests.hostile.case import Case

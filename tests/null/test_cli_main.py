@@ -15,7 +15,8 @@ import pytest
 from cadence.config.version import __version__
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
-from cadence.entrypoints.cli import collect_env, generate
+from cadence.engine import machine
+from cadence.entrypoints.cli import generate
 from cadence.entrypoints.cli.main import COMMANDS, main
 from cadence.entrypoints.cli.report import Row, columns, percentile, table
 from cadence.entrypoints.cli.sampling import HELP, sampling_options
@@ -161,6 +162,6 @@ def test_tables_line_up() -> None:
 
 def test_collect_env_tells_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    monkeypatch.setattr(collect_env, "_device", lambda: "none")
-    text = columns(collect_env.facts())
+    monkeypatch.setattr(machine, "_device", lambda: "none")
+    text = columns(machine.machine_facts())
     assert __version__ in text and "hf_secret" not in text and str(Path.home()) not in text

@@ -12,10 +12,10 @@ from cadence.config import peer_table
 from cadence.config.args import EngineArgs
 from cadence.config.args import names as engine_names
 from cadence.config.fate import Fate, Kind, PeerFlag
+from cadence.config.serve_options import ServeOptions
+from cadence.config.serve_options import names as server_names
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.serve import build_parser, read_flags
-from cadence.entrypoints.openai.options import ServeOptions
-from cadence.entrypoints.openai.options import names as server_names
 
 TABLE = peer_table.flags()
 OTHERS = [flag for flag in TABLE.values() if flag.fate is not Fate.WORKS]

@@ -147,7 +147,7 @@ def once(marker: str) -> int:
 
 def serve(name: str, argv: list[str]) -> int:
     from cadence.entrypoints.cli.serve import build_parser, read_flags
-    from cadence.entrypoints.openai.server import run_server
+    from cadence.entrypoints.server.server import run_server
 
     return run_server(*read_flags(build_parser().parse(argv)), engine_command(name))
 

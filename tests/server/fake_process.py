@@ -21,12 +21,12 @@ from typing import Any
 import httpx
 import uvloop
 
+from cadence.config.serve_options import ServeOptions
 from cadence.engine.log_queue import queue_output
-from cadence.entrypoints.openai import listen
-from cadence.entrypoints.openai.app import create_app
-from cadence.entrypoints.openai.exit_deadline import ExitDeadline
-from cadence.entrypoints.openai.options import ServeOptions
-from cadence.entrypoints.openai.server import ServerLife
+from cadence.entrypoints.server.app import create_app
+from cadence.entrypoints.server.exit_deadline import ExitDeadline
+from cadence.entrypoints.server.http import listen
+from cadence.entrypoints.server.server import ServerLife
 from tests.server.fake_llm import FakeLLM
 from tests.server.helpers import ROOT
 

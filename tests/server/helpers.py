@@ -21,10 +21,10 @@ import httpx
 import uvicorn
 import uvloop
 
-from cadence.entrypoints.openai.app import create_app
-from cadence.entrypoints.openai.options import ServeOptions
-from cadence.entrypoints.openai.server import uvicorn_config
-from cadence.entrypoints.openai.state import ServerState
+from cadence.config.serve_options import ServeOptions
+from cadence.entrypoints.server.app import create_app
+from cadence.entrypoints.server.routes.state import ServerState
+from cadence.entrypoints.server.server import uvicorn_config
 from tests.server.fake_llm import FakeLLM, save_fake_model
 
 __all__ = ["FakeLLM", "RunningApp", "ServerProcess", "free_port", "run_app", "save_fake_model"]

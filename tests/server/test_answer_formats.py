@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken
 
+from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.openai.answer_formats import AnswerFormats, check_parsers, choose_formats
-from cadence.entrypoints.openai.format_detection import REASONING, TOOLS, detect_reasoning, detect_tools
-from cadence.entrypoints.openai.options import ServeOptions
-from cadence.entrypoints.openai.reasoning import reasoning_parser_names
-from cadence.entrypoints.openai.tools.registry import tool_parser_names
+from cadence.entrypoints.server.chat.format_detection import REASONING, TOOLS, detect_reasoning, detect_tools
+from cadence.entrypoints.server.chat.formats import AnswerFormats, check_parsers, choose_formats
+from cadence.entrypoints.server.chat.reasoning import reasoning_parser_names
+from cadence.entrypoints.server.chat.tools.registry import tool_parser_names
 from tests.helpers.tiny_tokenizers import byte_level, save
 from tests.server.fake_llm import TEMPLATE
 from tests.server.fakes_chat import WEATHER, openai_client
@@ -174,11 +174,11 @@ def test_a_call_ends_thoughts(serve: Serve) -> None:
 
 
 PLUGIN = """
-from cadence.entrypoints.openai.reasoning import register_reasoning_format
-from cadence.entrypoints.openai.reasoning_formats import ThinkFormat
-from cadence.entrypoints.openai.tools.format import ToolFormat
-from cadence.entrypoints.openai.tools.registry import register_tool_format
-from cadence.entrypoints.openai.tools.syntax import ObjectSyntax
+from cadence.entrypoints.server.chat.reasoning import register_reasoning_format
+from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
+from cadence.entrypoints.server.chat.tools.format import ToolFormat
+from cadence.entrypoints.server.chat.tools.registry import register_tool_format
+from cadence.entrypoints.server.chat.tools.syntax import ObjectSyntax
 
 register_tool_format(ToolFormat(("my_calls",), ObjectSyntax(), open=("<<call>>",), close=("<</call>>",)))
 register_reasoning_format(ThinkFormat(("my_thoughts",), ("<<hm>>",), ("<</hm>>",)))

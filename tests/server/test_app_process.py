@@ -18,11 +18,11 @@ import httpx
 import pytest
 from openai import OpenAI
 
+from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.cli.main import main
-from cadence.entrypoints.openai import listen
-from cadence.entrypoints.openai.app import create_app
-from cadence.entrypoints.openai.options import ServeOptions
-from cadence.entrypoints.openai.server import ServerLife
+from cadence.entrypoints.server.app import create_app
+from cadence.entrypoints.server.http import listen
+from cadence.entrypoints.server.server import ServerLife
 from tests.server.helpers import ROOT, FakeLLM, ServerProcess
 
 FAST = ("--max-model-len", "512", "--kv-cache-memory-bytes", "16M", "--served-model-name", "tiny")

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from openai import AuthenticationError, OpenAI
 
-from cadence.entrypoints.openai.auth import OPEN_PATHS, STATE_PATHS
-from cadence.entrypoints.openai.tenants import Tenants
+from cadence.entrypoints.server.http.auth import OPEN_PATHS, STATE_PATHS
+from cadence.entrypoints.server.http.tenants import Tenants
 from tests.server.helpers import RunningApp
 
 KEYS = ["first-key", "zweiter-schlüssel"]

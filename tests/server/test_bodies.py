@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from cadence.entrypoints.openai import bodies
-from cadence.entrypoints.openai.bodies import BODY
-from cadence.entrypoints.openai.body_budget import CHUNK_BYTES, UNASKED_BYTES, BodyBudget, Share
-from cadence.entrypoints.openai.errors import ApiError
-from cadence.entrypoints.openai.json_limits import JsonLimits
-from cadence.entrypoints.openai.limits import BodyLimits
-from cadence.entrypoints.openai.options import ServeOptions
+from cadence.config.serve_options import ServeOptions
+from cadence.entrypoints.server.http import bodies
+from cadence.entrypoints.server.http.bodies import BODY
+from cadence.entrypoints.server.http.body_budget import CHUNK_BYTES, UNASKED_BYTES, BodyBudget, Share
+from cadence.entrypoints.server.http.body_limits import BodyLimits
+from cadence.entrypoints.server.http.errors import ApiError
+from cadence.entrypoints.server.http.json_limits import JsonLimits
 from tests.server.helpers import RunningApp
 
 Serve = Callable[..., RunningApp]

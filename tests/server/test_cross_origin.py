@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.openai.options import ServeOptions
-from cadence.entrypoints.openai.server import QuietPaths
+from cadence.entrypoints.server.server import QuietPaths
 from tests.server.helpers import RunningApp
 
 Serve = Callable[..., RunningApp]

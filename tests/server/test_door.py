@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cadence.entrypoints.openai.admission import Admission
-from cadence.entrypoints.openai.door import Door, Turnstile
+from cadence.entrypoints.server.http.admission import Admission
+from cadence.entrypoints.server.http.early_rejection import Door, Turnstile
 from tests.server.helpers import RunningApp
 from tests.server.test_limits_admission import SLOW, balanced, wait_for
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.openai.ignored import MAX_NAMED, Ignored
-from cadence.entrypoints.openai.protocol.body import MAX_UNKNOWN, parse_body
-from cadence.entrypoints.openai.protocol.completions import CompletionBody
+from cadence.entrypoints.server.http.ignored import MAX_NAMED, Ignored
+from cadence.entrypoints.server.protocol.body import MAX_UNKNOWN, parse_body
+from cadence.entrypoints.server.protocol.completions import CompletionBody
 from tests.server.test_completions import Serve
 
 HEADER = "x-cadence-ignored"

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.openai import json_limits
-from cadence.entrypoints.openai.errors import ApiError
-from cadence.entrypoints.openai.json_limits import MEMBER_SHARE, JsonLimits, check_json, outside_strings
-from cadence.entrypoints.openai.protocol.json_text import decode_arguments, decode_json
+from cadence.entrypoints.server.http import json_limits
+from cadence.entrypoints.server.http.errors import ApiError
+from cadence.entrypoints.server.http.json_limits import MEMBER_SHARE, JsonLimits, check_json, outside_strings
+from cadence.entrypoints.server.protocol.json_text import decode_arguments, decode_json
 
 LARGE = 2**24
 TEXTS = st.text(st.sampled_from('[]{},:"\\/ax1é\n\x00😀'), max_size=12)

@@ -12,8 +12,8 @@ import pytest
 from openai import OpenAI, RateLimitError
 from starlette.requests import HTTPConnection
 
-from cadence.entrypoints.openai.admission import Admission, estimate_tokens
-from cadence.entrypoints.openai.errors import ApiError
+from cadence.entrypoints.server.http.admission import Admission, estimate_tokens
+from cadence.entrypoints.server.http.errors import ApiError
 from tests.server.helpers import RunningApp
 
 Serve = Callable[..., RunningApp]

@@ -9,7 +9,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from cadence.entrypoints.openai.routes import messages as route
+from cadence.entrypoints.server.routes import messages as route
 from tests.server.fakes_chat import MODEL, FailingLLM
 from tests.server.helpers import RunningApp
 

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.openai.reasoning import (
+from cadence.entrypoints.server.chat.reasoning import (
     Thought,
     make_reasoning_parser,
     reasoning_parser_names,
     think_format,
 )
-from cadence.entrypoints.openai.tools.base import Text
+from cadence.entrypoints.server.chat.tools.base import Text
 
 
 def run(name: str, parts: list[str], opened: bool = False) -> tuple[str, str]:

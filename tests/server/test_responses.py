@@ -11,7 +11,7 @@ import httpx
 import openai
 import pytest
 
-from cadence.entrypoints.openai.response_store import ResponseStore, StoredResponse
+from cadence.entrypoints.server.responses.store import ResponseStore, StoredResponse
 from tests.server.fakes_chat import MODEL, FailingLLM, openai_client
 from tests.server.helpers import RunningApp
 

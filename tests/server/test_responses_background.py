@@ -8,8 +8,8 @@ from typing import Any
 import openai
 import pytest
 
-from cadence.entrypoints.openai import background, response_log
-from cadence.entrypoints.openai.response_truncation import starts_of
+from cadence.entrypoints.server.responses import background, event_log
+from cadence.entrypoints.server.responses.truncation import starts_of
 from tests.server.fakes_chat import MODEL, FailingLLM, openai_client
 from tests.server.test_responses import Serve, ask
 
@@ -102,7 +102,7 @@ def test_the_time_of_a_background_response_is_limited(serve: Serve, monkeypatch:
 
 
 def test_the_events_of_a_response_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_log.EventLog.__init__, "__defaults__", (2000,))
+    monkeypatch.setattr(event_log.EventLog.__init__, "__defaults__", (2000,))
     client = openai_client(serve({"script": "Good day to you."}))
     begun = ask(client, background=True, stream=True)
     with pytest.raises(openai.APIError, match="too many"):

@@ -19,8 +19,8 @@ import httpx
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from cadence.entrypoints.openai.http import LimitedHttp
-from cadence.entrypoints.openai.outbox import HIGH_WATER, ChunkWriter, Outbox
+from cadence.entrypoints.server.http.connection import LimitedHttp
+from cadence.entrypoints.server.http.outbox import HIGH_WATER, ChunkWriter, Outbox
 from tests.server.fake_process import FakeProcess
 from tests.server.helpers import RunningApp
 from tests.server.ledger import read_counters

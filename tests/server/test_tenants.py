@@ -13,14 +13,14 @@ import httpx
 import pytest
 
 from cadence.config.args import EngineArgs
+from cadence.config.serve_options import ServeOptions
 from cadence.core.engine_state import EngineState, RequestView
 from cadence.core.outputs import RequestOutput
 from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.async_llm import AsyncLLM
-from cadence.entrypoints.openai.app import create_app
-from cadence.entrypoints.openai.options import ServeOptions
-from cadence.entrypoints.openai.response_store import ResponseStore, StoredResponse
-from cadence.entrypoints.openai.tenants import TENANT, Tenants
+from cadence.entrypoints.server.app import create_app
+from cadence.entrypoints.server.http.tenants import TENANT, Tenants
+from cadence.entrypoints.server.responses.store import ResponseStore, StoredResponse
 from cadence.entrypoints.webui.state_view import describe, seen_by
 from tests.server.helpers import FakeLLM, RunningApp
 

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.openai.options import ServeOptions
 from tests.server.helpers import RunningApp
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")

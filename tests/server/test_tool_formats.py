@@ -11,12 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cadence.entrypoints.openai.answer_parser import CallsFirst
-from cadence.entrypoints.openai.reasoning import Thought, make_reasoning_parser
-from cadence.entrypoints.openai.reasoning_formats import FORMATS as ROWS_OF_REASONING
-from cadence.entrypoints.openai.tools.base import CallArguments, CallBroken, CallStart, Text, ToolParser, WholeCalls
-from cadence.entrypoints.openai.tools.registry import FORMATS, make_tool_parser, tool_parser_names
-from cadence.entrypoints.openai.tools.registry import ROWS as ROWS_OF_TOOLS
+from cadence.entrypoints.server.chat.answer_parser import CallsFirst
+from cadence.entrypoints.server.chat.reasoning import Thought, make_reasoning_parser
+from cadence.entrypoints.server.chat.reasoning_formats import FORMATS as ROWS_OF_REASONING
+from cadence.entrypoints.server.chat.tools.base import (
+    CallArguments,
+    CallBroken,
+    CallStart,
+    Text,
+    ToolParser,
+    WholeCalls,
+)
+from cadence.entrypoints.server.chat.tools.registry import FORMATS, make_tool_parser, tool_parser_names
+from cadence.entrypoints.server.chat.tools.registry import ROWS as ROWS_OF_TOOLS
 from tests.server.tool_writers import WRITERS, Call
 
 PROPERTIES: dict[str, Any] = {

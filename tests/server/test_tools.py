@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.openai.tools.base import CallBroken, CallStart, Piece, Text, WholeCalls
-from cadence.entrypoints.openai.tools.registry import FORMATS, make_tool_parser, tool_parser_names
+from cadence.entrypoints.server.chat.tools.base import CallBroken, CallStart, Piece, Text, WholeCalls
+from cadence.entrypoints.server.chat.tools.registry import FORMATS, make_tool_parser, tool_parser_names
 
 TOOLS = [
     {

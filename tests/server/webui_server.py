@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, RequestView
 from cadence.engine.metrics.metric import Counter, Histogram, Metric
-from cadence.entrypoints.openai.tenants import Tenants
+from cadence.entrypoints.server.http.tenants import Tenants
 from cadence.entrypoints.webui.page import router
 
 BLOCKS = 240

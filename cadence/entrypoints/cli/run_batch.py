@@ -22,8 +22,8 @@ from cadence.entrypoints.cli.serve import serve_flags
 
 if TYPE_CHECKING:
     from cadence.config.args import EngineArgs
+    from cadence.config.serve_options import ServeOptions
     from cadence.entrypoints.async_llm import AsyncLLM
-    from cadence.entrypoints.openai.options import ServeOptions
 
 # Fields of ServeOptions that shape answers; the others are about sockets and strangers.
 SERVE_FLAGS = (
@@ -126,7 +126,7 @@ async def _serve(flags: argparse.Namespace, batch: Batch) -> None:
 
     try:
         from cadence.entrypoints.async_llm import AsyncLLM
-        from cadence.entrypoints.openai.app import check_parsers, create_app
+        from cadence.entrypoints.server.app import check_parsers, create_app
     except ImportError as error:
         raise ConfigError(f"{error.name} is missing: pip install 'cadence-llm[serve]'", "run-batch") from None
 
@@ -146,7 +146,7 @@ async def _serve(flags: argparse.Namespace, batch: Batch) -> None:
 
 def _serve_options(flags: argparse.Namespace, args: EngineArgs) -> ServeOptions:
     """Nobody else is asking, so the limits that guard a server are out of the way."""
-    from cadence.entrypoints.openai.options import ServeOptions
+    from cadence.config.serve_options import ServeOptions
 
     given = {name: getattr(flags, name) for name in SERVE_FLAGS if hasattr(flags, name)}
     given.setdefault("served_model_name", [args.model])

@@ -20,7 +20,7 @@ from cadence.config.reference import find_local
 from cadence.core.errors import CadenceError, ConfigError
 
 if TYPE_CHECKING:
-    from cadence.entrypoints.openai.options import ServeOptions
+    from cadence.config.serve_options import ServeOptions
 
 _SHARED = ("chat_template", "trust_request_chat_template")  # options of the engine that the routes ask for too
 
@@ -44,11 +44,11 @@ def run(argv: Sequence[str]) -> int:
     args, options = read_flags(flags)
     find_local(args.model)
 
-    from cadence.entrypoints.openai.answer_formats import check_parsers
+    from cadence.entrypoints.server.chat.formats import check_parsers
 
     check_parsers(options)
     try:
-        from cadence.entrypoints.openai.server import run_server
+        from cadence.entrypoints.server.server import run_server
     except ImportError as error:
         raise ConfigError(f"{error.name} is missing: pip install 'cadence-llm[serve]'", "serve") from None
     if options.enable_log_requests:
@@ -61,7 +61,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def read_flags(flags: argparse.Namespace) -> tuple[EngineArgs, ServeOptions]:
-    from cadence.entrypoints.openai.options import ServeOptions
+    from cadence.config.serve_options import ServeOptions
 
     known = {flag.name for flag in serve_flags()}
     given = {name: value for name, value in vars(flags).items() if name in known}
@@ -104,7 +104,7 @@ def _in_place_of(flag: PeerFlag, value: Any) -> dict[str, Any]:
 
 
 def serve_flags() -> list[Flag]:
-    from cadence.entrypoints.openai import options
+    from cadence.config import serve_options as options
 
     hints = options.hints()
     return [

@@ -1,4 +1,4 @@
-"""The pages at `/` and `/docs`: plain files without a build step, and the engine's state as JSON for the live view."""
+"""The pages at `/` and `/docs`: plain files without a build step."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ import hashlib
 from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
-
-from cadence.entrypoints.openai.state import State
-from cadence.entrypoints.webui.state_view import describe, seen_by
 
 _FOLDER = Path(__file__).parent / "static"
 _TYPES = {
@@ -62,17 +58,6 @@ def _serve(name: str) -> None:
 
 for _name in sorted(_PARTS):
     _serve(_name)
-
-
-@router.get("/engine/state", summary="The engine's state", tags=["engine"])
-async def engine_state(request: Request, state: State) -> JSONResponse:
-    """Who runs, who waits, who holds which KV block, and totals since the start. With several API keys the requests of
-    the others are shown as one."""
-    engine = await state.llm.engine_state()
-    shown = seen_by(engine, lambda request_id: state.tenants.owns(request.scope, request_id))
-    body = describe(shown, state.llm.get_metrics(), state.model_names[0])
-    body |= {"num_running": len(engine.running), "num_waiting": len(engine.waiting)}
-    return JSONResponse(body, headers={"Cache-Control": "no-store"})
 
 
 def _file(request: Request, name: str) -> Response:

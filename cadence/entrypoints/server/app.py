@@ -1,0 +1,130 @@
+"""The application: routes, the layers around them, and the state they share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cadence.config.serve_options import ServeOptions
+from cadence.config.version import __version__
+from cadence.core.errors import CadenceError
+from cadence.engine.log_queue import LogQueue, NullLogQueue
+from cadence.entrypoints.conversation import read_template
+from cadence.entrypoints.server.chat.engine import ChatEngine
+from cadence.entrypoints.server.chat.formats import check_parsers
+from cadence.entrypoints.server.http.admission import Admission
+from cadence.entrypoints.server.http.auth import Authentication
+from cadence.entrypoints.server.http.bodies import BodyReader
+from cadence.entrypoints.server.http.body_limits import BodyLimits
+from cadence.entrypoints.server.http.boundary import Boundary
+from cadence.entrypoints.server.http.early_rejection import Door
+from cadence.entrypoints.server.http.errors import reply_for, route_path
+from cadence.entrypoints.server.http.ignored import IgnoredFields
+from cadence.entrypoints.server.http.json_limits import JsonLimits
+from cadence.entrypoints.server.http.middleware import load_middleware
+from cadence.entrypoints.server.http.request_deadline import with_deadline
+from cadence.entrypoints.server.http.tenants import Tenants
+from cadence.entrypoints.server.openapi import install_schema
+from cadence.entrypoints.server.routes import (
+    chat,
+    chat_batch,
+    completions,
+    develop,
+    engine_state,
+    generate,
+    health,
+    invocations,
+    messages,
+    metrics,
+    models,
+    render,
+    responses,
+    tokenize,
+)
+from cadence.entrypoints.server.routes.state import ServerState
+from cadence.entrypoints.webui import page
+
+if TYPE_CHECKING:
+    from cadence.entrypoints.async_llm import AsyncLLM
+
+NO_LOGS = NullLogQueue()
+EXPOSED_HEADERS = ("X-Request-Id", "X-Cadence-Ignored", "Retry-After")  # what pages of other origins may read
+ROUTES = (
+    health, models, completions, chat, chat_batch, responses, messages, generate, render, invocations, tokenize,
+    metrics, engine_state, page,
+)  # fmt: skip
+
+
+def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue = NO_LOGS) -> FastAPI:
+    check_parsers(options)
+    documented = not options.disable_fastapi_docs
+    app = FastAPI(
+        title="Cadence",
+        version=__version__,
+        redirect_slashes=False,
+        docs_url=None,  # FastAPI's pages load their scripts from other hosts; ours does not
+        redoc_url=None,
+        openapi_url="/openapi.json" if documented else None,
+    )
+    if options.stream_interval > 1:
+        llm.default_sampling = llm.default_sampling | {"stream_interval": options.stream_interval}
+    app.state.server = _make_state(llm, options, logs)
+    for routes in ROUTES:
+        app.include_router(routes.router)
+    if options.enable_tokenizer_info_endpoint:
+        app.include_router(tokenize.info_router)
+    if options.server_dev_mode:
+        app.include_router(develop.router)
+    if documented:
+        app.include_router(page.docs_router)
+    for kind in (CadenceError, HTTPException, RequestValidationError, ValidationError):
+        app.add_exception_handler(kind, _answer_error)
+    _add_layers(app, options)
+    install_schema(app)
+    return app
+
+
+def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue) -> ServerState:
+    admission = Admission(
+        max_requests=llm.config.scheduler.max_num_seqs + options.max_queued_requests,
+        max_tokens=options.max_queued_tokens,
+        max_model_len=llm.config.model.max_model_len,
+    )
+    template = read_template(options.chat_template or llm.config.tokenizer.chat_template)
+    timed = with_deadline(llm, options.request_deadline)
+    tenants = Tenants(options.api_key, options.share_prefix_cache)
+    bodies = BodyReader(JsonLimits.of(options))
+    chat, ignored = ChatEngine(timed, options), IgnoredFields(options.strict_requests)
+    return ServerState(timed, options, admission, chat, bodies, template, tenants, logs, ignored)
+
+
+def _add_layers(app: FastAPI, options: ServeOptions) -> None:
+    """From the innermost to the outermost. Pure ASGI, all of them: streams and disconnects pass through untouched."""
+    app.add_middleware(BodyLimits, options=options)
+    app.add_middleware(Door, admission=app.state.server.admission)
+    if options.api_key:
+        tenants, closed = app.state.server.tenants, options.protect_metrics
+        app.add_middleware(Authentication, tenants=tenants, protect_metrics=closed)
+    if options.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=options.allowed_origins,
+            allow_methods=options.allowed_methods,
+            allow_headers=options.allowed_headers,
+            allow_credentials=options.allow_credentials,
+            expose_headers=EXPOSED_HEADERS,
+        )
+    for layer in load_middleware(options.middleware):
+        app.add_middleware(layer)
+    app.add_middleware(Boundary, options=options, metrics=app.state.server.llm.get_metrics)
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    return reply_for(error).response(route_path(request.scope))

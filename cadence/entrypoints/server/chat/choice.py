@@ -1,0 +1,147 @@
+"""One of a chat's n answers: text comes in, and comes out told apart into reasoning, text and tool calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from cadence.core.outputs import CompletionOutput, PositionLogprobs
+from cadence.entrypoints.server.chat.answer_parser import AnswerParser, AnswerPiece
+from cadence.entrypoints.server.chat.events import (
+    ChatEvent,
+    ChoiceEnd,
+    MissingCallEnd,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
+from cadence.entrypoints.server.chat.reasoning import Thought
+from cadence.entrypoints.server.chat.tools.base import CallArguments, CallStart, Text
+
+
+class Choice(Protocol):
+    reasoning: str  # all of it so far
+
+    def read(self, output: CompletionOutput) -> list[ChatEvent]: ...
+
+
+class PlainChoice:
+    """Neither reasoning nor tools: the path of most tokens."""
+
+    reasoning = ""
+
+    def read(self, output: CompletionOutput) -> list[ChatEvent]:
+        events: list[ChatEvent] = []
+        if output.token_ids or output.text:
+            events.append(TextDelta(output.index, output.text, output.token_ids, output.logprobs))
+        if output.finish_reason is not None:
+            events.append(ChoiceEnd(output.index, output.finish_reason, output.stop_reason))
+        return events
+
+
+class ParsedChoice:
+    """Tokens and their logprobs travel with the first event that comes of their text."""
+
+    def __init__(self, index: int, parser: AnswerParser, demanded: str, new_id: Callable[[], str]) -> None:
+        """`demanded`: "" when the model is free to call, "required", or the name of the function it must call.
+        `new_id`: an id for a call to which the model gives none."""
+        self.reasoning = ""
+        self._index = index
+        self._parser = parser
+        self._demanded = demanded
+        self._new_id = new_id
+        self._calls: dict[int, int] = {}  # the parser's numbers of the calls that were let through -> ours
+        self._call_ids: list[str] = []
+        self._held = ""  # text beside a demanded call: shown only once the answer is complete
+        self._token_ids: list[int] = []
+        self._logprobs: list[PositionLogprobs] | None = None
+
+    def read(self, output: CompletionOutput) -> list[ChatEvent]:
+        self._token_ids.extend(output.token_ids)
+        if output.logprobs is not None:
+            self._logprobs = [*(self._logprobs or ()), *output.logprobs]
+        events = self._events(self._parser.push(output.text))
+        if output.finish_reason is not None:
+            events += self._events(self._parser.finish())
+            events += self._close(output.finish_reason, output.stop_reason)
+        return events
+
+    def _events(self, pieces: Sequence[AnswerPiece]) -> list[ChatEvent]:
+        events: list[ChatEvent] = []
+        for piece in pieces:
+            if isinstance(piece, Text):
+                events += self._text(piece.text)
+            elif isinstance(piece, Thought):
+                self.reasoning += piece.text
+                events.append(ReasoningDelta(self._index, piece.text, *self._tokens()))
+            elif isinstance(piece, CallStart):
+                events += self._start(piece)
+            elif isinstance(piece, CallArguments):
+                events += self._arguments(piece)
+        return events
+
+    def _text(self, text: str) -> list[ChatEvent]:
+        if self._demanded:
+            self._held += text
+            return []
+        return [TextDelta(self._index, text, *self._tokens())]
+
+    def _start(self, start: CallStart) -> list[ChatEvent]:
+        if self._demanded not in ("", "required", start.name):
+            return []
+        number = self._calls[start.call] = len(self._calls)
+        self._call_ids.append(start.id or self._new_id())
+        return [ToolCallDelta(self._index, number, self._call_ids[number], start.name, "", *self._tokens())]
+
+    def _arguments(self, piece: CallArguments) -> list[ChatEvent]:
+        number = self._calls.get(piece.call)
+        if number is None or not piece.json_text:
+            return []
+        return [ToolCallDelta(self._index, number, self._call_ids[number], "", piece.json_text, *self._tokens())]
+
+    def _close(self, finish_reason: str, stop_reason: int | str | None) -> list[ChatEvent]:
+        events: list[ChatEvent] = []
+        if self._demanded and not self._calls:
+            for number, (name, arguments) in enumerate(calls_in_json(self._held, self._demanded)):
+                events += self._start(CallStart(number, name))
+                events += self._arguments(CallArguments(number, arguments))
+            self._held = "" if self._calls else self._held
+        if self._demanded and not self._calls and finish_reason == "stop":
+            return [MissingCallEnd(self._index, "error")]
+        if self._held.strip():
+            events.append(TextDelta(self._index, self._held, *self._tokens()))
+        if self._token_ids:
+            events.append(TextDelta(self._index, "", *self._tokens()))
+        if self._calls and finish_reason == "stop":
+            finish_reason = "tool_calls"
+        return [*events, ChoiceEnd(self._index, finish_reason, stop_reason)]
+
+    def _tokens(self) -> tuple[Sequence[int], Sequence[PositionLogprobs] | None]:
+        """Those that no event has carried yet."""
+        tokens, logprobs = self._token_ids, self._logprobs
+        self._token_ids, self._logprobs = [], None
+        return tokens, logprobs
+
+
+def calls_in_json(text: str, demanded: str) -> list[tuple[str, str]]:
+    """Calls in an answer that is nothing but JSON: `{"name", "arguments"}` once or in a list, or, where one function
+    is demanded by name, its arguments alone."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    calls = []
+    for entry in content if isinstance(content, list) else [content]:
+        if not isinstance(entry, dict):
+            return []
+        arguments = entry.get("arguments", entry.get("parameters"))
+        if isinstance(entry.get("name"), str) and isinstance(arguments, dict):
+            calls.append((entry["name"], msgspec.json.encode(arguments).decode()))
+        elif demanded != "required":
+            calls.append((demanded, msgspec.json.encode(entry).decode()))
+        else:
+            return []
+    return calls

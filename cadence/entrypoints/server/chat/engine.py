@@ -1,0 +1,208 @@
+"""From a chat to its answer: the template writes the prompt, the model goes on, the parsers read what it said."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, cast
+
+from cadence.config.serve_options import ServeOptions
+from cadence.core.errors import InvalidRequestError
+from cadence.core.outputs import RequestOutput
+from cadence.core.sampling_params import SamplingParams
+from cadence.engine.prompts import TokensPrompt
+from cadence.entrypoints.conversation import read_template
+from cadence.entrypoints.server.chat.choice import Choice, ParsedChoice, PlainChoice
+from cadence.entrypoints.server.chat.events import (
+    ChatEvent,
+    ChatJob,
+    ChoiceEnd,
+    LastReasoning,
+    LastText,
+    LastToolCall,
+    PromptRead,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
+from cadence.entrypoints.server.chat.formats import choose_formats
+from cadence.entrypoints.server.chat.reasoning import think_format
+from cadence.entrypoints.server.chat.request_errors import as_sent, check_room
+from cadence.entrypoints.server.chat.thinking_budget import thinking_ids
+from cadence.entrypoints.server.http.stream import Begun, begun
+from cadence.text.chat_template import ChatRequest
+from cadence.text.text_jobs import Kept
+from cadence.text.text_service import Encoding, TextTokens
+
+if TYPE_CHECKING:
+    from cadence.entrypoints.async_llm import AsyncLLM
+
+
+class ChatEngine:
+    def __init__(self, llm: AsyncLLM, options: ServeOptions) -> None:
+        self._llm = llm
+        self._options = options
+        self._template = read_template(options.chat_template or llm.config.tokenizer.chat_template)
+        if llm.config.tokenizer.escape_control_tokens:
+            llm.texts.check_template(self._template)
+        self._formats = choose_formats(options, *_said(llm, self._template))
+
+    @property
+    def reasons(self) -> bool:
+        """Whether thoughts are told from the answer."""
+        return bool(self._formats.reasoning)
+
+    async def run(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
+        """The answer to `job`. What is wrong with it raises before the first event; closing ends the request.
+
+        With a demanded tool call (`required` or a name) that the model does not produce, a choice ends with `error`.
+        """
+        prompt, params = await self.prepare(job)
+        choices = [self._choice(index, job, prompt["prompt"]) for index in range(params.n)]
+        completion_tokens = 0
+        last = None
+        async with aclosing(await self._outputs(prompt, params, job)) as outputs:
+            async for output in outputs:
+                if last is None:
+                    yield PromptRead(prompt["prompt_token_ids"], output.prompt_logprobs, prompt["prompt"])
+                last = output
+                for completion in output.outputs:
+                    completion_tokens += len(completion.token_ids)
+                    for event in _ending(choices[completion.index].read(completion)):
+                        yield event
+        cached = last.num_cached_tokens or 0 if last is not None else 0
+        yield Usage(len(prompt["prompt_token_ids"]), completion_tokens, cached, await self._reasoning(choices))
+
+    async def prepare(self, job: ChatJob) -> tuple[TokensPrompt, SamplingParams]:
+        """The prompt and how the model goes on from it."""
+        self._check(job)
+        prompt = await self.prompt(job)
+        params = self._params(job, prompt["prompt"])
+        self._check_room(job, len(prompt["prompt_token_ids"]))
+        return prompt, params
+
+    async def prompt(self, job: ChatJob) -> TokensPrompt:
+        """The prompt a job's messages become. Templates write the special tokens themselves: none are added unless
+        the request wants them twice."""
+        kept = job.truncation.kept(self._llm.config.model.max_model_len, job.params.max_tokens)
+        tokens = await self._tokens(job, kept)
+        text = tokens.text
+        if len(tokens.ids) < tokens.total:
+            text = await self._llm.texts.decode(tokens.ids, skip_special_tokens=False)
+        return {"prompt": text, "prompt_token_ids": tokens.ids, "cache_salt": job.cache_salt}
+
+    async def count(self, job: ChatJob) -> int:
+        """Tokens of the prompt, however long it is."""
+        return (await self._tokens(job, (0, 0))).total
+
+    async def _tokens(self, job: ChatJob, kept: Kept) -> TextTokens:
+        hidden = job.tool_choice == "none" and self._options.exclude_tools_when_tool_choice_none
+        chat = ChatRequest(
+            messages=self._messages(job),
+            tools=None if hidden else list(job.tools) or None,
+            add_generation_prompt=job.add_generation_prompt,
+            continue_final_message=job.continue_final_message,
+            content_format=self._options.chat_template_content_format,
+            kwargs={**self._options.default_chat_template_kwargs, **job.template_kwargs},
+        )
+        template, trusted = (job.chat_template, False) if job.chat_template else (self._template, True)
+        how = Encoding(job.add_special_tokens, kept, job.messages_field)
+        return await self._llm.texts.chat(chat, how, template, trusted)
+
+    def _messages(self, job: ChatJob) -> Sequence[Mapping[str, Any]]:
+        """A thought that goes on is written as the model writes it: behind its mark, and not closed."""
+        if not (job.continue_thought and self.reasons):
+            return job.messages
+        *before, last = job.messages
+        mark = self._thought_mark()
+        space = "" if mark.endswith("|>") else "\n"
+        return [*before, {"role": "assistant", "content": f"{mark}{space}{last.get('reasoning_content', '')}"}]
+
+    def _thought_mark(self) -> str:
+        return think_format(self._formats.reasoning).open[0]
+
+    def _check(self, job: ChatJob) -> None:
+        options = self._options
+        if job.chat_template and not options.trust_request_chat_template:
+            raise InvalidRequestError(
+                "this server takes no chat template from requests; start it with --trust-request-chat-template",
+                "chat_template",
+            )
+        if job.tool_choice == "auto" and not options.enable_auto_tool_choice:
+            raise InvalidRequestError('"auto" tool choice requires --enable-auto-tool-choice to be set', "tool_choice")
+
+    def _check_room(self, job: ChatJob, num_prompt: int) -> None:
+        try:
+            check_room(num_prompt, job.max_output, self._llm.config.model.max_model_len)
+        except InvalidRequestError as error:
+            raise as_sent(error, job.sent_names) from None
+
+    def _params(self, job: ChatJob, prompt: str) -> SamplingParams:
+        """Some formats are written with special tokens, which must then be in the text."""
+        params = job.params
+        if params.thinking_token_budget is not None and self._formats.reasoning:
+            params = params.clone()
+            format = think_format(self._formats.reasoning)
+            params.thinking_token_ids = thinking_ids(format, prompt, self._llm.tokenizer)
+        if params.skip_special_tokens and self._formats.needs_special_tokens(self._calls_tools(job)):
+            params = params.clone()
+            params.skip_special_tokens = False
+        return params
+
+    def _calls_tools(self, job: ChatJob) -> bool:
+        return bool(job.tools) and job.tool_choice != "none"
+
+    async def _outputs(self, prompt: TokensPrompt, params: SamplingParams, job: ChatJob) -> Begun[RequestOutput]:
+        """The engine knows of no messages: what is wrong with the prompt is wrong with them, and shows at once."""
+        if job.beam is not None:
+            skips = params.skip_special_tokens
+            outputs = self._llm.beam_search(
+                prompt, job.beam, job.request_id, priority=job.priority, skip_special_tokens=skips
+            )
+        else:
+            outputs = self._llm.generate(prompt, params, job.request_id, priority=job.priority)
+        try:
+            return await begun(cast(AsyncGenerator[RequestOutput, None], outputs))
+        except InvalidRequestError as error:
+            raise as_sent(error, job.sent_names) from None
+
+    def _choice(self, index: int, job: ChatJob, prompt: str) -> Choice:
+        formats = self._formats
+        calls = self._calls_tools(job)
+        if not calls and not formats.reasoning:
+            return PlainChoice()
+        before = self._thought_mark() if job.continue_thought and self.reasons else prompt
+        parser = formats.parser(job.tools if calls else None, before, job.stream)
+        demanded = job.tool_choice if calls and job.tool_choice != "auto" else ""
+        return ParsedChoice(index, parser, demanded, formats.new_id())
+
+    async def _reasoning(self, choices: list[Choice]) -> int:
+        """Tokens of reasoning, counted off its text: tags, and tokens that hold both, belong to neither side."""
+        texts = [choice.reasoning for choice in choices if choice.reasoning]
+        how = Encoding(add_special_tokens=False, kept=(0, 0))  # only their number counts
+        return sum([(await self._llm.texts.encode(text, how)).total for text in texts])
+
+
+def _said(llm: AsyncLLM, template: str) -> tuple[list[str], set[str]]:
+    """The chat templates that may be used, and the texts of the special tokens."""
+    templates: list[str] = []
+    special: set[str] = set()
+    with suppress(InvalidRequestError):  # without a tokenizer there are no chats
+        tokenizer = llm.tokenizer
+        special = {tokenizer.added_token_ids[token_id] for token_id in tokenizer.skipped_ids}
+        for has_tools in (True, False):  # a model may have no template
+            templates.append(tokenizer.pick_template(template, has_tools))
+    return templates, special
+
+
+_LAST: dict[type, type] = {TextDelta: LastText, ReasoningDelta: LastReasoning, ToolCallDelta: LastToolCall}
+
+
+def _ending(events: list[ChatEvent]) -> list[ChatEvent]:
+    """Marks what is said right before the end of a choice."""
+    if len(events) > 1 and type(events[-1]) is ChoiceEnd:
+        said = events[-2]
+        events[-2] = _LAST[type(said)](*(getattr(said, field.name) for field in fields(said)))
+    return events

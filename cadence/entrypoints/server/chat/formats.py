@@ -1,0 +1,124 @@
+"""The formats a server reads its model's answers by, chosen once at the start."""
+
+from __future__ import annotations
+
+import logging
+import runpy
+import secrets
+import string
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from cadence.config.serve_options import ServeOptions
+from cadence.core.errors import ConfigError
+from cadence.entrypoints.server.chat.answer_parser import AnswerParser, CallsFirst, ThoughtsFirst
+from cadence.entrypoints.server.chat.format_detection import detect_reasoning, detect_tools
+from cadence.entrypoints.server.chat.reasoning import make_reasoning_parser, think_format
+from cadence.entrypoints.server.chat.tools.base import Tools, WholeCalls
+from cadence.entrypoints.server.chat.tools.registry import make_tool_parser, tool_format
+
+AUTO = "auto"
+FALLBACK = "hermes"
+CHANNELS = {  # tool formats whose calls stand among channels, which are not for the reader -> what reads the channels
+    "openai": "openai_gptoss",
+    "gpt_oss": "openai_gptoss",
+    "inkling": "inkling",
+    "kimi_k3": "kimi_k3",
+    "muse_glimmer": "muse_glimmer",
+}
+_MISTRAL_ID = string.ascii_letters + string.digits
+logger = logging.getLogger("cadence.server")
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFormats:
+    """Names; "" = none. The flags say whether a format's markers are special tokens of this model, which must then
+    not be skipped when its text is decoded."""
+
+    tools: str = ""
+    reasoning: str = ""
+    special_tools: bool = False
+    special_reasoning: bool = False
+
+    def parser(self, tools: Tools | None, prompt: str, stream: bool) -> AnswerParser:
+        """For an answer to `prompt`; tools=None: nothing is a call."""
+        name = self.tools if tools is not None else ""
+        calls = make_tool_parser(name, tools or ())
+        thoughts = make_reasoning_parser(self.reasoning, prompt)
+        kind = CallsFirst if name and tool_format(name).ends_thinking else ThoughtsFirst
+        return kind(thoughts, calls if stream else WholeCalls(calls))
+
+    def needs_special_tokens(self, tools: bool) -> bool:
+        return self.special_reasoning or (tools and self.special_tools)
+
+    def new_id(self) -> Callable[[], str]:
+        """What makes ids for calls that have none."""
+        return _mistral_id if self.tools and tool_format(self.tools).random_ids == "mistral" else _call_id
+
+
+def _call_id() -> str:
+    return f"call_{secrets.token_hex(12)}"
+
+
+def _mistral_id() -> str:
+    """Mistral's templates take ids of nine letters and digits alone."""
+    return "".join(secrets.choice(_MISTRAL_ID) for _ in range(9))
+
+
+def check_parsers(options: ServeOptions) -> None:
+    """Unknown names are said when the server starts, not when the first request comes. Plugins come before them."""
+    for option in ("tool_parser_plugin", "reasoning_parser_plugin"):
+        _run_plugin(option, getattr(options, option))
+    if options.tool_call_parser not in ("", AUTO):
+        tool_format(options.tool_call_parser)
+    if options.reasoning_parser not in ("", AUTO):
+        think_format(options.reasoning_parser)
+
+
+def _run_plugin(option: str, path: str) -> None:
+    """The file calls `register_tool_format` or `register_reasoning_format`."""
+    if not path:
+        return
+    try:
+        runpy.run_path(path, run_name="cadence_plugin")
+    except OSError as error:
+        raise ConfigError(f"{option}: {path} cannot be read: {error.strerror}", option) from None
+    except Exception as error:
+        raise ConfigError(f"{option}: {path} failed: {type(error).__name__}: {error}", option) from error
+
+
+def choose_formats(options: ServeOptions, templates: Sequence[str], special: Collection[str]) -> AnswerFormats:
+    """`templates`: the chat templates that may be used; `special`: the texts of the model's special tokens."""
+    text = "\n".join(templates)
+    tools = options.tool_call_parser or (AUTO if options.enable_auto_tool_choice else "")
+    if tools == AUTO:
+        tools = _chosen("tool_call_parser", detect_tools(text), FALLBACK)
+    reasoning = options.reasoning_parser or CHANNELS.get(tools, "")
+    if reasoning == AUTO or (not reasoning and _writes_channels(text)):
+        reasoning = _chosen("reasoning_parser", detect_reasoning(text), "")
+    return AnswerFormats(
+        tools,
+        reasoning,
+        bool(tools) and _any_special(tool_format(tools).all_marks, special),
+        bool(reasoning) and _any_special(think_format(reasoning).marks, special),
+    )
+
+
+def _writes_channels(template: str) -> bool:
+    """Whether an answer is unreadable unless its channels are told apart."""
+    found = detect_reasoning(template)
+    return found is not None and found[0] in CHANNELS.values()
+
+
+def _chosen(option: str, found: tuple[str, str] | None, fallback: str) -> str:
+    if found is None:
+        said = f"{fallback} is assumed" if fallback else "there is none"
+        logger.warning("%s=auto: the chat template shows no known format; %s", option, said)
+        return fallback
+    name, marker = found
+    logger.warning("%s=auto: %s, because the chat template has %s", option, name, marker)
+    return name
+
+
+def _any_special(marks: Sequence[str], special: Collection[str]) -> bool:
+    return any(token in mark for mark in marks for token in special)

@@ -1,0 +1,242 @@
+"""Telling a model's thoughts from its answer, however the text is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from cadence.core.errors import ConfigError
+from cadence.entrypoints.server.chat.reasoning_formats import FORMATS as ROWS
+from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
+from cadence.entrypoints.server.chat.tools.base import Text
+from cadence.entrypoints.server.chat.tools.machine import Buffer, first_characters
+
+FORMATS: dict[str, ThinkFormat] = {name: row for row in ROWS for name in row.names}
+MAX_SPAN = 200  # characters of a marker that has a text of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    text: str
+
+
+ReasoningPiece = Thought | Text
+
+
+class ReasoningParser(Protocol):
+    def push(self, text: str) -> list[ReasoningPiece]: ...
+
+    def finish(self) -> list[ReasoningPiece]:
+        """The text has ended: what was held back."""
+        ...
+
+    def end(self) -> list[ReasoningPiece]:
+        """A tool call has come: thoughts that were not closed are over. What was held back."""
+        ...
+
+
+class NullReasoningParser:
+    """All text is the answer."""
+
+    def push(self, text: str) -> list[ReasoningPiece]:
+        return [Text(text)] if text else []
+
+    def finish(self) -> list[ReasoningPiece]:
+        return []
+
+    def end(self) -> list[ReasoningPiece]:
+        return []
+
+
+class ThinkStream(Buffer):
+    """Thoughts come first, if at all, unless the format has them anywhere. White space at the tags belongs to neither
+    side. opened: the thoughts have begun before the first token."""
+
+    def __init__(self, format: ThinkFormat, opened: bool) -> None:
+        super().__init__()
+        self._format = format
+        self._opened = opened
+        self._read: Callable[[], bool] = self._begin
+        self._ends = (*format.close, *format.implied)
+        self._inline = (*format.inline, *(span.open for span in format.spans if span.inline))
+        spans = (span.open for span in format.spans)
+        self._marks = (*format.drop, *format.inline, *spans, *(format.open if format.again else ()))
+        self._spoke = False  # there was text of the answer
+        self._glance = first_characters((*self._ends, *self._inline))
+        self._in_thought = False  # the state is `_thought`
+        self._in_answer = False  # … `_answer`
+        self._stray = ""  # a closing tag that is still to come, and means nothing: a tool call has ended the thoughts
+        self._gap = ""  # white space of the answer that a marker may follow
+        self._pieces: list[ReasoningPiece] = []
+
+    def push(self, text: str) -> list[ReasoningPiece]:
+        if self._is_plain(text):  # the path of most tokens
+            text, self.rest = self.rest + text, ""
+            return [Thought(text) if self._in_thought else Text(text)]
+        self.rest += text
+        return self._run()
+
+    def finish(self) -> list[ReasoningPiece]:
+        self.final = True
+        return self._run()
+
+    def end(self) -> list[ReasoningPiece]:
+        if self._read in (self._answer, self._first_answer):
+            return []
+        pieces = self.finish()
+        self.final = False
+        self._stray = self._format.close[0]
+        self._marks = (*self._marks, self._stray)
+        self._read, self._in_thought, self._in_answer = self._answer, False, True
+        return pieces
+
+    def _is_plain(self, text: str) -> bool:
+        """Whether it can be told at a glance that this goes on as what came before."""
+        if self._in_thought:
+            held = not self.rest or self.rest.isspace()
+            return held and bool(text) and not text[-1].isspace() and not self._glance.search(text)
+        return self._in_answer and not self._marks and bool(text)
+
+    def _run(self) -> list[ReasoningPiece]:
+        while self.rest and self._read():
+            pass
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def _begin(self) -> bool:
+        """At the start: a tag, or what it stands before."""
+        start = self.rest.lstrip()
+        known = (*self._format.open, *self._format.close)
+        if not self.final and any(tag != start and tag.startswith(start) for tag in known):
+            return False
+        tag = max((tag for tag in known if start.startswith(tag)), key=len, default="")
+        if tag:
+            self.rest = start[len(tag) :]
+        if tag in self._format.close:
+            self._read = self._first_answer
+        else:
+            self._read = self._first_thought if tag or self._opened else self._answer
+        self._in_answer = self._read == self._answer
+        return True
+
+    def _first_thought(self) -> bool:
+        self.rest = self.rest.lstrip()
+        if self.rest:
+            self._read, self._in_thought = self._thought, True
+        return bool(self.rest)
+
+    def _thought(self) -> bool:
+        at, tag = self.find(*self._ends, *self._inline)
+        words = self.rest[:at] if tag in self._inline else self.rest[:at].rstrip()
+        if words:
+            self._pieces.append(Thought(words))
+        if tag in self._inline:
+            self.skip(at)
+            return self._pass_over(tag, Thought)
+        if not tag:
+            self.rest = "" if self.final else self.rest[len(words) :]
+            return False
+        self.rest = self.rest[at + (len(tag) if tag in self._format.close else 0) :]
+        self._read, self._in_thought = self._first_answer, False
+        return True
+
+    def _first_answer(self) -> bool:
+        self.rest = self.rest.lstrip()
+        if self.rest:
+            self._read, self._in_answer = self._answer, True
+        return bool(self.rest)
+
+    def _answer(self) -> bool:
+        if not self._marks:
+            self._pieces.append(Text(self.skip(len(self.rest))))
+            return False
+        at, tag = self.find(*self._marks)
+        self._say(self.skip(at))
+        return bool(tag) and self._marked(tag)
+
+    def _say(self, text: str) -> None:
+        """White space waits for what follows it: at a marker it is nobody's."""
+        text = self._gap + text
+        words = text.rstrip()
+        self._gap = "" if self.final else text[len(words) :]
+        if said := text if self.final and words else words:
+            self._pieces.append(Text(said))
+            self._spoke = True
+
+    def _marked(self, tag: str) -> bool:
+        """At a marker in the answer: thoughts begin again, or it is passed over. What stands behind it is a text of
+        its own: on a new line, unless the text before it ended with white space."""
+        if tag in self._inline or (tag not in self._format.open and tag in [span.open for span in self._format.spans]):
+            return self._pass_over(tag, Text)
+        self.skip(len(tag))
+        if tag == self._stray:
+            self._stray, self._marks = "", self._marks[:-1]
+        self._read, self._in_answer = (self._first_thought if tag in self._format.open else self._first_answer), False
+        self._gap = (self._gap or "\n") if self._spoke else ""
+        return True
+
+    def _pass_over(self, tag: str, kind: type[Thought] | type[Text]) -> bool:
+        """A marker inside a text, or one with a text of its own."""
+        span = next((span for span in self._format.spans if span.open == tag), None)
+        if span is None:
+            self.skip(len(tag))
+            return True
+        end = self.rest.find(span.close, len(tag), MAX_SPAN)
+        if end < 0 and not self.final and len(self.rest) < MAX_SPAN:
+            return False
+        if end < 0 or not span.inner.fullmatch(self.rest, len(tag), end):
+            self._pieces.append(kind(self._gap + self.skip(len(tag))))
+            self._gap = ""
+            return True
+        self.skip(end + len(span.close))
+        if not span.inline:
+            self._read, self._in_answer = self._first_answer, False
+            self._gap = (self._gap or "\n") if self._spoke else ""
+        return True
+
+
+class AppendThink:
+    """The thoughts stay in the answer; the tag that the prompt ended with is put back before them."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+
+    def push(self, text: str) -> list[ReasoningPiece]:
+        tag, self._tag = self._tag, ""
+        return [Text(tag + text)] if tag + text else []
+
+    def finish(self) -> list[ReasoningPiece]:
+        return []
+
+    def end(self) -> list[ReasoningPiece]:
+        return []
+
+
+def make_reasoning_parser(name: str, prompt: str = "") -> ReasoningParser:
+    """For an answer to `prompt`, whose end says whether the thoughts have begun, or are over, before the first token.
+    "" = no parser."""
+    if not name:
+        return NullReasoningParser()
+    format = think_format(name)
+    if not format.open:
+        return NullReasoningParser()
+    if format.put_back:
+        return AppendThink(format.put_back)
+    return ThinkStream(format, format.begun(prompt))
+
+
+def think_format(name: str) -> ThinkFormat:
+    if name not in FORMATS:
+        names = ", ".join(reasoning_parser_names())
+        raise ConfigError(f"reasoning_parser must be one of auto, {names}; got {name!r}.", "reasoning_parser")
+    return FORMATS[name]
+
+
+def register_reasoning_format(format: ThinkFormat) -> None:
+    """Adds a format, or puts it in the place of one of the same name."""
+    FORMATS.update(dict.fromkeys(format.names, format))
+
+
+def reasoning_parser_names() -> tuple[str, ...]:
+    return tuple(sorted(FORMATS))

@@ -1,0 +1,99 @@
+"""Formats whose arguments are JSON: calls as objects, one by one or in a list, or with a name before the object."""
+
+from __future__ import annotations
+
+import re
+
+from cadence.entrypoints.server.chat.tools.call_object import Keys
+from cadence.entrypoints.server.chat.tools.format import SPACE, ToolFormat
+from cadence.entrypoints.server.chat.tools.syntax import NamedSyntax, ObjectSyntax, OneOf
+
+OBJECT = ObjectSyntax()
+DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
+DEEPSEEK_CALL, DEEPSEEK_SEP, DEEPSEEK_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+HARMONY_CHANNEL = "(?:commentary|comment|analysis|final)"  # whom a message goes to makes it a call, not its channel
+HARMONY_HEADER = re.compile(
+    rf"(?:<\|channel\|>)?{HARMONY_CHANNEL}?\s*to=(?:functions\.)?(?P<name>[\w.-]+)"
+    rf"(?:<\|channel\|>{HARMONY_CHANNEL})?\s*(?:<\|constrain\|>)?\s*(?:json)?\s*"
+)
+COHERE = ObjectSyntax(Keys(name=("tool_name", "name"), id=("tool_call_id",)))
+
+OBJECTS = (
+    ToolFormat(("hermes", "qwen", "qwen25"), OBJECT, ("<tool_call>",), ("</tool_call>",),
+               models="Hermes 2 Pro and 3, Qwen 2.5, Qwen 3, QwQ, SmolLM3"),
+    ToolFormat(("granite4",), OBJECT, ("<tool_call>",), ("</tool_call>",), models="Granite 4"),
+    ToolFormat(("ernie45",), OBJECT, ("<tool_call>",), ("</tool_call>",), models="ERNIE 4.5 and X1"),
+    ToolFormat(("longcat",), OBJECT, ("<longcat_tool_call>",), ("</longcat_tool_call>",), models="LongCat Flash"),
+    ToolFormat(("granite-20b-fc",), OBJECT, ("<function_call>",), models="Granite 20B function calling"),
+    ToolFormat(("internlm",), OBJECT, ("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>"),
+               ("<|action_end|>",), models="InternLM 2 and 2.5"),
+    ToolFormat(("gigachat3",), OBJECT,
+               ("<|message_sep|>\n\nfunction call<|role_sep|>\n", "function call<|role_sep|>\n", "<|function_call|>"),
+               ("</s>", "<|message_sep|>"), models="GigaChat 3"),
+    ToolFormat(("inkling",), ObjectSyntax(Keys(arguments=("args", "arguments", "parameters"))),
+               ("<|message_model|><|content_invoke_tool_json|>", "<|content_invoke_tool_json|>"), ("<|end_message|>",),
+               models="Inkling"),
+    ToolFormat(("llama3_json", "llama4_json"), ObjectSyntax(Keys(arguments_required=True, strict=True)),
+               ("<|python_tag|>",), bare=("{",), between=SPACE + ";", ends_thinking=False,
+               models="Llama 3.1, 3.2, 3.3 and 4 with their JSON templates"),
+)  # fmt: skip
+
+LISTS = (
+    ToolFormat(("jamba",), OBJECT, ("<tool_calls>",), ("</tool_calls>",), listed="must", models="Jamba 1.5 and 1.6"),
+    ToolFormat(("hunyuan_a13b",), OBJECT, ("<tool_calls>",), ("</tool_calls>",), listed="must", models="Hunyuan A13B"),
+    ToolFormat(("minimax",), OBJECT, ("<tool_calls>",), ("</tool_calls>",), listed="may", models="MiniMax M1"),
+    ToolFormat(("granite",), OBJECT, ("<|tool_call|>", "<tool_call>"), bare=("[",), listed="must", ends_thinking=False,
+               models="Granite 3"),
+    ToolFormat(("phi4_mini_json",), OBJECT, ("functools",), listed="must", models="Phi-4-mini, FireFunction v2"),
+    ToolFormat(("nemotron_json", "llama_nemotron_json"), OBJECT, ("<TOOLCALL>",), ("</TOOLCALL>",), listed="must",
+               models="Nemotron Nano v2, Llama Nemotron"),
+    ToolFormat(("xlam",), OBJECT, ("```json", "```", "[TOOL_CALLS]", "<tool_call>"), ("```", "</tool_call>"), ("[",),
+               listed="must", ends_thinking=False, models="xLAM (Llama and Qwen)"),
+    ToolFormat(("cohere_command3", "cohere_command4", "cohere", "command"), COHERE, ("<|START_ACTION|>",),
+               ("<|END_ACTION|>",), listed="may", models="Command R7B, Command A"),
+    ToolFormat(("apertus",), ObjectSyntax(Keys(name_is_key=True)), ("<|tools_prefix|>",), ("<|tools_suffix|>",),
+               listed="must", models="Apertus"),
+)  # fmt: skip
+
+NAMED = (
+    ToolFormat(
+        ("mistral",),
+        OneOf((ObjectSyntax(Keys(id=("id",))), NamedSyntax("", "{", re.compile(
+            r"(?P<name>[\w.:/-]+)\s*(?:\[CALL_ID\](?P<id>[\w-]*)\s*)?(?:\[ARGS\]\s*)?"
+        ), inner=("[CALL_ID]", "[ARGS]")))),
+        ("[TOOL_CALLS]",), listed="may", random_ids="mistral", models="Mistral, Ministral, Magistral, Devstral",
+    ),
+    ToolFormat(
+        ("deepseek_v3",),
+        NamedSyntax(DEEPSEEK_CALL, "\n", re.compile(rf"\w+{DEEPSEEK_SEP}(?P<name>[^\n<{{]+?)\s*"), ("```json",)),
+        DEEPSEEK[:1], DEEPSEEK[1:], (DEEPSEEK_CALL,), noise=("```", DEEPSEEK_END),
+        models="DeepSeek V3 and R1 of 2024 to March 2025",
+    ),
+    ToolFormat(
+        ("deepseek_v31",),
+        NamedSyntax(DEEPSEEK_CALL, DEEPSEEK_SEP, re.compile(r"\s*(?P<name>[^\n<{]+?)\s*"), empty=(DEEPSEEK_END,)),
+        DEEPSEEK[:1], DEEPSEEK[1:], (DEEPSEEK_CALL,), noise=(DEEPSEEK_END,), models="DeepSeek V3.1",
+    ),
+    ToolFormat(
+        ("kimi_k2",),
+        NamedSyntax("<|tool_call_begin|>", "<|tool_call_argument_begin|>",
+                    re.compile(r"\s*(?P<id>(?:[\w-]+\.)*(?P<name>[\w-]+):\d+)\s*"), empty=("<|tool_call_end|>",)),
+        ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"),
+        ("<|tool_calls_section_end|>", "<|tool_call_section_end|>"),
+        ("<|tool_call_begin|>",), noise=("<|tool_call_end|>",), silent=True,
+         models="Kimi K2, Kimi K2 Thinking, Kimi K2.5",
+    ),
+    ToolFormat(
+        ("solar_open",),
+        NamedSyntax("<|tool_call:begin|>", "<|tool_call:args|>",
+                    re.compile(r"(?P<id>[^<]*)<\|tool_call:name\|>(?P<name>[^<]+)"), empty=("<|tool_call:end|>",)),
+        bare=("<|tool_call:begin|>",), noise=("<|tool_call:end|>",), models="Solar Open",
+    ),
+    ToolFormat(
+        ("openai", "gpt_oss"),
+        NamedSyntax("", "<|message|>", HARMONY_HEADER, empty=("<|call|>",)),
+        ("<|start|>assistant", "<|channel|>"), ("<|call|>", "<|end|>"), models="gpt-oss",
+    ),
+)  # fmt: skip
+
+FORMATS = (*OBJECTS, *LISTS, *NAMED)

@@ -1,0 +1,135 @@
+"""What every parser is built on: a buffer that states read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from cadence.entrypoints.server.chat.tools.arguments import CallReader
+from cadence.entrypoints.server.chat.tools.base import CallBroken, Piece, Text
+
+
+class Buffer:
+    """Text that has come and is not read yet. A state is a method that reads `rest` by `skip` and says whether it got
+    on; it is asked again until it did not. A state decides by characters alone, never by where a piece ended: when it
+    cannot decide yet, it waits."""
+
+    def __init__(self) -> None:
+        self.rest = ""
+        self.final = False  # no more text will come
+
+    def skip(self, count: int) -> str:
+        read, self.rest = self.rest[:count], self.rest[count:]
+        return read
+
+    def skip_all(self, chars: str) -> str:
+        return self.skip(len(self.rest) - len(self.rest.lstrip(chars)))
+
+    def find(self, *tags: str) -> tuple[int, str]:
+        """The first of `tags` in the rest, the longest where several begin, and where it is; "" and where one may be
+        beginning when a tag may still come that is as early."""
+        found = [(at, -len(tag), tag) for tag in tags if (at := self.rest.find(tag)) >= 0]
+        at, _, tag = min(found, default=(len(self.rest), 0, ""))
+        if self.final:
+            return at, tag
+        begun = min((len(self.rest) - overlap(self.rest, tag) for tag in tags), default=at)
+        return (at, tag) if tag and at < begun else (begun, "")
+
+    def could_be(self, *tags: str) -> bool:
+        """Whether the rest is nothing, or a true beginning of a tag, so that one has to wait."""
+        return not self.final and any(tag != self.rest and tag.startswith(self.rest) for tag in tags)
+
+
+class Machine(Buffer):
+    """What reads tool calls: its pieces, and the white space around calls, which belongs to nobody."""
+
+    def __init__(self, begin: Callable[[], bool]) -> None:
+        super().__init__()
+        self.state = begin
+        self.calls = 0  # begun so far
+        self._gap = ""  # white space (and separators) that is dropped if a call comes next
+        self._spoke = False  # there was text that was not white space
+        self._written: list[str] = []  # of the call that is being read: all its text
+        self._pieces: list[Piece] = []
+
+    def push(self, text: str) -> list[Piece]:
+        self.rest += text
+        while self.rest and self.state():
+            pass
+        return self._taken()
+
+    def finish(self) -> list[Piece]:
+        self.final = True
+        while self.state():
+            pass
+        self.say(self.rest)
+        self.rest = ""
+        if not self.calls:
+            self._flush_gap()
+        return self._taken()
+
+    def say(self, text: str) -> None:
+        """Text for the reader. White space before the first call and right behind calls waits for what follows."""
+        if self._gap or not self._spoke:
+            words = text.lstrip()
+            self._gap += text[: len(text) - len(words)]
+            text = words
+        if text:
+            self._flush_gap()
+            self._pieces.append(Text(text))
+            self._spoke = True
+
+    def separate(self, text: str) -> None:
+        """Text between calls that is dropped if another call comes, and said if words come."""
+        self._gap += text
+
+    def emit(self, pieces: Sequence[Piece]) -> None:
+        if pieces:
+            self._gap = ""
+            self._spoke = False
+            self._pieces.extend(pieces)
+
+    def read_call(self, call: CallReader) -> bool:
+        """Reads on in the call; says whether it is over: done, bad, or cut off by the end of the text."""
+        self._written.append(self.skip(call.push(self.rest, 0)))
+        ended = call.done or call.bad
+        if self.final and not ended:
+            call.cut()
+        if call.pieces:
+            self.emit(call.pieces)
+            call.pieces.clear()
+        if not (ended or self.final):
+            return False
+        self.calls = call.number + call.begun
+        if call.begun and not call.complete:
+            written = "".join(self._written)
+            self._pieces.append(CallBroken(self.calls - 1, written[: len(written) - len(call.leftover())]))
+        return True
+
+    def open_call(self, opening: str) -> None:
+        """A call is about to be read, behind its `opening`."""
+        self._written = [opening]
+
+    def _flush_gap(self) -> None:
+        if self._gap:
+            self._pieces.append(Text(self._gap))
+            self._gap = ""
+
+    def _taken(self) -> list[Piece]:
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+
+def first_characters(tags: Sequence[str]) -> re.Pattern[str]:
+    """Finds where one of `tags` might begin. Text without a match holds no tag, and no beginning of one."""
+    return re.compile("[" + re.escape("".join(sorted({tag[0] for tag in tags}))) + "]" if tags else r"(?!)")
+
+
+def overlap(text: str, tag: str) -> int:
+    """The length of the longest end of `text` that is a true beginning of `tag`."""
+    if tag[0] not in text[1 - len(tag) :]:
+        return 0
+    for size in range(min(len(tag) - 1, len(text)), 0, -1):
+        if text.endswith(tag[:size]):
+            return size
+    return 0

@@ -1,0 +1,198 @@
+"""How one call is written: what a format's row says, and how it begins to read a call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cadence.entrypoints.server.chat.tools.arguments import ArgumentsStream, CallReader, WholeArguments
+from cadence.entrypoints.server.chat.tools.call_object import CallObject, Keys
+from cadence.entrypoints.server.chat.tools.schema import Schemas
+
+PLAIN_KEYS = Keys()
+MAX_HEADER = 400  # characters from a call's opening to its arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a call may begin."""
+
+    rest: str  # the text from there on
+    final: bool  # no more will come
+    number: int  # of the call
+    schemas: Schemas
+
+    def could_be(self, *tags: str) -> bool:
+        """Whether the rest is nothing, or a true beginning of a tag, so that one has to wait."""
+        return not self.final and any(tag != self.rest and tag.startswith(self.rest) for tag in tags)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    length: int  # of the call's opening
+    call: CallReader
+
+
+class Wait:
+    """It cannot be told yet whether a call begins."""
+
+
+WAIT = Wait()
+Beginning = Begun | Wait | None  # None: no call begins here
+
+
+class Syntax(Protocol):
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The markers it is written with."""
+        ...
+
+    def begin(self, place: Place) -> Beginning: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectSyntax:
+    """{"name": …, "arguments": {…}}"""
+
+    keys: Keys = PLAIN_KEYS
+    marks: tuple[str, ...] = ()
+
+    def begin(self, place: Place) -> Beginning:
+        if place.could_be("{"):
+            return WAIT
+        return Begun(0, CallObject(place.number, self.keys)) if place.rest.startswith("{") else None
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The first of several ways that fits."""
+
+    syntaxes: tuple[Syntax, ...]
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return tuple(mark for syntax in self.syntaxes for mark in syntax.marks)
+
+    def begin(self, place: Place) -> Beginning:
+        for syntax in self.syntaxes:
+            if (begun := syntax.begin(place)) is not None:
+                return begun
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSyntax:
+    """A header with the name (and the id), then the arguments: a JSON object."""
+
+    open: str  # before the header
+    until: str  # behind the header; "{" is the object's own
+    header: re.Pattern[str]  # all of the header: groups `name` and perhaps `id`
+    fences: tuple[str, ...] = ()  # may stand between header and object
+    empty: tuple[str, ...] = ()  # what follows a header without arguments
+    inner: tuple[str, ...] = ()  # markers inside the header
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return (self.open, self.until, *self.fences, *self.empty, *self.inner)
+
+    def begin(self, place: Place) -> Beginning:
+        if place.could_be(self.open):
+            return WAIT
+        if not place.rest.startswith(self.open):
+            return None
+        end = place.rest.find(self.until, len(self.open), MAX_HEADER)
+        if end < 0:
+            return None if place.final or len(place.rest) >= MAX_HEADER else WAIT
+        header = self.header.fullmatch(place.rest, len(self.open), end)
+        return self._arguments(place, end, header) if header else None
+
+    def _arguments(self, place: Place, end: int, header: re.Match[str]) -> Beginning:
+        groups = header.groupdict()
+        at = _behind(place.rest, end + (0 if self.until == "{" else len(self.until)))
+        for fence in self.fences:
+            ahead = Place(place.rest[at:], place.final, place.number, place.schemas)
+            if ahead.rest and ahead.could_be(fence):
+                return WAIT
+            at = _behind(place.rest, at + len(fence)) if ahead.rest.startswith(fence) else at
+        ahead = Place(place.rest[at:], place.final, place.number, place.schemas)
+        if ahead.could_be("{", *self.fences, *self.empty):
+            return WAIT
+        if ahead.rest.startswith("{"):
+            return Begun(at, ArgumentsStream(place.number, groups["name"], groups.get("id") or ""))
+        if ahead.rest.startswith(self.empty) if self.empty else False:
+            return Begun(at, WholeArguments(place.number, [(groups["name"], {})]))
+        return None
+
+
+def _behind(text: str, at: int) -> int:
+    """Where the white space at `at` ends."""
+    return len(text) - len(text[at:].lstrip())
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """`open`, then what `inner` matches, then `close`."""
+
+    open: str
+    close: str
+    inner: re.Pattern[str]
+    keeps: bool = False  # `close` belongs to what follows
+
+    def end(self, match: re.Match[str]) -> int:
+        return match.end() + (0 if self.keeps else len(self.close))
+
+    def read(self, place: Place) -> re.Match[str] | Wait | None:
+        """The match of `inner`."""
+        if place.could_be(self.open):
+            return WAIT
+        if not place.rest.startswith(self.open):
+            return None
+        end = place.rest.find(self.close, len(self.open), MAX_HEADER)
+        if end < 0:
+            return None if place.final or len(place.rest) >= MAX_HEADER else WAIT
+        return self.inner.fullmatch(place.rest, len(self.open), end)
+
+
+@dataclass(frozen=True, slots=True)
+class TextSyntax:
+    """A head with the name, then text up to `end` that `convert` turns into arguments; a call comes whole.
+
+    convert: ValueError where the text is no arguments."""
+
+    head: Head
+    end: str
+    convert: Callable[[str, Schemas, str], dict[str, Any]]
+    quote: str = ""  # what opens and closes a string, in which `end` does not count
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return (self.head.open, self.head.close, self.end, self.quote)
+
+    def begin(self, place: Place) -> Beginning:
+        match = self.head.read(place)
+        if match is None or isinstance(match, Wait):
+            return match
+        start = self.head.end(match)
+        end = self._end(place.rest, start)
+        if end < 0:
+            return None if place.final else WAIT
+        try:
+            name = match["name"]
+            arguments = self.convert(place.rest[start:end], place.schemas, name)
+            return Begun(end + len(self.end), WholeArguments(place.number, [(name, arguments)]))
+        except (ValueError, RecursionError):
+            return None
+
+    def _end(self, text: str, at: int) -> int:
+        """Where the first `end` outside strings begins; -1 when it has not come."""
+        while True:
+            end = text.find(self.end, at)
+            opened = text.find(self.quote, at) if self.quote else -1
+            if end < 0 or not 0 <= opened < end:
+                return end
+            closed = text.find(self.quote, opened + len(self.quote))
+            if closed < 0:
+                return -1
+            at = closed + len(self.quote)

@@ -1,0 +1,98 @@
+"""Memory for the bodies of all connections together."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cadence.entrypoints.server.http.errors import unavailable
+
+UNASKED_BYTES = 2**16  # of every body are read without asking: small requests never wait for large ones
+CHUNK_BYTES = 2**18  # what one message of a connection holds at most, or little more
+
+
+class BodyBudget:
+    """Bytes of bodies that were received and are still needed.
+
+    Where the limit is reached, bodies are not read on and TCP makes their clients wait for the end of complete ones.
+    Where there is none of these, the oldest grows beyond the limit, so that it becomes complete: at most `limit` and
+    one body are held.
+    """
+
+    def __init__(self, limit: int, patience: float) -> None:
+        """`patience`: seconds a body waits to be read on; 0 = for ever."""
+        self.held = 0
+        self._limit = limit
+        self._patience = patience
+        self._arriving: dict[Share, asyncio.Future[None] | None] = {}  # oldest first -> what it waits for
+        self._complete: set[Share] = set()  # and held
+
+    def may_grow(self, share: Share) -> bool:
+        if self.held + CHUNK_BYTES <= self._limit:
+            return True
+        return not self._complete and next(iter(self._arriving)) is share
+
+    async def reserve(self, share: Share) -> None:
+        self._arriving.setdefault(share, None)
+        try:
+            async with asyncio.timeout(self._patience or None):
+                while not self.may_grow(share):
+                    waiter = self._arriving[share] = asyncio.get_running_loop().create_future()
+                    await waiter
+        except TimeoutError:
+            raise unavailable("The server holds as many large request bodies as it may; try again later.") from None
+        finally:
+            self._arriving[share] = None
+        share.add(CHUNK_BYTES)
+        self.wake()
+
+    def complete(self, share: Share) -> None:
+        """It grows no more."""
+        self._arriving.pop(share, None)
+        self._complete.add(share)
+        self.wake()
+
+    def forget(self, share: Share) -> None:
+        self._arriving.pop(share, None)
+        self._complete.discard(share)
+        self.wake()
+
+    def wake(self) -> None:
+        """The oldest that may go on, which wakes the next."""
+        for share, waiter in self._arriving.items():
+            if waiter is not None and not waiter.done() and self.may_grow(share):
+                waiter.set_result(None)
+                return
+
+
+class Share:
+    """What one body takes of the budget."""
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget = budget
+        self._reserved = 0
+        self._size = 0  # with what is reserved
+
+    async def reserve(self) -> None:
+        """Before the next message is received."""
+        if self._size >= UNASKED_BYTES:
+            await self._budget.reserve(self)
+            self._reserved = CHUNK_BYTES
+
+    def put(self, size: int) -> None:
+        """So many bytes were received."""
+        self.add(size - self._reserved)
+        if size < self._reserved:
+            self._budget.wake()
+        self._reserved = 0
+
+    def complete(self) -> None:
+        self._budget.complete(self)
+
+    def free(self) -> None:
+        """Nobody needs the body any more. May be said twice."""
+        self.add(-self._size)
+        self._budget.forget(self)
+
+    def add(self, size: int) -> None:
+        self._size += size
+        self._budget.held += size

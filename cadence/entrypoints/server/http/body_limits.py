@@ -1,0 +1,124 @@
+"""What a request body may be: JSON by its type, and not too large.
+
+The body is read here, whole, before anyone parses it; `bodies.py` does that. While the answer is made the connection
+is watched: when the client leaves before it begins, whoever works on it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cadence.config.serve_options import ServeOptions
+from cadence.entrypoints.server.http.bodies import BODY, Body
+from cadence.entrypoints.server.http.body_budget import BodyBudget, Share
+from cadence.entrypoints.server.http.errors import ApiError, reply_for, route_path
+
+_METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_DRAIN_FACTOR = 4  # of a body that is too large, this much more is read and dropped before the client is cut off
+
+
+class BodyLimits:
+    def __init__(self, app: ASGIApp, options: ServeOptions) -> None:
+        self._app = app
+        self._max_bytes = options.max_body_bytes
+        self._budget = BodyBudget(options.max_held_body_bytes, options.read_timeout)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] not in _METHODS_WITH_BODY:
+            await self._app(scope, receive, send)
+            return
+        share = Share(self._budget)
+        try:
+            await self._serve(scope, receive, send, share)
+        finally:
+            share.free()
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, share: Share) -> None:
+        try:
+            body = scope[BODY] = Body(await self._read(Headers(scope=scope), receive, share), share)
+        except ApiError as error:
+            await reply_for(error).response(route_path(scope))(scope, receive, send)
+            return
+        await _run_watched(lambda inner, out: self._app(scope, inner, out), body, receive, send)
+
+    async def _read(self, headers: Headers, receive: Receive, share: Share) -> bytes:
+        declared = headers.get("content-length", "")
+        too_large = declared.isdecimal() and int(declared[:20]) > self._max_bytes
+        if too_large and headers.get("expect", "").lower() == "100-continue":
+            raise self._too_large()
+        chunks: list[bytes] = []
+        size, more = 0, True
+        while more and size <= self._max_bytes * (1 + _DRAIN_FACTOR):
+            await share.reserve()
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            more = message.get("more_body", False)
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if too_large or size > self._max_bytes:  # read to be dropped
+                chunks, chunk = [], b""
+            share.put(len(chunk))
+            chunks.append(chunk)
+        if size > self._max_bytes:
+            raise self._too_large()
+        share.complete()
+        if size:
+            _check_type(headers)
+        return b"".join(chunks)
+
+    def _too_large(self) -> ApiError:
+        message = f"The request body is larger than the limit of {self._max_bytes} bytes."
+        return ApiError(413, message, headers={"Connection": "close"})
+
+
+def _check_type(headers: Headers) -> None:
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not re.fullmatch(r"application/(.+\+)?json", media_type):
+        raise ApiError(415, f"Content-Type must be application/json, not {media_type or 'missing'}.")
+
+
+async def _run_watched(
+    app: Callable[[Receive, Send], Awaitable[None]], body: Body, receive: Receive, send: Send
+) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    gone = asyncio.Event()
+    replayed = started = cancelled = False
+
+    async def replay() -> Message:
+        nonlocal replayed
+        if not replayed:
+            replayed = True
+            return {"type": "http.request", "body": body.take(), "more_body": False}
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def watching_send(message: Message) -> None:
+        nonlocal started
+        started = True
+        await send(message)
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        nonlocal cancelled
+        gone.set()
+        if not started:
+            cancelled = True
+            task.cancel()
+
+    watcher = asyncio.create_task(watch())
+    try:
+        await app(replay, watching_send)
+    except asyncio.CancelledError:
+        if not cancelled or task.uncancel():
+            raise
+    finally:
+        watcher.cancel()

@@ -1,0 +1,200 @@
+"""HTTP/1.1 by httptools, which sets no bounds of its own: the head of a request, the time a client takes to send one
+and to read its answer, and the number of connections are bounded here, and what cannot be parsed is answered in the
+shape of every other error."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from cadence.config.serve_options import ServeOptions
+from cadence.entrypoints.server.http.auth import OPEN_PATHS
+from cadence.entrypoints.server.http.connections import Connections, Room
+from cadence.entrypoints.server.http.errors import ErrorReply, reply_for, route_path, unavailable
+from cadence.entrypoints.server.http.outbox import CHUNK_WRITER, HIGH_WATER, ChunkWriter, Outbox
+
+SPARE_READ_S = 5.0  # for a request to arrive on a connection that is one too many
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    max_head_bytes: int
+    max_headers: int
+    read_timeout: float  # seconds for a whole request to arrive; 0 = no limit
+
+    @classmethod
+    def of(cls, options: ServeOptions) -> HttpLimits:
+        return cls(options.max_header_bytes, options.max_header_count, options.read_timeout)
+
+
+class LimitedHttp(HttpToolsProtocol):
+    def __init__(self, limits: HttpLimits, connections: Connections, outbox: Outbox, **options: Any) -> None:
+        super().__init__(**options)
+        self._limits = limits
+        self._connections = connections
+        self._outbox = outbox
+        self._wire: asyncio.Transport | None = None  # next to the socket; the transport itself where there is no TLS
+        self._room = Room.OPEN
+        self._read_timeout = limits.read_timeout
+        self._answering: RequestResponseCycle | None = None  # the request that is answered, or was the last to be
+        self._unsent = (0, 0)  # bytes that waited to leave when last looked at: at the socket, in all
+        self._progress_at = 0.0  # loop time at which there were none, or fewer than before
+        self._in_head = True
+        self._head_bytes = 0  # received of a head that is not complete
+        self._refused = False
+        self._late: asyncio.TimerHandle | None = None  # runs while a request is awaited or arrives
+
+    def over(self, wire: asyncio.Transport, room: Room) -> None:
+        """Said before the connection is made, where there is TLS."""
+        self._wire, self._room = wire, room
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self._wire is None:
+            self.over(transport, self._connections.enter(transport))
+        else:
+            transport.set_write_buffer_limits(high=HIGH_WATER)  # TLS holds half a megabyte otherwise
+        if self._room is not Room.OPEN:
+            self._read_timeout = min(self._read_timeout or SPARE_READ_S, SPARE_READ_S)
+        self._progress_at = self.loop.time()
+        self._connections.watch(self)
+        self._await_request()
+        if self._room is Room.NONE:
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.leave(self._wire)
+        self._connections.unwatch(self)
+        self._stop_waiting()
+        super().connection_lost(exc)
+        if self._answering is not None:  # a request may have come after the one that is answered
+            self._answering.disconnected = not self._answering.response_complete
+            self._answering.message_event.set()
+
+    def abort(self) -> None:
+        """Ends the connection with what was not sent; its request ends as if the client had left."""
+        self.transport.abort()
+
+    def stalled(self, now: float, timeout: float) -> bool:
+        """Looks at what waits only where more does than may, or nothing more will come: then fewer bytes than before,
+        at the socket or in all, are bytes that left."""
+        below = self._wire.get_write_buffer_size()
+        above = self.transport.get_write_buffer_size() if self._wire is not self.transport else 0
+        waits = below > HIGH_WATER or self.flow.write_paused or self.transport.is_closing()
+        unsent = (below, below + above) if waits else (0, 0)
+        if not any(unsent) or any(new < old for new, old in zip(unsent, self._unsent, strict=True)):
+            self._progress_at = now
+        self._unsent = unsent
+        return now - self._progress_at >= timeout
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        began_in_head = self._in_head
+        super().data_received(data)
+        if began_in_head and self._in_head and not self._refused:
+            self._head_bytes += len(data)
+            self._check_head(self._head_bytes, len(self.headers or ()))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._await_request()
+        self._in_head = True
+        self._head_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        self._check_head(size, len(self.headers))
+        if not self._refused:
+            self._drop_root()
+            super().on_headers_complete()
+            self.scope[CHUNK_WRITER] = ChunkWriter(self.cycle, self._outbox)  # type: ignore[typeddict-unknown-key]
+
+    def _drop_root(self) -> None:
+        """A proxy may leave the prefix of `--root-path` on or take it off; uvicorn expects it off."""
+        if self.root_path and self.url.startswith(self.root_path.encode() + b"/"):
+            self.url = self.url[len(self.root_path.encode()) :]
+
+    def on_body(self, body: bytes) -> None:
+        if not self._refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._stop_waiting()
+        if not self._refused:
+            super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        if self._room is Room.HEALTH_ONLY:
+            cycle.keep_alive = False
+            app = _HealthOnly(app)
+        super()._start_asgi_task(cycle, app)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "The request is not valid HTTP.")
+
+    def _check_head(self, size: int, count: int) -> None:
+        if size > self._limits.max_head_bytes:
+            self._refuse(
+                431, f"The request's headers are larger than the limit of {self._limits.max_head_bytes} bytes."
+            )
+        elif count > self._limits.max_headers:
+            self._refuse(431, f"The request has more than {self._limits.max_headers} headers.")
+
+    def _await_request(self) -> None:
+        self._stop_waiting()
+        if self._read_timeout:
+            self._late = self.loop.call_later(self._read_timeout, self._on_late)
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _on_late(self) -> None:
+        """A client that is not being read, because it was sent nothing yet, is not late."""
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if self.flow.read_paused or (answering and self._in_head):
+            self._await_request()
+            return
+        if answering and not self.cycle.response_started:
+            self.cycle.disconnected = True  # so it is for whoever waits for the body
+            self.cycle.message_event.set()
+        self._refuse(408, f"The request did not arrive within the limit of {self._read_timeout:g} s.")
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answers at once and hangs up; only hangs up where an earlier answer is still on its way."""
+        if self._refused:
+            return
+        self._refused = True
+        if self.cycle is None or self.cycle.response_complete or self.cycle.disconnected:
+            path = getattr(self, "url", b"").partition(b"?")[0].decode("latin-1")
+            content = ErrorReply(status, message).content(path.removeprefix(self.root_path))
+            head = (
+                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(content)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + content)
+        self.transport.close()
+
+
+class _HealthOnly:
+    """The application, for a connection that is one too many."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = route_path(scope)
+        if path in OPEN_PATHS:
+            await self._app(scope, receive, send)
+        else:
+            error = unavailable("The server has as many connections as it can hold; try again later.")
+            await reply_for(error).response(path)(scope, receive, send)

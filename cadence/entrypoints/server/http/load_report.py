@@ -1,0 +1,37 @@
+"""Load reports for balancers (ORCA): asked for with `endpoint-load-metrics-format: TEXT` or `JSON`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+
+from starlette.types import Scope
+
+from cadence.engine.metrics.metric import Gauge, Metric
+
+FORMAT_HEADER = b"endpoint-load-metrics-format"
+HEADER = b"endpoint-load-metrics"
+REPORTED = ("kv_cache_usage_perc", "num_requests_waiting")
+
+
+Metrics = Callable[[], Iterable[Metric]]
+
+
+def load_header(scope: Scope, metrics: Metrics) -> list[tuple[bytes, bytes]]:
+    """The header of an answer; none where the request does not ask for it."""
+    asked = [value for name, value in scope["headers"] if name == FORMAT_HEADER]
+    if not asked:
+        return []
+    report = load_report(asked[0].decode("latin-1"), metrics())
+    return [(HEADER, report.encode())] if report else []
+
+
+def load_report(wanted: str, metrics: Iterable[Metric]) -> str:
+    """ "" for a format that nobody knows."""
+    values = {m.name.partition(":")[2]: float(m.value) for m in metrics if isinstance(m, Gauge)}
+    named = {name: values[name] for name in REPORTED}
+    if wanted.strip().lower() == "text":
+        return "TEXT " + ", ".join(f"named_metrics.{name}={value}" for name, value in named.items())
+    if wanted.strip().lower() == "json":
+        return "JSON " + json.dumps({"named_metrics": named})
+    return ""

@@ -1,0 +1,56 @@
+"""A limit on how long a request may take, laid around the engine, so that no route has to know of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TYPE_CHECKING, Any, cast
+
+from cadence.core.outputs import RequestOutput
+from cadence.core.sampling_params import BeamSearchParams, SamplingParams
+from cadence.entrypoints.server.http.errors import ApiError
+
+if TYPE_CHECKING:
+    from cadence.entrypoints.async_llm import AsyncLLM
+
+
+class DeadlineLLM:
+    """Is the engine in everything but what generates: those iterators end with an error when their time is over."""
+
+    def __init__(self, llm: AsyncLLM, seconds: float) -> None:
+        self._llm = llm
+        self._seconds = seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._llm, name)
+
+    def generate(
+        self, prompt: Any, params: SamplingParams, request_id: str, **options: Any
+    ) -> AsyncGenerator[RequestOutput]:
+        return self._in_time(self._llm.generate(prompt, params, request_id, **options))
+
+    def beam_search(
+        self, prompt: Any, params: BeamSearchParams, request_id: str, **options: Any
+    ) -> AsyncGenerator[RequestOutput]:
+        return self._in_time(self._llm.beam_search(prompt, params, request_id, **options))
+
+    async def _in_time(self, source: AsyncIterator[RequestOutput]) -> AsyncGenerator[RequestOutput]:
+        ends = time.monotonic() + self._seconds
+        outputs = cast(AsyncGenerator[RequestOutput], source)
+        try:
+            while True:
+                async with asyncio.timeout(ends - time.monotonic()):
+                    output = await anext(outputs)
+                yield output
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise ApiError(408, f"The request took longer than the server's limit of {self._seconds:g} s.") from None
+        finally:
+            await outputs.aclose()
+
+
+def with_deadline(llm: AsyncLLM, seconds: float) -> AsyncLLM:
+    """`seconds` 0 = no limit."""
+    return cast("AsyncLLM", DeadlineLLM(llm, seconds)) if seconds else llm

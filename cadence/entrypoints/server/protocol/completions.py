@@ -1,0 +1,74 @@
+"""The body of /v1/completions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.server.protocol.common import INT64, GenerationBody, LogprobIds, check_beam
+
+MAX_PROMPTS = 1024
+
+
+class CompletionBody(GenerationBody):
+    prompt: Any = Field(
+        json_schema_extra={
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                {"type": "array", "items": {"type": "integer"}, "minItems": 1},
+                {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}, "minItems": 1},
+            ]
+        }
+    )
+    echo: bool | None = None
+    logprobs: Annotated[int, Field(ge=-1)] | bool | None = None  # -1 = all there are; true = 1
+    truncate_prompt_tokens: int | None = Field(default=None, ge=-1, lt=INT64)  # keep this many; -1 = what fits
+    truncation_side: str | None = Field(default=None, pattern="^(left|right)$")  # where tokens are cut off: left
+    add_special_tokens: bool | None = None
+    logprob_token_ids: LogprobIds | None = None
+    use_beam_search: bool | None = None
+    length_penalty: float | None = None
+
+    def check(self) -> None:
+        """What types alone do not say."""
+        self.check_stream_options()
+        check_beam(self)
+        if self.logprob_token_ids and self.num_logprobs() is None:
+            raise InvalidRequestError("logprob_token_ids needs logprobs to be set", "logprob_token_ids")
+        if self.logprob_token_ids and self.max_tokens == 0:
+            raise InvalidRequestError("logprob_token_ids needs a token to be generated", "logprob_token_ids")
+
+    def num_logprobs(self) -> int | None:
+        """true is how chats ask for logprobs."""
+        if isinstance(self.logprobs, bool):
+            return 1 if self.logprobs else None
+        return self.logprobs
+
+    def prompts(self) -> list[str | list[int]]:
+        """One prompt or many: text, token ids, a list of texts, a list of lists of ids."""
+        prompt = self.prompt
+        if isinstance(prompt, str):
+            return [prompt]
+        if isinstance(prompt, list) and prompt and type(prompt[0]) is int:
+            if not _is_ids(prompt):
+                raise InvalidRequestError("prompt begins with a token id, but not all of it are token ids", "prompt")
+            return [prompt]
+        if not isinstance(prompt, list) or not prompt:
+            raise InvalidRequestError(
+                "prompt must be a string, token ids, or a list of those that is not empty", "prompt"
+            )
+        if len(prompt) > MAX_PROMPTS:
+            raise InvalidRequestError(f"prompt has {len(prompt)} entries; at most {MAX_PROMPTS} are allowed", "prompt")
+        texts = all(isinstance(one, str) for one in prompt)
+        for number, one in enumerate(prompt):
+            if not texts and not _is_ids(one):
+                where = f"prompt[{number}]"
+                raise InvalidRequestError(f"{where} must be a list of token ids; a list holds one kind only", where)
+        return prompt
+
+
+def _is_ids(value: object) -> bool:
+    return isinstance(value, list) and set(map(type, value)) == {int}

@@ -1,0 +1,77 @@
+"""From a request's fields to `SamplingParams`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cadence.core.errors import InvalidRequestError
+from cadence.core.sampling_params import RequestOutputKind, SamplingParams
+from cadence.engine.input_processor import weight_of
+from cadence.entrypoints.server.chat.request_errors import as_sent
+from cadence.entrypoints.server.protocol.common import GenerationBody
+
+REPETITION_NAMES = {"max_pattern_size", "min_pattern_size", "min_count"}
+MAX_WEIGHT = 2_000_000  # entries and characters of parameters, of all completions of a request
+
+_SAME_NAME = (
+    "n", "frequency_penalty", "presence_penalty", "repetition_penalty", "temperature", "top_p", "top_k", "min_p",
+    "seed", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens", "skip_special_tokens",
+    "spaces_between_special_tokens", "logit_bias", "allowed_token_ids", "bad_words", "prompt_logprobs",
+    "stream_interval", "thinking_token_budget",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What endpoints call by names of their own."""
+
+    max_tokens: int | None
+    logprobs: int | None
+    sent_names: Mapping[str, str] = field(default_factory=dict)  # name of a parameter -> the one the client sent
+    logprob_token_ids: list[int] | None = None
+
+
+def sampling_params(body: GenerationBody, defaults: Mapping[str, Any], chosen: Chosen) -> SamplingParams:
+    """`defaults` are the model's own. A null in the body is as good as no field."""
+    if body.best_of is not None and body.best_of != (body.n or 1):
+        raise InvalidRequestError("best_of is not supported: ask for n completions and choose among them", "best_of")
+    given = {name: value for name in _SAME_NAME if (value := getattr(body, name)) is not None}
+    kind = RequestOutputKind.DELTA if body.stream else RequestOutputKind.FINAL_ONLY
+    given |= {"max_tokens": chosen.max_tokens, "logprobs": chosen.logprobs, "output_kind": kind}
+    if chosen.logprob_token_ids:
+        given |= {"logprobs": None, "logprob_token_ids": chosen.logprob_token_ids}
+    if body.repetition_detection is not None:
+        given["repetition_detection"] = body.repetition_detection.model_dump(include=REPETITION_NAMES)
+    try:
+        return SamplingParams(**{**defaults, **given})
+    except InvalidRequestError as error:
+        raise as_sent(error, chosen.sent_names) from None
+
+
+def check_weight(params: SamplingParams, completions: int) -> None:
+    """Each completion has a copy of the parameters: long lists are for few completions."""
+    if weight_of(params) * completions > MAX_WEIGHT:
+        raise InvalidRequestError(
+            f"allowed_token_ids, stop_token_ids, logit_bias, bad_words and stop together, for each of {completions} "
+            f"completions, must have at most {MAX_WEIGHT} entries and characters",
+            "n" if params.n > 1 else "prompt",
+        )
+
+
+def model_max_tokens(defaults: Mapping[str, Any]) -> int | None:
+    """For chats that set no limit: the model's own, or None, which is its length."""
+    limit: int | None = defaults.get("max_tokens")
+    return limit
+
+
+def priority_of(body: GenerationBody, headers: Mapping[str, str]) -> int:
+    """The body's, or that of the header X-Vllm-Priority; lower runs first."""
+    if body.priority is not None:
+        return body.priority
+    given = headers.get("x-vllm-priority", "0")
+    if not re.fullmatch("-?[0-9]{1,9}", given):
+        raise InvalidRequestError("the header X-Vllm-Priority must be an integer", "X-Vllm-Priority")
+    return int(given)

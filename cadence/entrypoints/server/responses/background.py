@@ -1,0 +1,56 @@
+"""Responses that run whether or not somebody waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from typing import TypeVar
+
+from cadence.entrypoints.server.chat.events import ChatEvent
+from cadence.entrypoints.server.http.errors import ApiError, overloaded
+from cadence.entrypoints.server.responses.store import MAX_AGE_S, MAX_BACKGROUND, RunningResponse, TenantResponses
+from cadence.entrypoints.server.responses.turn import Turn
+
+CANCEL_S = 5.0  # to wait for a cancelled response to be over
+
+T = TypeVar("T")
+
+
+def check_background(store: TenantResponses) -> None:
+    if store.num_background() >= MAX_BACKGROUND:
+        raise overloaded(f"There are {MAX_BACKGROUND} responses in the background already; try again later.", 5)
+
+
+def start_in_background(turn: Turn, store: TenantResponses, events: AsyncGenerator[ChatEvent, None]) -> None:
+    """It may be asked for from now on."""
+    store.running[turn.answer.id] = turn.running
+    turn.running.task = asyncio.ensure_future(_run(turn, store, events))
+
+
+async def cancel_background(running: RunningResponse) -> None:
+    """Returns when it is over, or soon after."""
+    if running.task is not None:
+        running.task.cancel()
+        await asyncio.wait([running.task], timeout=CANCEL_S)
+
+
+async def _run(turn: Turn, store: TenantResponses, events: AsyncGenerator[ChatEvent, None]) -> None:
+    async for _ in turn.write(store, limited(events, MAX_AGE_S)):
+        pass
+
+
+async def limited(source: AsyncGenerator[T, None], seconds: float) -> AsyncGenerator[T, None]:
+    """`source`, which ends with an error when its time is over."""
+    ends = time.monotonic() + seconds
+    try:
+        while True:
+            async with asyncio.timeout(ends - time.monotonic()):
+                item = await anext(source)
+            yield item
+    except StopAsyncIteration:
+        return
+    except TimeoutError:
+        raise ApiError(408, f"The response took longer than the limit of {seconds:g} s.") from None
+    finally:
+        await source.aclose()

@@ -1,0 +1,172 @@
+"""/v1/completions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cadence.core.errors import InvalidRequestError
+from cadence.core.outputs import RequestOutput
+from cadence.core.sampling_params import BeamSearchParams, SamplingParams
+from cadence.engine.prompts import PromptType, TokensPrompt
+from cadence.entrypoints.server.chat.failures import raise_failure
+from cadence.entrypoints.server.chat.request_errors import check_room
+from cadence.entrypoints.server.chat.truncation import Truncation
+from cadence.entrypoints.server.http.admission import estimate_tokens
+from cadence.entrypoints.server.http.merge import merged
+from cadence.entrypoints.server.http.request_ids import request_id
+from cadence.entrypoints.server.http.stream import EventStream, admitted, begun, json_response
+from cadence.entrypoints.server.protocol.beam import beam_params, shape_of
+from cadence.entrypoints.server.protocol.body import body_schema, parse_body
+from cadence.entrypoints.server.protocol.common import told_usage
+from cadence.entrypoints.server.protocol.completion_answer import CompletionAnswer, CompletionChunks, CompletionView
+from cadence.entrypoints.server.protocol.completions import CompletionBody
+from cadence.entrypoints.server.protocol.logprobs import TokenNames
+from cadence.entrypoints.server.protocol.sampling import Chosen, check_weight, priority_of, sampling_params
+from cadence.entrypoints.server.routes.state import ServerState, State
+from cadence.text.text_jobs import Kept
+from cadence.text.text_service import Encoding
+
+DEFAULT_MAX_TOKENS = 16  # OpenAI's
+
+router = APIRouter(tags=["completions"])
+
+
+@router.post("/v1/completions", openapi_extra=body_schema(CompletionBody))
+async def create_completion(request: Request, state: State) -> Response:
+    work = await state.bodies.read(request, lambda raw: _prepare(raw, request, state))
+    body, view = work.body, work.view
+    entry = state.admission.enter(request, work.size, len(work.prompts) * work.params.n)
+    outputs = admitted(entry, merged(_sources(work, state)), _check_output)
+    if body.stream:
+        return EventStream(CompletionChunks(view).write(await begun(outputs)))
+    return json_response(await CompletionAnswer(view).read(outputs))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A request, checked, and how its answer looks."""
+
+    body: CompletionBody
+    prompts: list[str | list[int]]
+    size: int  # estimated tokens
+    params: SamplingParams
+    beam: BeamSearchParams | None  # instead of `params`, of which only the shape of the answer counts then
+    view: CompletionView
+    name: str
+    request: Request
+
+
+def _prepare(raw: bytes, request: Request, state: ServerState) -> Work:
+    return checked_work(parse_body(CompletionBody, raw, state.ignored.of(request)), request, state)
+
+
+def checked_work(body: CompletionBody, request: Request, state: ServerState) -> Work:
+    body.check()
+    model = state.check_model(body.model)
+    prompts = body.prompts()
+    chosen = _chosen(body)
+    beam = beam_params(body, chosen, DEFAULT_MAX_TOKENS) if body.use_beam_search else None
+    params = shape_of(beam, chosen) if beam else _params(body, chosen, state)
+    count = len(prompts) * params.n
+    if count > state.options.max_completions:
+        raise InvalidRequestError(f"prompts times n must be at most {state.options.max_completions}; got {count}", "n")
+    check_weight(params, count)
+    name = f"cmpl-{body.request_id}" if body.request_id else request_id(request, "cmpl-")
+    base = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
+    return Work(body, prompts, estimate_tokens(prompts), params, beam, _view(body, state, base), name, request)
+
+
+async def _sources(work: Work, state: ServerState) -> list[AsyncGenerator[RequestOutput, None]]:
+    """The outputs of all prompts, one source each. Every one is tokenised before the first is submitted."""
+    body, scope = work.body, work.request.scope
+    salt = state.tenants.cache_salt(scope, body.cache_salt)
+    priority = priority_of(body, work.request.headers)
+    prompts = []
+    for text_or_ids in work.prompts:
+        prompts.append(await prompt_of(text_or_ids, body, state, salt))
+        await asyncio.sleep(0)  # others have a turn between two of many short ones
+    names = [state.tenants.engine_id(scope, f"{work.name}-{number}") for number in range(len(prompts))]
+    return [_outputs(work, prompt, name, state, priority) for prompt, name in zip(prompts, names, strict=True)]
+
+
+def _outputs(
+    work: Work, prompt: PromptType, engine_id: str, state: ServerState, priority: int
+) -> AsyncGenerator[RequestOutput, None]:
+    if work.beam is None:
+        outputs = state.llm.generate(prompt, work.params, engine_id, priority=priority)
+    else:
+        skips = work.view.skip_special
+        outputs = state.llm.beam_search(prompt, work.beam, engine_id, priority=priority, skip_special_tokens=skips)
+    return cast(AsyncGenerator[RequestOutput, None], outputs)
+
+
+async def prompt_of(given: str | list[int], body: CompletionBody, state: ServerState, salt: str) -> TokensPrompt:
+    max_model_len = state.llm.config.model.max_model_len
+    if isinstance(given, list):
+        ids = given[slice(*_kept(body, state))]
+        check_room(len(ids), body.max_tokens, max_model_len)
+        return {"prompt_token_ids": ids, "cache_salt": salt}
+    texts = state.llm.texts
+    tokens = await texts.encode(given, Encoding(body.add_special_tokens is not False, _kept(body, state)))
+    check_room(len(tokens.ids), body.max_tokens, max_model_len)
+    text = given if len(tokens.ids) == tokens.total else await texts.decode(tokens.ids)
+    return {"prompt": text, "prompt_token_ids": tokens.ids, "cache_salt": salt}
+
+
+def _kept(body: CompletionBody, state: ServerState) -> Kept:
+    max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+    truncation = Truncation(body.truncate_prompt_tokens, body.truncation_side)
+    return truncation.kept(state.llm.config.model.max_model_len, max_tokens)
+
+
+def _chosen(body: CompletionBody) -> Chosen:
+    max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else max(body.max_tokens, 1)
+    return Chosen(max_tokens, body.num_logprobs(), logprob_token_ids=body.logprob_token_ids)
+
+
+def _params(body: CompletionBody, chosen: Chosen, state: ServerState) -> SamplingParams:
+    params = sampling_params(body, state.llm.default_sampling, chosen)
+    logprobs = chosen.logprobs
+    if body.echo and logprobs is not None and params.prompt_logprobs != -1:
+        params.prompt_logprobs = -1 if logprobs == -1 else max(logprobs, params.prompt_logprobs or 0)
+    return params
+
+
+def _shown_logprobs(body: CompletionBody) -> int | None:
+    """Tokens that are asked for by id are all shown."""
+    return -1 if body.logprob_token_ids else body.num_logprobs()
+
+
+def _view(body: CompletionBody, state: ServerState, base: dict[str, Any]) -> CompletionView:
+    options = state.options
+    tokenizer = state.llm.tokenizer
+    usage, continuous = told_usage(body.stream_options, options.enable_force_include_usage)
+    return CompletionView(
+        base=base,
+        tokenizer=tokenizer,
+        names=TokenNames(tokenizer, body.return_tokens_as_token_ids or options.return_tokens_as_token_ids),
+        n=body.n or 1,
+        echo=bool(body.echo),
+        silent=body.max_tokens == 0,
+        skip_special=body.skip_special_tokens is not False,
+        logprobs=_shown_logprobs(body),
+        prompt_logprobs=body.prompt_logprobs is not None,
+        token_ids=bool(body.return_token_ids),
+        include_usage=usage,
+        continuous_usage=continuous,
+        usage_details=options.enable_prompt_tokens_details,
+    )
+
+
+def _check_output(item: tuple[int, RequestOutput]) -> None:
+    for completion in item[1].outputs:
+        if completion.finish_reason is not None:
+            raise_failure(completion.finish_reason, completion.stop_reason)

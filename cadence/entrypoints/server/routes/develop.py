@@ -1,0 +1,49 @@
+"""For development, behind `--server-dev-mode`: how the server was set up, and an empty prefix cache."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cadence.config import env
+from cadence.core.errors import InvalidRequestError
+from cadence.engine.machine import machine_facts
+from cadence.entrypoints.server.http.errors import ApiError
+from cadence.entrypoints.server.http.stream import json_response
+from cadence.entrypoints.server.routes.state import State
+
+router = APIRouter(tags=["development"])
+
+
+@router.get("/server_info")
+async def server_info(request: Request, state: State) -> Response:
+    """The engine's settings (`?config_format=text`, or `json`), vLLM's variables that are set, and the machine."""
+    wanted = request.query_params.get("config_format", "text")
+    if wanted not in ("text", "json"):
+        raise InvalidRequestError("config_format must be text or json", "config_format")
+    config = state.llm.config
+    shown: Any = str(config) if wanted == "text" else _plain(dataclasses.asdict(config))
+    variables = {name: value for name, value in env.peer_variables().items() if not env.is_credential(name, value)}
+    machine = dict(await asyncio.to_thread(machine_facts))
+    return json_response({"vllm_config": shown, "vllm_env": variables, "system_env": machine})
+
+
+@router.post("/reset_prefix_cache")
+async def reset_prefix_cache(state: State) -> Response:
+    """Forgets all cached prefixes; 409 while requests run."""
+    if not await state.llm.reset_prefix_cache():
+        raise ApiError(409, "The prefix cache is in use: requests are running.")
+    return Response(status_code=200)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)

@@ -1,0 +1,22 @@
+"""/engine/state: what the page's live view shows."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from cadence.entrypoints.server.routes.state import State
+from cadence.entrypoints.webui.state_view import describe, seen_by
+
+router = APIRouter(tags=["engine"])
+
+
+@router.get("/engine/state", summary="The engine's state")
+async def engine_state(request: Request, state: State) -> JSONResponse:
+    """Who runs, who waits, who holds which KV block, and totals since the start. With several API keys the requests of
+    the others are shown as one."""
+    engine = await state.llm.engine_state()
+    shown = seen_by(engine, lambda request_id: state.tenants.owns(request.scope, request_id))
+    body = describe(shown, state.llm.get_metrics(), state.model_names[0])
+    body |= {"num_running": len(engine.running), "num_waiting": len(engine.waiting)}
+    return JSONResponse(body, headers={"Cache-Control": "no-store"})

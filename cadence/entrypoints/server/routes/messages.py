@@ -1,0 +1,105 @@
+"""/v1/messages and /v1/messages/count_tokens, as Anthropic's clients know them."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cadence.core.sampling_params import SamplingParams
+from cadence.entrypoints.server.chat.events import ChatEvent, ChatJob
+from cadence.entrypoints.server.chat.failures import check_event
+from cadence.entrypoints.server.http.errors import reply_for
+from cadence.entrypoints.server.http.stream import Begun, EventStream, Pings, admitted, begun, json_response
+from cadence.entrypoints.server.protocol.body import body_schema, parse_body
+from cadence.entrypoints.server.protocol.messages import CountTokensBody, MessagesBody
+from cadence.entrypoints.server.protocol.messages_answer import PATH, MessageAnswer, write, write_error
+from cadence.entrypoints.server.protocol.sampling import Chosen, priority_of, sampling_params
+from cadence.entrypoints.server.routes.state import ServerState, State
+
+logger = logging.getLogger("cadence.server")
+router = APIRouter(tags=["messages"])
+
+PING_S = 15.0
+SENT_NAMES = {"stop": "stop_sequences", "prompt": "messages"}  # of what the engine knows -> what clients know
+
+
+@router.post(PATH, openapi_extra=body_schema(MessagesBody))
+async def create_message(request: Request, state: State) -> Response:
+    job, answer, size = await state.bodies.read(request, lambda raw: _prepare(raw, request, state))
+    entry = state.admission.enter(request, size)
+    events = admitted(entry, state.chat.run(job), check_event)
+    if job.stream:
+        pings = Pings(write([{"type": "ping"}]), PING_S)
+        return EventStream(_chunks(answer, await begun(events)), last=b"", pings=pings)
+    async with aclosing(events):
+        async for event in events:
+            answer.read(event)
+    return json_response(answer.whole())
+
+
+@router.post(f"{PATH}/count_tokens", openapi_extra=body_schema(CountTokensBody))
+async def count_tokens(request: Request, state: State) -> Response:
+    job = await state.bodies.read(request, lambda raw: _prepare_count(raw, request, state), held=True)
+    prompt = await state.chat.prompt(job)
+    return json_response({"input_tokens": len(prompt["prompt_token_ids"])})
+
+
+def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob, MessageAnswer, int]:
+    """The job, what answers it, and its estimated tokens."""
+    body = parse_body(MessagesBody, raw, state.ignored.of(request))
+    body.check()
+    model = state.check_model(body.model)
+    message_id = f"msg_{secrets.token_hex(12)}"
+    generation = body.generation(state.chat.reasons)
+    params = sampling_params(generation, state.llm.default_sampling, Chosen(body.max_tokens, None, SENT_NAMES))
+    job = replace(
+        _job(body, state.tenants.engine_id(request.scope, message_id), params),
+        cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),
+        priority=priority_of(generation, request.headers),
+        max_output=body.max_tokens,
+    )
+    return job, MessageAnswer(message_id, model, body.parallel_calls()), job.estimated_tokens()
+
+
+def _prepare_count(raw: bytes, request: Request, state: ServerState) -> ChatJob:
+    body = parse_body(CountTokensBody, raw, state.ignored.of(request))
+    body.check()
+    state.check_model(body.model)
+    return _job(body, "", SamplingParams())
+
+
+def _job(body: CountTokensBody, engine_id: str, params: SamplingParams) -> ChatJob:
+    continues = body.prefilled()
+    return ChatJob(
+        request_id=engine_id,
+        messages=body.chat_messages(),
+        params=params,
+        stream=bool(getattr(body, "stream", False)),
+        tools=body.chat_tools,
+        tool_choice=body.choice(),
+        add_generation_prompt=not continues,
+        continue_final_message=continues,
+        template_kwargs=body.template_kwargs(),
+        sent_names=SENT_NAMES,
+    )
+
+
+async def _chunks(answer: MessageAnswer, events: Begun[ChatEvent]) -> AsyncGenerator[bytes, None]:
+    try:
+        async with aclosing(events):
+            async for event in events:
+                if told := answer.read(event):
+                    yield write(told)
+        yield write(answer.finish())
+    except Exception as error:
+        reply = reply_for(error)
+        if reply.is_bug:
+            logger.error("a message broke", exc_info=error)
+        yield write_error(reply)

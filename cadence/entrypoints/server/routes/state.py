@@ -1,0 +1,64 @@
+"""What every route may reach, and how: `State = Annotated[ServerState, Depends(server_state)]`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, cast
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from cadence.config.serve_options import ServeOptions
+from cadence.engine.log_queue import LogQueue, NullLogQueue
+from cadence.entrypoints.server.http.admission import Admission
+from cadence.entrypoints.server.http.bodies import BodyReader
+from cadence.entrypoints.server.http.errors import model_not_found
+from cadence.entrypoints.server.http.ignored import IgnoredFields
+from cadence.entrypoints.server.http.tenants import Tenants
+
+if TYPE_CHECKING:
+    from cadence.entrypoints.async_llm import AsyncLLM
+    from cadence.entrypoints.server.chat.engine import ChatEngine
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    llm: AsyncLLM
+    options: ServeOptions
+    admission: Admission
+    chat: ChatEngine
+    bodies: BodyReader
+    chat_template: str  # source of the template given to the server; "" = the model's own
+    tenants: Tenants
+    logs: LogQueue | NullLogQueue
+    ignored: IgnoredFields
+    started: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
+
+    @property
+    def model_names(self) -> list[str]:
+        """Names under which the model answers; the first one signs the answers."""
+        return list(self.options.served_model_name) or [self.llm.model_name]
+
+    def check_model(self, name: str | None) -> str:
+        """The name to sign an answer with: the one asked for, if it is ours or any will do. None asks for the first."""
+        if not name:
+            return self.model_names[0]
+        if name not in self.model_names and not self.options.skip_model_name_validation:
+            raise model_not_found(name)
+        return name
+
+    def is_ready(self) -> bool:
+        """Whether requests are taken and, where some run, steps still happen."""
+        return not self.admission.draining and self.llm.is_ready() and not self.is_stuck()
+
+    def is_stuck(self) -> bool:
+        return bool(self.admission.in_flight) and self.llm.last_step_age() > self.options.max_step_age
+
+
+async def server_state(connection: HTTPConnection) -> ServerState:
+    """Async, because FastAPI sends others to a thread."""
+    return cast(ServerState, connection.app.state.server)
+
+
+State = Annotated[ServerState, Depends(server_state)]

@@ -1,0 +1,265 @@
+"""The server's life: take the address, start the engine, serve, drain, leave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any
+
+import uvicorn
+import uvloop
+from fastapi import FastAPI
+
+from cadence.config import env
+from cadence.config.args import EngineArgs
+from cadence.config.serve_options import ServeOptions
+from cadence.core.errors import EngineDeadError
+from cadence.engine.limits import SupervisorLimits
+from cadence.engine.log_format import escaped, set_up_logging
+from cadence.engine.log_queue import LogQueue, queue_output
+from cadence.engine.supervisor import ENGINE_COMMAND
+from cadence.entrypoints.async_llm import AsyncLLM
+from cadence.entrypoints.conversation import read_template
+from cadence.entrypoints.server.app import create_app
+from cadence.entrypoints.server.exit_deadline import NO_EXIT_DEADLINE, ExitDeadline
+from cadence.entrypoints.server.http import listen
+from cadence.entrypoints.server.http.connection import HttpLimits, LimitedHttp
+from cadence.entrypoints.server.http.connections import Connections
+from cadence.entrypoints.server.http.middleware import load_middleware
+from cadence.entrypoints.server.http.outbox import Outbox
+from cadence.entrypoints.server.http.tls import TlsConnection, tls_context
+from cadence.entrypoints.server.routes.state import ServerState
+from cadence.entrypoints.server.start_signals import StartSignals, StoppedWhileStarting
+
+KEEP_ALIVE_S = 65  # longer than clients keep idle connections, so that they are the ones who close them
+START_PATIENCE = 6  # an engine that starts may be silent for this many times as long as one that is ready
+LAST_BYTES_S = 5  # for answers that are made but not yet read, once nothing is in flight
+LAST_WORDS_S = 0.7  # for the error events of requests that are ended
+LEAVE_S = 1.5  # from the decision to end requests to the end of the process, whatever hangs
+EXIT_S = 15.0  # from the last answer to the end of the process: an engine may take a while to stop
+LAST_LINES_S = 0.2  # for log lines, when the process ends hard
+
+
+def run_server(args: EngineArgs, options: ServeOptions, engine_command: Sequence[str] = ENGINE_COMMAND) -> int:
+    """Serves until it is told to stop. The exit status: 0 after an orderly end, 1 otherwise."""
+    began = time.perf_counter()
+    load_middleware(options.middleware)
+    read_template(options.chat_template)
+    if options.ssl_certfile:
+        tls_context(options)  # raises what is wrong with the files
+    bound = listen.bind(options)
+    listen.allow_many_connections()
+    logs = queue_output()
+    set_up_logging(env.log_level())
+    with contextlib.closing(bound), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_start_and_serve(args, options, engine_command, bound, (began, logs)))
+
+
+async def _start_and_serve(
+    args: EngineArgs,
+    options: ServeOptions,
+    engine_command: Sequence[str],
+    bound: socket.socket,
+    process: tuple[float, LogQueue],
+) -> int:
+    began, logs = process
+    silence = options.engine_heartbeat_timeout
+    limits = SupervisorLimits(silence, START_PATIENCE * silence, options.engine_step_timeout)
+    start = AsyncLLM.start(args, _say, engine_command=engine_command, limits=limits)
+    try:
+        llm = await StartSignals(ExitDeadline(lambda: logs.flush(LAST_LINES_S)), _say).run(start)
+    except StoppedWhileStarting:
+        return 0
+    except EngineDeadError as error:
+        print(escaped(f"cadence serve: the engine did not start: {error}"), file=sys.stderr)
+        return 1
+    url = listen.url_of(bound, options)
+
+    def serving() -> None:
+        _say(f"serving {args.model} at {url} ({time.perf_counter() - began:.2f} s from start)")
+
+    def last() -> None:
+        """A stopped engine would not notice that its front is gone."""
+        if pid := llm.engine_pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        logs.flush(LAST_LINES_S)
+
+    life = ServerLife(create_app(llm, options, logs), options, ExitDeadline(last))
+    try:
+        return await life.run(bound, serving)
+    finally:
+        await life.end_engine()
+
+
+def _say(line: str) -> None:
+    print(escaped(line), flush=True)
+
+
+class HttpServer(uvicorn.Server):
+    """Signals are not its business."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class ServerLife:
+    """From the first connection to the exit status."""
+
+    def __init__(self, app: FastAPI, options: ServeOptions, deadline: ExitDeadline = NO_EXIT_DEADLINE) -> None:
+        self._state: ServerState = app.state.server
+        self._options = options
+        self._deadline = deadline
+        self._server = HttpServer(uvicorn_config(app, options))
+        self._signals = 0
+        self._status = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._engine_end: asyncio.Task[None] | None = None
+
+    async def run(self, bound: socket.socket, on_serving: Callable[[], None]) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.on_signal)
+        gc.collect()
+        gc.freeze()  # what the start made lives as long as the process
+        self._spawn(self._watch_engine())
+        self._spawn(self._announce(on_serving))
+        try:
+            await self._server.serve(sockets=[bound])
+        except OSError as error:  # another server took the address since it was bound
+            print(f"cadence serve: {listen.in_use(self._options)} ({error.strerror})", file=sys.stderr, flush=True)
+            self._status = 1
+        finally:
+            for task in self._tasks:
+                task.cancel()
+        return self._status
+
+    def on_signal(self) -> None:
+        """The first: no new requests, those in flight finish. The second: they end now, with an error. The third: so
+        does the process."""
+        self._signals += 1
+        if self._signals == 1:
+            self._state.admission.drain()
+            _say(f"draining: {self._state.admission.in_flight} requests in flight")
+            self._spawn(self._drain())
+        elif self._signals == 2:
+            self._spawn(self._abort("stopped by a second signal"))
+        else:
+            self._deadline.now(1)
+
+    async def end_engine(self) -> None:
+        """The readers of what still runs get an error at once; the engine may take a while to leave. Signals are still
+        heard."""
+        if self._engine_end is None:
+            self._engine_end = asyncio.ensure_future(self._state.llm.shutdown(drain=False))
+        await asyncio.shield(self._engine_end)
+
+    async def _drain(self) -> None:
+        if await self._is_idle_within(self._options.shutdown_timeout or None):
+            self._exit(EXIT_S)
+        else:
+            await self._abort(f"stopped after the shutdown timeout of {self._options.shutdown_timeout:g} s")
+
+    async def _abort(self, why: str) -> None:
+        """Who does not read gets no error event; nobody waits for them, nor for the engine."""
+        _say(f"{why}: {self._state.admission.in_flight} requests end with an error")
+        self._status = 1
+        self._exit(LEAVE_S)
+        self._spawn(self.end_engine())
+        await self._is_idle_within(LAST_WORDS_S)
+        self._abort_connections()
+
+    async def _watch_engine(self) -> None:
+        await self._state.llm.dead.wait()
+        if self._status:
+            return  # we ended it ourselves
+        self._state.admission.drain()
+        self._status = 1
+        try:
+            await self._state.llm.check_health()
+        except EngineDeadError as error:
+            print(escaped(f"cadence serve: the engine is gone: {error}"), file=sys.stderr, flush=True)
+        await self._is_idle_within(LAST_BYTES_S)
+        self._exit(EXIT_S)
+
+    async def _is_idle_within(self, seconds: float | None) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._state.admission.wait_idle()
+        except TimeoutError:
+            return False
+        return True
+
+    def _exit(self, seconds: float) -> None:
+        """Answers that are on their way may still be read, but the process is gone after `seconds`."""
+        self._deadline.within(seconds, self._status)
+        self._server.should_exit = True
+
+    def _abort_connections(self) -> None:
+        for connection in list(self._server.server_state.connections):
+            connection.abort()  # type: ignore[union-attr]
+
+    async def _announce(self, on_serving: Callable[[], None]) -> None:
+        while not self._server.started:
+            await asyncio.sleep(0.005)
+        on_serving()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class QuietPaths(logging.Filter):
+    """Drops the lines of the access log that are about these paths. Their arguments: client, method, path, …"""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        super().__init__()
+        self._paths = frozenset(paths)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        words = record.args if isinstance(record.args, tuple) else ()
+        return len(words) < 3 or str(words[2]).partition("?")[0] not in self._paths
+
+
+def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
+    """Without uvicorn's TLS and its log handlers: both are ours."""
+    if quiet := [path.strip() for path in options.disable_access_log_for_endpoints.split(",") if path.strip()]:
+        logging.getLogger("uvicorn.access").addFilter(QuietPaths(quiet))
+    return uvicorn.Config(
+        app,
+        http=_protocol_factory(options),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="off",
+        backlog=4096,
+        log_config=None,
+        log_level=options.uvicorn_log_level,
+        access_log=not options.disable_uvicorn_access_log,
+        server_header=False,
+        root_path=options.root_path,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=LAST_BYTES_S,
+    )
+
+
+def _protocol_factory(options: ServeOptions) -> Callable[..., asyncio.Protocol]:
+    limits, outbox = HttpLimits.of(options), Outbox()
+    connections = Connections(options.write_timeout, options.max_connections)
+    if not options.ssl_certfile:
+        return functools.partial(LimitedHttp, limits, connections, outbox)
+    context = tls_context(options)
+
+    def make(**given: Any) -> asyncio.Protocol:
+        return TlsConnection(context, connections, LimitedHttp(limits, connections, outbox, **given))
+
+    return make
