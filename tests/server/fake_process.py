@@ -26,7 +26,7 @@ from cadence.engine.log_queue import queue_output
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.exit_deadline import ExitDeadline
 from cadence.entrypoints.server.http import listen
-from cadence.entrypoints.server.server import ServerLife
+from cadence.entrypoints.server.server import ServerLifecycle
 from tests.server.fake_llm import FakeLLM
 from tests.server.helpers import ROOT
 
@@ -48,7 +48,7 @@ async def serve(folder: Path, given: dict[str, Any]) -> int:
         print("the last", flush=True)
         logs.flush()
 
-    life = ServerLife(create_app(llm, options, logs), options, ExitDeadline(last))
+    life = ServerLifecycle(create_app(llm, options, logs), options, ExitDeadline(last))
     with listen.bind(options) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # connections have it from here
         try:

@@ -14,7 +14,8 @@ from tokenizers import AddedToken
 from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.server.chat.format_detection import REASONING, TOOLS, detect_reasoning, detect_tools
-from cadence.entrypoints.server.chat.formats import AnswerFormats, check_parsers, choose_formats
+from cadence.entrypoints.server.chat.format_tables import FormatTables, load_formats
+from cadence.entrypoints.server.chat.formats import AnswerFormats, choose_formats
 from cadence.entrypoints.server.chat.reasoning import reasoning_parser_names
 from cadence.entrypoints.server.chat.tools.registry import tool_parser_names
 from tests.helpers.tiny_tokenizers import byte_level, save
@@ -69,28 +70,31 @@ def test_auto_names_formats_that_exist() -> None:
 
 
 def chosen(template: str, special: tuple[str, ...] = (), **options: Any) -> AnswerFormats:
-    return choose_formats(ServeOptions(**options), [template], special)
+    return choose_formats(ServeOptions(**options), FormatTables(), [template], special)
+
+
+def names_of(formats: AnswerFormats) -> tuple[str | None, str | None]:
+    return formats.tools and formats.tools.names[0], formats.reasoning and formats.reasoning.names[0]
 
 
 def test_the_log_says_what_auto_chose(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "cadence.server"):
-        assert chosen("<tool_call> <think>", enable_auto_tool_choice=True, reasoning_parser="auto") == AnswerFormats(
-            "hermes", "qwen3"
-        )
+        found = chosen("<tool_call> <think>", enable_auto_tool_choice=True, reasoning_parser="auto")
+        assert names_of(found) == ("hermes", "qwen3")
     assert caplog.messages == [
         "tool_call_parser=auto: hermes, because the chat template has <tool_call>",
         "reasoning_parser=auto: qwen3, because the chat template has <think>",
     ]
     caplog.clear()
-    assert chosen("", tool_call_parser="auto", reasoning_parser="auto") == AnswerFormats("hermes", "")
+    assert names_of(chosen("", tool_call_parser="auto", reasoning_parser="auto")) == ("hermes", None)
     assert "hermes is assumed" in caplog.messages[0] and "there is none" in caplog.messages[1]
 
 
 def test_what_is_named_is_taken() -> None:
-    assert chosen("<tool_call> <think>", tool_call_parser="mistral") == AnswerFormats("mistral", "")
+    assert names_of(chosen("<tool_call> <think>", tool_call_parser="mistral")) == ("mistral", None)
     assert chosen("<tool_call> <think>") == AnswerFormats()
-    assert chosen("", tool_call_parser="openai").reasoning == "openai_gptoss"  # channels are not for the reader
-    assert chosen("<|start|> <|channel|> analysis").reasoning == "openai_gptoss"
+    assert names_of(chosen("", tool_call_parser="openai"))[1] == "openai_gptoss"  # channels are not for the reader
+    assert names_of(chosen("<|start|> <|channel|> analysis"))[1] == "openai_gptoss"
 
 
 def test_special_tokens_are_kept_where_a_format_needs_them() -> None:
@@ -174,14 +178,14 @@ def test_a_call_ends_thoughts(serve: Serve) -> None:
 
 
 PLUGIN = """
-from cadence.entrypoints.server.chat.reasoning import register_reasoning_format
 from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
-from cadence.entrypoints.server.chat.tools.registry import register_tool_format
 from cadence.entrypoints.server.chat.tools.syntax import ObjectSyntax
 
-register_tool_format(ToolFormat(("my_calls",), ObjectSyntax(), open=("<<call>>",), close=("<</call>>",)))
-register_reasoning_format(ThinkFormat(("my_thoughts",), ("<<hm>>",), ("<</hm>>",)))
+
+def register(formats):
+    formats.add_tool_format(ToolFormat(("my_calls",), ObjectSyntax(), open=("<<call>>",), close=("<</call>>",)))
+    formats.add_reasoning_format(ThinkFormat(("my_thoughts",), ("<<hm>>",), ("<</hm>>",)))
 """
 
 
@@ -193,9 +197,21 @@ def test_a_plugin_adds_formats(serve: Serve, tmp_path: Path) -> None:
     assert both(openai_client(app), tools=[WEATHER])[1:3] == ("Which?", [{"name": "get_weather", "arguments": "{}"}])
 
 
+def test_a_plugin_is_one_servers_alone(tmp_path: Path) -> None:
+    (tmp_path / "formats.py").write_text(PLUGIN)
+    with_plugin = {"tool_parser_plugin": str(tmp_path / "formats.py")}
+    assert load_formats(ServeOptions(tool_call_parser="my_calls", **with_plugin)).tool_format("my_calls")
+    with pytest.raises(ConfigError, match="tool_call_parser must be one of"):
+        load_formats(ServeOptions(tool_call_parser="my_calls"))
+    assert "my_calls" not in tool_parser_names() and "my_thoughts" not in reasoning_parser_names()
+
+
 def test_a_plugin_that_fails(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tool_parser_plugin: .* cannot be read"):
-        check_parsers(ServeOptions(tool_parser_plugin=str(tmp_path / "none.py")))
+        load_formats(ServeOptions(tool_parser_plugin=str(tmp_path / "none.py")))
     (tmp_path / "bad.py").write_text("import vllm_does_not_exist")
     with pytest.raises(ConfigError, match=r"reasoning_parser_plugin: .*ModuleNotFoundError"):
-        check_parsers(ServeOptions(reasoning_parser_plugin=str(tmp_path / "bad.py")))
+        load_formats(ServeOptions(reasoning_parser_plugin=str(tmp_path / "bad.py")))
+    (tmp_path / "empty.py").write_text("")
+    with pytest.raises(ConfigError, match=r"tool_parser_plugin: .* defines no function register\(formats\)"):
+        load_formats(ServeOptions(tool_parser_plugin=str(tmp_path / "empty.py")))

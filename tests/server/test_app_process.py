@@ -22,7 +22,7 @@ from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.cli.main import main
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.http import listen
-from cadence.entrypoints.server.server import ServerLife
+from cadence.entrypoints.server.server import ServerLifecycle
 from tests.server.helpers import ROOT, FakeLLM, ServerProcess
 
 FAST = ("--max-model-len", "512", "--kv-cache-memory-bytes", "16M", "--served-model-name", "tiny")
@@ -151,7 +151,7 @@ def test_the_engine_given_up_ends_the_server(fake_model: Path) -> None:
     async def scenario(bound: socket.socket) -> tuple[int, str]:
         llm = FakeLLM(fake_model, delay=0.02)
         options = ServeOptions()
-        life = ServerLife(create_app(llm, options), options)  # type: ignore[arg-type]
+        life = ServerLifecycle(create_app(llm, options), options)  # type: ignore[arg-type]
         serving = asyncio.Event()
         running = asyncio.create_task(life.run(bound, serving.set))
         await serving.wait()

@@ -152,7 +152,7 @@ def test_bodies_together_stay_within_the_budget() -> None:
 
 def test_small_bodies_pass_the_waiting_ones() -> None:
     async def scenario() -> list[str]:
-        budget = BodyBudget(limit=CHUNK_BYTES, patience=0.05)
+        budget = BodyBudget(limit=CHUNK_BYTES, max_wait=0.05)
         first, second, small = Share(budget), Share(budget), Share(budget)
         for share in (first, second):
             share.put(UNASKED_BYTES)

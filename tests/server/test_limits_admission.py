@@ -12,7 +12,7 @@ import pytest
 from openai import OpenAI, RateLimitError
 from starlette.requests import HTTPConnection
 
-from cadence.entrypoints.server.http.admission import Admission, estimate_tokens
+from cadence.entrypoints.server.http.admission import AdmissionControl, estimate_tokens
 from cadence.entrypoints.server.http.errors import ApiError
 from tests.server.helpers import RunningApp
 
@@ -20,7 +20,7 @@ Serve = Callable[..., RunningApp]
 SLOW = {"prompt": "The quick brown fox", "max_tokens": 400, "ignore_eos": True}
 
 
-def balanced(admission: Admission) -> bool:
+def balanced(admission: AdmissionControl) -> bool:
     ended = admission.finished + admission.failed + admission.aborted
     return admission.accepted == ended + admission.in_flight and admission.in_flight >= 0
 
@@ -30,8 +30,8 @@ def connection() -> HTTPConnection:
 
 
 def test_every_end_is_counted_once() -> None:
-    async def scenario() -> Admission:
-        admission = Admission(100, 1000, 1000)
+    async def scenario() -> AdmissionControl:
+        admission = AdmissionControl(100, 1000, 1000)
         async with admission.enter(connection(), 5):
             assert (admission.in_flight, admission.tokens) == (1, 5)
         with pytest.raises(ValueError):
@@ -52,7 +52,7 @@ def test_every_end_is_counted_once() -> None:
 
 
 def test_bounds_on_completions_and_tokens() -> None:
-    admission = Admission(max_requests=4, max_tokens=100, max_model_len=1000)
+    admission = AdmissionControl(max_requests=4, max_tokens=100, max_model_len=1000)
     entries = [admission.enter(connection(), 40), admission.enter(connection(), 40, completions=2)]
     with pytest.raises(ApiError, match="4 requests") as caught:
         admission.enter(connection(), 1, completions=2)

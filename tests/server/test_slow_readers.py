@@ -19,8 +19,8 @@ import httpx
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from cadence.entrypoints.server.http.connection import LimitedHttp
-from cadence.entrypoints.server.http.outbox import HIGH_WATER, ChunkWriter, Outbox
+from cadence.entrypoints.server.http.connection import BoundedHttpProtocol
+from cadence.entrypoints.server.http.outbox import HIGH_WATER, Outbox, OutboxWriter
 from tests.server.fake_process import FakeProcess
 from tests.server.helpers import RunningApp
 from tests.server.ledger import read_counters
@@ -262,7 +262,7 @@ def test_what_counts_as_reading() -> None:
         (80_000, 39_999, False, 1),  # TLS says it has room, the socket has none
         (10, 0, False, 0),
     ]
-    http: Any = object.__new__(LimitedHttp)
+    http: Any = object.__new__(BoundedHttpProtocol)
     http._unsent, http._progress_at = (0, 0), 0.0
     for now, (below, above, paused, expected) in enumerate(looks):
         http._wire = SimpleNamespace(get_write_buffer_size=lambda below=below: below)
@@ -285,7 +285,7 @@ def test_one_turn_of_a_stream_does_not_pass_the_high_water_mark() -> None:
                 flow.pause_writing()
 
         cycle: Any = SimpleNamespace(flow=flow, disconnected=False, transport=SimpleNamespace(write=send))
-        writer = ChunkWriter(cycle, Outbox())
+        writer = OutboxWriter(cycle, Outbox())
 
         async def stream() -> None:
             for _ in range(100):

@@ -126,7 +126,7 @@ async def _serve(flags: argparse.Namespace, batch: Batch) -> None:
 
     try:
         from cadence.entrypoints.async_llm import AsyncLLM
-        from cadence.entrypoints.server.app import check_parsers, create_app
+        from cadence.entrypoints.server.app import create_app, load_formats
     except ImportError as error:
         raise ConfigError(f"{error.name} is missing: pip install 'cadence-llm[serve]'", "run-batch") from None
 
@@ -134,7 +134,7 @@ async def _serve(flags: argparse.Namespace, batch: Batch) -> None:
     engine.setdefault("use_tqdm_on_load", sys.stderr.isatty())
     args = EngineArgs.from_options(**engine)
     options = _serve_options(flags, args)
-    check_parsers(options)
+    load_formats(options)
     llm = await AsyncLLM.start(args, _say)
     try:
         app = create_app(llm, options)

@@ -44,9 +44,9 @@ def run(argv: Sequence[str]) -> int:
     args, options = read_flags(flags)
     find_local(args.model)
 
-    from cadence.entrypoints.server.chat.formats import check_parsers
+    from cadence.entrypoints.server.chat.format_tables import load_formats
 
-    check_parsers(options)
+    load_formats(options)  # raises what is wrong with them
     try:
         from cadence.entrypoints.server.server import run_server
     except ImportError as error:

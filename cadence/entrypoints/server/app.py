@@ -18,13 +18,13 @@ from cadence.core.errors import CadenceError
 from cadence.engine.log_queue import LogQueue, NullLogQueue
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.server.chat.engine import ChatEngine
-from cadence.entrypoints.server.chat.formats import check_parsers
-from cadence.entrypoints.server.http.admission import Admission
+from cadence.entrypoints.server.chat.format_tables import load_formats
+from cadence.entrypoints.server.http.admission import AdmissionControl
 from cadence.entrypoints.server.http.auth import Authentication
 from cadence.entrypoints.server.http.bodies import BodyReader
 from cadence.entrypoints.server.http.body_limits import BodyLimits
 from cadence.entrypoints.server.http.boundary import Boundary
-from cadence.entrypoints.server.http.early_rejection import Door
+from cadence.entrypoints.server.http.early_rejection import EarlyRejection
 from cadence.entrypoints.server.http.errors import reply_for, route_path
 from cadence.entrypoints.server.http.ignored import IgnoredFields
 from cadence.entrypoints.server.http.json_limits import JsonLimits
@@ -58,12 +58,11 @@ NO_LOGS = NullLogQueue()
 EXPOSED_HEADERS = ("X-Request-Id", "X-Cadence-Ignored", "Retry-After")  # what pages of other origins may read
 ROUTES = (
     health, models, completions, chat, chat_batch, responses, messages, generate, render, invocations, tokenize,
-    metrics, engine_state, page,
+    metrics, engine_state,
 )  # fmt: skip
 
 
 def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue = NO_LOGS) -> FastAPI:
-    check_parsers(options)
     documented = not options.disable_fastapi_docs
     app = FastAPI(
         title="Cadence",
@@ -73,17 +72,16 @@ def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQue
         redoc_url=None,
         openapi_url="/openapi.json" if documented else None,
     )
-    if options.stream_interval > 1:
-        llm.default_sampling = llm.default_sampling | {"stream_interval": options.stream_interval}
     app.state.server = _make_state(llm, options, logs)
     for routes in ROUTES:
         app.include_router(routes.router)
+    app.include_router(page.page_router())
     if options.enable_tokenizer_info_endpoint:
         app.include_router(tokenize.info_router)
     if options.server_dev_mode:
         app.include_router(develop.router)
     if documented:
-        app.include_router(page.docs_router)
+        app.include_router(page.docs_router())
     for kind in (CadenceError, HTTPException, RequestValidationError, ValidationError):
         app.add_exception_handler(kind, _answer_error)
     _add_layers(app, options)
@@ -92,23 +90,31 @@ def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQue
 
 
 def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue) -> ServerState:
-    admission = Admission(
+    admission = AdmissionControl(
         max_requests=llm.config.scheduler.max_num_seqs + options.max_queued_requests,
         max_tokens=options.max_queued_tokens,
         max_model_len=llm.config.model.max_model_len,
     )
-    template = read_template(options.chat_template or llm.config.tokenizer.chat_template)
     timed = with_deadline(llm, options.request_deadline)
-    tenants = Tenants(options.api_key, options.share_prefix_cache)
-    bodies = BodyReader(JsonLimits.of(options))
-    chat, ignored = ChatEngine(timed, options), IgnoredFields(options.strict_requests)
-    return ServerState(timed, options, admission, chat, bodies, template, tenants, logs, ignored)
+    own = {"stream_interval": options.stream_interval} if options.stream_interval > 1 else {}
+    return ServerState(
+        llm=timed,
+        options=options,
+        default_sampling=llm.default_sampling | own,
+        admission=admission,
+        chat=ChatEngine(timed, options, load_formats(options)),
+        bodies=BodyReader(JsonLimits.of(options)),
+        chat_template=read_template(options.chat_template or llm.config.tokenizer.chat_template),
+        tenants=Tenants(options.api_key, options.share_prefix_cache),
+        logs=logs,
+        ignored=IgnoredFields(options.strict_requests),
+    )
 
 
 def _add_layers(app: FastAPI, options: ServeOptions) -> None:
     """From the innermost to the outermost. Pure ASGI, all of them: streams and disconnects pass through untouched."""
     app.add_middleware(BodyLimits, options=options)
-    app.add_middleware(Door, admission=app.state.server.admission)
+    app.add_middleware(EarlyRejection, admission=app.state.server.admission)
     if options.api_key:
         tenants, closed = app.state.server.tenants, options.protect_metrics
         app.add_middleware(Authentication, tenants=tenants, protect_metrics=closed)

@@ -1,4 +1,4 @@
-"""The server's life: take the address, start the engine, serve, drain, leave."""
+"""The server's process: bind the address, start the engine, serve, drain, exit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.exit_deadline import NO_EXIT_DEADLINE, ExitDeadline
 from cadence.entrypoints.server.http import listen
-from cadence.entrypoints.server.http.connection import HttpLimits, LimitedHttp
+from cadence.entrypoints.server.http.connection import BoundedHttpProtocol, HttpLimits
 from cadence.entrypoints.server.http.connections import Connections
 from cadence.entrypoints.server.http.middleware import load_middleware
 from cadence.entrypoints.server.http.outbox import Outbox
@@ -41,12 +41,12 @@ from cadence.entrypoints.server.routes.state import ServerState
 from cadence.entrypoints.server.start_signals import StartSignals, StoppedWhileStarting
 
 KEEP_ALIVE_S = 65  # longer than clients keep idle connections, so that they are the ones who close them
-START_PATIENCE = 6  # an engine that starts may be silent for this many times as long as one that is ready
-LAST_BYTES_S = 5  # for answers that are made but not yet read, once nothing is in flight
-LAST_WORDS_S = 0.7  # for the error events of requests that are ended
-LEAVE_S = 1.5  # from the decision to end requests to the end of the process, whatever hangs
+START_HEARTBEAT_FACTOR = 6  # an engine that starts may be silent for this many times as long as one that is ready
+FLUSH_S = 5  # for answers that are made but not yet read, once nothing is in flight
+ERROR_EVENTS_S = 0.7  # for the error events of requests that are ended
+ABORT_EXIT_S = 1.5  # from the decision to end requests to the end of the process, whatever hangs
 EXIT_S = 15.0  # from the last answer to the end of the process: an engine may take a while to stop
-LAST_LINES_S = 0.2  # for log lines, when the process ends hard
+LOG_FLUSH_S = 0.2  # for log lines, when the process ends hard
 
 
 def run_server(args: EngineArgs, options: ServeOptions, engine_command: Sequence[str] = ENGINE_COMMAND) -> int:
@@ -73,10 +73,10 @@ async def _start_and_serve(
 ) -> int:
     began, logs = process
     silence = options.engine_heartbeat_timeout
-    limits = SupervisorLimits(silence, START_PATIENCE * silence, options.engine_step_timeout)
+    limits = SupervisorLimits(silence, START_HEARTBEAT_FACTOR * silence, options.engine_step_timeout)
     start = AsyncLLM.start(args, _say, engine_command=engine_command, limits=limits)
     try:
-        llm = await StartSignals(ExitDeadline(lambda: logs.flush(LAST_LINES_S)), _say).run(start)
+        llm = await StartSignals(ExitDeadline(lambda: logs.flush(LOG_FLUSH_S)), _say).run(start)
     except StoppedWhileStarting:
         return 0
     except EngineDeadError as error:
@@ -92,9 +92,9 @@ async def _start_and_serve(
         if pid := llm.engine_pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        logs.flush(LAST_LINES_S)
+        logs.flush(LOG_FLUSH_S)
 
-    life = ServerLife(create_app(llm, options, logs), options, ExitDeadline(last))
+    life = ServerLifecycle(create_app(llm, options, logs), options, ExitDeadline(last))
     try:
         return await life.run(bound, serving)
     finally:
@@ -113,7 +113,7 @@ class HttpServer(uvicorn.Server):
         yield
 
 
-class ServerLife:
+class ServerLifecycle:
     """From the first connection to the exit status."""
 
     def __init__(self, app: FastAPI, options: ServeOptions, deadline: ExitDeadline = NO_EXIT_DEADLINE) -> None:
@@ -171,12 +171,12 @@ class ServerLife:
             await self._abort(f"stopped after the shutdown timeout of {self._options.shutdown_timeout:g} s")
 
     async def _abort(self, why: str) -> None:
-        """Who does not read gets no error event; nobody waits for them, nor for the engine."""
+        """A client that does not read gets no error event: neither it nor the engine is waited for."""
         _say(f"{why}: {self._state.admission.in_flight} requests end with an error")
         self._status = 1
-        self._exit(LEAVE_S)
+        self._exit(ABORT_EXIT_S)
         self._spawn(self.end_engine())
-        await self._is_idle_within(LAST_WORDS_S)
+        await self._is_idle_within(ERROR_EVENTS_S)
         self._abort_connections()
 
     async def _watch_engine(self) -> None:
@@ -189,7 +189,7 @@ class ServerLife:
             await self._state.llm.check_health()
         except EngineDeadError as error:
             print(escaped(f"cadence serve: the engine is gone: {error}"), file=sys.stderr, flush=True)
-        await self._is_idle_within(LAST_BYTES_S)
+        await self._is_idle_within(FLUSH_S)
         self._exit(EXIT_S)
 
     async def _is_idle_within(self, seconds: float | None) -> bool:
@@ -248,7 +248,7 @@ def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
         server_header=False,
         root_path=options.root_path,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=LAST_BYTES_S,
+        timeout_graceful_shutdown=FLUSH_S,
     )
 
 
@@ -256,10 +256,10 @@ def _protocol_factory(options: ServeOptions) -> Callable[..., asyncio.Protocol]:
     limits, outbox = HttpLimits.of(options), Outbox()
     connections = Connections(options.write_timeout, options.max_connections)
     if not options.ssl_certfile:
-        return functools.partial(LimitedHttp, limits, connections, outbox)
+        return functools.partial(BoundedHttpProtocol, limits, connections, outbox)
     context = tls_context(options)
 
     def make(**given: Any) -> asyncio.Protocol:
-        return TlsConnection(context, connections, LimitedHttp(limits, connections, outbox, **given))
+        return TlsConnection(context, connections, BoundedHttpProtocol(limits, connections, outbox, **given))
 
     return make

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 from cadence.entrypoints.server.exit_deadline import ExitDeadline
 
-LEAVE_S = 5.0  # from the first signal to the end of the process, whatever the start waits for
+START_EXIT_S = 5.0  # from the first signal to the end of the process, whatever the start waits for
 
 T = TypeVar("T")
 
 
 class StoppedWhileStarting(Exception):  # noqa: N818 (nothing is wrong)
-    """Somebody sent a signal."""
+    """A signal came before the engine was ready."""
 
 
 class StartSignals:
@@ -43,6 +43,6 @@ class StartSignals:
         if self._signals > 1:
             self._deadline.now(1)
         self._say("stopped before it was ready")
-        self._deadline.within(LEAVE_S, 0)
+        self._deadline.within(START_EXIT_S, 0)
         if self._task is not None:
             self._task.cancel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from pathlib import Path
 
@@ -34,41 +33,41 @@ _HEADERS = {
     "Cache-Control": "no-cache",  # kept, but asked about each time: see ETag
 }
 
-router = APIRouter()
-docs_router = APIRouter()
+
+class PageFile:
+    """One file and the route that serves it; read when it is first asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._path = _FOLDER / name
+        self._content = b""
+        self._tag = ""  # the ETag; "" = not read yet
+
+    def serve(self, router: APIRouter, path: str) -> None:
+        router.add_api_route(path, self._answer, methods=["GET", "HEAD"], include_in_schema=False)
+
+    async def _answer(self, request: Request) -> Response:
+        if not self._tag:
+            self._content = self._path.read_bytes()
+            self._tag = f'"{hashlib.sha256(self._content).hexdigest()[:16]}"'
+        headers = {**_HEADERS, "ETag": self._tag}
+        if request.headers.get("if-none-match") == self._tag:
+            return Response(status_code=304, headers=headers)
+        return Response(self._content, media_type=_TYPES[self._path.suffix], headers=headers)
 
 
-@router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-async def page(request: Request) -> Response:
-    return _file(request, "index.html")
+def page_router() -> APIRouter:
+    """The playground and the live view."""
+    router = APIRouter()
+    PageFile("index.html").serve(router, "/")
+    for name in sorted(_PARTS):
+        PageFile(name).serve(router, f"/page/{name}")
+    return router
 
 
-@docs_router.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
-@docs_router.api_route("/redoc", methods=["GET", "HEAD"], include_in_schema=False)
-async def docs(request: Request) -> Response:
+def docs_router() -> APIRouter:
     """The API, drawn from /openapi.json."""
-    return _file(request, "docs.html")
-
-
-def _serve(name: str) -> None:
-    @router.api_route(f"/page/{name}", methods=["GET", "HEAD"], include_in_schema=False)
-    async def file(request: Request) -> Response:
-        return _file(request, name)
-
-
-for _name in sorted(_PARTS):
-    _serve(_name)
-
-
-def _file(request: Request, name: str) -> Response:
-    content, tag = _read(name)
-    headers = {**_HEADERS, "ETag": tag}
-    if request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers=headers)
-    return Response(content, media_type=_TYPES[Path(name).suffix], headers=headers)
-
-
-@functools.cache
-def _read(name: str) -> tuple[bytes, str]:
-    content = (_FOLDER / name).read_bytes()
-    return content, f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+    router = APIRouter()
+    docs = PageFile("docs.html")
+    docs.serve(router, "/docs")
+    docs.serve(router, "/redoc")
+    return router

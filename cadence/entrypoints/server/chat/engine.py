@@ -27,11 +27,11 @@ from cadence.entrypoints.server.chat.events import (
     ToolCallDelta,
     Usage,
 )
+from cadence.entrypoints.server.chat.format_tables import FormatTables
 from cadence.entrypoints.server.chat.formats import choose_formats
-from cadence.entrypoints.server.chat.reasoning import think_format
 from cadence.entrypoints.server.chat.request_errors import as_sent, check_room
 from cadence.entrypoints.server.chat.thinking_budget import thinking_ids
-from cadence.entrypoints.server.http.stream import Begun, begun
+from cadence.entrypoints.server.http.stream import StartedStream, started_stream
 from cadence.text.chat_template import ChatRequest
 from cadence.text.text_jobs import Kept
 from cadence.text.text_service import Encoding, TextTokens
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 
 class ChatEngine:
-    def __init__(self, llm: AsyncLLM, options: ServeOptions) -> None:
+    def __init__(self, llm: AsyncLLM, options: ServeOptions, tables: FormatTables) -> None:
         self._llm = llm
         self._options = options
         self._template = read_template(options.chat_template or llm.config.tokenizer.chat_template)
         if llm.config.tokenizer.escape_control_tokens:
             llm.texts.check_template(self._template)
-        self._formats = choose_formats(options, *_said(llm, self._template))
+        self._formats = choose_formats(options, tables, *_said(llm, self._template))
 
     @property
     def reasons(self) -> bool:
         """Whether thoughts are told from the answer."""
-        return bool(self._formats.reasoning)
+        return self._formats.reasoning is not None
 
     async def run(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
         """The answer to `job`. What is wrong with it raises before the first event; closing ends the request.
@@ -113,15 +113,17 @@ class ChatEngine:
 
     def _messages(self, job: ChatJob) -> Sequence[Mapping[str, Any]]:
         """A thought that goes on is written as the model writes it: behind its mark, and not closed."""
-        if not (job.continue_thought and self.reasons):
+        mark = self._thought_mark(job)
+        if not mark:
             return job.messages
         *before, last = job.messages
-        mark = self._thought_mark()
         space = "" if mark.endswith("|>") else "\n"
         return [*before, {"role": "assistant", "content": f"{mark}{space}{last.get('reasoning_content', '')}"}]
 
-    def _thought_mark(self) -> str:
-        return think_format(self._formats.reasoning).open[0]
+    def _thought_mark(self, job: ChatJob) -> str:
+        """What begins the thought that the model goes on with; "" = it goes on with none."""
+        format = self._formats.reasoning
+        return format.open[0] if job.continue_thought and format is not None and format.open else ""
 
     def _check(self, job: ChatJob) -> None:
         options = self._options
@@ -142,9 +144,9 @@ class ChatEngine:
     def _params(self, job: ChatJob, prompt: str) -> SamplingParams:
         """Some formats are written with special tokens, which must then be in the text."""
         params = job.params
-        if params.thinking_token_budget is not None and self._formats.reasoning:
+        format = self._formats.reasoning
+        if params.thinking_token_budget is not None and format is not None:
             params = params.clone()
-            format = think_format(self._formats.reasoning)
             params.thinking_token_ids = thinking_ids(format, prompt, self._llm.tokenizer)
         if params.skip_special_tokens and self._formats.needs_special_tokens(self._calls_tools(job)):
             params = params.clone()
@@ -154,7 +156,9 @@ class ChatEngine:
     def _calls_tools(self, job: ChatJob) -> bool:
         return bool(job.tools) and job.tool_choice != "none"
 
-    async def _outputs(self, prompt: TokensPrompt, params: SamplingParams, job: ChatJob) -> Begun[RequestOutput]:
+    async def _outputs(
+        self, prompt: TokensPrompt, params: SamplingParams, job: ChatJob
+    ) -> StartedStream[RequestOutput]:
         """The engine knows of no messages: what is wrong with the prompt is wrong with them, and shows at once."""
         if job.beam is not None:
             skips = params.skip_special_tokens
@@ -164,16 +168,16 @@ class ChatEngine:
         else:
             outputs = self._llm.generate(prompt, params, job.request_id, priority=job.priority)
         try:
-            return await begun(cast(AsyncGenerator[RequestOutput, None], outputs))
+            return await started_stream(cast(AsyncGenerator[RequestOutput, None], outputs))
         except InvalidRequestError as error:
             raise as_sent(error, job.sent_names) from None
 
     def _choice(self, index: int, job: ChatJob, prompt: str) -> Choice:
         formats = self._formats
         calls = self._calls_tools(job)
-        if not calls and not formats.reasoning:
+        if not calls and formats.reasoning is None:
             return PlainChoice()
-        before = self._thought_mark() if job.continue_thought and self.reasons else prompt
+        before = self._thought_mark(job) or prompt
         parser = formats.parser(job.tools if calls else None, before, job.stream)
         demanded = job.tool_choice if calls and job.tool_choice != "auto" else ""
         return ParsedChoice(index, parser, demanded, formats.new_id())

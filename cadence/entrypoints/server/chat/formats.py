@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-import runpy
 import secrets
 import string
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from cadence.config.serve_options import ServeOptions
-from cadence.core.errors import ConfigError
 from cadence.entrypoints.server.chat.answer_parser import AnswerParser, CallsFirst, ThoughtsFirst
 from cadence.entrypoints.server.chat.format_detection import detect_reasoning, detect_tools
-from cadence.entrypoints.server.chat.reasoning import make_reasoning_parser, think_format
+from cadence.entrypoints.server.chat.format_tables import AUTO, FormatTables
+from cadence.entrypoints.server.chat.reasoning import reasoning_parser
+from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
 from cadence.entrypoints.server.chat.tools.base import Tools, WholeCalls
-from cadence.entrypoints.server.chat.tools.registry import make_tool_parser, tool_format
+from cadence.entrypoints.server.chat.tools.format import ToolFormat
+from cadence.entrypoints.server.chat.tools.registry import tool_parser
 
-AUTO = "auto"
 FALLBACK = "hermes"
 CHANNELS = {  # tool formats whose calls stand among channels, which are not for the reader -> what reads the channels
     "openai": "openai_gptoss",
@@ -32,20 +32,20 @@ logger = logging.getLogger("cadence.server")
 
 @dataclass(frozen=True, slots=True)
 class AnswerFormats:
-    """Names; "" = none. The flags say whether a format's markers are special tokens of this model, which must then
-    not be skipped when its text is decoded."""
+    """None = nothing is told apart. The flags say whether a format's markers are special tokens of this model, which
+    must then not be skipped when its text is decoded."""
 
-    tools: str = ""
-    reasoning: str = ""
+    tools: ToolFormat | None = None
+    reasoning: ThinkFormat | None = None
     special_tools: bool = False
     special_reasoning: bool = False
 
     def parser(self, tools: Tools | None, prompt: str, stream: bool) -> AnswerParser:
         """For an answer to `prompt`; tools=None: nothing is a call."""
-        name = self.tools if tools is not None else ""
-        calls = make_tool_parser(name, tools or ())
-        thoughts = make_reasoning_parser(self.reasoning, prompt)
-        kind = CallsFirst if name and tool_format(name).ends_thinking else ThoughtsFirst
+        format = self.tools if tools is not None else None
+        calls = tool_parser(format, tools or ())
+        thoughts = reasoning_parser(self.reasoning, prompt)
+        kind = CallsFirst if format is not None and format.ends_thinking else ThoughtsFirst
         return kind(thoughts, calls if stream else WholeCalls(calls))
 
     def needs_special_tokens(self, tools: bool) -> bool:
@@ -53,7 +53,7 @@ class AnswerFormats:
 
     def new_id(self) -> Callable[[], str]:
         """What makes ids for calls that have none."""
-        return _mistral_id if self.tools and tool_format(self.tools).random_ids == "mistral" else _call_id
+        return _mistral_id if self.tools is not None and self.tools.random_ids == "mistral" else _call_id
 
 
 def _call_id() -> str:
@@ -65,29 +65,9 @@ def _mistral_id() -> str:
     return "".join(secrets.choice(_MISTRAL_ID) for _ in range(9))
 
 
-def check_parsers(options: ServeOptions) -> None:
-    """Unknown names are said when the server starts, not when the first request comes. Plugins come before them."""
-    for option in ("tool_parser_plugin", "reasoning_parser_plugin"):
-        _run_plugin(option, getattr(options, option))
-    if options.tool_call_parser not in ("", AUTO):
-        tool_format(options.tool_call_parser)
-    if options.reasoning_parser not in ("", AUTO):
-        think_format(options.reasoning_parser)
-
-
-def _run_plugin(option: str, path: str) -> None:
-    """The file calls `register_tool_format` or `register_reasoning_format`."""
-    if not path:
-        return
-    try:
-        runpy.run_path(path, run_name="cadence_plugin")
-    except OSError as error:
-        raise ConfigError(f"{option}: {path} cannot be read: {error.strerror}", option) from None
-    except Exception as error:
-        raise ConfigError(f"{option}: {path} failed: {type(error).__name__}: {error}", option) from error
-
-
-def choose_formats(options: ServeOptions, templates: Sequence[str], special: Collection[str]) -> AnswerFormats:
+def choose_formats(
+    options: ServeOptions, tables: FormatTables, templates: Sequence[str], special: Collection[str]
+) -> AnswerFormats:
     """`templates`: the chat templates that may be used; `special`: the texts of the model's special tokens."""
     text = "\n".join(templates)
     tools = options.tool_call_parser or (AUTO if options.enable_auto_tool_choice else "")
@@ -96,11 +76,13 @@ def choose_formats(options: ServeOptions, templates: Sequence[str], special: Col
     reasoning = options.reasoning_parser or CHANNELS.get(tools, "")
     if reasoning == AUTO or (not reasoning and _writes_channels(text)):
         reasoning = _chosen("reasoning_parser", detect_reasoning(text), "")
+    calls = tables.tool_format(tools) if tools else None
+    thoughts = tables.think_format(reasoning) if reasoning else None
     return AnswerFormats(
-        tools,
-        reasoning,
-        bool(tools) and _any_special(tool_format(tools).all_marks, special),
-        bool(reasoning) and _any_special(think_format(reasoning).marks, special),
+        calls,
+        thoughts,
+        calls is not None and _any_special(calls.all_marks, special),
+        thoughts is not None and _any_special(thoughts.marks, special),
     )
 
 

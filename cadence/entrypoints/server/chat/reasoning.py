@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from cadence.core.errors import ConfigError
@@ -12,7 +13,7 @@ from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
 from cadence.entrypoints.server.chat.tools.base import Text
 from cadence.entrypoints.server.chat.tools.machine import Buffer, first_characters
 
-FORMATS: dict[str, ThinkFormat] = {name: row for row in ROWS for name in row.names}
+FORMATS: Mapping[str, ThinkFormat] = MappingProxyType({name: row for row in ROWS for name in row.names})  # built in
 MAX_SPAN = 200  # characters of a marker that has a text of its own
 
 
@@ -156,7 +157,7 @@ class ThinkStream(Buffer):
         return bool(tag) and self._marked(tag)
 
     def _say(self, text: str) -> None:
-        """White space waits for what follows it: at a marker it is nobody's."""
+        """White space waits for what follows it: at a marker it is dropped."""
         text = self._gap + text
         words = text.rstrip()
         self._gap = "" if self.final else text[len(words) :]
@@ -213,29 +214,26 @@ class AppendThink:
         return []
 
 
-def make_reasoning_parser(name: str, prompt: str = "") -> ReasoningParser:
+def reasoning_parser(format: ThinkFormat | None, prompt: str = "") -> ReasoningParser:
     """For an answer to `prompt`, whose end says whether the thoughts have begun, or are over, before the first token.
-    "" = no parser."""
-    if not name:
-        return NullReasoningParser()
-    format = think_format(name)
-    if not format.open:
+    None = all text is the answer."""
+    if format is None or not format.open:
         return NullReasoningParser()
     if format.put_back:
         return AppendThink(format.put_back)
     return ThinkStream(format, format.begun(prompt))
 
 
-def think_format(name: str) -> ThinkFormat:
-    if name not in FORMATS:
-        names = ", ".join(reasoning_parser_names())
+def make_reasoning_parser(name: str, prompt: str = "") -> ReasoningParser:
+    """Of a built-in format."""
+    return reasoning_parser(think_format(name), prompt)
+
+
+def think_format(name: str, formats: Mapping[str, ThinkFormat] = FORMATS) -> ThinkFormat:
+    if name not in formats:
+        names = ", ".join(sorted(formats))
         raise ConfigError(f"reasoning_parser must be one of auto, {names}; got {name!r}.", "reasoning_parser")
-    return FORMATS[name]
-
-
-def register_reasoning_format(format: ThinkFormat) -> None:
-    """Adds a format, or puts it in the place of one of the same name."""
-    FORMATS.update(dict.fromkeys(format.names, format))
+    return formats[name]
 
 
 def reasoning_parser_names() -> tuple[str, ...]:

@@ -9,7 +9,7 @@ ANY_TEXT = re.compile(r"[^\n]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SpanMarker:
     """A marker with a text of its own, which is not for the reader."""
 
     open: str
@@ -28,7 +28,7 @@ class ThinkFormat:
     implied: tuple[str, ...] = ()  # what follows thoughts that were not closed
     drop: tuple[str, ...] = ()  # markers of the answer, which are not for the reader
     inline: tuple[str, ...] = ()  # such that stand inside a text, also a thought, whose white space stays
-    spans: tuple[Span, ...] = ()
+    spans: tuple[SpanMarker, ...] = ()
     put_back: str = ""  # the thoughts stay in the answer, behind this tag
     models: str = ""  # for the documents
 
@@ -75,11 +75,11 @@ FORMATS = (
     ThinkFormat(("cohere_command3", "cohere_command4", "cohere", "command"), ("<|START_THINKING|>",),
                 ("<|END_THINKING|>",), drop=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>",
                  "<|END_TEXT|>"),
-                inline=("<co>",), spans=(Span("</co:", ">", inline=True),), models="Command A Reasoning"),
+                inline=("<co>",), spans=(SpanMarker("</co:", ">", inline=True),), models="Command A Reasoning"),
     ThinkFormat(("gemma4",), ("<|channel>thought\n", "<|channel>"), ("<channel|>",), again=True, models="Gemma 4"),
     ThinkFormat(("openai_gptoss", "gpt_oss"), ("<|channel|>analysis<|message|>",), ("<|end|>",), again=True,
                 implied=("<|start|>", "<|channel|>"), drop=("<|start|>assistant", "<|end|>", "<|return|>", "<|call|>"),
-                spans=(Span("<|channel|>", "<|message|>"),), models="gpt-oss"),
+                spans=(SpanMarker("<|channel|>", "<|message|>"),), models="gpt-oss"),
     ThinkFormat(("inkling",), ("<|message_model|><|content_thinking|>", "<|content_thinking|>"), ("<|end_message|>",),
                 again=True, implied=("<|message_model|>", "<|content_text|>"),
                 drop=("<|message_model|>", "<|content_text|>", "<|end_message|>", "<|content_model_end_sampling|>"),
@@ -89,6 +89,6 @@ FORMATS = (
                 drop=(f"<|open|>{K3_ANSWER}", f"<|close|>{K3_ANSWER}", "<|close|>message<|sep|>"), models="Kimi K3"),
     ThinkFormat(("muse_glimmer",), ("to=self<|message|>",), ("<|eom|>", "<|eot|>"), again=True, implied=("<|start|>",),
                 drop=("<|start|>assistant", "<|eom|>", "<|eot|>", "<|message|>"),
-                spans=(Span("to=", "<|message|>", re.compile(r"[\w.-]+")),), models="Muse Glimmer"),
+                spans=(SpanMarker("to=", "<|message|>", re.compile(r"[\w.-]+")),), models="Muse Glimmer"),
     ThinkFormat(("identity",), (), (), models="any: nothing is told apart"),
 )  # fmt: skip

@@ -1,8 +1,8 @@
-"""Who is let in, and what became of them.
+"""Admission control: which requests are accepted, and how each ended.
 
 At all times accepted = finished + failed + aborted + in_flight. A request is decided upon before anything is done for
-it, from what can be read off its size; the ones turned away are counted apart. Most of them never get further than
-`door.py`, which asks `refusal` before their bodies are read.
+it, from what can be read off its size; rejected ones are counted apart. Most of those are rejected by
+`early_rejection.py`, which asks `overload` before their bodies are read.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from starlette.types import Scope
 
 from cadence.entrypoints.server.http.errors import overloaded, unavailable
 
-ENTRIES = "cadence.entries"  # in the ASGI scope: the entries of this HTTP request
-ARRIVING = "cadence.arriving"  # in the ASGI scope: the request is past the door, but was not decided upon
+ADMITTED = "cadence.admitted"  # in the ASGI scope: the `AdmittedRequest`s of this HTTP request
+ARRIVING = "cadence.arriving"  # in the ASGI scope: the request is being read, and not decided upon yet
 BYTES_PER_TOKEN = 4  # of ordinary text
 
 
@@ -35,12 +35,14 @@ def estimate_tokens(prompt: Any) -> int:
     return 1
 
 
-class Refusal(NamedTuple):
+class Overload(NamedTuple):
+    """Why a request is rejected, and when to try again."""
+
     message: str
     retry_after: int  # seconds
 
 
-class Admission:
+class AdmissionControl:
     def __init__(self, max_requests: int, max_tokens: int, max_model_len: int) -> None:
         self.max_requests = max_requests  # completions at once
         self._max_model_len = max_model_len
@@ -52,7 +54,7 @@ class Admission:
         self.refused = 0  # never accepted
         self.completions = 0  # in flight
         self.tokens = 0  # in flight
-        self.arriving = 0  # requests that are past the door, but were not decided upon
+        self.arriving = 0  # requests that are being read, and not decided upon yet
         self.draining = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -61,7 +63,7 @@ class Admission:
     def in_flight(self) -> int:
         return self.accepted - self.finished - self.failed - self.aborted
 
-    def enter(self, request: HTTPConnection, estimated_tokens: int, completions: int = 1) -> Entry:
+    def enter(self, request: HTTPConnection, estimated_tokens: int, completions: int = 1) -> AdmittedRequest:
         """Decides at once: raises 429 or 503, or gives the entry, which `async with` ends.
 
         A streaming route enters before its response starts and puts the `async with` around its generator's body.
@@ -71,19 +73,19 @@ class Admission:
         if self.draining:
             self.refused += 1
             raise unavailable("The server is shutting down and takes no new requests.")
-        # What is longer than the model's length never gets to the engine, and keeps nobody else from it.
+        # What is longer than the model's length never gets to the engine, and must not keep others from it.
         estimated_tokens = min(estimated_tokens, completions * self._max_model_len)
-        refusal = self.refusal(estimated_tokens, completions)
-        if refusal is not None:
+        overload = self.overload(estimated_tokens, completions)
+        if overload is not None:
             self.refused += 1
-            raise overloaded(*refusal)
-        entry = Entry(self, estimated_tokens, completions)
-        request.scope.setdefault(ENTRIES, []).append(entry)
+            raise overloaded(*overload)
+        entry = AdmittedRequest(self, estimated_tokens, completions)
+        request.scope.setdefault(ADMITTED, []).append(entry)
         return entry
 
-    def outlives(self, request: HTTPConnection, entry: Entry) -> None:
+    def outlives(self, request: HTTPConnection, entry: AdmittedRequest) -> None:
         """The entry goes on when the HTTP request is over; it ends with its `async with` alone."""
-        request.scope[ENTRIES].remove(entry)
+        request.scope[ADMITTED].remove(entry)
 
     def arrives(self, scope: Scope) -> None:
         """Keeps a place for a request whose body is yet to be read."""
@@ -96,14 +98,14 @@ class Admission:
             self.arriving -= 1
 
     def drain(self) -> None:
-        """From now on nobody is let in."""
+        """From now on no request is accepted."""
         self.draining = True
 
     async def wait_idle(self) -> None:
         await self._idle.wait()
 
-    def refusal(self, tokens: int, completions: int) -> Refusal | None:
-        """Why a request of this size cannot be let in. An empty house takes anyone: the engine judges what is too
+    def overload(self, tokens: int, completions: int) -> Overload | None:
+        """Why a request of this size cannot be accepted now. An idle server accepts any: the engine judges what is too
         long."""
         if not self.completions:
             return None
@@ -114,15 +116,15 @@ class Admission:
         else:
             return None
         retry_after = min(30, 1 + self.completions // 100)  # the longer the queue, the later
-        return Refusal(f"The server is at its limit of {limit}; try again later.", retry_after)
+        return Overload(f"The server is at its limit of {limit}; try again later.", retry_after)
 
-    def _entered(self, entry: Entry) -> None:
+    def _entered(self, entry: AdmittedRequest) -> None:
         self.accepted += 1
         self.completions += entry.completions
         self.tokens += entry.tokens
         self._idle.clear()
 
-    def _left(self, entry: Entry, outcome: str) -> None:
+    def _left(self, entry: AdmittedRequest, outcome: str) -> None:
         setattr(self, outcome, getattr(self, outcome) + 1)
         self.completions -= entry.completions
         self.tokens -= entry.tokens
@@ -130,10 +132,10 @@ class Admission:
             self._idle.set()
 
 
-class Entry:
+class AdmittedRequest:
     """One accepted request. Ends once, by the first of `finish`, `fail`, `abort` or the end of its `async with`."""
 
-    def __init__(self, admission: Admission, tokens: int, completions: int) -> None:
+    def __init__(self, admission: AdmissionControl, tokens: int, completions: int) -> None:
         self.tokens = tokens
         self.completions = completions
         self._admission = admission
@@ -150,7 +152,7 @@ class Entry:
     def abort(self) -> None:
         self._end("aborted")
 
-    async def __aenter__(self) -> Entry:
+    async def __aenter__(self) -> AdmittedRequest:
         return self
 
     async def __aexit__(

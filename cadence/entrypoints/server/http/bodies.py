@@ -1,4 +1,4 @@
-"""Bodies from their bytes to what a route makes of them: counted, parsed and checked where nobody has to wait for it.
+"""Bodies from their bytes to what a route makes of them: counted, parsed and checked.
 
 A small body is read on the event loop, where that takes less time than handing it over. Large ones are read by one
 thread, one after the other in the order of their coming: between two of its steps the event loop has its turn, and
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Body:
-    """The bytes of a body until somebody takes them, and their share of the budget."""
+    """The bytes of a body until they are taken, and their share of the budget."""
 
     def __init__(self, content: bytes, share: Share) -> None:
         self.size = len(content)

@@ -18,11 +18,11 @@ class BodyBudget:
     one body are held.
     """
 
-    def __init__(self, limit: int, patience: float) -> None:
-        """`patience`: seconds a body waits to be read on; 0 = for ever."""
+    def __init__(self, limit: int, max_wait: float) -> None:
+        """`max_wait`: seconds a body waits for memory to be read on; 0 = no limit."""
         self.held = 0
         self._limit = limit
-        self._patience = patience
+        self._max_wait = max_wait
         self._arriving: dict[Share, asyncio.Future[None] | None] = {}  # oldest first -> what it waits for
         self._complete: set[Share] = set()  # and held
 
@@ -34,7 +34,7 @@ class BodyBudget:
     async def reserve(self, share: Share) -> None:
         self._arriving.setdefault(share, None)
         try:
-            async with asyncio.timeout(self._patience or None):
+            async with asyncio.timeout(self._max_wait or None):
                 while not self.may_grow(share):
                     waiter = self._arriving[share] = asyncio.get_running_loop().create_future()
                     await waiter
@@ -89,7 +89,7 @@ class Share:
         self._budget.complete(self)
 
     def free(self) -> None:
-        """Nobody needs the body any more. May be said twice."""
+        """The body is no longer needed. May be called twice."""
         self.add(-self._size)
         self._budget.forget(self)
 

@@ -1,7 +1,7 @@
 """What a request body may be: JSON by its type, and not too large.
 
 The body is read here, whole, before anyone parses it; `bodies.py` does that. While the answer is made the connection
-is watched: when the client leaves before it begins, whoever works on it is cancelled.
+is watched: when the client leaves before it begins, the route that works on it is cancelled.
 """
 
 from __future__ import annotations

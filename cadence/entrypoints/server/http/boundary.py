@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cadence.config.serve_options import ServeOptions
-from cadence.entrypoints.server.http.admission import ENTRIES
+from cadence.entrypoints.server.http.admission import ADMITTED
 from cadence.entrypoints.server.http.early_rejection import GUARDED
 from cadence.entrypoints.server.http.errors import reply_for, route_path
 from cadence.entrypoints.server.http.ignored import ignored_header
@@ -44,13 +44,13 @@ class Boundary:
         except Exception as error:
             await self._fail(error, scope, receive, answer)
         finally:
-            for entry in scope.get(ENTRIES, ()):
+            for entry in scope.get(ADMITTED, ()):
                 entry.abort()  # nothing, where it has ended
             if self._log:
                 self._log_request(scope, answer.status, time.monotonic() - began)
 
     async def _fail(self, error: Exception, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        for entry in scope.get(ENTRIES, ()):
+        for entry in scope.get(ADMITTED, ()):
             entry.fail()
         reply = reply_for(error)
         if reply.is_bug or answer.status:

@@ -14,9 +14,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.server.http.auth import OPEN_PATHS
-from cadence.entrypoints.server.http.connections import Connections, Room
+from cadence.entrypoints.server.http.connections import Capacity, Connections
 from cadence.entrypoints.server.http.errors import ErrorReply, reply_for, route_path, unavailable
-from cadence.entrypoints.server.http.outbox import CHUNK_WRITER, HIGH_WATER, ChunkWriter, Outbox
+from cadence.entrypoints.server.http.outbox import BODY_WRITER, HIGH_WATER, Outbox, OutboxWriter
 
 SPARE_READ_S = 5.0  # for a request to arrive on a connection that is one too many
 
@@ -32,14 +32,14 @@ class HttpLimits:
         return cls(options.max_header_bytes, options.max_header_count, options.read_timeout)
 
 
-class LimitedHttp(HttpToolsProtocol):
+class BoundedHttpProtocol(HttpToolsProtocol):
     def __init__(self, limits: HttpLimits, connections: Connections, outbox: Outbox, **options: Any) -> None:
         super().__init__(**options)
         self._limits = limits
         self._connections = connections
         self._outbox = outbox
         self._wire: asyncio.Transport | None = None  # next to the socket; the transport itself where there is no TLS
-        self._room = Room.OPEN
+        self._room = Capacity.OPEN
         self._read_timeout = limits.read_timeout
         self._answering: RequestResponseCycle | None = None  # the request that is answered, or was the last to be
         self._unsent = (0, 0)  # bytes that waited to leave when last looked at: at the socket, in all
@@ -49,7 +49,7 @@ class LimitedHttp(HttpToolsProtocol):
         self._refused = False
         self._late: asyncio.TimerHandle | None = None  # runs while a request is awaited or arrives
 
-    def over(self, wire: asyncio.Transport, room: Room) -> None:
+    def over(self, wire: asyncio.Transport, room: Capacity) -> None:
         """Said before the connection is made, where there is TLS."""
         self._wire, self._room = wire, room
 
@@ -59,12 +59,12 @@ class LimitedHttp(HttpToolsProtocol):
             self.over(transport, self._connections.enter(transport))
         else:
             transport.set_write_buffer_limits(high=HIGH_WATER)  # TLS holds half a megabyte otherwise
-        if self._room is not Room.OPEN:
+        if self._room is not Capacity.OPEN:
             self._read_timeout = min(self._read_timeout or SPARE_READ_S, SPARE_READ_S)
         self._progress_at = self.loop.time()
         self._connections.watch(self)
         self._await_request()
-        if self._room is Room.NONE:
+        if self._room is Capacity.NONE:
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -114,7 +114,7 @@ class LimitedHttp(HttpToolsProtocol):
         if not self._refused:
             self._drop_root()
             super().on_headers_complete()
-            self.scope[CHUNK_WRITER] = ChunkWriter(self.cycle, self._outbox)  # type: ignore[typeddict-unknown-key]
+            self.scope[BODY_WRITER] = OutboxWriter(self.cycle, self._outbox)  # type: ignore[typeddict-unknown-key]
 
     def _drop_root(self) -> None:
         """A proxy may leave the prefix of `--root-path` on or take it off; uvicorn expects it off."""
@@ -132,7 +132,7 @@ class LimitedHttp(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
-        if self._room is Room.HEALTH_ONLY:
+        if self._room is Capacity.HEALTH_ONLY:
             cycle.keep_alive = False
             app = _HealthOnly(app)
         super()._start_asgi_task(cycle, app)
@@ -165,7 +165,7 @@ class LimitedHttp(HttpToolsProtocol):
             self._await_request()
             return
         if answering and not self.cycle.response_started:
-            self.cycle.disconnected = True  # so it is for whoever waits for the body
+            self.cycle.disconnected = True  # as seen by the route that waits for the body
             self.cycle.message_event.set()
         self._refuse(408, f"The request did not arrive within the limit of {self._read_timeout:g} s.")
 

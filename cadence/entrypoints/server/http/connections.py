@@ -20,7 +20,7 @@ SPARE = 32  # of those, for health checks when all else is taken
 MAX_PERIOD_S = 5.0  # between two looks at the readers
 
 
-class Room(enum.Enum):
+class Capacity(enum.Enum):
     OPEN = "open"
     HEALTH_ONLY = "health only"
     NONE = "none"
@@ -45,15 +45,15 @@ class Connections:
         self._readers: set[Reader] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, wire: asyncio.BaseTransport) -> Room:
+    def enter(self, wire: asyncio.BaseTransport) -> Capacity:
         """`wire` is the transport next to the socket. Call `leave` when it is lost."""
         self._open.add(wire)
         excess = wire.get_extra_info("socket").fileno() - self._first_reserved + 1
         if self._max_connections:
             excess = max(excess, len(self._open) - self._max_connections)
         if excess <= 0:
-            return Room.OPEN
-        return Room.HEALTH_ONLY if excess <= SPARE else Room.NONE
+            return Capacity.OPEN
+        return Capacity.HEALTH_ONLY if excess <= SPARE else Capacity.NONE
 
     def leave(self, wire: asyncio.BaseTransport) -> None:
         self._open.discard(wire)

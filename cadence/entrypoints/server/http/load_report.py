@@ -27,7 +27,7 @@ def load_header(scope: Scope, metrics: Metrics) -> list[tuple[bytes, bytes]]:
 
 
 def load_report(wanted: str, metrics: Iterable[Metric]) -> str:
-    """ "" for a format that nobody knows."""
+    """ "" for an unknown format."""
     values = {m.name.partition(":")[2]: float(m.value) for m in metrics if isinstance(m, Gauge)}
     named = {name: values[name] for name in REPORTED}
     if wanted.strip().lower() == "text":

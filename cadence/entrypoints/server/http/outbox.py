@@ -13,7 +13,7 @@ from typing import Protocol
 from starlette.types import Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-CHUNK_WRITER = "cadence.chunk_writer"  # in the ASGI scope
+BODY_WRITER = "cadence.body_writer"  # in the ASGI scope
 HIGH_WATER = 65_536  # bytes of one answer that wait for the end of the turn; the transport holds as many
 
 
@@ -21,9 +21,9 @@ class Outbox:
     """One for all connections of a server."""
 
     def __init__(self) -> None:
-        self._writers: list[ChunkWriter] = []
+        self._writers: list[OutboxWriter] = []
 
-    def add(self, writer: ChunkWriter) -> None:
+    def add(self, writer: OutboxWriter) -> None:
         if not self._writers:
             asyncio.get_running_loop().call_soon(self._send)
         self._writers.append(writer)
@@ -34,7 +34,7 @@ class Outbox:
             writer.flush()
 
 
-class Writer(Protocol):
+class BodyWriter(Protocol):
     async def write(self, chunk: bytes) -> None:
         """Not empty, and only after the head of the answer. Waits while the client does not read."""
 
@@ -42,8 +42,8 @@ class Writer(Protocol):
         """What was written and has not left."""
 
 
-class ChunkWriter:
-    """The body of one answer of unknown length."""
+class OutboxWriter:
+    """The body of one answer of unknown length, past ASGI, by way of the outbox."""
 
     def __init__(self, cycle: RequestResponseCycle, outbox: Outbox) -> None:
         self._cycle = cycle
@@ -72,8 +72,8 @@ class ChunkWriter:
             self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(pending), pending))
 
 
-class PlainWriter:
-    """For servers other than ours."""
+class AsgiWriter:
+    """Through plain ASGI, for servers other than ours."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -85,5 +85,5 @@ class PlainWriter:
         return b""
 
 
-def writer_of(scope: Scope, send: Send) -> Writer:
-    return scope.get(CHUNK_WRITER) or PlainWriter(send)
+def writer_of(scope: Scope, send: Send) -> BodyWriter:
+    return scope.get(BODY_WRITER) or AsgiWriter(send)

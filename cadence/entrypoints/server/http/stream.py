@@ -12,9 +12,9 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cadence.entrypoints.server.http.admission import Entry
+from cadence.entrypoints.server.http.admission import AdmittedRequest
 from cadence.entrypoints.server.http.errors import reply_for, route_path
-from cadence.entrypoints.server.http.outbox import Writer, writer_of
+from cadence.entrypoints.server.http.outbox import BodyWriter, writer_of
 
 logger = logging.getLogger("cadence.server")
 
@@ -24,8 +24,8 @@ T = TypeVar("T")
 encode_json = msgspec.json.Encoder().encode
 
 
-class ChunkWriter:
-    """Chunks of one stream. All but a few are text of one choice, and those cost one small encoding."""
+class ChunkEncoder:
+    """Encodes the chunks of one stream. All but a few are text of one choice, and those cost one small encoding."""
 
     def __init__(self, base: dict[str, Any], around: tuple[str, str], with_usage: bool) -> None:
         """`base` is what all chunks begin with; `around` the JSON of a choice before and after its text."""
@@ -59,7 +59,7 @@ class EventStream(Response):
     """Writes chunks as they come and stops, closing their source, within one chunk of the client's leaving.
 
     `last` is written after the last chunk. An error is written as an event of its own, and then nothing more.
-    Where there are `pings`, one is written when nothing else was for a while, so that nobody on the way hangs up.
+    Where there are `pings`, one is written when nothing else was for a while, so that no proxy closes the connection.
     """
 
     media_type = "text/event-stream"
@@ -83,7 +83,7 @@ class EventStream(Response):
         finally:
             await _end(*tasks)
 
-    async def _write(self, path: str, send: Send, writer: Writer) -> None:
+    async def _write(self, path: str, send: Send, writer: BodyWriter) -> None:
         async with aclosing(self._chunks) as chunks:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             last = self._last
@@ -95,7 +95,7 @@ class EventStream(Response):
                 last = error_event(error, path)
             await send({"type": "http.response.body", "body": writer.take() + last, "more_body": False})
 
-    async def _ping(self, pings: Pings, writer: Writer) -> None:
+    async def _ping(self, pings: Pings, writer: BodyWriter) -> None:
         """A stream begins with a chunk, so the head is out by the time of the first ping."""
         while True:
             self._quiet = True
@@ -119,7 +119,9 @@ def json_response(content: Any) -> Response:
     return Response(encode_json(content), media_type="application/json")
 
 
-async def admitted(entry: Entry, source: AsyncIterator[T], check: Callable[[T], None]) -> AsyncGenerator[T, None]:
+async def admitted(
+    entry: AdmittedRequest, source: AsyncIterator[T], check: Callable[[T], None]
+) -> AsyncGenerator[T, None]:
     """`source`, whose end, good or bad, is the entry's. `check` raises on an item that tells of a failure."""
     async with entry, aclosing(source) as items:  # type: ignore[type-var]
         async for item in items:
@@ -135,19 +137,19 @@ async def checked(source: AsyncGenerator[T, None], check: Callable[[T], None]) -
             yield item
 
 
-async def begun(source: AsyncGenerator[T, None]) -> Begun[T]:
+async def started_stream(source: AsyncGenerator[T, None]) -> StartedStream[T]:
     """`source`, once it has something to say: what goes wrong before raises here, not in the stream."""
-    return Begun(await anext(source), source)
+    return StartedStream(await anext(source), source)
 
 
-class Begun(Generic[T]):
+class StartedStream(Generic[T]):
     """A source and the item that was already taken from it. After that item it is out of the way."""
 
     def __init__(self, first: T, rest: AsyncGenerator[T, None]) -> None:
         self._first = [first]
         self._rest = rest
 
-    def __aiter__(self) -> Begun[T]:
+    def __aiter__(self) -> StartedStream[T]:
         return self
 
     def __anext__(self) -> Awaitable[T]:

@@ -1,4 +1,4 @@
-"""Who is who, where several API keys are set: each key is a tenant, and what is one's is nobody else's.
+"""Tenants, where several API keys are set: each key is one, and what is one's is hidden from the others.
 
 A tenant is known by a digest of its key, salted anew in each process, so that nothing that leaves the server tells of
 the key. Without keys, and with one, there is one tenant: "".
@@ -30,7 +30,7 @@ class Tenants:
         return len(self._digests) > 1
 
     def tenant(self, key: bytes) -> str | None:
-        """Whose key it is; None where it is nobody's."""
+        """Whose key it is; None for an unknown key."""
         given = self._digest(key)
         matches = [digest for digest in self._digests if hmac.compare_digest(given, digest)]
         if not matches:
@@ -50,7 +50,7 @@ class Tenants:
         return engine_id.endswith(self._mark(tenant_of(scope)))
 
     def _mark(self, tenant: str) -> str:
-        """Ends a tenant's engine ids, which nobody else gets to see."""
+        """Ends a tenant's engine ids, which no other tenant gets to see."""
         return "-" + self._digest(b"engine id " + tenant.encode())[:16] if tenant else ""
 
     def _digest(self, content: bytes) -> str:

@@ -10,8 +10,8 @@ from uvloop.loop import SSLProtocol
 
 from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.server.http.connection import LimitedHttp
-from cadence.entrypoints.server.http.connections import Connections, Room
+from cadence.entrypoints.server.http.connection import BoundedHttpProtocol
+from cadence.entrypoints.server.http.connections import Capacity, Connections
 
 HANDSHAKE_S = 20.0
 
@@ -33,7 +33,7 @@ def tls_context(options: ServeOptions) -> ssl.SSLContext:
 class TlsConnection(SSLProtocol):
     """Between the socket and `http`, which hears of the connection when the handshake is done."""
 
-    def __init__(self, context: ssl.SSLContext, connections: Connections, http: LimitedHttp) -> None:
+    def __init__(self, context: ssl.SSLContext, connections: Connections, http: BoundedHttpProtocol) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(loop, http, context, None, server_side=True, ssl_handshake_timeout=HANDSHAKE_S)
         self._connections = connections
@@ -45,7 +45,7 @@ class TlsConnection(SSLProtocol):
         room = self._connections.enter(transport)
         self._http.over(transport, room)
         super().connection_made(transport)
-        if room is Room.NONE:
+        if room is Capacity.NONE:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -44,7 +44,7 @@ class RequestBody(BaseModel):
 
     @property
     def ignored(self) -> Ignored:
-        """Where whoever reads the request names what had no effect."""
+        """Where a route names what had no effect."""
         return self._ignored
 
 

@@ -120,7 +120,7 @@ class ChatCompletionBody(GenerationBody):
 
 
 def check_message(message: dict[str, Any], where: str) -> None:
-    """That it holds no more than whoever writes the prompt should have to read."""
+    """That it holds no more than a chat template should have to read."""
     check_count(message.get("content"), MAX_PARTS, f"{where}.content")
     calls = message.get("tool_calls")
     check_count(calls, MAX_PARTS, f"{where}.tool_calls")

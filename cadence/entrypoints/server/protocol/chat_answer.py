@@ -21,7 +21,7 @@ from cadence.entrypoints.server.chat.events import (
     ToolCallDelta,
     Usage,
 )
-from cadence.entrypoints.server.http.stream import Begun, ChunkWriter
+from cadence.entrypoints.server.http.stream import ChunkEncoder, StartedStream
 from cadence.entrypoints.server.protocol.logprobs import TokenNames, chat_logprobs, prompt_logprobs
 from cadence.entrypoints.server.protocol.usage import NO_DETAILS, usage_object
 
@@ -88,12 +88,14 @@ class ChatChunks:
     def __init__(self, view: ChatView) -> None:
         base = {**view.base, "object": "chat.completion.chunk"}
         self._view = view
-        self._writer = ChunkWriter(base, _AROUND, view.include_usage)
+        self._writer = ChunkEncoder(base, _AROUND, view.include_usage)
         self._prompt_tokens = 0
         self._completion_tokens = [0] * view.n
         self._last: dict[int, Delta] = {}  # by choice: what its last chunk says beside why it ended
 
-    async def write(self, source: AsyncGenerator[ChatEvent, None] | Begun[ChatEvent]) -> AsyncGenerator[bytes, None]:
+    async def write(
+        self, source: AsyncGenerator[ChatEvent, None] | StartedStream[ChatEvent]
+    ) -> AsyncGenerator[bytes, None]:
         text = self._writer.text
         plain = self._view.plain
         async with aclosing(source) as events:
@@ -134,7 +136,7 @@ class ChatChunks:
         return b"".join(chunks)
 
     def _end(self, event: ChoiceEnd) -> bytes:
-        """The last words of a choice and why it ended are one chunk, as in vLLM."""
+        """The last text of a choice and its finish reason are one chunk, as in vLLM."""
         last = self._last.pop(event.index, None)
         nothing = {"token_ids": [] if self._view.token_ids else None}
         delta, tokens = (_delta(last), self._tokens(last)) if last is not None else ({}, nothing)

@@ -9,7 +9,7 @@ from typing import Any
 
 from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.entrypoints.server.chat.events import Usage
-from cadence.entrypoints.server.http.stream import Begun, ChunkWriter
+from cadence.entrypoints.server.http.stream import ChunkEncoder, StartedStream
 from cadence.entrypoints.server.protocol.logprobs import CompletionLogprobs, TokenNames, prompt_logprobs
 from cadence.entrypoints.server.protocol.usage import NO_DETAILS, usage_object
 from cadence.text.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ _NO_ANSWER = dict.fromkeys(
 _NO_CHOICE = dict.fromkeys(("prompt_logprobs", "routed_experts"))
 
 Item = tuple[int, RequestOutput]  # which of the prompts, and its next output
-Source = AsyncGenerator[Item, None] | Begun[Item]
+Source = AsyncGenerator[Item, None] | StartedStream[Item]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class CompletionView:
         return self.logprobs is None and not (self.token_ids or self.continuous_usage or self.silent)
 
 
-class Counter:
+class TokenCounter:
     """Tokens of all prompts together. A prompt counts once, however many completions it has."""
 
     def __init__(self, silent: bool) -> None:
@@ -135,9 +135,9 @@ class CompletionChunks:
     def __init__(self, view: CompletionView) -> None:
         self._view = view
         self._plain = view.plain
-        self._writer = ChunkWriter(view.base, _AROUND, view.include_usage)
+        self._writer = ChunkEncoder(view.base, _AROUND, view.include_usage)
         self._choices = Choices(view)
-        self._counter = Counter(view.silent)
+        self._counter = TokenCounter(view.silent)
         self._so_far: dict[int, int] = {}  # choice -> its tokens, where every chunk says how many
 
     async def write(self, source: Source) -> AsyncGenerator[bytes, None]:
@@ -170,7 +170,7 @@ class CompletionAnswer:
     async def read(self, source: Source) -> dict[str, Any]:
         """Every output is a final one: all completions of its prompt."""
         view = self._view
-        builder, counter = Choices(view), Counter(view.silent)
+        builder, counter = Choices(view), TokenCounter(view.silent)
         choices: list[dict[str, Any]] = []
         async with aclosing(source) as outputs:
             async for prompt, output in outputs:

@@ -22,7 +22,7 @@ from cadence.entrypoints.server.protocol.common import (
     at_most,
 )
 from cadence.entrypoints.server.protocol.sampling import Chosen, sampling_params
-from cadence.entrypoints.server.protocol.unsupported import Hint, Refusal, Unsupported
+from cadence.entrypoints.server.protocol.unsupported import HintField, RefusedField, Unsupported
 
 Prompt = Annotated[list[int], Field(min_length=1, max_length=MAX_TOKEN_LIST, fail_fast=True), at_most(MAX_TOKEN_LIST)]
 
@@ -34,10 +34,10 @@ class TokenSampling(GenerationBody):
     """What `sampling_params` holds: the names of `SamplingParams`."""
 
     unsupported: ClassVar[Mapping[str, Unsupported]] = {
-        **{name: Hint((), _OUTSIDE) for name in ("model", "stream", "stream_options", "priority", "cache_salt")},
-        **{name: Hint((), _OUTSIDE) for name in ("request_id", "return_token_ids", "return_tokens_as_token_ids")},
-        "output_kind": Hint((), "stream says how the answer comes"),
-        "detokenize": Hint((), "this endpoint gives no text"),
+        **{name: HintField((), _OUTSIDE) for name in ("model", "stream", "stream_options", "priority", "cache_salt")},
+        **{name: HintField((), _OUTSIDE) for name in ("request_id", "return_token_ids", "return_tokens_as_token_ids")},
+        "output_kind": HintField((), "stream says how the answer comes"),
+        "detokenize": HintField((), "this endpoint gives no text"),
     }
 
     logprobs: int | None = Field(default=None, ge=-1, lt=INT64)
@@ -46,10 +46,10 @@ class TokenSampling(GenerationBody):
 
 class GenerateBody(RequestBody):
     unsupported: ClassVar[Mapping[str, Unsupported]] = {
-        "features": Refusal((), _TEXT_ONLY),
-        "content_parts": Refusal((), _TEXT_ONLY),
-        "assistant_tokens_mask": Hint((), "it is not used for generation"),
-        "token_offsets": Hint((), "it is not used for generation"),
+        "features": RefusedField((), _TEXT_ONLY),
+        "content_parts": RefusedField((), _TEXT_ONLY),
+        "assistant_tokens_mask": HintField((), "it is not used for generation"),
+        "token_offsets": HintField((), "it is not used for generation"),
     }
 
     token_ids: Prompt

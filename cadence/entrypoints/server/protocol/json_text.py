@@ -40,7 +40,7 @@ def decode_arguments(arguments: str, where: str) -> Any:
 
 
 def check_arguments(arguments: str, where: str) -> None:
-    """That whoever parses them has little to do."""
+    """That they are cheap to parse."""
     if len(arguments) > MAX_ARGUMENTS:
         raise InvalidRequestError(f"{where} should have at most {MAX_ARGUMENTS} characters", where)
     try:

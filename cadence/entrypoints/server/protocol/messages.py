@@ -16,17 +16,17 @@ from cadence.entrypoints.server.protocol.chat import Messages, Tools
 from cadence.entrypoints.server.protocol.common import INT64, GenerationBody, StopStrings, Variables, string_of
 from cadence.entrypoints.server.protocol.message_blocks import chat_messages, has_calls, system_text
 from cadence.entrypoints.server.protocol.response_tools import check_name
-from cadence.entrypoints.server.protocol.unsupported import Hint, Refusal, Unsupported
+from cadence.entrypoints.server.protocol.unsupported import HintField, RefusedField, Unsupported
 
 _TOOL_NAMES = ("name", "description", "input_schema", "type", "cache_control")
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 _UNSUPPORTED: dict[str, Unsupported] = {
-    "container": Refusal((), "this server runs no tools of its own"),
-    "context_management": Hint((), "prompts are never shortened; cut the messages before sending them"),
-    "inference_geo": Hint((), "this server is where it is"),
-    "mcp_servers": Refusal((), "this server runs no tools of its own"),
-    "speed": Hint(("standard",), "there is one speed: as fast as it goes"),
+    "container": RefusedField((), "this server runs no tools of its own"),
+    "context_management": HintField((), "prompts are never shortened; cut the messages before sending them"),
+    "inference_geo": HintField((), "this server is where it is"),
+    "mcp_servers": RefusedField((), "this server runs no tools of its own"),
+    "speed": HintField(("standard",), "there is one speed: as fast as it goes"),
 }
 
 
@@ -58,9 +58,9 @@ class CountTokensBody(RequestBody):
             raise ApiError(400, why, param="thread", code="thread_unsupported_request")
         if self.output_config is not None:
             why = "output constrained by a grammar is not in this version"
-            Refusal((), why).check("output_config.format", self.output_config.format, self.ignored)
+            RefusedField((), why).check("output_config.format", self.output_config.format, self.ignored)
             why = "models here have no setting for it; say it in the system prompt"
-            Hint((), why).check("output_config.effort", self.output_config.effort, self.ignored)
+            HintField((), why).check("output_config.effort", self.output_config.effort, self.ignored)
 
     def chat_messages(self) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []

@@ -114,7 +114,8 @@ class MessageAnswer:
 
 
 def _called(block: dict[str, Any], arguments: str) -> dict[str, Any]:
-    """A call with its input. What was cut off is shown as text: half a call must not be run."""
+    """A call with its input. Arguments that are no JSON (1e999, half a surrogate pair, cut off) are shown as text: such
+    a call must not be run."""
     try:
         parsed = msgspec.json.decode(arguments) if arguments else {}
     except (msgspec.DecodeError, RecursionError):

@@ -37,7 +37,7 @@ def parse_rendered(kind: type[Body], raw: bytes, ignored: Ignored) -> tuple[Body
 def rendered(
     body: GenerationBody, params: SamplingParams, model: str, token_ids: Sequence[int], max_model_len: int
 ) -> dict[str, Any]:
-    """The body of /inference/v1/generate that stands for `body`. Whoever calls it adds `request_id`."""
+    """The body of /inference/v1/generate that stands for `body`. The caller adds `request_id`."""
     return {
         "token_ids": list(token_ids),
         "assistant_tokens_mask": None,

@@ -44,7 +44,7 @@ class ResponseTools:
         self._read_list(item.get("tools"), f"{where}.tools")
 
     def origin(self, name: str) -> ToolOrigin:
-        """Of the function that the model calls. One that nobody offered is told under its own name."""
+        """Of the function that the model calls. One that was not offered keeps its own name."""
         return self._origins.get(name, ToolOrigin("function_call", name))
 
     def choose(self, chosen: object) -> str:

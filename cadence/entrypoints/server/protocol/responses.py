@@ -11,7 +11,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.protocol.body import BodyPart, OpenPart
 from cadence.entrypoints.server.protocol.chat import Tools
 from cadence.entrypoints.server.protocol.common import INT64, GenerationBody, Variables, at_most
-from cadence.entrypoints.server.protocol.unsupported import Hint, Refusal, Unsupported
+from cadence.entrypoints.server.protocol.unsupported import HintField, RefusedField, Unsupported
 
 MAX_ITEMS = 4096
 MAX_METADATA = 16  # pairs
@@ -25,18 +25,18 @@ Include = Annotated[list[str], Field(max_length=MAX_INCLUDE, fail_fast=True), at
 
 _GRAMMAR = "output constrained by a grammar is not in this version"
 _UNSUPPORTED: dict[str, Unsupported] = {
-    "conversation": Refusal((), "this server keeps no conversations; use previous_response_id"),
-    "context_management": Hint((), "prompts are shortened by truncation: auto, and by nothing else"),
-    "client_metadata": Hint((), "this server keeps no accounts"),
-    "moderation": Hint((), "this server does not judge content"),
-    "prompt": Refusal((), "this server keeps no prompt templates; send the input itself"),
-    "n": Refusal((1,), "a response has one output"),
-    "max_tokens": Refusal((), "here it is called max_output_tokens"),
-    "prompt_logprobs": Refusal((), "logprobs are given by /v1/chat/completions"),
-    "truncate_prompt_tokens": Refusal((), "here it is truncation: auto"),
-    "return_token_ids": Refusal((False,), "token ids are given by /v1/chat/completions"),
-    "return_tokens_as_token_ids": Refusal((False,), "token ids are given by /v1/chat/completions"),
-    "previous_input_messages": Refusal((), "a conversation goes on from previous_response_id, or is sent as input"),
+    "conversation": RefusedField((), "this server keeps no conversations; use previous_response_id"),
+    "context_management": HintField((), "prompts are shortened by truncation: auto, and by nothing else"),
+    "client_metadata": HintField((), "this server keeps no accounts"),
+    "moderation": HintField((), "this server does not judge content"),
+    "prompt": RefusedField((), "this server keeps no prompt templates; send the input itself"),
+    "n": RefusedField((1,), "a response has one output"),
+    "max_tokens": RefusedField((), "here it is called max_output_tokens"),
+    "prompt_logprobs": RefusedField((), "logprobs are given by /v1/chat/completions"),
+    "truncate_prompt_tokens": RefusedField((), "here it is truncation: auto"),
+    "return_token_ids": RefusedField((False,), "token ids are given by /v1/chat/completions"),
+    "return_tokens_as_token_ids": RefusedField((False,), "token ids are given by /v1/chat/completions"),
+    "previous_input_messages": RefusedField((), "a conversation goes on from previous_response_id or is sent as input"),
 }
 
 
@@ -104,7 +104,7 @@ class ResponsesBody(GenerationBody):
         if self.reasoning is not None:
             for name in ("summary", "generate_summary"):
                 why = "reasoning is given in full, not in summary"
-                Hint(("auto",), why).check(f"reasoning.{name}", getattr(self.reasoning, name), self.ignored)
+                HintField(("auto",), why).check(f"reasoning.{name}", getattr(self.reasoning, name), self.ignored)
 
     def items(self) -> list[dict[str, Any]]:
         """The input as items; a text is what the user says."""
@@ -131,4 +131,4 @@ class ResponsesBody(GenerationBody):
             kind = self.text.format.type[:40]
             raise InvalidRequestError(f"text.format.type {kind!r} is not supported: {_GRAMMAR}", "text.format.type")
         why = "models here have no setting for it; say it in the input"
-        Hint(("medium",), why).check("text.verbosity", self.text.verbosity, self.ignored)
+        HintField(("medium",), why).check("text.verbosity", self.text.verbosity, self.ignored)

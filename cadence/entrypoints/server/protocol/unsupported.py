@@ -15,7 +15,7 @@ from cadence.entrypoints.server.http.ignored import Ignored
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """What becomes of a field: a `Refusal` or a `Hint`."""
+    """What becomes of a field: a `RefusedField` or a `HintField`."""
 
     neutral: tuple[Any, ...]  # beside null and empty values
     why: str
@@ -28,7 +28,7 @@ class Unsupported:
         raise NotImplementedError
 
 
-class Refusal(Unsupported):
+class RefusedField(Unsupported):
     """Of a field that would change what the user gets."""
 
     def check(self, name: str, value: object, ignored: Ignored) -> None:
@@ -36,7 +36,7 @@ class Refusal(Unsupported):
             raise InvalidRequestError(f"{name} is not supported: {self.why}.", name)
 
 
-class Hint(Unsupported):
+class HintField(Unsupported):
     """Without it the answer is as good."""
 
     def check(self, name: str, value: object, ignored: Ignored) -> None:
@@ -46,11 +46,11 @@ class Hint(Unsupported):
 
 def _refused(why: str, **neutral: Any) -> dict[str, Unsupported]:
     """One sentence for several names. A tuple lists several neutral values."""
-    return {name: Refusal(value if isinstance(value, tuple) else (value,), why) for name, value in neutral.items()}
+    return {name: RefusedField(value if isinstance(value, tuple) else (value,), why) for name, value in neutral.items()}
 
 
 def _hints(why: str, **neutral: Any) -> dict[str, Unsupported]:
-    return {name: Hint(value if isinstance(value, tuple) else (value,), why) for name, value in neutral.items()}
+    return {name: HintField(value if isinstance(value, tuple) else (value,), why) for name, value in neutral.items()}
 
 
 UNSUPPORTED: dict[str, Unsupported] = {

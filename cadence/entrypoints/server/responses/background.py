@@ -1,4 +1,4 @@
-"""Responses that run whether or not somebody waits for them."""
+"""Responses that run in the background, whether or not a client waits for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of a response that runs in the background, for whoever wants to read them: now, later, or again."""
+"""The events of a response that runs in the background, for clients that read them now, later, or again."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class EventWriter:
 
 
 class NullLog(EventLog):
-    """Of a response whose events nobody may ask for."""
+    """Of a response whose events cannot be read again."""
 
     def add(self, event: bytes) -> None:
         pass

@@ -1,7 +1,7 @@
 """Responses by id: finished ones for a while, bounded in number, size and age; running ones while they run.
 
-Each tenant has its own: what another made is as unknown as what nobody made. The bounds are for all of them together,
-and whoever has most gives way first.
+Each tenant has its own: what another made is as unknown as what was never made. The bounds are for all of them
+together, and the tenant that holds most is evicted from first.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RunningResponse:
     snapshot: Callable[[], dict[str, Any]]  # the response so far
     log: EventLog
     cancelled: bool = False
-    task: asyncio.Task[None] | None = None  # that runs it where nobody waits for it
+    task: asyncio.Task[None] | None = None  # of a response in the background
 
 
 @dataclass(slots=True)

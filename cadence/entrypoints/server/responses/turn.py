@@ -13,7 +13,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.chat.events import ChatEvent, ChatJob, ChoiceEnd
 from cadence.entrypoints.server.chat.failures import check_event
 from cadence.entrypoints.server.http.errors import ApiError, not_found, reply_for
-from cadence.entrypoints.server.http.stream import Begun, encode_json
+from cadence.entrypoints.server.http.stream import StartedStream, encode_json
 from cadence.entrypoints.server.protocol.response_items import ids_of, referenced
 from cadence.entrypoints.server.protocol.responses import ResponsesBody
 from cadence.entrypoints.server.protocol.responses_answer import ResponseAnswer, StreamEvent
@@ -56,7 +56,7 @@ class Turn:
         check_event(event)
 
     async def write(
-        self, store: TenantResponses, events: AsyncGenerator[ChatEvent, None] | Begun[ChatEvent]
+        self, store: TenantResponses, events: AsyncGenerator[ChatEvent, None] | StartedStream[ChatEvent]
     ) -> AsyncGenerator[bytes, None]:
         """The response's own events. However it ends, it is known until then and kept afterwards."""
         answer, writer = self.answer, EventWriter(self.running.log)

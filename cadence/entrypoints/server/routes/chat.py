@@ -15,7 +15,7 @@ from cadence.entrypoints.server.chat.events import ChatJob
 from cadence.entrypoints.server.chat.failures import check_event
 from cadence.entrypoints.server.chat.truncation import Truncation
 from cadence.entrypoints.server.http.request_ids import request_id
-from cadence.entrypoints.server.http.stream import EventStream, admitted, begun, json_response
+from cadence.entrypoints.server.http.stream import EventStream, admitted, json_response, started_stream
 from cadence.entrypoints.server.protocol.beam import beam_params, shape_of
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
 from cadence.entrypoints.server.protocol.chat import ChatCompletionBody
@@ -41,7 +41,7 @@ async def create_chat_completion(request: Request, state: State) -> Response:
     entry = state.admission.enter(request, size, job.params.n)
     events = admitted(entry, state.chat.run(job), check_event)
     if job.stream:
-        return EventStream(ChatChunks(view).write(await begun(events)))
+        return EventStream(ChatChunks(view).write(await started_stream(events)))
     return json_response(await ChatAnswer(view).read(events))
 
 
@@ -69,7 +69,7 @@ def make_job(body: ChatCompletionBody, state: ServerState, name: str, request: R
     chosen = _chosen(body, state)
     own_limit = body.max_completion_tokens or body.max_tokens
     beam = beam_params(body, chosen, state.llm.config.model.max_model_len) if body.use_beam_search else None
-    params = shape_of(beam, chosen) if beam else sampling_params(body, state.llm.default_sampling, chosen)
+    params = shape_of(beam, chosen) if beam else sampling_params(body, state.default_sampling, chosen)
     continues = bool(body.continue_final_message)
     return ChatJob(
         request_id=state.tenants.engine_id(request.scope, name),
@@ -97,7 +97,7 @@ def _chosen(body: ChatCompletionBody, state: ServerState) -> Chosen:
     names = {"logprobs": "top_logprobs"}
     if body.max_completion_tokens:
         names["max_tokens"] = "max_completion_tokens"
-    limit = model_max_tokens(state.llm.default_sampling) if limit is None else limit
+    limit = model_max_tokens(state.default_sampling) if limit is None else limit
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     return Chosen(limit, logprobs, names, body.logprob_token_ids)
 

@@ -22,7 +22,7 @@ from cadence.entrypoints.server.chat.truncation import Truncation
 from cadence.entrypoints.server.http.admission import estimate_tokens
 from cadence.entrypoints.server.http.merge import merged
 from cadence.entrypoints.server.http.request_ids import request_id
-from cadence.entrypoints.server.http.stream import EventStream, admitted, begun, json_response
+from cadence.entrypoints.server.http.stream import EventStream, admitted, json_response, started_stream
 from cadence.entrypoints.server.protocol.beam import beam_params, shape_of
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
 from cadence.entrypoints.server.protocol.common import told_usage
@@ -46,7 +46,7 @@ async def create_completion(request: Request, state: State) -> Response:
     entry = state.admission.enter(request, work.size, len(work.prompts) * work.params.n)
     outputs = admitted(entry, merged(_sources(work, state)), _check_output)
     if body.stream:
-        return EventStream(CompletionChunks(view).write(await begun(outputs)))
+        return EventStream(CompletionChunks(view).write(await started_stream(outputs)))
     return json_response(await CompletionAnswer(view).read(outputs))
 
 
@@ -133,7 +133,7 @@ def _chosen(body: CompletionBody) -> Chosen:
 
 
 def _params(body: CompletionBody, chosen: Chosen, state: ServerState) -> SamplingParams:
-    params = sampling_params(body, state.llm.default_sampling, chosen)
+    params = sampling_params(body, state.default_sampling, chosen)
     logprobs = chosen.logprobs
     if body.echo and logprobs is not None and params.prompt_logprobs != -1:
         params.prompt_logprobs = -1 if logprobs == -1 else max(logprobs, params.prompt_logprobs or 0)

@@ -20,7 +20,7 @@ from cadence.entrypoints.server.chat.events import Usage
 from cadence.entrypoints.server.chat.failures import raise_failure
 from cadence.entrypoints.server.chat.request_errors import as_sent
 from cadence.entrypoints.server.http.request_ids import request_id
-from cadence.entrypoints.server.http.stream import EventStream, admitted, begun, event, json_response
+from cadence.entrypoints.server.http.stream import EventStream, admitted, event, json_response, started_stream
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
 from cadence.entrypoints.server.protocol.generate import GenerateBody
 from cadence.entrypoints.server.protocol.logprobs import TokenNames, chat_logprobs, prompt_logprobs
@@ -40,7 +40,7 @@ async def generate(request: Request, state: State) -> Response:
     entry = state.admission.enter(request, len(work.body.token_ids), work.params.n)
     outputs = admitted(entry, _outputs(work, request, state), _check_output)
     if work.body.stream:
-        return EventStream(_chunks(work, await begun(outputs)))
+        return EventStream(_chunks(work, await started_stream(outputs)))
     return json_response(await _answer(work, outputs))
 
 
@@ -76,7 +76,7 @@ class _Work:
 def _prepare(raw: bytes, request: Request, state: ServerState) -> _Work:
     body = parse_body(GenerateBody, raw, state.ignored.of(request))
     model = state.check_model(body.model)
-    params = body.params(state.llm.default_sampling)
+    params = body.params(state.default_sampling)
     if params.n > state.options.max_completions:
         raise InvalidRequestError(f"n must be at most {state.options.max_completions}", "sampling_params.n")
     check_weight(params, params.n)

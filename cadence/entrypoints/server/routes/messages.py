@@ -16,7 +16,14 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.server.chat.events import ChatEvent, ChatJob
 from cadence.entrypoints.server.chat.failures import check_event
 from cadence.entrypoints.server.http.errors import reply_for
-from cadence.entrypoints.server.http.stream import Begun, EventStream, Pings, admitted, begun, json_response
+from cadence.entrypoints.server.http.stream import (
+    EventStream,
+    Pings,
+    StartedStream,
+    admitted,
+    json_response,
+    started_stream,
+)
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
 from cadence.entrypoints.server.protocol.messages import CountTokensBody, MessagesBody
 from cadence.entrypoints.server.protocol.messages_answer import PATH, MessageAnswer, write, write_error
@@ -37,7 +44,7 @@ async def create_message(request: Request, state: State) -> Response:
     events = admitted(entry, state.chat.run(job), check_event)
     if job.stream:
         pings = Pings(write([{"type": "ping"}]), PING_S)
-        return EventStream(_chunks(answer, await begun(events)), last=b"", pings=pings)
+        return EventStream(_chunks(answer, await started_stream(events)), last=b"", pings=pings)
     async with aclosing(events):
         async for event in events:
             answer.read(event)
@@ -58,7 +65,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     model = state.check_model(body.model)
     message_id = f"msg_{secrets.token_hex(12)}"
     generation = body.generation(state.chat.reasons)
-    params = sampling_params(generation, state.llm.default_sampling, Chosen(body.max_tokens, None, SENT_NAMES))
+    params = sampling_params(generation, state.default_sampling, Chosen(body.max_tokens, None, SENT_NAMES))
     job = replace(
         _job(body, state.tenants.engine_id(request.scope, message_id), params),
         cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),
@@ -91,7 +98,7 @@ def _job(body: CountTokensBody, engine_id: str, params: SamplingParams) -> ChatJ
     )
 
 
-async def _chunks(answer: MessageAnswer, events: Begun[ChatEvent]) -> AsyncGenerator[bytes, None]:
+async def _chunks(answer: MessageAnswer, events: StartedStream[ChatEvent]) -> AsyncGenerator[bytes, None]:
     try:
         async with aclosing(events):
             async for event in events:

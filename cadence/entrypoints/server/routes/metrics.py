@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from cadence.engine.metrics import metric as engine
 from cadence.engine.metrics.descriptions import DESCRIPTIONS
-from cadence.entrypoints.server.http.admission import Admission
+from cadence.entrypoints.server.http.admission import AdmissionControl
 from cadence.entrypoints.server.routes.state import ServerState, State
 
 router = APIRouter(tags=["metrics"])
@@ -80,7 +80,7 @@ def _add(family: Metric, metric: engine.Metric, labels: list[str]) -> None:
         family.add_metric(labels, metric.value)
 
 
-def _admission_families(admission: Admission) -> Iterator[Metric]:
+def _admission_families(admission: AdmissionControl) -> Iterator[Metric]:
     """accepted = finished + failed + aborted + in flight, in every scrape."""
     yield CounterMetricFamily(f"{OWN_PREFIX}http_requests_accepted", "requests let in", admission.accepted)
     for end in _ENDS:

@@ -59,7 +59,7 @@ def prepare(body: ResponsesBody, model: str, earlier: Earlier, state: ServerStat
 def _job(
     body: ResponsesBody, messages: Items, tools: ResponseTools, state: ServerState, request: Request, engine_id: str
 ) -> ChatJob:
-    defaults = state.llm.default_sampling
+    defaults = state.default_sampling
     limit = model_max_tokens(defaults) if body.max_output_tokens is None else body.max_output_tokens
     choice = tools.choose(body.tool_choice)
     params = sampling_params(body, defaults, Chosen(limit, body.num_logprobs(), SENT_NAMES))

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.http.bodies import BODY
 from cadence.entrypoints.server.http.errors import ApiError, not_found
-from cadence.entrypoints.server.http.stream import EventStream, admitted, begun, json_response
+from cadence.entrypoints.server.http.stream import EventStream, admitted, json_response, started_stream
 from cadence.entrypoints.server.http.tenants import tenant_of
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
 from cadence.entrypoints.server.protocol.response_items import ItemPage, listed
@@ -63,7 +63,7 @@ async def create_response(request: Request, state: State, store: Store) -> Respo
         start_in_background(turn, store, events)
         return EventStream(turn.running.log.read(0), b"") if body.stream else json_response(turn.answer.snapshot())
     if body.stream:
-        return EventStream(turn.write(store, await begun(events)), b"")
+        return EventStream(turn.write(store, await started_stream(events)), b"")
     async with aclosing(events):
         async for event in events:
             turn.answer.read(event)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from cadence.config.serve_options import ServeOptions
 from cadence.engine.log_queue import LogQueue, NullLogQueue
-from cadence.entrypoints.server.http.admission import Admission
+from cadence.entrypoints.server.http.admission import AdmissionControl
 from cadence.entrypoints.server.http.bodies import BodyReader
 from cadence.entrypoints.server.http.errors import model_not_found
 from cadence.entrypoints.server.http.ignored import IgnoredFields
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 class ServerState:
     llm: AsyncLLM
     options: ServeOptions
-    admission: Admission
+    default_sampling: Mapping[str, Any]  # where a request says nothing: the model's, and what the server's options add
+    admission: AdmissionControl
     chat: ChatEngine
     bodies: BodyReader
     chat_template: str  # source of the template given to the server; "" = the model's own

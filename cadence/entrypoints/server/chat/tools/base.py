@@ -3,7 +3,7 @@
 However the text is cut, the pieces joined together are the same. What looks like a call and is none comes back as text.
 A call is begun only once its name is known and its arguments look like a JSON object; what a model cuts off or spoils
 after that is named by CallBroken. A stream has shown it by then and leaves it as it is: its JSON does not parse, so
-that nobody runs half a call. An answer that is shown as a whole (`WholeCalls`) has it as text.
+that half a call is not run. An answer that is shown as a whole (`WholeCalls`) has it as text.
 """
 
 from __future__ import annotations

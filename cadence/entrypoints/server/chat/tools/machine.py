@@ -41,7 +41,7 @@ class Buffer:
 
 
 class Machine(Buffer):
-    """What reads tool calls: its pieces, and the white space around calls, which belongs to nobody."""
+    """What reads tool calls: its pieces, and the white space around calls, which is dropped."""
 
     def __init__(self, begin: Callable[[], bool]) -> None:
         super().__init__()

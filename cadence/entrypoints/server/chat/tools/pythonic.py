@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cadence.entrypoints.server.chat.tools.arguments import WholeArguments
-from cadence.entrypoints.server.chat.tools.syntax import WAIT, Beginning, Begun, Place
+from cadence.entrypoints.server.chat.tools.syntax import WAIT, Beginning, CallBegun, CallPosition
 
 MAX_DEPTH = 50
 _HEAD = re.compile(r"\[\s*(?P<name>[^\W\d][\w.-]*\s*)?")
@@ -27,10 +27,10 @@ class PythonSyntax:
     end: str = ""
     marks: tuple[str, ...] = ()
 
-    def begin(self, place: Place) -> Beginning:
+    def begin(self, place: CallPosition) -> Beginning:
         return self._lines(place) if self.end else self._list(place)
 
-    def _lines(self, place: Place) -> Beginning:
+    def _lines(self, place: CallPosition) -> Beginning:
         end = place.rest.find(self.end)
         if end < 0 and not place.final:
             return WAIT
@@ -38,7 +38,7 @@ class PythonSyntax:
         calls = read_calls("[" + ", ".join(line for line in lines if line) + "]")
         return _begun(end, place.number, calls)
 
-    def _list(self, place: Place) -> Beginning:
+    def _list(self, place: CallPosition) -> Beginning:
         if place.could_be("["):
             return WAIT
         head = _HEAD.match(place.rest)
@@ -56,7 +56,7 @@ class PythonSyntax:
 
 def _begun(length: int, number: int, calls: list[tuple[str, dict[str, Any]]]) -> Beginning:
     try:
-        return Begun(length, WholeArguments(number, calls)) if calls else None
+        return CallBegun(length, WholeArguments(number, calls)) if calls else None
     except (ValueError, RecursionError):
         return None
 

@@ -1,6 +1,9 @@
-"""The formats by name."""
+"""The built-in formats by name."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.server.chat.tools import formats_json, formats_other, formats_tags
@@ -9,24 +12,24 @@ from cadence.entrypoints.server.chat.tools.format import ToolFormat
 from cadence.entrypoints.server.chat.tools.stream import ToolStream
 
 ROWS = (*formats_json.FORMATS, *formats_tags.FORMATS, *formats_other.FORMATS)
-FORMATS: dict[str, ToolFormat] = {name: row for row in ROWS for name in row.names}
+FORMATS: Mapping[str, ToolFormat] = MappingProxyType({name: row for row in ROWS for name in row.names})
 
 
-def register_tool_format(format: ToolFormat) -> None:
-    """Adds a format, or puts it in the place of one of the same name."""
-    FORMATS.update(dict.fromkeys(format.names, format))
-
-
-def tool_format(name: str) -> ToolFormat:
-    if name not in FORMATS:
-        names = ", ".join(tool_parser_names())
+def tool_format(name: str, formats: Mapping[str, ToolFormat] = FORMATS) -> ToolFormat:
+    if name not in formats:
+        names = ", ".join(sorted(formats))
         raise ConfigError(f"tool_call_parser must be one of auto, {names}; got {name!r}.", "tool_call_parser")
-    return FORMATS[name]
+    return formats[name]
+
+
+def tool_parser(format: ToolFormat | None, tools: Tools) -> ToolParser:
+    """None = all text is text."""
+    return NullToolParser() if format is None else ToolStream(format, tools)
 
 
 def make_tool_parser(name: str, tools: Tools) -> ToolParser:
-    """ "" = no parser: all text is text."""
-    return ToolStream(tool_format(name), tools) if name else NullToolParser()
+    """Of a built-in format."""
+    return tool_parser(tool_format(name), tools)
 
 
 def tool_parser_names() -> tuple[str, ...]:

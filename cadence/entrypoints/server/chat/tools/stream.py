@@ -7,7 +7,7 @@ from cadence.entrypoints.server.chat.tools.base import Piece, Text, Tools
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
 from cadence.entrypoints.server.chat.tools.machine import Machine, first_characters
 from cadence.entrypoints.server.chat.tools.schema import Schemas
-from cadence.entrypoints.server.chat.tools.syntax import Place, Wait
+from cadence.entrypoints.server.chat.tools.syntax import CallPosition, Wait
 
 NOTHING: CallReader = WholeArguments(0, [])
 
@@ -60,7 +60,7 @@ class ToolStream(Machine):
                 return True
             if self._format.listed == "must":
                 return self._no_call()
-        begun = self._format.syntax.begin(Place(self.rest, self.final, self.calls, self._schemas))
+        begun = self._format.syntax.begin(CallPosition(self.rest, self.final, self.calls, self._schemas))
         if isinstance(begun, Wait):
             return False
         if begun is None:

@@ -16,7 +16,7 @@ MAX_HEADER = 400  # characters from a call's opening to its arguments
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallPosition:
     """Where a call may begin."""
 
     rest: str  # the text from there on
@@ -30,7 +30,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class CallBegun:
     length: int  # of the call's opening
     call: CallReader
 
@@ -40,7 +40,7 @@ class Wait:
 
 
 WAIT = Wait()
-Beginning = Begun | Wait | None  # None: no call begins here
+Beginning = CallBegun | Wait | None  # None: no call begins here
 
 
 class Syntax(Protocol):
@@ -49,7 +49,7 @@ class Syntax(Protocol):
         """The markers it is written with."""
         ...
 
-    def begin(self, place: Place) -> Beginning: ...
+    def begin(self, place: CallPosition) -> Beginning: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ class ObjectSyntax:
     keys: Keys = PLAIN_KEYS
     marks: tuple[str, ...] = ()
 
-    def begin(self, place: Place) -> Beginning:
+    def begin(self, place: CallPosition) -> Beginning:
         if place.could_be("{"):
             return WAIT
-        return Begun(0, CallObject(place.number, self.keys)) if place.rest.startswith("{") else None
+        return CallBegun(0, CallObject(place.number, self.keys)) if place.rest.startswith("{") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class OneOf:
     def marks(self) -> tuple[str, ...]:
         return tuple(mark for syntax in self.syntaxes for mark in syntax.marks)
 
-    def begin(self, place: Place) -> Beginning:
+    def begin(self, place: CallPosition) -> Beginning:
         for syntax in self.syntaxes:
             if (begun := syntax.begin(place)) is not None:
                 return begun
@@ -97,7 +97,7 @@ class NamedSyntax:
     def marks(self) -> tuple[str, ...]:
         return (self.open, self.until, *self.fences, *self.empty, *self.inner)
 
-    def begin(self, place: Place) -> Beginning:
+    def begin(self, place: CallPosition) -> Beginning:
         if place.could_be(self.open):
             return WAIT
         if not place.rest.startswith(self.open):
@@ -108,21 +108,21 @@ class NamedSyntax:
         header = self.header.fullmatch(place.rest, len(self.open), end)
         return self._arguments(place, end, header) if header else None
 
-    def _arguments(self, place: Place, end: int, header: re.Match[str]) -> Beginning:
+    def _arguments(self, place: CallPosition, end: int, header: re.Match[str]) -> Beginning:
         groups = header.groupdict()
         at = _behind(place.rest, end + (0 if self.until == "{" else len(self.until)))
         for fence in self.fences:
-            ahead = Place(place.rest[at:], place.final, place.number, place.schemas)
+            ahead = CallPosition(place.rest[at:], place.final, place.number, place.schemas)
             if ahead.rest and ahead.could_be(fence):
                 return WAIT
             at = _behind(place.rest, at + len(fence)) if ahead.rest.startswith(fence) else at
-        ahead = Place(place.rest[at:], place.final, place.number, place.schemas)
+        ahead = CallPosition(place.rest[at:], place.final, place.number, place.schemas)
         if ahead.could_be("{", *self.fences, *self.empty):
             return WAIT
         if ahead.rest.startswith("{"):
-            return Begun(at, ArgumentsStream(place.number, groups["name"], groups.get("id") or ""))
+            return CallBegun(at, ArgumentsStream(place.number, groups["name"], groups.get("id") or ""))
         if ahead.rest.startswith(self.empty) if self.empty else False:
-            return Begun(at, WholeArguments(place.number, [(groups["name"], {})]))
+            return CallBegun(at, WholeArguments(place.number, [(groups["name"], {})]))
         return None
 
 
@@ -143,7 +143,7 @@ class Head:
     def end(self, match: re.Match[str]) -> int:
         return match.end() + (0 if self.keeps else len(self.close))
 
-    def read(self, place: Place) -> re.Match[str] | Wait | None:
+    def read(self, place: CallPosition) -> re.Match[str] | Wait | None:
         """The match of `inner`."""
         if place.could_be(self.open):
             return WAIT
@@ -170,7 +170,7 @@ class TextSyntax:
     def marks(self) -> tuple[str, ...]:
         return (self.head.open, self.head.close, self.end, self.quote)
 
-    def begin(self, place: Place) -> Beginning:
+    def begin(self, place: CallPosition) -> Beginning:
         match = self.head.read(place)
         if match is None or isinstance(match, Wait):
             return match
@@ -181,7 +181,7 @@ class TextSyntax:
         try:
             name = match["name"]
             arguments = self.convert(place.rest[start:end], place.schemas, name)
-            return Begun(end + len(self.end), WholeArguments(place.number, [(name, arguments)]))
+            return CallBegun(end + len(self.end), WholeArguments(place.number, [(name, arguments)]))
         except (ValueError, RecursionError):
             return None
 

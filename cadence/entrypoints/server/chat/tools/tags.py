@@ -10,7 +10,7 @@ from cadence.entrypoints.server.chat.tools.arguments import json_text
 from cadence.entrypoints.server.chat.tools.base import CallArguments, CallStart, Piece
 from cadence.entrypoints.server.chat.tools.machine import overlap
 from cadence.entrypoints.server.chat.tools.schema import STRING, Schemas, as_json, literal
-from cadence.entrypoints.server.chat.tools.syntax import Beginning, Begun, Head, Place, Wait
+from cadence.entrypoints.server.chat.tools.syntax import Beginning, CallBegun, CallPosition, Head, Wait
 
 ANY: frozenset[str] = frozenset()
 CDATA = ("<![CDATA[", "]]>")
@@ -34,7 +34,7 @@ class TagSyntax:
         heads = (self.head.open, self.head.close, self.parameter.open, self.parameter.close)
         return (*heads, self.value_open, self.value_end, *self.end)
 
-    def begin(self, place: Place) -> Beginning:
+    def begin(self, place: CallPosition) -> Beginning:
         match = self.head.read(place)
         if match is None or isinstance(match, Wait):
             return match
@@ -42,7 +42,7 @@ class TagSyntax:
         if not name or not name.isprintable():
             return None
         start = CallStart(place.number, name, match.groupdict().get("id") or "")
-        return Begun(self.head.end(match), TagCall(self, start, place.schemas))
+        return CallBegun(self.head.end(match), TagCall(self, start, place.schemas))
 
 
 class TagCall:
@@ -87,7 +87,7 @@ class TagCall:
     def _read_tag(self, text: str, at: int) -> int:
         syntax = self._syntax
         start = len(text) - len(text[at:].lstrip())
-        place = Place(text[start:], False, self.number, self._schemas)
+        place = CallPosition(text[start:], False, self.number, self._schemas)
         if place.could_be(syntax.parameter.open, *syntax.end, *syntax.implied):
             return at
         if tag := next((tag for tag in syntax.end if place.rest.startswith(tag)), ""):
@@ -105,7 +105,7 @@ class TagCall:
         end = start + self._syntax.parameter.end(match)
         if opening := self._syntax.value_open:
             end = len(text) - len(text[end:].lstrip())
-            if Place(text[end:], False, 0, self._schemas).could_be(opening):
+            if CallPosition(text[end:], False, 0, self._schemas).could_be(opening):
                 return at
             if not text.startswith(opening, end):
                 self._give_up("", text[at:start])

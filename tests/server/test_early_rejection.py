@@ -1,4 +1,4 @@
-"""A full house: turned away before anything is read, cheaply, in the right shape, and the connection lives on."""
+"""Overload: requests are rejected before anything is read, cheaply, in the right shape, and the connection lives on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cadence.entrypoints.server.http.admission import Admission
-from cadence.entrypoints.server.http.early_rejection import Door, Turnstile
+from cadence.entrypoints.server.http.admission import AdmissionControl
+from cadence.entrypoints.server.http.early_rejection import ArrivalPacer, EarlyRejection
 from tests.server.helpers import RunningApp
 from tests.server.test_limits_admission import SLOW, balanced, wait_for
 
@@ -92,10 +92,10 @@ def test_the_layers_around_still_count(serve: Serve) -> None:
 
 def test_one_comes_in_at_a_time_in_the_order_of_coming() -> None:
     async def scenario() -> list[tuple[int, int]]:
-        turnstile, turn, entered = Turnstile(), 0, []
+        pacer, turn, entered = ArrivalPacer(), 0, []
 
         async def visitor(number: int) -> None:
-            await turnstile.enter()
+            await pacer.wait()
             entered.append((number, turn))
 
         visitors = [asyncio.ensure_future(visitor(number)) for number in range(6)]
@@ -113,11 +113,11 @@ def test_one_comes_in_at_a_time_in_the_order_of_coming() -> None:
 
 
 def test_no_more_are_read_than_there_is_room_for() -> None:
-    """Those past the door count, though nobody has read them yet."""
+    """Those that are let through count before they are read."""
     statuses: list[int] = []
 
     async def scenario() -> None:
-        admission = Admission(max_requests=4, max_tokens=100, max_model_len=1000)
+        admission = AdmissionControl(max_requests=4, max_tokens=100, max_model_len=1000)
         admission.completions = 1
         read = []
 
@@ -132,9 +132,9 @@ def test_no_more_are_read_than_there_is_room_for() -> None:
         async def receive() -> Any:
             raise AssertionError("the body of a request that is turned away is not read")
 
-        door = Door(app, admission)
+        layer = EarlyRejection(app, admission)
         scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [], "http_version": "1.1"}
-        await asyncio.gather(*(door({**scope}, receive, send) for _ in range(10)))
+        await asyncio.gather(*(layer({**scope}, receive, send) for _ in range(10)))
         assert (len(read), admission.refused, admission.arriving) == (3, 7, 0)
 
     asyncio.run(scenario())
