@@ -15,7 +15,7 @@ import pytest
 from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.server.http import bodies
 from cadence.entrypoints.server.http.bodies import BODY
-from cadence.entrypoints.server.http.body_budget import CHUNK_BYTES, UNASKED_BYTES, BodyBudget, Share
+from cadence.entrypoints.server.http.body_budget import CHUNK_BYTES, UNASKED_BYTES, BodyBudget, BodyShare
 from cadence.entrypoints.server.http.body_limits import BodyLimits
 from cadence.entrypoints.server.http.errors import ApiError
 from cadence.entrypoints.server.http.json_limits import JsonLimits
@@ -153,7 +153,7 @@ def test_bodies_together_stay_within_the_budget() -> None:
 def test_small_bodies_pass_the_waiting_ones() -> None:
     async def scenario() -> list[str]:
         budget = BodyBudget(limit=CHUNK_BYTES, max_wait=0.05)
-        first, second, small = Share(budget), Share(budget), Share(budget)
+        first, second, small = BodyShare(budget), BodyShare(budget), BodyShare(budget)
         for share in (first, second):
             share.put(UNASKED_BYTES)
         await first.reserve()  # the oldest always goes on

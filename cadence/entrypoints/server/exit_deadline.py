@@ -15,7 +15,7 @@ class ExitDeadline:
         self._last = last
 
     def within(self, seconds: float, status: int) -> None:
-        """The process is gone by then, in good order or not. May be said again; the earliest counts."""
+        """The process is gone by then, in good order or not. May be called again; the earliest counts."""
         timer = threading.Timer(seconds, self.now, (status,))
         timer.daemon = True
         timer.start()

@@ -106,7 +106,7 @@ def _say(line: str) -> None:
 
 
 class HttpServer(uvicorn.Server):
-    """Signals are not its business."""
+    """Leaves signals to `ServerLifecycle`."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

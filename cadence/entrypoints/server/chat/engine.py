@@ -47,11 +47,11 @@ class ChatEngine:
         self._template = read_template(options.chat_template or llm.config.tokenizer.chat_template)
         if llm.config.tokenizer.escape_control_tokens:
             llm.texts.check_template(self._template)
-        self._formats = choose_formats(options, tables, *_said(llm, self._template))
+        self._formats = choose_formats(options, tables, *_templates_and_special(llm, self._template))
 
     @property
-    def reasons(self) -> bool:
-        """Whether thoughts are told from the answer."""
+    def separates_reasoning(self) -> bool:
+        """Whether reasoning is parsed out of answers."""
         return self._formats.reasoning is not None
 
     async def run(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
@@ -73,7 +73,7 @@ class ChatEngine:
                     for event in _ending(choices[completion.index].read(completion)):
                         yield event
         cached = last.num_cached_tokens or 0 if last is not None else 0
-        yield Usage(len(prompt["prompt_token_ids"]), completion_tokens, cached, await self._reasoning(choices))
+        yield Usage(len(prompt["prompt_token_ids"]), completion_tokens, cached, await self._count_reasoning(choices))
 
     async def prepare(self, job: ChatJob) -> tuple[TokensPrompt, SamplingParams]:
         """The prompt and how the model goes on from it."""
@@ -182,14 +182,14 @@ class ChatEngine:
         demanded = job.tool_choice if calls and job.tool_choice != "auto" else ""
         return ParsedChoice(index, parser, demanded, formats.new_id())
 
-    async def _reasoning(self, choices: list[Choice]) -> int:
+    async def _count_reasoning(self, choices: list[Choice]) -> int:
         """Tokens of reasoning, counted off its text: tags, and tokens that hold both, belong to neither side."""
         texts = [choice.reasoning for choice in choices if choice.reasoning]
         how = Encoding(add_special_tokens=False, kept=(0, 0))  # only their number counts
         return sum([(await self._llm.texts.encode(text, how)).total for text in texts])
 
 
-def _said(llm: AsyncLLM, template: str) -> tuple[list[str], set[str]]:
+def _templates_and_special(llm: AsyncLLM, template: str) -> tuple[list[str], set[str]]:
     """The chat templates that may be used, and the texts of the special tokens."""
     templates: list[str] = []
     special: set[str] = set()

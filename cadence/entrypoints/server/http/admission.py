@@ -93,7 +93,7 @@ class AdmissionControl:
         self.arriving += 1
 
     def arrived(self, scope: Scope) -> None:
-        """It was decided upon, or has left. May be said twice."""
+        """It was decided upon, or has left. May be called twice."""
         if scope.pop(ARRIVING, False):
             self.arriving -= 1
 

@@ -1,4 +1,4 @@
-"""Who may ask. With keys set, every path needs one of them, but the health checks, the page's own files and what tells
+"""API keys. With keys set, every path needs one of them, but the health checks, the page's own files and what tells
 of the server's state (`STATE_PATHS`, which `--protect-metrics` closes too). A preflight of a browser carries no key and
 asks for none.
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from starlette.requests import HTTPConnection
 
 from cadence.core.memory import give_back_memory
-from cadence.entrypoints.server.http.body_budget import Share
+from cadence.entrypoints.server.http.body_budget import BodyShare
 from cadence.entrypoints.server.http.errors import unavailable
 from cadence.entrypoints.server.http.json_limits import JsonLimits, check_json
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 class Body:
     """The bytes of a body until they are taken, and their share of the budget."""
 
-    def __init__(self, content: bytes, share: Share) -> None:
+    def __init__(self, content: bytes, share: BodyShare) -> None:
         self.size = len(content)
         self.share = share
         self._content = content

@@ -23,15 +23,15 @@ class BodyBudget:
         self.held = 0
         self._limit = limit
         self._max_wait = max_wait
-        self._arriving: dict[Share, asyncio.Future[None] | None] = {}  # oldest first -> what it waits for
-        self._complete: set[Share] = set()  # and held
+        self._arriving: dict[BodyShare, asyncio.Future[None] | None] = {}  # oldest first -> what it waits for
+        self._complete: set[BodyShare] = set()  # and held
 
-    def may_grow(self, share: Share) -> bool:
+    def may_grow(self, share: BodyShare) -> bool:
         if self.held + CHUNK_BYTES <= self._limit:
             return True
         return not self._complete and next(iter(self._arriving)) is share
 
-    async def reserve(self, share: Share) -> None:
+    async def reserve(self, share: BodyShare) -> None:
         self._arriving.setdefault(share, None)
         try:
             async with asyncio.timeout(self._max_wait or None):
@@ -45,13 +45,13 @@ class BodyBudget:
         share.add(CHUNK_BYTES)
         self.wake()
 
-    def complete(self, share: Share) -> None:
+    def complete(self, share: BodyShare) -> None:
         """It grows no more."""
         self._arriving.pop(share, None)
         self._complete.add(share)
         self.wake()
 
-    def forget(self, share: Share) -> None:
+    def forget(self, share: BodyShare) -> None:
         self._arriving.pop(share, None)
         self._complete.discard(share)
         self.wake()
@@ -64,7 +64,7 @@ class BodyBudget:
                 return
 
 
-class Share:
+class BodyShare:
     """What one body takes of the budget."""
 
     def __init__(self, budget: BodyBudget) -> None:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.server.http.bodies import BODY, Body
-from cadence.entrypoints.server.http.body_budget import BodyBudget, Share
+from cadence.entrypoints.server.http.body_budget import BodyBudget, BodyShare
 from cadence.entrypoints.server.http.errors import ApiError, reply_for, route_path
 
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
@@ -33,13 +33,13 @@ class BodyLimits:
         if scope["type"] != "http" or scope["method"] not in _METHODS_WITH_BODY:
             await self._app(scope, receive, send)
             return
-        share = Share(self._budget)
+        share = BodyShare(self._budget)
         try:
             await self._serve(scope, receive, send, share)
         finally:
             share.free()
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, share: Share) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, share: BodyShare) -> None:
         try:
             body = scope[BODY] = Body(await self._read(Headers(scope=scope), receive, share), share)
         except ApiError as error:
@@ -47,7 +47,7 @@ class BodyLimits:
             return
         await _run_watched(lambda inner, out: self._app(scope, inner, out), body, receive, send)
 
-    async def _read(self, headers: Headers, receive: Receive, share: Share) -> bytes:
+    async def _read(self, headers: Headers, receive: Receive, share: BodyShare) -> bytes:
         declared = headers.get("content-length", "")
         too_large = declared.isdecimal() and int(declared[:20]) > self._max_bytes
         if too_large and headers.get("expect", "").lower() == "100-continue":

@@ -49,14 +49,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._refused = False
         self._late: asyncio.TimerHandle | None = None  # runs while a request is awaited or arrives
 
-    def over(self, wire: asyncio.Transport, room: Capacity) -> None:
-        """Said before the connection is made, where there is TLS."""
+    def attach(self, wire: asyncio.Transport, room: Capacity) -> None:
+        """Called before `connection_made` where there is TLS between the two."""
         self._wire, self._room = wire, room
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if self._wire is None:
-            self.over(transport, self._connections.enter(transport))
+            self.attach(transport, self._connections.enter(transport))
         else:
             transport.set_write_buffer_limits(high=HIGH_WATER)  # TLS holds half a megabyte otherwise
         if self._room is not Capacity.OPEN:

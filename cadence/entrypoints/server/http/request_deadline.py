@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from cadence.core.outputs import RequestOutput
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
@@ -13,6 +13,8 @@ from cadence.entrypoints.server.http.errors import ApiError
 
 if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
+
+T = TypeVar("T")
 
 
 class DeadlineLLM:
@@ -35,20 +37,25 @@ class DeadlineLLM:
     ) -> AsyncGenerator[RequestOutput]:
         return self._in_time(self._llm.beam_search(prompt, params, request_id, **options))
 
-    async def _in_time(self, source: AsyncIterator[RequestOutput]) -> AsyncGenerator[RequestOutput]:
-        ends = time.monotonic() + self._seconds
+    def _in_time(self, source: AsyncIterator[RequestOutput]) -> AsyncGenerator[RequestOutput]:
         outputs = cast(AsyncGenerator[RequestOutput], source)
-        try:
-            while True:
-                async with asyncio.timeout(ends - time.monotonic()):
-                    output = await anext(outputs)
-                yield output
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            raise ApiError(408, f"The request took longer than the server's limit of {self._seconds:g} s.") from None
-        finally:
-            await outputs.aclose()
+        return ends_within(outputs, self._seconds, "The request took longer than the server's limit")
+
+
+async def ends_within(source: AsyncGenerator[T], seconds: float, late: str) -> AsyncGenerator[T]:
+    """`source`, which ends with an error, whose message begins with `late`, when its time is over."""
+    ends = time.monotonic() + seconds
+    try:
+        while True:
+            async with asyncio.timeout(ends - time.monotonic()):
+                item = await anext(source)
+            yield item
+    except StopAsyncIteration:
+        return
+    except TimeoutError:
+        raise ApiError(408, f"{late} of {seconds:g} s.") from None
+    finally:
+        await source.aclose()
 
 
 def with_deadline(llm: AsyncLLM, seconds: float) -> AsyncLLM:

@@ -43,7 +43,7 @@ class TlsConnection(SSLProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         self._wire = transport
         room = self._connections.enter(transport)
-        self._http.over(transport, room)
+        self._http.attach(transport, room)
         super().connection_made(transport)
         if room is Capacity.NONE:
             transport.abort()

@@ -10,7 +10,7 @@ from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, Sa
 from cadence.entrypoints.server.chat.request_errors import as_sent
 from cadence.entrypoints.server.protocol.chat import ChatCompletionBody
 from cadence.entrypoints.server.protocol.completions import CompletionBody
-from cadence.entrypoints.server.protocol.sampling import Chosen
+from cadence.entrypoints.server.protocol.sampling import EndpointFields
 
 _BEAM = "a beam search takes the likeliest tokens"
 _NO_EFFECT = ("temperature", "top_p", "top_k", "min_p", "seed", "stream_interval", "spaces_between_special_tokens")
@@ -21,7 +21,7 @@ _REFUSED = (
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {"repetition_penalty": (1,), "thinking_token_budget": (-1,)}
 
 
-def beam_params(body: CompletionBody | ChatCompletionBody, chosen: Chosen, room: int) -> BeamSearchParams:
+def beam_params(body: CompletionBody | ChatCompletionBody, chosen: EndpointFields, room: int) -> BeamSearchParams:
     """`room`: tokens where the client sets no limit."""
     for name in _REFUSED:
         value = getattr(body, name)
@@ -42,7 +42,7 @@ def beam_params(body: CompletionBody | ChatCompletionBody, chosen: Chosen, room:
         raise as_sent(error, chosen.sent_names) from None
 
 
-def shape_of(beam: BeamSearchParams, chosen: Chosen) -> SamplingParams:
+def shape_of(beam: BeamSearchParams, chosen: EndpointFields) -> SamplingParams:
     """What the answer's shape and the request's weight are read off: nothing is drawn by it."""
     return SamplingParams(
         n=beam.beam_width,

@@ -65,7 +65,7 @@ class StreamOptions(BodyPart):
     include_obfuscation: bool | None = None  # padding against traffic analysis; none is ever added
 
 
-def told_usage(wanted: StreamOptions | None, always: bool) -> tuple[bool, bool]:
+def usage_wanted(wanted: StreamOptions | None, always: bool) -> tuple[bool, bool]:
     """Whether a stream ends with the usage, and whether each of its chunks says it. `always`: the server's choice."""
     usage = always or bool(wanted and wanted.include_usage)
     return usage, always or (usage and bool(wanted and wanted.continuous_usage_stats))

@@ -21,7 +21,7 @@ from cadence.entrypoints.server.protocol.common import (
     Variables,
     at_most,
 )
-from cadence.entrypoints.server.protocol.sampling import Chosen, sampling_params
+from cadence.entrypoints.server.protocol.sampling import EndpointFields, sampling_params
 from cadence.entrypoints.server.protocol.unsupported import HintField, RefusedField, Unsupported
 
 Prompt = Annotated[list[int], Field(min_length=1, max_length=MAX_TOKEN_LIST, fail_fast=True), at_most(MAX_TOKEN_LIST)]
@@ -65,7 +65,7 @@ class GenerateBody(RequestBody):
         try:
             inner = validate_body(TokenSampling, self.sampling_params, _Inside(self.ignored))
             inner.stream = self.stream
-            chosen = Chosen(inner.max_tokens, inner.logprobs, logprob_token_ids=inner.logprob_token_ids)
+            chosen = EndpointFields(inner.max_tokens, inner.logprobs, logprob_token_ids=inner.logprob_token_ids)
             return sampling_params(inner, defaults, chosen)
         except InvalidRequestError as error:
             where = f"sampling_params.{error.field}" if error.field else "sampling_params"

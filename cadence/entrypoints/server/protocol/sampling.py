@@ -25,8 +25,8 @@ _SAME_NAME = (
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """What endpoints call by names of their own."""
+class EndpointFields:
+    """Parameters that endpoints know by names of their own."""
 
     max_tokens: int | None
     logprobs: int | None
@@ -34,7 +34,7 @@ class Chosen:
     logprob_token_ids: list[int] | None = None
 
 
-def sampling_params(body: GenerationBody, defaults: Mapping[str, Any], chosen: Chosen) -> SamplingParams:
+def sampling_params(body: GenerationBody, defaults: Mapping[str, Any], chosen: EndpointFields) -> SamplingParams:
     """`defaults` are the model's own. A null in the body is as good as no field."""
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise InvalidRequestError("best_of is not supported: ask for n completions and choose among them", "best_of")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator
-from typing import TypeVar
 
 from cadence.entrypoints.server.chat.events import ChatEvent
-from cadence.entrypoints.server.http.errors import ApiError, overloaded
+from cadence.entrypoints.server.http.errors import overloaded
+from cadence.entrypoints.server.http.request_deadline import ends_within
 from cadence.entrypoints.server.responses.store import MAX_AGE_S, MAX_BACKGROUND, RunningResponse, TenantResponses
 from cadence.entrypoints.server.responses.turn import Turn
 
 CANCEL_S = 5.0  # to wait for a cancelled response to be over
-
-T = TypeVar("T")
 
 
 def check_background(store: TenantResponses) -> None:
@@ -36,21 +33,5 @@ async def cancel_background(running: RunningResponse) -> None:
 
 
 async def _run(turn: Turn, store: TenantResponses, events: AsyncGenerator[ChatEvent, None]) -> None:
-    async for _ in turn.write(store, limited(events, MAX_AGE_S)):
+    async for _ in turn.write(store, ends_within(events, MAX_AGE_S, "The response took longer than the limit")):
         pass
-
-
-async def limited(source: AsyncGenerator[T, None], seconds: float) -> AsyncGenerator[T, None]:
-    """`source`, which ends with an error when its time is over."""
-    ends = time.monotonic() + seconds
-    try:
-        while True:
-            async with asyncio.timeout(ends - time.monotonic()):
-                item = await anext(source)
-            yield item
-    except StopAsyncIteration:
-        return
-    except TimeoutError:
-        raise ApiError(408, f"The response took longer than the limit of {seconds:g} s.") from None
-    finally:
-        await source.aclose()

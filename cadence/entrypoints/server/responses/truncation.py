@@ -14,7 +14,7 @@ from cadence.entrypoints.server.protocol.response_messages import to_messages
 Item = Mapping[str, Any]
 
 
-async def fitted(
+async def truncate_to_fit(
     job: ChatJob, items: Sequence[Item], instructions: str | None, chat: ChatEngine, max_model_len: int
 ) -> tuple[ChatJob, int]:
     """The job with the most of its items that fit, and how many were dropped.

@@ -26,7 +26,7 @@ Items = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class PriorContext:
     """What a response goes on from: conversations, as JSON."""
 
     conversation: bytes
@@ -92,7 +92,7 @@ class Turn:
             store.keep(self.answer.id, stored)
 
 
-def earlier_of(body: ResponsesBody, store: TenantResponses) -> Earlier:
+def prior_context(body: ResponsesBody, store: TenantResponses) -> PriorContext:
     """On the event loop, which the store belongs to."""
     conversations = {}
     for item_id, where in referenced(body.items()).items():
@@ -100,7 +100,7 @@ def earlier_of(body: ResponsesBody, store: TenantResponses) -> Earlier:
         if stored is None:
             raise not_found(f"Item with id '{item_id[:100]}' not found: only stored responses keep their items.", where)
         conversations[item_id] = stored.items
-    return Earlier(_previous(body.previous_response_id, store), conversations)
+    return PriorContext(_previous(body.previous_response_id, store), conversations)
 
 
 def _previous(response_id: str | None, store: TenantResponses) -> bytes:

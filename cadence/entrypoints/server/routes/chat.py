@@ -20,10 +20,10 @@ from cadence.entrypoints.server.protocol.beam import beam_params, shape_of
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
 from cadence.entrypoints.server.protocol.chat import ChatCompletionBody
 from cadence.entrypoints.server.protocol.chat_answer import ChatAnswer, ChatChunks, ChatView
-from cadence.entrypoints.server.protocol.common import told_usage
+from cadence.entrypoints.server.protocol.common import usage_wanted
 from cadence.entrypoints.server.protocol.logprobs import TokenNames
 from cadence.entrypoints.server.protocol.sampling import (
-    Chosen,
+    EndpointFields,
     check_weight,
     model_max_tokens,
     priority_of,
@@ -92,19 +92,19 @@ def make_job(body: ChatCompletionBody, state: ServerState, name: str, request: R
     )
 
 
-def _chosen(body: ChatCompletionBody, state: ServerState) -> Chosen:
+def _chosen(body: ChatCompletionBody, state: ServerState) -> EndpointFields:
     limit = body.max_completion_tokens or body.max_tokens
     names = {"logprobs": "top_logprobs"}
     if body.max_completion_tokens:
         names["max_tokens"] = "max_completion_tokens"
     limit = model_max_tokens(state.default_sampling) if limit is None else limit
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    return Chosen(limit, logprobs, names, body.logprob_token_ids)
+    return EndpointFields(limit, logprobs, names, body.logprob_token_ids)
 
 
 def _view(body: ChatCompletionBody, state: ServerState, base: dict[str, Any]) -> ChatView:
     options = state.options
-    usage, continuous = told_usage(body.stream_options, options.enable_force_include_usage)
+    usage, continuous = usage_wanted(body.stream_options, options.enable_force_include_usage)
     return ChatView(
         base=base,
         names=TokenNames(state.llm.tokenizer, body.return_tokens_as_token_ids or options.return_tokens_as_token_ids),
@@ -115,7 +115,7 @@ def _view(body: ChatCompletionBody, state: ServerState, base: dict[str, Any]) ->
         token_ids=bool(body.return_token_ids),
         prompt_text=bool(body.return_prompt_text),
         reasoning=body.include_reasoning is not False,
-        reasons=state.chat.reasons,
+        reasons=state.chat.separates_reasoning,
         parallel_calls=body.parallel_tool_calls is not False,
         called_by_name=body.choice() not in ("none", "auto", "required"),
         include_usage=usage,

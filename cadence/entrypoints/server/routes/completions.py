@@ -25,11 +25,11 @@ from cadence.entrypoints.server.http.request_ids import request_id
 from cadence.entrypoints.server.http.stream import EventStream, admitted, json_response, started_stream
 from cadence.entrypoints.server.protocol.beam import beam_params, shape_of
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
-from cadence.entrypoints.server.protocol.common import told_usage
+from cadence.entrypoints.server.protocol.common import usage_wanted
 from cadence.entrypoints.server.protocol.completion_answer import CompletionAnswer, CompletionChunks, CompletionView
 from cadence.entrypoints.server.protocol.completions import CompletionBody
 from cadence.entrypoints.server.protocol.logprobs import TokenNames
-from cadence.entrypoints.server.protocol.sampling import Chosen, check_weight, priority_of, sampling_params
+from cadence.entrypoints.server.protocol.sampling import EndpointFields, check_weight, priority_of, sampling_params
 from cadence.entrypoints.server.routes.state import ServerState, State
 from cadence.text.text_jobs import Kept
 from cadence.text.text_service import Encoding
@@ -127,12 +127,12 @@ def _kept(body: CompletionBody, state: ServerState) -> Kept:
     return truncation.kept(state.llm.config.model.max_model_len, max_tokens)
 
 
-def _chosen(body: CompletionBody) -> Chosen:
+def _chosen(body: CompletionBody) -> EndpointFields:
     max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else max(body.max_tokens, 1)
-    return Chosen(max_tokens, body.num_logprobs(), logprob_token_ids=body.logprob_token_ids)
+    return EndpointFields(max_tokens, body.num_logprobs(), logprob_token_ids=body.logprob_token_ids)
 
 
-def _params(body: CompletionBody, chosen: Chosen, state: ServerState) -> SamplingParams:
+def _params(body: CompletionBody, chosen: EndpointFields, state: ServerState) -> SamplingParams:
     params = sampling_params(body, state.default_sampling, chosen)
     logprobs = chosen.logprobs
     if body.echo and logprobs is not None and params.prompt_logprobs != -1:
@@ -148,7 +148,7 @@ def _shown_logprobs(body: CompletionBody) -> int | None:
 def _view(body: CompletionBody, state: ServerState, base: dict[str, Any]) -> CompletionView:
     options = state.options
     tokenizer = state.llm.tokenizer
-    usage, continuous = told_usage(body.stream_options, options.enable_force_include_usage)
+    usage, continuous = usage_wanted(body.stream_options, options.enable_force_include_usage)
     return CompletionView(
         base=base,
         tokenizer=tokenizer,

@@ -27,7 +27,7 @@ from cadence.entrypoints.server.http.stream import (
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
 from cadence.entrypoints.server.protocol.messages import CountTokensBody, MessagesBody
 from cadence.entrypoints.server.protocol.messages_answer import PATH, MessageAnswer, write, write_error
-from cadence.entrypoints.server.protocol.sampling import Chosen, priority_of, sampling_params
+from cadence.entrypoints.server.protocol.sampling import EndpointFields, priority_of, sampling_params
 from cadence.entrypoints.server.routes.state import ServerState, State
 
 logger = logging.getLogger("cadence.server")
@@ -64,8 +64,8 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     body.check()
     model = state.check_model(body.model)
     message_id = f"msg_{secrets.token_hex(12)}"
-    generation = body.generation(state.chat.reasons)
-    params = sampling_params(generation, state.default_sampling, Chosen(body.max_tokens, None, SENT_NAMES))
+    generation = body.generation(state.chat.separates_reasoning)
+    params = sampling_params(generation, state.default_sampling, EndpointFields(body.max_tokens, None, SENT_NAMES))
     job = replace(
         _job(body, state.tenants.engine_id(request.scope, message_id), params),
         cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),

@@ -20,10 +20,10 @@ from cadence.entrypoints.server.protocol.response_tools import ResponseTools
 from cadence.entrypoints.server.protocol.response_view import response_view
 from cadence.entrypoints.server.protocol.responses import ResponsesBody
 from cadence.entrypoints.server.protocol.responses_answer import ResponseAnswer
-from cadence.entrypoints.server.protocol.sampling import Chosen, model_max_tokens, priority_of, sampling_params
+from cadence.entrypoints.server.protocol.sampling import EndpointFields, model_max_tokens, priority_of, sampling_params
 from cadence.entrypoints.server.responses.event_log import EventLog, NullLog
 from cadence.entrypoints.server.responses.store import RunningResponse
-from cadence.entrypoints.server.responses.turn import Earlier, Turn
+from cadence.entrypoints.server.responses.turn import PriorContext, Turn
 from cadence.entrypoints.server.routes.state import ServerState
 
 Items = list[dict[str, Any]]
@@ -32,7 +32,7 @@ SENT_NAMES = {  # of what the engine knows -> what clients know
 }  # fmt: skip
 
 
-def prepare(body: ResponsesBody, model: str, earlier: Earlier, state: ServerState, request: Request) -> Turn:
+def prepare(body: ResponsesBody, model: str, earlier: PriorContext, state: ServerState, request: Request) -> Turn:
     limit = state.options.max_body_bytes
     if len(earlier.conversation) > limit:
         message = f"the conversation is larger than the limit of {limit} bytes"
@@ -47,7 +47,7 @@ def prepare(body: ResponsesBody, model: str, earlier: Earlier, state: ServerStat
     response_id = f"resp_{secrets.token_hex(24)}"
     name = f"{response_id}-{body.request_id}" if body.request_id else response_id
     job = _job(body, messages, tools, state, request, state.tenants.engine_id(request.scope, name))
-    job = _going_on(job, open_kind(items))
+    job = _continued(job, open_kind(items))
     names = TokenNames(state.llm.tokenizer, as_ids=False)
     raw = RawMessages(state.llm.tokenizer) if body.enable_response_messages else NoRawMessages()
     answer = ResponseAnswer(response_view(response_id, model, body, job.params, tools, names), raw)
@@ -62,7 +62,7 @@ def _job(
     defaults = state.default_sampling
     limit = model_max_tokens(defaults) if body.max_output_tokens is None else body.max_output_tokens
     choice = tools.choose(body.tool_choice)
-    params = sampling_params(body, defaults, Chosen(limit, body.num_logprobs(), SENT_NAMES))
+    params = sampling_params(body, defaults, EndpointFields(limit, body.num_logprobs(), SENT_NAMES))
     if params.logprobs is not None:
         params.output_kind = (
             RequestOutputKind.DELTA
@@ -82,7 +82,7 @@ def _job(
     )
 
 
-def _going_on(job: ChatJob, kind: str) -> ChatJob:
+def _continued(job: ChatJob, kind: str) -> ChatJob:
     """`kind` of the item that the model goes on with; a thought without a word is no more than a beginning."""
     last = job.messages[-1] if job.messages else {}
     is_thought = kind == "reasoning" and last.keys() == {"role", "content", "reasoning_content"} and not last["content"]

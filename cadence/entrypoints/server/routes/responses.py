@@ -21,9 +21,9 @@ from cadence.entrypoints.server.protocol.response_query import ResponseQuery
 from cadence.entrypoints.server.protocol.responses import ResponsesBody
 from cadence.entrypoints.server.responses.background import cancel_background, check_background, start_in_background
 from cadence.entrypoints.server.responses.event_log import replay
-from cadence.entrypoints.server.responses.store import ResponseStore, StoredResponse, TenantResponses
-from cadence.entrypoints.server.responses.truncation import fitted
-from cadence.entrypoints.server.responses.turn import earlier_of
+from cadence.entrypoints.server.responses.store import StoredResponse, TenantResponses
+from cadence.entrypoints.server.responses.truncation import truncate_to_fit
+from cadence.entrypoints.server.responses.turn import prior_context
 from cadence.entrypoints.server.routes.response_request import prepare
 from cadence.entrypoints.server.routes.state import ServerState, State
 
@@ -32,13 +32,9 @@ router = APIRouter(tags=["responses"])
 Items = list[dict[str, Any]]
 
 
-async def response_store(request: Request) -> TenantResponses:
-    """The tenant's part of the application's store, which is made on first use."""
-    state = request.app.state
-    if not hasattr(state, "responses"):
-        state.responses = ResponseStore()
-    store: ResponseStore = state.responses
-    return store.of(tenant_of(request.scope))
+async def response_store(request: Request, state: State) -> TenantResponses:
+    """The tenant's part of the server's store."""
+    return state.responses.of(tenant_of(request.scope))
 
 
 Store = Annotated[TenantResponses, Depends(response_store)]
@@ -48,12 +44,12 @@ Store = Annotated[TenantResponses, Depends(response_store)]
 async def create_response(request: Request, state: State, store: Store) -> Response:
     body = await state.bodies.read(request, lambda raw: _read(raw, request, state))
     model = state.check_model(body.model)
-    earlier = earlier_of(body, store)
+    earlier = prior_context(body, store)
     size = request.scope[BODY].size + earlier.size
     turn = await state.bodies.run(size, prepare, body, model, earlier, state, request)
     if body.truncation == "auto":
         max_len = state.llm.config.model.max_model_len
-        turn = turn.shortened(*await fitted(turn.job, turn.items, body.instructions, state.chat, max_len))
+        turn = turn.shortened(*await truncate_to_fit(turn.job, turn.items, body.instructions, state.chat, max_len))
     if body.background:
         check_background(store)
     entry = state.admission.enter(request, turn.job.estimated_tokens())

@@ -17,6 +17,7 @@ from cadence.entrypoints.server.http.bodies import BodyReader
 from cadence.entrypoints.server.http.errors import model_not_found
 from cadence.entrypoints.server.http.ignored import IgnoredFields
 from cadence.entrypoints.server.http.tenants import Tenants
+from cadence.entrypoints.server.responses.store import ResponseStore
 
 if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
@@ -35,6 +36,7 @@ class ServerState:
     tenants: Tenants
     logs: LogQueue | NullLogQueue
     ignored: IgnoredFields
+    responses: ResponseStore = field(default_factory=ResponseStore)
     started: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 
     @property
