@@ -178,8 +178,8 @@ def test_small_bodies_pass_the_waiting_ones() -> None:
 
 def test_room_that_a_slow_body_reserved_and_did_not_fill_is_for_others() -> None:
     async def scenario() -> None:
-        budget = BodyBudget(limit=2 * CHUNK_BYTES, patience=5.0)
-        slow, other = Share(budget), Share(budget)
+        budget = BodyBudget(limit=2 * CHUNK_BYTES, max_wait=5.0)
+        slow, other = BodyShare(budget), BodyShare(budget)
         for share in (slow, other):
             share.put(UNASKED_BYTES)
         await slow.reserve()

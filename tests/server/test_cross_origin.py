@@ -146,6 +146,7 @@ def test_stream_interval_is_the_servers_unless_the_request_says(serve: Serve) ->
     with app.client() as client:
         texts = [client.post("/v1/completions", json=body | more).text for more in ({}, {"stream_interval": 2})]
     assert [text.count("data: {") for text in texts] == [4, 7]  # the first token is always told of at once
+    assert app.llm.default_sampling == {}  # the engine's stay as they are
     with pytest.raises(ConfigError, match="stream_interval=0"):
         ServeOptions(stream_interval=0)
 
