@@ -225,8 +225,8 @@ def reasoning_parser(format: ThinkFormat | None, prompt: str = "") -> ReasoningP
 
 
 def make_reasoning_parser(name: str, prompt: str = "") -> ReasoningParser:
-    """Of a built-in format."""
-    return reasoning_parser(think_format(name), prompt)
+    """Of a built-in format; "" = none."""
+    return reasoning_parser(think_format(name) if name else None, prompt)
 
 
 def think_format(name: str, formats: Mapping[str, ThinkFormat] = FORMATS) -> ThinkFormat:
