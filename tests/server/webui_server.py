@@ -21,7 +21,8 @@ from starlette.types import Receive, Scope, Send
 from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, RequestView
 from cadence.engine.metrics.metric import Counter, Histogram, Metric
 from cadence.entrypoints.server.http.tenants import Tenants
-from cadence.entrypoints.webui.page import router
+from cadence.entrypoints.server.routes import engine_state
+from cadence.entrypoints.webui.page import page_router
 
 BLOCKS = 240
 WORDS = ["The", " sky", " is", " blue", " because", " air", " scatters", " short", " waves", ".", "\n"]
@@ -108,7 +109,8 @@ def build(engine: ScriptedEngine, delay: float = 0.02, key: str = "") -> FastAPI
     """What the last message begins with chooses the play: "echo:" text, "tokens:" JSON chunks, "fail", "cut"."""
     app = FastAPI()
     app.state.server = SimpleNamespace(llm=engine, model_names=[engine.model_name], tenants=Tenants(()))
-    app.include_router(router)
+    app.include_router(engine_state.router)
+    app.include_router(page_router())
 
     @app.middleware("http")
     async def guard(request: Request, call_next: Any) -> Response:
