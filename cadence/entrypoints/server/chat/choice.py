@@ -11,9 +11,9 @@ import msgspec
 from cadence.core.outputs import CompletionOutput, PositionLogprobs
 from cadence.entrypoints.server.chat.answer_parser import AnswerParser, AnswerPiece
 from cadence.entrypoints.server.chat.events import (
+    MISSING_CALL,
     ChatEvent,
     ChoiceEnd,
-    MissingCallEnd,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
@@ -110,7 +110,7 @@ class ParsedChoice:
                 events += self._arguments(CallArguments(number, arguments))
             self._held = "" if self._calls else self._held
         if self._demanded and not self._calls and finish_reason == "stop":
-            return [MissingCallEnd(self._index, "error")]
+            return [ChoiceEnd(self._index, MISSING_CALL)]
         if self._held.strip():
             events.append(TextDelta(self._index, self._held, *self._tokens()))
         if self._token_ids:

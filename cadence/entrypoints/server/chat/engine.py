@@ -57,7 +57,7 @@ class ChatEngine:
     async def run(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
         """The answer to `job`. What is wrong with it raises before the first event; closing ends the request.
 
-        With a demanded tool call (`required` or a name) that the model does not produce, a choice ends with `error`.
+        A choice without the tool call that `tool_choice` demands ends with `MISSING_CALL`.
         """
         prompt, params = await self.prepare(job)
         choices = [self._choice(index, job, prompt["prompt"]) for index in range(params.n)]

@@ -96,15 +96,14 @@ class LastToolCall(ToolCallDelta):
     """The choice's end follows at once."""
 
 
+MISSING_CALL = "missing_call"  # the model did not write the tool call that the request demands
+
+
 @dataclass(frozen=True, slots=True)
 class ChoiceEnd:
     index: int
-    finish_reason: str  # stop | length | tool_calls | repetition | abort | error
+    finish_reason: str  # stop | length | tool_calls | repetition | abort | error | MISSING_CALL
     stop_reason: int | str | None = None
-
-
-class MissingCallEnd(ChoiceEnd):
-    """The model did not write the tool call that the request demands."""
 
 
 @dataclass(frozen=True, slots=True)
