@@ -72,7 +72,10 @@ class _Child:
         try:
             async with asyncio.timeout(START_S):
                 await child.ask(load)
-        except (TimeoutError, _DiedError) as error:
+        except TimeoutError:
+            await child.kill()
+            raise BusyError("long texts and templates cannot be read at the moment; try again a little later") from None
+        except _DiedError as error:
             await child.kill()
             raise RuntimeError(f"the text process does not start: {error}") from None
         except BaseException:

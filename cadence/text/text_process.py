@@ -43,18 +43,18 @@ from cadence.text.text_jobs import (
 )
 from cadence.text.tokenizer import Tokenizer
 
-NICENESS = 10  # the engine goes first
+NICENESS = 5  # the engine goes first, but a job comes to its end beside a busy one
 GRACE_S = 2.0  # the parent kills at the deadline; where there is none, the alarm does it this much later
 MAX_GROWTH = 256 * 2**20  # bytes of memory kept after a job; beyond, the process is replaced
 
 
 def main() -> None:
-    os.nice(NICENESS)
     wire = socket.socket(fileno=int(sys.argv[1]))
     first = _read(wire)
     assert isinstance(first, LoadTokenizer)
     worker = TextWorker(first)
     gc.freeze()
+    os.nice(NICENESS)  # not before: on a busy machine the start alone would take a minute
     _limit_resources(first.memory_bytes)
     _send(wire, Ready())
     while (job := _read(wire)) is not None:

@@ -48,11 +48,11 @@ def fail_in_a_step(number, kind):
     # deep in the model, where the frames above hold all of it
     from cadence.models.layers.mlp import GatedMLP
     plain, calls = GatedMLP.after, iter(range(10**6))
-    def after(*args):
+    def after(*args, **named):
         if next(calls) == number:
             GatedMLP.after = plain
             raise kind("broken")
-        return plain(*args)
+        return plain(*args, **named)
     GatedMLP.after = after
 
 llm = open_llm(load_format="dummy", hf_overrides=LARGE)  # everything that is made once per process is there now

@@ -18,6 +18,7 @@ from cadence.core.errors import BusyError, InvalidRequestError
 from cadence.text import text_client
 from cadence.text.chat_template import ChatRequest
 from cadence.text.hf_directory import load_tokenizer
+from cadence.text.text_process import NICENESS
 from cadence.text.text_service import LONG_IDS, LONG_TEXT, PLAIN, SHORT_TEXT, Encoding, TextLimits, TextService
 from cadence.text.tokenizer import Tokenizer
 from tests.helpers import tiny_tokenizers
@@ -210,6 +211,19 @@ def test_nobody_waits_for_ever_for_a_turn(run: Callable[..., None], monkeypatch:
     run(body)
 
 
+def test_a_start_that_takes_too_long_is_tried_again_by_the_next(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(service: TextService, _: Tokenizer) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(text_client, "START_S", 0.001)
+            with pytest.raises(BusyError, match="try again"):
+                await service.chat(HI, PLAIN, "{{ 1 }}", False)
+        assert (await service.chat(HI, PLAIN, "{{ 2 }}", False)).text == "2"
+
+    run(body)
+
+
 def test_a_process_that_is_killed_is_replaced(run: Callable[..., None]) -> None:
     async def body(service: TextService, _: Tokenizer) -> None:
         await service.chat(HI, PLAIN, "{{ 1 }}", False)
@@ -233,7 +247,7 @@ def test_it_leaves_with_its_parent_and_knows_no_secrets(
         if proc.is_dir():
             assert b"secret" not in (proc / "environ").read_bytes()
             assert len(list((proc / "fd").iterdir())) <= 6
-            assert os.getpriority(os.PRIO_PROCESS, pids[0]) >= 10
+            assert os.getpriority(os.PRIO_PROCESS, pids[0]) == NICENESS
         child = service._templates._child
         assert child is not None
         child._writer.close()  # as when the parent is gone
