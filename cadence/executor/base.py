@@ -1,7 +1,7 @@
 """How the engine reaches the device half: an ordered stream of messages, each a method here.
 
-Messages are carried out in the order they are sent; results of forwards come back in that order too. All of them can
-be written as bytes (`core/codec.py`), so that the device half may run in this process or in others.
+Messages are carried out in the order they are sent; results of forwards come back in that order too. Plans and results
+can be written as bytes (`core/codec.py`), so that the device half may run in this process or in others.
 """
 
 from __future__ import annotations

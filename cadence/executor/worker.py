@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import torch
-
 from cadence.config.engine_config import EngineConfig
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import KVLayout, plan_layout
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import StepPlan, StepResult
+from cadence.device.dtypes import DTYPES
 from cadence.device.probe import open_device
 from cadence.kernels.select import select_ops
 from cadence.models.build import BuildContext
@@ -22,8 +21,6 @@ from cadence.runner.runner import Runner
 from cadence.runner.setup import RunnerLimits, build_parts
 from cadence.runner.state.kv_cache import allocate_kv_cache
 from cadence.runner.warmup import WarmupPiece, warmup_pieces
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Worker:

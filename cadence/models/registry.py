@@ -9,10 +9,6 @@ from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderLM
 
 
-def architectures() -> list[str]:
-    return sorted(ARCHITECTURES)
-
-
 def model_class(architecture: str) -> type[DecoderLM]:
     """The class, whose constructor takes (hf, build)."""
     if architecture not in ARCHITECTURES:

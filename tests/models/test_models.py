@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from cadence.core.architectures import ARCHITECTURES
 from cadence.core.errors import ConfigError
-from cadence.models.registry import architectures, model_class
+from cadence.models.registry import model_class
 from tests.helpers.one_sequence import OneSequence, load
 from tests.helpers.oracle import load_oracle, logprobs
 from tests.helpers.tiny_models import FAMILIES, MAX_LEN, VOCAB, WINDOW
@@ -110,7 +111,7 @@ def test_gemma3_text_inside_the_image_model(tiny_model: Callable[[str], Path], t
 def test_unknown_architecture_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"LlamaForCausalLm.*closest: LlamaForCausalLM"):
         model_class("LlamaForCausalLm")
-    assert all(model_class(name).__name__ == name for name in architectures())
+    assert all(model_class(name).__name__ == name for name in ARCHITECTURES)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "opt"])

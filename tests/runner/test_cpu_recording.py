@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cadence import LLM, SamplingParams
+from cadence.core.architectures import ARCHITECTURES
 from cadence.device.calls import Calls, CommandGraph
-from cadence.models.registry import architectures
 from tests.helpers.tiny_models import FAMILIES
 
 pytestmark = pytest.mark.engine
@@ -43,4 +43,4 @@ def test_every_registered_architecture_is_among_them(tiny_model: Callable[[str],
     families = [family for family in FAMILIES if family not in SAME_LAYERS]
     configs = [json.loads((tiny_model(family) / "config.json").read_text()) for family in families]
     tested = {config["architectures"][0] for config in configs}
-    assert set(architectures()) - tested == {"Gemma3ForConditionalGeneration"}  # Gemma3ForCausalLM under another name
+    assert set(ARCHITECTURES) - tested == {"Gemma3ForConditionalGeneration"}  # Gemma3ForCausalLM under another name

@@ -16,7 +16,7 @@ from cadence.scheduler.kv.hashing import extend_hashes, root_digest
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.kv.pool import BlockPool
 from cadence.scheduler.kv.prefix import PrefixIndex
-from cadence.scheduler.kv.sizing import blocks_needed, check_pool, max_len_that_fits, num_blocks_for
+from cadence.scheduler.kv.sizing import blocks_needed, check_pool, max_len_that_fits
 from tests.helpers.toy_model import make_layout
 
 
@@ -204,7 +204,7 @@ def test_ends_of_prefixes_are_evicted_before_their_beginnings() -> None:
 
 def test_blocks_from_bytes() -> None:
     layout = make_layout((0, 0, 8), 16)  # one slot: 2 * 16 tokens * 1 head * 1 element
-    assert num_blocks_for(layout, 1000, "bfloat16") == 1000 // 64
+    assert layout.block_bytes("bfloat16") == 64
 
 
 @pytest.mark.parametrize("windows", [(0,), (0, 8), (8,), (0, 4, 9)])

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-
 from cadence.core.kv_spec import KVLayout
 from cadence.device.base import Device
+from cadence.device.dtypes import DTYPES
 from cadence.models.interfaces import LayerCache
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.int8}
 
 
 def allocate_kv_cache(layout: KVLayout, num_blocks: int, dtype: str, device: Device) -> list[LayerCache]:
@@ -17,7 +14,7 @@ def allocate_kv_cache(layout: KVLayout, num_blocks: int, dtype: str, device: Dev
     Block 0 is the null block: padding writes there, nobody reads it.
     """
     shape = (2, num_blocks, layout.num_kv_heads, layout.block_size, layout.row_width(dtype))
-    slots = [device.zeros(shape, _DTYPES[dtype]) for _ in range(layout.num_slots)]
+    slots = [device.zeros(shape, DTYPES[dtype]) for _ in range(layout.num_slots)]
     num_layers = sum(len(group.layers) for group in layout.groups)
     caches = []
     for layer in range(num_layers):

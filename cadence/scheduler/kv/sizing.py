@@ -1,4 +1,4 @@
-"""How many blocks fit into memory, and how long a request fits into the blocks. Arithmetic only.
+"""How many blocks a request needs, and how long a request fits into the blocks. Arithmetic only.
 
 `in_flight` is the most tokens of one request in steps that have not returned (`TokenBudget.in_flight`).
 """
@@ -8,11 +8,6 @@ from __future__ import annotations
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import KVLayout
 from cadence.scheduler.kv.coordinator import KVCoordinator
-
-
-def num_blocks_for(layout: KVLayout, memory_bytes: int, dtype: str) -> int:
-    """Blocks (the null block included) whose keys and values, stored as `dtype`, fit into `memory_bytes`."""
-    return memory_bytes // layout.block_bytes(dtype)
 
 
 def blocks_needed(layout: KVLayout, num_tokens: int, in_flight: int) -> int:
