@@ -115,7 +115,7 @@ RUNAWAYS = {
     "large range": ("{{ range(10 ** 9) | list }}", "Range too big"),
     "large sort": (
         "{% for i in range(99) %}{% set x = (range(99999) | list * 20) | sort %}{% endfor %}",
-        "took more than",
+        "took more than|used more than",
     ),
     "repeated text": ("{{ 'a' * 10 ** 9 }}", "was stopped"),
     "wide format": ("{{ '%0999999999d' % 1 }}", "was stopped"),
