@@ -1,10 +1,12 @@
 """The tokens and logprobs of a fixed piece of work, to the last bit: what a change that promises the same bits keeps.
 
-    python -m benchmarks.fingerprint --out before.json [--model MODEL] [--device cpu|cuda]
+    python -m benchmarks.fingerprint --out before.json [--model MODEL | --shape qwen3-0.6b] [--options JSON]
     python -m benchmarks.fingerprint --out after.json --against before.json       (with the new code)
 
 Prompts of many lengths, greedy and seeded, filters, penalties, logprobs and prompt logprobs; long and short steps,
-bursts, one and two steps in flight, with and without graphs. The second command names what differs and fails.
+bursts, one and two steps in flight, with and without graphs. The second command names what differs and fails. With
+--shape the weights are random, of a size a machine without models can make; on a GPU the same bits in any batch take
+`--options '{"deterministic": true}'`.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.shapes import SHAPES, write_shape
 from cadence import LLM, SamplingParams
 
 # What the same work is run with. All are to give the same tokens; within one setting, the same bits before and after.
@@ -29,11 +33,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 TEXT = "the quick brown fox jumps over a lazy dog while seven wizards count their silver coins by candle light"
 
 
-def prompts(count: int) -> list[str]:
-    """Of 3 to some 300 words."""
-    words = TEXT.split()
+def prompts(count: int, shape: str) -> list[Any]:
+    """Of 3 to some 300 words, or where there is a shape and no tokenizer, of as many tokens."""
+    words = [100 + 7 * at % 1000 for at in range(19)] if shape else TEXT.split()
     lengths = [3 + (index * 37) % 300 for index in range(count)]
-    return [" ".join(words[(index + at) % len(words)] for at in range(n)) for index, n in enumerate(lengths)]
+    chosen = [[words[(index + at) % len(words)] for at in range(n)] for index, n in enumerate(lengths)]
+    return chosen if shape else [" ".join(some) for some in chosen]
 
 
 def params(index: int) -> SamplingParams:
@@ -49,8 +54,8 @@ def params(index: int) -> SamplingParams:
     return SamplingParams(max_tokens=8 + (index * 13) % 56, **kinds[index % len(kinds)])
 
 
-def work(llm: LLM, count: int) -> list[dict[str, Any]]:
-    outputs = llm.generate(prompts(count), [params(index) for index in range(count)], use_tqdm=False)
+def work(llm: LLM, asked: list[Any]) -> list[dict[str, Any]]:
+    outputs = llm.generate(asked, [params(index) for index in range(len(asked))], use_tqdm=False)
     return [
         {
             "tokens": list(output.outputs[0].token_ids),
@@ -81,16 +86,21 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--shape", default="", choices=["", *SHAPES], help="random weights of this shape")
     parser.add_argument("--options", type=json.loads, default={}, help="of LLM, as JSON")
     parser.add_argument("--requests", type=int, default=28)
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--against", type=Path)
     asked = parser.parse_args()
+    model, options, made = asked.model, asked.options, tempfile.TemporaryDirectory()
+    if asked.shape:
+        model = str(write_shape(asked.shape, Path(made.name)))
+        options = {"load_format": "dummy", "skip_tokenizer_init": True, "max_model_len": 2048} | options
     found: dict[str, Any] = {}
     for name in asked.settings.split(","):
-        with LLM(asked.model, **asked.options, **SETTINGS[name]) as llm:
-            found[name] = work(llm, asked.requests)
+        with LLM(model, **options, **SETTINGS[name]) as llm:
+            found[name] = work(llm, prompts(asked.requests, asked.shape))
         print(f"{name}: {sum(len(one['tokens']) for one in found[name])} tokens", flush=True)
     asked.out.write_text(json.dumps(found))
     if asked.against:
