@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.machine import describe_machine
-from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention import paged_attention
 from cadence.kernels.triton.attention_prefill import PrefillTile, attend_prefill
 from cadence.kernels.triton.attention_split import SplitTile, attend_split

@@ -21,14 +21,14 @@ import torch.nn.functional as F
 
 from benchmarks.machine import describe_machine
 from benchmarks.shapes import SHAPES
-from cadence.kernels.attention_batch import AttentionBatch
-from cadence.kernels.ops import DrawParams
+from cadence.kernels.interface.attention_batch import AttentionBatch
+from cadence.kernels.interface.ops import DrawParams
 from cadence.kernels.triton import gemv
 from cadence.kernels.triton.gemv import Entry, Tile, choose_tile, one_row
 from cadence.kernels.triton.matmul import Tiles, choose_tiles, fixed_linear
 from cadence.kernels.triton.ops import TritonOps
-from cadence.models.build import BuildContext
-from cadence.models.interfaces import ForwardContext, LayerCache, ModelInputs
+from cadence.models.interface.build import BuildContext
+from cadence.models.interface.model import ForwardContext, LayerCache, ModelInputs
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.registry import model_class
 

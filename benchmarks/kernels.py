@@ -20,8 +20,8 @@ import torch.nn.functional as F
 
 from cadence.device.base import Device
 from cadence.device.probe import open_device
-from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.ops import Ops
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.kernels.select import select_ops
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -45,6 +46,7 @@ class CudaDevice:
         self._copy_stream = torch.cuda.Stream(self.torch_device)
         self._capture_stream = torch.cuda.Stream(self.torch_device)
         self._graph_pool = torch.cuda.graph_pool_handle()  # one for all graphs: they never run at the same time
+        self._graphs: WeakSet[CudaGraph] = WeakSet()
 
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
         # A pinned temporary per upload: the caching host allocator hands its memory out again only when the event it
@@ -66,6 +68,8 @@ class CudaDevice:
         return CudaTransfer(pinned, self._copy_stream.record_event())
 
     def capture(self, record: Callable[[], torch.Tensor]) -> Graph:
+        if not self._graphs:  # torch ends a pool with its last graph
+            self._graph_pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         self._capture_stream.wait_stream(torch.cuda.current_stream(self.torch_device))
         with torch.cuda.stream(self._capture_stream):
@@ -74,7 +78,9 @@ class CudaDevice:
                 output = record()
             finally:
                 graph.capture_end()
-        return CudaGraph(graph, output)
+        captured = CudaGraph(graph, output)
+        self._graphs.add(captured)
+        return captured
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype, device=self.torch_device)

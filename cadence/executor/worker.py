@@ -13,8 +13,8 @@ from cadence.core.step import StepPlan, StepResult
 from cadence.device.dtypes import DTYPES
 from cadence.device.probe import open_device
 from cadence.kernels.select import select_ops
-from cadence.models.build import BuildContext
-from cadence.models.interfaces import LayerCache
+from cadence.models.interface.build import BuildContext
+from cadence.models.interface.model import LayerCache
 from cadence.models.loader.load import load_model
 from cadence.runner.profile import dummy_plan, largest_step
 from cadence.runner.runner import Runner

@@ -7,10 +7,10 @@ import logging
 from cadence.core.errors import ConfigError
 from cadence.device.calls import Calls
 from cadence.device.cpus import usable_cpus
-from cadence.kernels.ops import Ops
+from cadence.kernels.interface.ops import Ops
+from cadence.kernels.interface.row_ops import RowOps
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.kernels.reference.rows import ReferenceRowOps
-from cadence.kernels.row_ops import RowOps
 
 _logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from cadence.core.kv_spec import LayerKV
-from cadence.models.interfaces import ForwardContext, ModelInputs
+from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
 from cadence.models.layers.mlp import GatedMLP, PlainMLP

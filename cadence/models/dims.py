@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cadence.core.errors import ConfigError
-from cadence.kernels.attention_batch import AttentionShape
-from cadence.models.build import BuildContext, ConfigView
+from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.models.decoder import PreNormLayer
+from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.mlp import GatedMLP

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cadence.core.errors import ConfigError
-from cadence.models.build import BuildContext, ConfigView
 from cadence.models.decoder import SandwichLayer
 from cadence.models.dims import Dims
+from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.mlp import GatedMLP

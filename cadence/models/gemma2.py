@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cadence.models.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.decoder import DecoderLM
 from cadence.models.dims import layer_windows, read_dims
 from cadence.models.gemma import GEMMA_RULES, gemma_decoder
+from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.rope_config import read_rope
 from cadence.models.layers.rotary import Rotary

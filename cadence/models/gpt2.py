@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cadence.kernels.attention_batch import AttentionShape
-from cadence.models.build import BuildContext, ConfigView, WithDefaults
+from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.models.decoder import DecoderLM, PreNormLayer
 from cadence.models.dims import split_heads
+from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
 from cadence.models.layers.linear import NoLinear

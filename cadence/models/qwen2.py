@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cadence.models.build import BuildContext, ConfigView
 from cadence.models.decoder import DecoderLM
 from cadence.models.dims import gated_decoder, layer_windows, read_dims
+from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.layers.attention import Attention, AttentionSpec
 from cadence.models.layers.rope_config import read_rope
 from cadence.models.layers.rotary import Rotary

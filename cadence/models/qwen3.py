@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cadence.models.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.decoder import DecoderLM
 from cadence.models.dims import gated_decoder, read_dims
+from cadence.models.interface.build import BuildContext, ConfigView, WithDefaults
 from cadence.models.layers.attention import Attention, AttentionSpec, HeadNorms
 from cadence.models.layers.norm import RMSNorm
 from cadence.models.layers.rope_config import read_rope

@@ -10,10 +10,10 @@ import torch
 
 from cadence.core.step import IntArray
 from cadence.device.base import Device
-from cadence.kernels.attention_batch import AttentionBatch
-from cadence.kernels.ops import Ops
-from cadence.kernels.row_ops import DecodeInputs, RowOps, Sampled
-from cadence.models.interfaces import CausalLM, ForwardContext, LayerCache, ModelInputs
+from cadence.kernels.interface.attention_batch import AttentionBatch
+from cadence.kernels.interface.ops import Ops
+from cadence.kernels.interface.row_ops import DecodeInputs, RowOps, Sampled
+from cadence.models.interface.model import CausalLM, ForwardContext, LayerCache, ModelInputs
 from cadence.runner.graphs import DecodeShape, GraphCache, Wanted
 from cadence.runner.parts import DrawnPart, Part, SampledPart
 from cadence.runner.state.blocks import BlockTables

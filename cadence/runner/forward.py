@@ -10,10 +10,10 @@ from typing import Protocol
 import torch
 
 from cadence.device.base import Device, Graph
-from cadence.kernels.attention_batch import AttentionBatch
-from cadence.kernels.ops import Ops
-from cadence.models.interfaces import CausalLM, ForwardContext, LayerCache, ModelInputs
-from cadence.models.wanted import EVERY_TOKEN, LastTokens, Wanted
+from cadence.kernels.interface.attention_batch import AttentionBatch
+from cadence.kernels.interface.ops import Ops
+from cadence.models.interface.model import CausalLM, ForwardContext, LayerCache, ModelInputs
+from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.state.batch import StepBatch
 
 

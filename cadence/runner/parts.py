@@ -10,7 +10,7 @@ import torch
 
 from cadence.core.step import NO_TOKEN, IntArray, RowOutput, StepResult
 from cadence.device.base import Device
-from cadence.kernels.row_ops import FAILED
+from cadence.kernels.interface.row_ops import FAILED
 from cadence.sample.output import BAD_MODEL, SampleOutput
 
 

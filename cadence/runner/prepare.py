@@ -7,7 +7,7 @@ import torch
 
 from cadence.core.step import StepPlan
 from cadence.device.base import Device
-from cadence.kernels.attention_batch import AttentionBatch
+from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.runner.state.batch import StepBatch
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows

@@ -14,8 +14,8 @@ import torch
 from cadence.core.step import NO_PLAN, StepPlan, StepResult
 from cadence.core.table import RequestTable
 from cadence.device.base import Device
-from cadence.kernels.row_ops import RowOps, Sampled
-from cadence.models.interfaces import CausalLM, LayerCache
+from cadence.kernels.interface.row_ops import RowOps, Sampled
+from cadence.models.interface.model import CausalLM, LayerCache
 from cadence.runner.decode import DecodeLoop
 from cadence.runner.forward import Forward
 from cadence.runner.parts import DrawnPart, NoSample, Observation, Part, SampledPart

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from cadence.core.kv_spec import KVLayout
 from cadence.device.base import Device
-from cadence.kernels.ops import Ops
+from cadence.kernels.interface.ops import Ops
 from cadence.kernels.select import select_row_ops
-from cadence.models.interfaces import CausalLM
+from cadence.models.interface.model import CausalLM
 from cadence.runner.decode import DecodeLoop, DecodeParts
 from cadence.runner.forward import CapturedForward, EagerForward, Forward
 from cadence.runner.graphs import DecodeGraphs, GraphCache, NoGraphs, RecordedDecodes

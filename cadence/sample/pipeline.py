@@ -10,7 +10,7 @@ import torch
 from cadence.core.sampling_params import LogitsProcessor
 from cadence.core.table import RequestTable
 from cadence.device.base import Device
-from cadence.kernels.ops import Ops
+from cadence.kernels.interface.ops import Ops
 from cadence.sample.bad_words import BadWords
 from cadence.sample.bias import AllowedTokens, LogitBias
 from cadence.sample.context import LogitsStep, RowStep, SampleContext

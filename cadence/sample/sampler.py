@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from cadence.device.base import Device
-from cadence.kernels.ops import DrawParams, Ops
+from cadence.kernels.interface.ops import DrawParams, Ops
 from cadence.sample.context import SampleContext
 from cadence.sample.lines import LineIndex, LinePicker
 from cadence.sample.params import SamplingTable

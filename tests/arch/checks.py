@@ -57,8 +57,8 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
     "cadence/runner/runner.py": {
         "core": "step table",
         "device": "base",
-        "kernels": "row_ops",
-        "models": "interfaces",
+        "kernels.interface": "row_ops",
+        "models.interface": "model",
         "runner": "decode forward parts prepare",
         "runner.state": "batch blocks requests",
         "sample": "context output pipeline prompt_slice",
@@ -66,8 +66,8 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
     "cadence/runner/decode.py": {
         "core": "step",
         "device": "base",
-        "kernels": "attention_batch ops row_ops",
-        "models": "interfaces",
+        "kernels.interface": "attention_batch ops row_ops",
+        "models.interface": "model",
         "runner": "graphs parts",
         "runner.state": "blocks requests",
         "sample": "context pipeline",

@@ -94,6 +94,18 @@ def test_caps_and_kinds(device: Device) -> None:
         open_device("tpu")
 
 
+def test_capturing_goes_on_when_all_graphs_are_gone(device: Device) -> None:
+    target = torch.zeros(8, device=device.torch_device)
+    for value in range(3):
+        target.fill_(value)  # outside: compiles and allocates nothing inside
+        device.synchronize()
+        graph = device.capture(lambda: target.add_(1) * 2)
+        target.fill_(value)
+        assert graph.replay().tolist() == [2.0 * (value + 1)] * 8
+        del graph
+        device.trim_memory()
+
+
 def test_cuda_without_a_gpu_is_a_clear_error() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from cadence.kernels.ops import Ops
+from cadence.kernels.interface.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
 from tests.helpers.kernel_cases import AttentionCase, make_inputs
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from cadence.kernels.attention_batch import AttentionBatch
-from cadence.kernels.ops import DrawParams, Ops, Rotation
+from cadence.kernels.interface.attention_batch import AttentionBatch
+from cadence.kernels.interface.ops import DrawParams, Ops, Rotation
 from tests.helpers.kernel_checks import REFERENCE, TOLERANCE, assert_close
 
 

@@ -16,7 +16,7 @@ from cadence.config.args import EngineArgs
 from cadence.engine.source import check_vocabulary, find_source
 from cadence.executor.factory import device_caps
 from cadence.kernels.reference.ops import ReferenceOps
-from cadence.models.build import BuildContext
+from cadence.models.interface.build import BuildContext
 from cadence.models.loader import load_model
 
 SIZES: list[Any] = [0, -1, 3, 10**12, 2**62, 10**400]  # one of them may be true

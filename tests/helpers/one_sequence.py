@@ -10,13 +10,13 @@ from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import ModelFiles
 from cadence.core.kv_spec import plan_layout
-from cadence.kernels.attention_batch import AttentionBatch
+from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.reference.ops import ReferenceOps
-from cadence.models.build import BuildContext
 from cadence.models.decoder import DecoderLM
-from cadence.models.interfaces import ForwardContext, LayerCache, ModelInputs
+from cadence.models.interface.build import BuildContext
+from cadence.models.interface.model import ForwardContext, LayerCache, ModelInputs
+from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens
 from cadence.models.loader import load_model
-from cadence.models.wanted import EVERY_TOKEN, LastTokens
 from tests.helpers.tiny_models import MAX_LEN
 
 BLOCK = 16

@@ -15,7 +15,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NewRow, TokenLogprobs
 from cadence.device.base import Device
 from cadence.device.cpu import CpuDevice
-from cadence.kernels.ops import Ops
+from cadence.kernels.interface.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.sample.context import SampleContext
 from cadence.sample.pipeline import SamplePipeline

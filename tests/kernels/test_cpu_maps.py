@@ -8,7 +8,7 @@ import torch
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed import PackedRows, pack_bf16, pack_f32
-from cadence.kernels.ops import Activation
+from cadence.kernels.interface.ops import Activation
 from tests.helpers.kernel_checks import REFERENCE, assert_close
 
 pytestmark = pytest.mark.device

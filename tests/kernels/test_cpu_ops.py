@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from cadence.core.errors import ConfigError
 from cadence.device.calls import Calls
-from cadence.kernels import compose
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed import PackedRows, pack_f32
 from cadence.kernels.cpu.runtime import build, library
 from cadence.kernels.cpu.runtime.build import BuildError, load_library
-from cadence.kernels.ops import DrawParams
+from cadence.kernels.interface.ops import DrawParams
+from cadence.kernels.reference import compose
 from cadence.kernels.select import select_ops
 from tests.helpers import kernel_checks as checks
 from tests.helpers import kernel_checks_fused as fused

@@ -22,8 +22,8 @@ from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed import PackedOps, PackedRows, dequantize, pack_f32, pack_int4, pack_int8
 from cadence.kernels.cpu.rows import CpuRowOps
 from cadence.kernels.cpu.runtime.library import open_library
-from cadence.kernels.ops import DrawParams
-from cadence.kernels.row_ops import MOST_STOPS, DecodeInputs, RowState, Sampled
+from cadence.kernels.interface.ops import DrawParams
+from cadence.kernels.interface.row_ops import MOST_STOPS, DecodeInputs, RowState, Sampled
 from tests.helpers.kernel_cases import AttentionCase, make_inputs
 
 pytestmark = pytest.mark.device

@@ -11,8 +11,8 @@ from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything th
 from cadence.core.step import NO_TOKEN
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.rows import CpuRowOps
+from cadence.kernels.interface.row_ops import FAILED, MOST_STOPS, DecodeInputs, RowOps, RowState, Sampled
 from cadence.kernels.reference.rows import ReferenceRowOps
-from cadence.kernels.row_ops import FAILED, MOST_STOPS, DecodeInputs, RowOps, RowState, Sampled
 from cadence.kernels.triton.rows import TritonRowOps
 
 pytestmark = pytest.mark.device

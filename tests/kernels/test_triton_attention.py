@@ -9,7 +9,7 @@ import torch
 
 from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
 
-from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention import paged_attention
 from cadence.kernels.triton.attention_split import choose_split_tile, counters
 from cadence.runner.graphs import is_rung, padded_sizes

@@ -16,8 +16,8 @@ from cadence.config.hf import load_hf_config
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import ConfigError, WeightsError
 from cadence.kernels.reference.ops import ReferenceOps
-from cadence.models.build import BuildContext
 from cadence.models.decoder import DecoderLM
+from cadence.models.interface.build import BuildContext
 from cadence.models.loader import load_model
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.loader.slots import slots

@@ -23,7 +23,7 @@ from cadence.core.errors import CadenceError, ConfigError, ModelFileError, Model
 from cadence.device.cpu import CpuDevice
 from cadence.gguf.file import GGUFFile
 from cadence.kernels.reference.ops import ReferenceOps
-from cadence.models.build import BuildContext
+from cadence.models.interface.build import BuildContext
 from cadence.models.registry import model_class
 from tests.helpers import lies
 from tests.helpers.tiny_gguf import make_tiny_gguf

@@ -17,10 +17,10 @@ from cadence.core.errors import ConfigError, WeightsError
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed import CpuMatrix, Kind, dequantize, multiplies_halves
-from cadence.kernels.ops import Ops
+from cadence.kernels.interface.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
-from cadence.models.build import BuildContext
 from cadence.models.decoder import DecoderLM
+from cadence.models.interface.build import BuildContext
 from cadence.models.layers.weight import KernelWeight, WeightHolder
 from cadence.models.loader import load_model
 from cadence.models.loader.safetensors_weights import SafetensorsWeights

@@ -9,7 +9,7 @@ import torch
 
 from cadence.core.errors import ConfigError
 from cadence.kernels.reference.ops import ReferenceOps
-from cadence.models.build import BuildContext
+from cadence.models.interface.build import BuildContext
 from cadence.models.layers.rope_config import read_rope
 from cadence.models.layers.rotary import Rotary
 

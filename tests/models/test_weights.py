@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cadence.models.decoder import DecoderLM
-from cadence.models.interfaces import ForwardContext
+from cadence.models.interface.model import ForwardContext
 from cadence.models.layers.weight import DenseWeight, Weight, WeightHolder
 from tests.helpers.one_sequence import OneSequence, load
 from tests.helpers.tiny_models import VOCAB

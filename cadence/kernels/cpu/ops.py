@@ -6,14 +6,14 @@ import torch
 import torch.nn.functional as F
 
 from cadence.device.calls import Calls, float_word
-from cadence.kernels import compose
-from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.cpu.packed import CpuPacker, PackedProducts
 from cadence.kernels.cpu.runtime.dtypes import CACHE_DTYPES, DTYPES
 from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
 from cadence.kernels.cpu.runtime.table import TABLE
-from cadence.kernels.ops import Activation, DrawParams, Pair, Rotation, Triple
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.ops import Activation, DrawParams, Pair, Rotation, Triple
+from cadence.kernels.reference import compose
 
 TABLE.check("activation", {kind.name: int(kind) for kind in Activation})
 MaybeTensor = torch.Tensor | None

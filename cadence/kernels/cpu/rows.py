@@ -6,7 +6,7 @@ import torch
 
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.runtime.library import CpuLibrary
-from cadence.kernels.row_ops import MOST_STOPS, DecodeInputs, RowState, Sampled
+from cadence.kernels.interface.row_ops import MOST_STOPS, DecodeInputs, RowState, Sampled
 
 
 class CpuRowOps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.reference.kv_rows import rounded, unpack_rows
 
 

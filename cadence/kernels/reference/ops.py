@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from cadence.kernels import compose
-from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.ops import DrawParams, Pair, Rotation, Triple
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.ops import DrawParams, Pair, Rotation, Triple
+from cadence.kernels.reference import compose
 from cadence.kernels.reference.attention import paged_attention
 from cadence.kernels.reference.gumbel import gumbel_noise
 from cadence.kernels.reference.kv_rows import pack_rows
-from cadence.kernels.torch_ops import TorchOps
+from cadence.kernels.reference.torch_ops import TorchOps
 
 
 class ReferenceOps(TorchOps):

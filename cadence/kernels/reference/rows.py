@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from cadence.core.step import NO_TOKEN
-from cadence.kernels.row_ops import FAILED, DecodeInputs, RowState, Sampled
+from cadence.kernels.interface.row_ops import FAILED, DecodeInputs, RowState, Sampled
 
 
 class ReferenceRowOps:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 import triton
 
-from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention_prefill import attend_prefill, choose_prefill_tile
 from cadence.kernels.triton.attention_split import attend_split, choose_split_tile
 

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention_tile import fold_keys
 from cadence.kernels.triton.launch import quick
 

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cadence.kernels.ops import DrawParams, Pair
+from cadence.kernels.interface.ops import DrawParams, Pair
 from cadence.kernels.triton.gumbel import gumbel, philox
 from cadence.kernels.triton.launch import quick
 

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cadence.kernels.ops import Pair
+from cadence.kernels.interface.ops import Pair
 from cadence.kernels.triton.elementwise import activate
 from cadence.kernels.triton.launch import quick
 

@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cadence.kernels.attention_batch import AttentionBatch
-from cadence.kernels.ops import Pair, Rotation, Triple
+from cadence.kernels.interface.attention_batch import AttentionBatch
+from cadence.kernels.interface.ops import Pair, Rotation, Triple
 from cadence.kernels.triton.fetch import fetch
 from cadence.kernels.triton.launch import quick
 

@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 import triton
 
-from cadence.kernels import compose
-from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.ops import DrawParams, Pair, Rotation, Triple
-from cadence.kernels.torch_ops import TorchOps
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.ops import DrawParams, Pair, Rotation, Triple
+from cadence.kernels.reference import compose
+from cadence.kernels.reference.torch_ops import TorchOps
 from cadence.kernels.triton import elementwise, gumbel
 from cadence.kernels.triton.attention import paged_attention
 from cadence.kernels.triton.draw import draw

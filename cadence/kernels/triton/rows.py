@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from cadence.core.step import NO_TOKEN
-from cadence.kernels.row_ops import FAILED, MOST_STOPS, DecodeInputs, RowState, Sampled
+from cadence.kernels.interface.row_ops import FAILED, MOST_STOPS, DecodeInputs, RowState, Sampled
 from cadence.kernels.triton.launch import quick
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from cadence.core.kv_spec import LayerKV
-from cadence.kernels.attention_batch import AttentionShape
-from cadence.models.build import BuildContext
-from cadence.models.interfaces import ForwardContext, ModelInputs
+from cadence.kernels.interface.attention_batch import AttentionShape
+from cadence.models.interface.build import BuildContext
+from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.norm import Norm, RMSNorm
 from cadence.models.layers.rotary import NoRotary, Rotary

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from cadence.core.errors import ConfigError
-from cadence.models.build import BuildContext
-from cadence.models.interfaces import ForwardContext, ModelInputs
+from cadence.models.interface.build import BuildContext
+from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.layers.linear import Linear, NoLinear
 from cadence.models.layers.parameter import empty_parameter, empty_weight
 from cadence.models.layers.weight import WeightHolder

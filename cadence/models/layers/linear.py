@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from cadence.models.build import BuildContext
-from cadence.models.interfaces import ForwardContext
+from cadence.models.interface.build import BuildContext
+from cadence.models.interface.model import ForwardContext
 from cadence.models.layers.parameter import empty_parameter, empty_weight
 from cadence.models.layers.weight import RMSScale, Stream, WeightHolder
 

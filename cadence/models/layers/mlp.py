@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from cadence.core.errors import ConfigError
-from cadence.kernels.ops import Activation
-from cadence.models.build import BuildContext
-from cadence.models.interfaces import ForwardContext
+from cadence.kernels.interface.ops import Activation
+from cadence.models.interface.build import BuildContext
+from cadence.models.interface.model import ForwardContext
 from cadence.models.layers.linear import Gate, Linear
 from cadence.models.layers.norm import Norm
 from cadence.models.layers.weight import Stream

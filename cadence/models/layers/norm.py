@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from cadence.models.build import BuildContext
-from cadence.models.interfaces import ForwardContext
+from cadence.models.interface.build import BuildContext
+from cadence.models.interface.model import ForwardContext
 from cadence.models.layers.linear import Gate, Linear
 from cadence.models.layers.parameter import empty_parameter
 from cadence.models.layers.weight import RMSScale, Stream

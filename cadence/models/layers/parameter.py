@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from cadence.models.build import BuildContext
+from cadence.models.interface.build import BuildContext
 from cadence.models.layers.weight import DenseWeight
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cadence.core.errors import ConfigError
-from cadence.models.build import ConfigView
+from cadence.models.interface.build import ConfigView
 
 _NEEDS_ORIGINAL = ("llama3", "yarn", "longrope")  # types defined against the length of pretraining
 _OTHER_NAMES = {"su": "longrope"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from cadence.kernels.ops import Rotation
-from cadence.models.build import BuildContext
+from cadence.kernels.interface.ops import Rotation
+from cadence.models.interface.build import BuildContext
 from cadence.models.layers.rope_config import RopeConfig
 from cadence.models.layers.rope_frequencies import frequencies
 

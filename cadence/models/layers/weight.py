@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from cadence.kernels.matrix import PackedMatrix
-from cadence.models.interfaces import ForwardContext
+from cadence.kernels.interface.matrix import PackedMatrix
+from cadence.models.interface.model import ForwardContext
 
 # x, residual: [T, hidden] each, or what was made of x. Where an RMS norm comes next, x may be terms [P, T, hidden].
 Stream = tuple[torch.Tensor, torch.Tensor]

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from cadence import gguf
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.core.errors import ConfigError
-from cadence.models.build import BuildContext
 from cadence.models.decoder import DecoderLM
+from cadence.models.interface.build import BuildContext
 from cadence.models.loader.assign import assign, no_progress
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.loader.packing import MatrixPacking, NoPacking, Packing

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from cadence.kernels.matrix import MatrixPacker
+from cadence.kernels.interface.matrix import MatrixPacker
 from cadence.models.layers.weight import KernelWeight, WeightHolder
 from cadence.models.loader.source import WeightsSource
 from cadence.models.weight_map import Rule

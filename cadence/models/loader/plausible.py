@@ -8,8 +8,8 @@ import torch
 
 from cadence.config.hf import HFConfig
 from cadence.core.errors import ConfigError, ModelFileError
-from cadence.models.build import BuildContext
 from cadence.models.decoder import DecoderLM
+from cadence.models.interface.build import BuildContext
 from cadence.models.loader.assign import check_fit
 from cadence.models.loader.slots import slots
 from cadence.models.loader.source import WeightsSource

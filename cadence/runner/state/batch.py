@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cadence.kernels.attention_batch import AttentionBatch
+from cadence.kernels.interface.attention_batch import AttentionBatch
 
 
 @dataclass(frozen=True, slots=True)

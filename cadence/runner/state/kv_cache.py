@@ -5,7 +5,7 @@ from __future__ import annotations
 from cadence.core.kv_spec import KVLayout
 from cadence.device.base import Device
 from cadence.device.dtypes import DTYPES
-from cadence.models.interfaces import LayerCache
+from cadence.models.interface.model import LayerCache
 
 
 def allocate_kv_cache(layout: KVLayout, num_blocks: int, dtype: str, device: Device) -> list[LayerCache]:

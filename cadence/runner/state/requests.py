@@ -8,7 +8,7 @@ import torch
 from cadence.core.step import NewRow
 from cadence.device.base import Device
 from cadence.device.staged import RowLists, RowScalars
-from cadence.kernels.row_ops import MOST_STOPS, RowState
+from cadence.kernels.interface.row_ops import MOST_STOPS, RowState
 
 _COLUMNS = {"num_computed": "i32", "prompt_len": "i32", "min_len": "i32", "max_len": "i32", "quiet": "i32"}
 _NO_STOP = -1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cadence.kernels.attention_batch import AttentionBatch
+from cadence.kernels.interface.attention_batch import AttentionBatch
 
 
 class EveryToken:

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import torch
 
-from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.matrix import MatrixPacker
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.matrix import MatrixPacker
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from cadence.kernels.ops import Ops
+from cadence.kernels.interface.ops import Ops
 
 
 class ConfigView(Protocol):

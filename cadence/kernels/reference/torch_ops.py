@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from cadence.core.errors import ConfigError
-from cadence.kernels.ops import Activation, Pair
+from cadence.kernels.interface.ops import Activation, Pair
 
 
 class TorchOps:

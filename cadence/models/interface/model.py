@@ -9,9 +9,9 @@ from typing import Protocol
 import torch
 
 from cadence.core.kv_spec import LayerKV
-from cadence.kernels.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.ops import Ops, Rotation, Triple
-from cadence.models.wanted import EVERY_TOKEN, Wanted
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.ops import Ops, Rotation, Triple
+from cadence.models.interface.wanted import EVERY_TOKEN, Wanted
 
 
 @dataclass(frozen=True, slots=True)
