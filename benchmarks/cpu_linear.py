@@ -27,8 +27,8 @@ import torch
 from benchmarks.machine import describe_machine
 from cadence.device.calls import Calls
 from cadence.gguf.file import GGML_TYPES
+from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed import PackedOps, PackedRows, PackedWeight, pack_bf16, pack_f32, pack_gguf
-from cadence.kernels.select import select_ops
 
 SHAPES = ((960, 576), (576, 576), (3072, 576), (576, 1536), (49152, 576))  # (out, in)
 _FOOTPRINT = 96 << 20  # bytes of weights cycled through: more than the caches hold
@@ -138,7 +138,7 @@ class Case:
     def __init__(self, kind: str, shape: tuple[int, int], rows: int, isa: str) -> None:
         self.kind, self.rows, (self.out_dim, self.in_dim) = kind, rows, shape
         calls = Calls(torch.get_num_threads())
-        plain = select_ops("cpu", "cpu", calls=calls)
+        plain = CpuOps(calls)
         ops = PackedOps(isa, calls.pool)
         dtype = torch.bfloat16 if kind == "BF16" else torch.float32  # as models have it beside such weights
         self._x, self._y = torch.randn(rows, self.in_dim, dtype=dtype), torch.empty(rows, self.out_dim, dtype=dtype)

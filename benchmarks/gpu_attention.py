@@ -180,7 +180,6 @@ def make_batch(case: Case) -> AttentionBatch:
         slots=(torch.zeros(sum(new), dtype=torch.int64, device="cuda"),),
         num_single=new.index(max(new)) if max(new) > 1 else len(new),
         max_query_len=max(new),
-        max_seq_len=max(lens),
     )
 
 

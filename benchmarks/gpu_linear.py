@@ -185,7 +185,6 @@ class Step:
             slots=(slots,),
             num_single=rows,
             max_query_len=1,
-            max_seq_len=1024,
         )
         self.ids = torch.arange(rows, dtype=torch.int32, device="cuda")
         self.ctx = ForwardContext(ops, batch, caches)

@@ -116,7 +116,6 @@ def make_batch(device: torch.device, sequences: list[tuple[int, int]], block_siz
         slots=(torch.cat(slots).to(device),),
         num_single=next((i for i, (_, new) in enumerate(sequences) if new > 1), len(sequences)),
         max_query_len=max(new for _, new in sequences),
-        max_seq_len=max(lens),
     )
 
 
@@ -219,7 +218,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
     options = parser.parse_args()
     device = open_device(options.device)
-    ops = select_ops(device.caps.kind)
+    ops = select_ops(device)
     model = LLAMA_8B if device.caps.kind == "cuda" else SMOLLM2
     bench = Bench(device, repeats=5 if options.quick else 20)
     with torch.inference_mode():

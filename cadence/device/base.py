@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
 
-from cadence.device.calls import Calls
+Output = TypeVar("Output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,14 @@ class Transfer(Protocol):
     def wait(self) -> list[np.ndarray]: ...
 
 
-class Graph(Protocol):
-    """Work that was captured and can be queued again in one call."""
+class Graph(Protocol[Output]):
+    """Work that was recorded and can be queued again in one call."""
 
-    def replay(self) -> torch.Tensor:
-        """Queues it -> what the captured work returned, good until the next replay of any graph."""
+    def replay(self, work: Callable[[], Output]) -> Output:
+        """Queues it again -> what it returned, in the same memory each time, good until the next replay of any graph.
+
+        `work` is what was recorded: done anew where a device could not keep it.
+        """
         ...
 
 
@@ -41,7 +44,6 @@ class Device(Protocol):
     torch_device: torch.device
     caps: DeviceCaps
     queues_work: bool  # calls return before their work is done
-    calls: Calls  # into C, where the device is the CPU
 
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
         """A new device tensor with the array's contents; the array may be reused at once, nobody waits."""
@@ -51,8 +53,9 @@ class Device(Protocol):
         """Starts copying to the host behind all work queued so far, without stopping the device."""
         ...
 
-    def capture(self, record: Callable[[], torch.Tensor]) -> Graph:
-        """Records the work `record` queues, without doing it. The tensors it uses must stay where they are."""
+    def record(self, work: Callable[[], Output]) -> tuple[Graph[Output], Output]:
+        """Does the work once, and keeps it -> how to do it again, and what it returned now. The tensors it uses must
+        stay where they are, and nothing in it may depend on what they hold."""
         ...
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

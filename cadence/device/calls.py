@@ -1,7 +1,7 @@
 """Calls into a C library: made at once, and kept while a recording is open, to be made again all together.
 
 Every function takes one argument, an array of 64-bit words: pointers, integers, and floats by their bits. A recording
-is a list of (function, words), replayed by one call into the library, once or several times over: a CPU's graph.
+is a list of (function, words), replayed by one call into the library: a CPU's graph.
 Results of recorded calls lie in an arena that all recordings share, since no two run at the same time.
 """
 
@@ -13,12 +13,14 @@ import math
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, Generic
 
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from cadence.device.base import Output
 from cadence.device.pool import NoPool, Pool, ThreadPool
 
 WORDS = 24  # of one call, at most: COMMAND_WORDS of commands.h
@@ -134,41 +136,27 @@ class Recording:
             self.watch.allowed = False
 
 
-class CommandGraph:
-    """A recording, ready to be replayed. `again(commands, count, times)` makes its calls."""
+class CommandGraph(Generic[Output]):
+    """A recording, ready to be replayed by `again(commands, count)`."""
 
-    def __init__(self, recording: Recording, again: Callable[[int, int, int], int], output: torch.Tensor) -> None:
+    def __init__(self, recording: Recording, again: Callable[[int, int], None], output: Output) -> None:
         self._constants = recording.constants
         self._commands_np = np.zeros((len(recording.commands), 1 + WORDS), dtype=np.int64)
         for line_np, command in zip(self._commands_np, recording.commands, strict=True):
             line_np[: len(command)] = command
-        self._again = again
-        self._arguments = (self._commands_np.ctypes.data, len(recording.commands))
-        self.output = output
+        self._again = partial(again, self._commands_np.ctypes.data, len(recording.commands))
+        self._output = output
 
-    def replay(self) -> torch.Tensor:
-        self.repeat(1)
-        return self.output
-
-    def repeat(self, times: int) -> int:
-        """Replays it up to `times` times -> how often; a call may ask to stop after the pass it is made in."""
-        return self._again(*self._arguments, times)
+    def replay(self, work: Callable[[], Output]) -> Output:
+        self._again()
+        return self._output
 
 
 class RerunGraph:
-    """Does the work again from the beginning, where it cannot be recorded."""
+    """Of work that cannot be recorded."""
 
-    def __init__(self, work: Callable[[], torch.Tensor], output: torch.Tensor) -> None:
-        self._work = work
-        self.output = output
-
-    def replay(self) -> torch.Tensor:
-        self.output = self._work()
-        return self.output
-
-    def repeat(self, times: int) -> int:
-        self.replay()
-        return 1
+    def replay(self, work: Callable[[], Output]) -> Output:
+        return work()
 
 
 class Calls:
@@ -179,8 +167,6 @@ class Calls:
         self.pool: Pool = NoPool()
         self._arena = Arena()
         self._recording: Recording | NoRecording = NoRecording()
-        self._passes_np = np.zeros(2, dtype=np.int64)  # Passes of commands.h
-        self.passes_at = self._passes_np.ctypes.data
         self._library: ctypes.CDLL | None = None
         self._call: Any = None  # cadence_call(pool, function, words)
 
@@ -203,14 +189,13 @@ class Calls:
         """Zeros that nobody writes to."""
         return self._recording.zeros(shape, dtype)
 
-    def record(self, work: Callable[[], torch.Tensor]) -> tuple[CommandGraph | RerunGraph, torch.Tensor]:
+    def record(self, work: Callable[[], Output]) -> tuple[CommandGraph[Output] | RerunGraph, Output]:
         """Does the work once, and keeps it -> how to do it again, and what it returned now.
 
         What torch takes part in is done anew each time.
         """
         if self._library is None:
-            output = work()
-            return RerunGraph(work, output), output
+            return RerunGraph(), work()
         self._arena.rewind()
         self._recording = recording = Recording(self._arena)
         try:
@@ -219,9 +204,9 @@ class Calls:
         finally:
             self._recording = NoRecording()
         if recording.watch.obstacle:
-            return RerunGraph(work, output), output
+            return RerunGraph(), output
         return CommandGraph(recording, self._again, output), output
 
-    def _again(self, commands: int, count: int, times: int) -> int:
+    def _again(self, commands: int, count: int) -> None:
         assert self._library is not None
-        return int(self._library.cadence_replay(self.pool.handle, commands, count, self.passes_at, times))
+        self._library.cadence_replay(self.pool.handle, commands, count)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from cadence.core.memory import give_back_memory
-from cadence.device.base import DeviceCaps, Graph, Transfer
+from cadence.device.base import DeviceCaps, Graph, Output, Transfer
 from cadence.device.calls import Calls
 from cadence.device.cpus import allowed_cpus, usable_cpus
 
@@ -56,8 +56,8 @@ class CpuDevice:
         # Copied: the caller may write into its tensors before it reads the arrays.
         return CpuTransfer([np.array(tensor.numpy(), order="C") for tensor in tensors])
 
-    def capture(self, record: Callable[[], torch.Tensor]) -> Graph:
-        return self.calls.record(record)[0]
+    def record(self, work: Callable[[], Output]) -> tuple[Graph[Output], Output]:
+        return self.calls.record(work)
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         # numpy asks the system for zeroed pages and touches none; torch.zeros would write them all.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, Generic
 from weakref import WeakSet
 
 import numpy as np
 import torch
 
 from cadence.core.errors import ConfigError
-from cadence.device.base import DeviceCaps, Graph, Transfer
-from cadence.device.calls import Calls
+from cadence.device.base import DeviceCaps, Graph, Output, Transfer
 
 
 class CudaTransfer:
@@ -25,12 +25,12 @@ class CudaTransfer:
         return [tensor.numpy() for tensor in self._pinned]
 
 
-class CudaGraph:
-    def __init__(self, graph: torch.cuda.CUDAGraph, output: torch.Tensor) -> None:
+class CudaGraph(Generic[Output]):
+    def __init__(self, graph: torch.cuda.CUDAGraph, output: Output) -> None:
         self._graph = graph
         self._output = output
 
-    def replay(self) -> torch.Tensor:
+    def replay(self, work: Callable[[], Output]) -> Output:
         self._graph.replay()
         return self._output
 
@@ -42,11 +42,10 @@ class CudaDevice:
         self.caps = cuda_caps(index)
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(self.torch_device)
-        self.calls = Calls()
         self._copy_stream = torch.cuda.Stream(self.torch_device)
         self._capture_stream = torch.cuda.Stream(self.torch_device)
         self._graph_pool = torch.cuda.graph_pool_handle()  # one for all graphs: they never run at the same time
-        self._graphs: WeakSet[CudaGraph] = WeakSet()
+        self._graphs: WeakSet[CudaGraph[Any]] = WeakSet()
 
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
         # A pinned temporary per upload: the caching host allocator hands its memory out again only when the event it
@@ -67,7 +66,8 @@ class CudaDevice:
                 snapshot.record_stream(self._copy_stream)  # its memory is not reused before the copy is done
         return CudaTransfer(pinned, self._copy_stream.record_event())
 
-    def capture(self, record: Callable[[], torch.Tensor]) -> Graph:
+    def record(self, work: Callable[[], Output]) -> tuple[Graph[Output], Output]:
+        done = work()  # compiles what is not yet
         if not self._graphs:  # torch ends a pool with its last graph
             self._graph_pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
@@ -75,12 +75,12 @@ class CudaDevice:
         with torch.cuda.stream(self._capture_stream):
             graph.capture_begin(pool=self._graph_pool, capture_error_mode="thread_local")
             try:
-                output = record()
+                output = work()  # only noted down
             finally:
                 graph.capture_end()
         captured = CudaGraph(graph, output)
         self._graphs.add(captured)
-        return captured
+        return captured, done
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype, device=self.torch_device)

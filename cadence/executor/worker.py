@@ -30,18 +30,18 @@ class Worker:
         self._dtype = DTYPES[config.model.dtype]
         self._device = open_device(config.device.kind, config.device.cpu_threads)
         self.queues_work = self._device.queues_work
-        asked, calls = config.device, self._device.calls
-        ops = select_ops(asked.kind, asked.kernels, asked.deterministic, calls, asked.cpu_isa)
+        asked = config.device
+        ops = select_ops(self._device, asked.kernels, asked.deterministic, asked.cpu_isa)
         model_len = config.model.max_model_len
         memory = self._device.caps.total_memory
         build = BuildContext(self._dtype, self._device.torch_device, ops, model_len, memory)
-        with self._device.calls.pool:  # matrices are packed as they load
-            model = load_model(config.model, config.load, build)
+        model = load_model(config.model, config.load, build)
         self.vocab_size = model.vocab_size
         self.layout: KVLayout = plan_layout(model.kv_layers(), config.cache.block_size)
         self._limits = RunnerLimits(
             max_num_seqs=config.scheduler.max_num_seqs,
             max_model_len=model_len,
+            max_num_tokens=self._max_tokens,
             logprobs_mode=config.model.logprobs_mode,
             graphs=config.device.graphs,
             burst_steps=config.scheduler.burst_steps,
@@ -50,7 +50,7 @@ class Worker:
         # Until the real cache exists there is the null block alone: enough for dummy plans.
         self._runner = Runner(parts)
         self._runner.use_caches(self._new_caches(num_blocks=1))
-        self._decode = parts.decode
+        self._loop = parts.loop
         self._warmup: deque[WarmupPiece] = deque()  # what is left of it
 
     def kv_block_bytes(self) -> int:
@@ -83,7 +83,7 @@ class Worker:
     def warm_up(self, level: str) -> None:
         if level == "none":
             return
-        pieces = warmup_pieces(self.run_dummy, self._decode, self._limits, self._max_tokens)
+        pieces = warmup_pieces(self.run_dummy, self._loop, self._limits)
         for piece in pieces:
             if piece.urgent or level == "full":
                 piece.run()
@@ -116,8 +116,8 @@ class Worker:
     def close(self) -> None:
         device = self._device
         device.synchronize()
-        self._warmup.clear()  # its pieces hold the decode loop, and with it the model
-        del self._runner, self._decode, self._device  # with them the model, the KV cache, graphs and threads
+        self._warmup.clear()  # its pieces hold the loop, and with it the model
+        del self._runner, self._loop, self._device  # with them the model, the KV cache, graphs and threads
         device.trim_memory()
 
     def _new_caches(self, num_blocks: int) -> list[LayerCache]:

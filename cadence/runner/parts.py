@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from cadence.core.step import NO_TOKEN, IntArray, RowOutput, StepResult
-from cadence.device.base import Device
+from cadence.device.base import Device, Transfer
 from cadence.kernels.interface.row_ops import FAILED
 from cadence.sample.output import BAD_MODEL, SampleOutput
 
@@ -68,14 +68,14 @@ class SampledPart:
 class DrawnPart:
     """Some forwards whose rows wanted tokens and nothing else."""
 
-    def __init__(self, device: Device, rows_np: IntArray, tokens: torch.Tensor) -> None:
-        """tokens [m, S] int32"""
-        self.num_forwards = tokens.shape[0]
+    def __init__(self, rows_np: IntArray, transfers: Sequence[Transfer], num_forwards: int) -> None:
+        """transfers: of tokens [m, S] int32 each"""
+        self.num_forwards = num_forwards
         self._rows_np = rows_np
-        self._transfer = device.download([tokens])
+        self._transfers = transfers
 
     def result(self, step_id: int) -> StepResult:
-        (tokens_np,) = self._transfer.wait()
+        tokens_np = np.concatenate([array_np for transfer in self._transfers for array_np in transfer.wait()])
         failed_np = (tokens_np == FAILED).any(axis=0)
         errors = dict.fromkeys(self._rows_np[failed_np].tolist(), BAD_MODEL) if failed_np.any() else {}
         return StepResult(step_id, np.maximum(tokens_np, NO_TOKEN), errors=errors)

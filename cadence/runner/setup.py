@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from cadence.core.kv_spec import KVLayout
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
-from cadence.kernels.select import select_row_ops
 from cadence.models.interface.model import CausalLM
-from cadence.runner.decode import DecodeLoop, DecodeParts
-from cadence.runner.forward import CapturedForward, EagerForward, Forward
-from cadence.runner.graphs import DecodeGraphs, GraphCache, NoGraphs, RecordedDecodes
-from cadence.runner.prepare import BatchBuilder
+from cadence.runner.graphs import StepGraphs
 from cadence.runner.runner import RunnerParts
+from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows
+from cadence.runner.step_loop import LoopParts, StepLoop
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
 
@@ -25,8 +23,9 @@ from cadence.sample.prompt_logprobs import PromptLogprobsTable
 class RunnerLimits:
     max_num_seqs: int
     max_model_len: int
+    max_num_tokens: int  # of one forward
     logprobs_mode: str
-    graphs: str  # of decode forwards: padded | exact | none
+    graphs: str  # recorded forwards: padded | exact | none
     burst_steps: int  # most forwards of one plan
 
     @property
@@ -52,32 +51,19 @@ def build_parts(
     blocks = BlockTables(device, limits.num_rows, max_blocks, len(layout.groups))
     sampler = SamplePipeline(device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors)
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
-    row_ops = select_row_ops(ops, device.calls)
-    decode = DecodeParts(device, ops, row_ops, model, requests, blocks, sampler, layout.block_size)
+    graphs = StepGraphs(device)
+    shapes = _shapes(graphs, limits)
+    loop = LoopParts(device, ops, model, requests, blocks, sampler, shapes, graphs, layout.block_size)
     return RunnerParts(
-        device=device,
-        row_ops=row_ops,
-        model=model,
-        requests=requests,
         blocks=blocks,
-        batches=BatchBuilder(device, requests, blocks, layout.block_size),
         tables=[requests, blocks, *sampler.tables, prompt_logprobs],
         hooks=[prompt_logprobs],
         sampler=sampler,
-        forward=_forward(device, EagerForward(ops, model), limits, len(layout.groups)),
-        decode=DecodeLoop(decode, _graphs(device, limits)),
+        loop=StepLoop(loop),
     )
 
 
-def _forward(device: Device, eager: EagerForward, limits: RunnerLimits, num_groups: int) -> Forward:
+def _shapes(graphs: StepGraphs, limits: RunnerLimits) -> Shapes:
     if limits.graphs == "padded":
-        return CapturedForward(device, eager, limits.max_model_len, num_groups)
-    return eager
-
-
-def _graphs(device: Device, limits: RunnerLimits) -> GraphCache:
-    if limits.graphs == "padded":
-        return DecodeGraphs(device, limits.max_num_seqs, limits.max_model_len, limits.burst_steps)
-    if limits.graphs == "exact":
-        return RecordedDecodes(device, limits.max_num_seqs, limits.burst_steps)
-    return NoGraphs(limits.max_num_seqs)
+        return PaddedShapes(graphs, limits.max_num_seqs, limits.max_num_tokens, limits.burst_steps)
+    return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, recorded=limits.graphs == "exact")

@@ -1,4 +1,4 @@
-"""What users will meet, met before them: on the dummy row, kernels are compiled and graphs captured, piece by piece."""
+"""What users will meet, met before them: kernels compiled and forwards recorded on the dummy row, piece by piece."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from cadence.core.sampling_params import SamplingParams
-from cadence.runner.decode import DecodeLoop
-from cadence.runner.forward import SIZES
 from cadence.runner.profile import largest_step
 from cadence.runner.setup import RunnerLimits
+from cadence.runner.shapes import PROMPT_SIZES
+from cadence.runner.step_loop import StepLoop
 
 RunPlan = Callable[[list[int], SamplingParams], None]  # (new tokens of each sequence, what all of them sample)
 
@@ -26,29 +26,32 @@ class WarmupPiece:
     run: Callable[[], None]
 
 
-def warmup_pieces(run_plan: RunPlan, decode: DecodeLoop, limits: RunnerLimits, max_tokens: int) -> list[WarmupPiece]:
-    """max_tokens: of a step. Nothing where nothing is captured: there a first time costs no more than a second."""
-    wanted = decode.wanted()
+def warmup_pieces(run_plan: RunPlan, loop: StepLoop, limits: RunnerLimits) -> list[WarmupPiece]:
+    """Nothing where nothing is recorded beforehand: there a first time costs no more than a second."""
+    wanted = loop.wanted()
     if not wanted.first:
         return []
-    pieces = [WarmupPiece(True, partial(decode.capture, shape)) for shape in wanted.first]
+    pieces = [WarmupPiece(True, partial(loop.prepare, shape)) for shape in wanted.first]
     for sampling in (_DRAWS, _FILTERS, _TOP_K, _LOGPROBS):
         for rows in (1, 8):
             pieces.append(WarmupPiece(True, partial(run_plan, [1] * min(rows, limits.max_num_seqs), sampling)))
-    for counts in mixed_steps(limits, max_tokens):
+    for counts in mixed_steps(limits):
         pieces.append(WarmupPiece(True, partial(run_plan, counts, _DRAWS)))
-    return pieces + [WarmupPiece(False, partial(decode.capture, shape)) for shape in wanted.later]
+    return pieces + [WarmupPiece(False, partial(loop.prepare, shape)) for shape in wanted.later]
 
 
-def mixed_steps(limits: RunnerLimits, max_tokens: int) -> list[list[int]]:
-    """Steps with prompts, as the new tokens of each sequence: one prompt alone, of each captured size and of more;
+def mixed_steps(limits: RunnerLimits) -> list[list[int]]:
+    """Steps with prompts, as the new tokens of each sequence: one prompt alone, of each recorded size and of more;
     several; and some beside rows that decode."""
-    alone = [[size] for size in (*SIZES, 700, 2048)]
-    several = [[40] * 4, [40] * 20, [300] * 8, largest_step(max_tokens, limits.max_model_len, limits.max_num_seqs)]
+    alone = [[size] for size in (*PROMPT_SIZES, 700, 2048)]
+    largest = largest_step(limits.max_num_tokens, limits.max_model_len, limits.max_num_seqs)
+    several = [[40] * 4, [40] * 20, [300] * 8, largest]
     beside = [[1] * rows + [600] for rows in (1, 2, 3, 5, 8, 16, 32, 64, 128, 256)]
     short = [[1] * 8 + [4], [1] * 8 + [4] * 20]  # what a cached prefix leaves of a prompt
     return [
         counts
         for counts in (*alone, *several, *beside, *short)
-        if sum(counts) <= max_tokens and len(counts) <= limits.max_num_seqs and max(counts) <= limits.max_model_len
+        if sum(counts) <= limits.max_num_tokens
+        and len(counts) <= limits.max_num_seqs
+        and max(counts) <= limits.max_model_len
     ]

@@ -56,21 +56,19 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
     },
     "cadence/runner/runner.py": {
         "core": "step table",
-        "device": "base",
-        "kernels.interface": "row_ops",
         "models.interface": "model",
-        "runner": "decode forward parts prepare",
-        "runner.state": "batch blocks requests",
-        "sample": "context output pipeline prompt_slice",
+        "runner": "layout parts step_loop",
+        "runner.state": "blocks",
+        "sample": "pipeline",
     },
-    "cadence/runner/decode.py": {
+    "cadence/runner/step_loop.py": {
         "core": "step",
         "device": "base",
-        "kernels.interface": "attention_batch ops row_ops",
-        "models.interface": "model",
-        "runner": "graphs parts",
+        "kernels.interface": "ops row_ops",
+        "models.interface": "model wanted",
+        "runner": "buffers graphs layout parts shapes",
         "runner.state": "blocks requests",
-        "sample": "context pipeline",
+        "sample": "context pipeline prompt_slice",
     },
 }
 

@@ -61,7 +61,7 @@ HOLDS = [
     (checks.function_sizes, "cadence/kernels/triton/attention.py", long_function(90)),
     (checks.parameter_counts, CORE, "class A:\n    def f(self, a, b, c, d, e, g, h): ..."),
     (checks.inheritance, CORE, "class A: ...\nclass B(A): ...\nclass C(B, ValueError): ..."),
-    (checks.hot_files_import_what_is_listed, RUNNER, "from cadence.sample.context import SampleContext"),
+    (checks.hot_files_import_what_is_listed, RUNNER, "from cadence.sample.pipeline import SamplePipeline"),
     (checks.hot_files_import_what_is_listed, "cadence/runner/setup.py", "from cadence.sample import penalties"),
     (checks.shapes_of_tensor_fields, RUNNER, "@dataclass\nclass A:\n    x: torch.Tensor  # [tokens, hidden]"),
     (checks.host_array_names, CORE, "@dataclass\nclass A:\n    x_np: IntArray  # [n]"),

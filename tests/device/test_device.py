@@ -94,15 +94,16 @@ def test_caps_and_kinds(device: Device) -> None:
         open_device("tpu")
 
 
-def test_capturing_goes_on_when_all_graphs_are_gone(device: Device) -> None:
+def test_what_is_recorded_is_done_once_and_again_with_each_replay(device: Device) -> None:
+    """Also when all graphs recorded before are gone."""
     target = torch.zeros(8, device=device.torch_device)
     for value in range(3):
-        target.fill_(value)  # outside: compiles and allocates nothing inside
-        device.synchronize()
-        graph = device.capture(lambda: target.add_(1) * 2)
         target.fill_(value)
-        assert graph.replay().tolist() == [2.0 * (value + 1)] * 8
-        del graph
+        graph, output = device.record(lambda: target.add_(1) * 2)
+        assert output.tolist() == [2.0 * (value + 1)] * 8
+        target.fill_(value)
+        assert graph.replay(lambda: target.add_(1) * 2).tolist() == [2.0 * (value + 1)] * 8
+        del graph, output
         device.trim_memory()
 
 
@@ -135,6 +136,10 @@ def packed(rows: int, cols: int) -> PackedRows:
     return PackedRows([pack_f32(torch.randn(rows, cols))])
 
 
+def no_work() -> torch.Tensor:
+    raise AssertionError("a recording needs none")
+
+
 class TestCalls:
     """Calls into C that are recorded and made again."""
 
@@ -150,7 +155,7 @@ class TestCalls:
         assert isinstance(graph, CommandGraph)
         assert torch.equal(output, ops.silu_mul(ops.packed.linear(x, weight, None)))
         x.copy_(torch.randn(3, 16))
-        assert torch.equal(graph.replay(), ops.silu_mul(ops.packed.linear(x, weight, None)))
+        assert torch.equal(graph.replay(no_work), ops.silu_mul(ops.packed.linear(x, weight, None)))
 
     def test_two_recordings_share_the_arena_and_run_in_turns(self) -> None:
         calls, ops = self.ops()
@@ -165,24 +170,25 @@ class TestCalls:
         graphs = [calls.record(lambda x=x: chain(x))[0] for x in (small, large)]  # type: ignore[misc]
         for _ in range(2):
             for graph, x in zip(graphs, (small, large), strict=True):
-                assert torch.equal(graph.replay(), chain(x))
+                assert torch.equal(graph.replay(no_work), chain(x))
 
     def test_what_torch_computes_is_done_anew(self) -> None:
         calls, ops = self.ops()
         x, weight = torch.randn(3, 16), packed(8, 16)
-        graph, _ = calls.record(lambda: ops.packed.linear(x + 1, weight, None))
+        work = lambda: ops.packed.linear(x + 1, weight, None)  # noqa: E731
+        graph, _ = calls.record(work)
         assert isinstance(graph, RerunGraph)
         x.copy_(torch.randn(3, 16))
-        assert torch.equal(graph.replay(), ops.packed.linear(x + 1, weight, None))
+        assert torch.equal(graph.replay(work), ops.packed.linear(x + 1, weight, None))
 
     def test_zeros_stay_zero(self) -> None:
         calls, ops = self.ops()
-        ids, table = torch.tensor([2, 0], dtype=torch.int32), packed(4, 32)
+        ids, table, ones = torch.tensor([2, 0], dtype=torch.int32), packed(4, 32), torch.ones(32)
 
         def begin() -> torch.Tensor:
             x = ops.packed.lookup(ids, table, 1.0)
-            return ops.add_rms_norm(x, ops.zeros_like(x), torch.ones(32), 1e-6)[1]
+            return ops.add_rms_norm(x, ops.zeros_like(x), ones, 1e-6)[1]
 
         graph, _ = calls.record(begin)
         ids.copy_(torch.tensor([3, 1]))
-        assert torch.equal(graph.replay(), ops.packed.lookup(ids, table, 1.0))
+        assert torch.equal(graph.replay(no_work), ops.packed.lookup(ids, table, 1.0))

@@ -65,9 +65,11 @@ def test_seeded_sampling_gives_the_cpus_tokens(
 
 
 def test_noise_is_the_same_bit_for_bit() -> None:
+    from cadence.device.cpu import CpuDevice
+    from cadence.device.cuda import CudaDevice
     from cadence.kernels.select import select_ops
 
     seeds, positions = torch.arange(8) * 7919 - 3, torch.arange(8) * 13
-    here = select_ops("cpu", "reference").gumbel_noise(seeds, positions, 50_000)
-    there = select_ops("cuda").gumbel_noise(seeds.cuda(), positions.cuda(), 50_000)
+    here = select_ops(CpuDevice(), "reference").gumbel_noise(seeds, positions, 50_000)
+    there = select_ops(CudaDevice()).gumbel_noise(seeds.cuda(), positions.cuda(), 50_000)
     assert torch.equal(here, there.cpu())

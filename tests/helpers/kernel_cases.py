@@ -70,7 +70,6 @@ def make_inputs(case: AttentionCase, device: str = "cpu") -> AttentionInputs:
         slots=tuple(torch.tensor(slot, device=device) for slot in slots),
         num_single=int(np.cumprod(new == 1).sum()),
         max_query_len=int(new.max()),
-        max_seq_len=max(lens) + 7,  # an upper bound, as the host's is
     )
     return AttentionInputs(q.to(device), (stored[0].to(device), stored[1].to(device)), batch)
 
@@ -89,7 +88,6 @@ def only(inputs: AttentionInputs, index: int, skip: int = 0, take: int | None = 
         slots=batch.slots,
         num_single=int(count == 1),
         max_query_len=count,
-        max_seq_len=batch.max_seq_len,
     )
     return AttentionInputs(inputs.q[start + skip : stop], inputs.kv, alone)
 

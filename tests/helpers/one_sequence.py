@@ -59,7 +59,6 @@ class OneSequence:
             slots=tuple(table[0, positions // BLOCK].long() * BLOCK + positions % BLOCK for table in self._tables),
             num_single=int(len(ids) == 1),
             max_query_len=len(ids),
-            max_seq_len=self._length,
         )
         last = LastTokens(torch.tensor([len(ids) - 1]), batch.rows, batch.seq_lens)
         wanted = last if last_only else EVERY_TOKEN

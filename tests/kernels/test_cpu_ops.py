@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cadence.core.errors import ConfigError
 from cadence.device.calls import Calls
+from cadence.device.cpu import CpuDevice
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed import PackedRows, pack_f32
 from cadence.kernels.cpu.runtime import build, library
@@ -248,8 +249,8 @@ def test_without_a_compiler_the_reference_runs_with_one_warning(
     monkeypatch.setenv("CC", str(tmp_path / "no-such-compiler"))
     monkeypatch.setattr(library, "open_library", library.open_library.__wrapped__)  # as in a process that has none open
     with caplog.at_level(logging.WARNING):
-        assert select_ops("cpu").name == "reference"
+        assert select_ops(CpuDevice()).name == "reference"
     (line,) = [record.getMessage() for record in caplog.records]
     assert "no-such-compiler, is not there" in line and "times slower" in line and "apt install gcc" in line
     with pytest.raises((BuildError, ConfigError), match="no-such-compiler"):
-        select_ops("cpu", "cpu")
+        select_ops(CpuDevice(), "cpu")

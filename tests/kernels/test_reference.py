@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from cadence.core.errors import ConfigError
+from cadence.device.cpu import CpuDevice
 from cadence.kernels.reference.gumbel import gumbel_noise, philox
 from cadence.kernels.select import select_ops
 from tests.helpers.kernel_cases import AttentionCase, make_inputs
@@ -99,8 +100,8 @@ def test_sampling_with_the_noise_follows_the_softmax() -> None:
 
 
 def test_select_refuses_unknown_and_unfit_kernels() -> None:
-    assert select_ops("cpu", "reference").name == "reference"
+    assert select_ops(CpuDevice(), "reference").name == "reference"
     with pytest.raises(ConfigError, match="turbo"):
-        select_ops("cpu", "turbo")
+        select_ops(CpuDevice(), "turbo")
     with pytest.raises(ConfigError, match="triton"):
-        select_ops("cpu", "triton")
+        select_ops(CpuDevice(), "triton")

@@ -147,7 +147,7 @@ def test_a_captured_launch_follows_the_lengths(fixed: bool) -> None:
     case = AttentionCase(tuple((n, 1) for n in (40, 700, 1900, 5)), 16, 8, 128, dtype=torch.bfloat16)
     inputs = make_inputs(case, DEVICE)
     lens = inputs.batch.seq_lens.clone()
-    batch = replace(inputs.batch, seq_lens=lens, max_seq_len=4096)
+    batch = replace(inputs.batch, seq_lens=lens)
     ops.paged_attention(inputs.q, inputs.kv, batch, 0, case.shape)  # compiles
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cadence.device import cpu
-from cadence.runner import graphs
+from cadence.runner import shapes
 from tests.matrix.runs import Matrix, MatrixOf
 
 
@@ -21,7 +21,7 @@ def matrix_of(tiny_model: Callable[[str], Path]) -> MatrixOf:
 
 @pytest.fixture(autouse=True)
 def capture_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "_WORTH_CAPTURING", 1)
+    monkeypatch.setattr(shapes, "_WORTH_RECORDING", 1)
 
 
 @pytest.fixture(autouse=True)

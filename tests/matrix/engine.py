@@ -80,9 +80,9 @@ class WatchedGraph:
         self._graph = graph
         self._trace = trace
 
-    def replay(self) -> torch.Tensor:
+    def replay(self, work: Callable[[], Any]) -> Any:
         self._trace.replays += 1
-        return self._graph.replay()
+        return self._graph.replay(work)
 
 
 class WatchedWorker(Worker):
@@ -90,9 +90,9 @@ class WatchedWorker(Worker):
         super().__init__(config, logits_processors)
         self.queues_work = config.device.graphs == "padded"  # a GPU is asked for all forwards at once
         self.trace = trace
-        self._capture = self._device.capture
-        self._device.capture = self._watched_capture  # type: ignore[method-assign]
-        model = self._runner._parts.model
+        self._record = self._device.record
+        self._device.record = self._watched_record  # type: ignore[method-assign]
+        model = self._loop._parts.model
         self._forward = model.forward
         model.forward = self._watched_forward  # type: ignore[method-assign, assignment]
 
@@ -113,9 +113,10 @@ class WatchedWorker(Worker):
         self.trace.forwards += 1
         return self._forward(*args)
 
-    def _watched_capture(self, record: Callable[[], Any]) -> Graph:
+    def _watched_record(self, work: Callable[[], Any]) -> tuple[Graph[Any], Any]:
         self.trace.captures += 1
-        return WatchedGraph(self._capture(record), self.trace)
+        graph, output = self._record(work)
+        return WatchedGraph(graph, self.trace), output
 
 
 def _through_the_codec(plan: StepPlan) -> StepPlan:

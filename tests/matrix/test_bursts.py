@@ -21,7 +21,7 @@ from tests.matrix.work import Batch, batches, prompts
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("graphs", [False, True], ids=["eager", "graphs"])
+@pytest.mark.parametrize("graphs", [False, True], ids=["exact", "padded"])
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize(("family", "num_forwards"), [*(("llama", count) for count in (1, 2, 3, 8)), ("gemma2", 3)])
 def test_same_tokens(
@@ -36,7 +36,7 @@ def test_same_tokens(
     faults = [f"{key}: {told}" for key, output in session.outputs.items() if (told := difference(output, wanted[key]))]
     assert not faults, "\n".join(faults)
     assert trace.longest_burst == num_forwards and (trace.overlaps > 0) == (depth == 2)
-    assert (trace.replays > 0) == graphs
+    assert trace.replays > 0
     assert trace.largest_part == (num_forwards if graphs else 1)
     assert stats_of(engine).kv_usage == 0
 

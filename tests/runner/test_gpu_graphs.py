@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cadence import LLM, SamplingParams
-from cadence.runner import graphs
+from cadence.runner import shapes
 from tests.e2e.test_promise import NUM_REQUESTS, requests, run
 
 pytestmark = [pytest.mark.engine, pytest.mark.gpu]
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.gpu]
 
 @pytest.fixture(autouse=True)
 def _bursts_are_captured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "_WORTH_CAPTURING", 1)
+    monkeypatch.setattr(shapes, "_WORTH_RECORDING", 1)
 
 
 OPTIONS = {"max_model_len": 400, "kv_cache_memory_bytes": 2**28, "dtype": "float32"}

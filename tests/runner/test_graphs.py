@@ -1,24 +1,114 @@
-"""When a decode forward, or a burst of them, becomes a graph of its own. Needs no GPU."""
+"""When a forward, or a burst of them, is recorded, and in which shape. Needs no GPU."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from cadence.runner.graphs import _WORTH_CAPTURING, DecodeGraphs, DecodeShape
+from cadence.core.step import NO_PLAN, StepPlan
+from cadence.runner.graphs import StepGraphs, StepOutputs
+from cadence.runner.layout import BatchLayout, one_each
+from cadence.runner.shapes import (
+    _WORTH_RECORDING,
+    PROMPT_ROWS,
+    ExactShapes,
+    PaddedShapes,
+    StepShape,
+    Until,
+    decode_shape,
+    shape_of,
+)
 
 pytestmark = pytest.mark.device
 
-NO_DEVICE: Any = None  # nothing is captured here
+
+def decode(num_rows: int) -> BatchLayout:
+    return one_each(np.arange(num_rows, dtype=np.int32))
 
 
-def test_bursts_are_captured_as_a_whole_only_when_met_for_a_while() -> None:
-    graphs = DecodeGraphs(NO_DEVICE, max_num_seqs=256, max_model_len=64, most_forwards=8)
-    early = [graphs.shape(5, 8, 1, draws=True) for _ in range(_WORTH_CAPTURING - 1)]
-    assert set(early) == {DecodeShape(8, 1, True)}
-    assert graphs.shape(7, 8, 1, draws=True) == DecodeShape(8, 8, True), "5 and 7 rows are padded to the same graph"
-    assert graphs.shape(7, 4, 1, draws=True).num_forwards == 1, "a part of a burst goes forward by forward"
-    assert graphs.shape(7, 8, 1, draws=False).num_forwards == 1, "the host has a say after each forward"
-    for _ in range(2 * _WORTH_CAPTURING):
-        assert graphs.shape(65, 8, 1, draws=True) == DecodeShape(80, 1, True), "a launch is cheap beside so many rows"
+def prompts(counts: list[int]) -> BatchLayout:
+    """All of which sample."""
+    rows_np = np.arange(len(counts), dtype=np.int32)
+    counts_np = np.asarray(counts, dtype=np.int32)
+    return BatchLayout.of(StepPlan(0, [], [], [], rows_np, counts_np, rows_np * 0, np.ones(len(counts), dtype=bool)))
+
+
+def test_bursts_are_recorded_as_a_whole_only_when_met_for_a_while() -> None:
+    shapes = PaddedShapes(set(), max_num_seqs=256, max_num_tokens=512, most_forwards=8)
+    early = [shapes.shape(decode(5), Until.TOKENS, 8) for _ in range(_WORTH_RECORDING - 1)]
+    assert set(early) == {decode_shape(8, 1, True)}
+    assert shapes.shape(decode(7), Until.TOKENS, 8) == decode_shape(8, 8, True), "5 and 7 rows share a shape"
+    assert shapes.shape(decode(7), Until.TOKENS, 4).num_forwards == 1, "a part of a burst goes forward by forward"
+    assert shapes.shape(decode(7), Until.LOGITS, 8).num_forwards == 1, "the host has a say after each forward"
+    for _ in range(2 * _WORTH_RECORDING):
+        assert shapes.shape(decode(65), Until.TOKENS, 8) == decode_shape(80, 1, True), "a launch is cheap beside these"
+
+
+def test_short_prompts_are_padded_and_long_ones_run_as_they_are() -> None:
+    shapes = PaddedShapes(set(), max_num_seqs=4, max_num_tokens=4096, most_forwards=1)
+    small = shapes.shape(prompts([1, 60]), Until.TOKENS, 1)
+    assert small == StepShape(PROMPT_ROWS, 64, PROMPT_ROWS, 0, 64, Until.HIDDEN, recorded=True)
+    assert shapes.most_rows >= small.num_rows and shapes.most_tokens >= 4096
+    for layout in (prompts([1, 600]), prompts([1] * 5 + [7]), prompts([2] * 17)):
+        assert shapes.shape(layout, Until.TOKENS, 1) == shape_of(layout, Until.TOKENS)
+    watched = shapes.shape(decode(1), Until.HIDDEN, 1)
+    assert watched.until is Until.HIDDEN and watched.num_tokens == 32, "a decode somebody looks at"
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_without_padding_decodes_alone_are_recorded(recorded: bool) -> None:
+    shapes = ExactShapes(16, 64, recorded)
+    assert shapes.shape(decode(5), Until.TOKENS, 8).recorded is recorded
+    assert shapes.shape(decode(5), Until.TOKENS, 8).num_rows == 5
+    for layout, until in ((prompts([1, 3]), Until.TOKENS), (decode(3), Until.HIDDEN), (prompts([4]), Until.KEYS)):
+        assert shapes.shape(layout, until, 1) == shape_of(layout, until)
+
+
+def test_a_layout_says_who_computes_what() -> None:
+    rows_np = np.array([7, 3, 5], dtype=np.int32)
+    counts_np, computed_np = np.array([1, 4, 2], dtype=np.int32), np.array([9, 0, 30], dtype=np.int32)
+    plan = StepPlan(1, [], [], [], rows_np, counts_np, computed_np, np.array([True, False, True]))
+    layout = BatchLayout.of(plan)
+    assert (layout.num_rows, layout.num_tokens, layout.num_lines) == (3, 7, 2)
+    assert (layout.num_single, layout.max_query_len, layout.one_each) == (1, 4, False)
+    assert layout.query_start_np.tolist() == [0, 1, 5, 7] and layout.line_start_np.tolist() == [0, 1, 1, 2]
+    after = layout.following()
+    assert after.rows_np.tolist() == after.line_rows_np.tolist() == [7, 5] and after.one_each
+    assert after.following() is after
+    assert BatchLayout.of(NO_PLAN).num_rows == 0
+
+
+class Notes:
+    """A device that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.recorded = 0
+
+    def record(self, work: Any) -> Any:
+        self.recorded += 1
+        return self, work()
+
+    def replay(self, work: Any) -> Any:
+        return work()
+
+
+def test_work_is_done_exactly_once_a_run_and_recorded_once_a_shape() -> None:
+    device: Any = Notes()
+    graphs = StepGraphs(device)
+    done = []
+
+    def work() -> StepOutputs:
+        done.append(1)
+        return StepOutputs(torch.zeros(0), torch.zeros(0))
+
+    shape, eager = decode_shape(4, 1, True), shape_of(prompts([3]), Until.TOKENS)
+    for _ in range(3):
+        graphs.run(shape, work)
+        graphs.run(eager, work)
+    assert len(done) == 6 and device.recorded == 1
+    assert shape in graphs and eager not in graphs
+    graphs.forget()
+    assert shape not in graphs

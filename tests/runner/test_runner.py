@@ -132,7 +132,7 @@ def test_the_dummy_plan_disturbs_nobody(worker: Worker) -> None:
     expected = greedy_tokens(worker, 0, [1, 2, 3, 4], 4)
     tokens = run(worker, plan(10, [(1, 40, 0, True)], begun=[new_row(1, [5, 6, 7, 8])]))[0]
     for index in range(3):
-        worker.run_dummy([100] + [1] * 3 + [97], SamplingParams(temperature=1.0, top_p=0.9))
+        worker.run_dummy([100] + [1] * 2 + [97], SamplingParams(temperature=1.0, top_p=0.9))
         tokens += run(worker, plan(11 + index, [(1, 1, 40 + index, True)]))[0]
     assert tokens == expected
 

@@ -1,73 +1,73 @@
-"""What is compiled and captured before anybody comes. Needs no GPU: graphs are a stand-in here."""
+"""What is compiled and recorded before anybody comes. Needs no GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cadence.config.args import EngineArgs
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.build import build_engine
 from cadence.executor.worker import Worker
-from cadence.runner.graphs import DecodeGraphs, DecodeShape, padded_sizes
+from cadence.runner.layout import one_each
 from cadence.runner.setup import RunnerLimits
+from cadence.runner.shapes import PaddedShapes, StepShape, Until, decode_shape, padded_sizes
 from cadence.runner.warmup import mixed_steps, warmup_pieces
 
 pytestmark = pytest.mark.engine
 
 LIMITS = RunnerLimits(
-    max_num_seqs=1024, max_model_len=4096, logprobs_mode="raw_logprobs", graphs="padded", burst_steps=8
+    max_num_seqs=1024,
+    max_model_len=4096,
+    max_num_tokens=8192,
+    logprobs_mode="raw_logprobs",
+    graphs="padded",
+    burst_steps=8,
 )
 
 
-class FakeDevice:
-    def free_memory(self) -> int:
-        return 0
-
-    def capture(self, record: Callable[[], Any]) -> Any:
-        return record()
-
-
-def captured(graphs: DecodeGraphs, shapes: Sequence[DecodeShape]) -> None:
-    for shape in shapes:
-        graphs.capture(shape, lambda shape, longest: None)  # type: ignore[arg-type,return-value]
-
-
 @pytest.mark.parametrize("most", [1, 7, 64, 100, 256, 1000, 1024])
-def test_on_the_ladder_every_number_of_rows_finds_a_captured_size(most: int) -> None:
-    graphs = DecodeGraphs(FakeDevice(), most, max_model_len=64, most_forwards=8)  # type: ignore[arg-type]
-    captured(graphs, graphs.wanted().first)
+def test_on_the_ladder_every_number_of_rows_finds_a_recorded_size(most: int) -> None:
+    known: set[StepShape] = set()
+    shapes = PaddedShapes(known, most, max_num_tokens=2048, most_forwards=8)
+    known.update(shapes.wanted().first)
     for num_rows in range(1, most + 1):
-        for draws in (True, False):
-            shape = graphs.shape(num_rows, 1, 1, draws)
-            assert graphs.knows(shape) and num_rows <= shape.num_rows <= max(1.75 * num_rows, num_rows + 8)
+        for until in (Until.TOKENS, Until.LOGITS):
+            shape = shapes.shape(one_each(np.arange(num_rows, dtype=np.int32)), until, 1)
+            assert shape in known and num_rows <= shape.num_rows <= max(1.75 * num_rows, num_rows + 8)
 
 
-def test_a_size_that_fits_better_is_used_once_it_is_captured() -> None:
-    graphs = DecodeGraphs(FakeDevice(), 256, max_model_len=64, most_forwards=1)  # type: ignore[arg-type]
-    captured(graphs, [DecodeShape(128, 1, True)])
-    assert graphs.shape(100, 1, 1, True) == DecodeShape(128, 1, True)
-    assert graphs.shape(100, 1, 1, False) == DecodeShape(112, 1, False), "nothing of that kind is there yet"
-    assert graphs.shape(5, 1, 1, True) == DecodeShape(8, 1, True), "so few rows are not padded to so many"
-    captured(graphs, [DecodeShape(112, 1, True)])
-    assert graphs.shape(100, 1, 1, True) == DecodeShape(112, 1, True)
+def test_a_size_that_fits_better_is_used_once_it_is_recorded() -> None:
+    known = {decode_shape(128, 1, True)}
+    shapes = PaddedShapes(known, 256, max_num_tokens=2048, most_forwards=1)
+    hundred, five = (one_each(np.arange(count, dtype=np.int32)) for count in (100, 5))
+    assert shapes.shape(hundred, Until.TOKENS, 1) == decode_shape(128, 1, True)
+    assert shapes.shape(hundred, Until.LOGITS, 1) == decode_shape(112, 1, False), "nothing of that kind is there yet"
+    assert shapes.shape(five, Until.TOKENS, 1) == decode_shape(8, 1, True), "so few rows are not padded to so many"
+    known.add(decode_shape(112, 1, True))
+    assert shapes.shape(hundred, Until.TOKENS, 1) == decode_shape(112, 1, True)
 
 
 def test_every_size_is_wanted_once() -> None:
-    graphs = DecodeGraphs(FakeDevice(), 1024, max_model_len=64, most_forwards=8)  # type: ignore[arg-type]
-    wanted = [*graphs.wanted().first, *graphs.wanted().later]
+    shapes = PaddedShapes(set(), 1024, max_num_tokens=2048, most_forwards=8)
+    wanted = [*shapes.wanted().first, *shapes.wanted().later]
     assert len(wanted) == len(set(wanted))
     assert {shape.num_rows for shape in wanted if shape.num_forwards == 1} == set(padded_sizes(1024))
-    assert len(graphs.wanted().later) > len(graphs.wanted().first) / 2
+    assert len(shapes.wanted().later) > len(shapes.wanted().first) / 2
 
 
 def test_no_step_of_the_warm_up_is_larger_than_a_step_may_be() -> None:
-    for limits, most in ((LIMITS, 8192), (RunnerLimits(4, 64, "raw_logprobs", "padded", 1), 48)):
-        for counts in mixed_steps(limits, most):
-            assert sum(counts) <= most and len(counts) <= limits.max_num_seqs and max(counts) <= limits.max_model_len
+    for limits in (LIMITS, RunnerLimits(4, 64, 48, "raw_logprobs", "padded", 1)):
+        for counts in mixed_steps(limits):
+            assert (
+                sum(counts) <= limits.max_num_tokens
+                and len(counts) <= limits.max_num_seqs
+                and max(counts) <= limits.max_model_len
+            )
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +80,13 @@ def worker(tiny_model: Callable[[str], Path]) -> Worker:
 
 
 def test_every_step_of_the_warm_up_runs_on_the_dummy_row(worker: Worker) -> None:
-    steps = mixed_steps(worker._limits, worker._max_tokens)
+    steps = mixed_steps(worker._limits)
     assert len(steps) > 10
     for counts in steps:
         worker.run_dummy(counts, SamplingParams(temperature=0.0))
 
 
 def test_on_a_cpu_there_is_nothing_to_warm_up(worker: Worker) -> None:
-    assert not warmup_pieces(worker.run_dummy, worker._decode, worker._limits, worker._max_tokens)
+    assert not warmup_pieces(worker.run_dummy, worker._loop, worker._limits)
     worker.warm_up("full")
     assert not worker.warm_up_more()

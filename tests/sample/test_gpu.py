@@ -20,7 +20,7 @@ def kernels(request: pytest.FixtureRequest) -> str:
 def gpu_bench(vocab: int, num_rows: int, kernels: str) -> Bench:
     from cadence.device.cuda import CudaDevice
 
-    return Bench(vocab, num_rows, hardware=(CudaDevice(), select_ops("cuda", kernels)))
+    return Bench(vocab, num_rows, hardware=(CudaDevice(), select_ops(CudaDevice(), kernels)))
 
 
 @pytest.mark.parametrize("vocab", [300, 50_000])

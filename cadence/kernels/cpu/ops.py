@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from cadence.device.calls import Calls, float_word
 from cadence.kernels.cpu.packed import CpuPacker, PackedProducts
+from cadence.kernels.cpu.rows import CpuRowOps
 from cadence.kernels.cpu.runtime.dtypes import CACHE_DTYPES, DTYPES
 from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
@@ -28,6 +29,7 @@ class CpuOps:
         self._calls = calls
         self._c = CpuLibrary(calls)
         self.packed = PackedProducts(calls, self._c, isa)
+        self.rows = CpuRowOps(self._c)
 
     def packer(self, method: str, dtype: torch.dtype) -> CpuPacker:
         return CpuPacker(self.packed, method, dtype)

@@ -4,46 +4,55 @@ from __future__ import annotations
 
 import torch
 
-from cadence.device.calls import Calls
 from cadence.kernels.cpu.runtime.library import CpuLibrary
-from cadence.kernels.interface.row_ops import MOST_STOPS, DecodeInputs, RowState, Sampled
+from cadence.kernels.interface.row_ops import MOST_STOPS, RowState, StepBatch
 
 
 class CpuRowOps:
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-        self._c = CpuLibrary(calls)
+    def __init__(self, library: CpuLibrary) -> None:
+        self._c = library
 
-    def gather(self, state: RowState, tables: tuple[torch.Tensor, ...], block_size: int, inputs: DecodeInputs) -> None:
-        words = {
-            **_state_words(state),
-            "rows": inputs.rows.data_ptr(),
-            "ids": inputs.ids.data_ptr(),
-            "positions": inputs.positions.data_ptr(),
-            "seq_lens": inputs.seq_lens.data_ptr(),
-            "count": inputs.rows.shape[0],
+    def gather(self, state: RowState, tables: tuple[torch.Tensor, ...], block_size: int, batch: StepBatch) -> None:
+        shared = {
+            "rows": batch.rows.data_ptr(),
+            "query_start": batch.query_start.data_ptr(),
+            "positions": batch.positions.data_ptr(),
+            "num_rows": batch.rows.shape[0],
+            "num_tokens": batch.ids.shape[0],
         }
-        self._c.rows_gather(**words)
-        for table, slots in zip(tables, inputs.slots, strict=True):
+        self._c.rows_gather(
+            **_state_words(state),
+            **shared,
+            line_start=batch.line_start.data_ptr(),
+            ids=batch.ids.data_ptr(),
+            seq_lens=batch.seq_lens.data_ptr(),
+            line_at=batch.line_at.data_ptr(),
+            line_rows=batch.line_rows.data_ptr(),
+            line_lengths=batch.line_lengths.data_ptr(),
+        )
+        for table, slots in zip(tables, batch.slots, strict=True):
             self._c.rows_slots(
-                **words,
+                **shared,
+                quiet=state.quiet.data_ptr(),
+                column_stride=state.quiet.stride(0),
                 slots=slots.data_ptr(),
                 table=table.data_ptr(),
                 table_stride=table.stride(0),
                 block_size=block_size,
             )
 
-    def commit(self, state: RowState, sampled: Sampled, out: torch.Tensor) -> None:
+    def commit(
+        self, state: RowState, batch: StepBatch, tokens: torch.Tensor, peaks: torch.Tensor, out: torch.Tensor
+    ) -> None:
         self._c.rows_commit(
             **_state_words(state),
-            rows=sampled.rows.data_ptr(),
-            lengths=sampled.lengths.data_ptr(),
-            sampled=sampled.tokens.data_ptr(),
-            peaks=sampled.peaks.data_ptr(),
+            rows=batch.rows.data_ptr(),
+            seq_lens=batch.seq_lens.data_ptr(),
+            line_start=batch.line_start.data_ptr(),
+            chosen=tokens.data_ptr(),
+            peaks=peaks.data_ptr(),
             out=out.data_ptr(),
-            out_stride=out.stride(0),
-            count=out.shape[1],
-            passes=self._calls.passes_at,
+            num_rows=batch.rows.shape[0],
         )
 
 

@@ -25,7 +25,6 @@ class AttentionBatch:
     slots: tuple[torch.Tensor, ...]  # per group [T] int64: block * block_size + offset of each token
     num_single: int  # leading sequences that have one query, known to the host
     max_query_len: int  # exact, known to the host
-    max_seq_len: int  # upper bound, known to the host; inside a captured graph, the most there can ever be
 
     @property
     def num_sequences(self) -> int:

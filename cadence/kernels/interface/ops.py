@@ -10,6 +10,7 @@ import torch
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.interface.matrix import MatrixPacker
+from cadence.kernels.interface.row_ops import RowOps
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -45,6 +46,7 @@ class DrawParams:
 
 class Ops(Protocol):
     name: str
+    rows: RowOps  # how rows move from one forward to the next
     packs: bool  # matrices of a model are multiplied in a form of their own; else they are tensors
 
     def packer(self, method: str, dtype: torch.dtype) -> MatrixPacker | None:

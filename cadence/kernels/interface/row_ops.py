@@ -1,4 +1,4 @@
-"""How rows move on the device from one token to the next. `reference`, `triton` and `cpu` each offer these ops."""
+"""How rows move on the device from one forward to the next. `reference`, `triton` and `cpu` each offer these ops."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+
+from cadence.kernels.interface.attention_batch import AttentionBatch
 
 FAILED = -2  # in place of a token: there was none to choose
 MOST_STOPS = 16  # stop tokens a row knows on the device; the host knows all
@@ -26,43 +28,62 @@ class RowState:
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeInputs:
-    """What B rows feed into a forward of one token each. All written in place: a captured forward reads them here."""
+class StepBatch:
+    """R rows compute T tokens in all; behind L of these a new one is chosen: the lines.
 
-    rows: torch.Tensor  # [B] int32
-    ids: torch.Tensor  # [B] int32
-    positions: torch.Tensor  # [B] int64
-    seq_lens: torch.Tensor  # [B] int32 = position of the token that comes next
-    slots: tuple[torch.Tensor, ...]  # per KV group [B] int64
+    Row r computes a run of consecutive tokens, [query_start[r], query_start[r + 1]) of the T; its lines, of the L
+    [line_start[r], line_start[r + 1]), are behind the last tokens of the run. Behind the last run lies padding, at
+    most max_query_len tokens of it.
 
-    def first(self, count: int) -> DecodeInputs:
-        return DecodeInputs(
-            self.rows[:count],
-            self.ids[:count],
-            self.positions[:count],
-            self.seq_lens[:count],
-            tuple(slots[:count] for slots in self.slots),
+    The host names rows and runs, `gather` finds the rest. All is written in place: a captured forward reads it there.
+    """
+
+    rows: torch.Tensor  # [R] int32
+    query_start: torch.Tensor  # [R + 1] int32
+    line_start: torch.Tensor  # [R + 1] int32
+
+    ids: torch.Tensor  # [T] int32
+    positions: torch.Tensor  # [T] int64
+    slots: tuple[torch.Tensor, ...]  # per KV group [T] int64
+    seq_lens: torch.Tensor  # [R] int32: tokens of each row once this forward's are computed
+    line_at: torch.Tensor  # [L] int64, among the T
+    line_rows: torch.Tensor  # [L] int32
+    line_lengths: torch.Tensor  # [L] int32: tokens before the one to be chosen = its position
+
+    num_single: int  # leading rows that compute one token, known to the host
+    max_query_len: int  # longest run, known to the host
+
+    @property
+    def one_each(self) -> bool:
+        """Every row computes one token and has a line: lines, tokens and rows are the same."""
+        return self.max_query_len == 1 and self.ids.shape == self.line_at.shape
+
+    def attention(self, block_tables: tuple[torch.Tensor, ...]) -> AttentionBatch:
+        """block_tables: per group [num_rows, max_blocks] int32"""
+        return AttentionBatch(
+            rows=self.rows,
+            query_start=self.query_start,
+            seq_lens=self.seq_lens,
+            block_tables=block_tables,
+            slots=self.slots,
+            num_single=self.num_single,
+            max_query_len=self.max_query_len,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """S tokens that were chosen, and where they go."""
-
-    rows: torch.Tensor  # [S] int32
-    lengths: torch.Tensor  # [S] int32: position of the new token
-    tokens: torch.Tensor  # [S] int32
-    peaks: torch.Tensor  # [S] float32, not finite where no token could be chosen
-
-
 class RowOps(Protocol):
-    def gather(self, state: RowState, tables: tuple[torch.Tensor, ...], block_size: int, inputs: DecodeInputs) -> None:
-        """Fills `inputs` for inputs.rows; tables: per group [num_rows, max_blocks] int32. Slots of quiet rows are 0."""
+    def gather(self, state: RowState, tables: tuple[torch.Tensor, ...], block_size: int, batch: StepBatch) -> None:
+        """Fills in what the batch's rows are about to compute; tables: per group [num_rows, max_blocks] int32. Slots of
+        quiet rows are 0; so are ids, positions and slots of padding."""
         ...
 
-    def commit(self, state: RowState, sampled: Sampled, out: torch.Tensor) -> None:
-        """Each row takes its token and has one more computed; it goes quiet with a stop token, its last token, or a
-        failure. out [lines, S] int32, the first line: the token, NO_TOKEN of a row that was quiet, or FAILED. A list of
-        calls that is made several times over (`device.calls`) fills one line after another.
+    def commit(
+        self, state: RowState, batch: StepBatch, tokens: torch.Tensor, peaks: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        """Each row has its run computed, and where it has a line takes the token chosen there; it goes quiet with a
+        stop token, its last token, or a failure. A row has one line at most.
+
+        tokens [L] int32; peaks [L] float32, not finite where no token could be chosen; out [L] int32: the token,
+        NO_TOKEN of a row that was quiet, or FAILED.
         """
         ...

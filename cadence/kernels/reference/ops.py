@@ -11,11 +11,15 @@ from cadence.kernels.reference import compose
 from cadence.kernels.reference.attention import paged_attention
 from cadence.kernels.reference.gumbel import gumbel_noise
 from cadence.kernels.reference.kv_rows import pack_rows
+from cadence.kernels.reference.rows import ReferenceRowOps
 from cadence.kernels.reference.torch_ops import TorchOps
 
 
 class ReferenceOps(TorchOps):
     name = "reference"
+
+    def __init__(self) -> None:
+        self.rows = ReferenceRowOps()
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return F.linear(x, weight, bias)

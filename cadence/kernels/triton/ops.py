@@ -17,6 +17,7 @@ from cadence.kernels.triton.few_rows import choose_few, choose_split, linear_few
 from cadence.kernels.triton.gemv import Entry, one_row
 from cadence.kernels.triton.heads import Places, rotate_and_store
 from cadence.kernels.triton.matmul import fixed_linear
+from cadence.kernels.triton.rows import TritonRowOps
 
 _GATE_BLOCK = 1024
 _NORM_ELEMENTS = 2048  # elements one program of rms_norm takes at least, in whole rows
@@ -30,6 +31,7 @@ class TritonOps(TorchOps):
     name = "triton"
 
     def __init__(self, deterministic: bool = False) -> None:
+        self.rows = TritonRowOps()
         self._deterministic = deterministic
         self._one_row = not deterministic  # whether a row alone goes through kernels of its own
         self._pdl = _supports_pdl()

@@ -43,7 +43,6 @@ class LastTokens:
             slots=(),
             num_single=count,
             max_query_len=1,
-            max_seq_len=batch.max_seq_len,
         )
 
 

@@ -43,6 +43,10 @@ class RequestRows:
         """[num_rows, max_model_len + 1] int32"""
         return self._tokens.table
 
+    def num_quiet(self, rows_np: np.ndarray) -> int:
+        """Of those rows, where the device's memory is the host's."""
+        return int(self.state.quiet.numpy()[rows_np].sum())
+
     def add(self, row: int, request: NewRow) -> None:
         self._tokens.write(row, 0, request.token_ids_np)
         stops_np = np.full(MOST_STOPS, _NO_STOP, dtype=np.int32)

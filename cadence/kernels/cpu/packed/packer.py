@@ -45,13 +45,19 @@ class CpuPacker:
         self._memory = PackedMemory()
 
     def pack_blocks(self, kind: str, blocks: torch.Tensor, rows: int, cols: int) -> PackedWeight | None:
-        return pack_gguf(kind, blocks, rows, cols, self._memory) if kind in GGUF_TYPES else None
+        if kind not in GGUF_TYPES:
+            return None
+        with self._products.pool:
+            return pack_gguf(kind, blocks, rows, cols, self._memory)
 
     def pack_values(self, values: torch.Tensor, inner: bool) -> PackedWeight:
+        with self._products.pool:
+            return self._pack_for(values, inner)(values, self._memory)
+
+    def _pack_for(self, values: torch.Tensor, inner: bool) -> Callable[[torch.Tensor, Memory], PackedWeight]:
         if self._method in _QUANTIZE:
-            return (_QUANTIZE[self._method] if inner else pack_int8)(values, self._memory)
-        narrow = torch.bfloat16 in (values.dtype, self._dtype)
-        return (self._pack_narrow if narrow else pack_f32)(values, self._memory)
+            return _QUANTIZE[self._method] if inner else pack_int8
+        return self._pack_narrow if torch.bfloat16 in (values.dtype, self._dtype) else pack_f32
 
     def stack(self, parts: Sequence[PackedWeight]) -> CpuMatrix:
         return CpuMatrix(self._products, PackedRows(parts, self._dtype))

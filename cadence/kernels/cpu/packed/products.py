@@ -17,6 +17,7 @@ class PackedProducts:
         """isa: as PackedOps has it."""
         self._calls = calls
         self._c = library
+        self.pool = calls.pool
         self._ops = PackedOps(isa, calls.pool)
         self.isa = self._ops.isa
         self.isa_index = self._ops.index

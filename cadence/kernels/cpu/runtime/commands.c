@@ -13,14 +13,8 @@ EXPORT void cadence_call(Pool *pool, void (*run)(const void *), const void *word
     cadence_leave();
 }
 
-/* The whole list, up to `times` times -> how often it was. */
-EXPORT int64_t cadence_replay(Pool *pool, const Command *commands, int64_t count, Passes *passes, int64_t times) {
+EXPORT void cadence_replay(Pool *pool, const Command *commands, int64_t count) {
     cadence_enter(pool);
-    passes->enough = 0;
-    for (passes->now = 0; passes->now < times && !passes->enough; passes->now++)
-        for (int64_t i = 0; i < count; i++) commands[i].run(commands[i].words);
+    for (int64_t i = 0; i < count; i++) commands[i].run(commands[i].words);
     cadence_leave();
-    int64_t made = passes->now;
-    passes->now = 0; /* as calls outside a list find it */
-    return made;
 }

@@ -172,46 +172,36 @@ struct draw {
 
 /* ---- rows from token to token ---- */
 
-/* Where a list of calls stands that is made again and again. */
-typedef struct {
-    int64_t now;    /* passes made before this one */
-    int64_t enough; /* set by a call: the list is not made again after this pass */
-} Passes;
-
 /* Columns of counters share one stride. */
 typedef struct {
     int32_t *tokens, *num_computed, *min_len, *max_len, *quiet, *stops;
     int64_t token_stride, column_stride, num_stops;
 } RowState;
 
-typedef struct {
-    int32_t *rows, *ids;
-    int64_t *positions;
-    int32_t *seq_lens;
-} Inputs;
-
 struct rows_gather {
     RowState state;
-    Inputs inputs;
-    int64_t count;
+    const int32_t *rows, *query_start, *line_start;
+    int32_t *ids;
+    int64_t *positions;
+    int32_t *seq_lens;
+    int64_t *line_at;
+    int32_t *line_rows, *line_lengths;
+    int64_t num_rows, num_tokens;
 };
 
 struct rows_slots {
-    RowState state;
-    Inputs inputs;
+    const int32_t *quiet, *rows, *query_start, *table;
+    const int64_t *positions;
     int64_t *slots;
-    const int32_t *table;
-    int64_t table_stride, block_size, count;
+    int64_t column_stride, table_stride, block_size, num_rows, num_tokens;
 };
 
-/* out [passes, count]: one line is written. A row that ends is enough. */
 struct rows_commit {
     RowState state;
-    const int32_t *rows, *lengths, *sampled;
+    const int32_t *rows, *seq_lens, *line_start, *chosen;
     const float *peaks;
     int32_t *out;
-    int64_t out_stride, count;
-    Passes *passes;
+    int64_t num_rows;
 };
 
 #endif

@@ -1,0 +1,168 @@
+"""In which shape a forward runs: as it is, or padded to one that was recorded."""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Protocol
+
+from cadence.runner.layout import BatchLayout
+
+_MOST_BURST_ROWS = 64  # a forward of more takes so long that launching it alone costs nothing
+_WORTH_RECORDING = 16  # bursts of a shape that are launched forward by forward before one is recorded as a whole
+
+PROMPT_SIZES = (32, 64, 128, 192, 256, 384, 512)  # tokens of a recorded forward; more keep the device busy anyway
+PROMPT_ROWS = 16
+_MOST_SINGLE = 4  # rows of one token, which a recorded forward of prompts does not treat apart
+
+
+class Until(IntEnum):
+    """How far a shape goes."""
+
+    KEYS = 0  # stored, and nothing else
+    HIDDEN = 1  # states of every token
+    LOGITS = 2  # of every line
+    TOKENS = 3  # drawn and committed
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """What tells one recorded forward, or several in one, from another. Padding is included."""
+
+    num_rows: int
+    num_tokens: int
+    num_lines: int
+    num_single: int
+    max_query_len: int
+    until: Until
+    num_forwards: int = 1
+    recorded: bool = False  # kept when it is first met
+
+    @property
+    def is_decode(self) -> bool:
+        """Every row computes one token and has a line."""
+        return self.until > Until.HIDDEN and self.num_single == self.num_rows == self.num_lines
+
+
+def shape_of(layout: BatchLayout, until: Until) -> StepShape:
+    """As it is, without padding."""
+    return StepShape(
+        layout.num_rows, layout.num_tokens, layout.num_lines, layout.num_single, layout.max_query_len, until
+    )
+
+
+def decode_shape(num_rows: int, num_forwards: int, draws: bool) -> StepShape:
+    """One token and one line of each row."""
+    until = Until.TOKENS if draws else Until.LOGITS
+    return StepShape(num_rows, num_rows, num_rows, num_rows, 1, until, num_forwards, recorded=True)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedShapes:
+    """Shapes to record beforehand, the most useful first."""
+
+    first: Sequence[StepShape] = ()  # before requests are taken
+    later: Sequence[StepShape] = ()  # when there is time
+
+
+class Shapes(Protocol):
+    most_rows: int  # padding included
+    most_tokens: int
+    most_forwards: int
+
+    def shape(self, layout: BatchLayout, until: Until, most_forwards: int) -> StepShape:
+        """To run a layout in, up to `most_forwards` times where every row computes one token and has a line. The shape
+        may end before `until`: what is left is done as it is."""
+        ...
+
+    def wanted(self) -> WantedShapes:
+        """What is worth recording before it is met."""
+        ...
+
+
+class ExactShapes:
+    """Nothing is padded: where recording costs nothing, or nothing is recorded."""
+
+    most_forwards = 1
+
+    def __init__(self, max_num_seqs: int, max_num_tokens: int, recorded: bool) -> None:
+        self.most_rows = max_num_seqs
+        self.most_tokens = max(max_num_tokens, max_num_seqs)
+        self._recorded = recorded
+
+    def shape(self, layout: BatchLayout, until: Until, most_forwards: int) -> StepShape:
+        exact = shape_of(layout, until)
+        return replace(exact, recorded=True) if self._recorded and exact.is_decode else exact
+
+    def wanted(self) -> WantedShapes:
+        return WantedShapes()
+
+
+class PaddedShapes:
+    """Few shapes, each recorded when it is first met if it was not before, unless a somewhat larger one was; whole
+    bursts, which take a tenth of a second, when they have been met for a while. Prompts are recorded up to their hidden
+    states: a short one is computed faster than its ops can be launched one by one."""
+
+    def __init__(self, known: Container[StepShape], max_num_seqs: int, max_num_tokens: int, most_forwards: int) -> None:
+        """known: what is recorded already"""
+        self._known = known
+        self._sizes = padded_sizes(max_num_seqs)
+        self.most_rows = max(self._sizes[-1], PROMPT_ROWS)
+        self.most_tokens = max(max_num_tokens, self.most_rows, PROMPT_SIZES[-1])
+        self.most_forwards = most_forwards
+        self._bursts: Counter[int] = Counter()  # met so far, by padded number of rows
+
+    def shape(self, layout: BatchLayout, until: Until, most_forwards: int) -> StepShape:
+        exact = shape_of(layout, until)
+        if exact.is_decode:
+            return self._decode(layout.num_rows, most_forwards, until is Until.TOKENS)
+        small = exact.num_tokens <= PROMPT_SIZES[-1] and exact.num_rows <= PROMPT_ROWS
+        if not small or exact.num_single > _MOST_SINGLE:
+            return exact
+        size = PROMPT_SIZES[bisect.bisect_left(PROMPT_SIZES, exact.num_tokens)]
+        return StepShape(PROMPT_ROWS, size, PROMPT_ROWS, 0, size, Until.HIDDEN, recorded=True)
+
+    def _decode(self, num_rows: int, num_forwards: int, draws: bool) -> StepShape:
+        padded = self._padded(num_rows, draws)
+        # One forward or a whole burst: what lies between, and bursts of large batches, would be recorded for little.
+        whole = draws and num_forwards >= self.most_forwards and padded <= _MOST_BURST_ROWS
+        self._bursts[padded] += whole
+        burst = decode_shape(padded, self.most_forwards, draws)
+        worth = whole and (burst in self._known or self._bursts[padded] >= _WORTH_RECORDING)
+        return burst if worth else decode_shape(padded, 1, draws)
+
+    def _padded(self, num_rows: int, draws: bool) -> int:
+        """The least size that holds the rows, or one up to half as large again that is recorded already."""
+        first = bisect.bisect_left(self._sizes, num_rows)
+        least = self._sizes[first]
+        for size in self._sizes[first : bisect.bisect_right(self._sizes, least * 3 // 2)]:
+            if decode_shape(size, 1, draws) in self._known:
+                return size
+        return least
+
+    def wanted(self) -> WantedShapes:
+        """First a ladder of sizes on which every number of rows finds a place, and bursts, whose capture would keep a
+        newcomer waiting for long; then the sizes between."""
+        ladder = [size for size in self._sizes if is_rung(size) or size == self._sizes[-1]]
+        between = [size for size in self._sizes if size not in ladder]
+        short = [size for size in self._sizes if size <= _MOST_BURST_ROWS and self.most_forwards > 1]
+        bursts = [decode_shape(size, self.most_forwards, True) for size in short]
+        return WantedShapes(_single_forwards(ladder) + bursts, _single_forwards(between))
+
+
+def _single_forwards(sizes: list[int]) -> list[StepShape]:
+    return [decode_shape(size, 1, draws) for size in sizes for draws in (True, False)]
+
+
+def is_rung(size: int) -> bool:
+    """Whether a size is on the ladder: all small ones, and from there on 1, 1.5, 2, 3, 4, 6, … times 64."""
+    return size <= 64 or size & (size - 1) == 0 or (size % 3 == 0 and (size // 3) & (size // 3 - 1) == 0)
+
+
+def padded_sizes(most: int) -> list[int]:
+    """Numbers of rows that are recorded: close together where a row more costs much."""
+    sizes = [1, 2, 4, *range(8, 64, 8), *range(64, 256, 16), *range(256, 512, 32), *range(512, most + 64, 64)]
+    return sizes[: bisect.bisect_left(sizes, most) + 1]

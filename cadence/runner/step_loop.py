@@ -1,0 +1,189 @@
+"""Forwards, one after another: gather from the rows, compute, choose, commit. Prompts, decodes, bursts and dummies all
+come this way. The device feeds itself: the host names the rows and queues as many forwards as it likes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from cadence.core.step import IntArray
+from cadence.device.base import Device
+from cadence.kernels.interface.ops import Ops
+from cadence.kernels.interface.row_ops import StepBatch
+from cadence.models.interface.model import CausalLM, ForwardContext, LayerCache, ModelInputs
+from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
+from cadence.runner.buffers import StepBuffers
+from cadence.runner.graphs import StepGraphs, StepOutputs
+from cadence.runner.layout import BatchLayout, one_each
+from cadence.runner.parts import DrawnPart, NoSample, Observation, Part, SampledPart
+from cadence.runner.shapes import Shapes, StepShape, Until, WantedShapes, shape_of
+from cadence.runner.state.blocks import BlockTables
+from cadence.runner.state.requests import RequestRows
+from cadence.sample.context import SampleContext
+from cadence.sample.pipeline import SamplePipeline
+from cadence.sample.prompt_slice import PromptSlice
+
+
+class HiddenHook(Protocol):
+    """Looks at the hidden states of a forward for the rows that asked for it."""
+
+    def active(self, rows_np: np.ndarray) -> bool: ...
+
+    def collect(
+        self, hidden: torch.Tensor, step: PromptSlice, logits_fn: Callable[[torch.Tensor], torch.Tensor]
+    ) -> Observation: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoopParts:
+    """What the loop works with, made by `setup`."""
+
+    device: Device
+    ops: Ops
+    model: CausalLM
+    requests: RequestRows
+    blocks: BlockTables
+    sampler: SamplePipeline
+    shapes: Shapes
+    graphs: StepGraphs
+    block_size: int
+
+
+class StepLoop:
+    def __init__(self, parts: LoopParts) -> None:
+        self._parts = parts
+        shapes, device = parts.shapes, parts.device
+        num_groups, quiet_row = len(parts.blocks.tables), parts.requests.quiet_row
+        self._buffers = StepBuffers(device, shapes.most_rows, shapes.most_tokens, num_groups, quiet_row)
+        self._caches: Sequence[LayerCache] = ()
+        size = (shapes.most_forwards, shapes.most_rows)
+        self._tokens = torch.zeros(size, dtype=torch.int32, device=device.torch_device)  # as committed
+        self._no_logits = torch.zeros((0, 0), device=device.torch_device)
+
+    def use_caches(self, caches: Sequence[LayerCache]) -> None:
+        self._caches = caches
+        self._parts.graphs.forget()
+
+    def wanted(self) -> WantedShapes:
+        """What is worth recording before it is met."""
+        return self._parts.shapes.wanted()
+
+    @torch.inference_mode()
+    def prepare(self, shape: StepShape) -> None:
+        """Records it, on the dummy row alone."""
+        self._buffers.name(one_each(np.zeros(0, dtype=np.int32)), shape)
+        self._run(shape)
+
+    @torch.inference_mode()
+    def launch(
+        self, layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook], most_forwards: int = 1, together: int = 1
+    ) -> Part:
+        """Queues one or more forwards, at most `most_forwards`, of which the tokens of `together` may come back at
+        once; several only where every row computes one token and has a line. draws: the rows want a token each and
+        nothing else."""
+        shape = self._parts.shapes.shape(layout, _until(layout, draws, hooks), most_forwards)
+        self._buffers.name(layout, shape)
+        if shape.until is Until.TOKENS:
+            return self._drawn(layout, shape, min(most_forwards, together))
+        outputs = self._run(shape)
+        batch = self._buffers.batch(shape_of(layout, shape.until))  # without the padding
+        observations = self._observe(hooks, layout, batch, outputs.hidden)
+        if not layout.num_lines:
+            self._commit_without_lines(batch)
+            return SampledPart(self._parts.device, NoSample(), observations)
+        logits = outputs.logits[: layout.num_lines]
+        if shape.until is Until.HIDDEN:
+            logits = self._parts.model.logits(outputs.hidden[batch.line_at], self._context(batch, EVERY_TOKEN))
+        if draws and not hooks:
+            committed = self._draw(batch, logits, self._tokens[:1, : layout.num_lines])
+            return DrawnPart(layout.line_rows_np, [self._parts.device.download([committed])], 1)
+        return self._sample(layout, batch, logits, observations)
+
+    def _run(self, shape: StepShape) -> StepOutputs:
+        return self._parts.graphs.run(shape, partial(self._compute, shape))
+
+    def _compute(self, shape: StepShape) -> StepOutputs:
+        """All of a shape. It may be recorded: no decision depends on what the device holds."""
+        parts, batch = self._parts, self._buffers.batch(shape)
+        ctx = self._context(batch, _wanted(batch, shape))
+        logits = self._no_logits
+        for forward in range(shape.num_forwards):
+            parts.ops.rows.gather(parts.requests.state, parts.blocks.tables, parts.block_size, batch)
+            hidden = parts.model.forward(ModelInputs(batch.ids, batch.positions), ctx)
+            if shape.until > Until.HIDDEN:
+                logits = parts.model.logits(hidden, ctx)
+            if shape.until is Until.TOKENS:
+                self._draw(batch, logits, self._tokens[forward : forward + 1, : shape.num_lines])
+        return StepOutputs(hidden, logits)
+
+    def _context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
+        return ForwardContext(self._parts.ops, batch.attention(self._parts.blocks.tables), self._caches, wanted)
+
+    def _draw(self, batch: StepBatch, logits: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """-> out [1, L] int32, what each line's row got"""
+        tokens, peaks = self._parts.sampler.draw(logits, batch.line_rows, batch.line_lengths)
+        self._parts.ops.rows.commit(self._parts.requests.state, batch, tokens, peaks, out[0])
+        return out
+
+    def _drawn(self, layout: BatchLayout, shape: StepShape, together: int) -> Part:
+        """Runs a shape that ends with tokens; where the host waits for it anyway, again, until a row ends."""
+        device, rows_np = self._parts.device, layout.line_rows_np
+        transfers, done = [], 0
+        before = self._num_quiet(rows_np)
+        while True:
+            self._run(shape)
+            transfers.append(device.download([self._tokens[: shape.num_forwards, : layout.num_lines]]))
+            done += shape.num_forwards
+            if device.queues_work or done + shape.num_forwards > together or self._num_quiet(rows_np) > before:
+                return DrawnPart(rows_np, transfers, done)
+
+    def _num_quiet(self, rows_np: IntArray) -> int:
+        return 0 if self._parts.device.queues_work else self._parts.requests.num_quiet(rows_np)
+
+    def _sample(
+        self, layout: BatchLayout, batch: StepBatch, logits: torch.Tensor, observations: Sequence[Observation]
+    ) -> Part:
+        """What the rows asked for beyond a draw is done as the host finds it, outside any graph."""
+        parts, requests = self._parts, self._parts.requests
+        ctx = SampleContext.of(
+            layout.line_rows_np, batch.line_rows, batch.line_lengths, requests.tokens, requests.prompt_len
+        )
+        sampled = parts.sampler.sample(logits, ctx)
+        committed = self._tokens[0, : layout.num_lines]
+        parts.ops.rows.commit(requests.state, batch, sampled.tokens, sampled.peaks[-1], committed)
+        return SampledPart(parts.device, replace(sampled, tokens=committed), observations)
+
+    def _commit_without_lines(self, batch: StepBatch) -> None:
+        nothing = self._tokens[0, :0]
+        self._parts.ops.rows.commit(self._parts.requests.state, batch, nothing, nothing.float(), nothing)
+
+    def _observe(
+        self, hooks: Sequence[HiddenHook], layout: BatchLayout, batch: StepBatch, hidden: torch.Tensor
+    ) -> list[Observation]:
+        """hidden [T, H]"""
+        view = PromptSlice(layout.rows_np, layout.query_start_np, layout.num_computed_np, self._parts.requests.tokens)
+        logits_fn = partial(self._parts.model.logits, ctx=self._context(batch, EVERY_TOKEN))
+        return [hook.collect(hidden, view, logits_fn) for hook in hooks]
+
+
+def _until(layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook]) -> Until:
+    if hooks:
+        return Until.HIDDEN
+    if not layout.num_lines:
+        return Until.KEYS
+    return Until.TOKENS if draws else Until.LOGITS
+
+
+def _wanted(batch: StepBatch, shape: StepShape) -> Wanted:
+    """Whose hidden states go on behind the last keys: those of the lines, unless a shape ends with all."""
+    if shape.until is Until.HIDDEN or batch.one_each:
+        return EVERY_TOKEN
+    if shape.until is Until.KEYS:  # one, since no op is made for none
+        last = torch.full_like(batch.positions[:1], shape.num_tokens - 1)
+        return LastTokens(last, batch.rows[-1:], batch.seq_lens[-1:])
+    return LastTokens(batch.line_at, batch.line_rows, batch.line_lengths)
