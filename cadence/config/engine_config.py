@@ -62,7 +62,7 @@ class SchedulerConfig:
 class DeviceConfig:
     kind: str  # cpu | cuda
     kernels: str  # auto | reference | triton | cpu
-    graphs: str = "none"  # decode steps recorded and replayed: padded (to sizes captured beforehand) | exact | none
+    graphs: str = "none"  # forwards recorded and replayed: padded (to few shapes) | exact | none
     deterministic: bool = False  # results do not depend on what else is in the batch, at some cost in speed
     cpu_threads: int = 0  # of the CPU's kernels; 0 = as many as are worth having
     cpu_isa: str = "auto"  # instruction set of the CPU's matrix products; auto = the best there is

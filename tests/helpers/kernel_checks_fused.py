@@ -51,7 +51,7 @@ def one_token_each(positions: torch.Tensor, slots: torch.Tensor) -> AttentionBat
     rows = torch.arange(count, dtype=torch.int32, device=positions.device)
     starts = torch.arange(count + 1, dtype=torch.int32, device=positions.device)
     table = torch.zeros((count, longest), dtype=torch.int32, device=positions.device)
-    return AttentionBatch(rows, starts, (positions + 1).int(), (table,), (slots,), count, 1, longest)
+    return AttentionBatch(rows, starts, (positions + 1).int(), (table,), (slots,), count, 1)
 
 
 def check_rope_write_kv(ops: Ops, dims: tuple[int, int, int, int], dtype: torch.dtype, device: str) -> None:

@@ -12,7 +12,7 @@ from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything th
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention import paged_attention
 from cadence.kernels.triton.attention_split import choose_split_tile, counters
-from cadence.runner.graphs import is_rung, padded_sizes
+from cadence.runner.shapes import is_rung, padded_sizes
 from tests.helpers import kernel_checks as checks
 from tests.helpers.kernel_cases import AttentionCase, make_inputs, only
 
