@@ -171,6 +171,8 @@ FIELDS: Mapping[str, FieldType] = {
     "dtype": Nullable(String()),
     "torch_dtype": Nullable(String()),
     "layer_types": Nullable(ListOf(String())),
+    "no_rope_layers": Nullable(ListOf(Boolean())),
+    "no_rope_layer_interval": Integer(1, _MOST_ID),
     **dict.fromkeys(
         (
             "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "scale_attn_weights",

@@ -202,6 +202,12 @@ def _qwen3(meta: _Metadata) -> dict[str, Any]:
     return _rope_decoder(meta, "Qwen3ForCausalLM", "qwen3") | {"use_sliding_window": False}
 
 
+def _smollm3(meta: _Metadata) -> dict[str, Any]:
+    """Which layers rotate is not in the file: all but every fourth, as in the one model of this kind."""
+    config = _rope_decoder(meta, "SmolLM3ForCausalLM", "smollm3")
+    return config | {"no_rope_layer_interval": 4, "mlp_bias": meta.has_tensor("blk.0.ffn_up.bias")}
+
+
 def _phi3(meta: _Metadata) -> dict[str, Any]:
     config = _rope_decoder(meta, "Phi3ForCausalLM", "phi3")
     original = meta.integer("rope.scaling.original_context_length", config["max_position_embeddings"])
@@ -270,6 +276,7 @@ _FAMILIES: dict[str, Callable[[_Metadata], dict[str, Any]]] = {
     "llama": _llama,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
+    "smollm3": _smollm3,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
     "phi3": _phi3,

@@ -91,10 +91,13 @@ _GPT2 = (
     TensorName("blk.{}.ffn_down", "transformer.h.{}.mlp.c_proj", Layout.TRANSPOSED),
 )
 
+_LLAMA = (*_TOP, *_NORMS, *_LLAMA_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP)
+
 PLACES: dict[str, tuple[TensorName, ...]] = {
-    "llama": (*_TOP, *_NORMS, *_LLAMA_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP),
+    "llama": _LLAMA,
     "qwen2": (*_TOP, *_NORMS, *_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP),
     "qwen3": (*_TOP, *_NORMS, *_QUERY_KEY, *_QK_NORMS, *_VALUE_AND_OUTPUT, *_MLP),
+    "smollm3": _LLAMA,
     "gemma2": _GEMMA,
     "gemma3": _GEMMA,
     "phi3": _PHI3,

@@ -24,6 +24,7 @@ FAMILIES = [
     "mistral",
     "qwen2",
     "qwen3",
+    "smollm3",
     "opt",
     "gpt2",
     "gemma2",

@@ -95,9 +95,9 @@ def convert(model: Any, path: Path, arch: str, names: dict[str, str], metadata: 
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         value_np = tensor.numpy()
-        if arch == "llama" and "q_proj" in name:
+        if arch in ("llama", "smollm3") and "q_proj" in name:
             value_np = interleaved(value_np, config.num_attention_heads)
-        if arch == "llama" and "k_proj" in name:
+        if arch in ("llama", "smollm3") and "k_proj" in name:
             value_np = interleaved(value_np, config.num_key_value_heads)
         if arch.startswith("gemma") and "norm" in name:
             value_np = value_np + np.float32(1.0)
@@ -152,6 +152,12 @@ def test_qwen2(tmp_path: Path) -> None:
 def test_qwen3(tmp_path: Path) -> None:
     model = random_model(transformers.Qwen3Config(**SIZES, head_dim=16, tie_word_embeddings=True))
     path = convert(model, tmp_path / "m.gguf", "qwen3", ATTENTION | QK_NORMS | COMMON, decoder_metadata(model.config))
+    assert_config(check(model, path), model.config)
+
+
+def test_smollm3(tmp_path: Path) -> None:
+    model = random_model(transformers.SmolLM3Config(**SIZES | {"num_hidden_layers": 5}))
+    path = convert(model, tmp_path / "m.gguf", "smollm3", ATTENTION | COMMON, decoder_metadata(model.config))
     assert_config(check(model, path), model.config)
 
 

@@ -91,6 +91,12 @@ def _qwen3() -> Any:
     return Qwen3ForCausalLM(Qwen3Config(**_decoder(head_dim=32, tie_word_embeddings=True)))
 
 
+def _smollm3(**changes: Any) -> Any:
+    from transformers import SmolLM3Config, SmolLM3ForCausalLM
+
+    return SmolLM3ForCausalLM(SmolLM3Config(**_decoder(tie_word_embeddings=True, **changes)))
+
+
 def _opt(**changes: Any) -> Any:
     from transformers import OPTConfig, OPTForCausalLM
 
@@ -152,6 +158,8 @@ _FAMILIES: dict[str, Callable[[], Any]] = {
     "mistral": _mistral,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
+    "smollm3": _smollm3,
+    "smollm3_window": lambda: _smollm3(no_rope_layers=[0, 1, 1, 0], use_sliding_window=True, sliding_window=WINDOW),
     "opt": _opt,
     "opt_postnorm": lambda: _opt(do_layer_norm_before=False, word_embed_proj_dim=48),
     "gpt2": _gpt2,

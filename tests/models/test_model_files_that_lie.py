@@ -34,7 +34,7 @@ pytestmark = pytest.mark.engine
 SECONDS = 2.0  # for each; the machine may be busy, so the test allows three times as much
 MEGABYTES = 400  # for all that one test tries
 NO_FIELDS = {"rope_parameters", "rope_scaling", "text_config", "architectures"}  # sections, checked by themselves
-ONCE = ["llama_yarn", "gemma3", "gpt2", "opt", "phi3_longrope", "qwen2", "llama_dynamic", "llama3"]
+ONCE = ["llama_yarn", "gemma3", "gpt2", "opt", "phi3_longrope", "qwen2", "smollm3", "llama_dynamic", "llama3"]
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ import torch
 
 from cadence.core.architectures import ARCHITECTURES
 from cadence.core.errors import ConfigError
+from cadence.models.layers.rotary import Rotary
 from cadence.models.registry import model_class
 from tests.helpers.one_sequence import OneSequence, load
 from tests.helpers.oracle import load_oracle, logprobs
@@ -78,6 +79,8 @@ def test_windows_are_those_of_the_configuration(tiny_model: Callable[[str], Path
     assert windows("llama") == [0, 0, 0, 0]
     assert windows("mistral") == [WINDOW] * 4
     assert windows("qwen2") == [0, 0, WINDOW, WINDOW]
+    assert windows("smollm3") == [0] * 4
+    assert windows("smollm3_window") == [WINDOW, 0, 0, WINDOW]
     assert windows("gemma2") == [WINDOW, 0, WINDOW, 0]
     assert windows("gemma3") == [WINDOW, WINDOW, 0, WINDOW]
     assert windows("mistral", max_model_len=WINDOW) == [0] * 4, "no sequence outgrows the window"
@@ -87,6 +90,32 @@ def test_layers_share_one_rotary_table(tiny_model: Callable[[str], Path]) -> Non
     llama, gemma3 = load(tiny_model("llama")), load(tiny_model("gemma3"))
     assert len({layer.attn.rotary.cos_sin.data_ptr() for layer in llama.layers}) == 1
     assert len({layer.attn.rotary.cos_sin.data_ptr() for layer in gemma3.layers}) == 2
+
+
+def test_smollm3_rotates_all_but_every_fourth_layer_unless_told_which(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    def rotates(**changes: Any) -> list[bool]:
+        (tmp_path / "config.json").write_text(json.dumps(config | changes))
+        return [isinstance(layer.attn.rotary, Rotary) for layer in load(tmp_path, fmt="dummy").layers]
+
+    config = json.loads((tiny_model("smollm3") / "config.json").read_text())
+    assert config.pop("no_rope_layers") == [1, 1, 1, 0]
+    assert rotates() == [True, True, True, False]
+    assert rotates(no_rope_layer_interval=2) == [True, False, True, False]
+    assert rotates(no_rope_layers=[0, 1, 1, 1, 0]) == [False, True, True, True]
+    with pytest.raises(ConfigError, match="no_rope_layers names 3 layers where num_hidden_layers is 4"):
+        rotates(no_rope_layers=[0, 1, 1])
+
+
+def test_smollm3_left_out_settings_are_those_of_transformers(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    directory, ids = tiny_model("smollm3"), tokens(60)
+    config = json.loads((directory / "config.json").read_text())
+    for name in ("rope_parameters", "tie_word_embeddings", "no_rope_layers", "layer_types", "rms_norm_eps"):
+        del config[name]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").symlink_to(directory / "model.safetensors")
+    close(OneSequence(load(tmp_path)).feed(ids), logprobs(load_oracle(tmp_path), ids))
 
 
 def test_tied_embeddings_share_storage(tiny_model: Callable[[str], Path]) -> None:
