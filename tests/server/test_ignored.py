@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import Any
 
 import pytest
 
+from cadence import SamplingParams
 from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.http.ignored import MAX_NAMED, Ignored
+from cadence.entrypoints.server.protocol import beam, sampling
 from cadence.entrypoints.server.protocol.body import MAX_UNKNOWN, parse_body
 from cadence.entrypoints.server.protocol.completions import CompletionBody
+from cadence.entrypoints.server.protocol.sampling import GenerationBody
 from tests.server.test_completions import Serve
 
 HEADER = "x-cadence-ignored"
@@ -87,3 +91,14 @@ def test_a_body_of_unknown_fields_only_is_refused() -> None:
     raw = b'{"prompt":"a",' + b",".join(b'"x%d":1' % i for i in range(MAX_UNKNOWN + 1)) + b"}"
     with pytest.raises(InvalidRequestError, match="more than 256 unknown fields"):
         parse_body(CompletionBody, raw, Ignored())
+
+
+def test_every_sampling_parameter_of_a_body_is_passed_on() -> None:
+    """And a beam search takes, names or refuses each of them: none is dropped in silence."""
+    parameters = {field.name for field in dataclasses.fields(SamplingParams)}
+    asked = parameters & set(GenerationBody.model_fields)
+    apart = {"best_of", "max_tokens", "repetition_detection"}  # read by `sampling_params` itself
+    assert set(sampling._SAME_NAME) == asked - apart
+    taken = {"n", "max_tokens", "ignore_eos", "include_stop_str_in_output"}
+    dull = {"best_of", "skip_special_tokens"}  # equal to n, or refused; of the text alone
+    assert {*beam._NO_EFFECT, *beam._REFUSED} == asked - taken - dull
