@@ -11,6 +11,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.messages import FromEngine, ToEngine
 from cadence.core.request import EngineRequest
 from cadence.core.step import IntArray, RowOutput, StepPlan, StepResult
+from cadence.core.verbs import VERBS
 
 
 def _plain(value: object) -> object:
@@ -42,6 +43,9 @@ _OUTPUTS = {kind: msgspec.msgpack.Decoder(kind, dec_hook=_rich) for kind in get_
 _RESULT = msgspec.msgpack.Decoder(
     tuple[int, IntArray, list[tuple[int, int, msgspec.Raw]], dict[int, str]], dec_hook=_rich
 )
+_CALL = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
+_PAYLOADS = {verb: msgspec.msgpack.Decoder(payload) for verb, (payload, _) in VERBS.items()}
+_ANSWERS = {verb: msgspec.msgpack.Decoder(answer) for verb, (_, answer) in VERBS.items()}
 _REQUEST = msgspec.msgpack.Decoder(EngineRequest, dec_hook=_rich)
 
 
@@ -89,6 +93,24 @@ def decode_result(data: bytes) -> StepResult:
     step_id, token_ids_np, outputs, errors = _RESULT.decode(data)
     decoders = list(_OUTPUTS.values())
     return StepResult(step_id, token_ids_np, [(row, decoders[kind].decode(raw)) for row, kind, raw in outputs], errors)
+
+
+def encode_call(verb: str, payload: Any) -> bytes:
+    return _ENCODER.encode((verb, payload))
+
+
+def decode_call(data: bytes) -> tuple[str, Any]:
+    """-> (verb, payload). Raises KeyError for a verb that is none, msgspec.MsgspecError for another's payload."""
+    verb, payload = _CALL.decode(data)
+    return verb, _PAYLOADS[verb].decode(payload)
+
+
+def encode_answer(answer: Any) -> bytes:
+    return _ENCODER.encode(answer)
+
+
+def decode_answer(verb: str, data: bytes) -> Any:
+    return _ANSWERS[verb].decode(data)
 
 
 def decode_to_engine(data: bytes) -> ToEngine:

@@ -11,11 +11,12 @@ from typing import Any
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
-from cadence.config.resolve import fit_context, idle_options
+from cadence.config.resolve import Caps, fit_context, idle_options
 from cadence.core.kv_spec import KVLayout
 from cadence.core.sampling_params import is_on_device
 from cadence.engine.core import EngineCore
 from cadence.engine.source import check_vocabulary, find_source
+from cadence.executor.control import allocate_kv, kv_bytes, warm_up
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.kv.sizing import max_len_that_fits
@@ -32,6 +33,8 @@ class EngineParts:
     tokenizer: AnyTokenizer
     vocab_size: int
     num_blocks: int
+    caps: Caps
+    device_name: str
     default_sampling: dict[str, Any]
 
 
@@ -47,32 +50,46 @@ def build_engine(
     offline: as `ResolveInputs` has it.
     """
     source = find_source(args)
-    caps = device_caps(args.device)
-    config = source.resolve(args, caps, offline)
-    if idle := idle_options(args, caps.kind):
-        where = {"cpu": "a CPU", "cuda": "a GPU"}[caps.kind]
-        logger.warning("on %s these options have no effect: %s", where, ", ".join(idle))
+
+    def resolve(caps: Caps) -> EngineConfig:
+        _name_idle_options(args, caps.kind)
+        return source.resolve(args, caps, offline)
+
     with ThreadPoolExecutor(1) as pool:
-        tokenizer_job = pool.submit(source.load_tokenizer, config.tokenizer.skip)
-        executor = new_executor(config, logits_processors)
+        tokenizer_job = pool.submit(source.load_tokenizer, args.skip_tokenizer_init)
+        opened = new_executor(args.device, resolve, logits_processors)
         tokenizer = tokenizer_job.result()
-    check_vocabulary(tokenizer, executor.vocab_size)
-    num_blocks = config.cache.num_blocks_override or executor.kv_bytes() // executor.kv_block_bytes()
-    config = fit_context(config, args, _longest_request(config, executor.layout, num_blocks))
+    check_vocabulary(tokenizer, opened.vocab_size)
+    call, config, layout = opened.executor.call, opened.config, opened.layout
+    num_blocks = config.cache.num_blocks_override or kv_bytes(call) // layout.block_bytes(config.cache.dtype)
+    config = fit_context(config, args, _longest_request(config, layout, num_blocks))
     host_bound = not all(map(is_on_device, logits_processors))
-    scheduler = Scheduler(
-        config.scheduler, config.cache, executor.layout, num_blocks, config.model.max_model_len, host_bound
+    limits = (num_blocks, config.model.max_model_len, host_bound)
+    scheduler = Scheduler(config.scheduler, config.cache, layout, *limits)
+    allocate_kv(call, num_blocks)
+    warm_up(call, config.device.warmup)
+    core = EngineCore(scheduler, opened.executor, config.scheduler.steps_in_flight, opened.queues_work)
+    return EngineParts(
+        config=config,
+        core=core,
+        tokenizer=tokenizer,
+        vocab_size=opened.vocab_size,
+        num_blocks=num_blocks,
+        caps=opened.caps,
+        device_name=opened.caps.name,
+        default_sampling=default_sampling(args, config.model.hf),
     )
-    executor.allocate_kv(num_blocks)
-    executor.warm_up(config.device.warmup)
-    core = EngineCore(scheduler, executor, config.scheduler.steps_in_flight)
-    defaults = default_sampling(args, config.model.hf)
-    return EngineParts(config, core, tokenizer, executor.vocab_size, num_blocks, defaults)
 
 
 def resolved_config(args: EngineArgs) -> EngineConfig:
     """What an `LLM` object of these options would run with, without loading weights."""
     return find_source(args).resolve(args, device_caps(args.device), offline=True)
+
+
+def _name_idle_options(args: EngineArgs, kind: str) -> None:
+    if idle := idle_options(args, kind):
+        where = {"cpu": "a CPU", "cuda": "a GPU"}[kind]
+        logger.warning("on %s these options have no effect: %s", where, ", ".join(idle))
 
 
 def _longest_request(config: EngineConfig, layout: KVLayout, num_blocks: int) -> int:

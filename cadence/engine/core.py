@@ -7,6 +7,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError
@@ -27,10 +28,12 @@ class EngineCore:
     burst of several forwards, whose tokens come one part after the other. All depths and bursts give the same tokens.
     """
 
-    def __init__(self, scheduler: Scheduler, executor: Executor, depth: int) -> None:
+    def __init__(self, scheduler: Scheduler, executor: Executor, depth: int, queues_work: bool) -> None:
+        """queues_work: as `OpenExecutor` has it."""
         self._scheduler = scheduler
         self._executor = executor
         self._depth = depth
+        self._queues_work = queues_work
         self._in_flight: deque[StepInFlight] = deque()
         self._last_return = 0.0  # seconds, when the last step came back
         self._outbox: list[RequestUpdate] = []
@@ -112,9 +115,9 @@ class EngineCore:
     def has_unfinished(self) -> bool:
         return bool(self._outbox) or self._scheduler.has_unfinished()
 
-    def warm_up_more(self) -> bool:
-        """For idle moments: prepares the device a little more -> whether there is more to do"""
-        return self._executor.warm_up_more()
+    def call(self, verb: str, payload: Any) -> Any:
+        """Hands a call on to the executor."""
+        return self._executor.call(verb, payload)
 
     def reset_prefix_cache(self) -> bool:
         while self._in_flight:  # of requests that have ended, as a rule
@@ -132,7 +135,7 @@ class EngineCore:
     def close(self) -> None:
         """Gives back all that the device holds. Nothing may be called afterwards."""
         self._in_flight.clear()
-        self._executor.close()
+        self._executor.stop()
         del self._scheduler, self._executor  # an error of a step that somebody keeps holds this object
 
     def _begin(self, step: StepInFlight) -> None:
@@ -141,7 +144,7 @@ class EngineCore:
         except Exception as error:
             self._die(error)
             raise
-        self._advance(step, step.num_forwards if self._executor.queues_work else step.plan.num_together)
+        self._advance(step, step.num_forwards if self._queues_work else step.plan.num_together)
 
     def _advance(self, step: StepInFlight, count: int) -> None:
         if not count:

@@ -16,6 +16,7 @@ from cadence.core.update import RequestUpdate
 from cadence.engine.channel import Channel
 from cadence.engine.core import EngineCore
 from cadence.engine.heartbeat import StepClock
+from cadence.executor.control import warm_up_more
 
 logger = logging.getLogger("cadence.engine")
 
@@ -46,7 +47,7 @@ class CoreLoop:
             if self._running and self._core.has_unfinished():
                 self._step()
             elif quiet and self._warming:
-                self._warming = self._core.warm_up_more()
+                self._warming = warm_up_more(self._core.call)
 
     def _apply(self, commands: ToEngine) -> None:
         refused = [update for request in commands.add for update in self._add(request)]

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from cadence.config import env
 from cadence.config.args import EngineArgs
@@ -28,6 +29,9 @@ from cadence.engine.core_loop import CoreLoop
 from cadence.engine.heartbeat import StepClock, start_heartbeat
 from cadence.engine.log_format import set_up_logging
 from cadence.engine.log_queue import queue_output
+
+if TYPE_CHECKING:
+    from cadence.executor.factory import ExecutorFactory
 
 PARENT_POLL_S = 0.5
 OPTIONS_S = 60.0  # for the options to arrive; they are sent before this process exists
@@ -64,21 +68,22 @@ def receive_options(channel: Channel) -> EngineArgs:
     raise TimeoutError("no options came")
 
 
-def build_core(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
-    """Loads the model. Imports torch, which may take long: heartbeats are sent by now."""
+def build_core(args: EngineArgs, new_executor: ExecutorFactory | None = None) -> tuple[EngineCore, EngineInfo]:
+    """Loads the model. Imports torch, which may take long: heartbeats are sent by now. `new_executor`: None = a device
+    in this process."""
     from cadence.engine.build import build_engine
-    from cadence.executor.factory import device_caps
+    from cadence.executor.factory import open_executor
 
-    parts, caps = build_engine(args), device_caps(args.device)
+    parts = build_engine(args, new_executor=new_executor or open_executor)
     info = EngineInfo(
         num_blocks=parts.num_blocks,
         max_model_len=parts.config.model.max_model_len,
         vocab_size=parts.vocab_size,
-        device_name=caps.name,
-        kind=caps.kind,
-        total_memory=caps.total_memory,
-        native_bf16=caps.native_bf16,
-        native_fp16=caps.native_fp16,
+        device_name=parts.device_name,
+        kind=parts.caps.kind,
+        total_memory=parts.caps.total_memory,
+        native_bf16=parts.caps.native_bf16,
+        native_fp16=parts.caps.native_fp16,
     )
     return parts.core, info
 

@@ -95,7 +95,7 @@ class AsyncLLM:
             info = await supervisor.wait_ready()
             clock.lap(f"engine ready on {info.device_name}, {info.num_blocks} KV blocks")
             check_vocabulary(tokenizer, info.vocab_size)
-            config = source.resolve(args, _Caps(info))
+            config = source.resolve(args, info)
             model = dataclasses.replace(config.model, max_model_len=info.max_model_len)
             llm = cls(dataclasses.replace(config, model=model), tokenizer, supervisor, info)
         except BaseException:
@@ -306,15 +306,6 @@ class AsyncLLM:
     def _check_alive(self) -> None:
         if self._death is not None:
             raise EngineDeadError(str(self._death))
-
-
-class _Caps:
-    """The engine's device, as `resolve` asks for it."""
-
-    def __init__(self, info: EngineInfo) -> None:
-        self.kind = info.kind
-        self.total_memory = info.total_memory
-        self.native_bf16, self.native_fp16 = info.native_bf16, info.native_fp16
 
 
 class _Clock:

@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cadence.config.engine_config import EngineConfig
-from cadence.device.base import DeviceCaps
-from cadence.device.probe import probe_caps
+from cadence.core.kv_spec import KVLayout
+from cadence.device.base import Device, DeviceCaps
+from cadence.device.probe import open_device, probe_caps
 from cadence.executor.base import Executor
 from cadence.executor.worker import Worker
 
-ExecutorFactory = Callable[[EngineConfig, Sequence[Callable[..., Any]]], Executor]  # (config, logits processors)
+
+@dataclass(frozen=True, slots=True)
+class OpenExecutor:
+    """An executor with its model loaded, and what the engine must know of both."""
+
+    executor: Executor
+    config: EngineConfig  # resolved for the device
+    caps: DeviceCaps
+    queues_work: bool  # forwards run while the host goes on; where not, `advance` returns when they have run
+    layout: KVLayout
+    vocab_size: int
+
+
+Resolve = Callable[[DeviceCaps], EngineConfig]
+Processors = Sequence[Callable[..., Any]]  # on the logits of every request
+ExecutorFactory = Callable[[str, Resolve, Processors], OpenExecutor]  # (the kind of device asked for, ...)
 
 
 def device_caps(kind: str) -> DeviceCaps:
-    """What the device can, before an executor is opened on it."""
+    """For those who open no executor: what the device can."""
     return probe_caps(kind)
 
 
-def open_executor(config: EngineConfig, logits_processors: Sequence[Callable[..., Any]]) -> Executor:
+def open_executor(kind: str, resolve: Resolve, logits_processors: Processors) -> OpenExecutor:
     """One device, in this process."""
-    return Worker(config, logits_processors)
+    config = resolve(probe_caps(kind))
+    return open_on(open_device(config.device.kind, config.device.cpu_threads), config, logits_processors)
+
+
+def open_on(device: Device, config: EngineConfig, logits_processors: Processors = ()) -> OpenExecutor:
+    sections = (config.model, config.load, config.cache, config.scheduler, config.device)
+    worker = Worker(device, *sections, logits_processors)
+    return OpenExecutor(worker, config, device.caps, device.queues_work, worker.layout, worker.vocab_size)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
-from cadence.config.engine_config import EngineConfig
+from cadence.config.engine_config import CacheConfig, DeviceConfig, LoadConfig, ModelConfig, SchedulerConfig
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import KVLayout, plan_layout
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import StepPlan, StepResult
+from cadence.device.base import Device
 from cadence.device.dtypes import DTYPES
-from cadence.device.probe import open_device
 from cadence.kernels.select import select_ops
 from cadence.models.interface.build import BuildContext
-from cadence.models.interface.model import LayerCache
 from cadence.models.loader.load import load_model
 from cadence.runner.profile import dummy_plan, largest_step
 from cadence.runner.runner import Runner
@@ -24,40 +24,69 @@ from cadence.runner.warmup import WarmupPiece, warmup_pieces
 
 
 class Worker:
-    def __init__(self, config: EngineConfig, logits_processors: Sequence[Callable] = ()) -> None:
-        self._cache = config.cache
-        self._max_tokens = config.scheduler.max_num_batched_tokens
-        self._dtype = DTYPES[config.model.dtype]
-        self._device = open_device(config.device.kind, config.device.cpu_threads)
-        self.queues_work = self._device.queues_work
-        asked = config.device
-        ops = select_ops(self._device, asked.kernels, asked.deterministic, asked.cpu_isa)
-        model_len = config.model.max_model_len
-        memory = self._device.caps.total_memory
-        build = BuildContext(self._dtype, self._device.torch_device, ops, model_len, memory)
-        model = load_model(config.model, config.load, build)
+    def __init__(
+        self,
+        device: Device,
+        model_config: ModelConfig,
+        load: LoadConfig,
+        cache: CacheConfig,
+        scheduler: SchedulerConfig,
+        asked: DeviceConfig,
+        logits_processors: Sequence[Callable] = (),
+    ) -> None:
+        self._cache = cache
+        self._max_tokens = scheduler.max_num_batched_tokens
+        self._device = device
+        ops = select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa)
+        model_len, memory = model_config.max_model_len, device.caps.total_memory
+        build = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory)
+        model = load_model(model_config, load, build)
         self.vocab_size = model.vocab_size
-        self.layout: KVLayout = plan_layout(model.kv_layers(), config.cache.block_size)
+        self.layout: KVLayout = plan_layout(model.kv_layers(), cache.block_size)
         self._limits = RunnerLimits(
-            max_num_seqs=config.scheduler.max_num_seqs,
+            max_num_seqs=scheduler.max_num_seqs,
             max_model_len=model_len,
             max_num_tokens=self._max_tokens,
-            logprobs_mode=config.model.logprobs_mode,
-            graphs=config.device.graphs,
-            burst_steps=config.scheduler.burst_steps,
+            logprobs_mode=model_config.logprobs_mode,
+            graphs=asked.graphs,
+            burst_steps=scheduler.burst_steps,
         )
-        parts = build_parts(self._device, ops, model, self.layout, self._limits, logits_processors)
+        parts = build_parts(device, ops, model, self.layout, self._limits, logits_processors)
         # Until the real cache exists there is the null block alone: enough for dummy plans.
         self._runner = Runner(parts)
-        self._runner.use_caches(self._new_caches(num_blocks=1))
+        self._allocate_kv(num_blocks=1)
         self._loop = parts.loop
         self._warmup: deque[WarmupPiece] = deque()  # what is left of it
 
-    def kv_block_bytes(self) -> int:
-        return self.layout.block_bytes(self._cache.dtype)
+    def step(self, plan: StepPlan) -> None:
+        self._runner.step(plan)
 
-    def kv_bytes(self) -> int:
-        """Bytes the KV cache may take: as told, or what the largest step leaves of the allowed memory."""
+    def advance(self, step_id: int, first: int, count: int) -> None:
+        self._runner.advance(step_id, first, count)
+
+    def result(self) -> StepResult:
+        return self._runner.result()
+
+    def call(self, verb: str, payload: Any) -> Any:
+        return self._VERBS[verb](self, payload)
+
+    def stop(self) -> None:
+        device = self._device
+        device.synchronize()
+        self._warmup.clear()  # its pieces hold the loop, and with it the model
+        del self._runner, self._loop, self._device  # with them the model, the KV cache, graphs and threads
+        device.trim_memory()
+
+    def run_dummy(self, counts: list[int], sampling: SamplingParams) -> None:
+        limits = self._limits
+        plan = dummy_plan(limits.dummy_row, counts, limits.max_model_len, len(self.layout.groups), sampling)
+        self._runner.step(plan)
+        self._runner.advance(plan.step_id, 0, 1)
+        self._runner.result()
+        self._runner.vacate(limits.dummy_row)
+        self._device.synchronize()
+
+    def _kv_bytes(self, _: None) -> int:
         if self._cache.kv_cache_memory_bytes:
             return self._cache.kv_cache_memory_bytes
         used = self._device.caps.total_memory - self._device.free_memory()
@@ -77,10 +106,10 @@ class Worker:
             )
         return left
 
-    def allocate_kv(self, num_blocks: int) -> None:
-        self._runner.use_caches(self._new_caches(num_blocks))
+    def _allocate_kv(self, num_blocks: int) -> None:
+        self._runner.use_caches(allocate_kv_cache(self.layout, num_blocks, self._cache.dtype, self._device))
 
-    def warm_up(self, level: str) -> None:
+    def _warm_up(self, level: str) -> None:
         if level == "none":
             return
         pieces = warmup_pieces(self.run_dummy, self._loop, self._limits)
@@ -90,35 +119,14 @@ class Worker:
             else:
                 self._warmup.append(piece)
 
-    def warm_up_more(self) -> bool:
+    def _warm_up_more(self, _: None) -> bool:
         if self._warmup:
             self._warmup.popleft().run()
         return bool(self._warmup)
 
-    def step(self, plan: StepPlan) -> None:
-        self._runner.step(plan)
-
-    def advance(self, step_id: int, first: int, count: int) -> None:
-        self._runner.advance(step_id, first, count)
-
-    def result(self) -> StepResult:
-        return self._runner.result()
-
-    def run_dummy(self, counts: list[int], sampling: SamplingParams) -> None:
-        limits = self._limits
-        plan = dummy_plan(limits.dummy_row, counts, limits.max_model_len, len(self.layout.groups), sampling)
-        self._runner.step(plan)
-        self._runner.advance(plan.step_id, 0, 1)
-        self._runner.result()
-        self._runner.vacate(limits.dummy_row)
-        self._device.synchronize()
-
-    def close(self) -> None:
-        device = self._device
-        device.synchronize()
-        self._warmup.clear()  # its pieces hold the loop, and with it the model
-        del self._runner, self._loop, self._device  # with them the model, the KV cache, graphs and threads
-        device.trim_memory()
-
-    def _new_caches(self, num_blocks: int) -> list[LayerCache]:
-        return allocate_kv_cache(self.layout, num_blocks, self._cache.dtype, self._device)
+    _VERBS: ClassVar[Mapping[str, Callable[[Worker, Any], Any]]] = {  # those of core/verbs.py
+        "kv_bytes": _kv_bytes,
+        "allocate_kv": _allocate_kv,
+        "warm_up": _warm_up,
+        "warm_up_more": _warm_up_more,
+    }

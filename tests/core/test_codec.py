@@ -5,14 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from cadence.core.codec import decode_plan, decode_request, decode_result, encode_plan, encode_request, encode_result
+from cadence.core.codec import (
+    decode_answer,
+    decode_call,
+    decode_plan,
+    decode_request,
+    decode_result,
+    encode_answer,
+    encode_call,
+    encode_plan,
+    encode_request,
+    encode_result,
+)
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.core.step import NewBlocks, NewRow, PromptLogprobs, StepPlan, StepResult, TokenLogprobs
+from cadence.core.verbs import VERBS
 from cadence.engine.input_processor import InputLimits, InputProcessor
 from cadence.engine.parallel_sampling import fan_out
 from tests.helpers.tiny_tokenizers import byte_level, save
@@ -125,3 +138,22 @@ def test_plans_and_results_cross_as_bytes() -> None:
     assert (first, second) == (3, 1) and isinstance(one, TokenLogprobs) and isinstance(other, PromptLogprobs)
     assert one.logprobs_np.tolist() == [1.5, 0.5] and one.rank == 2
     assert other.start == 1 and other.ranks_np.tolist() == [3, 1]
+
+
+SAMPLES = {None: None, int: 2**40, str: "lazy", bool: True}  # by the type of a payload or an answer
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_call_and_its_answer_arrive_as_they_left(verb: str) -> None:
+    payload, answer = (SAMPLES[kind] for kind in VERBS[verb])
+    assert decode_call(encode_call(verb, payload)) == (verb, payload)
+    assert decode_answer(verb, encode_answer(answer)) == answer
+
+
+def test_a_call_is_typed_on_both_ends() -> None:
+    with pytest.raises(KeyError, match="format_disk"):
+        decode_call(encode_call("format_disk", None))
+    with pytest.raises(msgspec.MsgspecError):
+        decode_call(encode_call("allocate_kv", "many"))
+    with pytest.raises(msgspec.MsgspecError):
+        decode_answer("kv_bytes", encode_answer(None))

@@ -24,7 +24,7 @@ from cadence.engine.lifecycle import EngineStatus
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.supervisor import entry_of
 from cadence.entrypoints.async_llm import AsyncLLM
-from tests.server.engines import ABORTS, HANGS, RAISES, UNREADABLE, engine_command
+from tests.server.engines import ABORTS, GARBLED, HANGS, RAISES, UNREADABLE, UNSHOWABLE, engine_command
 from tests.server.helpers import ROOT, ServerProcess
 
 pytestmark = pytest.mark.engine
@@ -279,7 +279,9 @@ def test_a_pump_that_fails_is_everybodys_business(model: Path) -> None:
         async with running(model) as llm:
             endless = asyncio.ensure_future(ask(llm, 1, 400))
             await asyncio.sleep(0.05)
-            llm._supervisor._logic.journal.note = None  # type: ignore[assignment,method-assign]
+            garbled = asyncio.ensure_future(ask(llm, 2, extra=(GARBLED,)))
+            with pytest.raises(EngineDeadError, match="log"):
+                await garbled
             with pytest.raises(EngineDeadError, match="log"):
                 await endless
             assert llm.dead.is_set() and not llm.is_ready()
@@ -293,13 +295,11 @@ def test_a_pump_that_fails_is_everybodys_business(model: Path) -> None:
 def test_text_that_cannot_be_made_fails_one_stream(model: Path) -> None:
     async def check() -> None:
         async with running(model) as llm:
-            streams = asyncio.gather(*(ask(llm, number, 300) for number in range(3)), return_exceptions=True)
-            while len(llm._outputs._texts) < 3:
-                await asyncio.sleep(0.001)
-            next(iter(llm._outputs._texts.values())).accept = None  # type: ignore[assignment,method-assign]
-            failed, *others = await streams
-            assert isinstance(failed, RuntimeError) and [reason for _, reason, _ in others] == ["length", "length"]
-            assert not llm._outputs._texts and llm.is_ready()
+            unshowable = asyncio.gather(ask(llm, 0, 300, extra=(UNSHOWABLE,)), return_exceptions=True)
+            others = await many(llm, 3, 300)
+            (failed,) = await unshowable
+            assert isinstance(failed, RuntimeError) and [reason for _, reason, _ in others] == ["length"] * 3
+            assert not llm._outputs.num_unfinished() and llm.is_ready()
 
     asyncio.run(check())
 

@@ -1,11 +1,11 @@
-"""Engines of the matrix: built as users build them, watched where plans go down and results come up, both as bytes."""
+"""Engines of the matrix: built as users build them, watched where messages go down and come up, all as bytes."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,25 @@ import torch
 
 from cadence import RequestOutput
 from cadence.config.args import EngineArgs
-from cadence.config.engine_config import EngineConfig
-from cadence.core.codec import decode_plan, decode_result, encode_plan, encode_result
+from cadence.core.codec import (
+    decode_answer,
+    decode_call,
+    decode_plan,
+    decode_result,
+    encode_answer,
+    encode_call,
+    encode_plan,
+    encode_result,
+)
 from cadence.core.outputs import BeamSearchOutput
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NO_PLAN, StepPlan, StepResult
-from cadence.device.base import Graph
+from cadence.device.base import Graph, Output
+from cadence.device.cpu import CpuDevice
 from cadence.engine.beam import BeamSearch, run_rounds
 from cadence.engine.llm_engine import LLMEngine
 from cadence.executor.base import Executor
-from cadence.executor.factory import ExecutorFactory
-from cadence.executor.worker import Worker
+from cadence.executor.factory import ExecutorFactory, OpenExecutor, Processors, Resolve, device_caps, open_on
 from cadence.scheduler.stats import SchedulerStats
 from tests.matrix.work import Batch
 
@@ -40,7 +48,8 @@ class Trace:
         self.bursts: Counter[str] = Counter()  # by request id: plans of several forwards in which it sampled
         self.chunks: Counter[str] = Counter()  # by request id: plans that computed a part of its prompt
         self.overlaps = 0  # plans that went down before the one before them had come up
-        self.forwards = 0
+        self.calls: Counter[str] = Counter()  # by verb
+        self.forwards = 0  # that were asked for
         self.forwards_before: dict[str, int] = {}  # by request id: how many there were when a plan first had it
         self.captures = 0
         self.replays = 0
@@ -62,6 +71,7 @@ class Trace:
 
     def forwards_were_asked_for(self, count: int) -> None:
         self._queued += count
+        self.forwards += count
 
     def part_came_up(self, result: StepResult) -> None:
         count = len(result.token_ids_np)
@@ -85,38 +95,44 @@ class WatchedGraph:
         return self._graph.replay(work)
 
 
-class WatchedWorker(Worker):
-    def __init__(self, config: EngineConfig, logits_processors: Sequence[Callable[..., Any]], trace: Trace) -> None:
-        super().__init__(config, logits_processors)
-        self.queues_work = config.device.graphs == "padded"  # a GPU is asked for all forwards at once
-        self.trace = trace
-        self._record = self._device.record
-        self._device.record = self._watched_record  # type: ignore[method-assign]
-        model = self._loop._parts.model
-        self._forward = model.forward
-        model.forward = self._watched_forward  # type: ignore[method-assign, assignment]
+class WatchedDevice(CpuDevice):
+    def __init__(self, cpu_threads: int, trace: Trace) -> None:
+        super().__init__(cpu_threads)
+        self._trace = trace
+
+    def record(self, work: Callable[[], Output]) -> tuple[Graph[Output], Output]:
+        self._trace.captures += 1
+        graph, output = super().record(work)
+        return WatchedGraph(graph, self._trace), output
+
+
+class WatchedExecutor:
+    """Sends every message through the codec, as if the other executor were in another process."""
+
+    def __init__(self, executor: Executor, trace: Trace) -> None:
+        self._executor = executor
+        self._trace = trace
 
     def step(self, plan: StepPlan) -> None:
-        self.trace.plan_went_down(plan)
-        super().step(_through_the_codec(plan))
+        self._trace.plan_went_down(plan)
+        self._executor.step(_through_the_codec(plan))
 
     def advance(self, step_id: int, first: int, count: int) -> None:
-        self.trace.forwards_were_asked_for(count)
-        super().advance(step_id, first, count)
+        self._trace.forwards_were_asked_for(count)
+        self._executor.advance(step_id, first, count)
 
     def result(self) -> StepResult:
-        result = decode_result(encode_result(super().result()))
-        self.trace.part_came_up(result)
+        result = decode_result(encode_result(self._executor.result()))
+        self._trace.part_came_up(result)
         return result
 
-    def _watched_forward(self, *args: Any) -> torch.Tensor:
-        self.trace.forwards += 1
-        return self._forward(*args)
+    def call(self, verb: str, payload: Any) -> Any:
+        answer = self._executor.call(*decode_call(encode_call(verb, payload)))
+        self._trace.calls[verb] += 1
+        return decode_answer(verb, encode_answer(answer))
 
-    def _watched_record(self, work: Callable[[], Any]) -> tuple[Graph[Any], Any]:
-        self.trace.captures += 1
-        graph, output = self._record(work)
-        return WatchedGraph(graph, self.trace), output
+    def stop(self) -> None:
+        self._executor.stop()
 
 
 def _through_the_codec(plan: StepPlan) -> StepPlan:
@@ -130,9 +146,12 @@ def watching(graphs: str) -> tuple[ExecutorFactory, Trace]:
     """graphs: "padded" as on a GPU, "exact" as on a CPU, or "none"."""
     trace = Trace()
 
-    def open_watched(config: EngineConfig, logits_processors: Sequence[Callable[..., Any]]) -> Executor:
-        device = dataclasses.replace(config.device, graphs=graphs)
-        return WatchedWorker(dataclasses.replace(config, device=device), logits_processors, trace)
+    def open_watched(kind: str, resolve: Resolve, logits_processors: Processors) -> OpenExecutor:
+        config = resolve(device_caps(kind))
+        config = dataclasses.replace(config, device=dataclasses.replace(config.device, graphs=graphs))
+        opened = open_on(WatchedDevice(config.device.cpu_threads, trace), config, logits_processors)
+        queues_work = graphs == "padded"  # a GPU is asked for all forwards at once
+        return dataclasses.replace(opened, executor=WatchedExecutor(opened.executor, trace), queues_work=queues_work)
 
     return open_watched, trace
 

@@ -38,6 +38,7 @@ def test_same_tokens(
     assert trace.longest_burst == num_forwards and (trace.overlaps > 0) == (depth == 2)
     assert trace.replays > 0
     assert trace.largest_part == (num_forwards if graphs else 1)
+    assert trace.calls["allocate_kv"] == trace.calls["warm_up"] == 1, "calls go through the codec too"
     assert stats_of(engine).kv_usage == 0
 
 

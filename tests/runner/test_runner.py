@@ -18,7 +18,10 @@ from cadence.config.reference import find_model
 from cadence.config.resolve import resolve
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NO_TOKEN, NewBlocks, NewRow, StepPlan
-from cadence.executor.factory import device_caps
+from cadence.core.verbs import VERBS
+from cadence.device.cpu import CpuDevice
+from cadence.executor.control import allocate_kv
+from cadence.executor.factory import device_caps, open_on
 from cadence.executor.worker import Worker
 
 pytestmark = pytest.mark.device
@@ -33,11 +36,32 @@ def config_of(directory: Path) -> EngineConfig:
     return resolve(args, files, load_hf_config(files), device_caps("cpu"))
 
 
+class CountingDevice(CpuDevice):
+    """Notes the size of each upload."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uploads: list[int] = []
+
+    def upload(self, array_np: np.ndarray) -> torch.Tensor:
+        self.uploads.append(array_np.size)
+        return super().upload(array_np)
+
+
+def open_worker(config: EngineConfig, device: CpuDevice | None = None) -> Worker:
+    made = open_on(device or CpuDevice(), config).executor
+    assert isinstance(made, Worker)
+    allocate_kv(made.call, num_blocks=32)
+    return made
+
+
 @pytest.fixture
 def worker(tiny_model: Callable[[str], Path]) -> Worker:
-    made = Worker(config_of(tiny_model("llama")))
-    made.allocate_kv(num_blocks=32)
-    return made
+    return open_worker(config_of(tiny_model("llama")))
+
+
+def test_the_worker_knows_every_verb_and_no_other() -> None:
+    assert Worker._VERBS.keys() == VERBS.keys()
 
 
 def new_row(row: int, blocks: list[int], tokens: np.ndarray = PROMPT) -> NewRow:
@@ -137,18 +161,13 @@ def test_the_dummy_plan_disturbs_nobody(worker: Worker) -> None:
     assert tokens == expected
 
 
-def test_a_steady_step_uploads_indices_and_nothing_else(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_steady_step_uploads_indices_and_nothing_else(tiny_model: Callable[[str], Path]) -> None:
+    device = CountingDevice()
+    worker = open_worker(config_of(tiny_model("llama")), device)
     run(worker, plan(1, [(0, 40, 0, True)], begun=[new_row(0, [1, 2, 3])]))
-    uploads: list[int] = []
-    upload = worker._device.upload
-
-    def counting(array_np: np.ndarray) -> torch.Tensor:
-        uploads.append(array_np.size)
-        return upload(array_np)
-
-    monkeypatch.setattr(worker._device, "upload", counting)
+    device.uploads.clear()
     run(worker, plan(2, [(0, 1, 40, True)]))
-    assert len(uploads) == 1 and uploads[0] <= 8
+    assert len(device.uploads) == 1 and device.uploads[0] <= 8
 
 
 def begin_two(worker: Worker) -> None:
@@ -220,8 +239,7 @@ def test_padded_and_captured_bursts_give_the_same_tokens(tiny_model: Callable[[s
     found = {}
     for graphs in ("none", "exact", "padded"):
         config = config_of(tiny_model("llama"))
-        worker = Worker(replace(config, device=replace(config.device, graphs=graphs)))
-        worker.allocate_kv(num_blocks=32)
+        worker = open_worker(replace(config, device=replace(config.device, graphs=graphs)))
         warm = SamplingParams(temperature=0.8, seed=5)
         asks = SamplingParams(temperature=0, logprobs=2)
         begun = [

@@ -11,7 +11,9 @@ import pytest
 
 from cadence.config.args import EngineArgs
 from cadence.core.sampling_params import SamplingParams
-from cadence.engine.build import build_engine
+from cadence.engine.source import find_source
+from cadence.executor.control import warm_up, warm_up_more
+from cadence.executor.factory import open_executor
 from cadence.executor.worker import Worker
 from cadence.runner.layout import one_each
 from cadence.runner.setup import RunnerLimits
@@ -73,8 +75,7 @@ def test_no_step_of_the_warm_up_is_larger_than_a_step_may_be() -> None:
 @pytest.fixture(scope="module")
 def worker(tiny_model: Callable[[str], Path]) -> Worker:
     args = EngineArgs(model=str(tiny_model("llama")), dtype="float32", max_num_seqs=40, max_num_batched_tokens=1024)
-    parts = build_engine(args)
-    executor: Any = parts.core._executor
+    executor = open_executor("cpu", lambda caps: find_source(args).resolve(args, caps), ()).executor
     assert isinstance(executor, Worker)
     return executor
 
@@ -88,5 +89,5 @@ def test_every_step_of_the_warm_up_runs_on_the_dummy_row(worker: Worker) -> None
 
 def test_on_a_cpu_there_is_nothing_to_warm_up(worker: Worker) -> None:
     assert not warmup_pieces(worker.run_dummy, worker._loop, worker._limits)
-    worker.warm_up("full")
-    assert not worker.warm_up_more()
+    warm_up(worker.call, "full")
+    assert not warm_up_more(worker.call)

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,14 @@ from cadence.config.engine_config import CacheConfig, SchedulerConfig
 from cadence.core.kv_spec import KVGroup, KVLayout
 from cadence.core.messages import EngineInfo
 from cadence.core.request import EngineRequest
-from cadence.core.step import NO_PLAN, StepPlan, StepResult
+from cadence.core.step import NO_PLAN, PromptLogprobs, StepPlan, StepResult
+from cadence.core.update import RequestUpdate
 from cadence.engine.core import EngineCore
 from cadence.engine.core_process import build_core, main
+from cadence.executor.base import Executor
 from cadence.scheduler.scheduler import Scheduler
 
-UNREADABLE, RAISES, ABORTS, HANGS = 201, 202, 203, 204  # tokens of a prompt
+UNREADABLE, RAISES, ABORTS, HANGS, UNSHOWABLE, GARBLED = 201, 202, 203, 204, 205, 206  # tokens of a prompt
 FATAL_AFTER = 3  # tokens of output
 STEP_S = 0.002  # of the toy
 
@@ -39,8 +42,6 @@ def engine_command(name: str) -> list[str]:
 
 class ToyExecutor:
     """The next token is a function of the first token, the last one and the position. One forward a step."""
-
-    queues_work = False
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
@@ -62,8 +63,11 @@ class ToyExecutor:
         sampled = [self._next(row) for row in plan.rows_np[plan.samples_np].tolist()]
         return StepResult(plan.step_id, np.array([sampled], dtype=np.int32))
 
-    def warm_up_more(self) -> bool:
+    def call(self, verb: str, payload: Any) -> Any:
+        assert verb == "warm_up_more", f"the toy does not {verb}"
         return False
+
+    def stop(self) -> None: ...
 
     def _next(self, row: int) -> int:
         tokens = self._rows[row]
@@ -74,12 +78,11 @@ class ToyExecutor:
 class PoisonedExecutor:
     """Passes plans on to a real one, until a poisoned row has `FATAL_AFTER` tokens of output."""
 
-    def __init__(self, executor: Any) -> None:
+    def __init__(self, executor: Executor) -> None:
         self._executor = executor
+        self.advance, self.result = executor.advance, executor.result
+        self.call, self.stop = executor.call, executor.stop
         self._fatal: dict[int, tuple[int, int]] = {}  # row -> (token, tokens after which it strikes)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._executor, name)
 
     def step(self, plan: StepPlan) -> None:
         for row in plan.ended:
@@ -102,39 +105,65 @@ def _strike(token: int) -> None:
     time.sleep(3600)
 
 
-def poison(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
-    core, info = build_core(args)
-    return _poisoned(core), info
+class PoisonedCore:
+    """In front of a core: it cannot take in some requests, and spoils what it says of others."""
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._spoiled: dict[str, int] = {}  # request id -> token
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def add(self, request: EngineRequest) -> None:
+        if UNREADABLE in request.prompt_token_ids:
+            raise TypeError("planted secret detail")
+        for token in {UNSHOWABLE, GARBLED} & set(request.prompt_token_ids):
+            self._spoiled[request.request_id] = token
+        self._core.add(request)
+
+    def step(self) -> list[RequestUpdate]:
+        updates = self._core.step()
+        for update in updates:
+            token = self._spoiled.get(update.request_id)
+            if token == UNSHOWABLE:
+                update.prompt_logprobs = [PromptLogprobs(1, _IDS_NP, np.zeros((0, 1), np.float32), _IDS_NP[0])]
+            elif token == GARBLED:
+                update.new_token_ids = ["no token"]  # type: ignore[list-item]
+        return updates
 
 
-def toy(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
+class DyingCore(PoisonedCore):
+    def add(self, request: EngineRequest) -> None:
+        os._exit(9)
+
+
+_IDS_NP = np.zeros((1, 1), np.int32)
+
+
+def poison(args: EngineArgs) -> tuple[Any, EngineInfo]:
+    from cadence.executor.factory import OpenExecutor, open_executor  # torch: the toy does without
+
+    def open_poisoned(*asked: Any) -> OpenExecutor:
+        opened = open_executor(*asked)
+        return replace(opened, executor=PoisonedExecutor(opened.executor))
+
+    core, info = build_core(args, open_poisoned)
+    return PoisonedCore(core), info
+
+
+def toy(args: EngineArgs, front: type[PoisonedCore] = PoisonedCore) -> tuple[Any, EngineInfo]:
     vocab_size = json.loads((Path(args.model) / "config.json").read_text())["vocab_size"]
     max_model_len, num_blocks = args.max_model_len or 512, 4000
     config = SchedulerConfig(64, 2048, "fcfs", True, 0, steps_in_flight=1)
     layout = KVLayout(16, 1, 1, (KVGroup(0, (0,)),))
     scheduler = Scheduler(config, CacheConfig(16, True, 0.9, 0, 0), layout, num_blocks, max_model_len)
-    core = EngineCore(scheduler, ToyExecutor(vocab_size), 1)  # type: ignore[arg-type]
-    info = EngineInfo(num_blocks, max_model_len, vocab_size, "toy", "cpu", 2**30, False, False)
-    return _poisoned(core), info
+    core = EngineCore(scheduler, PoisonedExecutor(ToyExecutor(vocab_size)), depth=1, queues_work=False)
+    return front(core), EngineInfo(num_blocks, max_model_len, vocab_size, "toy", "cpu", 2**30, False, False)
 
 
-def dies_at_first_request(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
-    core, info = toy(args)
-    core.add = lambda request: os._exit(9)  # type: ignore[method-assign]
-    return core, info
-
-
-def _poisoned(core: EngineCore) -> EngineCore:
-    core._executor = PoisonedExecutor(core._executor)
-    add = core.add
-
-    def checked(request: EngineRequest) -> None:
-        if UNREADABLE in request.prompt_token_ids:
-            raise TypeError("planted secret detail")
-        add(request)
-
-    core.add = checked  # type: ignore[method-assign]
-    return core
+def dies_at_first_request(args: EngineArgs) -> tuple[Any, EngineInfo]:
+    return toy(args, DyingCore)
 
 
 def once(marker: str) -> int:
@@ -142,7 +171,7 @@ def once(marker: str) -> int:
     path = Path(marker)
     starts = len(path.read_text()) if path.exists() else 0
     path.write_text("x" * (starts + 1))
-    return os._exit(7) if starts in (1, 2) else main(toy)  # type: ignore[func-returns-value]
+    return os._exit(7) if starts in (1, 2) else main(toy)
 
 
 def serve(name: str, argv: list[str]) -> int:

@@ -1,0 +1,29 @@
+"""The verbs of `core/verbs.py` as functions. `call` is an executor's, or that of an engine in front of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Call = Callable[[str, Any], Any]  # (verb, payload) -> answer
+
+
+def kv_bytes(call: Call) -> int:
+    """Bytes the KV cache may take: as told, or what the largest step leaves of the allowed memory."""
+    answer: int = call("kv_bytes", None)
+    return answer
+
+
+def allocate_kv(call: Call, num_blocks: int) -> None:
+    call("allocate_kv", num_blocks)
+
+
+def warm_up(call: Call, level: str) -> None:
+    """Compiles and captures what requests will need: nothing (none), what is needed most (lazy), or all (full)."""
+    call("warm_up", level)
+
+
+def warm_up_more(call: Call) -> bool:
+    """A piece of what `lazy` has left, some tens of milliseconds -> whether there is more"""
+    answer: bool = call("warm_up_more", None)
+    return answer
