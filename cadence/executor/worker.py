@@ -10,7 +10,6 @@ from cadence.config.engine_config import CacheConfig, DeviceConfig, LoadConfig, 
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import KVLayout, plan_layout
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import StepPlan, StepResult
 from cadence.device.base import Device
 from cadence.device.dtypes import DTYPES
 from cadence.kernels.select import select_ops
@@ -53,19 +52,11 @@ class Worker:
         )
         parts = build_parts(device, ops, model, self.layout, self._limits, logits_processors)
         # Until the real cache exists there is the null block alone: enough for dummy plans.
-        self._runner = Runner(parts)
+        self._runner = runner = Runner(parts)
+        self.step, self.advance, self.result = runner.step, runner.advance, runner.result  # no token stops here
         self._allocate_kv(num_blocks=1)
         self._loop = parts.loop
         self._warmup: deque[WarmupPiece] = deque()  # what is left of it
-
-    def step(self, plan: StepPlan) -> None:
-        self._runner.step(plan)
-
-    def advance(self, step_id: int, first: int, count: int) -> None:
-        self._runner.advance(step_id, first, count)
-
-    def result(self) -> StepResult:
-        return self._runner.result()
 
     def call(self, verb: str, payload: Any) -> Any:
         return self._VERBS[verb](self, payload)
@@ -74,6 +65,7 @@ class Worker:
         device = self._device
         device.synchronize()
         self._warmup.clear()  # its pieces hold the loop, and with it the model
+        del self.step, self.advance, self.result
         del self._runner, self._loop, self._device  # with them the model, the KV cache, graphs and threads
         device.trim_memory()
 
