@@ -20,18 +20,25 @@ class RequestView:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineState:
-    """Numbers since the start are totals; the front turns differences into rates."""
+class EngineStats:
+    """Numbers for metrics. Those since the start are totals; the front turns differences into rates."""
 
+    num_running: int = 0
+    num_waiting: int = 0
+    kv_usage: float = 0.0  # share of the KV blocks that requests hold, 0 to 1
+    prefix_queries: int = 0  # prompt tokens looked up in the prefix cache since the start
+    prefix_hits: int = 0  # of these, tokens found
+    num_preemptions: int = 0  # since the start
+    forward_counts: tuple[int, ...] = ()  # forwards by their tokens, in buckets of FORWARD_TOKENS
+    forward_tokens: int = 0  # of all forwards together
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
     running: list[RequestView] = field(default_factory=list)
     waiting: list[RequestView] = field(default_factory=list)
     block_owners: list[int] = field(default_factory=list)  # by block id, see FREE, CACHED, FIRST_OWNER
     block_size: int = 0  # tokens
-    kv_usage: float = 0.0  # share of blocks held, 0 to 1
-    prefix_queries: int = 0
-    prefix_hits: int = 0
-    num_preemptions: int = 0
+    stats: EngineStats = field(default_factory=EngineStats)
     num_steps: int = 0
-    forward_counts: list[int] = field(default_factory=list)  # forwards by their tokens, in buckets of FORWARD_TOKENS
-    forward_tokens: int = 0  # of all forwards together
     step_seconds: list[float] = field(default_factory=list)  # the last steps' durations, oldest first, at most 64

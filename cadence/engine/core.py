@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from cadence.core.engine_state import EngineState
+from cadence.core.engine_state import EngineState, EngineStats
 from cadence.core.errors import EngineDeadError
 from cadence.core.forward_counts import ForwardCounts
 from cadence.core.request import EngineRequest, FinishReason
@@ -17,7 +17,6 @@ from cadence.core.step import StepResult
 from cadence.core.update import RequestUpdate
 from cadence.executor.base import Executor
 from cadence.scheduler.scheduler import Scheduler
-from cadence.scheduler.stats import SchedulerStats
 from cadence.scheduler.step_in_flight import StepInFlight
 
 
@@ -125,10 +124,9 @@ class EngineCore:
         return self._scheduler.reset_prefix_cache()
 
     def snapshot(self, with_blocks: bool) -> EngineState:
-        forwards, state = self._forwards, self._scheduler.snapshot(with_blocks)
-        return replace(state, forward_counts=list(forwards.counts), forward_tokens=forwards.tokens)
+        return replace(self._scheduler.snapshot(with_blocks), stats=self.stats())
 
-    def stats(self) -> SchedulerStats:
+    def stats(self) -> EngineStats:
         forwards, stats = self._forwards, self._scheduler.stats()
         return replace(stats, forward_counts=tuple(forwards.counts), forward_tokens=forwards.tokens)
 

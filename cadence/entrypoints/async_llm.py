@@ -27,7 +27,7 @@ from cadence.engine.input_processor import InputLimits, InputProcessor, Processe
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.metrics.cache_info import cache_labels
 from cadence.engine.metrics.metric import Metric
-from cadence.engine.metrics.recorder import MetricsRecorder, stats_of
+from cadence.engine.metrics.recorder import MetricsRecorder
 from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.output_stream import OutputStream
 from cadence.engine.parallel_sampling import fan_out
@@ -199,7 +199,7 @@ class AsyncLLM:
     def get_metrics(self) -> list[Metric]:
         supervisor = self._supervisor
         counts = (supervisor.num_restarts, supervisor.num_quarantined, supervisor.num_convicted)
-        return [*self._metrics.snapshot(stats_of(self._state)), *self._metrics.restarts(*counts)]
+        return [*self._metrics.snapshot(self._state.stats), *self._metrics.restarts(*counts)]
 
     @property
     def engine_pid(self) -> int:

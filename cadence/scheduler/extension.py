@@ -21,7 +21,6 @@ class Extension:
         self._policy = policy
         self._rows = rows
         self._kv = kv
-        self.num_extra = 0  # forwards booked beyond the first of their plan, less those cut
 
     def run(self, draft: PlanDraft, waiting: bool) -> Column:
         """Books the forwards after the first, for which all rows are booked -> [s] tokens for each row that samples;
@@ -43,7 +42,6 @@ class Extension:
         """Only the forwards that were asked for will run. Blocks stay with their rows, which will soon need them."""
         kept_np = np.minimum(step.extra_np, step.num_queued - 1)
         self._rows.settle(step.sampling_np[: len(kept_np)], got_np=0, unused_np=step.extra_np - kept_np)
-        self.num_extra -= step.num_forwards - step.num_queued
         step.num_forwards, step.extra_np = step.num_queued, kept_np
 
     def _affordable(self, draft: PlanDraft, sampling_np: Column, room_np: Column, num_forwards: int) -> int:
@@ -62,7 +60,6 @@ class Extension:
 
     def _book(self, draft: PlanDraft, extra_np: Column) -> None:
         rows, sampling_np = self._rows, draft.sampling_np
-        self.num_extra += draft.num_forwards - 1
         rows.book_more(sampling_np, extra_np)
         ends_np = rows.computed_np[sampling_np]
         for index in np.flatnonzero(ends_np > rows.capacity_np[sampling_np]).tolist():

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
-from cadence.core.engine_state import EngineState
+from cadence.core.engine_state import EngineState, EngineStats
 from cadence.core.errors import ConfigError, InvalidRequestError
 from cadence.core.kv_spec import KVLayout
 from cadence.core.request import EngineRequest, FinishReason
@@ -28,8 +27,7 @@ from cadence.scheduler.request_state import OrderKey, RequestState, Status
 from cadence.scheduler.retiring import Retiring
 from cadence.scheduler.rows import RowTable
 from cadence.scheduler.running import RunningList
-from cadence.scheduler.snapshot import block_owners, take_snapshot
-from cadence.scheduler.stats import SchedulerStats
+from cadence.scheduler.snapshot import block_owners, views
 from cadence.scheduler.step_in_flight import StepInFlight
 from cadence.scheduler.update import News, Reconciler, news_of
 
@@ -170,18 +168,17 @@ class Scheduler:
     def snapshot(self, with_blocks: bool) -> EngineState:
         """What a person may want to look at. The map of blocks costs as much as there are blocks."""
         running, waiting = list(self._running), self._waiting.live()
-        state = take_snapshot(running, waiting, self._rows, self._kv.block_size, self.stats())
-        return replace(state, block_owners=block_owners(running, self._kv)) if with_blocks else state
+        owners = block_owners(running, self._kv) if with_blocks else []
+        return EngineState(*views(running, waiting, self._rows), owners, self._kv.block_size, self.stats())
 
-    def stats(self) -> SchedulerStats:
-        return SchedulerStats(
+    def stats(self) -> EngineStats:
+        return EngineStats(
             num_running=len(self._running),
             num_waiting=len(self._waiting),
             kv_usage=self._kv.usage,
             prefix_queries=self._admission.prefix_queries,
             prefix_hits=self._admission.prefix_hits,
             num_preemptions=self._preemption.count,
-            num_burst_forwards=self._extension.num_extra,
         )
 
     def _key_of(self, request: EngineRequest) -> OrderKey:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, RequestView
+from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, RequestView
 from cadence.scheduler.kv.groups.block import NULL_BLOCK_ID
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.request_state import RequestState
 from cadence.scheduler.rows import RowTable
-from cadence.scheduler.stats import SchedulerStats
 
 
-def take_snapshot(
-    running: list[RequestState], waiting: list[RequestState], rows: RowTable, block_size: int, stats: SchedulerStats
-) -> EngineState:
-    """Without the map of blocks."""
-    return EngineState(
-        running=[_view(request, int(rows.confirmed_np[request.row])) for request in running],
-        waiting=[_view(request, 0) for request in waiting],
-        block_size=block_size,
-        kv_usage=stats.kv_usage,
-        prefix_queries=stats.prefix_queries,
-        prefix_hits=stats.prefix_hits,
-        num_preemptions=stats.num_preemptions,
-    )
+def views(
+    running: list[RequestState], waiting: list[RequestState], rows: RowTable
+) -> tuple[list[RequestView], list[RequestView]]:
+    """Of the running and of the waiting ones."""
+    computed = [int(rows.confirmed_np[request.row]) for request in running]
+    return [*map(_view, running, computed)], [_view(request, 0) for request in waiting]
 
 
 def _view(request: RequestState, computed: int) -> RequestView:

@@ -45,13 +45,13 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
     "cadence/engine/core.py": {
         "core": "engine_state errors forward_counts request step update",
         "executor": "base",
-        "scheduler": "scheduler stats step_in_flight",
+        "scheduler": "scheduler step_in_flight",
     },
     "cadence/scheduler/scheduler.py": {
         "config": "engine_config",
         "core": "engine_state errors kv_spec request step update",
         "scheduler": "admission advance budget burst decode_times extension pace plan preempt queue request_state "
-        "retiring rows running snapshot stats step_in_flight update",
+        "retiring rows running snapshot step_in_flight update",
         "scheduler.kv": "manager sizing",
     },
     "cadence/runner/runner.py": {

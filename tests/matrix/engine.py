@@ -23,6 +23,7 @@ from cadence.core.codec import (
     encode_plan,
     encode_result,
 )
+from cadence.core.engine_state import EngineStats
 from cadence.core.outputs import BeamSearchOutput
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NO_PLAN, StepPlan, StepResult
@@ -32,7 +33,6 @@ from cadence.engine.beam import BeamSearch, run_rounds
 from cadence.engine.llm_engine import LLMEngine
 from cadence.executor.base import Executor
 from cadence.executor.factory import ExecutorFactory, OpenExecutor, Processors, Resolve, device_caps, open_on
-from cadence.scheduler.stats import SchedulerStats
 from tests.matrix.work import Batch
 
 VICTIM_TOKENS = 3  # a victim is aborted once it has that many
@@ -164,7 +164,7 @@ def open_engine(directory: Path, options: dict[str, Any], graphs: str) -> tuple[
     return LLMEngine.from_engine_args(args, logits_processors=processors, new_executor=new_executor), trace
 
 
-def stats_of(engine: LLMEngine) -> SchedulerStats:
+def stats_of(engine: LLMEngine) -> EngineStats:
     return engine._core.stats()
 
 

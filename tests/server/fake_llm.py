@@ -17,7 +17,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import ModelFiles
 from cadence.config.resolve import resolve
-from cadence.core.engine_state import EngineState, RequestView
+from cadence.core.engine_state import EngineState, EngineStats, RequestView
 from cadence.core.errors import EngineDeadError
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import EngineRequest, FinishReason
@@ -29,7 +29,6 @@ from cadence.engine.metrics.metric import Metric
 from cadence.engine.metrics.recorder import MetricsRecorder
 from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.parallel_sampling import fan_out
-from cadence.scheduler.stats import SchedulerStats
 from cadence.text.hf_directory import load_tokenizer
 from cadence.text.text_service import TextLimits, TextService
 from tests.helpers.tiny_tokenizers import byte_level, save
@@ -143,10 +142,12 @@ class FakeLLM:
 
     async def engine_state(self) -> EngineState:
         running = [RequestView(name, len(many[0].prompt_token_ids), 0, 0, 0) for name, many in self._running.items()]
-        return EngineState(running=running, block_owners=[0, 1, 2], block_size=16, kv_usage=0.5, num_steps=1)
+        return EngineState(
+            running=running, block_owners=[0, 1, 2], block_size=16, stats=EngineStats(kv_usage=0.5), num_steps=1
+        )
 
     def get_metrics(self) -> list[Metric]:
-        return self._metrics.snapshot(SchedulerStats(len(self._running), 0, 0.25, 8, 4, 1))
+        return self._metrics.snapshot(EngineStats(len(self._running), 0, 0.25, 8, 4, 1))
 
     async def reset_prefix_cache(self) -> bool:
         return not self._running

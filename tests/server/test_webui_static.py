@@ -112,7 +112,7 @@ def test_describe_counts_and_packs() -> None:
     tokens = [Counter("vllm:generation_tokens", {"engine": str(i)}, 5) for i in range(2)]
     first = Histogram("vllm:time_to_first_token_seconds", {}, (1.0,))
     first.observe(0.25)
-    body = describe(EngineState(views, views[:3], owners, 16, 0.4), [*tokens, first], "m")
+    body = describe(EngineState(views, views[:3], owners, 16), [*tokens, first], "m")
     assert body["blocks"] == {
         "count": 7, "size": 16, "free": 3, "cached": 1, "held": 3, "runs": [0, 2, 1, 1, 2, 2, 3, 1, 0, 1],
     }  # fmt: skip
@@ -130,7 +130,7 @@ def test_a_large_cache_makes_a_small_answer() -> None:
     app = build(ScriptedEngine())
 
     async def state() -> EngineState:
-        return EngineState([RequestView("r", 1, 1, 1, 0)], [], owners, 16, 0.1)
+        return EngineState([RequestView("r", 1, 1, 1, 0)], [], owners, 16)
 
     app.state.server.llm.engine_state = state
     reply: httpx.Response = TestClient(app).get("/engine/state")

@@ -18,7 +18,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, RequestView
+from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, EngineStats, RequestView
 from cadence.engine.metrics.metric import Counter, Histogram, Metric
 from cadence.entrypoints.server.http.tenants import Tenants
 from cadence.entrypoints.server.routes import engine_state
@@ -52,7 +52,8 @@ class ScriptedEngine:
             owners[60 + index * 20 : 60 + index * 20 + held] = [FIRST_OWNER + index] * held
         held = sum(owner >= FIRST_OWNER for owner in owners)
         seconds = [0.004 + 0.001 * math.sin(step) for step in range(min(64, self.tokens.value))]
-        return EngineState(running, [], owners, 16, held / BLOCKS, 100, 25, 3, self.tokens.value, step_seconds=seconds)
+        stats = EngineStats(len(running), 0, held / BLOCKS, prefix_queries=100, prefix_hits=25, num_preemptions=3)
+        return EngineState(running, [], owners, 16, stats, self.tokens.value, seconds)
 
     def get_metrics(self) -> list[Metric]:
         return [self.tokens, self.first]

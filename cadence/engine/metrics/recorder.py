@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cadence.core.engine_state import FORWARD_TOKENS, EngineState
+from cadence.core.engine_state import FORWARD_TOKENS, EngineStats
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate
 from cadence.engine.metrics.completion import Completion
 from cadence.engine.metrics.metric import Counter, Gauge, Histogram, Metric
-from cadence.scheduler.stats import SchedulerStats
 
 _SECONDS = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
@@ -84,7 +83,7 @@ class MetricsRecorder:
         self._completions.observe(completions)
         self._longest.observe(longest)
 
-    def snapshot(self, stats: SchedulerStats) -> list[Metric]:
+    def snapshot(self, stats: EngineStats) -> list[Metric]:
         self._forwards.set_to(stats.forward_counts, stats.forward_tokens)
         return [
             self._gauge("num_requests_running", stats.num_running),
@@ -135,17 +134,3 @@ class MetricsRecorder:
 
     def _histogram(self, name: str, bounds: tuple[float, ...]) -> Histogram:
         return Histogram(f"vllm:{name}", self._labels, bounds)
-
-
-def stats_of(state: EngineState) -> SchedulerStats:
-    """The scheduler's numbers, out of a picture of the engine in another process."""
-    return SchedulerStats(
-        num_running=len(state.running),
-        num_waiting=len(state.waiting),
-        kv_usage=state.kv_usage,
-        prefix_queries=state.prefix_queries,
-        prefix_hits=state.prefix_hits,
-        num_preemptions=state.num_preemptions,
-        forward_counts=tuple(state.forward_counts),
-        forward_tokens=state.forward_tokens,
-    )
