@@ -161,12 +161,11 @@ def engine_flags() -> list[Flag]:
     ]
 
 
-def add_engine_flags(parser: argparse.ArgumentParser, without: Iterable[str] = ()) -> None:
+def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     """Every engine option as a flag, and hidden ones for what else vLLM's engine has."""
     group = parser.add_argument_group("engine")
     for flag in engine_flags():
-        if flag.name not in set(without):
-            add_flag(group, flag)
+        add_flag(group, flag)
     add_hidden_flags(parser, group, server=False)
 
 

@@ -16,8 +16,8 @@ from cadence.core.errors import ConfigError
 from cadence.entrypoints.server.chat.format_detection import REASONING, TOOLS, detect_reasoning, detect_tools
 from cadence.entrypoints.server.chat.format_tables import FormatTables, load_formats
 from cadence.entrypoints.server.chat.formats import AnswerFormats, choose_formats
-from cadence.entrypoints.server.chat.reasoning import reasoning_parser_names
-from cadence.entrypoints.server.chat.tools.registry import tool_parser_names
+from cadence.entrypoints.server.chat.reasoning import FORMATS as REASONING_FORMATS
+from cadence.entrypoints.server.chat.tools.registry import FORMATS as TOOL_FORMATS
 from tests.helpers.tiny_tokenizers import byte_level, save
 from tests.server.fake_llm import TEMPLATE
 from tests.server.fakes_chat import WEATHER, openai_client
@@ -65,8 +65,8 @@ def test_auto_reads_the_template(model: str, template: str, tools: str | None, r
 
 
 def test_auto_names_formats_that_exist() -> None:
-    assert {name for _, name in TOOLS} <= set(tool_parser_names())
-    assert {name for _, name in REASONING} <= set(reasoning_parser_names())
+    assert {name for _, name in TOOLS} <= set(TOOL_FORMATS)
+    assert {name for _, name in REASONING} <= set(REASONING_FORMATS)
 
 
 def chosen(template: str, special: tuple[str, ...] = (), **options: Any) -> AnswerFormats:
@@ -203,7 +203,7 @@ def test_a_plugin_is_one_servers_alone(tmp_path: Path) -> None:
     assert load_formats(ServeOptions(tool_call_parser="my_calls", **with_plugin)).tool_format("my_calls")
     with pytest.raises(ConfigError, match="tool_call_parser must be one of"):
         load_formats(ServeOptions(tool_call_parser="my_calls"))
-    assert "my_calls" not in tool_parser_names() and "my_thoughts" not in reasoning_parser_names()
+    assert "my_calls" not in TOOL_FORMATS and "my_thoughts" not in REASONING_FORMATS
 
 
 def test_a_plugin_that_fails(tmp_path: Path) -> None:

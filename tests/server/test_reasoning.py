@@ -7,12 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.server.chat.reasoning import (
-    Thought,
-    make_reasoning_parser,
-    reasoning_parser_names,
-    think_format,
-)
+from cadence.entrypoints.server.chat.reasoning import FORMATS, Thought, reasoning_parser, think_format
 from cadence.entrypoints.server.chat.tools.base import Text
 
 
@@ -45,7 +40,7 @@ def test_the_tag_may_stand_in_the_prompt() -> None:
 
 
 def test_thoughts_are_not_held_back() -> None:
-    assert make_reasoning_parser("deepseek_r1").push("I see a") == [Thought("I see a")]
+    assert reasoning_parser(think_format("deepseek_r1")).push("I see a") == [Thought("I see a")]
 
 
 # What models write, by format: (prompt's end, text, thoughts, answer)
@@ -109,7 +104,7 @@ TRANSCRIPTS = [
 
 
 def read(name: str, prompt: str, parts: list[str]) -> tuple[str, str]:
-    parser = make_reasoning_parser(name, prompt)
+    parser = reasoning_parser(think_format(name), prompt)
     pieces = [piece for part in parts for piece in parser.push(part)] + parser.finish()
     thoughts = "".join(piece.text for piece in pieces if isinstance(piece, Thought))
     return thoughts, "".join(piece.text for piece in pieces if not isinstance(piece, Thought))
@@ -124,26 +119,26 @@ def test_transcripts_cut_anywhere(name: str, prompt: str, text: str, thoughts: s
 
 def test_every_format_has_a_transcript() -> None:
     tested = {think_format(name) for name, *_ in TRANSCRIPTS}
-    assert {"deepseek_r1", "qwen3", "openai_gptoss", "identity"} <= set(reasoning_parser_names())
-    assert set(map(think_format, reasoning_parser_names())) == tested
+    assert {"deepseek_r1", "qwen3", "openai_gptoss", "identity"} <= set(FORMATS)
+    assert set(map(think_format, FORMATS)) == tested
     assert all(format.models for format in tested)
 
 
 def test_a_tool_call_ends_the_thoughts() -> None:
-    parser = make_reasoning_parser("qwen3", "<think>\n")
+    parser = reasoning_parser(think_format("qwen3"), "<think>\n")
     assert parser.push("Hm. I look </thi") == [Thought("Hm. I look")]
     assert parser.end() == [Thought(" </thi")]
     assert parser.push("\n</think>\nYes </think>.") == [Text("Yes </think>.")]  # the closing tag that came too late
     assert parser.end() == [] == parser.finish()
 
 
-MARKS = sorted({mark for name in reasoning_parser_names() for mark in think_format(name).marks})
+MARKS = sorted({mark for name in FORMATS for mark in think_format(name).marks})
 FRAGMENTS = st.sampled_from([*MARKS, "<", "</", "think>", " ", "\n", "word", "é", "<thi", "Here", "to=", "<|"])
 TEXTS = st.lists(FRAGMENTS, max_size=10).map("".join)
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from(reasoning_parser_names()), TEXTS, st.booleans(), st.data())
+@given(st.sampled_from(sorted(FORMATS)), TEXTS, st.booleans(), st.data())
 def test_any_cut_means_the_same(name: str, text: str, opened: bool, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)])]
@@ -153,4 +148,4 @@ def test_any_cut_means_the_same(name: str, text: str, opened: bool, data: st.Dat
 
 def test_names() -> None:
     with pytest.raises(ConfigError, match="reasoning_parser must be one of"):
-        make_reasoning_parser("nope")
+        think_format("nope")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cadence.entrypoints.server.chat.answer_parser import CallsFirst
-from cadence.entrypoints.server.chat.reasoning import Thought, make_reasoning_parser
+from cadence.entrypoints.server.chat.reasoning import Thought, reasoning_parser, think_format
 from cadence.entrypoints.server.chat.reasoning_formats import FORMATS as ROWS_OF_REASONING
 from cadence.entrypoints.server.chat.tools.base import (
     CallArguments,
@@ -22,7 +22,7 @@ from cadence.entrypoints.server.chat.tools.base import (
     ToolParser,
     WholeCalls,
 )
-from cadence.entrypoints.server.chat.tools.registry import FORMATS, make_tool_parser, tool_parser_names
+from cadence.entrypoints.server.chat.tools.registry import FORMATS, make_tool_parser
 from cadence.entrypoints.server.chat.tools.registry import ROWS as ROWS_OF_TOOLS
 from tests.server.tool_writers import WRITERS, Call
 
@@ -84,7 +84,7 @@ def parsed(calls: Sequence[Sequence[str]]) -> list[Call]:
 
 
 def test_every_format_is_tested() -> None:
-    assert set(WRITERS) == set(tool_parser_names())
+    assert set(WRITERS) == set(FORMATS)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -148,7 +148,7 @@ def test_text_without_calls_is_not_touched(name: str) -> None:
 def test_a_call_ends_thoughts_that_were_not_closed(name: str) -> None:
     text = "<think>I should look.\n" + WRITERS[name](SCENARIOS["one"]) + "</think>"
     for parts in ([text], list(text)):
-        parser = CallsFirst(make_reasoning_parser("qwen3"), make_tool_parser(name, TOOLS))
+        parser = CallsFirst(reasoning_parser(think_format("qwen3")), make_tool_parser(name, TOOLS))
         pieces = [piece for part in parts for piece in parser.push(part)] + parser.finish()
         assert "".join(piece.text for piece in pieces if isinstance(piece, Thought)) == "I should look."
         assert "".join(piece.text for piece in pieces if isinstance(piece, Text)).strip() == ""
@@ -160,7 +160,7 @@ def test_thoughts_about_markers_stay_thoughts(name: str) -> None:
     marker = FORMATS[name].marks[0]
     text = f"<think>I would write {marker} there.</think>Yes."
     for parts in ([text], list(text)):
-        parser = CallsFirst(make_reasoning_parser("qwen3"), make_tool_parser(name, TOOLS))
+        parser = CallsFirst(reasoning_parser(think_format("qwen3")), make_tool_parser(name, TOOLS))
         pieces = [piece for part in parts for piece in parser.push(part)] + parser.finish()
         assert "".join(piece.text for piece in pieces if isinstance(piece, Thought)) == f"I would write {marker} there."
         assert "".join(piece.text for piece in pieces if isinstance(piece, Text)) == "Yes."

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.server.chat.tools.base import CallBroken, CallStart, Piece, Text, WholeCalls
-from cadence.entrypoints.server.chat.tools.registry import FORMATS, make_tool_parser, tool_parser_names
+from cadence.entrypoints.server.chat.tools.registry import FORMATS, make_tool_parser
 
 TOOLS = [
     {
@@ -169,7 +169,7 @@ def test_arguments_arrive_while_they_are_written() -> None:
 
 
 def test_text_is_not_held_back() -> None:
-    for name in tool_parser_names():
+    for name in FORMATS:
         parser = make_tool_parser(name, TOOLS)
         assert joined(parser.push("Hello. The answer is 4")) == [("text", "Hello. The answer is 4")]
 
@@ -182,7 +182,7 @@ def test_a_call_cut_off_or_spoilt_does_not_parse() -> None:
 
 
 def test_names() -> None:
-    assert {"hermes", "llama3_json", "mistral", "qwen", "qwen3_coder", "pythonic"} <= set(tool_parser_names())
+    assert {"hermes", "llama3_json", "mistral", "qwen", "qwen3_coder", "pythonic"} <= set(FORMATS)
     with pytest.raises(ConfigError, match="tool_call_parser must be one of"):
         make_tool_parser("nope", [])
 
@@ -200,7 +200,7 @@ texts = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
-@given(name=st.sampled_from(tool_parser_names()), text=texts, data=st.data())
+@given(name=st.sampled_from(sorted(FORMATS)), text=texts, data=st.data())
 def test_any_cut_means_the_same(name: str, text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)])]

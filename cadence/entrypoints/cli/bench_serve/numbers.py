@@ -171,7 +171,7 @@ def _latencies(result: dict[str, Any], wanted: WantedMetrics) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def complaints(samples: Sequence[Sample], most: int = 5) -> list[str]:
-    """What went wrong, the most frequent first."""
+def complaints(samples: Sequence[Sample]) -> list[str]:
+    """What went wrong most often, five at most."""
     counted = Counter(sample.error for sample in samples if sample.error)
-    return [f"{count} × {message}" for message, count in counted.most_common(most)]
+    return [f"{count} × {message}" for message, count in counted.most_common(5)]

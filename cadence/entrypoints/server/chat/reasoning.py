@@ -224,17 +224,8 @@ def reasoning_parser(format: ThinkFormat | None, prompt: str = "") -> ReasoningP
     return ThinkStream(format, format.begun(prompt))
 
 
-def make_reasoning_parser(name: str, prompt: str = "") -> ReasoningParser:
-    """Of a built-in format; "" = none."""
-    return reasoning_parser(think_format(name) if name else None, prompt)
-
-
 def think_format(name: str, formats: Mapping[str, ThinkFormat] = FORMATS) -> ThinkFormat:
     if name not in formats:
         names = ", ".join(sorted(formats))
         raise ConfigError(f"reasoning_parser must be one of auto, {names}; got {name!r}.", "reasoning_parser")
     return formats[name]
-
-
-def reasoning_parser_names() -> tuple[str, ...]:
-    return tuple(sorted(FORMATS))

@@ -77,8 +77,8 @@ def overloaded(message: str, retry_after: int) -> ApiError:
     return ApiError(429, message, headers={"Retry-After": str(retry_after)})
 
 
-def unavailable(message: str, retry_after: int = 1) -> ApiError:
-    return ApiError(503, message, headers={"Retry-After": str(retry_after), "Connection": "close"})
+def unavailable(message: str) -> ApiError:
+    return ApiError(503, message, headers={"Retry-After": "1", "Connection": "close"})
 
 
 @dataclass(frozen=True, slots=True)

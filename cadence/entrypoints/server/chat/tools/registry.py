@@ -30,7 +30,3 @@ def tool_parser(format: ToolFormat | None, tools: Tools) -> ToolParser:
 def make_tool_parser(name: str, tools: Tools) -> ToolParser:
     """Of a built-in format; "" = none."""
     return tool_parser(tool_format(name) if name else None, tools)
-
-
-def tool_parser_names() -> tuple[str, ...]:
-    return tuple(sorted(FORMATS))

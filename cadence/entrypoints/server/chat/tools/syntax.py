@@ -98,19 +98,13 @@ class NamedSyntax:
         return (self.open, self.until, *self.fences, *self.empty, *self.inner)
 
     def begin(self, place: CallPosition) -> Beginning:
-        if place.could_be(self.open):
-            return WAIT
-        if not place.rest.startswith(self.open):
-            return None
-        end = place.rest.find(self.until, len(self.open), MAX_HEADER)
-        if end < 0:
-            return None if place.final or len(place.rest) >= MAX_HEADER else WAIT
-        header = self.header.fullmatch(place.rest, len(self.open), end)
-        return self._arguments(place, end, header) if header else None
+        head = Head(self.open, self.until, self.header, keeps=self.until == "{")
+        header = head.read(place)
+        if header is None or isinstance(header, Wait):
+            return header
+        return self._arguments(place, _behind(place.rest, head.end(header)), header.groupdict())
 
-    def _arguments(self, place: CallPosition, end: int, header: re.Match[str]) -> Beginning:
-        groups = header.groupdict()
-        at = _behind(place.rest, end + (0 if self.until == "{" else len(self.until)))
+    def _arguments(self, place: CallPosition, at: int, groups: dict[str, str]) -> Beginning:
         for fence in self.fences:
             ahead = CallPosition(place.rest[at:], place.final, place.number, place.schemas)
             if ahead.rest and ahead.could_be(fence):
