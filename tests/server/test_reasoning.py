@@ -104,7 +104,7 @@ TRANSCRIPTS = [
 
 
 def read(name: str, prompt: str, parts: list[str]) -> tuple[str, str]:
-    parser = reasoning_parser(think_format(name), prompt)
+    parser = reasoning_parser(think_format(name) if name else None, prompt)
     pieces = [piece for part in parts for piece in parser.push(part)] + parser.finish()
     thoughts = "".join(piece.text for piece in pieces if isinstance(piece, Thought))
     return thoughts, "".join(piece.text for piece in pieces if not isinstance(piece, Thought))

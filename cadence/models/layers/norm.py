@@ -45,7 +45,24 @@ class RMSNorm(nn.Module):
         return gate_up.gated_after_norm((x, residual), self._scale, gate.gelu, ctx)
 
 
-class LayerNorm(nn.Module):
+class UnfusedNorm(nn.Module):
+    """One that no product takes along: the projection comes behind it."""
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext) -> Stream:
+        raise NotImplementedError
+
+    def add_linear(self, x: torch.Tensor, residual: torch.Tensor, linear: Linear, ctx: ForwardContext) -> Stream:
+        normed, total = self.add(x, residual, ctx)
+        return linear(normed, ctx), total
+
+    def add_gated(
+        self, x: torch.Tensor, residual: torch.Tensor, gate_up: Linear, gate: Gate, ctx: ForwardContext
+    ) -> Stream:
+        normed, total = self.add(x, residual, ctx)
+        return gate(gate_up(normed, ctx), ctx), total
+
+
+class LayerNorm(UnfusedNorm):
     """Over the last dimension, with mean and bias; `affine=False` has no weights at all."""
 
     weight: nn.Parameter | None  # [size]
@@ -63,18 +80,8 @@ class LayerNorm(nn.Module):
     def add(self, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext) -> Stream:
         return ctx.ops.add_layer_norm(x, residual, self.weight, self.bias, self._eps)
 
-    def add_linear(self, x: torch.Tensor, residual: torch.Tensor, linear: Linear, ctx: ForwardContext) -> Stream:
-        normed, total = self.add(x, residual, ctx)
-        return linear(normed, ctx), total
 
-    def add_gated(
-        self, x: torch.Tensor, residual: torch.Tensor, gate_up: Linear, gate: Gate, ctx: ForwardContext
-    ) -> Stream:
-        normed, total = self.add(x, residual, ctx)
-        return gate(gate_up(normed, ctx), ctx), total
-
-
-class NoNorm(nn.Module):
+class NoNorm(UnfusedNorm):
     """Where a family has no norm at a place that others have one."""
 
     def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
@@ -83,16 +90,6 @@ class NoNorm(nn.Module):
     def add(self, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext) -> Stream:
         total = ctx.ops.add(x, residual)
         return total, total
-
-    def add_linear(self, x: torch.Tensor, residual: torch.Tensor, linear: Linear, ctx: ForwardContext) -> Stream:
-        total = ctx.ops.add(x, residual)
-        return linear(total, ctx), total
-
-    def add_gated(
-        self, x: torch.Tensor, residual: torch.Tensor, gate_up: Linear, gate: Gate, ctx: ForwardContext
-    ) -> Stream:
-        total = ctx.ops.add(x, residual)
-        return gate(gate_up(total, ctx), ctx), total
 
 
 Norm = RMSNorm | LayerNorm | NoNorm
