@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
 from cadence.core.engine_state import EngineState, EngineStats
-from cadence.core.errors import ConfigError, InvalidRequestError
+from cadence.core.errors import InvalidRequestError
 from cadence.core.kv_spec import KVLayout
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.step import StepPlan, StepResult
@@ -45,7 +45,6 @@ class Scheduler:
         host_bound: bool = False,
     ) -> None:
         """host_bound: the host has a say between any two forwards, so there are no bursts."""
-        _check(config, max_model_len)
         budget = TokenBudget.of(config, max_model_len)
         check_pool(layout, num_blocks, budget.in_flight, max_model_len)
         self._by_priority = config.policy == "priority"
@@ -223,22 +222,3 @@ class Scheduler:
             self._retiring.retire(request)
         else:
             self._waiting.forget(request)
-
-
-def _check(config: SchedulerConfig, max_model_len: int) -> None:
-    if config.policy not in ("fcfs", "priority"):
-        raise ConfigError(f"policy must be 'fcfs' or 'priority', got {config.policy!r}", field="policy")
-    for field in ("max_num_seqs", "max_num_batched_tokens", "steps_in_flight", "burst_steps", "min_prompt_tokens"):
-        value = getattr(config, field)
-        if value < 1:
-            raise ConfigError(f"{field} must be at least 1, got {value}", field=field)
-    for field in ("burst_seconds", "max_inter_token_seconds"):
-        value = getattr(config, field)
-        if not value >= 0:
-            raise ConfigError(f"{field} must be at least 0, got {value}", field=field)
-    if not config.enable_chunked_prefill and config.max_num_batched_tokens < max_model_len:
-        raise ConfigError(
-            f"without chunked prefill a whole request must fit into one step: max_num_batched_tokens="
-            f"{config.max_num_batched_tokens} is less than max_model_len={max_model_len}",
-            field="max_num_batched_tokens",
-        )

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import ModelFiles
-from cadence.core.errors import ConfigError, WeightsError
+from cadence.core.errors import WeightsError
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
@@ -177,10 +177,6 @@ def test_no_weights_at_all(tiny_model: Callable[[str], Path], tmp_path: Path) ->
     shutil.copy(tiny_model("llama") / "config.json", tmp_path)
     with pytest.raises(WeightsError, match=r"no \*\.safetensors"):
         load(tmp_path)
-    with pytest.raises(ConfigError, match=r"not a \.gguf file"):
-        load(tmp_path, fmt="gguf")
-    with pytest.raises(ConfigError, match="load_format 'pt'"):
-        load(tmp_path, fmt="pt")
 
 
 def test_a_lone_file_of_another_name_will_do(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from cadence.core.errors import ConfigError
 from cadence.core.request import EngineRequest
 from cadence.core.step import StepPlan
 from cadence.scheduler.decode_times import DecodeTimes
@@ -214,13 +213,6 @@ def test_decodes_are_estimated_by_about_as_many_rows() -> None:
     decodes.bound(64, 0.05)
     decodes.bound(4, 0.05)
     assert [decodes.seconds(4), decodes.seconds(64)] == [0.01, 0.05], "more work took less time"
-
-
-@pytest.mark.parametrize(("field", "value"), [("max_inter_token_seconds", -1.0), ("min_prompt_tokens", 0)])
-def test_options_out_of_range_are_refused_by_name(field: str, value: float) -> None:
-    with pytest.raises(ConfigError) as caught:
-        make_engine(**{field: value})
-    assert caught.value.field == field
 
 
 # Whatever comes

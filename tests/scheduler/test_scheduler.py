@@ -247,22 +247,6 @@ def test_requests_that_cannot_be_served_are_refused_by_name() -> None:
     check_tokens(engine)
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"policy": "lottery"}, "policy"),
-        ({"max_num_seqs": 0}, "max_num_seqs"),
-        ({"max_num_batched_tokens": 0}, "max_num_batched_tokens"),
-        ({"steps_in_flight": 0}, "steps_in_flight"),
-        ({"enable_chunked_prefill": False}, "max_num_batched_tokens"),
-    ],
-)
-def test_contradictory_options_are_refused_by_name(changes: dict[str, object], field: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        make_engine(**changes)
-    assert caught.value.field == field
-
-
 def test_pool_must_hold_one_request_of_the_greatest_length() -> None:
     with pytest.raises(ConfigError, match="max_model_len=40"):
         make_engine(num_blocks=10)

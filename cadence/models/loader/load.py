@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from cadence import gguf
 from cadence.config.engine_config import LoadConfig, ModelConfig
-from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.assign import assign, no_progress
@@ -17,20 +16,16 @@ from cadence.models.loader.plausible import build_model, check_dummy, check_sour
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.loader.source import WeightsSource
 
-FORMATS = ("auto", "safetensors", "gguf", "dummy")
-
 
 def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildContext) -> DecoderLM:
     """Builds the architecture the configuration names and fills it. The result implements `CausalLM`."""
-    if load_config.load_format not in FORMATS:
-        raise ConfigError(f"load_format {load_config.load_format!r} is not one of {FORMATS}", field="load_format")
     packing = _packing(load_config.quantization, build)
     if load_config.load_format == "dummy":
         check_dummy(model_config.hf, build, load_config.quantization)
         model = build_model(model_config.hf, build)
         fill_dummy(model, model_config.seed, packing)
         return model
-    source, where = _open(model_config, load_config.load_format)
+    source, where = _open(model_config)
     check_source(model_config.hf, build, source, where)
     model = build_model(model_config.hf, build)
     progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
@@ -43,12 +38,10 @@ def _packing(quantization: str, build: BuildContext) -> Packing:
     return NoPacking() if packer is None else MatrixPacking(packer)
 
 
-def _open(model_config: ModelConfig, load_format: str) -> tuple[WeightsSource, str]:
+def _open(model_config: ModelConfig) -> tuple[WeightsSource, str]:
     files = model_config.files
-    if load_format == "safetensors" or (load_format == "auto" and files.gguf is None):
-        return SafetensorsWeights(files.directory), str(files.directory)
     if files.gguf is None:
-        raise ConfigError(f"load_format 'gguf': {files.name} is not a .gguf file", field="load_format")
+        return SafetensorsWeights(files.directory), str(files.directory)
     return gguf.open_weights(files.gguf, model_config.hf.raw), str(files.gguf)
 
 
