@@ -28,8 +28,7 @@ from cadence.engine.limits import SupervisorLimits
 from cadence.engine.metrics.cache_info import cache_labels
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.metrics.recorder import MetricsRecorder
-from cadence.engine.output_processor import OutputProcessor
-from cadence.engine.output_stream import OutputStream
+from cadence.engine.output_processor import OutputProcessor, OutputStream
 from cadence.engine.parallel_sampling import fan_out
 from cadence.engine.prompts import ParsedPrompt, PromptType, parse_prompt
 from cadence.engine.source import ModelSource, check_vocabulary, find_source

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cadence import RequestOutput
 from cadence.config.args import EngineArgs
 from cadence.core.codec import (
