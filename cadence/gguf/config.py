@@ -171,9 +171,8 @@ def _llama3_scaling(meta: _Metadata) -> dict[str, Any] | None:
         return None
     theta, dim = meta.number("rope.freq_base", 10_000.0), 2 * len(divisors)
     for index, divisor in enumerate(divisors):
-        turns = (
-            _LLAMA3_ORIGINAL * max(theta, 1.0) ** (-2 * index / dim) / (2 * math.pi)
-        )  # over the length of pretraining
+        # Over the length of pretraining.
+        turns = _LLAMA3_ORIGINAL * max(theta, 1.0) ** (-2 * index / dim) / (2 * math.pi)
         smooth = min(max((turns - _LLAMA3_LOW) / (_LLAMA3_HIGH - _LLAMA3_LOW), 0.0), 1.0)
         if abs(1 / ((1 - smooth) / factor + smooth) - divisor) > 1e-3 * divisor:
             raise WeightsError(f"{meta.file.path}: tensor 'rope_freqs.weight' is not a Llama 3 scaling by {factor}")

@@ -50,10 +50,8 @@ class Extension:
         lack_np = rows.computed_np[sampling_np] - rows.capacity_np[sampling_np]  # [s] <= 0
         free = max(kv.num_free - draft.claimed, 0) // kv.num_groups
         while num_forwards > 1:
-            tokens_np = np.maximum(
-                lack_np + np.minimum(room_np, num_forwards - 1), 0
-            )  # [s] beyond what its blocks hold
-            if int((-(-tokens_np // kv.block_size)).sum()) <= free:
+            beyond_np = np.maximum(lack_np + np.minimum(room_np, num_forwards - 1), 0)  # [s] tokens
+            if int((-(-beyond_np // kv.block_size)).sum()) <= free:
                 break
             num_forwards //= 2
         return num_forwards

@@ -1,4 +1,4 @@
-"""One matrix per model, run once for all tests; a core is enough for models this small."""
+"""One matrix per model, run once for all tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from cadence.device import cpu
 from cadence.runner import shapes
 from tests.matrix.runs import Matrix, MatrixOf
 
@@ -25,8 +24,7 @@ def capture_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def threads_of_before() -> Iterator[None]:
     before = torch.get_num_threads()
-    monkeypatch.setattr(cpu, "usable_cpus", lambda: 1)
     yield
     torch.set_num_threads(before)

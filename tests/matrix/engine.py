@@ -94,8 +94,10 @@ class WatchedGraph:
 
 
 class WatchedDevice(CpuDevice):
-    def __init__(self, cpu_threads: int, trace: Trace) -> None:
-        super().__init__(cpu_threads)
+    """One thread is enough for models this small."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(num_threads=1)
         self._trace = trace
 
     def record(self, work: Callable[[], Output]) -> tuple[Graph[Output], Output]:
@@ -147,7 +149,7 @@ def watching(graphs: str) -> tuple[ExecutorFactory, Trace]:
     def open_watched(kind: str, resolve: Resolve, logits_processors: Processors) -> OpenExecutor:
         config = resolve(device_caps(kind))
         config = dataclasses.replace(config, device=dataclasses.replace(config.device, graphs=graphs))
-        opened = open_on(WatchedDevice(config.device.cpu_threads, trace), config, logits_processors)
+        opened = open_on(WatchedDevice(trace), config, logits_processors)
         queues_work = graphs == "padded"  # a GPU is asked for all forwards at once
         return dataclasses.replace(opened, executor=WatchedExecutor(opened.executor, trace), queues_work=queues_work)
 

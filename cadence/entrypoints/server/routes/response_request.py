@@ -64,9 +64,8 @@ def _job(
     choice = tools.choose(body.tool_choice)
     params = sampling_params(body, defaults, EndpointFields(limit, body.num_logprobs(), SENT_NAMES))
     if params.logprobs is not None:
-        params.output_kind = (
-            RequestOutputKind.DELTA
-        )  # in one piece, those of thoughts and of the message are not told apart
+        # In one piece, those of thoughts and of the message are not told apart.
+        params.output_kind = RequestOutputKind.DELTA
     return ChatJob(
         request_id=engine_id,
         messages=messages,
