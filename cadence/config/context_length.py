@@ -13,8 +13,6 @@ ALREADY_SCALED = ("longrope", "su", "llama3", "default")  # max_position_embeddi
 
 def model_context_length(hf: HFConfig) -> int:
     lengths = [value for key in LENGTHS if (value := hf.get(key)) is not None]
-    if not all(isinstance(value, int) and value > 0 for value in lengths):
-        raise ConfigError(f"{hf.source}: context length {lengths} is not a positive whole number", LENGTHS[0])
     if not lengths:
         raise ConfigError(f"{hf.source}: none of {', '.join(LENGTHS)} says how long a context may be", LENGTHS[0])
     return _stretched(min(lengths), hf)

@@ -31,7 +31,6 @@ class HFConfig:
     source: Path  # the file that was read, for messages
     generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json, or an alias's; {} = none
     eos_token_ids: tuple[int, ...] = ()  # of config and generation config together
-    bos_token_id: int = -1  # -1 = none
 
     def __getitem__(self, key: str) -> Any:
         if key not in self.raw:
@@ -65,8 +64,7 @@ def make_hf_config(
     raw = _fold_rope(_merge(_unfold_rope(_with_text_section(raw)), _unfold_rope(dict(overrides))))
     check_layers(raw, source)
     eos = dict.fromkeys(_token_ids(raw, "eos_token_id") + _token_ids(generation, "eos_token_id"))
-    bos = _token_ids(raw, "bos_token_id") + _token_ids(generation, "bos_token_id")
-    return HFConfig(architecture, raw, name, source, generation, tuple(eos), bos[0] if bos else -1)
+    return HFConfig(architecture, raw, name, source, generation, tuple(eos))
 
 
 def _architecture(names: Any, source: Path) -> str:

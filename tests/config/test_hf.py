@@ -36,12 +36,12 @@ def test_keys_defaults_and_missing_keys(tmp_path: Path) -> None:
 
 
 def test_end_tokens_are_joined_in_order(tmp_path: Path) -> None:
-    hf = load(tmp_path, BASE | {"eos_token_id": 7, "bos_token_id": 1}, {"eos_token_id": [5, 7], "temperature": 0.6})
+    hf = load(tmp_path, BASE | {"eos_token_id": 7}, {"eos_token_id": [5, 7], "temperature": 0.6})
     assert hf.eos_token_ids == (7, 5)
-    assert (hf.bos_token_id, hf.generation["temperature"]) == (1, 0.6)
+    assert hf.generation["temperature"] == 0.6
     (tmp_path / "generation_config.json").unlink()
     hf = load(tmp_path, BASE | {"eos_token_id": None})
-    assert (hf.eos_token_ids, hf.bos_token_id) == ((), -1)
+    assert hf.eos_token_ids == ()
 
 
 def test_newer_rope_spelling_gives_the_older(tmp_path: Path) -> None:
