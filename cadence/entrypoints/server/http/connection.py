@@ -16,7 +16,7 @@ from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.server.http.auth import OPEN_PATHS
 from cadence.entrypoints.server.http.connections import Capacity, Connections
 from cadence.entrypoints.server.http.errors import ErrorReply, reply_for, route_path, unavailable
-from cadence.entrypoints.server.http.outbox import BODY_WRITER, HIGH_WATER, Outbox, OutboxWriter
+from cadence.entrypoints.server.http.outbox import HIGH_WATER
 
 SPARE_READ_S = 5.0  # for a request to arrive on a connection that is one too many
 
@@ -33,11 +33,10 @@ class HttpLimits:
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    def __init__(self, limits: HttpLimits, connections: Connections, outbox: Outbox, **options: Any) -> None:
+    def __init__(self, limits: HttpLimits, connections: Connections, **options: Any) -> None:
         super().__init__(**options)
         self._limits = limits
         self._connections = connections
-        self._outbox = outbox
         self._wire: asyncio.Transport | None = None  # next to the socket; the transport itself where there is no TLS
         self._room = Capacity.OPEN
         self._read_timeout = limits.read_timeout
@@ -114,7 +113,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if not self._refused:
             self._drop_root()
             super().on_headers_complete()
-            self.scope[BODY_WRITER] = OutboxWriter(self.cycle, self._outbox)  # type: ignore[typeddict-unknown-key]
 
     def _drop_root(self) -> None:
         """A proxy may leave the prefix of `--root-path` on or take it off; uvicorn expects it off."""
