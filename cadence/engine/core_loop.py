@@ -10,6 +10,7 @@ from dataclasses import replace
 from cadence.core.codec import decode_request, decode_to_engine, encode
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError, InvalidRequestError
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.messages import AddRequest, FromEngine, ToEngine
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate
@@ -71,7 +72,7 @@ class CoreLoop:
             why = "the engine could not read this request"
         else:
             return []
-        return [RequestUpdate.end(added.request_id, FinishReason.ERROR, why)]
+        return [RequestUpdate.end(added.request_id, FinishReason.ERROR, Failure(FailureCode.NOT_ACCEPTED, why))]
 
     def _answer(self, call: str, call_id: int) -> None:
         if call in ("state", "stats"):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cadence.core.codec import encode_request
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import EngineRequest, FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.update import RequestUpdate
@@ -150,4 +151,4 @@ def probe(now: float) -> JournalEntry:
 
 def _failed(entry: JournalEntry) -> RequestUpdate:
     why = f"the engine died {entry.deaths} times while this request was in it; it is not tried again"
-    return RequestUpdate.end(entry.request_id, FinishReason.ERROR, why)
+    return RequestUpdate.end(entry.request_id, FinishReason.ERROR, Failure(FailureCode.ENGINE_DIED, why))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate
 from cadence.engine.journal import MAX_STRIKES, JournalEntry
@@ -325,9 +326,8 @@ def test_a_few_tokens_clear_nobody() -> None:
     world.submit(make_entry("slow", 1, 1000))
     for steps in (50, 5, 5):
         killed_after(world, steps)
-    assert world.readers["slow"].ends == [
-        (FinishReason.ERROR, "the engine died 3 times while this request was in it; it is not tried again")
-    ]
+    why = "the engine died 3 times while this request was in it; it is not tried again"
+    assert world.readers["slow"].ends == [(FinishReason.ERROR, Failure(FailureCode.ENGINE_DIED, why))]
 
 
 def test_a_poison_whose_client_has_left_convicts_nobody_else() -> None:
