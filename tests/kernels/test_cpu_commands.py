@@ -10,7 +10,7 @@ import pytest
 
 from cadence.config.env import compiler
 from cadence.device.calls import WORDS, Calls, Function
-from cadence.kernels.cpu.packed import Kind
+from cadence.kernels.cpu.packed.weights import Kind
 from cadence.kernels.cpu.runtime import library, table
 from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.cpu.runtime.table import TABLE, TableError, read_table

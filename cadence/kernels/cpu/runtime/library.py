@@ -1,11 +1,10 @@
-"""The functions of the compiled library, by name. A process opens it once."""
+"""The functions of the compiled library, by name. Whoever opens it hands it on: opening it looks for a compiler."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
 from ctypes import c_char_p, c_int64, c_void_p
-from functools import cache
 from typing import Any
 
 from cadence.device.calls import WORDS, Calls, Function
@@ -29,7 +28,6 @@ _SIGNATURES = {  # result, arguments
 }
 
 
-@cache
 def open_library() -> ctypes.CDLL:
     library = load_library()
     for name, (result, arguments) in _SIGNATURES.items():
@@ -44,9 +42,9 @@ def make_command(calls: Calls, name: str, function: Function) -> Command:
     A function of its own that has them as parameters: Python puts them in order as it makes the call.
     """
     words = ", ".join(TABLE.commands[name])
-    namespace: dict[str, Any] = {"call": calls.call, "function": function}
-    exec(f"def {name}(*, {words}): call(function, {words})", namespace)
-    return namespace[name]
+    namespace: dict[str, Any] = {"_call": calls.call, "_function": function}  # no word begins so
+    exec(f"def {name}(*, {words}): _call(_function, {words})", namespace)
+    return namespace.pop(name)  # it would hold itself, and the threads of `calls` with it
 
 
 class CpuLibrary:
@@ -55,7 +53,7 @@ class CpuLibrary:
     def __init__(self, calls: Calls) -> None:
         if TABLE.words != WORDS:
             raise TableError(f"commands.h: COMMAND_WORDS is {TABLE.words}, a call has {WORDS} words")
-        library = open_library()
+        self.functions = library = open_library()
         calls.connect(library)
         for name in TABLE.commands:
             setattr(self, name, make_command(calls, name, Function(getattr(library, f"call_{name}"))))
