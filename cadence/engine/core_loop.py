@@ -20,7 +20,7 @@ from cadence.engine.heartbeat import StepClock
 
 logger = logging.getLogger("cadence.engine")
 
-IDLE_POLL_S = 0.2  # also the silence before a piece of warm-up, which would keep a newcomer waiting
+IDLE_POLL_S = 0.2  # also the silence before a piece of warm-up, which would keep a new request waiting
 
 
 class CoreLoop:

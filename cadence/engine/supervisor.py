@@ -75,8 +75,8 @@ class Supervisor:
         return self._logic.journal.num_quarantined
 
     @property
-    def num_convicted(self) -> int:
-        return self._logic.journal.num_convicted
+    def num_failed(self) -> int:
+        return self._logic.journal.num_failed
 
     def start(self) -> None:
         self._task = asyncio.ensure_future(self._run())

@@ -272,14 +272,14 @@ def test_stopping_is_quick_in_every_state(model: Path) -> None:
     asyncio.run(check())
 
 
-def test_a_pump_that_fails_is_everybodys_business(model: Path) -> None:
+def test_a_supervisor_that_fails_ends_every_stream(model: Path) -> None:
     """Never a silent hang: streams get an error, health says so, and the server is told."""
 
     async def check() -> None:
         async with running(model) as llm:
             endless = asyncio.ensure_future(ask(llm, 1, 400))
             await asyncio.sleep(0.05)
-            llm._supervisor._logic.journal.note = None  # type: ignore[assignment,method-assign]
+            llm._supervisor._logic.journal.record = None  # type: ignore[assignment,method-assign]
             with pytest.raises(EngineDeadError, match="log"):
                 await endless
             assert llm.dead.is_set() and not llm.is_ready()

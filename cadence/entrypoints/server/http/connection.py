@@ -38,7 +38,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._limits = limits
         self._connections = connections
         self._wire: asyncio.Transport | None = None  # next to the socket; the transport itself where there is no TLS
-        self._room = Capacity.OPEN
+        self._capacity = Capacity.OPEN
         self._read_timeout = limits.read_timeout
         self._answering: RequestResponseCycle | None = None  # the request that is answered, or was the last to be
         self._unsent = (0, 0)  # bytes that waited to leave when last looked at: at the socket, in all
@@ -46,11 +46,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._in_head = True
         self._head_bytes = 0  # received of a head that is not complete
         self._refused = False
-        self._late: asyncio.TimerHandle | None = None  # runs while a request is awaited or arrives
+        self._read_timer: asyncio.TimerHandle | None = None  # runs while a request is awaited or arrives
 
-    def attach(self, wire: asyncio.Transport, room: Capacity) -> None:
+    def attach(self, wire: asyncio.Transport, capacity: Capacity) -> None:
         """Called before `connection_made` where there is TLS between the two."""
-        self._wire, self._room = wire, room
+        self._wire, self._capacity = wire, capacity
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -58,12 +58,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.attach(transport, self._connections.enter(transport))
         else:
             transport.set_write_buffer_limits(high=HIGH_WATER)  # TLS holds half a megabyte otherwise
-        if self._room is not Capacity.OPEN:
+        if self._capacity is not Capacity.OPEN:
             self._read_timeout = min(self._read_timeout or SPARE_READ_S, SPARE_READ_S)
         self._progress_at = self.loop.time()
         self._connections.watch(self)
         self._await_request()
-        if self._room is Capacity.NONE:
+        if self._capacity is Capacity.NONE:
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -130,7 +130,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
-        if self._room is Capacity.HEALTH_ONLY:
+        if self._capacity is Capacity.HEALTH_ONLY:
             cycle.keep_alive = False
             app = _HealthOnly(app)
         super()._start_asgi_task(cycle, app)
@@ -149,14 +149,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _await_request(self) -> None:
         self._stop_waiting()
         if self._read_timeout:
-            self._late = self.loop.call_later(self._read_timeout, self._on_late)
+            self._read_timer = self.loop.call_later(self._read_timeout, self._on_read_timeout)
 
     def _stop_waiting(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
-    def _on_late(self) -> None:
+    def _on_read_timeout(self) -> None:
         """A client that is not being read, because it was sent nothing yet, is not late."""
         answering = self.cycle is not None and not self.cycle.response_complete
         if self.flow.read_paused or (answering and self._in_head):
@@ -168,7 +168,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._refuse(408, f"The request did not arrive within the limit of {self._read_timeout:g} s.")
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answers at once and hangs up; only hangs up where an earlier answer is still on its way."""
+        """Answers at once and closes the connection; only closes it where an earlier answer is still on its way."""
         if self._refused:
             return
         self._refused = True
