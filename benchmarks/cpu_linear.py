@@ -28,7 +28,8 @@ from benchmarks.machine import describe_machine
 from cadence.device.calls import Calls
 from cadence.gguf.file import GGML_TYPES
 from cadence.kernels.cpu.ops import CpuOps
-from cadence.kernels.cpu.packed import PackedOps, PackedRows, PackedWeight, pack_bf16, pack_f32, pack_gguf
+from cadence.kernels.cpu.packed.weights import PackedRows, PackedWeight
+from tests.helpers.packing import pack_bf16, pack_f32, pack_gguf, packed_ops, packing
 
 SHAPES = ((960, 576), (576, 576), (3072, 576), (576, 1536), (49152, 576))  # (out, in)
 _FOOTPRINT = 96 << 20  # bytes of weights cycled through: more than the caches hold
@@ -139,13 +140,13 @@ class Case:
         self.kind, self.rows, (self.out_dim, self.in_dim) = kind, rows, shape
         calls = Calls(torch.get_num_threads())
         plain = CpuOps(calls)
-        ops = PackedOps(isa, calls.pool)
+        ops = packed_ops(isa, calls.pool)
         dtype = torch.bfloat16 if kind == "BF16" else torch.float32  # as models have it beside such weights
         self._x, self._y = torch.randn(rows, self.in_dim, dtype=dtype), torch.empty(rows, self.out_dim, dtype=dtype)
         first = random_weight(kind, *shape)
         self.nbytes = first.data.numel()
         copies = -(-_FOOTPRINT // self.nbytes) if rows == 1 else 1
-        weights = [PackedWeight(first.kind, *shape, first.data.clone()) for _ in range(copies)]
+        weights = [packing().weight(first.kind, *shape, first.data.clone()) for _ in range(copies)]
         floats = [torch.randn(shape) for _ in range(min(copies, -(-_FOOTPRINT // (4 * self.out_dim * self.in_dim))))]
         self._inner = max(1, min(20, 2_000_000_000 // (rows * self.out_dim * self.in_dim * 40)))
         self._stacks = [PackedRows([weight]) for weight in weights]
@@ -188,7 +189,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     limits = Limits()
-    print(json.dumps({**describe_machine(), "isa": PackedOps(args.isa).isa}))
+    print(json.dumps({**describe_machine(), "isa": packed_ops(args.isa).isa}))
     print(json.dumps({"read GB/s": limits.bandwidth() / 1e9, "dot GMAC/s": limits.dot_peak() / 1e9}))
     for kind in args.kinds.split(","):
         for shape in args.shapes.split(","):

@@ -21,7 +21,7 @@ from benchmarks.cpu import REPETITIONS, Setting, measure
 from benchmarks.cpu_linear import Limits
 from benchmarks.machine import describe_machine
 from benchmarks.shapes import SHAPES, weight_bytes_per_token, write_shape
-from cadence.kernels.cpu.packed import PackedOps
+from tests.helpers.packing import packed_ops
 
 ROWS = {"a": 1, "c": 32}  # of a decode step: what reads all weights once
 _BYTES = {"bf16": (2.0, 2.0), "int8": (34 / 32, 34 / 32), "int4": (20 / 32, 34 / 32)}  # a weight inside, of the head
@@ -51,7 +51,7 @@ def main() -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])
     torch.set_num_threads(args.threads)  # it has counted the CPUs of before
     limits = Limits()
-    about = {"machine": describe_machine(), "instruction_set": PackedOps().isa}
+    about = {"machine": describe_machine(), "instruction_set": packed_ops().isa}
     print(json.dumps({**about, "shape": args.shape, "threads": args.threads}), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         model = write_shape(args.shape, Path(folder))

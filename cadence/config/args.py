@@ -94,7 +94,9 @@ class EngineArgs:
         None,
         "most milliseconds that prompts of others may hold up a streamed token (60; on the CPU 250); 0 = no limit",
     )
-    num_scheduler_steps: int | None = option(None, "forwards per plan, where nobody waits (automatic); 1 = no bursts")
+    num_scheduler_steps: int | None = option(
+        None, "forwards per plan, where no request waits (automatic); 1 = no bursts"
+    )
 
     # KV cache
     block_size: int | None = option(None, "tokens per KV block (16)")

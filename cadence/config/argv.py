@@ -23,30 +23,46 @@ _HUMAN_NUMBER = re.compile(r'("(?:[^"\\]|\\.)*")|(?<![\w.])(\d+(?:\.\d+)?[kKmMgG
 
 def normalise(argv: Sequence[str]) -> list[str]:
     tokens = list(argv)
-    result: list[str] = []
-    while tokens:
-        token = tokens.pop(0)
-        if token == "--":
-            return [*result, token, *tokens]
-        if token.startswith("-O") and not token.startswith("--"):
-            token = _optimization(token, tokens)
-        if match := _DOTTED.fullmatch(token):
-            flag, path, value = match.groups()
-            if value is None:
-                value = tokens.pop(0) if tokens and not tokens[0].startswith("--") else "true"
-            result += [_dashed(flag), _nested(path, value)]
-        elif token.startswith("--"):
-            name, equals, value = token.partition("=")
-            result.append(_dashed(name) + equals + value)
-        else:
-            result.append(token)
-    return result
+    end = tokens.index("--") if "--" in tokens else len(tokens)
+    return [word for group in grouped(tokens[:end]) for word in _plain(group)] + tokens[end:]
 
 
-def _optimization(token: str, rest: list[str]) -> str:
+def grouped(tokens: Sequence[str]) -> list[list[str]]:
+    """A dotted key keeps its value, and `-O` its JSON; everything else stands alone."""
+    groups: list[list[str]] = []
+    rest = list(tokens)
+    while rest:
+        token = rest.pop(0)
+        takes_value = bool(rest) and _takes_value(token, rest[0])
+        groups.append([token, rest.pop(0)] if takes_value else [token])
+    return groups
+
+
+def is_dotted(token: str) -> bool:
+    return _DOTTED.fullmatch(token) is not None
+
+
+def _takes_value(token: str, following: str) -> bool:
+    if token == "-O":
+        return following.startswith("{")
+    return is_dotted(token) and "=" not in token and not following.startswith("--")
+
+
+def _plain(group: list[str]) -> list[str]:
+    token, *value = group
+    if token.startswith("-O") and not token.startswith("--"):
+        token = "--compilation-config" if value and token == "-O" else _optimization(token)
+    if match := _DOTTED.fullmatch(token):
+        flag, path, text = match.groups()
+        return [_dashed(flag), _nested(path, text if text is not None else value[0] if value else "true")]
+    if token.startswith("--"):
+        name, equals, text = token.partition("=")
+        token = _dashed(name) + equals + text
+    return [token, *value]
+
+
+def _optimization(token: str) -> str:
     """`-O3`, `-O=3` and `-O 3` are a level; `-O.key=value` and `-O JSON` were the compilation's options once."""
-    if token == "-O" and rest and rest[0].startswith("{"):
-        return "--compilation-config"
     if level := _LEVEL.fullmatch(token):
         return f"--optimization-level={level[1]}"
     return token.replace("-O.", "-cc.", 1)
@@ -59,7 +75,7 @@ def repeated(argv: Sequence[str]) -> list[str]:
         if token == "--":
             break
         name = token.partition("=")[0]
-        if name.startswith("--") or _DOTTED.fullmatch(token):
+        if name.startswith("--") or is_dotted(token):
             head, dot, path = name.partition(".")
             names[_dashed(head) + dot + path] += 1
         elif _LEVEL.fullmatch(token):

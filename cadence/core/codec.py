@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from cadence.core.errors import InvalidRequestError
+from cadence.core.failure import Failure
 from cadence.core.messages import FromEngine, ToEngine
 from cadence.core.request import EngineRequest
 from cadence.core.step import IntArray, RowOutput, StepPlan, StepResult
@@ -41,7 +42,7 @@ _FROM_ENGINE = msgspec.msgpack.Decoder(FromEngine, dec_hook=_rich)
 _PLAN = msgspec.msgpack.Decoder(StepPlan, dec_hook=_rich)
 _OUTPUTS = {kind: msgspec.msgpack.Decoder(kind, dec_hook=_rich) for kind in get_args(RowOutput)}
 _RESULT = msgspec.msgpack.Decoder(
-    tuple[int, IntArray, list[tuple[int, int, msgspec.Raw]], dict[int, str]], dec_hook=_rich
+    tuple[int, IntArray, list[tuple[int, int, msgspec.Raw]], dict[int, Failure]], dec_hook=_rich
 )
 _CALL = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _PAYLOADS = {verb: msgspec.msgpack.Decoder(payload) for verb, (payload, _) in VERBS.items()}

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from cadence.core.failure import FailureCode
+
 
 class Logprob(NamedTuple):
     logprob: float
@@ -38,6 +40,7 @@ class CompletionOutput:
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     lora_request: object | None = None
+    failure: FailureCode | None = None  # with finish_reason error; stop_reason is then its sentence
 
     def finished(self) -> bool:
         return self.finish_reason is not None

@@ -18,10 +18,6 @@ class FinishReason(StrEnum):
     ERROR = "error"
 
 
-# The reason of a request that ends with ERROR because of its own parameters.
-NO_CHOICE = "no token can be chosen: allowed_token_ids, bad_words, min_tokens or a logits processor left none"
-
-
 @dataclass(frozen=True, slots=True)
 class StopRule:
     """When a request ends by its tokens alone. Stop strings are the output processor's business."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from cadence.core.failure import Failure
 from cadence.core.sampling_params import SamplingParams
 
 IntArray = npt.NDArray[np.int32]
@@ -104,4 +105,4 @@ class StepResult:
     step_id: int
     token_ids_np: IntArray  # [m, number of True in plan.samples_np], in plan order; NO_TOKEN = it had ended, or failed
     outputs: list[tuple[int, RowOutput]] = field(default_factory=list)  # (row, output), only of rows that asked
-    errors: dict[int, str] = field(default_factory=dict)  # by row: this request failed, the others did not
+    errors: dict[int, Failure] = field(default_factory=dict)  # by row: this request failed, the others did not

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cadence.core.failure import Failure
 from cadence.core.request import FinishReason
 from cadence.core.step import PromptLogprobs, TokenLogprobs
 
@@ -18,12 +19,12 @@ class RequestUpdate:
     logprobs: Sequence[TokenLogprobs]  # one per new token, or empty when none were asked for
     prompt_logprobs: Sequence[PromptLogprobs]  # parts of the prompt in order, none twice
     finish_reason: FinishReason | None
-    stop_reason: int | str | None  # the stop token, or the message of an error
+    stop_reason: int | Failure | None  # the stop token, or why it failed
     num_cached_tokens: int  # prompt tokens found in the prefix cache when the request was first admitted
     num_preemptions: int
     first_scheduled_time: float  # seconds, time.monotonic; 0.0 = never scheduled
 
     @classmethod
-    def end(cls, request_id: str, reason: FinishReason, message: str | None = None) -> RequestUpdate:
+    def end(cls, request_id: str, reason: FinishReason, failure: Failure | None = None) -> RequestUpdate:
         """The end of a request that no step brought."""
-        return cls(request_id, [], (), (), reason, message, 0, 0, 0.0)
+        return cls(request_id, [], (), (), reason, failure, 0, 0, 0.0)

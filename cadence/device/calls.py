@@ -18,10 +18,10 @@ from typing import Any, Generic
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from cadence.device.base import Output
 from cadence.device.pool import NoPool, Pool, ThreadPool
+from cadence.device.torch_private import UncompiledDispatchMode
 
 WORDS = 24  # of one call, at most: COMMAND_WORDS of commands.h
 _CHUNK = 1 << 24  # bytes the arena grows by
@@ -72,18 +72,13 @@ class Arena:
             self._chunk, self._offset = self._chunk + 1, 0
 
 
-class Watch(TorchDispatchMode):
+class Watch(UncompiledDispatchMode):
     """Notes the first thing torch computes itself: a replay would miss that."""
 
     def __init__(self) -> None:
         super().__init__()
         self.obstacle = ""  # "" = none
         self.allowed = False
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing here is compiled: to be told so, torch would import its compiler, 100 MB and seconds of it."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__

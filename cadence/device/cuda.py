@@ -11,6 +11,7 @@ import torch
 
 from cadence.core.errors import ConfigError
 from cadence.device.base import DeviceCaps, Graph, Output, Transfer
+from cadence.device.torch_private import clear_matmul_workspaces
 
 
 class CudaTransfer:
@@ -89,8 +90,8 @@ class CudaDevice:
         torch.cuda.synchronize(self.torch_device)
 
     def trim_memory(self) -> None:
-        """Also what the library of products keeps for every stream it ever worked on, 32 MiB each."""
-        torch._C._cuda_clearCublasWorkspaces()
+        """Also the workspaces of matrix products."""
+        clear_matmul_workspaces()
         torch.cuda.empty_cache()
 
     def free_memory(self) -> int:

@@ -37,7 +37,7 @@ class Channel:
             self._flush()
 
     @property
-    def is_clogged(self) -> bool:
+    def is_congested(self) -> bool:
         """Whether the other end reads slower than this one writes."""
         return bool(self._unsent)
 

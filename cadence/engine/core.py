@@ -134,7 +134,7 @@ class EngineCore:
         """Gives back all that the device holds. Nothing may be called afterwards."""
         self._in_flight.clear()
         self._executor.stop()
-        del self._scheduler, self._executor  # an error of a step that somebody keeps holds this object
+        del self._scheduler, self._executor  # an exception of a step, kept by a caller, holds this object
 
     def _begin(self, step: StepInFlight) -> None:
         try:
@@ -171,7 +171,7 @@ class EngineCore:
 
 
 def _forget_locals(error: BaseException) -> None:
-    """The frames an error came through on the device hold the model: whoever keeps the error must not keep that."""
+    """The frames an error came through on the device hold the model, which a caller must not keep with the error."""
     found: BaseException | None = error
     while found is not None:
         traceback.clear_frames(found.__traceback__)  # all but those that still run

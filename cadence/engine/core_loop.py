@@ -10,6 +10,7 @@ from dataclasses import replace
 from cadence.core.codec import decode_request, decode_to_engine, encode
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError, InvalidRequestError
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.messages import AddRequest, FromEngine, ToEngine
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate
@@ -20,7 +21,7 @@ from cadence.executor.control import warm_up_more
 
 logger = logging.getLogger("cadence.engine")
 
-IDLE_POLL_S = 0.2  # also the silence before a piece of warm-up, which would keep a newcomer waiting
+IDLE_POLL_S = 0.2  # also the silence before a piece of warm-up, which would keep a new request waiting
 
 
 class CoreLoop:
@@ -72,7 +73,7 @@ class CoreLoop:
             why = "the engine could not read this request"
         else:
             return []
-        return [RequestUpdate.end(added.request_id, FinishReason.ERROR, why)]
+        return [RequestUpdate.end(added.request_id, FinishReason.ERROR, Failure(FailureCode.NOT_ACCEPTED, why))]
 
     def _answer(self, call: str, call_id: int) -> None:
         if call in ("state", "stats"):

@@ -28,7 +28,7 @@ class StepClock:
 def start_heartbeat(channel: Channel, clock: StepClock) -> None:
     def beat() -> None:
         while True:
-            if not channel.is_clogged:  # a front that does not read counts no beats either
+            if not channel.is_congested:  # a front that does not read counts no beats either
                 try:
                     channel.send(encode(FromEngine(heartbeat=clock.heartbeat())))
                 except OSError:

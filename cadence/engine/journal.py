@@ -1,17 +1,17 @@
-"""Every open request and its tokens so far, and who of them may be in the engine: the rules of quarantine.
+"""Every open request and its tokens so far, and which of them may be in the engine: the rules of quarantine.
 
-1. A request that is in the engine when it dies gets a strike. `MARGIN` tokens beyond that point clear it again: a
-   request that kills an engine by what it is does so at its own position.
-2. With one strike a request comes back at once, together with the others.
-3. With two it is a suspect and comes back behind the others, on trial: one suspect at a time, beside requests without
-   suspicion. Each suspect that is cleared lets one more be on trial at once; a death puts that back to one. A suspect
-   with three strikes is never on trial beside another one.
-4. A suspect that was the only one on trial when the engine died is tried alone, first thing in the next engine. The
-   others wait for it, at most `alone_s` seconds; new requests wait only then.
-5. A suspect that kills an engine which was given nothing else is convicted: it fails, and is not tried again. So is one
-   with `MAX_STRIKES`, alone or not: there is always an end.
+1. The death of an engine counts against every request in it. `PROGRESS` tokens beyond that point reset the count: a
+   request that kills engines by what it is does so at its own position.
+2. With a count of one, a request is resubmitted at once, together with the others.
+3. With two it is quarantined: it is retried behind the others, one such request at a time, beside requests that are not
+   quarantined. Each that is released lets one more be retried at once; a death puts that back to one. A request with
+   a count of three or more is never retried beside another one.
+4. A request that was the only one retried when the engine died is retried in isolation, first thing in the next engine.
+   The others wait for it, at most `isolation_s` seconds; new requests wait only then.
+5. A request that kills an engine which was given nothing else fails, and is not retried. So does one with a count of
+   `MAX_DEATHS`, isolated or not: there is always an end.
 
-No request starves: suspects share the engine with new requests, and trials alone happen only right after a death.
+No request starves: quarantined ones share the engine with new requests, and isolation happens only right after a death.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from dataclasses import dataclass, field, replace
 from cadence.core.request import EngineRequest
 from cadence.core.update import RequestUpdate
 
-MARGIN = 32  # tokens; more than an engine computes before the front hears of them
-SUSPECT = 2  # strikes
-MAX_STRIKES = 6
+PROGRESS = 32  # tokens; more than an engine computes before the front hears of them
+QUARANTINED = 2  # recent deaths
+MAX_DEATHS = 6  # recent ones
 
 
 @dataclass(slots=True, eq=False)
 class JournalEntry:
-    """An open request: as it came, with its tokens and its strikes so far."""
+    """An open request: as it came, with its tokens and the deaths counted against it."""
 
     request: EngineRequest
     payload: bytes  # the request as it came, encoded
     token_ids: list[int] = field(default_factory=list)
     in_engine: bool = False
     deaths: int = 0  # of engines, while it was in them
-    strikes: int = 0  # deaths since it was last cleared
+    recent_deaths: int = 0  # those since it last made progress
     died_at: int = 0  # tokens it had at the last one
 
     @property
@@ -45,33 +45,33 @@ class JournalEntry:
         return self.request.request_id
 
     @property
-    def is_suspect(self) -> bool:
-        return self.strikes >= SUSPECT
+    def is_quarantined(self) -> bool:
+        return self.recent_deaths >= QUARANTINED
 
     def resumed(self) -> EngineRequest:
         return replace(self.request, output_token_ids=tuple(self.token_ids))
 
-    def strike(self) -> None:
+    def count_death(self) -> None:
         self.in_engine = False
         self.deaths += 1
-        self.strikes += 1
+        self.recent_deaths += 1
         self.died_at = len(self.token_ids)
 
 
 class Journal:
-    def __init__(self, alone_s: float) -> None:
-        self._alone_s = alone_s
+    def __init__(self, isolation_s: float) -> None:
+        self._isolation_s = isolation_s
         self._entries: dict[str, JournalEntry] = {}  # all open ones, in order of arrival
         self._waiting: dict[str, JournalEntry] = {}  # not in the engine, free to go there
-        self._suspects: dict[str, JournalEntry] = {}  # not in the engine, to be tried
-        self._on_trial: dict[str, JournalEntry] = {}  # suspects in the engine
+        self._quarantined: dict[str, JournalEntry] = {}  # not in the engine, to be retried
+        self._retried: dict[str, JournalEntry] = {}  # quarantined and in the engine
         self._dropped: set[str] = set()  # ended by the front; the engine has not yet said that it has ended them
-        self._alone: JournalEntry | None = None  # tried alone in this engine, or in the next one
-        self._alone_until = 0.0
-        self._window = 1  # suspects that may be on trial at once
+        self._isolated: JournalEntry | None = None  # retried in isolation in this engine, or in the next one
+        self._isolated_until = 0.0
+        self._max_retried = 1  # at once
         self._num_handed_over = 0  # to this engine
         self.num_quarantined = 0
-        self.num_convicted = 0
+        self.num_failed = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -88,14 +88,14 @@ class Journal:
         if entry is None:
             return False
         self._waiting.pop(request_id, None)
-        self._suspects.pop(request_id, None)
-        self._end_trial(entry, cleared=False)
+        self._quarantined.pop(request_id, None)
+        self._end_retry(entry, released=False)
         if entry.in_engine:
             self._dropped.add(request_id)
         return entry.in_engine
 
-    def note(self, update: RequestUpdate) -> bool:
-        """Writes an update down. -> whether it is news of an open request"""
+    def record(self, update: RequestUpdate) -> bool:
+        """Takes an update in. -> whether it is news of an open request"""
         entry = self._entries.get(update.request_id)
         if entry is None or not entry.in_engine:  # of a request dropped earlier, perhaps under an id used again since
             if update.finish_reason is not None:
@@ -104,15 +104,15 @@ class Journal:
         entry.token_ids.extend(update.new_token_ids)
         if update.finish_reason is not None:
             del self._entries[update.request_id]
-            self._end_trial(entry, cleared=True)
-        elif entry.strikes and len(entry.token_ids) - entry.died_at >= MARGIN:
-            entry.strikes = 0
-            self._end_trial(entry, cleared=True)
+            self._end_retry(entry, released=True)
+        elif entry.recent_deaths and len(entry.token_ids) - entry.died_at >= PROGRESS:
+            entry.recent_deaths = 0
+            self._end_retry(entry, released=True)
         return True
 
     def take_due(self, now: float, limit: int) -> list[JournalEntry]:
         """At most `limit` of those to be handed over now. They count as being in the engine from here on."""
-        if not self._waiting and not self._suspects:
+        if not self._waiting and not self._quarantined:
             return []
         due = self._due(now, limit)
         for entry in due:
@@ -121,66 +121,66 @@ class Journal:
         return due
 
     def engine_died(self) -> list[JournalEntry]:
-        """All requests are out of the engine. -> those convicted by this death, no longer in the journal"""
+        """All requests are out of the engine. -> those that fail by this death, no longer in the journal"""
         present = [entry for entry in self if entry.in_engine]
         sole = present[0] if len(present) == self._num_handed_over == 1 else None
-        self._alone = self._next_alone()
+        self._isolated = self._next_isolated()
         for entry in present:
-            entry.strike()
-            self.num_quarantined += entry.strikes == SUSPECT
-        convicted = [entry for entry in present if _is_convicted(entry, entry is sole)]
-        for entry in convicted:
+            entry.count_death()
+            self.num_quarantined += entry.recent_deaths == QUARANTINED
+        failed = [entry for entry in present if _fails(entry, entry is sole)]
+        for entry in failed:
             self.drop(entry.request_id)
-        self.num_convicted += len(convicted)
-        self._waiting = {entry.request_id: entry for entry in self if not entry.is_suspect}
-        self._suspects = {entry.request_id: entry for entry in self if entry.is_suspect}
-        self._on_trial.clear()
+        self.num_failed += len(failed)
+        self._waiting = {entry.request_id: entry for entry in self if not entry.is_quarantined}
+        self._quarantined = {entry.request_id: entry for entry in self if entry.is_quarantined}
+        self._retried.clear()
         self._dropped.clear()
-        self._window, self._num_handed_over = 1, 0
-        return convicted
+        self._max_retried, self._num_handed_over = 1, 0
+        return failed
 
     def _due(self, now: float, limit: int) -> list[JournalEntry]:
-        if self._alone is not None:
-            if not self._alone.in_engine:
-                self._alone_until = now + self._alone_s
-                return [self._try(self._alone)]
-            if now < self._alone_until:
+        if self._isolated is not None:
+            if not self._isolated.in_engine:
+                self._isolated_until = now + self._isolation_s
+                return [self._retry(self._isolated)]
+            if now < self._isolated_until:
                 return []
-            self._alone = None  # the others have waited long enough; with them in the engine, a death convicts none
+            self._isolated = None  # the others have waited long enough; with them in the engine, a death fails none
         free = (entry for name, entry in self._waiting.items() if name not in self._dropped)
         due = list(itertools.islice(free, limit))
         for entry in due:
             del self._waiting[entry.request_id]
-        while len(due) < limit and self._suspects:
-            candidate = min(self._suspects.values(), key=lambda entry: entry.strikes)
+        while len(due) < limit and self._quarantined:
+            candidate = min(self._quarantined.values(), key=lambda entry: entry.recent_deaths)
             if not self._has_room(candidate):
                 break
-            due.append(self._try(candidate))
+            due.append(self._retry(candidate))
         return due
 
     def _has_room(self, candidate: JournalEntry) -> bool:
-        strikes = max((entry.strikes for entry in self._on_trial.values()), default=0)
-        if max(strikes, candidate.strikes) > SUSPECT:
-            return not self._on_trial
-        return len(self._on_trial) < self._window
+        deaths = max((entry.recent_deaths for entry in self._retried.values()), default=0)
+        if max(deaths, candidate.recent_deaths) > QUARANTINED:
+            return not self._retried
+        return len(self._retried) < self._max_retried
 
-    def _try(self, suspect: JournalEntry) -> JournalEntry:
-        del self._suspects[suspect.request_id]
-        self._on_trial[suspect.request_id] = suspect
-        return suspect
+    def _retry(self, entry: JournalEntry) -> JournalEntry:
+        del self._quarantined[entry.request_id]
+        self._retried[entry.request_id] = entry
+        return entry
 
-    def _end_trial(self, entry: JournalEntry, cleared: bool) -> None:
-        if entry is self._alone:
-            self._alone = None
-        if self._on_trial.pop(entry.request_id, None) is not None and cleared:
-            self._window += 1
+    def _end_retry(self, entry: JournalEntry, released: bool) -> None:
+        if entry is self._isolated:
+            self._isolated = None
+        if self._retried.pop(entry.request_id, None) is not None and released:
+            self._max_retried += 1
 
-    def _next_alone(self) -> JournalEntry | None:
-        """The suspect to be tried alone after this death."""
-        if len(self._on_trial) == 1:
-            return next(iter(self._on_trial.values()))
-        return self._alone if self._alone is not None and not self._alone.in_engine else None
+    def _next_isolated(self) -> JournalEntry | None:
+        """The request to be retried in isolation after this death."""
+        if len(self._retried) == 1:
+            return next(iter(self._retried.values()))
+        return self._isolated if self._isolated is not None and not self._isolated.in_engine else None
 
 
-def _is_convicted(entry: JournalEntry, sole: bool) -> bool:
-    return entry.strikes >= MAX_STRIKES or (sole and entry.strikes > SUSPECT)
+def _fails(entry: JournalEntry, sole: bool) -> bool:
+    return entry.recent_deaths >= MAX_DEATHS or (sole and entry.recent_deaths > QUARANTINED)

@@ -1,5 +1,5 @@
 """Output of a process that never waits for its reader: what is printed or logged goes through a bounded queue, and a
-thread writes it. A pipe that nobody reads stops that thread alone; lines that find no room are dropped and counted."""
+thread writes it. A pipe that is not read stops that thread alone; lines that find no room are dropped and counted."""
 
 from __future__ import annotations
 
@@ -50,15 +50,17 @@ class LogQueue:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._texts))
                 descriptor, content = self._texts.popleft()
-            written = _write(descriptor, content) and self._tell_drops(descriptor)
+            written = _write(descriptor, content) and self._report_drops(descriptor)
             with self._changed:
                 self._bytes -= len(content)
                 self.dropped += not written
                 self._changed.notify_all()
 
-    def _tell_drops(self, descriptor: int) -> bool:
+    def _report_drops(self, descriptor: int) -> bool:
         lost, self._told = self.dropped - self._told, self.dropped
-        return not lost or _write(descriptor, b"WARNING: %d lines of output were dropped: nobody read them\n" % lost)
+        return not lost or _write(
+            descriptor, b"WARNING: %d lines of output were dropped: they were not read in time\n" % lost
+        )
 
 
 class NullLogQueue:

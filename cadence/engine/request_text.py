@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.flat_logprobs import FlatLogprobs
 from cadence.core.outputs import CompletionOutput, PositionLogprobs, RequestMetrics
 from cadence.core.request import EngineRequest, FinishReason
@@ -28,7 +29,8 @@ class RequestText:
         self.prompt_token_ids = request.prompt_token_ids
         self.token_ids: list[int] = []
         self.finish_reason: FinishReason | None = None
-        self.stop_reason: int | str | None = None
+        self.stop_reason: int | str | None = None  # a token, a stop string, or the sentence of a failure
+        self.failure: FailureCode | None = None
         self.num_cached_tokens = 0
         self.metrics = RequestMetrics(arrival_time=request.arrival_time)
         self.token_gap = 0.0  # seconds between the last tokens that came and those before; 0.0 for the first
@@ -106,6 +108,7 @@ class RequestText:
             logprobs=None if self._logprobs is None else self._logprobs[first_token:],
             finish_reason=None if self.finish_reason is None else self.finish_reason.value,
             stop_reason=self.stop_reason,
+            failure=self.failure,
         )
 
     def _accept_token(self, token_id: int, show: bool) -> None:
@@ -130,7 +133,7 @@ class RequestText:
             self.token_gap = now - (self.metrics.last_token_time or now)
             self.metrics.last_token_time = now
 
-    def _end(self, reason: FinishReason, stop_reason: int | str | None) -> None:
+    def _end(self, reason: FinishReason, stop_reason: int | str | Failure | None) -> None:
         """What was held back is shown; a stop string that it completes is what ended the request."""
         self._text += self._stops.push(self._detokenizer.flush(), check=self._stop_strings_count())
         matched = self._stops.matched
@@ -138,6 +141,8 @@ class RequestText:
             self._finish(FinishReason.STOP, matched)
             return
         self._text += self._stops.finish()
+        if isinstance(stop_reason, Failure):
+            self.failure, stop_reason = stop_reason.code, stop_reason.message
         self._finish(reason, stop_reason)
 
     def _finish(self, reason: FinishReason, stop_reason: int | str | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cadence.core.codec import encode_request
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import EngineRequest, FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.update import RequestUpdate
@@ -30,7 +31,7 @@ class Supervision:
     """One engine after the other. Calls come in the order start, ready, died, start, ...; requests at any time."""
 
     def __init__(self, limits: SupervisorLimits) -> None:
-        self.journal = Journal(limits.alone_s)
+        self.journal = Journal(limits.isolation_s)
         self.num_restarts = 0
         self._limits = limits
         self._life = Lifecycle()
@@ -39,7 +40,7 @@ class Supervision:
         self._had_token = False  # from this engine
         self._failed_starts = 0  # in a row
         self._spawn_failures = 0  # in a row
-        self._barren = 0  # deaths in a row of engines that gave no token
+        self._deaths_without_token = 0  # in a row
         self._probe = ""  # "", "due", "running": requests wait for its end
 
     @property
@@ -55,7 +56,7 @@ class Supervision:
         if self.status is not EngineStatus.STARTING:
             self._life.move(EngineStatus.STARTING)
         self._had_token = False
-        self._probe = "due" if self._barren >= self._limits.probe_after else ""
+        self._probe = "due" if self._deaths_without_token >= self._limits.probe_after else ""
 
     def ready(self, now: float) -> None:
         self._life.move(EngineStatus.READY)
@@ -85,7 +86,7 @@ class Supervision:
             self._failed_starts = 0
         elif self._ready_at is None or idle:
             self._failed_starts += 1
-        self._barren = 0 if self._had_token else self._barren + 1
+        self._deaths_without_token = 0 if self._had_token else self._deaths_without_token + 1
         self._ready_at = None
         return self._decide(failed)
 
@@ -93,7 +94,7 @@ class Supervision:
         """There is not even a process: no memory, no descriptors."""
         self._life.move(EngineStatus.DEAD)
         self._spawn_failures += 1
-        self._barren += 1
+        self._deaths_without_token += 1
         return self._decide([])
 
     def stop(self) -> None:
@@ -116,7 +117,7 @@ class Supervision:
             self._failed_starts = 0
         if update.request_id == PROBE_ID and update.finish_reason is not None:
             self._probe = ""
-        return self.journal.note(update)
+        return self.journal.record(update)
 
     def _is_proven(self, now: float) -> bool:
         return self._ready_at is not None and now - self._ready_at >= self._limits.proven_s
@@ -127,7 +128,7 @@ class Supervision:
             return Decision(failed, give_up=why)
         self._life.move(EngineStatus.BACKING_OFF)
         self.num_restarts += 1
-        doubled = self._limits.first_backoff_s * 2.0 ** min(max(self._barren - 1, 0), 30)
+        doubled = self._limits.first_backoff_s * 2.0 ** min(max(self._deaths_without_token - 1, 0), 30)
         return Decision(failed, backoff_s=min(doubled, self._limits.max_backoff_s))
 
     def _why_give_up(self) -> str:
@@ -150,4 +151,4 @@ def probe(now: float) -> JournalEntry:
 
 def _failed(entry: JournalEntry) -> RequestUpdate:
     why = f"the engine died {entry.deaths} times while this request was in it; it is not tried again"
-    return RequestUpdate.end(entry.request_id, FinishReason.ERROR, why)
+    return RequestUpdate.end(entry.request_id, FinishReason.ERROR, Failure(FailureCode.ENGINE_DIED, why))

@@ -14,6 +14,7 @@ from typing import Any
 from cadence.core.codec import encode_request
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError, InvalidRequestError
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.messages import AddRequest, EngineInfo, FromEngine, ToEngine
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.update import RequestUpdate
@@ -74,8 +75,8 @@ class Supervisor:
         return self._logic.journal.num_quarantined
 
     @property
-    def num_convicted(self) -> int:
-        return self._logic.journal.num_convicted
+    def num_failed(self) -> int:
+        return self._logic.journal.num_failed
 
     def start(self) -> None:
         self._task = asyncio.ensure_future(self._run())
@@ -230,7 +231,8 @@ class Supervisor:
             try:
                 added.append(AddRequest(entry.request_id, _payload(entry)))
             except InvalidRequestError as error:
-                failed.append(RequestUpdate.end(entry.request_id, FinishReason.ERROR, str(error)))
+                failure = Failure(FailureCode.NOT_ACCEPTED, str(error))
+                failed.append(RequestUpdate.end(entry.request_id, FinishReason.ERROR, failure))
         self._send(ToEngine(add=added))
         if failed:
             self._updates.put_nowait(self._logic.take(failed))

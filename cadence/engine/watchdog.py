@@ -32,7 +32,7 @@ class Watchdog:
         self._silence += min(seconds, 2 * limits.tick_s)
         allowed = limits.heartbeat_s if self._ready else limits.start_silence_s
         if 0 < allowed < self._silence:
-            return f"the engine process gave no sign of life for {allowed:g} s"
+            return f"the engine process sent no heartbeat for {allowed:g} s"
         if 0 < limits.step_s < self._step_age:
             return f"a step of the engine took longer than {limits.step_s:g} s"
         return ""

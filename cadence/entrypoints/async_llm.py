@@ -188,7 +188,7 @@ class AsyncLLM:
         return self._death is None and self._supervisor.is_ready
 
     def last_step_age(self) -> float:
-        """Seconds since the engine last gave a sign of life while it had work; 0 when it has none."""
+        """Seconds since the engine last made progress while it had work; 0 when it has none."""
         return time.monotonic() - self._supervisor.last_progress if self._streams else 0.0
 
     async def engine_state(self) -> EngineState:
@@ -197,7 +197,7 @@ class AsyncLLM:
 
     def get_metrics(self) -> list[Metric]:
         supervisor = self._supervisor
-        counts = (supervisor.num_restarts, supervisor.num_quarantined, supervisor.num_convicted)
+        counts = (supervisor.num_restarts, supervisor.num_quarantined, supervisor.num_failed)
         return [*self._metrics.snapshot(self._state.stats), *self._metrics.restarts(*counts)]
 
     @property

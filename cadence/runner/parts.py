@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from cadence.core.failure import Failure
 from cadence.core.step import NO_TOKEN, IntArray, RowOutput, StepResult
 from cadence.device.base import Device, Transfer
 from cadence.kernels.interface.row_ops import FAILED
@@ -30,7 +31,7 @@ class NoSample:
     def tensors(self) -> list[torch.Tensor]:
         return []
 
-    def unpack(self, arrays_np: list[np.ndarray]) -> tuple[IntArray, Mapping[int, RowOutput], dict[int, str]]:
+    def unpack(self, arrays_np: list[np.ndarray]) -> tuple[IntArray, Mapping[int, RowOutput], dict[int, Failure]]:
         return np.empty(0, dtype=np.int32), {}, {}
 
 

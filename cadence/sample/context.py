@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from cadence.core.failure import Failure
 from cadence.core.step import NewRow
 
 
@@ -20,7 +21,7 @@ class SampleContext:
     lengths: torch.Tensor  # [S] int64: tokens known so far = position of the token about to be sampled
     tokens: torch.Tensor  # [num_rows, max_len] int32: all tokens of every row; line i uses tokens[rows[i], :lengths[i]]
     prompt_lens: torch.Tensor  # [S] int64
-    errors: dict[int, str]  # row -> message: a step that fails for one row says so here and goes on
+    errors: dict[int, Failure]  # by row: a step that fails for one row says so here and goes on
 
     @staticmethod
     def of(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.sampling_params import LogitsProcessor, is_on_device
 from cadence.core.step import NewRow
 from cadence.device.base import Device
@@ -77,7 +78,7 @@ class HostProcessors:
             prompt, output = tokens[: prompt_lens[line]], tokens[prompt_lens[line] :]
             error = _process(self._by_row[row], logits[line], prompt, output)
             if error:
-                ctx.errors[row] = error
+                ctx.errors[row] = Failure(FailureCode.LOGITS_PROCESSOR, error)
         return logits
 
 
@@ -144,7 +145,8 @@ class DeviceProcessors:
             return picker.change(logits, lines_np, change)
         except Exception as error:  # whatever the user's code raises is the fault of the rows that use it
             message = f"logits processor {_name(function)}: {type(error).__name__}: {error}"
-            ctx.errors.update(dict.fromkeys(ctx.rows_np[lines_np].tolist(), message))
+            failure = Failure(FailureCode.LOGITS_PROCESSOR, message)
+            ctx.errors.update(dict.fromkeys(ctx.rows_np[lines_np].tolist(), failure))
             return logits
 
 

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cadence.core.request import NO_CHOICE
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.step import NO_TOKEN, IntArray, TokenLogprobs
 from cadence.sample.logprobs import ScoredGroup
 
-BAD_MODEL = "the model produced NaN or infinite logits"
+NO_TOKEN_LEFT = Failure(
+    FailureCode.NO_TOKEN_LEFT,
+    "no token can be chosen: allowed_token_ids, bad_words, min_tokens or a logits processor left none",
+)
+BAD_MODEL = Failure(FailureCode.BAD_LOGITS, "the model produced NaN or infinite logits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +25,14 @@ class SampleOutput:
     tokens: torch.Tensor  # [S] int32
     peaks: list[torch.Tensor]  # [S] float32 each: highest logit from the model, then, where steps ran, at the draw
     logprobs: list[ScoredGroup]
-    errors: dict[int, str]  # by row: what was found out on the host already
+    errors: dict[int, Failure]  # by row: what was found out on the host already
 
     def tensors(self) -> list[torch.Tensor]:
         """To be downloaded for `unpack`."""
         scores = (tensor for group in self.logprobs for tensor in group.scores.tensors())
         return [self.tokens, *self.peaks, *scores]
 
-    def unpack(self, arrays: Sequence[np.ndarray]) -> tuple[IntArray, dict[int, TokenLogprobs], dict[int, str]]:
+    def unpack(self, arrays: Sequence[np.ndarray]) -> tuple[IntArray, dict[int, TokenLogprobs], dict[int, Failure]]:
         """The arrays of `tensors` -> tokens [S], logprobs by row, errors by row (which have no token)."""
         first_score = 1 + len(self.peaks)
         logprobs: dict[int, TokenLogprobs] = {}
@@ -39,7 +43,7 @@ class SampleOutput:
         tokens_np = np.where(np.isin(self.rows_np, list(errors)), NO_TOKEN, arrays[0]) if errors else arrays[0]
         return tokens_np, logprobs, errors
 
-    def _faults(self, peaks: Sequence[np.ndarray]) -> dict[int, str]:
+    def _faults(self, peaks: Sequence[np.ndarray]) -> dict[int, Failure]:
         """NaN and +inf are always a line's highest logit; -inf is where nothing else is left."""
-        faults = dict.fromkeys(self.rows_np[~np.isfinite(peaks[-1])].tolist(), NO_CHOICE)
+        faults = dict.fromkeys(self.rows_np[~np.isfinite(peaks[-1])].tolist(), NO_TOKEN_LEFT)
         return faults | dict.fromkeys(self.rows_np[~np.isfinite(peaks[0])].tolist(), BAD_MODEL)

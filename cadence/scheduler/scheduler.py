@@ -120,7 +120,7 @@ class Scheduler:
         """Takes in a part of what a step produced, in order: at most one update per request."""
         step = self._in_flight[result.step_id]
         news = self._reconciler.run(step, result)
-        self._fail(news, result.errors)
+        self._fail(news, result)
         for row, update in news.items():
             if update.finish_reason is not None:
                 self._end(self._rows.requests[row])
@@ -198,15 +198,15 @@ class Scheduler:
         if request.stop.max_tokens < 1:
             raise InvalidRequestError(f"max_tokens must be at least 1, got {request.stop.max_tokens}", "max_tokens")
 
-    def _fail(self, news: News, errors: dict[int, str]) -> None:
+    def _fail(self, news: News, result: StepResult) -> None:
         """Requests that failed in a step, after what they got before; what they left in the cache is not trusted."""
-        for row, message in errors.items():
+        for row, failure in result.errors.items():
             request = self._rows.requests[row]
             if request.status is Status.FINISHED:
                 continue
             update = news.setdefault(row, news_of(request, []))
             if update.finish_reason is None:
-                update.finish_reason, update.stop_reason = FinishReason.ERROR, message
+                update.finish_reason, update.stop_reason = FinishReason.ERROR, failure
                 self._kv.forget(request.blocks)
 
     def _close(self, step: StepInFlight) -> None:

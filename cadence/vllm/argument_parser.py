@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cadence.config.argv import config_words, literal, merged, normalise, repeated, split_config
+from cadence.config.argv import config_words, grouped, is_dotted, merged, normalise, repeated, split_config
 from cadence.core.errors import ConfigError
 
 LEVEL = "--optimization-level"
@@ -67,8 +67,8 @@ class FlexibleArgumentParser(argparse.ArgumentParser):
     def _rewritten(self, tokens: list[str]) -> list[str]:
         words: list[str] = []
         objects: dict[str, dict[str, Any]] = {}
-        for group in _grouped(tokens):
-            if _is_dotted(group[0]):
+        for group in grouped(tokens):
+            if is_dotted(group[0]):
                 flag, text = normalise(group)
                 objects[flag] = merged(objects.get(flag, {}), json.loads(text))
             else:
@@ -86,21 +86,3 @@ class FlexibleArgumentParser(argparse.ArgumentParser):
         if with_underscores in self._option_string_actions:
             return [with_underscores + tokens[0][len(name) :], *tokens[1:]]
         return normalise(tokens)
-
-
-def _is_dotted(token: str) -> bool:
-    name = token.partition("=")[0]
-    return name.startswith("-") and "." in name and not isinstance(literal(name), (int, float))
-
-
-def _grouped(tokens: list[str]) -> list[list[str]]:
-    """A dotted key keeps its value; everything else stands alone."""
-    groups: list[list[str]] = []
-    while tokens:
-        token, *tokens = tokens
-        if _is_dotted(token) and "=" not in token and tokens and not tokens[0].startswith("--"):
-            groups.append([token, tokens[0]])
-            tokens = tokens[1:]
-        else:
-            groups.append([token])
-    return groups

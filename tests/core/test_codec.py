@@ -13,9 +13,11 @@ from hypothesis import assume, given, settings
 from cadence.core.codec import (
     decode_answer,
     decode_call,
+    decode_from_engine,
     decode_plan,
     decode_request,
     decode_result,
+    encode,
     encode_answer,
     encode_call,
     encode_plan,
@@ -23,8 +25,12 @@ from cadence.core.codec import (
     encode_result,
 )
 from cadence.core.errors import InvalidRequestError
+from cadence.core.failure import Failure, FailureCode
+from cadence.core.messages import FromEngine
+from cadence.core.request import FinishReason
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.core.step import NewBlocks, NewRow, PromptLogprobs, StepPlan, StepResult, TokenLogprobs
+from cadence.core.update import RequestUpdate
 from cadence.core.verbs import VERBS
 from cadence.engine.input_processor import InputLimits, InputProcessor
 from cadence.engine.parallel_sampling import fan_out
@@ -120,6 +126,9 @@ def test_what_no_message_can_carry_is_refused_by_name(
     assert error.value.field == field
 
 
+FAILURE = Failure(FailureCode.NO_TOKEN_LEFT, "none is left")
+
+
 def test_plans_and_results_cross_as_bytes() -> None:
     rows_np = np.array([3, 1], dtype=np.int32)
     row = NewRow(3, "r", rows_np, 2, 0, ([4, 5],), SamplingParams(top_k=7), 11, frozenset({2}), 30)
@@ -132,8 +141,8 @@ def test_plans_and_results_cross_as_bytes() -> None:
 
     tokens = TokenLogprobs(rows_np, rows_np.astype(np.float32) / 2, 2)
     prompt = PromptLogprobs(1, rows_np[:, None], rows_np[:, None].astype(np.float32), rows_np)
-    result = decode_result(encode_result(StepResult(8, rows_np[None], [(3, tokens), (1, prompt)], {1: "failed"})))
-    assert result.token_ids_np.tolist() == [[3, 1]] and result.errors == {1: "failed"}
+    result = decode_result(encode_result(StepResult(8, rows_np[None], [(3, tokens), (1, prompt)], {1: FAILURE})))
+    assert result.token_ids_np.tolist() == [[3, 1]] and result.errors == {1: FAILURE}
     (first, one), (second, other) = result.outputs
     assert (first, second) == (3, 1) and isinstance(one, TokenLogprobs) and isinstance(other, PromptLogprobs)
     assert one.logprobs_np.tolist() == [1.5, 0.5] and one.rank == 2
@@ -157,3 +166,11 @@ def test_a_call_is_typed_on_both_ends() -> None:
         decode_call(encode_call("allocate_kv", "many"))
     with pytest.raises(msgspec.MsgspecError):
         decode_answer("kv_bytes", encode_answer(None))
+
+
+def test_why_a_request_failed_crosses_as_a_value() -> None:
+    ends = [FAILURE, 7, None]
+    updates = [RequestUpdate("r", [], (), (), FinishReason.ERROR, end, 0, 0, 0.0) for end in ends]
+    found = decode_from_engine(encode(FromEngine(updates=updates))).updates
+    assert [update.stop_reason for update in found] == ends
+    assert isinstance(found[0].stop_reason, Failure) and found[0].stop_reason.code is FailureCode.NO_TOKEN_LEFT

@@ -15,7 +15,8 @@ from cadence.device.base import Device
 from cadence.device.calls import Calls, CommandGraph, RerunGraph
 from cadence.device.probe import open_device, probe_caps
 from cadence.kernels.cpu.ops import CpuOps
-from cadence.kernels.cpu.packed import PackedRows, pack_f32
+from cadence.kernels.cpu.packed.weights import PackedRows
+from tests.helpers.packing import pack_f32
 
 pytestmark = pytest.mark.device
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.outputs import CompletionOutput
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import RequestOutputKind
@@ -76,6 +77,13 @@ def test_the_token_that_ends_a_request_is_no_text(tokenizer: Tokenizer) -> None:
         reader = Reader(tokenizer, stop_token_ids=[ids[-1]], include_stop_str_in_output=included)
         assert reader.take(ids, FinishReason.STOP, ids[-1]) == text
         assert reader.shown[-1].token_ids == ids and reader.shown[-1].stop_reason == ids[-1]
+
+
+def test_a_failure_is_a_code_and_a_sentence(tokenizer: Tokenizer) -> None:
+    reader = Reader(tokenizer)
+    reader.take([], FinishReason.ERROR, Failure(FailureCode.NO_TOKEN_LEFT, "none was left"))
+    last = reader.shown[-1]
+    assert (last.finish_reason, last.stop_reason, last.failure) == ("error", "none was left", "no_token_left")
 
 
 def test_each_kind_of_output(tokenizer: Tokenizer) -> None:

@@ -272,7 +272,7 @@ def test_stopping_is_quick_in_every_state(model: Path) -> None:
     asyncio.run(check())
 
 
-def test_a_pump_that_fails_is_everybodys_business(model: Path) -> None:
+def test_a_supervisor_that_fails_ends_every_stream(model: Path) -> None:
     """Never a silent hang: streams get an error, health says so, and the server is told."""
 
     async def check() -> None:

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate
-from cadence.engine.journal import MAX_STRIKES, JournalEntry
+from cadence.engine.journal import MAX_DEATHS, JournalEntry
 from cadence.engine.lifecycle import EngineStatus
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.supervision import PROBE_ID, Decision, Supervision
@@ -133,7 +134,7 @@ class SupervisorMachine(RuleBasedStateMachine):
     """Deaths by poison, before an engine is ready, and from outside where a subclass allows it."""
 
     kills_from_outside = False
-    limits = SupervisorLimits(alone_s=1e9)
+    limits = SupervisorLimits(isolation_s=1e9)
 
     def __init__(self) -> None:
         super().__init__()
@@ -239,7 +240,7 @@ class SupervisorMachine(RuleBasedStateMachine):
     def check_end(self) -> None:
         poisons = [reader for reader in self.world.readers.values() if reader.is_poison]
         assert self.world.status is not EngineStatus.GIVEN_UP, "poisons alone do not end a server"
-        assert self.world.num_deaths <= MAX_STRIKES * len(poisons) + self.outside
+        assert self.world.num_deaths <= MAX_DEATHS * len(poisons) + self.outside
         for reader in self.world.readers.values():
             (end,) = reader.ends
             if end[0] is FinishReason.ERROR:
@@ -255,10 +256,10 @@ class SupervisorMachine(RuleBasedStateMachine):
 
 
 class KilledFromOutsideMachine(SupervisorMachine):
-    """An innocent may be convicted when engines are killed while it is on trial, and engines may be given up."""
+    """A harmless request may fail when engines are killed while it is retried, and engines may be given up."""
 
     kills_from_outside = True
-    limits = SupervisorLimits(alone_s=10.0)
+    limits = SupervisorLimits(isolation_s=10.0)
 
     def check_end(self) -> None:
         for reader in self.world.readers.values():
@@ -300,7 +301,7 @@ def test_the_poison_fails_and_twenty_bystanders_finish(position: int) -> None:
     assert world.num_deaths <= 5
 
 
-def test_one_or_two_deaths_in_a_row_convict_nobody() -> None:
+def test_one_or_two_deaths_in_a_row_fail_no_request() -> None:
     world = ready_world()
     world.submit(make_entry("alone", 1, 60))
     for _ in range(2):
@@ -309,7 +310,7 @@ def test_one_or_two_deaths_in_a_row_convict_nobody() -> None:
     assert world.readers["alone"].ends == [(FinishReason.LENGTH, None)]
 
 
-def test_progress_clears_a_suspect() -> None:
+def test_progress_ends_a_quarantine() -> None:
     """Kills from outside, again and again, do not add up for a stream that goes on in between."""
     world = ready_world()
     world.submit(make_entry("long", 1, 1000))
@@ -319,24 +320,23 @@ def test_progress_clears_a_suspect() -> None:
     assert world.readers["long"].ends == [(FinishReason.LENGTH, None)]
 
 
-def test_a_few_tokens_clear_nobody() -> None:
+def test_a_few_tokens_end_no_quarantine() -> None:
     """Three deaths, each a little further on, in engines that had nothing else."""
     world = ready_world()
     world.submit(make_entry("slow", 1, 1000))
     for steps in (50, 5, 5):
         killed_after(world, steps)
-    assert world.readers["slow"].ends == [
-        (FinishReason.ERROR, "the engine died 3 times while this request was in it; it is not tried again")
-    ]
+    why = "the engine died 3 times while this request was in it; it is not tried again"
+    assert world.readers["slow"].ends == [(FinishReason.ERROR, Failure(FailureCode.ENGINE_DIED, why))]
 
 
-def test_a_poison_whose_client_has_left_convicts_nobody_else() -> None:
+def test_a_poison_whose_client_has_left_fails_no_other_request() -> None:
     """The engine may die of a request that the front no longer knows."""
     world = ready_world()
     world.submit(make_entry("bystander", 1, 60))
     for _ in range(2):
         killed_after(world, 1)
-    assert "bystander" in world.engine.inside  # on trial
+    assert "bystander" in world.engine.inside  # retried
     world.submit(make_entry("poison", 2, 60, fatal_at=0))
     world.drop("poison")
     world.step()
@@ -345,8 +345,8 @@ def test_a_poison_whose_client_has_left_convicts_nobody_else() -> None:
     assert world.readers["bystander"].ends == [(FinishReason.LENGTH, None)]
 
 
-def test_newcomers_wait_for_a_trial_alone_and_not_for_ever() -> None:
-    world = ready_world(alone_s=10.0)
+def test_newcomers_wait_for_an_isolated_request_and_not_for_ever() -> None:
+    world = ready_world(isolation_s=10.0)
     world.prefill = 10_000
     world.submit(make_entry("slow", 1, 60))
     for _ in range(3):
@@ -362,7 +362,7 @@ def test_newcomers_wait_for_a_trial_alone_and_not_for_ever() -> None:
     assert "newcomer" in world.engine.inside
 
 
-def test_many_suspects_are_not_tried_one_by_one_for_ever() -> None:
+def test_many_quarantined_requests_are_not_retried_one_by_one_for_ever() -> None:
     """Each one cleared lets one more be tried at once."""
     world = ready_world()
     for number in range(300):
@@ -380,7 +380,7 @@ def test_many_suspects_are_not_tried_one_by_one_for_ever() -> None:
 
 
 def test_an_engine_that_dies_of_everything_is_given_up() -> None:
-    """It fails at its probe: then it is not the requests' fault, and they are not convicted one after the other."""
+    """It fails at its probe: then it is not the requests' fault, and they do not fail one after the other."""
     world = ready_world()
     for number in range(10):
         world.submit(make_entry(f"r{number}", number, 60))
@@ -391,7 +391,7 @@ def test_an_engine_that_dies_of_everything_is_given_up() -> None:
             world.restart()
         else:
             world.ready()
-    assert world.num_deaths <= 8 and world.logic.journal.num_convicted <= 1
+    assert world.num_deaths <= 8 and world.logic.journal.num_failed <= 1
 
 
 def test_poisons_alone_do_not_make_a_server_give_up() -> None:

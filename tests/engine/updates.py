@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cadence.core.failure import Failure
 from cadence.core.request import EngineRequest, FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import TokenLogprobs
@@ -23,7 +24,7 @@ def make_request(request_id: str = "r", **params: Any) -> EngineRequest:
 def make_update(
     token_ids: Sequence[int],
     end: FinishReason | None = None,
-    reason: int | str | None = None,
+    reason: int | Failure | None = None,
     *,
     request_id: str = "r",
     logprobs: Sequence[TokenLogprobs] = (),

@@ -12,17 +12,17 @@ import torch
 
 from cadence.device.pool import ThreadPool
 from cadence.gguf.file import GGML_TYPES
-from cadence.kernels.cpu.packed import (
-    PackedOps,
-    PackedRows,
-    PackedWeight,
+from cadence.kernels.cpu.packed.weights import PackedRows, PackedWeight
+from tests.helpers.packing import (
+    functions,
     instruction_sets,
     pack_bf16,
     pack_f32,
     pack_gguf,
     pack_half,
+    packed_ops,
+    packing,
 )
-from cadence.kernels.cpu.runtime.library import open_library
 
 FLOATS = {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_half}
 KINDS = (*FLOATS, "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
@@ -52,17 +52,17 @@ def packed(kind: str, rows: int, cols: int) -> PackedWeight:
         form = next(form for form in GGML_TYPES.values() if form.name == kind)
         blocks = torch.randint(0, 64, (rows * cols // form.block * form.nbytes,), dtype=torch.uint8)
         made = pack_gguf(kind, against_the_wall(blocks), rows, cols)
-    return PackedWeight(made.kind, rows, cols, against_the_wall(made.data))
+    return packing().weight(made.kind, rows, cols, against_the_wall(made.data))
 
 
 def main() -> None:
-    pool = ThreadPool(open_library(), 2)
+    pool = ThreadPool(functions(), 2)
     for kind in KINDS:
         for rows, cols in ((1, 256), (19, 512)) if kind.endswith("K") else ((1, 32), (19, 288)):
             weight = packed(kind, rows, cols)
             stack = PackedRows([weight])
             for isa in instruction_sets():
-                ops = PackedOps(isa, pool)
+                ops = packed_ops(isa, pool)
                 ops.embed(torch.tensor([rows - 1]), weight)
                 for count in (1, 2, 3, 5, 16, 37):
                     for dtype in (torch.float32, torch.bfloat16):

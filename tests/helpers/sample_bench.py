@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from cadence.core.failure import Failure
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NewRow, TokenLogprobs
 from cadence.device.base import Device
@@ -25,7 +26,7 @@ from cadence.sample.pipeline import SamplePipeline
 class Sampled:
     tokens: list[int]
     logprobs: dict[int, TokenLogprobs]
-    errors: dict[int, str]
+    errors: dict[int, Failure]
 
 
 class Bench:

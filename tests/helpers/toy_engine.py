@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
+from cadence.core.failure import Failure
 from cadence.core.kv_spec import KVLayout
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.step import StepPlan, StepResult
@@ -115,7 +116,7 @@ class ToyEngine:
         """Takes in the next `size` forwards of the oldest plan, or what is left of it."""
         flight = self.in_flight[0]
         count = min(size or flight.num_forwards, flight.num_forwards - flight.done)
-        sampled, errors = [], dict[int, str]()
+        sampled, errors = [], dict[int, Failure]()
         for _ in range(count):
             sampled.append(self._forward(flight, errors))
         tokens_np = np.array(sampled, dtype=np.int32).reshape(count, int(flight.plan.samples_np.sum()))
@@ -158,7 +159,7 @@ class ToyEngine:
             raise AssertionError("no end in sight")
         assert not self.in_flight
 
-    def _forward(self, flight: Flight, errors: dict[int, str]) -> list[int]:
+    def _forward(self, flight: Flight, errors: dict[int, Failure]) -> list[int]:
         flight.done += 1
         if flight.done > 1:
             return self.device.next_forward(flight.plan, errors)

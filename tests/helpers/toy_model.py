@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.kv_spec import KVGroup, KVLayout
 from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NO_TOKEN, NewRow, StepPlan
 
 VOCAB = 11
+BROKEN = Failure(FailureCode.BAD_LOGITS, "not a number")  # what the toy device says of a row that fails
 
 
 def make_layout(windows: tuple[int, ...], block_size: int) -> KVLayout:
@@ -108,7 +110,7 @@ class ToyDevice:
             table.extend(added.block_ids)
         assert len(set(plan.rows_np.tolist())) == len(plan.rows_np), "a row twice in one step"
 
-    def first_forward(self, plan: StepPlan, errors: dict[int, str]) -> list[int]:
+    def first_forward(self, plan: StepPlan, errors: dict[int, Failure]) -> list[int]:
         """The tokens of rows that sample, in the order of the plan.
 
         A model writes all keys of a layer before it reads any. Here a row computes at once what others may go on
@@ -127,7 +129,7 @@ class ToyDevice:
                 sampled[row] = self._commit(row, token, errors)
         return [sampled[row] for row in plan.rows_np[plan.samples_np].tolist()]
 
-    def next_forward(self, plan: StepPlan, errors: dict[int, str]) -> list[int]:
+    def next_forward(self, plan: StepPlan, errors: dict[int, Failure]) -> list[int]:
         """The same, after the first: each row computes the token it has just got."""
         sampled = []
         for row in plan.rows_np[plan.samples_np].tolist():
@@ -136,11 +138,11 @@ class ToyDevice:
             sampled.append(NO_TOKEN if state.quiet else self._commit(row, self._compute(state, 1), errors))
         return sampled
 
-    def _commit(self, row: int, token: int, errors: dict[int, str]) -> int:
+    def _commit(self, row: int, token: int, errors: dict[int, Failure]) -> int:
         state = self.rows[row]
         if state.fails:
             state.quiet = True
-            errors[row] = "not a number"
+            errors[row] = BROKEN
             return NO_TOKEN
         state.take(token)
         return token

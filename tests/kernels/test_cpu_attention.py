@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from cadence.core.kv_spec import SCALE_BYTES
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.ops import CpuOps
-from cadence.kernels.cpu.packed import instruction_sets
 from cadence.kernels.reference.kv_rows import unpack_rows
 from tests.helpers import kernel_checks as checks
 from tests.helpers.kernel_cases import AttentionCase, AttentionInputs, make_inputs, only
+from tests.helpers.packing import instruction_sets
 
 pytestmark = pytest.mark.device
 

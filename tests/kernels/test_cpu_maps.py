@@ -7,9 +7,10 @@ import torch
 
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.ops import CpuOps
-from cadence.kernels.cpu.packed import PackedRows, pack_bf16, pack_f32
+from cadence.kernels.cpu.packed.weights import PackedRows
 from cadence.kernels.interface.ops import Activation
 from tests.helpers.kernel_checks import REFERENCE, assert_close
+from tests.helpers.packing import pack_bf16, pack_f32
 
 pytestmark = pytest.mark.device
 

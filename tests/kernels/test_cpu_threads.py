@@ -18,10 +18,10 @@ from cadence.device.cpu import CpuDevice
 from cadence.device.cpus import usable_cpus
 from cadence.device.pool import MOST_THREADS, ThreadPool
 from cadence.kernels.cpu.ops import CpuOps
-from cadence.kernels.cpu.packed import PackedOps, PackedRows, dequantize, pack_f32, pack_int4, pack_int8
-from cadence.kernels.cpu.runtime.library import open_library
+from cadence.kernels.cpu.packed.weights import PackedRows
 from cadence.kernels.interface.ops import DrawParams
 from tests.helpers.kernel_cases import AttentionCase, make_inputs
+from tests.helpers.packing import dequantize, functions, pack_f32, pack_int4, pack_int8, packed_ops
 
 pytestmark = pytest.mark.device
 
@@ -93,10 +93,10 @@ def test_bits_do_not_depend_on_the_number_of_threads(family: str) -> None:
 def test_packing_does_not_depend_on_the_number_of_threads() -> None:
     weight = drawn(300, 512)
     alone = pack_int4(weight)
-    with ThreadPool(open_library(), 3):
+    with ThreadPool(functions(), 3):
         together = pack_int4(weight)
     assert torch.equal(alone.data, together.data)
-    assert torch.equal(dequantize(alone), PackedOps(pool=ThreadPool(open_library(), 2)).embed(torch.arange(300), alone))
+    assert torch.equal(dequantize(alone), packed_ops(pool=ThreadPool(functions(), 2)).embed(torch.arange(300), alone))
 
 
 def test_callers_of_one_pool_do_not_disturb_each_other() -> None:
@@ -142,7 +142,7 @@ def test_threads_end_with_the_pool() -> None:
 @pytest.mark.parametrize("count", [0, -1, MOST_THREADS + 1])
 def test_pools_of_impossible_sizes_are_refused(count: int) -> None:
     with pytest.raises(CadenceError, match=str(MOST_THREADS)):
-        ThreadPool(open_library(), count)
+        ThreadPool(functions(), count)
 
 
 class TestNumberOfThreads:

@@ -11,12 +11,10 @@ from cadence.core.errors import ConfigError, WeightsError
 from cadence.device.pool import ThreadPool
 from cadence.gguf.dequant import dequantize as gguf_dequantize
 from cadence.gguf.file import GGML_TYPES
-from cadence.kernels.cpu.packed import (
-    Kind,
-    PackedOps,
-    PackedRows,
-    PackedWeight,
+from cadence.kernels.cpu.packed.weights import Kind, PackedRows, PackedWeight
+from tests.helpers.packing import (
     dequantize,
+    functions,
     instruction_sets,
     pack_bf16,
     pack_f32,
@@ -24,8 +22,9 @@ from cadence.kernels.cpu.packed import (
     pack_half,
     pack_int4,
     pack_int8,
+    packed_ops,
+    packing,
 )
-from cadence.kernels.cpu.runtime.library import open_library
 
 pytestmark = pytest.mark.device
 
@@ -93,7 +92,7 @@ def test_packing_keeps_every_bit(name: str, rows: int) -> None:
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", EVERY)
 def test_products_match_double_precision(name: str, isa: str) -> None:
-    ops = PackedOps(isa)
+    ops = packed_ops(isa)
     for rows, cols in ((1, 256), (3, 1280), (17, 768), (70, 512)):
         packed = make(name, rows, cols)
         weight = dequantize(packed)
@@ -112,14 +111,14 @@ def test_columns_need_not_fill_a_block(name: str) -> None:
         assert weight.shape == (rows, cols)
         padded = -cols % 32
         wide_x, wide = (torch.nn.functional.pad(tensor, (0, padded)) for tensor in (x, weight))
-        off = (PackedOps().linear(x, packed).double() - x.double() @ weight.double().T).abs()
+        off = (packed_ops().linear(x, packed).double() - x.double() @ weight.double().T).abs()
         assert (off <= error_bound(wide_x, wide, name.startswith("int"))).all()
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", EVERY)
 def test_a_row_has_the_same_bits_alone_and_among_others(name: str, isa: str) -> None:
-    ops, packed = PackedOps(isa), make(name, 50, 768)
+    ops, packed = packed_ops(isa), make(name, 50, 768)
     for dtype in DTYPES:
         x = make_x(70, 768, dtype)
         together = ops.linear(x, packed)
@@ -137,7 +136,7 @@ def test_threads_do_not_change_a_bit(name: str) -> None:
         x = make_x(count, 512, torch.bfloat16 if name == "F16" else torch.float32)
         results = []
         for threads in (1, 2, 3, 4):
-            ops = PackedOps(pool=ThreadPool(open_library(), threads))
+            ops = packed_ops(pool=ThreadPool(functions(), threads))
             results.append(ops.linear(x, packed))
         assert all(torch.equal(result, results[0]) for result in results)
 
@@ -151,14 +150,14 @@ def test_instruction_sets_agree_bit_for_bit(name: str) -> None:
             packed = make(name, rows, cols)
             for count in counts:
                 x = make_x(count, cols, dtype)
-                results = [PackedOps(isa).linear(x, packed) for isa in ISAS]
+                results = [packed_ops(isa).linear(x, packed) for isa in ISAS]
                 assert all(torch.equal(result, results[0]) for result in results)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_1", *FLOATS])
 def test_rows_may_begin_at_any_element(name: str, isa: str) -> None:
-    ops, packed = PackedOps(isa), make(name, 20, 96)
+    ops, packed = packed_ops(isa), make(name, 20, 96)
     for dtype in DTYPES:
         for count in (1, 5, 8):
             memory, into = torch.zeros(1000, dtype=dtype), torch.zeros(1000, dtype=dtype)
@@ -174,7 +173,7 @@ def test_rows_may_begin_at_any_element(name: str, isa: str) -> None:
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_products_set_their_outputs_and_touch_nothing_else(name: str, isa: str) -> None:
     """With a bias sums are made elsewhere, without one perhaps where they are stored."""
-    ops, packed, none = PackedOps(isa), make(name, 40, 1536), torch.zeros(40)
+    ops, packed, none = packed_ops(isa), make(name, 40, 1536), torch.zeros(40)
     for count in (4, 12, 13):
         frame, x = torch.full((count + 2, 48), float("nan")), make_x(count, 1536)
         y = frame[1:-1, 4:44]
@@ -184,7 +183,7 @@ def test_products_set_their_outputs_and_touch_nothing_else(name: str, isa: str) 
 
 
 def test_stacked_weights_of_several_kinds_are_one_product() -> None:
-    ops, kinds = PackedOps(), ["Q4_1", "Q8_0", "BF16", "Q6_K", "F32", "F16"]
+    ops, kinds = packed_ops(), ["Q4_1", "Q8_0", "BF16", "Q6_K", "F32", "F16"]
     parts = [make(name, rows, 256) for name, rows in zip(kinds, (48, 5, 16, 33, 1, 20), strict=True)]
     bias = torch.randn(123, generator=generator(3))
     for dtype in DTYPES:
@@ -196,7 +195,7 @@ def test_stacked_weights_of_several_kinds_are_one_product() -> None:
 
 
 def test_rows_of_x_may_lie_apart() -> None:
-    ops, packed = PackedOps(), make("Q4_1", 20, 64)
+    ops, packed = packed_ops(), make("Q4_1", 20, 64)
     wide = make_x(6, 160)
     assert torch.equal(ops.linear(wide[:, 32:96], packed), ops.linear(wide[:, 32:96].contiguous(), packed))
     assert torch.equal(ops.linear(wide[:, ::2][:, :64], packed), ops.linear(wide[:, ::2][:, :64].contiguous(), packed))
@@ -207,7 +206,7 @@ def test_rows_of_x_may_lie_apart() -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_what_is_not_a_number_stays_in_its_row(isa: str) -> None:
-    ops, packed = PackedOps(isa), make("Q4_1", 20, 64)
+    ops, packed = packed_ops(isa), make("Q4_1", 20, 64)
     x = make_x(6, 64)
     clean = ops.linear(x, packed)
     x[1, 3], x[2, 40], x[3], x[4] = float("nan"), float("inf"), 0.0, 1e-42
@@ -220,7 +219,7 @@ def test_what_is_not_a_number_stays_in_its_row(isa: str) -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_embedding_reads_rows_of_a_packed_weight(name: str) -> None:
-    ops, packed = PackedOps(), make(name, 40, 256)
+    ops, packed = packed_ops(), make(name, 40, 256)
     ids = torch.tensor([39, 0, 7, 7, 16])
     rows = dequantize(packed)[ids]
     assert torch.equal(ops.embed(ids, packed), rows)
@@ -261,11 +260,11 @@ def test_sizes_that_lie_are_refused(name: str, rows: int, cols: int, nbytes: int
     with pytest.raises(WeightsError):
         pack_gguf(name, torch.zeros(nbytes, dtype=torch.uint8), rows, cols)
     with pytest.raises(WeightsError):
-        PackedWeight(Kind[name], rows, cols, torch.zeros(max(nbytes, 1) * 64 + 1, dtype=torch.uint8))
+        packing().weight(Kind[name], rows, cols, torch.zeros(max(nbytes, 1) * 64 + 1, dtype=torch.uint8))
 
 
 def test_misuse_is_refused() -> None:
-    ops, packed = PackedOps(), make("Q4_1", 20, 64)
+    ops, packed = packed_ops(), make("Q4_1", 20, 64)
     for bad in (make_x(2, 65), make_x(2, 64)[0]):
         with pytest.raises(ValueError, match="x must be"):
             ops.linear(bad, packed)
@@ -280,4 +279,4 @@ def test_misuse_is_refused() -> None:
     with pytest.raises(WeightsError, match="float matrix"):
         pack_bf16(torch.zeros(4, 4, dtype=torch.int32))
     with pytest.raises(ConfigError, match="instruction set 'mmx'"):
-        PackedOps("mmx")
+        packed_ops("mmx")

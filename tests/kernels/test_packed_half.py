@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from cadence.device.pool import ThreadPool
-from cadence.kernels.cpu.packed import (
-    PackedOps,
+from tests.helpers.packing import (
     dequantize,
+    functions,
     instruction_sets,
     multiplies_halves,
     pack_bf16,
     pack_half,
+    packed_ops,
 )
-from cadence.kernels.cpu.runtime.library import open_library
 
 pytestmark = pytest.mark.device
 
@@ -51,7 +51,7 @@ def exact(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_products_stay_within_the_rounding_of_float16(isa: str) -> None:
-    ops = PackedOps(isa)
+    ops = packed_ops(isa)
     for rows, cols in SHAPES:
         weight = random(rows, cols)
         packed = pack_half(weight)
@@ -66,7 +66,7 @@ def test_products_stay_within_the_rounding_of_float16(isa: str) -> None:
 def test_the_usual_error_is_like_that_of_rounding_x_to_bfloat16() -> None:
     wide, weight = torch.randn((64, 1024), generator=torch.Generator().manual_seed(9)), random(200, 1024)
     x = wide.bfloat16()
-    y = PackedOps().linear(x, pack_half(weight), out_dtype=torch.float32).double()
+    y = packed_ops().linear(x, pack_half(weight), out_dtype=torch.float32).double()
     size = (x.double().square() @ weight.double().square().T).sqrt()
     summing, rounding = ((y - exact(x, weight)) / size).norm(), (exact(x - wide, weight) / size).norm()
     assert 0.5 * rounding < summing < 2 * rounding  # less: it was not done in float16
@@ -78,13 +78,13 @@ def test_small_integers_are_exact() -> None:
         weight = torch.randint(-4, 5, (rows, cols), generator=pick).bfloat16()
         x = torch.randint(-4, 5, (13, cols), generator=pick).bfloat16()
         for isa in ISAS:
-            y = PackedOps(isa).linear(x, pack_half(weight), out_dtype=torch.float32)
+            y = packed_ops(isa).linear(x, pack_half(weight), out_dtype=torch.float32)
             assert torch.equal(y.double(), exact(x, weight))
 
 
 @pytest.mark.parametrize("isa", [isa for isa in ISAS if not multiplies_halves(isa)])
 def test_without_float16_products_it_is_the_bfloat16_weight_in_float32(isa: str) -> None:
-    weight, ops = random(37, 200), PackedOps(isa)
+    weight, ops = random(37, 200), packed_ops(isa)
     for count in (1, 3, 9):
         x = random(count, 200, seed=2).float()
         assert torch.equal(ops.linear(x, pack_half(weight)), ops.linear(x, pack_bf16(weight)))
@@ -97,9 +97,9 @@ def test_a_row_has_the_same_bits_in_any_company() -> None:
     for cols in (32, 64, 96, 320, 576, 608):
         sizes = 2.0 ** -(torch.arange(cols) // RUN * 7 % 17)
         packed, x = pack_half(random(40, cols)), random(24, cols, seed=3) * sizes.bfloat16()
-        together = PackedOps().linear(x, packed, out_dtype=torch.float32)
+        together = packed_ops().linear(x, packed, out_dtype=torch.float32)
         for count in range(1, 24):
-            ops = PackedOps(pool=ThreadPool(open_library(), 1 + count % 4))
+            ops = packed_ops(pool=ThreadPool(functions(), 1 + count % 4))
             part = ops.linear(x[24 - count :], packed, out_dtype=torch.float32)
             assert torch.equal(part, together[24 - count :])
 
@@ -107,7 +107,7 @@ def test_a_row_has_the_same_bits_in_any_company() -> None:
 @pytest.mark.parametrize("isa", ISAS)
 def test_rows_of_any_size(isa: str) -> None:
     """One element far beyond the others; rows as large and as small as bfloat16 has them."""
-    ops, cols = PackedOps(isa), 160
+    ops, cols = packed_ops(isa), 160
     weight, x = random(20, cols), random(12, cols, seed=4)
     x[1, 70] = x[1].abs().amax() * 2**12
     x[2] *= 2.0**-100
@@ -128,7 +128,7 @@ def test_rows_of_any_size(isa: str) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_what_is_not_finite_stays_in_its_row_and_column(isa: str) -> None:
-    ops, weight, x = PackedOps(isa), random(20, 96), random(11, 96, seed=5)
+    ops, weight, x = packed_ops(isa), random(20, 96), random(11, 96, seed=5)
     clean = ops.linear(x, pack_half(weight))
     x[2, 40], x[9, 0], x[10, 95] = float("inf"), float("nan"), float("-inf")
     weight[3, 7], weight[17, 95] = float("nan"), float("inf")

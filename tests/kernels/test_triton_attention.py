@@ -10,8 +10,8 @@ import torch
 from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.triton.attention import paged_attention
-from cadence.kernels.triton.attention_split import choose_split_tile, counters
+from cadence.kernels.triton.attention import PagedAttention
+from cadence.kernels.triton.attention_split import choose_split_tile
 from cadence.runner.shapes import is_rung, padded_sizes
 from tests.helpers import kernel_checks as checks
 from tests.helpers.kernel_cases import AttentionCase, make_inputs, only
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.device
 
 class TritonAttention:
     def __init__(self, deterministic: bool = False) -> None:
-        self._deterministic = deterministic
+        self.attention = PagedAttention(deterministic)
 
     def paged_attention(
         self,
@@ -31,9 +31,10 @@ class TritonAttention:
         group: int,
         shape: AttentionShape,
     ) -> torch.Tensor:
-        return paged_attention(q, kv, batch, group, shape, self._deterministic)
+        return self.attention.run(q, kv, batch, group, shape)
 
 
+PROCESSORS = 132
 FAST, FIXED = TritonAttention(), TritonAttention(deterministic=True)
 
 SMALL = {
@@ -57,7 +58,8 @@ SMALL = {
 def test_attention_matches_the_reference(name: str) -> None:
     checks.check_attention(FAST, SMALL[name], DEVICE)
     checks.check_attention(FIXED, SMALL[name], DEVICE)
-    assert not counters(torch.empty(0, device=DEVICE).device).any(), "arrivals are counted from zero again"
+    state = FAST.attention.state(torch.empty(0, device=DEVICE).device)
+    assert not state.counters.any(), "arrivals are counted from zero again"
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 8, 16, 32])
@@ -66,14 +68,14 @@ def test_no_number_of_sequences_needs_a_tile_that_captured_sizes_do_not(kv_heads
     shape = AttentionShape(num_heads=32, num_kv_heads=kv_heads, head_dim=128, scale=1.0)
     q = torch.zeros(1, 32, 128, dtype=torch.bfloat16)
     ladder = [size for size in padded_sizes(1024) if is_rung(size)]
-    met = {choose_split_tile(size, shape, q) for size in ladder}
-    assert {choose_split_tile(count, shape, q) for count in range(1, 1025)} <= met
+    met = {choose_split_tile(size, shape, q, PROCESSORS) for size in ladder}
+    assert {choose_split_tile(count, shape, q, PROCESSORS) for count in range(1, 1025)} <= met
 
 
 def test_few_sequences_are_split_and_lengths_do_not_matter() -> None:
     q = torch.empty((1, 32, 128), dtype=torch.bfloat16)
     shape = AttentionShape(32, 8, 128, 1.0)
-    splits = [choose_split_tile(count, shape, q).splits for count in (1, 8, 16, 40, 64, 256, 10_000)]
+    splits = [choose_split_tile(count, shape, q, PROCESSORS).splits for count in (1, 8, 16, 40, 64, 256, 10_000)]
     assert splits == [16, 8, 4, 4, 2, 1, 1]
 
 

@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from cadence.kernels.triton import launch
+from cadence.kernels.triton import private
 from cadence.kernels.triton.launch import QuickKernel
 
 pytestmark = pytest.mark.device
@@ -29,6 +29,7 @@ class Kernel:
     """Stands for Triton: counts what it is asked to find a form for."""
 
     arg_names = ("out_ptr", "x_ptr", "rows", "eps", "WIDTH", "GATE")
+    params = ()
 
     def __init__(self) -> None:
         self.asked = 0
@@ -49,7 +50,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
             get_current_device = staticmethod(lambda: 3)
             get_current_stream = staticmethod(lambda device: 100 + device)
 
-    monkeypatch.setattr(launch.triton.runtime, "driver", Driver)
+    monkeypatch.setattr(private.triton.runtime, "driver", Driver)
     return Kernel()
 
 

@@ -16,7 +16,8 @@ from cadence.config.reference import ModelFiles
 from cadence.core.errors import ConfigError, WeightsError
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.ops import CpuOps
-from cadence.kernels.cpu.packed import CpuMatrix, Kind, dequantize, multiplies_halves
+from cadence.kernels.cpu.packed.products import CpuMatrix
+from cadence.kernels.cpu.packed.weights import Kind
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.decoder import DecoderLM
@@ -24,6 +25,7 @@ from cadence.models.interface.build import BuildContext
 from cadence.models.layers.weight import KernelWeight, WeightHolder
 from cadence.models.loader import load_model
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
+from tests.helpers.packing import dequantize, multiplies_halves
 from tests.helpers.tiny_gguf import BLOCKS, make_tiny_gguf
 from tests.helpers.tiny_models import make_tiny
 

@@ -193,7 +193,7 @@ def test_a_failing_processor_fails_its_row_alone(processor: Any, message: str) -
     bench.add(1, temperature=0, logits_processors=[processor])
     result = bench.sample([1, 0], [[0, 1, 2], [0, 5, 2]])
     assert list(result.errors) == [1]
-    assert re.search(message, result.errors[1])
+    assert re.search(message, result.errors[1].message)
     assert result.tokens[1] == 1
 
 
@@ -371,5 +371,5 @@ def test_a_failing_device_processor_fails_its_rows_alone() -> None:
     bench.add(0, temperature=0)
     bench.add(1, temperature=0, logits_processors=[fail])
     result = bench.sample([1, 0], [[0, 1, 2], [0, 5, 2]])
-    assert list(result.errors) == [1] and "KeyError" in result.errors[1]
+    assert list(result.errors) == [1] and "KeyError" in result.errors[1].message
     assert result.tokens[1] == 1

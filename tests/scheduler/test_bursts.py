@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NO_TOKEN, StepPlan
@@ -237,7 +238,7 @@ def test_a_row_that_fails_keeps_what_it_had() -> None:
     scheduler.add(make_request("bad", [1, 2, 3], 20))
     scheduler.add(make_request("done", [1, 2], 20, stop=STOP))
     plan = scheduler.schedule()
-    errors = {0: "not a number", 1: "too late"}
+    errors = {row: Failure(FailureCode.BAD_LOGITS, "not a number") for row in (0, 1)}
     news = part(scheduler, plan, [7, 7], [8, 5], [NO_TOKEN, NO_TOKEN], errors=errors)
     assert news == [("bad", [7, 8], FinishReason.ERROR), ("done", [7, 5], FinishReason.STOP)]
     assert part(scheduler, plan, NO_TOKEN, errors=errors) == []

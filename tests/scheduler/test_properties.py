@@ -22,10 +22,9 @@ from cadence.scheduler.kv.sizing import blocks_needed
 from cadence.scheduler.request_state import NO_ROW, Status
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_engine import Outcome, ToyEngine, make_config
-from tests.helpers.toy_model import VOCAB, entries_of, expected_output, make_layout, make_request
+from tests.helpers.toy_model import BROKEN, VOCAB, entries_of, expected_output, make_layout, make_request
 
 MAX_LEN = 28
-BROKEN = "not a number"  # what the toy device says of a row that fails
 DEVICE_PROCESSOR = SimpleNamespace(on_device=True)
 SHARED = [[1, 2, 3, 4, 5, 6, 7, 8] * 3, [1, 2, 3, 4, 9, 9, 9, 9] * 3, [5] * 24]
 

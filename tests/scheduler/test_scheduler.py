@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cadence.core.errors import ConfigError, InvalidRequestError
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NO_TOKEN, PromptLogprobs, TokenLogprobs
@@ -176,14 +177,15 @@ def test_an_error_ends_one_request_and_what_it_cached() -> None:
     scheduler.add(make_request("good", [1] * 5, 5))
     scheduler.add(make_request("bad", [2] * 5, 5))
     plan = scheduler.schedule()
-    result = result_of(plan, errors={1: "logits are not numbers"})
+    failure = Failure(FailureCode.BAD_LOGITS, "logits are not numbers")
+    result = result_of(plan, errors={1: failure})
     result.token_ids_np[0, 1] = NO_TOKEN
     updates = scheduler.update(result)
     assert {update.request_id: (update.new_token_ids, update.finish_reason) for update in updates} == {
         "good": ([7], None),
         "bad": ([], FinishReason.ERROR),
     }
-    assert next(update.stop_reason for update in updates if update.request_id == "bad") == "logits are not numbers"
+    assert next(update.stop_reason for update in updates if update.request_id == "bad") is failure
     scheduler.add(make_request("again", [2] * 5, 5))
     assert [new.num_computed for new in scheduler.schedule().begun] == [0]
 

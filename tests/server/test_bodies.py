@@ -15,7 +15,7 @@ import pytest
 from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.server.http import bodies
 from cadence.entrypoints.server.http.bodies import BODY
-from cadence.entrypoints.server.http.body_budget import CHUNK_BYTES, UNASKED_BYTES, BodyBudget, BodyShare
+from cadence.entrypoints.server.http.body_budget import CHUNK_BYTES, UNBUDGETED_BYTES, BodyBudget, BodyShare
 from cadence.entrypoints.server.http.body_limits import BodyLimits
 from cadence.entrypoints.server.http.errors import ApiError
 from cadence.entrypoints.server.http.json_limits import JsonLimits
@@ -146,8 +146,8 @@ def test_bodies_together_stay_within_the_budget() -> None:
 
     asyncio.run(scenario())
     assert served == [size] * count
-    unasked = count * UNASKED_BYTES  # the first message of everyone
-    assert budget // 2 < max(held) <= budget + size + unasked
+    unbudgeted = count * UNBUDGETED_BYTES  # the first message of everyone
+    assert budget // 2 < max(held) <= budget + size + unbudgeted
 
 
 def test_small_bodies_pass_the_waiting_ones() -> None:
@@ -155,7 +155,7 @@ def test_small_bodies_pass_the_waiting_ones() -> None:
         budget = BodyBudget(limit=CHUNK_BYTES, max_wait=0.05)
         first, second, small = BodyShare(budget), BodyShare(budget), BodyShare(budget)
         for share in (first, second):
-            share.put(UNASKED_BYTES)
+            share.put(UNBUDGETED_BYTES)
         await first.reserve()  # the oldest always goes on
         first.put(10 * CHUNK_BYTES)
         await first.reserve()
@@ -181,7 +181,7 @@ def test_room_that_a_slow_body_reserved_and_did_not_fill_is_for_others() -> None
         budget = BodyBudget(limit=2 * CHUNK_BYTES, max_wait=5.0)
         slow, other = BodyShare(budget), BodyShare(budget)
         for share in (slow, other):
-            share.put(UNASKED_BYTES)
+            share.put(UNBUDGETED_BYTES)
         await slow.reserve()
         waiting = asyncio.ensure_future(other.reserve())
         await asyncio.sleep(0)
@@ -206,7 +206,7 @@ def _sender(size: int) -> Callable[[], Any]:
         await asyncio.sleep(0)
         if not left:
             await asyncio.sleep(60)
-        part = min(left, UNASKED_BYTES)
+        part = min(left, UNBUDGETED_BYTES)
         left -= part
         return {"type": "http.request", "body": b"x" * part, "more_body": bool(left)}
 

@@ -7,6 +7,12 @@ from typing import Any
 import openai
 import pytest
 
+from cadence.core.failure import FailureCode
+from cadence.core.outputs import CompletionOutput
+from cadence.entrypoints.server.chat.events import ChoiceEnd
+from cadence.entrypoints.server.chat.failures import raise_failure
+from cadence.entrypoints.server.http.errors import ApiError
+from cadence.sample.output import NO_TOKEN_LEFT
 from tests.server.fakes_chat import MODEL, PROMPT, FailingLLM, openai_client, sse
 from tests.server.test_completions import Serve
 
@@ -150,3 +156,20 @@ def test_leaving_before_the_answer_ends_the_request(serve: Serve) -> None:
         client.post("/v1/completions", json={"model": MODEL, "prompt": PROMPT, "max_tokens": 900}, timeout=0.3)
     app.settle()
     assert len(app.llm.aborted) == 1 and app.state.admission.aborted == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "code"),
+    [(FailureCode.NO_TOKEN_LEFT, 400, "no_token_left"), (FailureCode.BAD_LOGITS, 500, None), (None, 500, None)],
+)
+def test_a_failure_is_told_by_its_code_and_not_by_its_sentence(
+    failure: FailureCode | None, status: int, code: str | None
+) -> None:
+    words = NO_TOKEN_LEFT.message
+    for choice in (
+        CompletionOutput(0, "", [], finish_reason="error", stop_reason=words, failure=failure),
+        ChoiceEnd(0, "error", words, failure),
+    ):
+        with pytest.raises(ApiError, match="no token can be chosen") as error:
+            raise_failure(choice)
+        assert (error.value.status, error.value.code) == (status, code)

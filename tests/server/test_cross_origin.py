@@ -134,6 +134,15 @@ def test_middleware_of_the_users_own(serve: Serve) -> None:
             assert (reply.headers["x-stamp"], reply.headers["x-word"]) == ("class", "coroutine")
 
 
+def test_a_stream_behind_middleware_that_holds_its_head_back(serve: Serve) -> None:
+    with serve(middleware=[f"{__name__}.stamp"]).client() as client:
+        body = {"prompt": "hi", "max_tokens": 40, "stream": True, "ignore_eos": True}
+        for _ in range(5):
+            reply = client.post("/v1/completions", json=body)
+            assert reply.status_code == 200 and reply.headers["x-word"] == "coroutine"
+            assert reply.text.count("data: {") >= 40 and reply.text.endswith("data: [DONE]\n\n")
+
+
 @pytest.mark.parametrize("name", ["nothing.here", "os.nothing", "os.sep", "word", "os.getpid"])
 def test_middleware_that_is_none(serve: Serve, name: str) -> None:
     with pytest.raises(ConfigError, match="middleware="):

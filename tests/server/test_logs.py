@@ -81,7 +81,7 @@ def test_a_server_whose_output_nobody_reads(tiny_model: Any) -> None:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
                 _check_service(client, process)
                 pieces = read_in_a_thread(reader)
-                until(lambda: b"lines of output were dropped: nobody read them" in b"".join(pieces))
+                until(lambda: b"lines of output were dropped: they were not read in time" in b"".join(pieces))
                 assert client.get("/a%0aINFO:%20forged%1b[2J%e2%80%a8").status_code == 404
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 0
@@ -175,7 +175,7 @@ def test_a_queue_drops_and_counts_and_goes_on() -> None:
     lines = [line for line in lines if not line.startswith("x")]
     assert [line for line in lines if line.startswith("line")] == [f"line {number:04}" for number in range(100)]
     assert [line for line in lines if "dropped" in line] == [
-        "WARNING: 1 lines of output were dropped: nobody read them"
+        "WARNING: 1 lines of output were dropped: they were not read in time"
     ]
     assert lines[-1] == "after"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import resource
@@ -17,10 +16,8 @@ from typing import Any
 
 import httpx
 import pytest
-from uvicorn.protocols.http.flow_control import FlowControl
 
 from cadence.entrypoints.server.http.connection import BoundedHttpProtocol
-from cadence.entrypoints.server.http.outbox import HIGH_WATER, Outbox, OutboxWriter
 from tests.server.fake_process import FakeProcess
 from tests.server.helpers import RunningApp
 from tests.server.ledger import read_counters
@@ -270,32 +267,6 @@ def test_what_counts_as_reading() -> None:
         http.flow = SimpleNamespace(write_paused=paused)
         assert http.stalled(float(now), max(expected, 0.5)) == (expected > 0), now
         assert now - http._progress_at == expected, now
-
-
-def test_one_turn_of_a_stream_does_not_pass_the_high_water_mark() -> None:
-    """A stream that has much to say at once is stopped by the transport, not by its own end."""
-
-    async def scenario() -> int:
-        flow = FlowControl(SimpleNamespace())  # type: ignore[arg-type]
-        sent: list[bytes] = []
-
-        def send(data: bytes) -> None:
-            sent.append(data)
-            if sum(map(len, sent)) > HIGH_WATER:
-                flow.pause_writing()
-
-        cycle: Any = SimpleNamespace(flow=flow, disconnected=False, transport=SimpleNamespace(write=send))
-        writer = OutboxWriter(cycle, Outbox())
-
-        async def stream() -> None:
-            for _ in range(100):
-                await writer.write(b"x" * 30_000)
-
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stream(), 0.2)
-        return sum(map(len, sent)) + len(writer.take())
-
-    assert HIGH_WATER < asyncio.run(scenario()) < 3 * HIGH_WATER
 
 
 def test_who_reads_slowly_is_not_cut_off(serve: Serve) -> None:

@@ -164,6 +164,7 @@ def test_no_token_left_to_choose(tiny_server: ServerProcess) -> None:
     late = {"allowed_token_ids": "[9]", "bad_words": f"[{word[:-1] + word[1:]}]", "max_tokens": "5"}
     status, answer = ask(tiny_server, "/v1/completions", **late)
     assert status == 400 and "no token can be chosen" in answer["error"]["message"], answer
+    assert answer["error"]["reason"] == "no_token_left"
     assert ask(tiny_server, "/v1/completions", allowed_token_ids="[9]", logit_bias='{"9": -100}')[0] == 200
 
 

@@ -53,6 +53,15 @@ def test_levels(parser: FlexibleArgumentParser, argv: list[str]) -> None:
     assert parser.parse_args(["run", *argv]).optimization_level == 3
 
 
+def test_words_that_only_look_dotted_are_left_alone() -> None:
+    parser = FlexibleArgumentParser()
+    parser.add_argument("-I")
+    parser.add_argument("--optimization-level")
+    parser.add_argument("--compilation-config")
+    args = parser.parse_args(["-I./folder", "-O", '{"mode": 3}'])
+    assert (args.I, args.compilation_config, args.optimization_level) == ("./folder", '{"mode": 3}', None)
+
+
 def test_what_is_given_twice_is_named(parser: FlexibleArgumentParser, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         args = parser.parse_args(["run", "--hf-overrides.a", "1", "--hf-overrides.a", "2", "-O1", "-O3"])

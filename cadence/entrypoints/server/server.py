@@ -237,7 +237,7 @@ def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
     if quiet := [path.strip() for path in options.disable_access_log_for_endpoints.split(",") if path.strip()]:
         logging.getLogger("uvicorn.access").addFilter(QuietPaths(quiet))
     return uvicorn.Config(
-        app,
+        Outbox(app),
         http=_protocol_factory(options),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
@@ -253,13 +253,13 @@ def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
 
 
 def _protocol_factory(options: ServeOptions) -> Callable[..., asyncio.Protocol]:
-    limits, outbox = HttpLimits.of(options), Outbox()
+    limits = HttpLimits.of(options)
     connections = Connections(options.write_timeout, options.max_connections)
     if not options.ssl_certfile:
-        return functools.partial(BoundedHttpProtocol, limits, connections, outbox)
+        return functools.partial(BoundedHttpProtocol, limits, connections)
     context = tls_context(options)
 
     def make(**given: Any) -> asyncio.Protocol:
-        return TlsConnection(context, connections, BoundedHttpProtocol(limits, connections, outbox, **given))
+        return TlsConnection(context, connections, BoundedHttpProtocol(limits, connections, **given))
 
     return make

@@ -19,7 +19,7 @@ _NAMES = frozenset(path.name for path in _FOLDER.iterdir() if path.suffix in _TY
 
 _PARTS = frozenset(name for name in _NAMES if not name.endswith(".html"))
 
-# What a browser must load before anyone can type a key. No secrets, no state: the same bytes for everybody.
+# What a browser must load before anyone can type a key. No secrets, no state: the same bytes for every user.
 PUBLIC_PAGE_PATHS = frozenset({"/", *(f"/page/{name}" for name in _PARTS)})
 
 _HEADERS = {

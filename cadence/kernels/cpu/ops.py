@@ -6,10 +6,13 @@ import torch
 import torch.nn.functional as F
 
 from cadence.device.calls import Calls, float_word
-from cadence.kernels.cpu.packed import CpuPacker, PackedProducts
+from cadence.kernels.cpu.packed.pack import WeightPacking
+from cadence.kernels.cpu.packed.packer import CpuPacker
+from cadence.kernels.cpu.packed.products import PackedProducts
 from cadence.kernels.cpu.rows import CpuRowOps
 from cadence.kernels.cpu.runtime.dtypes import CACHE_DTYPES, DTYPES
 from cadence.kernels.cpu.runtime.library import CpuLibrary
+from cadence.kernels.cpu.runtime.memory import PackedMemory
 from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
 from cadence.kernels.cpu.runtime.table import TABLE
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
@@ -32,7 +35,7 @@ class CpuOps:
         self.rows = CpuRowOps(self._c)
 
     def packer(self, method: str, dtype: torch.dtype) -> CpuPacker:
-        return CpuPacker(self.packed, method, dtype)
+        return CpuPacker(self.packed, WeightPacking(self._c.functions, PackedMemory()), method, dtype)
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return F.linear(x, weight, bias)  # of a model on a CPU every matrix is packed

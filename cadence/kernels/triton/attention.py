@@ -11,35 +11,50 @@ import triton
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention_prefill import attend_prefill, choose_prefill_tile
-from cadence.kernels.triton.attention_split import attend_split, choose_split_tile
+from cadence.kernels.triton.attention_split import SplitState, attend_split, choose_split_tile
 
 _FEW_ROWS = 32  # queries times heads of a group that one program of the split kernel takes
 _SHORT_PROMPTS = 8  # up to so many sequences of few queries take the same form of it, whatever their number
 
 
-def paged_attention(
-    q: torch.Tensor,
-    kv: tuple[torch.Tensor, torch.Tensor],
-    batch: AttentionBatch,
-    group: int,
-    shape: AttentionShape,
-    deterministic: bool = False,
-    pdl: bool = False,
-) -> torch.Tensor:
-    """q [T, Hq, D], kv = caches [num_blocks, Hk, block_size, D] -> [T, Hq, D]."""
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    single, num_seqs = batch.num_single, batch.num_sequences
-    if deterministic:
-        attend_prefill(out, q, kv, batch, group, shape, choose_prefill_tile(shape, q), 0)
+class PagedAttention:
+    def __init__(self, deterministic: bool = False, pdl: bool = False) -> None:
+        self._deterministic = deterministic
+        self._pdl = pdl
+        self._states: dict[torch.device, SplitState] = {}
+
+    def run(
+        self,
+        q: torch.Tensor,
+        kv: tuple[torch.Tensor, torch.Tensor],
+        batch: AttentionBatch,
+        group: int,
+        shape: AttentionShape,
+    ) -> torch.Tensor:
+        """q [T, Hq, D], kv = caches [num_blocks, Hk, block_size, D] -> [T, Hq, D]."""
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        single, num_seqs = batch.num_single, batch.num_sequences
+        if self._deterministic:
+            attend_prefill(out, q, kv, batch, group, shape, choose_prefill_tile(shape, q), 0)
+            return out
+        state = self.state(q.device)
+        counters, processors, pdl = state.counters, state.processors, self._pdl
+        if single > 0:
+            tile = choose_split_tile(single, shape, q, processors)
+            attend_split(out, q, kv, batch, group, shape, tile, slice(0, single), 1, counters, pdl)
+        if single == num_seqs:
+            return out
+        per_kv = triton.next_power_of_2(shape.num_heads // shape.num_kv_heads)
+        if batch.max_query_len * per_kv <= _FEW_ROWS:
+            tile = choose_split_tile(max(num_seqs - single, _SHORT_PROMPTS), shape, q, processors)
+            rest, most = slice(single, num_seqs), _FEW_ROWS // per_kv
+            attend_split(out, q, kv, batch, group, shape, tile, rest, most, counters, pdl)
+        else:
+            attend_prefill(out, q, kv, batch, group, shape, choose_prefill_tile(shape, q), single)
         return out
-    if single > 0:
-        attend_split(out, q, kv, batch, group, shape, choose_split_tile(single, shape, q), slice(0, single), 1, pdl)
-    if single == num_seqs:
-        return out
-    group_pad = triton.next_power_of_2(shape.num_heads // shape.num_kv_heads)
-    if batch.max_query_len * group_pad <= _FEW_ROWS:
-        tile = choose_split_tile(max(num_seqs - single, _SHORT_PROMPTS), shape, q)
-        attend_split(out, q, kv, batch, group, shape, tile, slice(single, num_seqs), _FEW_ROWS // group_pad, pdl)
-    else:
-        attend_prefill(out, q, kv, batch, group, shape, choose_prefill_tile(shape, q), single)
-    return out
+
+    def state(self, device: torch.device) -> SplitState:
+        found = self._states.get(device)
+        if found is None:
+            found = self._states[device] = SplitState(device)
+        return found

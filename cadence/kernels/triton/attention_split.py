@@ -9,7 +9,6 @@ to finish merges what the others left in `part_*`, in the order of the shares.
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +19,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention_tile import fold_keys
 from cadence.kernels.triton.launch import quick
+from cadence.kernels.triton.private import num_processors
 
 _MAX_SPLITS = 16
 _WHOLE = 256  # keys; a sequence of no more is never split ...
@@ -148,7 +148,7 @@ def _attend(
             tl.store(out_ptr + out_at, merged.to(out_ptr.dtype.element_ty), mask=out_mask)
 
 
-def choose_split_tile(num_seqs: int, shape: AttentionShape, q: torch.Tensor) -> SplitTile:
+def choose_split_tile(num_seqs: int, shape: AttentionShape, q: torch.Tensor, processors: int) -> SplitTile:
     """A function of the number of sequences, never of their lengths, and the same for numbers close together: each
     form of the kernel takes a second to compile, and users should meet none that was not met before.
 
@@ -156,7 +156,7 @@ def choose_split_tile(num_seqs: int, shape: AttentionShape, q: torch.Tensor) -> 
     small tiles share a processor, and splits even out what long sequences take. Of many, each is one program.
     """
     num_seqs = triton.next_power_of_2(num_seqs) if num_seqs < 8 else triton.cdiv(num_seqs, 8) * 8
-    programs, available = num_seqs * shape.num_kv_heads, processors(q.device)
+    programs, available = num_seqs * shape.num_kv_heads, processors
     tile_bytes, warps, splits, whole = 16384, 4, 1, _WHOLE
     if 4 * programs <= available:
         splits = _power_of_two(available // programs)
@@ -184,9 +184,12 @@ def attend_split(
     tile: SplitTile,
     sequences: slice,
     max_queries: int,
+    counters: torch.Tensor,
     pdl: bool,
 ) -> None:
-    """Fills out [T, Hq, D] for the queries of some sequences, each of at most max_queries."""
+    """Fills out [T, Hq, D] for the queries of some sequences, each of at most max_queries.
+
+    counters: those of a `SplitState`."""
     _, heads, dim = q.shape
     per_kv = heads // shape.num_kv_heads
     group_pad = triton.next_power_of_2(per_kv)
@@ -197,7 +200,7 @@ def attend_split(
     parts, levels = _parts(out, num_seqs * shape.num_kv_heads * splits * queries * group_pad if splits > 1 else 0)
     table, (k, v) = batch.block_tables[group], kv
     _attend[(shape.num_kv_heads, num_seqs, splits)](
-        out, parts, levels, counters(q.device), q, k, v, rows, starts, lens, table,
+        out, parts, levels, counters, q, k, v, rows, starts, lens, table,
         shape.scale, shape.softcap, table.stride(0), q.stride(0), q.stride(1), k.stride(0), v.stride(0),
         HEADS=heads, KV_HEADS=shape.num_kv_heads, GROUP=per_kv, GROUP_PAD=group_pad,
         QUERIES=queries, ROWS=max(queries * group_pad, 16), DIM=dim, DIM_PAD=max(triton.next_power_of_2(dim), 16),
@@ -213,18 +216,11 @@ def _parts(out: torch.Tensor, lines: int) -> tuple[torch.Tensor, torch.Tensor]:
     return parts, torch.empty(lines, dtype=torch.float32, device=out.device)
 
 
-@functools.cache
-def counters(device: torch.device) -> torch.Tensor:
-    """[_COUNTERS] int32: programs arrived per (sequence, kv head). Zero before and after every launch.
+class SplitState:
+    """What launches on one device share: they run one after the other (one stream)."""
 
-    Shared by all launches on a device, which therefore run one after the other (one stream). A launch to be captured
-    runs once before, to be compiled: the counters are allocated then, outside the graph.
-    """
-    return torch.zeros(_COUNTERS, dtype=torch.int32, device=device)
-
-
-@functools.cache
-def processors(device: torch.device) -> int:
-    if device.type == "cpu":
-        return _INTERPRETED_PROCESSORS
-    return triton.runtime.driver.active.utils.get_device_properties(device.index or 0)["multiprocessor_count"]
+    def __init__(self, device: torch.device) -> None:
+        """A launch to be captured runs once before, to be compiled: this is made then, outside the graph."""
+        # [_COUNTERS] int32: programs arrived per (sequence, kv head). Zero before and after every launch.
+        self.counters = torch.zeros(_COUNTERS, dtype=torch.int32, device=device)
+        self.processors = _INTERPRETED_PROCESSORS if device.type == "cpu" else num_processors(device.index or 0)

@@ -10,15 +10,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from triton import knobs
+from cadence.kernels.triton.private import cache_folder, set_cache_folder
 
 
 def prepare_cache() -> None:
     """To be called before the first kernel is launched."""
-    folder = Path(knobs.cache.dir)
+    folder = cache_folder()
     if problem := _unwritable(folder):
-        knobs.cache.dir = tempfile.mkdtemp(prefix="cadence-triton-")
-        atexit.register(shutil.rmtree, knobs.cache.dir, ignore_errors=True)
+        temporary = Path(tempfile.mkdtemp(prefix="cadence-triton-"))
+        set_cache_folder(temporary)
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
         _say(
             f"{folder} cannot be written ({problem}): compiled kernels cannot be kept, and every start compiles them "
             "anew (TRITON_CACHE_DIR names another folder)"

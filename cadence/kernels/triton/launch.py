@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import triton
+from cadence.kernels.triton.private import LoadedKernel, argument_names, is_interpreted, load, unspecialized
 
 Word = int | float  # an argument as it goes down: of a tensor, its address
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    compiled: Any  # triton's CompiledKernel, loaded
+    kernel: LoadedKernel
     constants: tuple[object, ...]  # of the parameters after the arguments, in their order; the launch skips over them
 
 
@@ -31,9 +31,7 @@ class QuickKernel:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel  # triton's JITFunction
         self._forms: dict[tuple[object, ...], _Form] = {}
-        self._plain = frozenset(  # places of arguments that have no forms of their own but by type
-            place for place, parameter in enumerate(getattr(kernel, "params", ())) if parameter.do_not_specialize
-        )
+        self._plain = unspecialized(kernel)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         return partial(self._launch, grid)
@@ -43,16 +41,12 @@ class QuickKernel:
         form = self._forms.get(key)
         if form is None:
             compiled = self.kernel[grid](*args, **named)
-            constants = tuple(named[name] for name in self.kernel.arg_names[len(args) :])
-            self._forms[key] = _Form(compiled, constants)
+            constants = tuple(named[name] for name in argument_names(self.kernel)[len(args) :])
+            self._forms[key] = _Form(load(compiled), constants)
             return
-        active = triton.runtime.driver.active
-        stream = active.get_current_stream(active.get_current_device())
-        compiled = form.compiled
-        compiled.run(
-            *grid, *(1, 1, 1)[len(grid) :], stream, compiled.function, compiled.packed_metadata, None, None, None,
-            *words, *form.constants,
-        )  # fmt: skip
+        kernel = form.kernel
+        stream = kernel.stream_of(kernel.current_device())
+        kernel.run(*grid, *(1, 1, 1)[len(grid) :], stream, *kernel.fixed, *words, *form.constants)
 
 
 def _words(
@@ -83,4 +77,4 @@ def _words(
 
 def quick(kernel: Any) -> Any:
     """The interpreter has no compiled forms."""
-    return kernel if triton.knobs.runtime.interpret else QuickKernel(kernel)
+    return kernel if is_interpreted() else QuickKernel(kernel)

@@ -10,8 +10,8 @@ from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionS
 from cadence.kernels.interface.ops import DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
 from cadence.kernels.reference.torch_ops import TorchOps
-from cadence.kernels.triton import elementwise, gumbel
-from cadence.kernels.triton.attention import paged_attention
+from cadence.kernels.triton import elementwise, gumbel, private
+from cadence.kernels.triton.attention import PagedAttention
 from cadence.kernels.triton.draw import draw
 from cadence.kernels.triton.few_rows import choose_few, choose_split, linear_few
 from cadence.kernels.triton.gemv import Entry, one_row
@@ -35,7 +35,8 @@ class TritonOps(TorchOps):
         self._deterministic = deterministic
         self._one_row = not deterministic  # whether a row alone goes through kernels of its own
         self._pdl = _supports_pdl()
-        self._few_rows = self._pdl and not deterministic and shared_memory() >= _FEW_ROWS_BYTES
+        self._attention = PagedAttention(deterministic, self._pdl)
+        self._few_rows = self._pdl and not deterministic and private.shared_memory() >= _FEW_ROWS_BYTES
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         if self._deterministic:
@@ -143,7 +144,7 @@ class TritonOps(TorchOps):
     def paged_attention(
         self, q: torch.Tensor, kv: Pair, batch: AttentionBatch, group: int, shape: AttentionShape
     ) -> torch.Tensor:
-        return paged_attention(q, kv, batch, group, shape, self._deterministic, self._pdl)
+        return self._attention.run(q, kv, batch, group, shape)
 
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
         lines = seeds.shape[0]
@@ -159,16 +160,10 @@ class TritonOps(TorchOps):
 
 def _supports_pdl() -> bool:
     """Whether a kernel can begin before the one ahead of it has ended (Hopper and later, not in the interpreter)."""
-    if triton.knobs.runtime.interpret:
+    if private.is_interpreted():
         return False
-    target = triton.runtime.driver.active.get_current_target()
-    return target.backend == "cuda" and target.arch >= 90
-
-
-def shared_memory() -> int:
-    """Bytes one program may have."""
-    driver = triton.runtime.driver.active
-    return driver.utils.get_device_properties(driver.get_current_device())["max_shared_mem"]
+    backend, capability = private.target()
+    return backend == "cuda" and capability >= 90
 
 
 def _gate_mul(x: torch.Tensor, gelu: bool, pdl: bool) -> torch.Tensor:

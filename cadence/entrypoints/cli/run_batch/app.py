@@ -30,7 +30,7 @@ class AppReply:
 
 
 async def post(app: AsgiApp, path: str, body: bytes, request_id: str) -> AppReply:
-    """Cancelling it is what a client does that hangs up."""
+    """Cancelling it is what a client does that disconnects."""
     reply = AppReply()
     parts: list[bytes] = []
     inbox = [{"type": "http.request", "body": body, "more_body": False}]

@@ -38,7 +38,7 @@ class PlainChoice:
         if output.token_ids or output.text:
             events.append(TextDelta(output.index, output.text, output.token_ids, output.logprobs))
         if output.finish_reason is not None:
-            events.append(ChoiceEnd(output.index, output.finish_reason, output.stop_reason))
+            events.append(ChoiceEnd(output.index, output.finish_reason, output.stop_reason, output.failure))
         return events
 
 
@@ -66,7 +66,7 @@ class ParsedChoice:
         events = self._events(self._parser.push(output.text))
         if output.finish_reason is not None:
             events += self._events(self._parser.finish())
-            events += self._close(output.finish_reason, output.stop_reason)
+            events += self._close(output.finish_reason, output)
         return events
 
     def _events(self, pieces: Sequence[AnswerPiece]) -> list[ChatEvent]:
@@ -102,7 +102,7 @@ class ParsedChoice:
             return []
         return [ToolCallDelta(self._index, number, self._call_ids[number], "", piece.json_text, *self._tokens())]
 
-    def _close(self, finish_reason: str, stop_reason: int | str | None) -> list[ChatEvent]:
+    def _close(self, finish_reason: str, output: CompletionOutput) -> list[ChatEvent]:
         events: list[ChatEvent] = []
         if self._demanded and not self._calls:
             for number, (name, arguments) in enumerate(calls_in_json(self._held, self._demanded)):
@@ -117,7 +117,7 @@ class ParsedChoice:
             events.append(TextDelta(self._index, "", *self._tokens()))
         if self._calls and finish_reason == "stop":
             finish_reason = "tool_calls"
-        return [*events, ChoiceEnd(self._index, finish_reason, stop_reason)]
+        return [*events, ChoiceEnd(self._index, finish_reason, output.stop_reason, output.failure)]
 
     def _tokens(self) -> tuple[Sequence[int], Sequence[PositionLogprobs] | None]:
         """Those that no event has carried yet."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cadence.core.failure import FailureCode
 from cadence.core.outputs import PositionLogprobs
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.entrypoints.server.chat.truncation import NO_TRUNCATION, Truncation
@@ -104,6 +105,7 @@ class ChoiceEnd:
     index: int
     finish_reason: str  # stop | length | tool_calls | repetition | abort | error | MISSING_CALL
     stop_reason: int | str | None = None
+    failure: FailureCode | None = None  # with finish_reason error
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cadence.core.request import NO_CHOICE
+from cadence.core.failure import FailureCode
+from cadence.core.outputs import CompletionOutput
 from cadence.entrypoints.server.chat.events import MISSING_CALL, ChatEvent, ChoiceEnd
 from cadence.entrypoints.server.http.errors import ApiError
 
@@ -11,15 +12,16 @@ _NO_CALL = "tool_calls could not be produced: the model's answer is not the call
 
 def check_event(event: ChatEvent) -> None:
     if type(event) is ChoiceEnd:
-        raise_failure(event.finish_reason, event.stop_reason)
+        raise_failure(event)
 
 
-def raise_failure(finish_reason: str | None, why: int | str | None) -> None:
+def raise_failure(choice: ChoiceEnd | CompletionOutput) -> None:
     """A choice that ended badly is no answer."""
+    finish_reason, why = choice.finish_reason, choice.stop_reason
     if finish_reason == MISSING_CALL:
         raise ApiError(400, _NO_CALL, param="tool_choice", code="tool_calls_not_produced")
-    if finish_reason == "error" and why == NO_CHOICE:
-        raise ApiError(400, f"The request failed: {NO_CHOICE}.", code="no_token_left")
+    if choice.failure is FailureCode.NO_TOKEN_LEFT:
+        raise ApiError(400, f"The request failed: {why}.", code=choice.failure)
     if finish_reason == "error":
         raise ApiError(500, f"The request failed: {why or 'no reason was given'}.")
     if finish_reason == "abort":

@@ -18,7 +18,7 @@ from cadence.entrypoints.server.http.tenants import TENANT, Tenants
 
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/health"})
 STATE_PATHS = frozenset({"/metrics", "/load", "/version", "/ping"})
-# Styles and scripts, the same for everybody: a browser asks for them without the key of `http://user:key@host/`.
+# Styles and scripts, the same for every user: a browser asks for them without the key of `http://user:key@host/`.
 PAGE_FILES = "/page/"
 
 

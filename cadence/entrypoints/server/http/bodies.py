@@ -55,8 +55,8 @@ class BodyReader:
     async def read(self, request: HTTPConnection, make: Callable[[bytes], T], held: bool = False) -> T:
         """What `make` makes of the body; it must touch nothing that belongs to the event loop.
 
-        The body's share of the budget is free afterwards: admission counts what is let in. `held` keeps the share
-        until the request ends, for routes that let everyone in.
+        The body's share of the budget is free afterwards: admission counts the requests it accepts. `held` keeps the
+        share until the request ends, for routes without admission.
         """
         body: Body = request.scope[BODY]
         try:

@@ -6,7 +6,7 @@ import asyncio
 
 from cadence.entrypoints.server.http.errors import unavailable
 
-UNASKED_BYTES = 2**16  # of every body are read without asking: small requests never wait for large ones
+UNBUDGETED_BYTES = 2**16  # of every body are read outside the budget: small requests never wait for large ones
 CHUNK_BYTES = 2**18  # what one message of a connection holds at most, or little more
 
 
@@ -74,7 +74,7 @@ class BodyShare:
 
     async def reserve(self) -> None:
         """Before the next message is received."""
-        if self._size >= UNASKED_BYTES:
+        if self._size >= UNBUDGETED_BYTES:
             await self._budget.reserve(self)
             self._reserved = CHUNK_BYTES
 

@@ -16,7 +16,7 @@ from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.server.http.auth import OPEN_PATHS
 from cadence.entrypoints.server.http.connections import Capacity, Connections
 from cadence.entrypoints.server.http.errors import ErrorReply, reply_for, route_path, unavailable
-from cadence.entrypoints.server.http.outbox import BODY_WRITER, HIGH_WATER, Outbox, OutboxWriter
+from cadence.entrypoints.server.http.outbox import HIGH_WATER
 
 SPARE_READ_S = 5.0  # for a request to arrive on a connection that is one too many
 
@@ -33,13 +33,12 @@ class HttpLimits:
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    def __init__(self, limits: HttpLimits, connections: Connections, outbox: Outbox, **options: Any) -> None:
+    def __init__(self, limits: HttpLimits, connections: Connections, **options: Any) -> None:
         super().__init__(**options)
         self._limits = limits
         self._connections = connections
-        self._outbox = outbox
         self._wire: asyncio.Transport | None = None  # next to the socket; the transport itself where there is no TLS
-        self._room = Capacity.OPEN
+        self._capacity = Capacity.OPEN
         self._read_timeout = limits.read_timeout
         self._answering: RequestResponseCycle | None = None  # the request that is answered, or was the last to be
         self._unsent = (0, 0)  # bytes that waited to leave when last looked at: at the socket, in all
@@ -47,11 +46,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._in_head = True
         self._head_bytes = 0  # received of a head that is not complete
         self._refused = False
-        self._late: asyncio.TimerHandle | None = None  # runs while a request is awaited or arrives
+        self._read_timer: asyncio.TimerHandle | None = None  # runs while a request is awaited or arrives
 
-    def attach(self, wire: asyncio.Transport, room: Capacity) -> None:
+    def attach(self, wire: asyncio.Transport, capacity: Capacity) -> None:
         """Called before `connection_made` where there is TLS between the two."""
-        self._wire, self._room = wire, room
+        self._wire, self._capacity = wire, capacity
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -59,12 +58,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.attach(transport, self._connections.enter(transport))
         else:
             transport.set_write_buffer_limits(high=HIGH_WATER)  # TLS holds half a megabyte otherwise
-        if self._room is not Capacity.OPEN:
+        if self._capacity is not Capacity.OPEN:
             self._read_timeout = min(self._read_timeout or SPARE_READ_S, SPARE_READ_S)
         self._progress_at = self.loop.time()
         self._connections.watch(self)
         self._await_request()
-        if self._room is Capacity.NONE:
+        if self._capacity is Capacity.NONE:
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -114,7 +113,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if not self._refused:
             self._drop_root()
             super().on_headers_complete()
-            self.scope[BODY_WRITER] = OutboxWriter(self.cycle, self._outbox)  # type: ignore[typeddict-unknown-key]
 
     def _drop_root(self) -> None:
         """A proxy may leave the prefix of `--root-path` on or take it off; uvicorn expects it off."""
@@ -132,7 +130,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
-        if self._room is Capacity.HEALTH_ONLY:
+        if self._capacity is Capacity.HEALTH_ONLY:
             cycle.keep_alive = False
             app = _HealthOnly(app)
         super()._start_asgi_task(cycle, app)
@@ -151,14 +149,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _await_request(self) -> None:
         self._stop_waiting()
         if self._read_timeout:
-            self._late = self.loop.call_later(self._read_timeout, self._on_late)
+            self._read_timer = self.loop.call_later(self._read_timeout, self._on_read_timeout)
 
     def _stop_waiting(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
-    def _on_late(self) -> None:
+    def _on_read_timeout(self) -> None:
         """A client that is not being read, because it was sent nothing yet, is not late."""
         answering = self.cycle is not None and not self.cycle.response_complete
         if self.flow.read_paused or (answering and self._in_head):
@@ -170,7 +168,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._refuse(408, f"The request did not arrive within the limit of {self._read_timeout:g} s.")
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answers at once and hangs up; only hangs up where an earlier answer is still on its way."""
+        """Answers at once and closes the connection; only closes it where an earlier answer is still on its way."""
         if self._refused:
             return
         self._refused = True

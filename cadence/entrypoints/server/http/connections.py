@@ -61,23 +61,23 @@ class Connections:
     def watch(self, reader: Reader) -> None:
         self._readers.add(reader)
         if self._write_timeout and self._timer is None:
-            self._look_again()
+            self._schedule_check()
 
     def unwatch(self, reader: Reader) -> None:
         self._readers.discard(reader)
 
-    def _look_again(self) -> None:
+    def _schedule_check(self) -> None:
         period = min(MAX_PERIOD_S, self._write_timeout / 4)
-        self._timer = asyncio.get_running_loop().call_later(period, self._look)
+        self._timer = asyncio.get_running_loop().call_later(period, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         now = asyncio.get_running_loop().time()
         for reader in [reader for reader in self._readers if reader.stalled(now, self._write_timeout)]:
             logger.info("a client read nothing for %g s: its connection ends", self._write_timeout)
             reader.abort()
         if self._readers:
-            self._look_again()
+            self._schedule_check()
 
 
 def _first_reserved() -> int:

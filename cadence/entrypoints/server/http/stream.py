@@ -93,7 +93,7 @@ class EventStream(Response):
                     self._quiet = False
             except Exception as error:
                 last = error_event(error, path)
-            await send({"type": "http.response.body", "body": writer.take() + last, "more_body": False})
+            await send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def _ping(self, pings: Pings, writer: BodyWriter) -> None:
         """A stream begins with a chunk, so the head is out by the time of the first ping."""

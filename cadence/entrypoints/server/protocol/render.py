@@ -43,7 +43,7 @@ def rendered(
         "assistant_tokens_mask": None,
         "token_offsets": None,
         "features": None,
-        "sampling_params": _told(params) | {"max_tokens": params.max_tokens or max_model_len - len(token_ids)},
+        "sampling_params": _shown(params) | {"max_tokens": params.max_tokens or max_model_len - len(token_ids)},
         "model": model,
         "stream": bool(body.stream),
         "stream_options": None if body.stream_options is None else body.stream_options.model_dump(exclude_none=True),
@@ -53,7 +53,7 @@ def rendered(
     }
 
 
-def _told(params: SamplingParams) -> dict[str, Any]:
+def _shown(params: SamplingParams) -> dict[str, Any]:
     """All of them, not only those the client sent: who generates may have other defaults."""
     told = {name: value for name in _PARAMETERS if (value := getattr(params, name)) is not None}
     if params.repetition_detection is not None:

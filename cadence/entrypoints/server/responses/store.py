@@ -64,11 +64,11 @@ class ResponseStore:
         return sum(len(one) for one in self._tenants.values())
 
     def make_room(self) -> None:
-        everybody = self._tenants.values()
-        while sum(one.size for one in everybody) > self.max_bytes:
-            max(everybody, key=lambda one: one.size).drop_oldest()
+        tenants = self._tenants.values()
+        while sum(one.size for one in tenants) > self.max_bytes:
+            max(tenants, key=lambda one: one.size).drop_oldest()
         while len(self) > self.max_responses:
-            max(everybody, key=len).drop_oldest()
+            max(tenants, key=len).drop_oldest()
 
 
 class TenantResponses:

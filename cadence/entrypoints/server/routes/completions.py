@@ -169,4 +169,4 @@ def _view(body: CompletionBody, state: ServerState, base: dict[str, Any]) -> Com
 def _check_output(item: tuple[int, RequestOutput]) -> None:
     for completion in item[1].outputs:
         if completion.finish_reason is not None:
-            raise_failure(completion.finish_reason, completion.stop_reason)
+            raise_failure(completion)

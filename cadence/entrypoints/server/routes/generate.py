@@ -130,4 +130,4 @@ async def _chunks(work: _Work, source: Any) -> AsyncGenerator[bytes, None]:
 
 def _check_output(output: RequestOutput) -> None:
     for completion in output.outputs:
-        raise_failure(completion.finish_reason, completion.stop_reason)
+        raise_failure(completion)

@@ -42,7 +42,9 @@ class _Snapshot(Collector):
             yield from engine_families(found, prefix, served)
         yield from _admission_families(self._state.admission)
         dropped = self._state.logs.dropped
-        yield CounterMetricFamily(f"{OWN_PREFIX}log_lines_dropped", "lines that nobody read in time", dropped)
+        yield CounterMetricFamily(
+            f"{OWN_PREFIX}log_lines_dropped", "lines dropped because the output was not read in time", dropped
+        )
 
 
 def engine_families(metrics: Iterable[engine.Metric], prefix: str, served: str) -> list[Metric]:
@@ -82,11 +84,15 @@ def _add(family: Metric, metric: engine.Metric, labels: list[str]) -> None:
 
 def _admission_families(admission: AdmissionControl) -> Iterator[Metric]:
     """accepted = finished + failed + aborted + in flight, in every scrape."""
-    yield CounterMetricFamily(f"{OWN_PREFIX}http_requests_accepted", "requests let in", admission.accepted)
+    yield CounterMetricFamily(f"{OWN_PREFIX}http_requests_accepted", "requests accepted", admission.accepted)
     for end in _ENDS:
         value = getattr(admission, end)
-        yield CounterMetricFamily(f"{OWN_PREFIX}http_requests_{end}", f"requests let in that {end}", value)
-    yield GaugeMetricFamily(f"{OWN_PREFIX}http_requests_in_flight", "requests let in and not over", admission.in_flight)
-    yield CounterMetricFamily(f"{OWN_PREFIX}http_requests_refused", "requests turned away", admission.refused)
+        yield CounterMetricFamily(f"{OWN_PREFIX}http_requests_{end}", f"requests accepted that {end}", value)
+    yield GaugeMetricFamily(
+        f"{OWN_PREFIX}http_requests_in_flight", "requests accepted and not over", admission.in_flight
+    )
+    yield CounterMetricFamily(
+        f"{OWN_PREFIX}http_requests_refused", "requests refused for lack of capacity", admission.refused
+    )
     yield GaugeMetricFamily(f"{OWN_PREFIX}http_completions_in_flight", "completions asked for", admission.completions)
     yield GaugeMetricFamily(f"{OWN_PREFIX}http_prompt_tokens_in_flight", "prompt tokens, estimated", admission.tokens)

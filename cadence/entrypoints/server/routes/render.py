@@ -29,7 +29,7 @@ async def render_completion(request: Request, state: State) -> Response:
     body, answers = work.body, []
     for number, given in enumerate(work.prompts):
         prompt = await completions.prompt_of(given, body, state, "")
-        told = _told(body, work.params, prompt, state)
+        told = _rendered_request(body, work.params, prompt, state)
         if offsets:
             told["token_offsets"] = await _offsets(prompt, body.add_special_tokens is not False, state)
         answers.append({"request_id": f"{work.name}-{number}", **told})
@@ -40,7 +40,7 @@ async def render_completion(request: Request, state: State) -> Response:
 async def render_chat(request: Request, state: State) -> Response:
     body, offsets, name, job = await state.bodies.read(request, lambda raw: _chat(raw, request, state), held=True)
     prompt, params = await state.chat.prepare(job)
-    told = _told(body, params, prompt, state)
+    told = _rendered_request(body, params, prompt, state)
     if offsets:
         told["token_offsets"] = await _offsets(prompt, job.add_special_tokens, state)
     return json_response({"request_id": name, **told})
@@ -57,7 +57,9 @@ def _chat(raw: bytes, request: Request, state: ServerState) -> tuple[ChatComplet
     return body, offsets, name, job
 
 
-def _told(body: GenerationBody, params: SamplingParams, prompt: TokensPrompt, state: ServerState) -> dict[str, Any]:
+def _rendered_request(
+    body: GenerationBody, params: SamplingParams, prompt: TokensPrompt, state: ServerState
+) -> dict[str, Any]:
     model = state.check_model(body.model)
     return rendered(body, params, model, prompt["prompt_token_ids"], state.llm.config.model.max_model_len)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import Structure, byref
+from ctypes import CDLL, Structure, byref
 
 import torch
 
@@ -11,7 +11,6 @@ from cadence.core.errors import ConfigError
 from cadence.device.pool import NoPool, Pool
 from cadence.kernels.cpu.packed.weights import PackedRows, PackedWeight
 from cadence.kernels.cpu.runtime.dtypes import DTYPES
-from cadence.kernels.cpu.runtime.library import open_library
 from cadence.kernels.cpu.runtime.table import TABLE
 
 PACKED_TYPES = {dtype: DTYPES[dtype] for dtype in (torch.float32, torch.bfloat16)}
@@ -29,35 +28,35 @@ class RowsJob(Structure):
     _fields_ = TABLE.structs["packed_rows"]
 
 
-def instruction_sets() -> dict[str, int]:
+def instruction_sets(functions: CDLL) -> dict[str, int]:
     """Those of this machine by name, lowest first."""
     found: dict[str, int] = {}
     index = 0
-    while (name := open_library().cadence_packed_isa(index)) is not None:
+    while (name := functions.cadence_packed_isa(index)) is not None:
         if name:
             found[name.decode()] = index
         index += 1
     return found
 
 
-def multiplies_halves(isa: str = "auto") -> bool:
-    """Whether bfloat16 x times a weight of kind F16 is done in float16: faster than with bfloat16 weights, and with the
-    eleven bits of float16 in sums over 64 columns. Elsewhere it is done in float32, slowly."""
-    return PackedOps(isa).isa == "neon-half"
-
-
 class PackedOps:
-    """`isa`: "auto" = the best of this machine, or a name from `instruction_sets()`. `pool`: what `linear`, `run` and
+    """`isa`: "auto" = the best of this machine, or a name from `instruction_sets`. `pool`: what `linear`, `run` and
     `embed` share their work among."""
 
-    def __init__(self, isa: str = "auto", pool: Pool | None = None) -> None:
-        found = instruction_sets()
+    def __init__(self, functions: CDLL, isa: str = "auto", pool: Pool | None = None) -> None:
+        found = instruction_sets(functions)
         if isa != "auto" and isa not in found:
             raise ConfigError(f"instruction set {isa!r} is not one of this machine's: {', '.join(found)}", "cpu_isa")
         self.isa = next(reversed(found)) if isa == "auto" else isa
         self.index = found[self.isa]
-        self._c = open_library()
+        self._c = functions
         self._pool = pool or NoPool()
+
+    @property
+    def multiplies_halves(self) -> bool:
+        """Whether bfloat16 x times a weight of kind F16 is done in float16: faster than with bfloat16 weights, and with
+        the eleven bits of float16 in sums over 64 columns. Elsewhere it is done in float32, slowly."""
+        return self.isa == "neon-half"
 
     def linear(
         self,
@@ -137,6 +136,10 @@ class PackedOps:
             raise ValueError(f"ids must lie between 0 and {packed.rows - 1}")
         return out
 
+    def dequantize(self, packed: PackedWeight) -> torch.Tensor:
+        """[rows, cols] float32: for quantised kinds bit for bit what the file's format prescribes."""
+        return self.embed(torch.arange(packed.rows), packed)
+
 
 def _stacked(weight: PackedWeight | Sequence[PackedWeight]) -> PackedRows:
     return PackedRows([weight] if isinstance(weight, PackedWeight) else weight)
@@ -154,8 +157,3 @@ def _checked_bias(bias: torch.Tensor | None, rows: int) -> torch.Tensor | None:
     if tuple(bias.shape) != (rows,) or bias.device.type != "cpu":
         raise ValueError(f"bias must be [{rows}] on the CPU, not {list(bias.shape)} on {bias.device}")
     return bias.detach().to(torch.float32).contiguous()
-
-
-def dequantize(packed: PackedWeight) -> torch.Tensor:
-    """[rows, cols] float32: for quantised kinds bit for bit what the file's format prescribes."""
-    return PackedOps().embed(torch.arange(packed.rows), packed)

@@ -118,10 +118,10 @@ typedef struct {
     uint8_t *to;
     const uint8_t *from;
     int64_t kind, rows, k, row_bytes, group_size;
-} Packing;
+} WeightPacking;
 
 static void pack_groups(void *work, int64_t begin, int64_t end, int64_t thread) {
-    const Packing *p = work;
+    const WeightPacking *p = work;
     for (int64_t g = begin; g < end; g++) {
         uint8_t *to = p->to + g * p->group_size;
         memset(to, 0, (size_t)p->group_size);
@@ -136,7 +136,7 @@ EXPORT int64_t cadence_pack(uint8_t *to, int64_t to_bytes, const uint8_t *from, 
     if (!packed_sizes_fit(to, kind, rows, k, to_bytes) || k % source_blocks[kind].elements) return PACKED_BAD_SIZE;
     int64_t row_bytes = k / source_blocks[kind].elements * source_blocks[kind].bytes;
     if (rows > INT64_MAX / row_bytes || from_bytes != rows * row_bytes) return PACKED_BAD_SIZE;
-    Packing work = {to, from, kind, rows, k, row_bytes, group_size(kind, k)};
+    WeightPacking work = {to, from, kind, rows, k, row_bytes, group_size(kind, k)};
     share((rows + GROUP - 1) / GROUP, WORTH_SHARING / (GROUP * k) + 1, pack_groups, &work);
     return PACKED_OK;
 }

@@ -18,9 +18,10 @@ class PackedProducts:
         self._calls = calls
         self._c = library
         self.pool = calls.pool
-        self._ops = PackedOps(isa, calls.pool)
+        self._ops = PackedOps(library.functions, isa, calls.pool)
         self.isa = self._ops.isa
         self.isa_index = self._ops.index
+        self.multiplies_halves = self._ops.multiplies_halves
 
     def linear(
         self, x: torch.Tensor, weight: PackedRows, bias: torch.Tensor | None, dtype: torch.dtype | None = None

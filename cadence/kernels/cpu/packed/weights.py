@@ -11,7 +11,6 @@ from enum import IntEnum
 import torch
 
 from cadence.core.errors import WeightsError
-from cadence.kernels.cpu.runtime.library import open_library
 from cadence.kernels.cpu.runtime.table import TABLE
 
 
@@ -42,21 +41,12 @@ class Segment(Structure):
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
-    """W [rows, cols]. `data` is written by the pack functions only."""
+    """W [rows, cols], made by a `WeightPacking`, which alone writes `data`."""
 
     kind: Kind
     rows: int
     cols: int
     data: torch.Tensor  # [bytes] uint8, contiguous, on the CPU
-
-    def __post_init__(self) -> None:
-        expected = packed_bytes(self.kind, self.rows, self.cols)
-        tensor = self.data
-        if tensor.dtype is not torch.uint8 or tensor.device.type != "cpu" or not tensor.is_contiguous():
-            raise WeightsError("a packed weight is a contiguous uint8 tensor on the CPU")
-        if tensor.numel() != expected:
-            what = f"{self.kind.name} weight of {self.rows} x {self.cols}"
-            raise WeightsError(f"a packed {what} takes {expected} bytes, not {tensor.numel()}")
 
     def segment(self) -> Segment:
         """Valid as long as this object is."""
@@ -78,12 +68,3 @@ class PackedRows:
             raise WeightsError(f"stacked weights differ in columns: {[weight.cols for weight in weights]}")
         self.segments = (Segment * len(weights))(*[weight.segment() for weight in weights])
         self.address = ctypes.addressof(self.segments)
-
-
-def packed_bytes(kind: Kind, rows: int, cols: int) -> int:
-    size = 0
-    if 0 < rows < 2**40 and 0 < cols <= 2**20:
-        size = int(open_library().cadence_packed_bytes(kind, rows, cols))
-    if size == 0:
-        raise WeightsError(f"a weight of {rows} x {cols} cannot be packed as {kind.name}")
-    return size

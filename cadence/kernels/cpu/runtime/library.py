@@ -1,16 +1,17 @@
-"""The functions of the compiled library, by name. A process opens it once."""
+"""The functions of the compiled library, by name. Whoever opens it hands it on: opening it looks for a compiler."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from ctypes import c_char_p, c_int64, c_void_p
-from functools import cache
-from operator import itemgetter
+from typing import Any
 
 from cadence.device.calls import WORDS, Calls, Function
 from cadence.kernels.cpu.runtime.build import load_library
 from cadence.kernels.cpu.runtime.table import TABLE, TableError
 
+Command = Callable[..., None]
 _SIGNATURES = {  # result, arguments
     "cadence_pool_open": (c_void_p, [c_int64]),
     "cadence_pool_close": (None, [c_void_p]),
@@ -27,7 +28,6 @@ _SIGNATURES = {  # result, arguments
 }
 
 
-@cache
 def open_library() -> ctypes.CDLL:
     library = load_library()
     for name, (result, arguments) in _SIGNATURES.items():
@@ -36,29 +36,15 @@ def open_library() -> ctypes.CDLL:
     return library
 
 
-class Command:
-    """One kernel, called with its words by name: those of `struct NAME` in commands.h, every one of them."""
+def make_command(calls: Calls, name: str, function: Function) -> Command:
+    """One kernel, called with its words by name: those of `struct NAME` in commands.h, every one of them.
 
-    def __init__(self, calls: Calls, name: str, function: Function) -> None:
-        self._calls = calls
-        self._function = function
-        self._name = name
-        self._words = TABLE.commands[name]
-        self._in_order = itemgetter(*self._words)
-
-    def __call__(self, **words: int) -> None:
-        if len(words) != len(self._words):
-            raise self._wrong(words)
-        try:
-            in_order = self._in_order(words)
-        except KeyError:
-            raise self._wrong(words) from None
-        self._calls.call(self._function, *in_order)
-
-    def _wrong(self, words: dict[str, int]) -> TypeError:
-        missing = [name for name in self._words if name not in words]
-        unknown = [name for name in words if name not in self._words]
-        return TypeError(f"command {self._name}: words that are missing: {missing}, that it does not have: {unknown}")
+    A function of its own that has them as parameters: Python puts them in order as it makes the call.
+    """
+    words = ", ".join(TABLE.commands[name])
+    namespace: dict[str, Any] = {"_call": calls.call, "_function": function}  # no word begins so
+    exec(f"def {name}(*, {words}): _call(_function, {words})", namespace)
+    return namespace.pop(name)  # it would hold itself, and the threads of `calls` with it
 
 
 class CpuLibrary:
@@ -67,10 +53,10 @@ class CpuLibrary:
     def __init__(self, calls: Calls) -> None:
         if TABLE.words != WORDS:
             raise TableError(f"commands.h: COMMAND_WORDS is {TABLE.words}, a call has {WORDS} words")
-        library = open_library()
+        self.functions = library = open_library()
         calls.connect(library)
         for name in TABLE.commands:
-            setattr(self, name, Command(calls, name, Function(getattr(library, f"call_{name}"))))
+            setattr(self, name, make_command(calls, name, Function(getattr(library, f"call_{name}"))))
 
     def __getattr__(self, name: str) -> Command:
         raise AttributeError(f"the library has no command {name!r}")

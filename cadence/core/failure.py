@@ -1,0 +1,20 @@
+"""Why a request ends with an error: a code for the program, a sentence for its reader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FailureCode(StrEnum):
+    NO_TOKEN_LEFT = "no_token_left"  # by the request's own parameters
+    BAD_LOGITS = "bad_logits"  # NaN or infinite, from the model
+    LOGITS_PROCESSOR = "logits_processor"  # one of the user's raised
+    NOT_ACCEPTED = "not_accepted"  # the engine could not take the request
+    ENGINE_DIED = "engine_died"  # with this request in it, too often
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    code: FailureCode
+    message: str
