@@ -36,7 +36,8 @@ def open_llm(**options):
 def parts(llm):
     worker = llm.llm_engine._core._executor
     device, runner = worker._device, worker._runner
-    return worker, device, device.calls.pool, runner, runner._parts.loop._parts.model, llm.llm_engine._core._scheduler
+    threads = [device.calls.pool] if device.caps.kind == "cpu" else []
+    return worker, device, *threads, runner, runner._parts.loop._parts.model, llm.llm_engine._core._scheduler
 
 def watch(llm):
     return [weakref.ref(part) for part in (llm, llm.llm_engine, *parts(llm))]
