@@ -46,11 +46,11 @@ def build(rows: int, depth: int, steps: int, windows: list[int], burst: int) -> 
 
 def parts_of(plan: StepPlan, token: int, size: int) -> list[StepResult]:
     """Results of `size` forwards each."""
-    shape = (plan.num_forwards, int(plan.samples_np.sum()))
+    shape = (plan.num_forwards, int((plan.num_samples_np > 0).sum()), plan.width)
     tokens_np = np.full(shape, token, dtype=np.int32)
     starts = range(0, plan.num_forwards, size or plan.num_forwards)
     parts_np = [tokens_np[start : start + (size or plan.num_forwards)] for start in starts]
-    return [StepResult(plan.step_id, part_np) for part_np in parts_np]
+    return [StepResult(plan.step_id, part_np, np.zeros(part_np.shape[:2], dtype=np.int32)) for part_np in parts_np]
 
 
 def measure(scheduler: Scheduler, depth: int, steps: int, part: int) -> tuple[list[float], list[float]]:

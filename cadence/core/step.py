@@ -3,12 +3,17 @@
 A plan is a difference: rows that begin, rows that end, blocks that were added, and for this step two
 small arrays saying who computes how many tokens. What did not change is not repeated.
 
-Order of application: `ended`, then `begun`, then `blocks`, then the step itself.
+Order of application: `ended`, then `begun`, then `blocks` and `drafts`, then the step itself.
+
+A row computes a *run* of consecutive tokens and samples behind the last of them: behind none (a piece of a prompt),
+behind one, or behind several: the newest token and the drafts that were proposed to follow it. The plan says how many
+drafts a run has at most; how many there are, and how many are kept, only the device knows. What the host counts are
+upper bounds, until the result is there.
 
 A plan alone computes nothing: the host then asks for its forwards, for all at once or for some at a time. A step may
 be a burst of several. The first computes what the arrays say; in each one after it, every row that samples computes
-the token it has just got and samples the next. The device advances tokens, lengths and slots itself, and a row that
-ends in mid-burst (a stop token, its length) goes quiet: it yields no more tokens.
+the token it has just got, with drafts of its own, and samples the next. The device advances tokens, lengths and slots
+itself, and a row that ends in mid-burst (a stop token, its length) goes quiet: it yields no more tokens.
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ class NewRow:
     seed: int
     stop_token_ids: frozenset[int]  # eos and stop ids together: what min_tokens suppresses
     max_len: int  # most tokens (prompt + output) this request may ever hold
+    most_drafts: int = 0  # that may be proposed for one forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +61,27 @@ class NewBlocks:
 
 
 @dataclass(frozen=True, slots=True)
+class NewDrafts:
+    """From now on a row that already exists is proposed more drafts, or fewer."""
+
+    row: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
     step_id: int
     ended: list[int]  # rows given back since the last plan
     begun: list[NewRow]
     blocks: list[NewBlocks]
     rows_np: IntArray  # [n] rows that compute in this step, in any order, each at most once
-    num_tokens_np: IntArray  # [n] tokens each computes, >= 1
+    num_tokens_np: IntArray  # [n] tokens each computes, >= 1: so many known ones, or the newest and drafts, at most
     num_computed_np: IntArray  # [n] tokens computed before this step (an upper bound; the device holds the truth)
-    samples_np: BoolArray  # [n] True where the last computed token yields a new one
+    num_samples_np: IntArray  # [n] of these, the last so many yield a new token: 0, 1, or 1 + drafts
     num_forwards: int = 1  # at most; blocks for all their tokens are in the tables
     num_together: int = 1  # forwards whose tokens may come back in one part: no stream reads them one by one
+    width: int = 1  # most tokens that each row computes and samples in a forward after the first
+    drafts: list[NewDrafts] = field(default_factory=list)
 
     @property
     def total_tokens(self) -> int:
@@ -73,7 +89,7 @@ class StepPlan:
 
 
 _NO_ROWS_NP: IntArray = np.zeros(0, dtype=np.int32)
-NO_PLAN = StepPlan(0, [], [], [], _NO_ROWS_NP, _NO_ROWS_NP, _NO_ROWS_NP, _NO_ROWS_NP.astype(np.bool_))
+NO_PLAN = StepPlan(0, [], [], [], _NO_ROWS_NP, _NO_ROWS_NP, _NO_ROWS_NP, _NO_ROWS_NP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +119,9 @@ class StepResult:
     """A part of what a step produced: m of its forwards, in order. A burst returns in parts, as its tokens exist."""
 
     step_id: int
-    token_ids_np: IntArray  # [m, number of True in plan.samples_np], in plan order; NO_TOKEN = it had ended, or failed
-    outputs: list[tuple[int, RowOutput]] = field(default_factory=list)  # (row, output), only of rows that asked
+    token_ids_np: IntArray  # [m, rows that sample, width], in plan order; NO_TOKEN behind the last of each row
+    num_drafts_np: IntArray  # [m, rows that sample]: how many drafts were verified
+    outputs: list[tuple[int, RowOutput]] = field(
+        default_factory=list
+    )  # (row, output), only of rows that asked, in order
     errors: dict[int, Failure] = field(default_factory=dict)  # by row: this request failed, the others did not

@@ -8,14 +8,15 @@ import torch
 from cadence.device.base import Device
 from cadence.kernels.interface.row_ops import StepBatch
 from cadence.runner.layout import BatchLayout
-from cadence.runner.shapes import StepShape
+from cadence.runner.shapes import Shapes, StepShape
 
 
 class StepBuffers:
     """Where the batch of every forward lies: its leading part, as long as the forward needs."""
 
-    def __init__(self, device: Device, most_rows: int, most_tokens: int, num_groups: int, quiet_row: int) -> None:
-        """quiet_row: what padding names"""
+    def __init__(self, device: Device, most: Shapes, num_groups: int, quiet_row: int) -> None:
+        """most: how large a forward may be. quiet_row: what padding names"""
+        most_rows, most_tokens, most_lines = most.most_rows, most.most_tokens, most.most_lines
         self._device = device
         self._quiet_row = quiet_row
         width = -(-(most_rows + 1) // 16) * 16  # so that each begins where wide loads may
@@ -28,9 +29,9 @@ class StepBuffers:
         self._positions = zeros(most_tokens, torch.int64)
         self._slots = tuple(zeros(most_tokens, torch.int64) for _ in range(num_groups))
         self._seq_lens = zeros(most_rows)
-        self._line_at = zeros(most_rows, torch.int64)
-        self._line_rows = zeros(most_rows)
-        self._line_lengths = zeros(most_rows)
+        self._line_at = zeros(most_lines, torch.int64)
+        self._line_rows = zeros(most_lines)
+        self._line_lengths = zeros(most_lines)
         self._named_np: np.ndarray = np.zeros((3, 0), dtype=np.int32)  # what the device holds by now
 
     def name(self, layout: BatchLayout, shape: StepShape) -> None:
@@ -40,8 +41,8 @@ class StepBuffers:
         named_np = np.empty((3, padded + 1), dtype=np.int32)
         named_np[0, :count] = layout.rows_np
         named_np[0, count:] = self._quiet_row
-        if layout.one_each:  # and so is the padding
-            named_np[1:] = np.arange(padded + 1, dtype=np.int32)
+        if shape.is_decode and layout.is_even:  # and so is the padding
+            named_np[1:] = np.arange(padded + 1, dtype=np.int32) * shape.max_query_len
         else:
             for line_np, start_np in zip(named_np[1:], (layout.query_start_np, layout.line_start_np), strict=True):
                 line_np[: count + 1] = start_np

@@ -17,28 +17,34 @@ class BatchLayout:
     query_start_np: IntArray  # [R + 1]
     line_start_np: IntArray  # [R + 1]
     num_computed_np: IntArray  # [R] before this forward, upper bounds
-    line_rows_np: IntArray  # [L]
+    sampling_np: IntArray  # [S] rows with lines
+    line_counts_np: IntArray  # [S] how many each has
     num_single: int  # leading rows that compute one token
     max_query_len: int
+    width: int  # most lines of a row
 
     @staticmethod
     def of(plan: StepPlan) -> BatchLayout:
         """Of a plan's first forward."""
-        counts_np = plan.num_tokens_np
-        several_np = np.flatnonzero(counts_np != 1)
-        return BatchLayout(
-            rows_np=plan.rows_np,
-            query_start_np=_starts(counts_np),
-            line_start_np=_starts(plan.samples_np),
-            num_computed_np=plan.num_computed_np,
-            line_rows_np=plan.rows_np[plan.samples_np],
-            num_single=int(several_np[0]) if len(several_np) else len(counts_np),
-            max_query_len=int(counts_np.max(initial=1)),
-        )
+        return _layout(plan.rows_np, plan.num_tokens_np, plan.num_samples_np, plan.num_computed_np)
 
-    def following(self) -> BatchLayout:
-        """Of the forwards after it: each row with a line computes the token it has just got."""
-        return self if self.one_each else one_each(self.line_rows_np)
+    def following(self, width: int) -> BatchLayout:
+        """Of the forwards after it: each row with lines computes the token it has just got, and drafts behind it."""
+        if self.is_decode and self.is_even and self.width == width:
+            return self
+        return decode_layout(self.sampling_np, width)
+
+    def without_padding(self, num_drafts_np: IntArray) -> BatchLayout:
+        """With runs as long as they are, where rows [S] have so many drafts [S]."""
+        spare_np = np.maximum(self.line_counts_np - 1 - num_drafts_np, 0)
+        if not spare_np.any():
+            return self
+        lines_np = np.diff(self.line_start_np)
+        has_lines_np = lines_np > 0
+        counts_np = np.diff(self.query_start_np)
+        counts_np[has_lines_np] -= spare_np
+        lines_np[has_lines_np] -= spare_np
+        return _layout(self.rows_np, counts_np, lines_np, self.num_computed_np)
 
     @property
     def num_rows(self) -> int:
@@ -50,18 +56,56 @@ class BatchLayout:
 
     @property
     def num_lines(self) -> int:
-        return len(self.line_rows_np)
+        return int(self.line_start_np[-1])
 
     @property
-    def one_each(self) -> bool:
-        return self.num_single == len(self.rows_np) == len(self.line_rows_np)
+    def is_decode(self) -> bool:
+        """There is a line behind every token."""
+        return self.num_tokens == self.num_lines
+
+    @property
+    def is_even(self) -> bool:
+        """Every row has as many lines as any."""
+        return len(self.sampling_np) * self.width == self.num_lines
+
+    @property
+    def line_rows_np(self) -> IntArray:
+        """[L] whose each line is"""
+        return self.sampling_np if self.width == 1 else np.repeat(self.sampling_np, self.line_counts_np)
+
+    def by_row(self, lines_np: IntArray, empty: int, width: int) -> IntArray:
+        """What belongs to each line [m, L] -> to each row with lines [m, S, width], `empty` behind its last."""
+        shape = (len(lines_np), len(self.sampling_np), width)
+        if self.is_even and self.width == width:
+            return lines_np.reshape(shape)
+        rows_np = np.full(shape, empty, dtype=np.int32)
+        rows_np[:, np.arange(width) < self.line_counts_np[:, None]] = lines_np
+        return rows_np
 
 
-def one_each(rows_np: IntArray) -> BatchLayout:
-    """Every row computes one token and has a line."""
+def _layout(rows_np: IntArray, counts_np: IntArray, lines_np: IntArray, computed_np: IntArray) -> BatchLayout:
+    several_np, has_lines_np = np.flatnonzero(counts_np != 1), lines_np > 0
+    return BatchLayout(
+        rows_np=rows_np,
+        query_start_np=_starts(counts_np),
+        line_start_np=_starts(lines_np),
+        num_computed_np=computed_np,
+        sampling_np=rows_np[has_lines_np],
+        line_counts_np=lines_np[has_lines_np],
+        num_single=int(several_np[0]) if len(several_np) else len(counts_np),
+        max_query_len=int(counts_np.max(initial=1)),
+        width=int(lines_np.max(initial=1)),
+    )
+
+
+def decode_layout(rows_np: IntArray, width: int) -> BatchLayout:
+    """Every row computes `width` tokens, with a line behind each."""
     count = len(rows_np)
-    start_np = np.arange(count + 1, dtype=np.int32)
-    return BatchLayout(rows_np, start_np, start_np, np.zeros(count, dtype=np.int32), rows_np, count, 1)
+    start_np = np.arange(0, (count + 1) * width, width, dtype=np.int32)
+    counts_np = np.full(count, width, dtype=np.int32)
+    num_single = count if width == 1 else 0
+    computed_np = np.zeros(count, dtype=np.int32)
+    return BatchLayout(rows_np, start_np, start_np, computed_np, rows_np, counts_np, num_single, width, width)
 
 
 def _starts(counts_np: np.ndarray) -> IntArray:

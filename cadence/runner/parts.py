@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 from cadence.core.failure import Failure
 from cadence.core.step import NO_TOKEN, IntArray, RowOutput, StepResult
 from cadence.device.base import Device, Transfer
-from cadence.kernels.interface.row_ops import FAILED
-from cadence.sample.output import BAD_MODEL, SampleOutput
+from cadence.kernels.interface.row_ops import FAILED, NO_DRAFT
+from cadence.runner.layout import BatchLayout
+from cadence.sample.output import BAD_MODEL, SampleOutput, Unpacked
 
 
 class Observation(Protocol):
@@ -31,7 +33,7 @@ class NoSample:
     def tensors(self) -> list[torch.Tensor]:
         return []
 
-    def unpack(self, arrays_np: list[np.ndarray]) -> tuple[IntArray, Mapping[int, RowOutput], dict[int, Failure]]:
+    def unpack(self, arrays_np: list[np.ndarray]) -> Unpacked:
         return np.empty(0, dtype=np.int32), {}, {}
 
 
@@ -49,8 +51,13 @@ class SampledPart:
     num_forwards = 1
 
     def __init__(
-        self, device: Device, sampled: SampleOutput | NoSample, observations: Sequence[Observation] = ()
+        self,
+        device: Device,
+        layout: BatchLayout,
+        sampled: SampleOutput | NoSample,
+        observations: Sequence[Observation] = (),
     ) -> None:
+        self._layout = layout
         self._sampled = sampled
         self._observations = observations
         self._tensors = [sampled.tensors(), *(observation.tensors() for observation in observations)]
@@ -59,24 +66,66 @@ class SampledPart:
     def result(self, step_id: int) -> StepResult:
         arrays_np = iter(self._transfer.wait())
         first, *rest = [[next(arrays_np) for _ in group] for group in self._tensors]
-        token_ids_np, of_tokens, errors = self._sampled.unpack(first)
-        outputs = list(of_tokens.items())
+        lines_np, logprobs, failures = self._sampled.unpack(first)
+        rows, num_drafts_np = self._layout.line_rows_np.tolist(), _num_drafts(self._layout, lines_np[None])
+        lines_np, errors = _failed(rows, lines_np, failures)
+        outputs: list[tuple[int, RowOutput]] = [(rows[i], logprobs[i]) for i in sorted(logprobs) if lines_np[i] >= 0]
         for observation, group_np in zip(self._observations, rest, strict=True):
             outputs += observation.unpack(group_np).items()
-        return StepResult(step_id, np.maximum(token_ids_np[None], NO_TOKEN), outputs, errors)
+        tokens_np = self._layout.by_row(np.maximum(lines_np[None], NO_TOKEN), NO_TOKEN, self._layout.width)
+        return StepResult(step_id, tokens_np, num_drafts_np, outputs, errors)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnLines:
+    """On their way to the host: what was committed at the lines of some forwards [m, L] int32."""
+
+    layout: BatchLayout
+    transfer: Transfer
+    num_forwards: int
 
 
 class DrawnPart:
     """Some forwards whose rows wanted tokens and nothing else."""
 
-    def __init__(self, rows_np: IntArray, transfers: Sequence[Transfer], num_forwards: int) -> None:
-        """transfers: of tokens [m, S] int32 each"""
-        self.num_forwards = num_forwards
-        self._rows_np = rows_np
-        self._transfers = transfers
+    def __init__(self, drawn: Sequence[DrawnLines], width: int) -> None:
+        """width: lines of a row, drafts that did not exist included"""
+        self.num_forwards = sum(lines.num_forwards for lines in drawn)
+        self._drawn = drawn
+        self._width = width
 
     def result(self, step_id: int) -> StepResult:
-        tokens_np = np.concatenate([array_np for transfer in self._transfers for array_np in transfer.wait()])
-        failed_np = (tokens_np == FAILED).any(axis=0)
-        errors = dict.fromkeys(self._rows_np[failed_np].tolist(), BAD_MODEL) if failed_np.any() else {}
-        return StepResult(step_id, np.maximum(tokens_np, NO_TOKEN), errors=errors)
+        tokens, drafts = [], []
+        for drawn in self._drawn:
+            (lines_np,) = drawn.transfer.wait()
+            tokens.append(drawn.layout.by_row(lines_np, NO_TOKEN, self._width))
+            drafts.append(_num_drafts(drawn.layout, lines_np))
+        tokens_np = np.concatenate(tokens)
+        rows_np = self._drawn[0].layout.sampling_np
+        failed_np = (tokens_np == FAILED).any(axis=(0, 2))
+        errors = dict.fromkeys(rows_np[failed_np].tolist(), BAD_MODEL) if failed_np.any() else {}
+        return StepResult(step_id, np.maximum(tokens_np, NO_TOKEN), np.concatenate(drafts), errors=errors)
+
+
+def _num_drafts(layout: BatchLayout, lines_np: IntArray) -> IntArray:
+    """What was committed at lines [m, L] -> drafts that each row had [m, S]"""
+    if layout.width == 1:
+        return np.zeros((len(lines_np), len(layout.sampling_np)), dtype=np.int32)
+    by_row_np = layout.by_row(lines_np, NO_DRAFT, layout.width)
+    return (by_row_np != NO_DRAFT).sum(axis=2, dtype=np.int32) - 1
+
+
+def _failed(
+    rows: list[int], lines_np: IntArray, failures: Mapping[int, Failure]
+) -> tuple[IntArray, dict[int, Failure]]:
+    """rows and lines [L]; failures by line -> lines without what their rows got from the first failure on, and the
+    failures by row. What failed where a row never came, failed nobody."""
+    came_to = [line for line in sorted(failures) if lines_np[line] >= 0 or lines_np[line] == FAILED]
+    if not came_to:
+        return lines_np, {}
+    errors: dict[int, Failure] = {}
+    lines_np, rows_np = lines_np.copy(), np.array(rows)
+    for line in came_to:
+        errors.setdefault(rows[line], failures[line])
+        lines_np[line:][rows_np[line:] == rows[line]] = NO_TOKEN
+    return lines_np, errors

@@ -21,9 +21,9 @@ def largest_step(num_tokens: int, max_model_len: int, max_rows: int) -> list[int
 
 
 def dummy_plan(
-    dummy_row: int, counts: list[int], max_model_len: int, num_groups: int, sampling: SamplingParams
+    dummy_row: int, counts: list[int], max_model_len: int, num_groups: int, sampling: SamplingParams, width: int = 1
 ) -> StepPlan:
-    """Sequences of so many new tokens each, all of which sample.
+    """Sequences of so many new tokens each, all of which sample, behind the last `width` if they have so many.
 
     Every sequence is the dummy row, whose block table names only the null block.
     """
@@ -48,5 +48,5 @@ def dummy_plan(
         rows_np=np.full(num, dummy_row, dtype=np.int32),
         num_tokens_np=np.asarray(counts, dtype=np.int32),
         num_computed_np=np.zeros(num, dtype=np.int32),
-        samples_np=np.ones(num, dtype=np.bool_),
+        num_samples_np=np.minimum(counts, width).astype(np.int32),
     )

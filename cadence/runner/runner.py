@@ -14,6 +14,7 @@ from cadence.models.interface.model import LayerCache
 from cadence.runner.layout import BatchLayout
 from cadence.runner.parts import Part
 from cadence.runner.state.blocks import BlockTables
+from cadence.runner.state.drafts import DraftRows
 from cadence.runner.step_loop import HiddenHook, StepLoop
 from cadence.sample.pipeline import SamplePipeline
 
@@ -23,6 +24,7 @@ class RunnerParts:
     """Everything the runner works with, made by `setup`."""
 
     blocks: BlockTables
+    drafts: DraftRows
     tables: Sequence[RequestTable]  # all per-request state, `blocks` included
     hooks: Sequence[HiddenHook]
     sampler: SamplePipeline
@@ -67,6 +69,8 @@ class Runner:
                 table.add(request.row, request)
         for blocks in plan.blocks:
             self._parts.blocks.append(blocks)
+        for drafts in plan.drafts:
+            self._parts.drafts.change(drafts)
         for table in self._parts.tables:
             table.flush()
 
@@ -78,14 +82,14 @@ class Forwards:
         self._loop = parts.loop
         self._num_together = plan.num_together
         self._first = BatchLayout.of(plan)
-        self._following = self._first.following()
-        self._draws = parts.sampler.only_draws(self._first.line_rows_np)
+        self._following = self._first.following(plan.width)
+        self._draws = parts.sampler.only_draws(self._first.sampling_np)
         self._hooks = [hook for hook in parts.hooks if hook.active(plan.rows_np)]  # of the first
 
     def launch(self, first: int, count: int) -> Iterator[Part]:
         """Queues some of them, in parts."""
         done, end = first, first + count
-        if done == 0 and (self._hooks or not self._first.one_each):
+        if done == 0 and (self._hooks or self._first is not self._following):
             yield self._loop.launch(self._first, self._draws, self._hooks)
             done = 1
         while done < end:

@@ -13,10 +13,12 @@ from cadence.runner.graphs import StepGraphs
 from cadence.runner.runner import RunnerParts
 from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes
 from cadence.runner.state.blocks import BlockTables
+from cadence.runner.state.drafts import DraftRows
 from cadence.runner.state.requests import RequestRows
 from cadence.runner.step_loop import LoopParts, StepLoop
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
+from cadence.speculate.proposer import NoProposer
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class RunnerLimits:
     logprobs_mode: str
     graphs: str  # recorded forwards: padded | exact | none
     burst_steps: int  # most forwards of one plan
+    width: int = 1  # most tokens that a row computes and samples in one forward: with its drafts
 
     @property
     def num_rows(self) -> int:
@@ -46,17 +49,20 @@ def build_parts(
     limits: RunnerLimits,
     logits_processors: Sequence[Callable],
 ) -> RunnerParts:
-    max_blocks = -(-(limits.max_model_len + 1) // layout.block_size)
+    max_blocks = -(-(limits.max_model_len + limits.width) // layout.block_size)  # padding of a run is looked up, too
     requests = RequestRows(device, limits.num_rows, limits.max_model_len)
+    drafts = DraftRows(device, limits.num_rows)
     blocks = BlockTables(device, limits.num_rows, max_blocks, len(layout.groups))
     sampler = SamplePipeline(device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors)
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
     graphs = StepGraphs(device)
     shapes = _shapes(graphs, limits)
-    loop = LoopParts(device, ops, model, requests, blocks, sampler, shapes, graphs, layout.block_size)
+    proposer = NoProposer()
+    loop = LoopParts(device, ops, model, requests, blocks, sampler, shapes, graphs, proposer, layout.block_size)
     return RunnerParts(
         blocks=blocks,
-        tables=[requests, blocks, *sampler.tables, prompt_logprobs],
+        drafts=drafts,
+        tables=[requests, drafts, blocks, *sampler.tables, prompt_logprobs],
         hooks=[prompt_logprobs],
         sampler=sampler,
         loop=StepLoop(loop),
@@ -65,5 +71,5 @@ def build_parts(
 
 def _shapes(graphs: StepGraphs, limits: RunnerLimits) -> Shapes:
     if limits.graphs == "padded":
-        return PaddedShapes(graphs, limits.max_num_seqs, limits.max_num_tokens, limits.burst_steps)
-    return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, recorded=limits.graphs == "exact")
+        return PaddedShapes(graphs, limits.max_num_seqs, limits.max_num_tokens, limits.burst_steps, limits.width)
+    return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, limits.graphs == "exact", limits.width)

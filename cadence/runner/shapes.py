@@ -43,8 +43,8 @@ class StepShape:
 
     @property
     def is_decode(self) -> bool:
-        """Every row computes one token and has a line."""
-        return self.until > Until.HIDDEN and self.num_single == self.num_rows == self.num_lines
+        """There is a line behind every token."""
+        return self.until > Until.HIDDEN and self.num_tokens == self.num_lines
 
 
 def shape_of(layout: BatchLayout, until: Until) -> StepShape:
@@ -54,10 +54,11 @@ def shape_of(layout: BatchLayout, until: Until) -> StepShape:
     )
 
 
-def decode_shape(num_rows: int, num_forwards: int, draws: bool) -> StepShape:
-    """One token and one line of each row."""
+def decode_shape(num_rows: int, num_forwards: int, draws: bool, width: int = 1) -> StepShape:
+    """`width` tokens and lines of each row."""
     until = Until.TOKENS if draws else Until.LOGITS
-    return StepShape(num_rows, num_rows, num_rows, num_rows, 1, until, num_forwards, recorded=True)
+    num_lines, num_single = num_rows * width, num_rows if width == 1 else 0
+    return StepShape(num_rows, num_lines, num_lines, num_single, width, until, num_forwards, recorded=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,12 @@ class WantedShapes:
 class Shapes(Protocol):
     most_rows: int  # padding included
     most_tokens: int
+    most_lines: int
     most_forwards: int
 
     def shape(self, layout: BatchLayout, until: Until, most_forwards: int) -> StepShape:
-        """To run a layout in, up to `most_forwards` times where every row computes one token and has a line. The shape
-        may end before `until`: what is left is done as it is."""
+        """To run a layout in, up to `most_forwards` times where there is a line behind every token. The shape may end
+        before `until`: what is left is done as it is."""
         ...
 
     def wanted(self) -> WantedShapes:
@@ -88,9 +90,11 @@ class ExactShapes:
 
     most_forwards = 1
 
-    def __init__(self, max_num_seqs: int, max_num_tokens: int, recorded: bool) -> None:
+    def __init__(self, max_num_seqs: int, max_num_tokens: int, recorded: bool, width: int = 1) -> None:
+        """width: most lines of a row"""
         self.most_rows = max_num_seqs
-        self.most_tokens = max(max_num_tokens, max_num_seqs)
+        self.most_lines = max_num_seqs * width
+        self.most_tokens = max(max_num_tokens, self.most_lines)
         self._recorded = recorded
 
     def shape(self, layout: BatchLayout, until: Until, most_forwards: int) -> StepShape:
@@ -106,40 +110,49 @@ class PaddedShapes:
     bursts, which take a tenth of a second, when they have been met for a while. Prompts are recorded up to their hidden
     states: a short one is computed faster than its ops can be launched one by one."""
 
-    def __init__(self, known: Container[StepShape], max_num_seqs: int, max_num_tokens: int, most_forwards: int) -> None:
-        """known: what is recorded already"""
+    def __init__(
+        self,
+        known: Container[StepShape],
+        max_num_seqs: int,
+        max_num_tokens: int,
+        most_forwards: int,
+        width: int = 1,
+    ) -> None:
+        """known: what is recorded already; width: most lines of a row"""
         self._known = known
         self._sizes = padded_sizes(max_num_seqs)
         self.most_rows = max(self._sizes[-1], PROMPT_ROWS)
-        self.most_tokens = max(max_num_tokens, self.most_rows, PROMPT_SIZES[-1])
+        self.most_lines = self.most_rows * width
+        self.most_tokens = max(max_num_tokens, self.most_lines, PROMPT_SIZES[-1])
         self.most_forwards = most_forwards
-        self._bursts: Counter[int] = Counter()  # met so far, by padded number of rows
+        self._width = width
+        self._bursts: Counter[tuple[int, int]] = Counter()  # met so far, by padded number of rows and width
 
     def shape(self, layout: BatchLayout, until: Until, most_forwards: int) -> StepShape:
         exact = shape_of(layout, until)
-        if exact.is_decode:
-            return self._decode(layout.num_rows, most_forwards, until is Until.TOKENS)
-        small = exact.num_tokens <= PROMPT_SIZES[-1] and exact.num_rows <= PROMPT_ROWS
+        if exact.is_decode and layout.is_even:
+            return self._decode(layout.num_rows, most_forwards, until is Until.TOKENS, layout.width)
+        small = exact.num_tokens <= PROMPT_SIZES[-1] and exact.num_rows <= PROMPT_ROWS >= exact.num_lines
         if not small or exact.num_single > _MOST_SINGLE:
             return exact
         size = PROMPT_SIZES[bisect.bisect_left(PROMPT_SIZES, exact.num_tokens)]
         return StepShape(PROMPT_ROWS, size, PROMPT_ROWS, 0, size, Until.HIDDEN, recorded=True)
 
-    def _decode(self, num_rows: int, num_forwards: int, draws: bool) -> StepShape:
-        padded = self._padded(num_rows, draws)
+    def _decode(self, num_rows: int, num_forwards: int, draws: bool, width: int) -> StepShape:
+        padded = self._padded(num_rows, draws, width)
         # One forward or a whole burst: what lies between, and bursts of large batches, would be recorded for little.
         whole = draws and num_forwards >= self.most_forwards and padded <= _MOST_BURST_ROWS
-        self._bursts[padded] += whole
-        burst = decode_shape(padded, self.most_forwards, draws)
-        worth = whole and (burst in self._known or self._bursts[padded] >= _WORTH_RECORDING)
-        return burst if worth else decode_shape(padded, 1, draws)
+        self._bursts[padded, width] += whole
+        burst = decode_shape(padded, self.most_forwards, draws, width)
+        worth = whole and (burst in self._known or self._bursts[padded, width] >= _WORTH_RECORDING)
+        return burst if worth else decode_shape(padded, 1, draws, width)
 
-    def _padded(self, num_rows: int, draws: bool) -> int:
+    def _padded(self, num_rows: int, draws: bool, width: int) -> int:
         """The least size that holds the rows, or one up to half as large again that is recorded already."""
         first = bisect.bisect_left(self._sizes, num_rows)
         least = self._sizes[first]
         for size in self._sizes[first : bisect.bisect_right(self._sizes, least * 3 // 2)]:
-            if decode_shape(size, 1, draws) in self._known:
+            if decode_shape(size, 1, draws, width) in self._known:
                 return size
         return least
 
@@ -150,11 +163,15 @@ class PaddedShapes:
         between = [size for size in self._sizes if size not in ladder]
         short = [size for size in self._sizes if size <= _MOST_BURST_ROWS and self.most_forwards > 1]
         bursts = [decode_shape(size, self.most_forwards, True) for size in short]
-        return WantedShapes(_single_forwards(ladder) + bursts, _single_forwards(between))
+        first, later = _single_forwards(ladder), _single_forwards(between)
+        if self._width > 1:
+            first += _single_forwards(ladder, self._width)
+            later += _single_forwards(between, self._width)
+        return WantedShapes(first + bursts, later)
 
 
-def _single_forwards(sizes: list[int]) -> list[StepShape]:
-    return [decode_shape(size, 1, draws) for size in sizes for draws in (True, False)]
+def _single_forwards(sizes: list[int], width: int = 1) -> list[StepShape]:
+    return [decode_shape(size, 1, draws, width) for size in sizes for draws in (True, False)]
 
 
 def is_rung(size: int) -> bool:

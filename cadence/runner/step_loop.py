@@ -19,14 +19,15 @@ from cadence.models.interface.model import CausalLM, ForwardContext, LayerCache,
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.buffers import StepBuffers
 from cadence.runner.graphs import StepGraphs, StepOutputs
-from cadence.runner.layout import BatchLayout, one_each
-from cadence.runner.parts import DrawnPart, NoSample, Observation, Part, SampledPart
+from cadence.runner.layout import BatchLayout, decode_layout
+from cadence.runner.parts import DrawnLines, DrawnPart, NoSample, Observation, Part, SampledPart
 from cadence.runner.shapes import Shapes, StepShape, Until, WantedShapes, shape_of
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows
 from cadence.sample.context import SampleContext
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_slice import PromptSlice
+from cadence.speculate.proposer import Proposer
 
 
 class HiddenHook(Protocol):
@@ -51,6 +52,7 @@ class LoopParts:
     sampler: SamplePipeline
     shapes: Shapes
     graphs: StepGraphs
+    proposer: Proposer
     block_size: int
 
 
@@ -58,10 +60,9 @@ class StepLoop:
     def __init__(self, parts: LoopParts) -> None:
         self._parts = parts
         shapes, device = parts.shapes, parts.device
-        num_groups, quiet_row = len(parts.blocks.tables), parts.requests.quiet_row
-        self._buffers = StepBuffers(device, shapes.most_rows, shapes.most_tokens, num_groups, quiet_row)
+        self._buffers = StepBuffers(device, shapes, len(parts.blocks.tables), parts.requests.quiet_row)
         self._caches: Sequence[LayerCache] = ()
-        size = (shapes.most_forwards, shapes.most_rows)
+        size = (shapes.most_forwards, shapes.most_lines)
         self._tokens = torch.zeros(size, dtype=torch.int32, device=device.torch_device)  # as committed
         self._no_logits = torch.zeros((0, 0), device=device.torch_device)
 
@@ -76,7 +77,7 @@ class StepLoop:
     @torch.inference_mode()
     def prepare(self, shape: StepShape) -> None:
         """Records it, on the dummy row alone."""
-        self._buffers.name(one_each(np.zeros(0, dtype=np.int32)), shape)
+        self._buffers.name(decode_layout(np.zeros(0, dtype=np.int32), shape.max_query_len), shape)
         self._run(shape)
 
     @torch.inference_mode()
@@ -84,24 +85,27 @@ class StepLoop:
         self, layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook], most_forwards: int = 1, together: int = 1
     ) -> Part:
         """Queues one or more forwards, at most `most_forwards`, of which the tokens of `together` may come back at
-        once; several only where every row computes one token and has a line. draws: the rows want a token each and
-        nothing else."""
-        shape = self._parts.shapes.shape(layout, _until(layout, draws, hooks), most_forwards)
+        once; several only where there is a line behind every token. draws: the rows want tokens and nothing else."""
+        until = _until(layout, draws, hooks)
+        if until is Until.TOKENS and layout.is_decode:
+            return self._drawn(layout, most_forwards, min(most_forwards, together))
+        layout, width = self._as_long_as_it_is(layout), layout.width
+        shape = self._parts.shapes.shape(layout, until, 1)
         self._buffers.name(layout, shape)
-        if shape.until is Until.TOKENS:
-            return self._drawn(layout, shape, min(most_forwards, together))
         outputs = self._run(shape)
+        if shape.until is Until.TOKENS:
+            return DrawnPart([self._drawn_lines(layout, 1)], width)
         batch = self._buffers.batch(shape_of(layout, shape.until))  # without the padding
         observations = self._observe(hooks, layout, batch, outputs.hidden)
         if not layout.num_lines:
             self._commit_without_lines(batch)
-            return SampledPart(self._parts.device, NoSample(), observations)
+            return SampledPart(self._parts.device, layout, NoSample(), observations)
         logits = outputs.logits[: layout.num_lines]
         if shape.until is Until.HIDDEN:
             logits = self._parts.model.logits(outputs.hidden[batch.line_at], self._context(batch, EVERY_TOKEN))
         if draws and not hooks:
-            committed = self._draw(batch, logits, self._tokens[:1, : layout.num_lines])
-            return DrawnPart(layout.line_rows_np, [self._parts.device.download([committed])], 1)
+            self._draw(batch, logits, self._tokens[:1, : layout.num_lines])
+            return DrawnPart([self._drawn_lines(layout, 1)], width)
         return self._sample(layout, batch, logits, observations)
 
     def _run(self, shape: StepShape) -> StepOutputs:
@@ -124,23 +128,40 @@ class StepLoop:
     def _context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
         return ForwardContext(self._parts.ops, batch.attention(self._parts.blocks.tables), self._caches, wanted)
 
-    def _draw(self, batch: StepBatch, logits: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """-> out [1, L] int32, what each line's row got"""
+    def _draw(self, batch: StepBatch, logits: torch.Tensor, out: torch.Tensor) -> None:
+        """out [1, L] int32: what each line's row got"""
         tokens, peaks = self._parts.sampler.draw(logits, batch.line_rows, batch.line_lengths)
-        self._parts.ops.rows.commit(self._parts.requests.state, batch, tokens, peaks, out[0])
-        return out
+        self._commit(batch, tokens, peaks, out[0])
 
-    def _drawn(self, layout: BatchLayout, shape: StepShape, together: int) -> Part:
-        """Runs a shape that ends with tokens; where the host waits for it anyway, again, until a row ends."""
-        device, rows_np = self._parts.device, layout.line_rows_np
-        transfers, done = [], 0
-        before = self._num_quiet(rows_np)
+    def _commit(self, batch: StepBatch, tokens: torch.Tensor, peaks: torch.Tensor, out: torch.Tensor) -> None:
+        state = self._parts.requests.state
+        self._parts.ops.rows.commit(state, batch, tokens, peaks, out)
+        self._parts.proposer.propose(state, batch)
+
+    def _drawn(self, whole: BatchLayout, most_forwards: int, together: int) -> Part:
+        """Forwards that end with tokens; where the host waits for them anyway, several, until a row ends."""
+        device, rows_np = self._parts.device, whole.sampling_np
+        drawn: list[DrawnLines] = []
+        done, before = 0, self._num_quiet(rows_np)
         while True:
+            layout = self._as_long_as_it_is(whole)
+            shape = self._parts.shapes.shape(layout, Until.TOKENS, most_forwards - done)
+            self._buffers.name(layout, shape)
             self._run(shape)
-            transfers.append(device.download([self._tokens[: shape.num_forwards, : layout.num_lines]]))
+            drawn.append(self._drawn_lines(layout, shape.num_forwards))
             done += shape.num_forwards
             if device.queues_work or done + shape.num_forwards > together or self._num_quiet(rows_np) > before:
-                return DrawnPart(rows_np, transfers, done)
+                return DrawnPart(drawn, whole.width)
+
+    def _drawn_lines(self, layout: BatchLayout, num_forwards: int) -> DrawnLines:
+        tokens = self._tokens[:num_forwards, : layout.num_lines]
+        return DrawnLines(layout, self._parts.device.download([tokens]), num_forwards)
+
+    def _as_long_as_it_is(self, layout: BatchLayout) -> BatchLayout:
+        """Without room for drafts that do not exist, where the device's memory is the host's."""
+        if layout.width == 1 or self._parts.device.queues_work:
+            return layout
+        return layout.without_padding(self._parts.requests.num_drafts(layout.sampling_np))
 
     def _num_quiet(self, rows_np: IntArray) -> int:
         return 0 if self._parts.device.queues_work else self._parts.requests.num_quiet(rows_np)
@@ -155,8 +176,8 @@ class StepLoop:
         )
         sampled = parts.sampler.sample(logits, ctx)
         committed = self._tokens[0, : layout.num_lines]
-        parts.ops.rows.commit(requests.state, batch, sampled.tokens, sampled.peaks[-1], committed)
-        return SampledPart(parts.device, replace(sampled, tokens=committed), observations)
+        self._commit(batch, sampled.tokens, sampled.peaks[-1], committed)
+        return SampledPart(parts.device, layout, replace(sampled, tokens=committed), observations)
 
     def _commit_without_lines(self, batch: StepBatch) -> None:
         nothing = self._tokens[0, :0]
@@ -181,7 +202,7 @@ def _until(layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook]) -> Unt
 
 def _wanted(batch: StepBatch, shape: StepShape) -> Wanted:
     """Whose hidden states go on behind the last keys: those of the lines, unless a shape ends with all."""
-    if shape.until is Until.HIDDEN or batch.one_each:
+    if shape.until is Until.HIDDEN or batch.all_lines:
         return EVERY_TOKEN
     if shape.until is Until.KEYS:  # one, since no op is made for none
         last = torch.full_like(batch.positions[:1], shape.num_tokens - 1)

@@ -14,14 +14,15 @@ from cadence.core.step import NewRow
 
 @dataclass(frozen=True, slots=True)
 class SampleContext:
-    """One line per row that samples in this step; line i of the logits belongs to row rows[i]."""
+    """One line for each token to be chosen in this step; line i of the logits belongs to row rows[i]. Lines of one row
+    stand one behind the other, and what comes before a line in its row is in the token table, drafts included."""
 
     rows: torch.Tensor  # [S] int64
     rows_np: np.ndarray  # [S] int32, the same on the host
-    lengths: torch.Tensor  # [S] int64: tokens known so far = position of the token about to be sampled
+    lengths: torch.Tensor  # [S] int64: tokens before the one about to be sampled = its position
     tokens: torch.Tensor  # [num_rows, max_len] int32: all tokens of every row; line i uses tokens[rows[i], :lengths[i]]
     prompt_lens: torch.Tensor  # [S] int64
-    errors: dict[int, Failure]  # by row: a step that fails for one row says so here and goes on
+    errors: dict[int, Failure]  # by line: a step that fails for one line says so here and goes on
 
     @staticmethod
     def of(

@@ -1,7 +1,8 @@
 """Logits processors written by the user: Python callables, for the whole engine or for one request.
 
 Host processors see one line at a time and its tokens as lists: f(output_token_ids, logits) or
-f(prompt_token_ids, output_token_ids, logits), returning logits [V]. The device waits for them.
+f(prompt_token_ids, output_token_ids, logits), returning logits [V]. The device waits for them. They may remember what
+they saw, so they see what has become of a request and never a draft: no drafts are proposed for their rows.
 
 Device processors carry the attribute `on_device = True` and see all lines that use them at once, as tensors:
 f(tokens, lengths, prompt_lens, logits), returning logits [n, V]. Line i has the tokens tokens[i, :lengths[i]], of which
@@ -72,13 +73,14 @@ class HostProcessors:
 
     def apply(self, logits: torch.Tensor, ctx: SampleContext) -> torch.Tensor:
         lengths, prompt_lens = ctx.lengths.tolist(), ctx.prompt_lens.tolist()
-        for line in np.flatnonzero(self._used_np[ctx.rows_np]).tolist():
+        first_np = np.diff(ctx.rows_np, prepend=-1) != 0  # lines of a row behind its first are padding
+        for line in np.flatnonzero(self._used_np[ctx.rows_np] & first_np).tolist():
             row = int(ctx.rows_np[line])
             tokens = ctx.tokens[row, : lengths[line]].tolist()
             prompt, output = tokens[: prompt_lens[line]], tokens[prompt_lens[line] :]
             error = _process(self._by_row[row], logits[line], prompt, output)
             if error:
-                ctx.errors[row] = Failure(FailureCode.LOGITS_PROCESSOR, error)
+                ctx.errors[line] = Failure(FailureCode.LOGITS_PROCESSOR, error)
         return logits
 
 
@@ -146,7 +148,7 @@ class DeviceProcessors:
         except Exception as error:  # whatever the user's code raises is the fault of the rows that use it
             message = f"logits processor {_name(function)}: {type(error).__name__}: {error}"
             failure = Failure(FailureCode.LOGITS_PROCESSOR, message)
-            ctx.errors.update(dict.fromkeys(ctx.rows_np[lines_np].tolist(), failure))
+            ctx.errors.update(dict.fromkeys(np.flatnonzero(lines_np).tolist(), failure))
             return logits
 
 

@@ -64,30 +64,31 @@ class Scores:
 class LogprobsGroup:
     """Lines scored together: those with a small k, those that want the whole vocabulary, those that name tokens."""
 
-    rows_np: np.ndarray  # [n]
-    counts_np: np.ndarray  # [n] columns each row asked for, its own token not counted
+    lines_np: np.ndarray  # [n]
+    counts_np: np.ndarray  # [n] columns each line's row asked for, its own token not counted
     lines: LineIndex
     logits: torch.Tensor  # [n, V], a copy: the steps write into the original
-    given: torch.Tensor | None = None  # [n, k] int64: the tokens each row names, padded with token 0
+    given: torch.Tensor | None = None  # [n, k] int64: the tokens each line's row names, padded with token 0
 
     def score(self, tokens: torch.Tensor, as_logits: bool) -> ScoredGroup:
         """tokens [S], one per line of the step."""
         k = int(self.counts_np.max())
         own = tokens[self.lines].to(torch.int64)
         scores = Scores.empty(len(own), k, own.device).fill(self.logits, own, as_logits, self.given)
-        return ScoredGroup(self.rows_np, self.counts_np, scores)
+        return ScoredGroup(self.lines_np, self.counts_np, scores)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredGroup:
-    rows_np: np.ndarray  # [n]
+    lines_np: np.ndarray  # [n]
     counts_np: np.ndarray  # [n]
     scores: Scores
 
     def unpack(self, ids_np: np.ndarray, values_np: np.ndarray, ranks_np: np.ndarray) -> dict[int, TokenLogprobs]:
+        """-> by line"""
         return {
-            row: TokenLogprobs(ids_np[i, : 1 + count], values_np[i, : 1 + count], int(ranks_np[i]))
-            for i, (row, count) in enumerate(zip(self.rows_np.tolist(), self.counts_np.tolist(), strict=True))
+            line: TokenLogprobs(ids_np[i, : 1 + count], values_np[i, : 1 + count], int(ranks_np[i]))
+            for i, (line, count) in enumerate(zip(self.lines_np.tolist(), self.counts_np.tolist(), strict=True))
         }
 
 
@@ -125,11 +126,11 @@ class LogprobsTable:
             if mask_np.any():
                 lines = picker.pick(mask_np)
                 wanted_np = columns(counts_np[mask_np], self._vocab_size)
-                groups.append(LogprobsGroup(ctx.rows_np[mask_np], wanted_np, lines, _copied(logits, lines)))
+                groups.append(LogprobsGroup(np.flatnonzero(mask_np), wanted_np, lines, _copied(logits, lines)))
         if given_np.any():
-            rows_np, lines = ctx.rows_np[given_np], self._given.picker.pick(given_np)
-            given = self._given.gather(rows_np)
-            groups.append(LogprobsGroup(rows_np, counts_np[given_np], lines, _copied(logits, lines), given))
+            lines, given = self._given.picker.pick(given_np), self._given.gather(ctx.rows_np[given_np])
+            lines_np = np.flatnonzero(given_np)
+            groups.append(LogprobsGroup(lines_np, counts_np[given_np], lines, _copied(logits, lines), given))
         return groups
 
 

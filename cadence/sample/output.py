@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.step import NO_TOKEN, IntArray, TokenLogprobs
+from cadence.core.step import IntArray, TokenLogprobs
 from cadence.sample.logprobs import ScoredGroup
 
 NO_TOKEN_LEFT = Failure(
@@ -19,31 +19,34 @@ NO_TOKEN_LEFT = Failure(
 BAD_MODEL = Failure(FailureCode.BAD_LOGITS, "the model produced NaN or infinite logits")
 
 
+# Of S lines: what was committed at each [S], logprobs and failures by line. A line that its row did not come to,
+# because a draft before it was not kept, or that is padding, may have either.
+Unpacked = tuple[IntArray, Mapping[int, TokenLogprobs], Mapping[int, Failure]]
+
+
 @dataclass(frozen=True, slots=True)
 class SampleOutput:
-    rows_np: np.ndarray  # [S] int32
     tokens: torch.Tensor  # [S] int32
     peaks: list[torch.Tensor]  # [S] float32 each: highest logit from the model, then, where steps ran, at the draw
     logprobs: list[ScoredGroup]
-    errors: dict[int, Failure]  # by row: what was found out on the host already
+    errors: dict[int, Failure]  # by line: what was found out on the host already
 
     def tensors(self) -> list[torch.Tensor]:
         """To be downloaded for `unpack`."""
         scores = (tensor for group in self.logprobs for tensor in group.scores.tensors())
         return [self.tokens, *self.peaks, *scores]
 
-    def unpack(self, arrays: Sequence[np.ndarray]) -> tuple[IntArray, dict[int, TokenLogprobs], dict[int, Failure]]:
-        """The arrays of `tensors` -> tokens [S], logprobs by row, errors by row (which have no token)."""
+    def unpack(self, arrays: Sequence[np.ndarray]) -> Unpacked:
+        """The arrays of `tensors`, on the host."""
         first_score = 1 + len(self.peaks)
         logprobs: dict[int, TokenLogprobs] = {}
         for i, group in enumerate(self.logprobs):
             start = first_score + 3 * i
             logprobs.update(group.unpack(*arrays[start : start + 3]))
-        errors = self._faults(arrays[1:first_score]) | self.errors
-        tokens_np = np.where(np.isin(self.rows_np, list(errors)), NO_TOKEN, arrays[0]) if errors else arrays[0]
-        return tokens_np, logprobs, errors
+        return arrays[0], logprobs, _faults(arrays[1:first_score]) | self.errors
 
-    def _faults(self, peaks: Sequence[np.ndarray]) -> dict[int, Failure]:
-        """NaN and +inf are always a line's highest logit; -inf is where nothing else is left."""
-        faults = dict.fromkeys(self.rows_np[~np.isfinite(peaks[-1])].tolist(), NO_TOKEN_LEFT)
-        return faults | dict.fromkeys(self.rows_np[~np.isfinite(peaks[0])].tolist(), BAD_MODEL)
+
+def _faults(peaks: Sequence[np.ndarray]) -> dict[int, Failure]:
+    """By line: NaN and +inf are always a line's highest logit; -inf is where nothing else is left."""
+    faults = dict.fromkeys(np.flatnonzero(~np.isfinite(peaks[-1])).tolist(), NO_TOKEN_LEFT)
+    return faults | dict.fromkeys(np.flatnonzero(~np.isfinite(peaks[0])).tolist(), BAD_MODEL)

@@ -74,7 +74,7 @@ class SamplePipeline:
         return self._sampler.draw(logits, rows, lengths)
 
     def sample(self, logits: torch.Tensor, ctx: SampleContext) -> SampleOutput:
-        """logits [S, V], written to. One line per row of the context."""
+        """logits [S, V], written to."""
         logits = logits.float()
         steps = [step for step in self._steps if step.active(ctx.rows_np)]
         peaks = [logits.amax(dim=-1)] if steps else []  # a step may hide what the model did wrong
@@ -86,4 +86,4 @@ class SamplePipeline:
         tokens, best = self._sampler.choose(logits, ctx)
         peaks.append(best)
         scored = [group.score(tokens, self._logprobs.as_logits) for group in asked]
-        return SampleOutput(ctx.rows_np, tokens, peaks, scored, ctx.errors)
+        return SampleOutput(tokens, peaks, scored, ctx.errors)

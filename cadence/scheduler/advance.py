@@ -40,7 +40,9 @@ class Advance:
         tokens_np = self._wanted(rows_np)
         room = self._room(rows_np, tokens_np, waiting)
         tokens_np = self._limited(draft, room, rows_np, tokens_np)
-        ends_np = self._rows.computed_np[rows_np] + tokens_np
+        draft.width = self._width(rows_np, tokens_np)
+        ends_np = self._rows.computed_np[rows_np] + tokens_np + (tokens_np == 1) * (draft.width - 1)
+        ends_np = np.minimum(ends_np, self._rows.limit_np[rows_np] - 1)  # the last token is never computed
         for index in np.flatnonzero(ends_np > self._rows.capacity_np[rows_np]).tolist():
             if index >= len(self._running):
                 break  # preempted, as is everyone behind
@@ -48,15 +50,20 @@ class Advance:
                 tokens_np[index] = 0
         chosen_np = np.flatnonzero(tokens_np[: len(self._running)])
         self._book(draft, rows_np[chosen_np], tokens_np[chosen_np])
-        room.tokens = min(room.tokens, self._budget.step - int(tokens_np[chosen_np].sum()))
+        room.tokens = min(room.tokens, self._budget.step - draft.num_tokens)
         return room
 
     def _wanted(self, rows_np: Column) -> Column:
         """[n] tokens that each row lacks."""
-        length_np = self._rows.length_np[rows_np]
-        wanted_np: Column = np.minimum(length_np - self._rows.computed_np[rows_np], self._budget.chunk)
-        wanted_np *= length_np < self._rows.limit_np[rows_np]  # the last token a request may have is never computed
+        rows = self._rows
+        wanted_np: Column = np.minimum(rows.length_np[rows_np] - rows.computed_np[rows_np], self._budget.chunk)
+        least_np = rows.known_np[rows_np] + rows.due_np[rows_np]  # tokens, if no draft is kept
+        wanted_np *= least_np < rows.limit_np[rows_np]  # the last token a request may have is never computed
         return wanted_np
+
+    def _width(self, rows_np: Column, tokens_np: Column) -> int:
+        """Of rows that decode: as drafts are worth it, and the step has room for them."""
+        return 1
 
     def _room(self, rows_np: Column, wanted_np: Column, waiting: bool) -> PromptRoom:
         """The step is paced if it may have prompt tokens, and a row decodes whose reader waits for each token."""
@@ -90,7 +97,8 @@ class Advance:
         """These rows [n] compute these numbers of tokens [n] in the step."""
         rows = self._rows
         computed_np = rows.computed_np[rows_np]
-        draft.set_running(rows_np, tokens_np, computed_np, rows.book(rows_np, tokens_np, draft.step_id))
+        lines_np = rows.book(rows_np, tokens_np, draft.width - 1, draft.step_id)
+        draft.set_running(rows_np, tokens_np, computed_np, lines_np)
         # A known token that did not end its request is computed by the first forward of this plan at the latest.
         register_filled(rows, self._kv, rows_np, np.minimum(rows.computed_np[rows_np], rows.known_np[rows_np]))
 

@@ -15,10 +15,11 @@ class TokenBudget:
     in_flight: int  # most tokens of one request in steps that have not returned
 
     @staticmethod
-    def of(config: SchedulerConfig, max_model_len: int) -> TokenBudget:
+    def of(config: SchedulerConfig, max_model_len: int, width: int = 1) -> TokenBudget:
+        """width: most tokens a request samples in one forward"""
         chunk = min(config.max_num_batched_tokens, max_model_len)
         if config.enable_chunked_prefill and config.long_prefill_token_threshold > 0:
             chunk = min(chunk, config.long_prefill_token_threshold)
         whole = not config.enable_chunked_prefill
-        in_flight = (chunk + config.burst_steps - 1) * config.steps_in_flight
+        in_flight = (chunk + config.burst_steps * width - 1) * config.steps_in_flight
         return TokenBudget(config.max_num_batched_tokens, chunk, whole, in_flight)

@@ -83,7 +83,7 @@ class PacePolicy:
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """A plan with prompts took `seconds`."""
-        prompts_np = plan.num_tokens_np > 1
+        prompts_np = plan.num_tokens_np > np.maximum(plan.num_samples_np, 1)
         tokens_np = plan.num_tokens_np[prompts_np].astype(np.float64)
         if not (self.is_on and len(tokens_np) and seconds > 0):
             return

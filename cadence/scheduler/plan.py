@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cadence.core.step import BoolArray, NewBlocks, NewRow, StepPlan
+from cadence.core.step import NewBlocks, NewDrafts, NewRow, StepPlan
 from cadence.scheduler.rows import Column
 
 _NO_ROWS_NP: Column = np.zeros(0, dtype=np.int64)
@@ -20,21 +20,34 @@ class PlanDraft:
         self.claimed = 0  # blocks spoken for by rows that sit this step out until blocks come free
         self.short = False  # blocks or budget ran out for running rows: nobody is admitted
         self.num_forwards = 1
+        self.width = 1  # most tokens that a row which goes on samples in a forward
+        self.drafts: list[NewDrafts] = []
         self.rows_np = _NO_ROWS_NP  # [n]
         self.sampling_np = _NO_ROWS_NP  # [s] rows that sample, in plan order; known when closed
         self._tokens_np = _NO_ROWS_NP
         self._computed_np = _NO_ROWS_NP
-        self._samples_np: BoolArray = _NO_ROWS_NP.astype(np.bool_)
-        self._admitted: list[tuple[int, int, int, bool]] = []  # (row, tokens, computed before, samples)
+        self._lines_np = _NO_ROWS_NP
+        self._admitted: list[tuple[int, int, int, int]] = []  # (row, tokens, computed before, tokens to sample)
 
     @property
     def all_decode(self) -> bool:
-        """Whether every row has been here before, computes one token and samples the next."""
-        return not self.begun and len(self.sampling_np) == len(self.rows_np) == int(self._tokens_np.sum())
+        """Whether every row has been here before and computes nothing but what it samples behind."""
+        return not self.begun and bool((self._tokens_np == self._lines_np).all())
 
-    def set_running(self, rows_np: Column, tokens_np: Column, computed_np: Column, samples_np: BoolArray) -> None:
-        self.rows_np, self._tokens_np = rows_np, tokens_np
-        self._computed_np, self._samples_np = computed_np, samples_np
+    @property
+    def num_tokens(self) -> int:
+        """Of the running rows, with as many drafts as there may be."""
+        return int(self._tokens_np.sum())
+
+    @property
+    def lines_np(self) -> Column:
+        """[s] most tokens that each row which samples does so in the first forward; known when closed"""
+        return self._lines_np[self._lines_np > 0]
+
+    def set_running(self, rows_np: Column, tokens_np: Column, computed_np: Column, lines_np: Column) -> None:
+        """tokens [n], without drafts; lines [n]: 0, 1, or 1 and as many as there may be drafts"""
+        self.rows_np, self._tokens_np = rows_np, tokens_np + np.maximum(lines_np - 1, 0)
+        self._computed_np, self._lines_np = computed_np, lines_np
 
     def admit(self, row: NewRow, num_tokens: int, samples: bool) -> None:
         self.begun.append(row)
@@ -48,11 +61,11 @@ class PlanDraft:
             self.rows_np = np.concatenate([self.rows_np, admitted_np[:, 0]])
             self._tokens_np = np.concatenate([self._tokens_np, admitted_np[:, 1]])
             self._computed_np = np.concatenate([self._computed_np, admitted_np[:, 2]])
-            self._samples_np = np.concatenate([self._samples_np, admitted_np[:, 3] != 0])
+            self._lines_np = np.concatenate([self._lines_np, admitted_np[:, 3]])
         order_np = np.lexsort((-self._computed_np, self._tokens_np > 1))
         self.rows_np, self._tokens_np = self.rows_np[order_np], self._tokens_np[order_np]
-        self._computed_np, self._samples_np = self._computed_np[order_np], self._samples_np[order_np]
-        self.sampling_np = self.rows_np[self._samples_np]
+        self._computed_np, self._lines_np = self._computed_np[order_np], self._lines_np[order_np]
+        self.sampling_np = self.rows_np[self._lines_np > 0]
 
     def build(self, ended: list[int], num_together: int) -> StepPlan:
         return StepPlan(
@@ -63,7 +76,9 @@ class PlanDraft:
             rows_np=self.rows_np.astype(np.int32),
             num_tokens_np=self._tokens_np.astype(np.int32),
             num_computed_np=self._computed_np.astype(np.int32),
-            samples_np=self._samples_np,
+            num_samples_np=self._lines_np.astype(np.int32),
             num_forwards=self.num_forwards,
             num_together=num_together,
+            width=self.width,
+            drafts=self.drafts,
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.step import BoolArray
 from cadence.scheduler.request_state import NO_ROW, RequestState
 
 Column = npt.NDArray[np.int64]
@@ -23,9 +22,10 @@ class RowTable:
             return np.zeros(num_rows, dtype=np.int64)
 
         self.known_np = column()  # [rows] tokens whose value the host knows
-        self.length_np = column()  # [rows] known tokens and placeholders: what the device will hold
+        self.length_np = column()  # [rows] known tokens and placeholders: what the device will hold at most
+        self.due_np = column()  # [rows] forwards in flight that bring it a token at least, unless it ends
         self.limit_np = column()  # [rows] most tokens the request may ever have
-        self.computed_np = column()  # [rows] tokens computed once every plan sent has run
+        self.computed_np = column()  # [rows] tokens computed once every plan sent has run, at most
         self.confirmed_np = column()  # [rows] tokens computed by forwards that have returned
         self.capacity_np = column()  # [rows] tokens its blocks can hold
         self.registered_np = column()  # [rows] leading blocks that are in the prefix index
@@ -48,6 +48,7 @@ class RowTable:
         samples = end == known
         self.known_np[row] = known
         self.length_np[row] = known + samples
+        self.due_np[row] = samples
         self.limit_np[row] = request.max_len
         self.computed_np[row] = end
         self.confirmed_np[row] = cached
@@ -56,25 +57,31 @@ class RowTable:
         self.streams_np[row] = request.streams
         return samples
 
-    def book(self, rows_np: Column, tokens_np: Column, step_id: int) -> BoolArray:
-        """The first forward of step `step_id` computes so many tokens [n] of these rows [n] -> [n] who samples."""
+    def book(self, rows_np: Column, tokens_np: Column, drafts: int, step_id: int) -> Column:
+        """The first forward of step `step_id` computes so many tokens [n] of these rows [n], and where that is all they
+        have, up to `drafts` more -> [n] how many tokens each samples at most: 0, or 1 + drafts."""
         ends_np = self.computed_np[rows_np] + tokens_np
-        samples_np: BoolArray = ends_np == self.length_np[rows_np]
-        self.computed_np[rows_np] = ends_np
-        self.length_np[rows_np] += samples_np
+        samples_np = ends_np == self.length_np[rows_np]
+        lines_np: Column = samples_np * np.where(tokens_np == 1, 1 + drafts, 1)
+        self.computed_np[rows_np] = ends_np + np.maximum(lines_np - 1, 0)
+        self.length_np[rows_np] += lines_np
+        self.due_np[rows_np] += samples_np
         self.last_step_np[rows_np] = step_id
-        return samples_np
+        return lines_np
 
-    def book_more(self, rows_np: Column, tokens_np: Column) -> None:
-        """Later forwards of the same step bring these rows [n], which sample, so many tokens [n] more."""
-        self.length_np[rows_np] += tokens_np
-        self.computed_np[rows_np] += tokens_np
+    def book_more(self, rows_np: Column, num_forwards: int, width: int) -> None:
+        """Later forwards of the same step bring these rows [n], which sample, up to `width` tokens each."""
+        self.length_np[rows_np] += num_forwards * width
+        self.computed_np[rows_np] += num_forwards * width
+        self.due_np[rows_np] += num_forwards
 
-    def settle(self, rows_np: Column, got_np: Column | int, unused_np: Column | int) -> None:
-        """Of what was booked for rows [n], so many tokens [n] came, and so many [n] will not."""
+    def settle(self, rows_np: Column, num_forwards: int, got_np: Column | int, unused_np: Column | int) -> None:
+        """So many forwards in flight have returned or were given up. Of what was booked for rows [n] with them, so many
+        tokens [n] came, and so many [n] will not."""
         self.known_np[rows_np] += got_np
         self.length_np[rows_np] -= unused_np
         self.computed_np[rows_np] -= unused_np
+        self.due_np[rows_np] -= num_forwards
 
     def stop(self, row: int) -> None:
         """A stop rule ended the request: of what came, it keeps less than that."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
 from cadence.core.engine_state import EngineState, EngineStats
 from cadence.core.errors import InvalidRequestError
@@ -104,12 +106,12 @@ class Scheduler:
         draft.close()
         if not len(draft.rows_np):
             return draft.build(ended=[], num_together=1)
-        extra_np = self._extension.run(draft, waiting=len(self._waiting) > 0)
+        self._extension.run(draft, waiting=len(self._waiting) > 0)
         streams = bool(self._rows.streams_np[draft.sampling_np].any())
         together = 1 if streams else self._bursts.together(len(draft.rows_np), draft.num_forwards)
         plan = draft.build(self._retiring.take_ended(), together)
         self._last_step = plan.step_id
-        self._in_flight[plan.step_id] = StepInFlight(plan, draft.sampling_np, extra_np, plan.num_forwards)
+        self._in_flight[plan.step_id] = StepInFlight(plan, draft.sampling_np, draft.lines_np, plan.num_forwards)
         return plan
 
     def in_flight(self, step_id: int) -> StepInFlight:
@@ -148,9 +150,9 @@ class Scheduler:
         """A plan took `seconds` from its launch, or the return of the one before it, to its own return."""
         if plan.step_id == self._last_cut:
             return
-        if len(plan.rows_np) < plan.total_tokens:
+        if not np.array_equal(plan.num_tokens_np, plan.num_samples_np):
             self._pace.observe(plan, seconds)
-        elif plan.samples_np.all():
+        else:
             self._decodes.observe(len(plan.rows_np), plan.num_forwards, seconds)
 
     def has_unfinished(self) -> bool:

@@ -14,11 +14,16 @@ class StepInFlight:
 
     plan: StepPlan
     sampling_np: Column  # [s] rows that sample, in plan order
-    extra_np: Column  # [s] tokens booked for the forwards after the first; [] without any
+    lines_np: Column  # [s] most tokens that each samples in the first forward; in each after it, those of plan.width
     num_forwards: int  # that will run: those of the plan, less those cut
     num_queued: int = 0  # that the device was asked for
     num_returned: int = 0  # whose results have come
     launched: float = 0.0  # seconds, time.perf_counter
+
+    def booked(self, count: int) -> Column | int:
+        """[s] tokens booked for the next `count` forwards to return"""
+        later = count * self.plan.width
+        return later if self.num_returned else self.lines_np + (later - self.plan.width)
 
     @property
     def is_idle(self) -> bool:

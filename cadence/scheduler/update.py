@@ -43,8 +43,8 @@ class Reconciler:
         for row, output in result.outputs:
             if isinstance(output, PromptLogprobs):
                 self._take_prompt_logprobs(news, row, output)
-            elif row in news:
-                news[row].logprobs = (output,)
+            elif row in news and len(news[row].logprobs) < len(news[row].new_token_ids):
+                news[row].logprobs = (*news[row].logprobs, output)
         self._confirm(step)
         step.num_returned += len(result.token_ids_np)
         return news
@@ -53,8 +53,8 @@ class Reconciler:
         """Replaces placeholders of each row that sampled by its tokens."""
         news: News = {}
         new_tokens, counts_np = _by_row(result.token_ids_np)
-        rows, sampling_np = self._rows, step.sampling_np
-        rows.settle(sampling_np, got_np=counts_np, unused_np=0)
+        rows, sampling_np, num_forwards = self._rows, step.sampling_np, len(result.token_ids_np)
+        rows.settle(sampling_np, num_forwards, got_np=counts_np, unused_np=step.booked(num_forwards) - counts_np)
         columns = (sampling_np, rows.known_np[sampling_np] >= rows.limit_np[sampling_np])
         requests, finished = rows.requests, Status.FINISHED
         for row, full, new in zip(*(column.tolist() for column in columns), new_tokens, strict=True):
@@ -90,7 +90,7 @@ class Reconciler:
         rows_np, confirmed_np = step.sampling_np, rows.known_np[step.sampling_np] - 1  # all but the newest token
         if step.num_returned == 0 and len(rows_np) < len(plan.rows_np):
             ends_np = plan.num_computed_np.astype(np.int64) + plan.num_tokens_np
-            ends_np[plan.samples_np] = confirmed_np
+            ends_np[plan.num_samples_np > 0] = confirmed_np
             rows_np, confirmed_np = plan.rows_np.astype(np.int64), ends_np
         rows.confirm(rows_np, confirmed_np)
         register_filled(rows, kv, rows_np, confirmed_np)
@@ -103,13 +103,12 @@ class Reconciler:
 
 
 def _by_row(tokens_np: IntArray) -> tuple[list[list[int]], Column]:
-    """tokens [m, s] -> for each of s rows its tokens before NO_TOKEN, and how many they are."""
-    num_forwards, num_rows = tokens_np.shape
-    tokens: list[list[int]] = tokens_np.T.tolist()
-    counts_np = np.full(num_rows, num_forwards, dtype=np.int64)
-    quiet_np = tokens_np == NO_TOKEN
-    if quiet_np.any():
-        for index in np.flatnonzero(quiet_np.any(axis=0)).tolist():
-            counts_np[index] = count = tokens[index].index(NO_TOKEN)
-            del tokens[index][count:]
+    """tokens [m, s, width] -> for each of s rows its tokens in order, without NO_TOKEN, and how many they are."""
+    num_forwards, num_rows, width = tokens_np.shape
+    by_row_np = tokens_np.transpose(1, 0, 2).reshape(num_rows, num_forwards * width)
+    tokens: list[list[int]] = by_row_np.tolist()
+    found_np = by_row_np != NO_TOKEN
+    counts_np: Column = found_np.sum(axis=1, dtype=np.int64)
+    for index in np.flatnonzero(counts_np < num_forwards * width).tolist():
+        tokens[index] = by_row_np[index, found_np[index]].tolist()
     return tokens, counts_np

@@ -132,17 +132,19 @@ FAILURE = Failure(FailureCode.NO_TOKEN_LEFT, "none is left")
 def test_plans_and_results_cross_as_bytes() -> None:
     rows_np = np.array([3, 1], dtype=np.int32)
     row = NewRow(3, "r", rows_np, 2, 0, ([4, 5],), SamplingParams(top_k=7), 11, frozenset({2}), 30)
-    plan = StepPlan(8, [1], [row], [NewBlocks(1, 0, 2, [6])], rows_np, rows_np, rows_np, rows_np > 2, 4, 2)
+    plan = StepPlan(8, [1], [row], [NewBlocks(1, 0, 2, [6])], rows_np, rows_np, rows_np, rows_np, 4, 2, 3)
     found = decode_plan(encode_plan(plan))
     (begun,) = found.begun
     assert begun.sampling == row.sampling and begun.stop_token_ids == {2} and begun.seed == 11
-    assert found.blocks == plan.blocks and (found.num_forwards, found.num_together) == (4, 2)
-    assert found.rows_np.dtype == np.int32 and found.samples_np.tolist() == [True, False]
+    assert found.blocks == plan.blocks and (found.num_forwards, found.num_together, found.width) == (4, 2, 3)
+    assert found.rows_np.dtype == np.int32 and found.num_samples_np.tolist() == [3, 1]
 
     tokens = TokenLogprobs(rows_np, rows_np.astype(np.float32) / 2, 2)
     prompt = PromptLogprobs(1, rows_np[:, None], rows_np[:, None].astype(np.float32), rows_np)
-    result = decode_result(encode_result(StepResult(8, rows_np[None], [(3, tokens), (1, prompt)], {1: FAILURE})))
-    assert result.token_ids_np.tolist() == [[3, 1]] and result.errors == {1: FAILURE}
+    sent = StepResult(8, rows_np[None, :, None], rows_np[None], [(3, tokens), (1, prompt)], {1: FAILURE})
+    result = decode_result(encode_result(sent))
+    assert result.token_ids_np.tolist() == [[[3], [1]]] and result.num_drafts_np.tolist() == [[3, 1]]
+    assert result.errors == {1: FAILURE}
     (first, one), (second, other) = result.outputs
     assert (first, second) == (3, 1) and isinstance(one, TokenLogprobs) and isinstance(other, PromptLogprobs)
     assert one.logprobs_np.tolist() == [1.5, 0.5] and one.rank == 2

@@ -13,7 +13,7 @@ import torch
 
 from cadence.core.failure import Failure
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NewRow, TokenLogprobs
+from cadence.core.step import NO_TOKEN, NewRow, TokenLogprobs
 from cadence.device.base import Device
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.interface.ops import Ops
@@ -82,7 +82,9 @@ class Bench:
         context, lines = self.prepare(rows, logits)
         output = self.pipeline.sample(lines, context)
         tokens_np, logprobs, errors = output.unpack(self.device.download(output.tensors()).wait())
-        return Sampled(tokens_np.tolist(), logprobs, errors)
+        tokens = [NO_TOKEN if line in errors else token for line, token in enumerate(tokens_np.tolist())]
+        by_row = ({rows[line]: found for line, found in of_lines.items()} for of_lines in (logprobs, errors))
+        return Sampled(tokens, *by_row)
 
     def prepare(self, rows: Sequence[int], logits: Any) -> tuple[SampleContext, torch.Tensor]:
         for table in self.pipeline.tables:

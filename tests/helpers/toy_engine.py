@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +12,7 @@ from cadence.config.engine_config import CacheConfig, SchedulerConfig
 from cadence.core.failure import Failure
 from cadence.core.kv_spec import KVLayout
 from cadence.core.request import EngineRequest, FinishReason
-from cadence.core.step import StepPlan, StepResult
+from cadence.core.step import NO_TOKEN, StepPlan, StepResult
 from cadence.core.update import RequestUpdate
 from cadence.scheduler.burst import needs_host
 from cadence.scheduler.scheduler import Scheduler
@@ -49,9 +50,9 @@ class Flight:
         """Blocks that forwards yet to run may read or write."""
         ahead: set[int] = set()
         size = layout.block_size
-        for row, count, computed, samples in work(self.plan):
-            start = computed if not self.done else computed + count + self.done - 1
-            end = computed + count + (self.num_forwards - 1) * samples
+        for row, count, computed, lines in work(self.plan):
+            start = computed if not self.done else computed + count - max(lines - 1, 0) + self.done - 1
+            end = computed + count + (self.num_forwards - 1) * self.plan.width * (lines > 0)
             for group, table in zip(layout.groups, self.tables[row], strict=True):
                 ahead.update(table[first_visible(group.window, start) // size : -(-end // size)] if start < end else ())
         return ahead - {0}
@@ -119,12 +120,12 @@ class ToyEngine:
         sampled, errors = [], dict[int, Failure]()
         for _ in range(count):
             sampled.append(self._forward(flight, errors))
-        tokens_np = np.array(sampled, dtype=np.int32).reshape(count, int(flight.plan.samples_np.sum()))
+        result = result_of(flight.plan, *sampled, errors=errors)
         if flight.done == flight.num_forwards:
             self.in_flight.popleft()
             if self.seconds:
                 self.scheduler.observe_time(flight.plan, self.seconds * flight.num_forwards)
-        return self._take(self.scheduler.update(StepResult(flight.plan.step_id, tokens_np, errors=errors)))
+        return self._take(self.scheduler.update(result))
 
     def cut(self, num_run: int) -> None:
         """Gives up forwards of the newest plan; those that have run, and one at least, stay."""
@@ -159,7 +160,7 @@ class ToyEngine:
             raise AssertionError("no end in sight")
         assert not self.in_flight
 
-    def _forward(self, flight: Flight, errors: dict[int, Failure]) -> list[int]:
+    def _forward(self, flight: Flight, errors: dict[int, Failure]) -> list[list[int]]:
         flight.done += 1
         if flight.done > 1:
             return self.device.next_forward(flight.plan, errors)
@@ -209,7 +210,7 @@ class ToyEngine:
         if config.burst_seconds:
             assert num_forwards & (num_forwards - 1) == 0
             assert not (plan.begun or self.scheduler.stats().num_waiting), "somebody waits"
-            assert plan.samples_np.all() and (plan.num_tokens_np == 1).all()
+            assert (plan.num_tokens_np == plan.num_samples_np).all()
 
     def _check_salts(self, plan: StepPlan) -> None:
         """Of a plan that has run: what it found in the cache was computed under the same salt."""
@@ -234,9 +235,15 @@ def check_tokens(engine: ToyEngine) -> None:
         assert (outcome.tokens, [finish for finish, _ in outcome.finish]) == (tokens, [reason])
 
 
-def result_of(plan: StepPlan, *tokens: int | list[int], **extra: object) -> StepResult:
-    """Every row that sampled got the same tokens, one per forward; or lists say who got which."""
-    num_rows = int(plan.samples_np.sum())
-    parts = [token if isinstance(token, list) else [token] * num_rows for token in tokens or [7] * plan.num_forwards]
-    tokens_np = np.array(parts, dtype=np.int32).reshape(len(parts), num_rows)
-    return StepResult(plan.step_id, tokens_np, **extra)  # type: ignore[arg-type]
+def result_of(plan: StepPlan, *forwards: int | Sequence[int | list[int]], **extra: object) -> StepResult:
+    """Every row that sampled got the same token in a forward; or a list says which each got, or which several."""
+    num_rows = int((plan.num_samples_np > 0).sum())
+    tokens_np = np.full((len(forwards) or plan.num_forwards, num_rows, plan.width), NO_TOKEN, dtype=np.int32)
+    for forward_np, forward in zip(tokens_np, forwards or [7] * plan.num_forwards, strict=True):
+        for row_np, tokens in zip(
+            forward_np, [forward] * num_rows if isinstance(forward, int) else forward, strict=True
+        ):
+            got = [tokens] if isinstance(tokens, int) else tokens
+            row_np[: len(got)] = got
+    drafts_np = np.full(tokens_np.shape[:2], plan.width - 1, dtype=np.int32)
+    return StepResult(plan.step_id, tokens_np, drafts_np, **extra)  # type: ignore[arg-type]

@@ -6,13 +6,14 @@ does: whoever reads a block that is not his, or no longer, says something else t
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.kv_spec import KVGroup, KVLayout
 from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NO_TOKEN, NewRow, StepPlan
+from cadence.core.step import NewRow, StepPlan
 
 VOCAB = 11
 BROKEN = Failure(FailureCode.BAD_LOGITS, "not a number")  # what the toy device says of a row that fails
@@ -66,9 +67,9 @@ def expected_output(request: EngineRequest, windows: tuple[int, ...], max_model_
             return output, "length"
 
 
-def work(plan: StepPlan) -> list[tuple[int, int, int, bool]]:
-    """(row, tokens, computed before, samples) of each row."""
-    columns = (plan.rows_np, plan.num_tokens_np, plan.num_computed_np, plan.samples_np)
+def work(plan: StepPlan) -> list[tuple[int, int, int, int]]:
+    """(row, tokens, computed before, lines) of each row."""
+    columns = (plan.rows_np, plan.num_tokens_np, plan.num_computed_np, plan.num_samples_np)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
@@ -96,6 +97,7 @@ class ToyDevice:
         self.layout = layout
         self.num_rows = num_rows
         self.rows: dict[int, ToyRow] = {}
+        self._drafts = random.Random(num_blocks)
         self.kv = [[0] * layout.block_size for _ in range(num_blocks)]
         self.writer = [""] * num_blocks  # request that last wrote into a block
 
@@ -110,42 +112,62 @@ class ToyDevice:
             table.extend(added.block_ids)
         assert len(set(plan.rows_np.tolist())) == len(plan.rows_np), "a row twice in one step"
 
-    def first_forward(self, plan: StepPlan, errors: dict[int, Failure]) -> list[int]:
+    def first_forward(self, plan: StepPlan, errors: dict[int, Failure]) -> list[list[int]]:
         """The tokens of rows that sample, in the order of the plan.
 
         A model writes all keys of a layer before it reads any. Here a row computes at once what others may go on
         from, so those that began first come first.
         """
-        sampled, ages = dict[int, int](), {row: age for age, row in enumerate(self.rows)}
-        for row, count, computed, samples in sorted(work(plan), key=lambda item: ages[item[0]]):
+        sampled, ages = dict[int, list[int]](), {row: age for age, row in enumerate(self.rows)}
+        for row, count, computed, lines in sorted(work(plan), key=lambda item: ages[item[0]]):
             state = self.rows[row]
             if state.quiet:
-                sampled[row] = NO_TOKEN
+                sampled[row] = []
                 continue
-            assert computed == state.computed, "a token computed twice or skipped"
-            token = self._compute(state, count)
-            assert samples == (state.computed == len(state.tokens)), "samples at the last token and only there"
-            if samples:
-                sampled[row] = self._commit(row, token, errors)
-        return [sampled[row] for row in plan.rows_np[plan.samples_np].tolist()]
+            known = count - max(lines - 1, 0)  # the rest is room for drafts
+            assert state.computed <= computed, "a token skipped"
+            assert state.computed == computed or len(state.tokens) > state.new.prompt_len, "a token computed twice"
+            assert known == 1 or lines <= 1, "drafts are for rows that decode"
+            token = self._compute(state, known)
+            assert (lines > 0) == (state.computed == len(state.tokens)), "samples at the last token and only there"
+            if lines:
+                sampled[row] = self._commit(row, token, lines - 1, errors)
+        return [sampled[row] for row in plan.rows_np[plan.num_samples_np > 0].tolist()]
 
-    def next_forward(self, plan: StepPlan, errors: dict[int, Failure]) -> list[int]:
+    def next_forward(self, plan: StepPlan, errors: dict[int, Failure]) -> list[list[int]]:
         """The same, after the first: each row computes the token it has just got."""
         sampled = []
-        for row in plan.rows_np[plan.samples_np].tolist():
+        for row in plan.rows_np[plan.num_samples_np > 0].tolist():
             state = self.rows[row]
             assert state.quiet or state.computed == len(state.tokens) - 1
-            sampled.append(NO_TOKEN if state.quiet else self._commit(row, self._compute(state, 1), errors))
+            tokens = [] if state.quiet else self._commit(row, self._compute(state, 1), plan.width - 1, errors)
+            sampled.append(tokens)
         return sampled
 
-    def _commit(self, row: int, token: int, errors: dict[int, Failure]) -> int:
+    def _commit(self, row: int, token: int, room: int, errors: dict[int, Failure]) -> list[int]:
+        """Some drafts, at most `room`, are proposed behind the row's newest token, and some of these are right."""
         state = self.rows[row]
         if state.fails:
             state.quiet = True
             errors[row] = BROKEN
-            return NO_TOKEN
+            return []
+        drafts = self._drafts.randint(0, max(min(room, state.new.max_len - 1 - len(state.tokens)), 0))
+        right = self._drafts.randint(0, drafts)
+        taken = [token]
         state.take(token)
-        return token
+        while not state.quiet and len(taken) <= right:
+            taken.append(self._compute(state, 1))
+            state.take(taken[-1])
+        self._spoil(state, drafts - len(taken) + 1)
+        return taken
+
+    def _spoil(self, row: ToyRow, count: int) -> None:
+        """Keys of drafts that were not kept lie where those of the next tokens will."""
+        for table in row.tables:
+            for position in range(row.computed, row.computed + count):
+                block = table[position // self.layout.block_size]
+                assert block != 0, "nothing may be written to the null block"
+                self.kv[block][position % self.layout.block_size] = -1
 
     def _begin(self, new: NewRow) -> None:
         assert 0 <= new.row < self.num_rows and new.row not in self.rows

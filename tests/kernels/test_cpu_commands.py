@@ -19,7 +19,13 @@ pytestmark = pytest.mark.device
 
 HEADER = Path(table.__file__).with_name("commands.h")
 TEXT = HEADER.read_text()
-NESTED = {"packed_rows", "rows_gather", "rows_slots", "rows_commit"}  # hold structs: C has no such names
+NESTED = {
+    "packed_rows",
+    "rows_gather",
+    "rows_slots",
+    "rows_commit",
+    "rows_propose",
+}  # hold structs: C has no such names
 ADD = {"out": 0, "x": 0, "y": 0, "rows": 0, "width": 8, "dtype": 0}  # of no rows: nothing is read
 
 

@@ -12,7 +12,7 @@ from cadence.core.step import NO_TOKEN
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.rows import CpuRowOps
 from cadence.kernels.cpu.runtime.library import CpuLibrary
-from cadence.kernels.interface.row_ops import FAILED, MOST_STOPS, RowOps, RowState, StepBatch
+from cadence.kernels.interface.row_ops import FAILED, MOST_STOPS, NO_DRAFT, RowOps, RowState, StepBatch
 from cadence.kernels.reference.rows import ReferenceRowOps
 from cadence.kernels.triton.rows import TritonRowOps
 
@@ -34,7 +34,7 @@ def make_state(rng: np.random.Generator, device: str) -> RowState:
     stops[:, 0] = torch.from_numpy(rng.integers(0, VOCAB, NUM_ROWS).astype(np.int32))
     stops[::2, MOST_STOPS - 1] = 3
     tokens = torch.from_numpy(rng.integers(0, VOCAB, (NUM_ROWS, LENGTH)).astype(np.int32))
-    return RowState(tokens.to(device), columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3], stops.to(device))
+    return RowState(tokens.to(device), *columns.unbind(1)[:5], stops.to(device))
 
 
 def make_batch(rows: list[int], counts: list[int], lines: list[int], padding: int, device: str) -> StepBatch:
@@ -69,6 +69,12 @@ def runs(rng: np.random.Generator, kind: str, state: RowState) -> tuple[list[int
     if kind == "one each":
         return rows.tolist(), [1] * 6, [1] * 6, 0
     state.num_computed.clamp_(max=LENGTH - 12)
+    if kind == "drafts":  # more of them, or fewer, than there is room for; beside a prompt and the end of one
+        state.max_len.copy_(state.num_computed + torch.from_numpy(rng.integers(6, 9, NUM_ROWS).astype(np.int32)))
+        waiting = torch.from_numpy(rng.integers(0, 6, NUM_ROWS).astype(np.int32))
+        waiting[rows[4:6]] = 0
+        state.num_drafts.copy_(waiting * (1 - state.quiet.cpu()))
+        return rows.tolist(), [4, 4, 3, 1, 5, 6], [4, 4, 3, 1, 0, 1], 3
     counts = rng.integers(0, 9, 6)
     return rows.tolist(), counts.tolist(), np.minimum(counts, rng.integers(0, 2, 6)).tolist(), int(rng.integers(0, 4))
 
@@ -84,17 +90,24 @@ def run(ops: RowOps, kind: str, seed: int, device: str) -> list[torch.Tensor]:
     batch = make_batch(*runs(rng, kind, state), device)
     ops.gather(state, tables, BLOCK_SIZE, batch)
     num_lines = batch.line_at.shape[0]
-    peaks = torch.tensor([1.0, -5.0, float("nan"), float("inf"), float("-inf"), 0.0], device=device)[:num_lines]
-    chosen = torch.from_numpy(rng.integers(0, VOCAB, 6).astype(np.int32)).to(device)[:num_lines]
+    strange = [1.0, -5.0, float("nan"), float("inf"), float("-inf"), 0.0]
+    peaks = torch.tensor(strange if num_lines <= 6 else [1.0] * 4 + strange + [0.5] * 9, device=device)[:num_lines]
+    at, lengths = batch.line_rows.cpu().long(), batch.line_lengths.cpu().long()
+    drafts = state.tokens.cpu()[at, lengths]  # what is chosen is often what was proposed
+    other = torch.from_numpy(rng.integers(0, VOCAB, num_lines).astype(np.int32))
+    chosen = torch.where(torch.from_numpy(rng.random(num_lines) < 0.6), drafts, other).to(device)
     out = torch.full((num_lines,), -7, dtype=torch.int32, device=device)
     ops.commit(state, batch, chosen, peaks, out)
+    counters = [state.num_computed.clone(), state.num_drafts.clone()]
+    most = torch.from_numpy(rng.integers(0, 6, NUM_ROWS).astype(np.int32)).to(device)
+    ops.propose_ngram(state, batch, most, 1, 3)
     lines = (batch.line_at, batch.line_rows, batch.line_lengths)
-    tensors = (batch.ids, batch.positions, batch.seq_lens, *batch.slots, *lines, out)
-    return [tensor.cpu() for tensor in (*tensors, state.tokens, state.num_computed, state.quiet)]
+    tensors = (batch.ids, batch.positions, batch.seq_lens, *batch.slots, *lines, out, *counters)
+    return [tensor.cpu() for tensor in (*tensors, state.tokens, state.num_drafts, state.quiet)]
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("kind", ["one each", "runs"])
+@pytest.mark.parametrize("kind", ["one each", "runs", "drafts"])
 @pytest.mark.parametrize("name", ["cpu", "triton"])
 def test_rows_move_as_in_the_reference(name: str, kind: str, seed: int) -> None:
     ops, device = (CpuRowOps(CpuLibrary(Calls())), "cpu") if name == "cpu" else (TritonRowOps(), DEVICE)
@@ -143,7 +156,7 @@ def test_rows_end_by_stop_token_length_or_failure() -> None:
     stops[:, 3] = 42
     quiet = torch.zeros(4, dtype=torch.int32)
     tokens = torch.zeros((4, 30), dtype=torch.int32)
-    state = RowState(tokens, columns[:, 0], columns[:, 1], columns[:, 2], quiet, stops)
+    state = RowState(tokens, columns[:, 0], columns[:, 1], columns[:, 2], quiet, torch.zeros_like(quiet), stops)
     batch = make_batch([0, 1, 2, 3], [1] * 4, [1] * 4, 0, "cpu")
     table = torch.ones((4, 5), dtype=torch.int32)
     ReferenceRowOps().gather(state, (table, table), BLOCK_SIZE, batch)
@@ -152,3 +165,82 @@ def test_rows_end_by_stop_token_length_or_failure() -> None:
     ReferenceRowOps().commit(state, batch, torch.full((4,), 42, dtype=torch.int32), peaks, out)
     assert out.tolist() == [42, 42, 42, FAILED]
     assert quiet.tolist() == [1, 0, 1, 1]  # a stop token; too early for it; the last token; a failure
+
+
+def state_of(known: list[int], drafts: list[int], max_len: int, stop: int) -> RowState:
+    """One row, all of whose tokens but the newest are computed."""
+    columns = torch.tensor([[len(known) - 1], [0], [max_len], [0], [len(drafts)]], dtype=torch.int32)
+    tokens = torch.zeros((1, LENGTH), dtype=torch.int32)
+    tokens[0, : len(known) + len(drafts)] = torch.tensor(known + drafts)
+    stops = torch.full((1, MOST_STOPS), stop, dtype=torch.int32)
+    return RowState(tokens, *columns, stops)
+
+
+@pytest.mark.parametrize(
+    ("drafts", "chosen", "expected", "ends"),
+    [
+        ([6, 7, 8], [6, 7, 8, 9], [6, 7, 8, 9], False),  # all of them, and one token more
+        ([6, 7, 8], [6, 5, 8, 9], [6, 5, NO_TOKEN, NO_TOKEN], False),  # up to the first that was not chosen
+        ([6, 7, 8], [5, 7, 8, 9], [5, NO_TOKEN, NO_TOKEN, NO_TOKEN], False),
+        ([6], [6, 7, 8, 9], [6, 7, NO_DRAFT, NO_DRAFT], False),
+        ([], [6, 7, 8, 9], [6, NO_DRAFT, NO_DRAFT, NO_DRAFT], False),
+        ([6, 2, 8], [6, 2, 8, 9], [6, 2, NO_TOKEN, NO_TOKEN], True),  # a stop token
+        ([6, 7, 8, 9], [6, 7, 8, 9], [6, 7, 8, 9], False),  # one more than the run has room for
+    ],
+)
+def test_drafts_are_kept_as_long_as_they_are_what_is_chosen(
+    drafts: list[int], chosen: list[int], expected: list[int], ends: bool
+) -> None:
+    state = state_of([1, 3, 4], drafts, max_len=20, stop=2)
+    batch = make_batch([0], [4], [4], 0, "cpu")
+    table = torch.tensor([[3, 5, 7, 9, 11]], dtype=torch.int32)
+    ReferenceRowOps().gather(state, (table, table), BLOCK_SIZE, batch)
+    used = drafts[:3]
+    padding = [0] * (3 - len(used))
+    assert batch.ids.tolist() == [4, *used, *padding]
+    assert batch.positions.tolist() == [*range(2, 3 + len(used)), *padding]
+    assert batch.slots[0].tolist() == [*(3 * BLOCK_SIZE + at for at in range(2, 3 + len(used))), *padding]
+    assert batch.line_lengths.tolist() == [min(at, 3 + len(used)) for at in range(3, 7)], "none beyond what is known"
+    out = torch.zeros(4, dtype=torch.int32)
+    ReferenceRowOps().commit(state, batch, torch.tensor(chosen, dtype=torch.int32), torch.ones(4), out)
+    assert out.tolist() == expected
+    got = [token for token in expected if token >= 0]
+    assert state.tokens[0, : 3 + len(got)].tolist() == [1, 3, 4, *got]
+    assert (int(state.num_computed[0]), int(state.quiet[0]), int(state.num_drafts[0])) == (2 + len(got), ends, 0)
+
+
+def test_a_failure_or_the_last_token_ends_a_run() -> None:
+    table = torch.ones((1, 5), dtype=torch.int32)
+    for max_len, peaks, expected in (
+        (5, [1.0] * 4, [6, 7, NO_TOKEN, NO_TOKEN]),
+        (20, [1.0, float("nan"), 1.0, 1.0], [6, FAILED, NO_TOKEN, NO_TOKEN]),
+        (20, [1.0, 1.0, 1.0, float("nan")], [6, 7, 8, FAILED]),
+    ):
+        state = state_of([1, 3, 4], [6, 7, 8], max_len, stop=-1)
+        batch = make_batch([0], [4], [4], 0, "cpu")
+        ReferenceRowOps().gather(state, (table, table), BLOCK_SIZE, batch)
+        out = torch.zeros(4, dtype=torch.int32)
+        ReferenceRowOps().commit(state, batch, torch.tensor([6, 7, 8, 9], dtype=torch.int32), torch.tensor(peaks), out)
+        assert out.tolist() == expected and int(state.quiet[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("known", "most", "expected"),
+    [
+        ([1, 2, 3, 4, 5, 2, 3], 3, [4, 5, 2]),
+        ([1, 2, 3, 9, 1, 2, 4, 9, 2, 3, 7, 1, 2], 2, [4, 9]),  # the latest of the longest
+        ([8, 1, 2, 5, 9, 2, 6, 8, 1, 2], 2, [5, 9]),  # the longest, though another is later
+        ([5, 5], 4, [5, 5, 5, 5]),  # what follows goes on into what it brings
+        ([1, 2, 3], 4, []),
+        ([3], 4, []),
+        ([1, 2, 1], 0, []),
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2], 40, [3, 4, 5, 6, 7, 8, 9]),  # one token must have room behind them
+    ],
+)
+def test_prompt_lookup_repeats_what_followed_before(known: list[int], most: int, expected: list[int]) -> None:
+    for ops in (ReferenceRowOps(), CpuRowOps(CpuLibrary(Calls()))):
+        state = state_of(known, [], max_len=19, stop=-1)
+        batch = make_batch([0], [1], [1], 0, "cpu")
+        ops.propose_ngram(state, batch, torch.tensor([most], dtype=torch.int32), 1, 3)
+        assert int(state.num_drafts[0]) == len(expected)
+        assert state.tokens[0, len(known) : len(known) + len(expected)].tolist() == expected

@@ -63,7 +63,7 @@ class Trace:
         for new in plan.begun:
             self._ids[new.row] = _user_id(new.request_id)
             self.forwards_before.setdefault(new.request_id, self.forwards)
-        for row, samples in zip(plan.rows_np.tolist(), plan.samples_np.tolist(), strict=True):
+        for row, samples in zip(plan.rows_np.tolist(), (plan.num_samples_np > 0).tolist(), strict=True):
             self.bursts[self._ids[row]] += samples and plan.num_forwards > 1
             self.chunks[self._ids[row]] += not samples
 

@@ -10,7 +10,7 @@ import torch
 
 from cadence.core.step import NO_PLAN, StepPlan
 from cadence.runner.graphs import StepGraphs, StepOutputs
-from cadence.runner.layout import BatchLayout, one_each
+from cadence.runner.layout import BatchLayout, decode_layout
 from cadence.runner.shapes import (
     _WORTH_RECORDING,
     PROMPT_ROWS,
@@ -26,14 +26,16 @@ pytestmark = pytest.mark.device
 
 
 def decode(num_rows: int) -> BatchLayout:
-    return one_each(np.arange(num_rows, dtype=np.int32))
+    return decode_layout(np.arange(num_rows, dtype=np.int32), 1)
 
 
 def prompts(counts: list[int]) -> BatchLayout:
     """All of which sample."""
     rows_np = np.arange(len(counts), dtype=np.int32)
     counts_np = np.asarray(counts, dtype=np.int32)
-    return BatchLayout.of(StepPlan(0, [], [], [], rows_np, counts_np, rows_np * 0, np.ones(len(counts), dtype=bool)))
+    return BatchLayout.of(
+        StepPlan(0, [], [], [], rows_np, counts_np, rows_np * 0, np.ones(len(counts), dtype=np.int32))
+    )
 
 
 def test_bursts_are_recorded_as_a_whole_only_when_met_for_a_while() -> None:
@@ -70,14 +72,14 @@ def test_without_padding_decodes_alone_are_recorded(recorded: bool) -> None:
 def test_a_layout_says_who_computes_what() -> None:
     rows_np = np.array([7, 3, 5], dtype=np.int32)
     counts_np, computed_np = np.array([1, 4, 2], dtype=np.int32), np.array([9, 0, 30], dtype=np.int32)
-    plan = StepPlan(1, [], [], [], rows_np, counts_np, computed_np, np.array([True, False, True]))
+    plan = StepPlan(1, [], [], [], rows_np, counts_np, computed_np, np.array([1, 0, 1], dtype=np.int32))
     layout = BatchLayout.of(plan)
     assert (layout.num_rows, layout.num_tokens, layout.num_lines) == (3, 7, 2)
-    assert (layout.num_single, layout.max_query_len, layout.one_each) == (1, 4, False)
+    assert (layout.num_single, layout.max_query_len, layout.is_decode) == (1, 4, False)
     assert layout.query_start_np.tolist() == [0, 1, 5, 7] and layout.line_start_np.tolist() == [0, 1, 1, 2]
-    after = layout.following()
-    assert after.rows_np.tolist() == after.line_rows_np.tolist() == [7, 5] and after.one_each
-    assert after.following() is after
+    after = layout.following(1)
+    assert after.rows_np.tolist() == after.line_rows_np.tolist() == [7, 5] and after.is_decode
+    assert after.following(1) is after
     assert BatchLayout.of(NO_PLAN).num_rows == 0
 
 

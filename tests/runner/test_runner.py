@@ -88,7 +88,7 @@ def plan(step_id: int, work: list[tuple[int, int, int, bool]], **changes: Any) -
         rows_np=columns[:, 0].copy(),
         num_tokens_np=columns[:, 1].copy(),
         num_computed_np=columns[:, 2].copy(),
-        samples_np=columns[:, 3] != 0,
+        num_samples_np=columns[:, 3],
         **parts,
     )
 
@@ -103,7 +103,7 @@ def read(worker: Worker, num_forwards: int) -> list[list[int]]:
     """Tokens of each of the next forwards that were queued."""
     forwards: list[list[int]] = []
     while len(forwards) < num_forwards:
-        forwards += worker.result().token_ids_np.tolist()
+        forwards += worker.result().token_ids_np[:, :, 0].tolist()
     return forwards
 
 

@@ -14,7 +14,7 @@ from cadence.engine.source import find_source
 from cadence.executor.control import warm_up, warm_up_more
 from cadence.executor.factory import open_executor
 from cadence.executor.worker import Worker
-from cadence.runner.layout import one_each
+from cadence.runner.layout import decode_layout
 from cadence.runner.setup import RunnerLimits
 from cadence.runner.shapes import PaddedShapes, StepShape, Until, decode_shape, padded_sizes
 from cadence.runner.warmup import mixed_steps, warmup_pieces
@@ -38,14 +38,14 @@ def test_on_the_ladder_every_number_of_rows_finds_a_recorded_size(most: int) -> 
     known.update(shapes.wanted().first)
     for num_rows in range(1, most + 1):
         for until in (Until.TOKENS, Until.LOGITS):
-            shape = shapes.shape(one_each(np.arange(num_rows, dtype=np.int32)), until, 1)
+            shape = shapes.shape(decode_layout(np.arange(num_rows, dtype=np.int32), 1), until, 1)
             assert shape in known and num_rows <= shape.num_rows <= max(1.75 * num_rows, num_rows + 8)
 
 
 def test_a_size_that_fits_better_is_used_once_it_is_recorded() -> None:
     known = {decode_shape(128, 1, True)}
     shapes = PaddedShapes(known, 256, max_num_tokens=2048, most_forwards=1)
-    hundred, five = (one_each(np.arange(count, dtype=np.int32)) for count in (100, 5))
+    hundred, five = (decode_layout(np.arange(count, dtype=np.int32), 1) for count in (100, 5))
     assert shapes.shape(hundred, Until.TOKENS, 1) == decode_shape(128, 1, True)
     assert shapes.shape(hundred, Until.LOGITS, 1) == decode_shape(112, 1, False), "nothing of that kind is there yet"
     assert shapes.shape(five, Until.TOKENS, 1) == decode_shape(8, 1, True), "so few rows are not padded to so many"

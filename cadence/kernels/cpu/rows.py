@@ -14,16 +14,16 @@ class CpuRowOps:
 
     def gather(self, state: RowState, tables: tuple[torch.Tensor, ...], block_size: int, batch: StepBatch) -> None:
         shared = {
+            **_state_words(state),
             "rows": batch.rows.data_ptr(),
             "query_start": batch.query_start.data_ptr(),
+            "line_start": batch.line_start.data_ptr(),
             "positions": batch.positions.data_ptr(),
             "num_rows": batch.rows.shape[0],
             "num_tokens": batch.ids.shape[0],
         }
         self._c.rows_gather(
-            **_state_words(state),
             **shared,
-            line_start=batch.line_start.data_ptr(),
             ids=batch.ids.data_ptr(),
             seq_lens=batch.seq_lens.data_ptr(),
             line_at=batch.line_at.data_ptr(),
@@ -33,8 +33,6 @@ class CpuRowOps:
         for table, slots in zip(tables, batch.slots, strict=True):
             self._c.rows_slots(
                 **shared,
-                quiet=state.quiet.data_ptr(),
-                column_stride=state.quiet.stride(0),
                 slots=slots.data_ptr(),
                 table=table.data_ptr(),
                 table_stride=table.stride(0),
@@ -55,6 +53,18 @@ class CpuRowOps:
             num_rows=batch.rows.shape[0],
         )
 
+    def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:
+        self._c.rows_propose(
+            **_state_words(state),
+            rows=batch.rows.data_ptr(),
+            line_start=batch.line_start.data_ptr(),
+            most=most.data_ptr(),
+            most_stride=most.stride(0),
+            num_rows=batch.rows.shape[0],
+            shortest=shortest,
+            longest=longest,
+        )
+
 
 def _state_words(state: RowState) -> dict[str, int]:
     return {
@@ -63,6 +73,7 @@ def _state_words(state: RowState) -> dict[str, int]:
         "min_len": state.min_len.data_ptr(),
         "max_len": state.max_len.data_ptr(),
         "quiet": state.quiet.data_ptr(),
+        "num_drafts": state.num_drafts.data_ptr(),
         "stops": state.stops.data_ptr(),
         "token_stride": state.tokens.stride(0),
         "column_stride": state.quiet.stride(0),

@@ -10,6 +10,7 @@ import torch
 from cadence.kernels.interface.attention_batch import AttentionBatch
 
 FAILED = -2  # in place of a token: there was none to choose
+NO_DRAFT = -3  # in place of a token: the row had no draft to verify there
 MOST_STOPS = 16  # stop tokens a row knows on the device; the host knows all
 
 
@@ -19,11 +20,12 @@ class RowState:
     stores no keys and yields no tokens, so that it may stay in a batch until the host has noticed.
     """
 
-    tokens: torch.Tensor  # [num_rows, max_len + 1] int32
+    tokens: torch.Tensor  # [num_rows, max_len + 1] int32; behind the newest token its drafts
     num_computed: torch.Tensor  # [num_rows] int32, strided: tokens whose KV is in the cache (one more in a quiet row)
     min_len: torch.Tensor  # [num_rows] int32, strided: tokens before which no stop token counts
     max_len: torch.Tensor  # [num_rows] int32, strided: tokens with which a row ends
     quiet: torch.Tensor  # [num_rows] int32, strided: 0 or 1
+    num_drafts: torch.Tensor  # [num_rows] int32, strided: proposed, and not yet verified
     stops: torch.Tensor  # [num_rows, MOST_STOPS] int32: tokens that end a row, padded with -1
 
 
@@ -32,8 +34,9 @@ class StepBatch:
     """R rows compute T tokens in all; behind L of these a new one is chosen: the lines.
 
     Row r computes a run of consecutive tokens, [query_start[r], query_start[r + 1]) of the T; its lines, of the L
-    [line_start[r], line_start[r + 1]), are behind the last tokens of the run. Behind the last run lies padding, at
-    most max_query_len tokens of it.
+    [line_start[r], line_start[r + 1]), are behind the last tokens of the run: the first of them behind the newest token
+    that the row knows, the others behind drafts. A run has room for more drafts than its row may have: what is left of
+    it is padding. So is what lies behind the last run, at most max_query_len tokens.
 
     The host names rows and runs, `gather` finds the rest. All is written in place: a captured forward reads it there.
     """
@@ -45,7 +48,7 @@ class StepBatch:
     ids: torch.Tensor  # [T] int32
     positions: torch.Tensor  # [T] int64
     slots: tuple[torch.Tensor, ...]  # per KV group [T] int64
-    seq_lens: torch.Tensor  # [R] int32: tokens of each row once this forward's are computed
+    seq_lens: torch.Tensor  # [R] int32: tokens of each row once all of its run are computed, padding included
     line_at: torch.Tensor  # [L] int64, among the T
     line_rows: torch.Tensor  # [L] int32
     line_lengths: torch.Tensor  # [L] int32: tokens before the one to be chosen = its position
@@ -54,9 +57,14 @@ class StepBatch:
     max_query_len: int  # longest run, known to the host
 
     @property
+    def all_lines(self) -> bool:
+        """There is a line behind every token: lines and tokens are the same."""
+        return self.ids.shape == self.line_at.shape
+
+    @property
     def one_each(self) -> bool:
         """Every row computes one token and has a line: lines, tokens and rows are the same."""
-        return self.max_query_len == 1 and self.ids.shape == self.line_at.shape
+        return self.max_query_len == 1 and self.all_lines
 
     def attention(self, block_tables: tuple[torch.Tensor, ...]) -> AttentionBatch:
         """block_tables: per group [num_rows, max_blocks] int32"""
@@ -73,17 +81,26 @@ class StepBatch:
 
 class RowOps(Protocol):
     def gather(self, state: RowState, tables: tuple[torch.Tensor, ...], block_size: int, batch: StepBatch) -> None:
-        """Fills in what the batch's rows are about to compute; tables: per group [num_rows, max_blocks] int32. Slots of
-        quiet rows are 0; so are ids, positions and slots of padding."""
+        """Fills in what the batch's rows are about to compute: of drafts, as many as there are and the run has room
+        for. tables: per group [num_rows, max_blocks] int32. Slots of quiet rows are 0; so are ids, positions and slots
+        of padding."""
         ...
 
     def commit(
         self, state: RowState, batch: StepBatch, tokens: torch.Tensor, peaks: torch.Tensor, out: torch.Tensor
     ) -> None:
-        """Each row has its run computed, and where it has a line takes the token chosen there; it goes quiet with a
-        stop token, its last token, or a failure. A row has one line at most.
+        """Each row has its run computed, and takes the tokens chosen at its lines: the first, and each further one as
+        long as the draft before it is what was chosen in its place. It goes quiet with a stop token, its last token, or
+        a failure, and takes no more. Of its drafts none is left.
 
         tokens [L] int32; peaks [L] float32, not finite where no token could be chosen; out [L] int32: the token,
-        NO_TOKEN of a row that was quiet, or FAILED.
+        FAILED, NO_TOKEN where the row took none, or NO_DRAFT.
         """
+        ...
+
+    def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:
+        """Prompt lookup, for each row of the batch that has a line and is not quiet: what followed the last tokens of
+        the row where they stood before becomes its drafts, and is repeated if it is too short. Of all matches of
+        `shortest` to `longest` tokens the longest counts, of these the latest. most [num_rows] int32, strided: drafts a
+        row may have; behind them there must be room for one token more."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from cadence.core.step import NO_TOKEN
-from cadence.kernels.interface.row_ops import FAILED, RowState, StepBatch
+from cadence.kernels.interface.row_ops import FAILED, NO_DRAFT, RowState, StepBatch
 
 
 class ReferenceRowOps:
@@ -16,8 +16,10 @@ class ReferenceRowOps:
         batch.seq_lens.copy_(first + batch.query_start.diff())
 
         run, offset = _places(batch.query_start, batch.ids.shape[0])
-        real = run < len(rows)  # [T]
+        inside = run < len(rows)  # [T]
         run = run.clamp(max=len(rows) - 1)
+        num_real = _num_real(state, batch)  # [R]
+        real = inside & (offset < num_real[run])
         positions = torch.where(real, first[run] + offset, 0)
         batch.ids.copy_(torch.where(real, state.tokens[rows[run], positions], 0))
         batch.positions.copy_(positions)
@@ -25,31 +27,87 @@ class ReferenceRowOps:
         for table, slots in zip(tables, batch.slots, strict=True):
             place = table[rows[run], positions // block_size].long() * block_size + positions % block_size
             slots.copy_(torch.where(heard, place, 0))
-        self._gather_lines(batch)
+        self._gather_lines(batch, first + num_real)
 
-    def _gather_lines(self, batch: StepBatch) -> None:
+    def _gather_lines(self, batch: StepBatch, ends: torch.Tensor) -> None:
+        """ends [R]: tokens of each row with those that are no padding"""
         run, _ = _places(batch.line_start, int(batch.line_start[-1]))
         before_end = batch.line_start[1:][run] - torch.arange(len(run), device=run.device)  # 1 = the run's last token
         batch.line_at[: len(run)] = batch.query_start[1:][run] - before_end
         batch.line_rows[: len(run)] = batch.rows[run]
-        batch.line_lengths[: len(run)] = (batch.seq_lens[run] + 1 - before_end).int()
+        batch.line_lengths[: len(run)] = torch.minimum(batch.seq_lens[run] + 1 - before_end, ends[run]).int()
 
     def commit(
         self, state: RowState, batch: StepBatch, tokens: torch.Tensor, peaks: torch.Tensor, out: torch.Tensor
     ) -> None:
         # A quiet row may stand in the batch several times (padding); all write back what is there.
-        every = batch.rows.long()
-        state.num_computed[every] = torch.where(state.quiet[every].bool(), state.num_computed[every], batch.seq_lens)
+        rows, num_lines = batch.rows.long(), batch.line_start.diff().long()
+        quiet = state.quiet[rows].bool()
+        drafts = torch.minimum(state.num_drafts[rows].long(), (num_lines - 1).clamp(min=0))
+        position = batch.seq_lens.long() + 1 - num_lines  # [R] of the first token to be taken
+        going, taken = ~quiet & (num_lines > 0), torch.zeros_like(rows)
+        out.fill_(NO_TOKEN)
+        for i in range(int(num_lines.amax())):
+            line = batch.line_start[:-1].long() + i
+            out[line[(num_lines > i) & (drafts < i)]] = NO_DRAFT
+            index = torch.nonzero(going)[:, 0]
+            ends, kept = self._take(state, rows[index], position[index] + i, line[index], tokens, peaks, out)
+            taken[index] += 1
+            going[index] = ~ends & kept & (drafts[index] > i)
+        computed = torch.where(num_lines > 0, position + taken - 1, batch.seq_lens.long()).int()
+        state.num_computed[rows] = torch.where(quiet, state.num_computed[rows], computed)
+        state.num_drafts[rows] = 0
 
-        rows, lengths = batch.line_rows.long(), batch.line_lengths.long()
-        was_quiet = state.quiet[rows].bool()
-        failed = ~peaks.isfinite()
-        tokens = tokens.masked_fill(failed, 0)
-        stopped = (state.stops[rows] == tokens[:, None]).any(dim=1) & (lengths + 1 >= state.min_len[rows])
-        ends = was_quiet | failed | stopped | (lengths + 1 >= state.max_len[rows])
-        state.tokens[rows, lengths] = torch.where(was_quiet, state.tokens[rows, lengths], tokens)
+    def _take(
+        self,
+        state: RowState,
+        rows: torch.Tensor,
+        position: torch.Tensor,
+        line: torch.Tensor,
+        tokens: torch.Tensor,
+        peaks: torch.Tensor,
+        out: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows [n] take what was chosen at lines [n] -> which of them end with it, and of which it was the draft"""
+        failed = ~peaks[line].isfinite()
+        chosen = tokens[line].masked_fill(failed, 0)
+        stopped = (state.stops[rows] == chosen[:, None]).any(dim=1) & (position + 1 >= state.min_len[rows])
+        ends = failed | stopped | (position + 1 >= state.max_len[rows])
+        kept = state.tokens[rows, position] == chosen
+        state.tokens[rows, position] = chosen
         state.quiet[rows] = ends.int()
-        out.copy_(tokens.masked_fill(failed, FAILED).masked_fill(was_quiet, NO_TOKEN))
+        out[line] = chosen.masked_fill(failed, FAILED)
+        return ends, kept
+
+    def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:
+        has_line = batch.line_start.diff() > 0
+        for row in batch.rows[has_line].tolist():
+            length = int(state.num_computed[row]) + 1
+            count = min(int(most[row]), int(state.max_len[row]) - 1 - length)
+            if state.quiet[row] or count < 1:
+                continue
+            known = state.tokens[row, :length].tolist()
+            end = find_match(known, shortest, longest)
+            if end:
+                drafts = [known[end + i % (length - end)] for i in range(count)]
+                state.tokens[row, length : length + count] = torch.tensor(drafts, dtype=torch.int32)
+                state.num_drafts[row] = count
+
+
+def find_match(known: list[int], shortest: int, longest: int) -> int:
+    """Where the last tokens stood before: the end of the longest match, of these the latest; 0 if there is none."""
+    for size in range(min(longest, len(known) - 1), shortest - 1, -1):
+        tail = known[-size:]
+        for end in range(len(known) - 1, size - 1, -1):
+            if known[end - size : end] == tail:
+                return end
+    return 0
+
+
+def _num_real(state: RowState, batch: StepBatch) -> torch.Tensor:
+    """[R] tokens of each run that are known or drafts; the rest of it is padding"""
+    room = (batch.line_start.diff() - 1).clamp(min=0)
+    return batch.query_start.diff() - room + torch.minimum(state.num_drafts[batch.rows.long()], room)
 
 
 def _places(start: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cadence.core.step import NewRow
+from cadence.core.step import IntArray, NewRow
 from cadence.device.base import Device
 from cadence.device.staged import RowLists, RowScalars
 from cadence.kernels.interface.row_ops import MOST_STOPS, RowState
 
-_COLUMNS = {"num_computed": "i32", "prompt_len": "i32", "min_len": "i32", "max_len": "i32", "quiet": "i32"}
+_COLUMNS = {
+    "num_computed": "i32",
+    "prompt_len": "i32",
+    "min_len": "i32",
+    "max_len": "i32",
+    "quiet": "i32",
+    "num_drafts": "i32",
+}
 _NO_STOP = -1
 
 
@@ -33,6 +40,7 @@ class RequestRows:
             min_len=self._scalars.get("min_len"),
             max_len=self._scalars.get("max_len"),
             quiet=self._scalars.get("quiet"),
+            num_drafts=self._scalars.get("num_drafts"),
             stops=self._stops.table,
         )
         self.quiet_row = num_rows - 1
@@ -47,6 +55,11 @@ class RequestRows:
         """Of those rows, where the device's memory is the host's."""
         return int(self.state.quiet.numpy()[rows_np].sum())
 
+    def num_drafts(self, rows_np: np.ndarray) -> IntArray:
+        """Of each of those rows, where the device's memory is the host's."""
+        drafts_np: IntArray = self.state.num_drafts.numpy()[rows_np]
+        return drafts_np
+
     def add(self, row: int, request: NewRow) -> None:
         self._tokens.write(row, 0, request.token_ids_np)
         stops_np = np.full(MOST_STOPS, _NO_STOP, dtype=np.int32)
@@ -60,10 +73,11 @@ class RequestRows:
             min_len=request.prompt_len + request.sampling.min_tokens,
             max_len=request.max_len,
             quiet=0,
+            num_drafts=0,
         )
 
     def remove(self, row: int) -> None:
-        self._scalars.set(row, num_computed=1, quiet=1)
+        self._scalars.set(row, num_computed=1, quiet=1, num_drafts=0)
 
     def flush(self) -> None:
         self._tokens.flush()

@@ -3,6 +3,23 @@
 
 #define NO_TOKEN (-1)
 #define FAILED (-2)
+#define NO_DRAFT (-3)
+
+/* Tokens of a run of `count` with `lines` lines that are known or drafts; the rest of it is padding. */
+static int64_t real_tokens(const RowState *state, int64_t column, int64_t count, int64_t lines) {
+    int64_t room = lines > 0 ? lines - 1 : 0, drafts = state->num_drafts[column];
+    return count - room + (drafts < room ? drafts : room);
+}
+
+static void gather_lines(const struct rows_gather *w, int64_t r, int64_t first, int64_t real) {
+    int64_t end = w->line_start[r + 1], length = w->seq_lens[r];
+    for (int64_t line = w->line_start[r]; line < end; line++) {
+        int64_t before = length + 1 - (end - line);
+        w->line_at[line] = w->query_start[r + 1] - (end - line);
+        w->line_rows[line] = w->rows[r];
+        w->line_lengths[line] = (int32_t)(before < first + real ? before : first + real);
+    }
+}
 
 EXPORT void call_rows_gather(const void *words) {
     const struct rows_gather *w = words;
@@ -10,19 +27,15 @@ EXPORT void call_rows_gather(const void *words) {
     for (int64_t r = 0; r < w->num_rows; r++) {
         int64_t row = w->rows[r], column = row * state->column_stride;
         int64_t begin = w->query_start[r], count = w->query_start[r + 1] - begin;
+        int64_t real = real_tokens(state, column, count, w->line_start[r + 1] - w->line_start[r]);
         int64_t first = state->num_computed[column] - state->quiet[column];
         const int32_t *known = state->tokens + row * state->token_stride + first;
         for (int64_t i = 0; i < count; i++) {
-            w->ids[begin + i] = known[i];
-            w->positions[begin + i] = first + i;
+            w->ids[begin + i] = i < real ? known[i] : 0;
+            w->positions[begin + i] = i < real ? first + i : 0;
         }
         w->seq_lens[r] = (int32_t)(first + count);
-        int64_t end = w->line_start[r + 1];
-        for (int64_t line = w->line_start[r]; line < end; line++) {
-            w->line_at[line] = w->query_start[r + 1] - (end - line);
-            w->line_rows[line] = (int32_t)row;
-            w->line_lengths[line] = (int32_t)(first + count + 1 - (end - line));
-        }
+        gather_lines(w, r, first, real);
     }
     for (int64_t i = w->query_start[w->num_rows]; i < w->num_tokens; i++) {
         w->ids[i] = 0;
@@ -32,12 +45,17 @@ EXPORT void call_rows_gather(const void *words) {
 
 EXPORT void call_rows_slots(const void *words) {
     const struct rows_slots *w = words;
+    const RowState *state = &w->state;
     for (int64_t r = 0; r < w->num_rows; r++) {
-        int64_t row = w->rows[r], quiet = w->quiet[row * w->column_stride];
+        int64_t row = w->rows[r], column = row * state->column_stride;
+        int64_t begin = w->query_start[r], count = w->query_start[r + 1] - begin;
+        int64_t real = real_tokens(state, column, count, w->line_start[r + 1] - w->line_start[r]);
+        if (state->quiet[column]) real = 0;
         const int32_t *table = w->table + row * w->table_stride;
-        for (int64_t i = w->query_start[r]; i < w->query_start[r + 1]; i++) {
-            int64_t position = w->positions[i];
-            w->slots[i] = quiet ? 0 : table[position / w->block_size] * w->block_size + position % w->block_size;
+        for (int64_t i = 0; i < count; i++) {
+            int64_t position = w->positions[begin + i];
+            int64_t slot = table[position / w->block_size] * w->block_size + position % w->block_size;
+            w->slots[begin + i] = i < real ? slot : 0;
         }
     }
     for (int64_t i = w->query_start[w->num_rows]; i < w->num_tokens; i++) w->slots[i] = 0;
@@ -49,24 +67,80 @@ static int stops_at(const RowState *state, int64_t row, int32_t token) {
     return 0;
 }
 
+/* A row takes the tokens chosen at its lines, while drafts are what was chosen in their place -> how many. */
+static int64_t take_lines(const struct rows_commit *w, int64_t row, int64_t first, int64_t lines, int64_t position) {
+    const RowState *state = &w->state;
+    int64_t column = row * state->column_stride, drafts = state->num_drafts[column];
+    if (drafts > lines - 1) drafts = lines - 1;
+    int32_t *tokens = state->tokens + row * state->token_stride + position;
+    for (int64_t i = drafts + 1; i < lines; i++) w->out[first + i] = NO_DRAFT;
+    int64_t taken = 0;
+    for (int going = 1; going; taken++) {
+        int64_t length = position + taken + 1;
+        int failed = !isfinite(w->peaks[first + taken]);
+        int32_t token = failed ? 0 : w->chosen[first + taken];
+        int stopped = length >= state->min_len[column] && stops_at(state, row, token);
+        going = taken < drafts && tokens[taken] == token;
+        tokens[taken] = token;
+        w->out[first + taken] = failed ? FAILED : token;
+        if (failed || stopped || length >= state->max_len[column]) {
+            state->quiet[column] = 1;
+            going = 0;
+        }
+    }
+    for (int64_t i = taken; i <= drafts; i++) w->out[first + i] = NO_TOKEN;
+    return taken;
+}
+
 EXPORT void call_rows_commit(const void *words) {
     const struct rows_commit *w = words;
     const RowState *state = &w->state;
     for (int64_t r = 0; r < w->num_rows; r++) {
-        int64_t row = w->rows[r], column = row * state->column_stride, line = w->line_start[r];
-        int has_line = line < w->line_start[r + 1];
+        int64_t row = w->rows[r], column = row * state->column_stride;
+        int64_t line = w->line_start[r], lines = w->line_start[r + 1] - line;
         if (state->quiet[column]) {
-            if (has_line) w->out[line] = NO_TOKEN;
+            for (int64_t i = 0; i < lines; i++) w->out[line + i] = i ? NO_DRAFT : NO_TOKEN;
             continue;
         }
-        int32_t length = w->seq_lens[r];
-        state->num_computed[column] = length;
-        if (!has_line) continue;
-        int failed = !isfinite(w->peaks[line]);
-        int32_t token = failed ? 0 : w->chosen[line];
-        int stopped = length + 1 >= state->min_len[column] && stops_at(state, row, token);
-        state->tokens[row * state->token_stride + length] = token;
-        state->quiet[column] = failed || stopped || length + 1 >= state->max_len[column];
-        w->out[line] = failed ? FAILED : token;
+        int64_t length = w->seq_lens[r];
+        if (lines) {
+            int64_t position = length + 1 - lines;
+            length = position + take_lines(w, row, line, lines, position) - 1;
+        }
+        state->num_computed[column] = (int32_t)length;
+        state->num_drafts[column] = 0;
+    }
+}
+
+/* Where the last tokens [length - n, length) stood before -> the end of the longest match, of these the latest; 0 if
+   there is none. */
+static int64_t find_match(const int32_t *tokens, int64_t length, int64_t shortest, int64_t longest) {
+    int64_t found = 0, best = shortest - 1;
+    for (int64_t end = length - 1; end > best && best < longest; end--) {
+        if (tokens[end - 1] != tokens[length - 1]) continue;
+        int64_t n = 1;
+        while (n < longest && n < end && tokens[end - 1 - n] == tokens[length - 1 - n]) n++;
+        if (n > best) {
+            best = n;
+            found = end;
+        }
+    }
+    return found;
+}
+
+EXPORT void call_rows_propose(const void *words) {
+    const struct rows_propose *w = words;
+    const RowState *state = &w->state;
+    for (int64_t r = 0; r < w->num_rows; r++) {
+        int64_t row = w->rows[r], column = row * state->column_stride;
+        if (state->quiet[column] || w->line_start[r] == w->line_start[r + 1]) continue;
+        int32_t *tokens = state->tokens + row * state->token_stride;
+        int64_t length = state->num_computed[column] + 1;
+        int64_t count = w->most[row * w->most_stride], room = state->max_len[column] - 1 - length;
+        if (count > room) count = room;
+        int64_t match = count > 0 ? find_match(tokens, length, w->shortest, w->longest) : 0;
+        if (!match) continue;
+        for (int64_t i = 0; i < count; i++) tokens[length + i] = tokens[match + i]; /* also of what it has just written */
+        state->num_drafts[column] = (int32_t)count;
     }
 }

@@ -174,7 +174,7 @@ struct draw {
 
 /* Columns of counters share one stride. */
 typedef struct {
-    int32_t *tokens, *num_computed, *min_len, *max_len, *quiet, *stops;
+    int32_t *tokens, *num_computed, *min_len, *max_len, *quiet, *num_drafts, *stops;
     int64_t token_stride, column_stride, num_stops;
 } RowState;
 
@@ -190,10 +190,11 @@ struct rows_gather {
 };
 
 struct rows_slots {
-    const int32_t *quiet, *rows, *query_start, *table;
+    RowState state;
+    const int32_t *rows, *query_start, *line_start, *table;
     const int64_t *positions;
     int64_t *slots;
-    int64_t column_stride, table_stride, block_size, num_rows, num_tokens;
+    int64_t table_stride, block_size, num_rows, num_tokens;
 };
 
 struct rows_commit {
@@ -202,6 +203,12 @@ struct rows_commit {
     const float *peaks;
     int32_t *out;
     int64_t num_rows;
+};
+
+struct rows_propose {
+    RowState state;
+    const int32_t *rows, *line_start, *most;
+    int64_t most_stride, num_rows, shortest, longest;
 };
 
 #endif

@@ -1,0 +1,21 @@
+"""Who proposes drafts: tokens that may come next, to be verified all at once by the next forward."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cadence.kernels.interface.row_ops import RowState, StepBatch
+
+
+class Proposer(Protocol):
+    def propose(self, state: RowState, batch: StepBatch) -> None:
+        """Writes drafts behind the newest token of rows that have just been committed, and how many they are; rows that
+        are quiet or have no line get none. It may be recorded: no decision depends on what the host sees."""
+        ...
+
+
+class NoProposer:
+    """Every forward brings each row one token."""
+
+    def propose(self, state: RowState, batch: StepBatch) -> None:
+        """None."""
