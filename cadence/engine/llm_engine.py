@@ -45,7 +45,9 @@ class LLMEngine:
         self._outputs = OutputProcessor(parts.tokenizer, self._metrics)
         classes, _ = split_processors(processors)
         self._processors = ProcessorClasses(classes, parts.config, parts.config.device.kind)
-        self._unused = UnusedOptions(parts.config.scheduler.policy, bool(processors))
+        self._unused = UnusedOptions(
+            parts.config.scheduler.policy, bool(processors), parts.config.speculative.num_tokens
+        )
 
     @classmethod
     def from_engine_args(

@@ -64,7 +64,7 @@ class AsyncLLM:
         self._metrics = MetricsRecorder(self.model_name, cache_labels(config.cache, info.num_blocks))
         self._inputs = InputProcessor(limits, tokenizer)
         self._outputs = OutputProcessor(tokenizer, self._metrics)
-        self._unused = UnusedOptions(config.scheduler.policy, custom_processors=False)
+        self._unused = UnusedOptions(config.scheduler.policy, False, config.speculative.num_tokens)
         self._streams: dict[str, OutputStream] = {}
         self._state = EngineState()
         self._death: Exception | None = None
