@@ -21,8 +21,7 @@ from cadence.config import flag_help, peer_table, values
 from cadence.config.args import EngineArgs
 from cadence.config.peer_flag import FlagKind, PeerFlag, Support
 from cadence.config.reference import find_local
-from cadence.config.speculative import draft_not_found
-from cadence.config.speculative_options import SpeculativeOptions
+from cadence.config.speculative_options import SpeculativeOptions, draft_not_found
 from cadence.core.errors import ConfigError, ModelNotFoundError
 
 logger = logging.getLogger("cadence.config")

@@ -16,7 +16,7 @@ from cadence.config.speculative_options import (
     check_available,
     wrong,
 )
-from cadence.core.errors import ConfigError, ModelFileError, ModelNotFoundError
+from cadence.core.errors import ConfigError, ModelFileError
 
 DEFAULT_TOKENS = 4  # drafts per row and forward, where neither the user nor the draft's files say it
 _HEADS = ("eagle", "eagle3", "mtp", "medusa")  # methods that read the target's hidden states
@@ -126,10 +126,6 @@ def resolve_speculative(options: SpeculativeOptions, target: HFConfig, draft: Dr
         suffix_decoding_max_spec_factor=options.suffix_decoding_max_spec_factor,
         suffix_decoding_min_token_prob=options.suffix_decoding_min_token_prob,
     )
-
-
-def draft_not_found(error: ModelNotFoundError) -> ModelNotFoundError:
-    return ModelNotFoundError(f"{OPTION}.model: {error}")
 
 
 def check_fits(config: SpeculativeConfig, max_model_len: int, max_num_batched_tokens: int) -> None:

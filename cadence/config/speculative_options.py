@@ -16,7 +16,7 @@ from typing import Any
 
 from cadence.config import values
 from cadence.config.peer_draft_keys import KEYS as PEER_KEYS
-from cadence.core.errors import ConfigError
+from cadence.core.errors import ConfigError, ModelNotFoundError
 
 OPTION = "speculative_config"
 METHODS = ("none", "ngram", "suffix", "draft_model", "eagle", "eagle3", "mtp", "medusa")
@@ -118,6 +118,10 @@ def notices(given: Mapping[str, Any]) -> list[str]:
 def check_available(key: str, value: str) -> None:
     if value not in AVAILABLE:
         raise ConfigError(f"{OPTION}.{key}={value} is not available yet", f"{OPTION}.{key}")
+
+
+def draft_not_found(error: ModelNotFoundError) -> ModelNotFoundError:
+    return ModelNotFoundError(f"{OPTION}.model: {error}")
 
 
 def wrong(key: str, value: object, expected: str) -> ConfigError:

@@ -10,8 +10,8 @@ from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.reference import ModelFiles, find_model
 from cadence.config.resolve import Caps, ResolveInputs, resolve
-from cadence.config.speculative import DraftSource, draft_not_found, settled_method
-from cadence.config.speculative_options import SpeculativeOptions
+from cadence.config.speculative import DraftSource, settled_method
+from cadence.config.speculative_options import SpeculativeOptions, draft_not_found
 from cadence.core.architectures import ARCHITECTURES, unsupported
 from cadence.core.errors import ConfigError, ModelFileError, ModelNotFoundError, TokenizerError
 from cadence.text.load import tokenizer_for
