@@ -17,12 +17,14 @@ from typing import Any
 from cadence.config import peer_table, ranges, values
 from cadence.config.argv import merged
 from cadence.config.peer_flag import PeerFlag, Support
+from cadence.config.speculative_options import SpeculativeOptions, notices
 from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")
 
 MEANT_BY_NONE: dict[str, Any] = {
     "seed": 0, "dtype": "auto", "kv_cache_dtype": "auto", "hf_overrides": {}, "override_generation_config": {},
+    "speculative_config": {},
 }  # fmt: skip
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
 KV_CACHE_DTYPES = (*DTYPES, "int8", "int8_per_token_head")
@@ -98,6 +100,11 @@ class EngineArgs:
         None, "forwards per plan, where no request waits (automatic); 1 = no bursts"
     )
 
+    # Speculative decoding
+    speculative_config: dict[str, Any] = option(
+        {}, "JSON: who drafts tokens that a later forward verifies, and how many (off); the tokens stay the same"
+    )
+
     # KV cache
     block_size: int | None = option(None, "tokens per KV block (16)")
     enable_prefix_caching: bool | None = option(None, "reuse the KV of prompts that begin alike (on)")
@@ -127,6 +134,7 @@ class EngineArgs:
             value = _checked(field, hints()[field.name], getattr(self, field.name))
             setattr(self, field.name, value)
         ranges.check(self)
+        SpeculativeOptions.read(self.speculative_config)
 
     @classmethod
     def from_options(cls, **options: Any) -> EngineArgs:
@@ -147,7 +155,10 @@ class EngineArgs:
                 _name_ineffective(peer, value)
         for name, value in in_place.items():
             meant[name] = merged(value, values.coerce(name, hints()[name], meant.get(name) or {}))
-        return cls(**meant)
+        args = cls(**meant)
+        for notice in notices(args.speculative_config):
+            logger.warning("%s", notice)
+        return args
 
 
 def _name_ineffective(peer: PeerFlag, value: object) -> None:

@@ -21,7 +21,8 @@ from cadence.config import flag_help, peer_table, values
 from cadence.config.args import EngineArgs
 from cadence.config.peer_flag import FlagKind, PeerFlag, Support
 from cadence.config.reference import find_local
-from cadence.core.errors import ConfigError
+from cadence.config.speculative_options import SpeculativeOptions, draft_not_found
+from cadence.core.errors import ConfigError, ModelNotFoundError
 
 logger = logging.getLogger("cadence.config")
 
@@ -192,6 +193,11 @@ def checked_options(namespace: argparse.Namespace, **defaults: Any) -> dict[str,
     meant to lie on this machine found. Nothing heavy is imported for it: a mistake is told at once."""
     args = EngineArgs.from_options(**{**defaults, **engine_options(namespace)})
     find_local(args.model)
+    if draft := SpeculativeOptions.read(args.speculative_config).model:
+        try:
+            find_local(draft)
+        except ModelNotFoundError as error:
+            raise draft_not_found(error) from None
     return dataclasses.asdict(args)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cadence.config.hf import HFConfig
 from cadence.config.reference import ModelFiles
+from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class EngineConfig:
     cache: CacheConfig
     scheduler: SchedulerConfig
     device: DeviceConfig
+    speculative: SpeculativeConfig = NO_SPECULATION
 
     # As scripts for vLLM call them.
 
@@ -95,3 +97,7 @@ class EngineConfig:
     @property
     def scheduler_config(self) -> SchedulerConfig:
         return self.scheduler
+
+    @property
+    def speculative_config(self) -> SpeculativeConfig:
+        return self.speculative

@@ -88,9 +88,12 @@ def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_text_section(raw: dict[str, Any]) -> dict[str, Any]:
-    """Models with several towers describe the language model in `text_config`: what is said only there counts."""
-    section = raw.get("text_config")
-    return {**section, **raw} if isinstance(section, dict) else raw
+    """Models with several towers describe the language model in `text_config`, and heads that draft for another model
+    their layer in `transformer_layer_config`: what is said only there counts."""
+    for name in ("text_config", "transformer_layer_config"):
+        section = raw.get(name)
+        raw = {**section, **raw} if isinstance(section, dict) else raw
+    return raw
 
 
 def _unfold_rope(raw: dict[str, Any]) -> dict[str, Any]:

@@ -23,8 +23,9 @@ ON_DEVICE = "the KV cache lives on the device only"
 WHOLE = "weights stay on the device whole; take a smaller model or a quantised GGUF"
 NO_LORA = "LoRA adapters are not in this version; merge the adapter into the weights"
 WITHOUT_LORA = "it is for LoRA adapters, which are not in this version"
-NO_SPECULATION = "speculative decoding is not in this version; leave it out, the tokens are the same"
-WITHOUT_SPECULATION = "it is for speculative decoding, which is not in this version"
+ADAPTED = "the number of drafts follows what is accepted and how long forwards take"
+EVERY_LENGTH = "drafts of all lengths are verified in one batch"
+EXACT_TOKENS = "speculation changes no token here: drafts are accepted by their merit alone"
 NO_TRACES = "traces are not in this version; timings are on /metrics"
 NO_METRICS = "these metrics are not in this version"
 NOT_RETURNED = "this version does not return them"
@@ -235,7 +236,7 @@ ENGINE_GROUPS = (
         no_effect("show_hidden_metrics_for_version", None, "no metric is hidden"),
         refused("otlp_traces_endpoint", None, NO_TRACES),
         refused("collect_detailed_traces", [], NO_TRACES),
-        refused("per_request_spec_decode_metrics", "none", NO_SPECULATION),
+        refused("per_request_spec_decode_metrics", "none", "/metrics counts drafts, and outputs in Python have them"),
         refused("kv_cache_metrics", False, NO_METRICS),
         no_effect("kv_cache_metrics_sample", 0.01, NO_METRICS),
         refused("cudagraph_metrics", False, NO_METRICS),
@@ -273,10 +274,11 @@ ENGINE_GROUPS = (
         no_effect("linear_backend", "auto", KERNELS),
     )),
     Group("VllmConfig", (
-        refused("speculative_config", {}, NO_SPECULATION, short="-sc"),
-        refused("spec_method", None, NO_SPECULATION),
-        refused("spec_model", None, NO_SPECULATION),
-        refused("spec_tokens", None, NO_SPECULATION),
+        works("speculative_config", "its keys have a table of their own below", kind=OBJECT, short="-sc"),
+        works("spec_method", "as speculative_config.method", means="speculative_config.method"),
+        works("spec_model", "as speculative_config.model", means="speculative_config.model"),
+        works("spec_tokens", "as speculative_config.num_speculative_tokens",
+              means="speculative_config.num_speculative_tokens"),
         refused("diffusion_config", {}, "diffusion models are not in this version", short="-dc"),
         refused("kv_transfer_config", {}, ON_DEVICE),
         refused("kv_events_config", {}, "events of the KV cache are not published in this version"),
@@ -342,17 +344,20 @@ REMOVED = Group("Removed", (
     no_effect("tokenizer_pool_extra_config", {}, TOKENISED),
     refused("quantization_param_path", None, "the KV cache is not scaled"),
     no_effect("logits_processor_pattern", None, "logits processors are given as callables"),
-    refused("speculative_model", None, NO_SPECULATION),
-    refused("num_speculative_tokens", None, NO_SPECULATION),
-    no_effect("speculative_draft_tensor_parallel_size", None, WITHOUT_SPECULATION),
-    no_effect("speculative_max_model_len", None, WITHOUT_SPECULATION),
-    no_effect("speculative_disable_by_batch_size", None, WITHOUT_SPECULATION),
-    no_effect("speculative_disable_mqa_scorer", False, WITHOUT_SPECULATION),
-    no_effect("speculative_model_quantization", None, WITHOUT_SPECULATION),
-    no_effect("ngram_prompt_lookup_max", None, WITHOUT_SPECULATION),
-    no_effect("ngram_prompt_lookup_min", None, WITHOUT_SPECULATION),
-    no_effect("spec_decoding_acceptance_method", None, WITHOUT_SPECULATION),
-    no_effect("typical_acceptance_sampler_posterior_threshold", None, WITHOUT_SPECULATION),
-    no_effect("typical_acceptance_sampler_posterior_alpha", None, WITHOUT_SPECULATION),
-    no_effect("disable_logprobs_during_spec_decoding", False, WITHOUT_SPECULATION),
+    works("speculative_model", "as speculative_config.model", means="speculative_config.model"),
+    works("num_speculative_tokens", "as speculative_config.num_speculative_tokens",
+          means="speculative_config.num_speculative_tokens"),
+    refused("speculative_draft_tensor_parallel_size", 1, ONE_DEVICE),
+    works("speculative_max_model_len", "as speculative_config.max_model_len", means="speculative_config.max_model_len"),
+    no_effect("speculative_disable_by_batch_size", None, ADAPTED),
+    no_effect("speculative_disable_mqa_scorer", False, EVERY_LENGTH),
+    refused("speculative_model_quantization", None, "a draft model is read as it is stored; GGUF files are quantised"),
+    works("ngram_prompt_lookup_max", "as speculative_config.prompt_lookup_max",
+          means="speculative_config.prompt_lookup_max"),
+    works("ngram_prompt_lookup_min", "as speculative_config.prompt_lookup_min",
+          means="speculative_config.prompt_lookup_min"),
+    refused("spec_decoding_acceptance_method", "rejection_sampler", EXACT_TOKENS),
+    no_effect("typical_acceptance_sampler_posterior_threshold", None, EXACT_TOKENS),
+    no_effect("typical_acceptance_sampler_posterior_alpha", None, EXACT_TOKENS),
+    no_effect("disable_logprobs_during_spec_decoding", False, "logprobs are given to requests that ask for them"),
 ))  # fmt: skip

@@ -21,6 +21,8 @@ from cadence.config.engine_config import (
 from cadence.config.hf import HFConfig
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
+from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
+from cadence.config.speculative_options import SpeculativeOptions
 from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")
@@ -100,6 +102,7 @@ class ResolveInputs:
     cpu_kv_bytes: int = 0  # env.cpu_kv_cache_bytes(); 0 = not asked
     cpu_isa: str = "auto"  # env.cpu_isa()
     compiler: bool = False  # env.has_compiler()
+    draft: DraftSource | None = None  # what speculative_config names
     offline: bool = False  # requests come many at once, and no stream waits for a single token
 
 
@@ -124,6 +127,7 @@ def resolve(
         cache=_cache(args, caps, inputs.cpu_kv_bytes, kv_dtype),
         scheduler=scheduler,
         device=_device(args, caps.kind, inputs),
+        speculative=_speculative(args, model, scheduler, inputs.draft),
     )
 
 
@@ -303,6 +307,14 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
         max_inter_token_seconds=gap_ms / 1e3,
         min_prompt_tokens=DEFAULTS[kind].min_prompt_tokens,
     )
+
+
+def _speculative(
+    args: EngineArgs, model: ModelConfig, scheduler: SchedulerConfig, draft: DraftSource | None
+) -> SpeculativeConfig:
+    config = resolve_speculative(SpeculativeOptions.read(args.speculative_config), model.hf, draft)
+    check_fits(config, model.max_model_len, scheduler.max_num_batched_tokens)
+    return config
 
 
 def _device(args: EngineArgs, kind: str, inputs: ResolveInputs) -> DeviceConfig:

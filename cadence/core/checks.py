@@ -61,6 +61,15 @@ def number(name: str, value: object, low: float = -math.inf, high: float = math.
     return real
 
 
+def draft_limit(name: str, value: object) -> dict[str, int] | None:
+    """{"num_tokens": k}; None where nothing is asked for."""
+    if value is None or value == {}:
+        return None
+    if not isinstance(value, Mapping) or set(value) != {"num_tokens"}:
+        raise invalid(name, value, 'an object with the key "num_tokens", or None')
+    return {"num_tokens": integer(f"{name}.num_tokens", value["num_tokens"], low=0)}
+
+
 def logprobs_count(name: str, value: object) -> int | None:
     if value is None:
         return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cadence.core.draft_stats import NO_DRAFTS, DraftStats
+
 FREE = 0  # owner of a block that no request holds and that caches nothing
 CACHED = 1  # owner of a block that no request holds but that a later one may reuse
 FORWARD_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)  # upper bounds; the last is open
@@ -31,6 +33,7 @@ class EngineStats:
     num_preemptions: int = 0  # since the start
     forward_counts: tuple[int, ...] = ()  # forwards by their tokens, in buckets of FORWARD_TOKENS
     forward_tokens: int = 0  # of all forwards together
+    drafts: DraftStats = NO_DRAFTS  # since the start
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from cadence.core.draft_stats import NO_DRAFTS, DraftStats
 from cadence.core.failure import FailureCode
 
 
@@ -40,6 +41,7 @@ class CompletionOutput:
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     lora_request: object | None = None
+    speculation: DraftStats = NO_DRAFTS  # of all its forwards so far
     failure: FailureCode | None = None  # with finish_reason error; stop_reason is then its sentence
 
     def finished(self) -> bool:
@@ -62,6 +64,7 @@ class RequestOutput:
     num_cache_creation_tokens: int | None = None
     kv_transfer_params: dict[str, object] | None = None
     ec_transfer_params: dict[str, object] | None = None
+    speculation: DraftStats = NO_DRAFTS  # of all its completions together, so far
     warnings: list[str] = field(default_factory=list)  # options that were accepted and changed nothing
 
 

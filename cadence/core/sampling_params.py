@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from cadence.core.checks import (
     callables,
+    draft_limit,
     integer,
     invalid,
     logit_bias,
@@ -96,6 +97,7 @@ class SamplingParams:
     thinking_token_budget: int | None = None  # most tokens of reasoning; None or -1 = no limit
     repetition_detection: RepetitionDetectionParams | None = None  # None once made where it asks for nothing
     logprob_token_ids: list[int] | None = None  # logprobs of these tokens instead of the most likely ones
+    speculative: dict[str, int] | None = None  # {"num_tokens": most drafts of a forward}; 0 = off, None = the engine's
     flat_logprobs: bool = False  # logprobs as one FlatLogprobs instead of one dict per position
     bad_words_token_ids: list[list[int]] | None = None  # not for users: bad_words, tokenised by the input processor
     # Not for users: the tokens that begin and that end reasoning. Where none begins it, it begins with the output.
@@ -135,6 +137,10 @@ class SamplingParams:
     def stop_strings(self) -> list[str]:
         """`stop`, under the type it has once made."""
         return list(self.stop or ())
+
+    def num_draft_tokens(self, most: int) -> int:
+        """Most drafts of a forward for this request, of `most` that the engine makes."""
+        return most if self.speculative is None else min(most, self.speculative["num_tokens"])
 
     def clone(self) -> SamplingParams:
         """A copy that shares no list or dict with this one (callables and extra_args' values are shared).
@@ -225,6 +231,7 @@ class SamplingParams:
             budget = integer("thinking_token_budget", self.thinking_token_budget, low=-1)
             self.thinking_token_budget = None if budget == -1 else budget
         self.repetition_detection = RepetitionDetectionParams.of(self.repetition_detection)
+        self.speculative = draft_limit("speculative", self.speculative)
 
     def _check_token_lists(self) -> None:
         if self.logit_bias is not None:

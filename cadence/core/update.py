@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cadence.core.draft_stats import Run
 from cadence.core.failure import Failure
 from cadence.core.request import FinishReason
 from cadence.core.step import PromptLogprobs, TokenLogprobs
@@ -23,6 +24,7 @@ class RequestUpdate:
     num_cached_tokens: int  # prompt tokens found in the prefix cache when the request was first admitted
     num_preemptions: int
     first_scheduled_time: float  # seconds, time.monotonic; 0.0 = never scheduled
+    runs: Sequence[Run] = ()  # of each forward that brought tokens, in order; empty where nobody speculates
 
     @classmethod
     def end(cls, request_id: str, reason: FinishReason, failure: Failure | None = None) -> RequestUpdate:

@@ -32,7 +32,7 @@ class LLMEngine:
 
     def __init__(self, parts: EngineParts, processors: Sequence[Any] = ()) -> None:
         """`processors`: logits processors of every request, as callables or as classes."""
-        model = parts.config.model
+        model, most_drafts = parts.config.model, parts.config.speculative.num_tokens
         limits = InputLimits.of(model, parts.vocab_size, parts.tokenizer)
         self.eos_token_ids = limits.eos_token_ids
         self.config = parts.config
@@ -40,12 +40,14 @@ class LLMEngine:
         self._running: EngineCore | None = parts.core  # None = shut down
         self._default_sampling = parts.default_sampling
         self._tokenizer = parts.tokenizer
-        self._metrics = MetricsRecorder(model.files.name, cache_labels(parts.config.cache, parts.num_blocks))
+        self._metrics = MetricsRecorder(
+            model.files.name, cache_labels(parts.config.cache, parts.num_blocks), most_drafts
+        )
         self._inputs = InputProcessor(limits, parts.tokenizer)
         self._outputs = OutputProcessor(parts.tokenizer, self._metrics)
         classes, _ = split_processors(processors)
         self._processors = ProcessorClasses(classes, parts.config, parts.config.device.kind)
-        self._unused = UnusedOptions(parts.config.scheduler.policy, bool(processors))
+        self._unused = UnusedOptions(parts.config.scheduler.policy, bool(processors), most_drafts)
 
     @classmethod
     def from_engine_args(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
+from cadence.core.draft_stats import NO_DRAFTS, DraftStats
 from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.core.request import EngineRequest
 from cadence.core.sampling_params import RequestOutputKind
@@ -37,6 +39,7 @@ class CompletionGroup:
         self._kind = kind
         self._warnings = warnings
         self._finished: dict[int, CompletionOutput] = {}
+        self._speculation: dict[int, DraftStats] = {}  # of each completion, as last told
 
     def is_last(self, text: RequestText) -> bool:
         """To be asked once of each completion, at its end."""
@@ -47,6 +50,8 @@ class CompletionGroup:
     def output(self, text: RequestText) -> RequestOutput | None:
         """The output to show now that one completion changed; None while only the final one is wanted."""
         completion = text.completion()
+        if completion.speculation is not NO_DRAFTS:
+            self._speculation[text.index] = completion.speculation
         if text.finish_reason is not None:
             self._finished[text.index] = completion
         finished = len(self._finished) == self.count
@@ -66,5 +71,6 @@ class CompletionGroup:
             finished=finished,
             metrics=text.metrics,
             num_cached_tokens=text.num_cached_tokens,
+            speculation=functools.reduce(DraftStats.plus, self._speculation.values(), NO_DRAFTS),
             warnings=self._warnings,
         )

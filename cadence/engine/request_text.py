@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from cadence.core.draft_stats import NO_DRAFTS, DraftStats
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.flat_logprobs import FlatLogprobs
 from cadence.core.outputs import CompletionOutput, PositionLogprobs, RequestMetrics
@@ -32,6 +33,7 @@ class RequestText:
         self.stop_reason: int | str | None = None  # a token, a stop string, or the sentence of a failure
         self.failure: FailureCode | None = None
         self.num_cached_tokens = 0
+        self.speculation: DraftStats = NO_DRAFTS
         self.metrics = RequestMetrics(arrival_time=request.arrival_time)
         self.token_gap = 0.0  # seconds between the last tokens that came and those before; 0.0 for the first
         self._prompt_logprobs: list[PositionLogprobs | None] = [None]  # the first token has no predecessor
@@ -50,6 +52,8 @@ class RequestText:
         """Takes in what one step produced. Sets finish_reason when a stop string was found or the core ended it."""
         self._accept_times(update)
         self.num_cached_tokens = update.num_cached_tokens
+        if update.runs:
+            self.speculation = self.speculation.add(update.runs)
         for chunk in update.prompt_logprobs:  # after a restart the prompt is computed again
             self._prompt_logprobs[chunk.start :] = prompt_position_logprobs(chunk, names)
         hide_last = update.finish_reason is FinishReason.STOP and not self._params.include_stop_str_in_output
@@ -108,6 +112,7 @@ class RequestText:
             logprobs=None if self._logprobs is None else self._logprobs[first_token:],
             finish_reason=None if self.finish_reason is None else self.finish_reason.value,
             stop_reason=self.stop_reason,
+            speculation=self.speculation,
             failure=self.failure,
         )
 

@@ -10,10 +10,13 @@ from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.reference import ModelFiles, find_model
 from cadence.config.resolve import Caps, ResolveInputs, resolve
+from cadence.config.speculative import DraftSource, settled_method
+from cadence.config.speculative_options import SpeculativeOptions, draft_not_found
 from cadence.core.architectures import ARCHITECTURES, unsupported
-from cadence.core.errors import ModelFileError, TokenizerError
+from cadence.core.errors import ConfigError, ModelFileError, ModelNotFoundError, TokenizerError
 from cadence.text.load import tokenizer_for
 from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
+from cadence.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +24,21 @@ class ModelSource:
     files: ModelFiles
     tokenizer_files: ModelFiles  # usually the same
     hf: HFConfig
+    draft: DraftSource | None = None  # what speculative_config names
 
     def resolve(self, args: EngineArgs, caps: Caps, offline: bool = False) -> EngineConfig:
         known = (env.cpu_kv_cache_bytes(), env.cpu_isa(), env.has_compiler())
-        inputs = ResolveInputs(self.tokenizer_files, *known, offline)
+        inputs = ResolveInputs(self.tokenizer_files, *known, self.draft, offline)
         return resolve(args, self.files, self.hf, caps, inputs)
 
     def load_tokenizer(self, skip: bool) -> AnyTokenizer:
         """skip: the option skip_tokenizer_init."""
-        return NullTokenizer() if skip else tokenizer_for(self.tokenizer_files)
+        if skip:
+            return NullTokenizer()
+        tokenizer = tokenizer_for(self.tokenizer_files)
+        if self.draft is not None and self.draft.method == "draft_model":
+            check_draft_vocabulary(tokenizer, self.draft, self.hf)
+        return tokenizer
 
 
 def find_source(args: EngineArgs) -> ModelSource:
@@ -37,7 +46,24 @@ def find_source(args: EngineArgs) -> ModelSource:
     tokenizer_files = _find(args.tokenizer, args.tokenizer_revision, args) if args.tokenizer else files
     hf = load_hf_config(files, args.hf_overrides)
     _check_supported(hf)
-    return ModelSource(files, tokenizer_files, hf)
+    return ModelSource(files, tokenizer_files, hf, _find_draft(args))
+
+
+def _find_draft(args: EngineArgs) -> DraftSource | None:
+    """What `speculative_config` names: a second model, or a head for this one. None where it names none."""
+    options = SpeculativeOptions.read(args.speculative_config)
+    if options.model is None:
+        return None
+    try:
+        files = _find(options.model, options.revision, args)
+    except ModelNotFoundError as error:
+        raise draft_not_found(error) from None
+    unnamed = {"architectures": ["MedusaModel"]} if options.method == "medusa" else {}  # its files may name no class
+    hf = load_hf_config(files, unnamed)
+    draft = DraftSource(settled_method(options.method, hf), files, hf)
+    if draft.method == "draft_model":
+        _check_supported(hf)
+    return draft
 
 
 def _check_supported(hf: HFConfig) -> None:
@@ -68,3 +94,32 @@ def check_vocabulary(tokenizer: AnyTokenizer, vocab_size: int) -> None:
             f"the tokenizer has {tokenizer.vocab_size} tokens, but the model's vocabulary has {vocab_size}: "
             "this tokenizer does not belong to this model"
         )
+
+
+def check_draft_vocabulary(tokenizer: Tokenizer, draft: DraftSource, target: HFConfig) -> None:
+    """A draft model's tokens are the target's, or one vocabulary is the beginning of the other; tokens that were added
+    for chats and the like may have other names. A draft without a tokenizer has as many tokens."""
+    try:
+        other = tokenizer_for(draft.files)
+    except TokenizerError:
+        if draft.hf["vocab_size"] == target["vocab_size"]:
+            return
+        found = f"has no tokenizer and {draft.hf['vocab_size']} tokens, where the target has {target['vocab_size']}"
+    else:
+        if (differing := _first_difference(tokenizer, other)) is None:
+            return
+        mine, theirs = (one.convert_ids_to_tokens(differing) for one in (tokenizer, other))
+        found = f"calls token {differing} {theirs!r}, and the target {mine!r}"
+    raise ConfigError(
+        f"speculative_config.model: {draft.files.name} {found}: its vocabulary must be the target's, or one of the two "
+        "the beginning of the other",
+        "speculative_config.model",
+    )
+
+
+def _first_difference(one: Tokenizer, other: Tokenizer) -> int | None:
+    """The first id that is another token in the other vocabulary, of those that both have and neither added."""
+    ids = [{token_id: token for token, token_id in each.get_vocab().items()} for each in (one, other)]
+    added = {token_id for each in (one, other) for token_id in each.get_added_vocab().values()}
+    both = ids[0].keys() & ids[1].keys() - added
+    return min((token_id for token_id in both if ids[0][token_id] != ids[1][token_id]), default=None)

@@ -74,8 +74,9 @@ def refuse_lora(lora_request: object | None) -> None:
 class UnusedOptions:
     """Finds the options of requests that this engine, as it is configured, does not read."""
 
-    def __init__(self, policy: str, custom_processors: bool) -> None:
+    def __init__(self, policy: str, custom_processors: bool, most_drafts: int = 0) -> None:
         self._policy = policy
+        self._most_drafts = most_drafts  # of a row in a forward; 0 = the engine does not speculate
         self._custom = custom_processors  # processors of the whole engine, which may read anything
         self._logged: set[str] = set()
 
@@ -86,6 +87,10 @@ class UnusedOptions:
             found.append(f"priority has no effect: scheduling_policy is {self._policy}")
         if params.extra_args and not self._custom and not params.logits_processors:
             found += [f"extra_args.{name} has no effect: nothing reads it" for name in params.extra_args]
+        if (params.speculative or {}).get("num_tokens", 0) > self._most_drafts:
+            found.append(
+                f"speculative.num_tokens has no effect beyond {self._most_drafts}, the engine's number of drafts"
+            )
         for sentence in found:
             self._log_once(sentence)
         return found

@@ -51,7 +51,7 @@ class AsyncLLM:
     """Text lives here, tokens in the engine process. One pump brings all outputs to their readers."""
 
     def __init__(self, config: EngineConfig, tokenizer: AnyTokenizer, supervisor: Supervisor, info: EngineInfo) -> None:
-        model = config.model
+        model, most_drafts = config.model, config.speculative.num_tokens
         limits = InputLimits.of(model, info.vocab_size, tokenizer)
         self.config = config
         self.model_name = model.files.name
@@ -61,10 +61,10 @@ class AsyncLLM:
         self._tokenizer = tokenizer
         self._texts = open_text_service(tokenizer, config.tokenizer, model.max_model_len)
         self._supervisor = supervisor
-        self._metrics = MetricsRecorder(self.model_name, cache_labels(config.cache, info.num_blocks))
+        self._metrics = MetricsRecorder(self.model_name, cache_labels(config.cache, info.num_blocks), most_drafts)
         self._inputs = InputProcessor(limits, tokenizer)
         self._outputs = OutputProcessor(tokenizer, self._metrics)
-        self._unused = UnusedOptions(config.scheduler.policy, custom_processors=False)
+        self._unused = UnusedOptions(config.scheduler.policy, False, most_drafts)
         self._streams: dict[str, OutputStream] = {}
         self._state = EngineState()
         self._death: Exception | None = None
@@ -321,5 +321,8 @@ class _Clock:
 def _engine_options(args: EngineArgs, source: ModelSource) -> dict[str, Any]:
     """What the engine process is told. The model's files are found by now, so it needs no access to the hub; and text
     stays on this side, so it needs no tokenizer."""
-    found = {"model": source.files.path, "revision": None, "hf_token": None}
+    found: dict[str, Any] = {"model": source.files.path, "revision": None, "hf_token": None}
+    if (draft := source.draft) is not None:
+        names = {"method": draft.method, "model": draft.files.path, "revision": None}
+        found["speculative_config"] = {**args.speculative_config, **names}
     return {**dataclasses.asdict(args), **found, "tokenizer": None, "skip_tokenizer_init": True}

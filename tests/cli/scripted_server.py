@@ -24,6 +24,7 @@ class ScriptedServer:
         self.error_after = -1  # words, then an error event
         self.refuse: dict[int, tuple[int, dict[str, Any]]] = {}  # nth completion -> status and body
         self.has_tokenize = True
+        self.metrics: list[str] = []  # what /metrics says, one after the other; [] = there is no such page
         self.bodies: list[dict[str, Any]] = []  # of completions
         self.heads: list[str] = []  # of all requests
         self.connections = 0
@@ -64,6 +65,10 @@ class ScriptedServer:
             _plain(writer, 200, {"count": len(words), "tokens": [100 + len(word) for word in words]})
         elif path.endswith("/health"):
             _plain(writer, 200, {})
+        elif path.endswith("/metrics") and self.metrics:
+            text = self.metrics[0].encode()
+            self.metrics = self.metrics[1:]
+            writer.write(f"HTTP/1.1 200 X\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text)
         else:
             _plain(writer, 404, {"error": {"message": f"no {path}", "code": "not_found"}})
         return True

@@ -166,6 +166,31 @@ def test_budgets_and_repetitions() -> None:
         assert caught.value.field.startswith("repetition_detection")
 
 
+def test_drafts_of_a_request() -> None:
+    """The engine's number is the limit, and the default."""
+    assert SamplingParams().num_draft_tokens(4) == 4 and SamplingParams().num_draft_tokens(0) == 0
+    for asked, made in ((0, 0), (1, 1), (4, 4), (9, 4)):
+        params = SamplingParams(speculative={"num_tokens": asked})
+        assert params.num_draft_tokens(4) == params.clone().num_draft_tokens(4) == made
+    assert SamplingParams(speculative={}) == SamplingParams()
+    given = {"num_tokens": 2}
+    params = SamplingParams(speculative=given)
+    given["num_tokens"] = 3
+    assert params.speculative == {"num_tokens": 2}
+    bad: Any
+    for bad, field, says in (
+        ({"num_tokens": -1}, "speculative.num_tokens", "at least 0"),
+        ({"num_tokens": True}, "speculative.num_tokens", "an integer"),
+        ({"num_tokens": 1.5}, "speculative.num_tokens", "an integer"),
+        ({"num_token": 1}, "speculative", '"num_tokens"'),
+        ({"num_tokens": 1, "method": "ngram"}, "speculative", '"num_tokens"'),
+        (4, "speculative", '"num_tokens"'),
+    ):
+        with pytest.raises(InvalidRequestError, match=says) as caught:
+            SamplingParams(speculative=bad)
+        assert caught.value.field == field
+
+
 def test_logprobs_of_given_tokens() -> None:
     params = SamplingParams(logprob_token_ids=[5, 3, 5])
     assert (params.logprob_token_ids, params.logprobs) == ([5, 3], 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from cadence.config.peer_draft_keys import KEYS
 from cadence.config.peer_env import VARIABLES
 from cadence.config.peer_flag import PeerFlag, Support
 from cadence.config.peer_table import GROUPS
@@ -32,7 +33,10 @@ def _flag_lines() -> Iterator[str]:
 
 
 def _flag_line(flag: PeerFlag) -> str:
-    names = ", ".join(f"`{name}`" for name in (flag.flag, flag.short) if name)
+    return _line(", ".join(f"`{name}`" for name in (flag.flag, flag.short) if name), flag)
+
+
+def _line(names: str, flag: PeerFlag) -> str:
     notes = [flag.why]
     taken = [value for value in flag.neutral if value not in (None, "", False, True, 0, {}, [])]
     if flag.support is Support.REFUSED and taken:
@@ -40,6 +44,11 @@ def _flag_line(flag: PeerFlag) -> str:
     if flag.hints:
         notes.append(f"accepted, without effect: {', '.join(f'`{value}`' for value in flag.hints)}")
     return f"| {names} | {flag.support.value} | {'; '.join(filter(None, notes)).replace('|', chr(92) + '|')} |"
+
+
+def draft_key_table() -> str:
+    """Keys of `speculative_config` that have no option here."""
+    return "\n".join(["| key | here | |", "|---|---|---|", *(_line(f"`{name}`", key) for name, key in KEYS.items())])
 
 
 def variable_table() -> str:
@@ -53,7 +62,11 @@ def marked(name: str) -> tuple[str, str]:
 
 def with_tables(page: str) -> str:
     """`page` with the tables between their marks."""
-    for name, table in (("flags", flag_tables()), ("variables", variable_table())):
+    for name, table in (
+        ("flags", flag_tables()),
+        ("keys", draft_key_table()),
+        ("variables", variable_table()),
+    ):
         begin, end = marked(name)
         before, _, rest = page.partition(begin)
         after = rest.partition(end)[2]

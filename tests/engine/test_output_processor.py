@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from cadence.core.draft_stats import NO_DRAFTS
+from cadence.core.engine_state import EngineStats
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import RequestOutputKind
+from cadence.engine.metrics.metric import Counter
 from cadence.engine.metrics.recorder import MetricsRecorder
 from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.parallel_sampling import fan_out
@@ -70,6 +73,43 @@ def test_final_only_has_every_completion_in_order(outputs: OutputProcessor) -> N
         assert outputs.process([ended])[0] == []
     (last,), _ = outputs.process([make_update([11], FinishReason.LENGTH, request_id="1_r")])
     assert [one.token_ids for one in last.outputs] == [[10], [11], [12]] and last.finished
+
+
+def test_drafts_are_summed_per_completion_and_per_request(outputs: OutputProcessor) -> None:
+    add(outputs, n=2)
+    (first,), _ = outputs.process([make_update([9, 10, 11], request_id="0_r", runs=[(4, 2), (0, 1)])])
+    assert first.speculation == first.outputs[0].speculation == NO_DRAFTS.add([(4, 2)])
+    (other,), _ = outputs.process([make_update([9], request_id="1_r", runs=[(2, 1)])])
+    assert other.outputs[0].speculation == NO_DRAFTS.add([(2, 1)])
+    assert other.speculation == NO_DRAFTS.add([(4, 2), (2, 1)])
+    (last,), _ = outputs.process([make_update([9], FinishReason.LENGTH, request_id="0_r", runs=[(4, 1)])])
+    assert last.outputs[0].speculation == NO_DRAFTS.add([(4, 2), (4, 1)])
+    assert last.speculation == NO_DRAFTS.add([(4, 2), (2, 1), (4, 1)])
+
+
+def test_nobody_speculates(outputs: OutputProcessor) -> None:
+    add(outputs)
+    (output,), _ = outputs.process([make_update([9], FinishReason.LENGTH)])
+    assert output.speculation is NO_DRAFTS and output.outputs[0].speculation is NO_DRAFTS
+
+
+def test_drafts_are_counted_under_the_names_of_vllm() -> None:
+    stats = EngineStats(drafts=NO_DRAFTS.add([(2, 2), (2, 3), (1, 1)]))
+
+    def counters(most_drafts: int) -> dict[tuple[str, str | None], int]:
+        found = [one for one in MetricsRecorder("m", None, most_drafts).snapshot(stats) if isinstance(one, Counter)]
+        return {(one.name, one.labels.get("position")): one.value for one in found if "spec_decode" in one.name}
+
+    each = "vllm:spec_decode_num_accepted_tokens_per_pos"
+    assert counters(3) == {
+        ("vllm:spec_decode_num_drafts", None): 3,
+        ("vllm:spec_decode_num_draft_tokens", None): 5,
+        ("vllm:spec_decode_num_accepted_tokens", None): 3,
+        (each, "0"): 2,
+        (each, "1"): 1,
+        (each, "2"): 0,
+    }
+    assert counters(0) == {}
 
 
 def test_a_request_that_was_discarded_is_gone(outputs: OutputProcessor) -> None:

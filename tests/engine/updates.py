@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cadence.core.draft_stats import Run
 from cadence.core.failure import Failure
 from cadence.core.request import EngineRequest, FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
@@ -28,8 +29,9 @@ def make_update(
     *,
     request_id: str = "r",
     logprobs: Sequence[TokenLogprobs] = (),
+    runs: Sequence[Run] = (),
 ) -> RequestUpdate:
-    return RequestUpdate(request_id, list(token_ids), logprobs, (), end, reason, 0, 0, 1.0)
+    return RequestUpdate(request_id, list(token_ids), logprobs, (), end, reason, 0, 0, 1.0, runs)
 
 
 def token_logprobs(token_id: int, logprob: float, other: int) -> TokenLogprobs:

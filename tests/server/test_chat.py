@@ -203,6 +203,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"logprobs": True, "logprob_token_ids": [5] * 129}, "logprob_token_ids", "128"),
     ({"repetition_detection": {"max_pattern_size": 4}}, "repetition_detection.min_count", "at least 2"),
     ({"repetition_detection": {"max_pattern_size": 9999}}, "repetition_detection.max_pattern_size", "at most 4096"),
+    ({"speculative": {"num_tokens": -1}}, "speculative.num_tokens", "greater than or equal to 0"),
+    ({"speculative": 4}, "speculative", "dictionary"),
     ({"thinking_token_budget": -2}, "thinking_token_budget", "greater than or equal to -1"),
     ({"use_beam_search": True, "stop": "a"}, "stop", "use_beam_search"),
     ({"top_logprobs": 2}, "top_logprobs", "logprobs"),

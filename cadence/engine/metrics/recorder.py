@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cadence.core.draft_stats import DraftStats
 from cadence.core.engine_state import FORWARD_TOKENS, EngineStats
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate
@@ -20,8 +21,9 @@ _SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
 
 
 class MetricsRecorder:
-    def __init__(self, model_name: str, cache: Mapping[str, str] | None = None) -> None:
-        """`cache`: the settings of the KV cache, by name."""
+    def __init__(self, model_name: str, cache: Mapping[str, str] | None = None, most_drafts: int = 0) -> None:
+        """`cache`: the settings of the KV cache, by name. `most_drafts`: of a forward; 0 = nobody speculates."""
+        self._most_drafts = most_drafts
         self._labels = {"model_name": model_name, "engine": "0"}
         self._cache_info = Gauge("vllm:cache_config_info", {**self._labels, **(cache or {})}, 1.0)
         self._prompt_tokens = self._counter("prompt_tokens")
@@ -99,6 +101,7 @@ class MetricsRecorder:
             *self._sources.values(),
             self._generation_tokens,
             *self._success.values(),
+            *self._drafts(stats.drafts),
             *self._histograms(),
         ]
 
@@ -108,6 +111,20 @@ class MetricsRecorder:
             Counter("cadence:engine_restarts", self._labels, num_restarts),
             Counter("cadence:requests_quarantined", self._labels, num_quarantined),
             Counter("cadence:requests_failed_by_quarantine", self._labels, num_failed),
+        ]
+
+    def _drafts(self, drafts: DraftStats) -> list[Metric]:
+        if not self._most_drafts:
+            return []
+        kept = [*drafts.accepted_by_position, *[0] * (self._most_drafts - len(drafts.accepted_by_position))]
+        return [
+            self._counter("spec_decode_num_drafts", drafts.num_forwards),
+            self._counter("spec_decode_num_draft_tokens", drafts.num_drafted),
+            self._counter("spec_decode_num_accepted_tokens", drafts.num_accepted),
+            *(
+                self._counter("spec_decode_num_accepted_tokens_per_pos", count, position=str(position))
+                for position, count in enumerate(kept)
+            ),
         ]
 
     def _begun(self, text: Completion) -> None:

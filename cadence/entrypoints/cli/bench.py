@@ -16,6 +16,7 @@ from cadence.config import values
 from cadence.config.args import nearest
 from cadence.config.cli import Parser, add_engine_flags, checked_options
 from cadence.core.errors import ConfigError
+from cadence.entrypoints.cli.shared.draft_counts import DraftCounts, draft_rows
 from cadence.entrypoints.cli.shared.report import Measure, mean, percentile, table
 
 if TYPE_CHECKING:
@@ -100,22 +101,26 @@ def run_latency(argv: Sequence[str]) -> int:
     llm = _load(flags)
     prompts, params = _workload(llm, shape["batch_size"], shape["input_len"], shape["output_len"])
     times: list[float] = []
+    outputs: list[RequestOutput] = []
     for iteration in range(shape["num_iters_warmup"] + shape["num_iters"]):
         start = time.perf_counter()
-        llm.generate(prompts, params, use_tqdm=False)
+        done = llm.generate(prompts, params, use_tqdm=False)
         if iteration >= shape["num_iters_warmup"]:
             times.append(time.perf_counter() - start)
+            outputs += done
     tokens = shape["batch_size"] * shape["output_len"]
     numbers = {
         "avg_latency": mean(times),
         "latencies": times,
         "percentiles": {str(p): percentile(times, p) for p in PERCENTILES},
         "output_tokens_per_s": tokens / mean(times),
+        **DraftCounts.of_outputs(outputs).numbers(),
     }
     rows = [
         Measure("mean latency", numbers["avg_latency"], "s"),
         *(Measure(f"p{p} latency", numbers["percentiles"][str(p)], "s") for p in PERCENTILES),
         Measure("output", numbers["output_tokens_per_s"], "tokens/s"),
+        *draft_rows(numbers),
     ]
     _publish("latency", flags, llm, {**shape, **numbers}, rows)
     return 0
@@ -144,6 +149,7 @@ def run_throughput(argv: Sequence[str]) -> int:
         Measure("output", numbers["output_tokens_per_second"], "tokens/s"),
         Measure("input + output", numbers["tokens_per_second"], "tokens/s"),
         *(Measure(f"{name} p{p}", numbers[name][p], "s") for name in ("ttft", "tpot") for p in ("50", "99")),
+        *draft_rows(numbers),
     ]
     _publish("throughput", flags, llm, {**shape, **numbers}, rows)
     return 0
@@ -168,6 +174,7 @@ def throughput_numbers(outputs: Sequence[RequestOutput], elapsed: float) -> dict
         "tokens_per_second": total / elapsed,
         "ttft": {str(p): percentile(first, p) for p in PERCENTILES},
         "tpot": {str(p): percentile(each, p) for p in PERCENTILES},
+        **DraftCounts.of_outputs(outputs).numbers(),
     }
 
 

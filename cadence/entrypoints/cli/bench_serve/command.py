@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from cadence.entrypoints.cli.bench_serve.numbers import (
 )
 from cadence.entrypoints.cli.bench_serve.plot import Picture, check_plotting, save_latency_plot
 from cadence.entrypoints.cli.remote.client import Remote, RemoteError
+from cadence.entrypoints.cli.shared.draft_counts import DraftCounts
 
 BACKENDS = {
     "openai": "/v1/completions",
@@ -39,6 +41,7 @@ BACKENDS = {
     "cadence": "/v1/completions",
 }
 RETRY_SECONDS = 0.5  # between looks at a server that is not up yet
+SETTLE_SECONDS = 1.2  # an engine's own counters reach /metrics once a second
 
 
 def build_parser() -> Parser:
@@ -120,9 +123,10 @@ def run(argv: Sequence[str]) -> int:
     check_plotting(flags.plot)
     _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        model, samples, duration = runner.run(measure(flags, pace))
-    result = {**_about(flags, model), **numbers(samples, duration, wanted)}
-    publish(flags, result, samples, wanted)
+        found = runner.run(measure(flags, pace))
+    drafts = found.drafts.numbers() if found.drafts is not None else {}
+    result = {**_about(flags, found.model), **numbers(found.samples, found.duration, wanted), **drafts}
+    publish(flags, result, found.samples, wanted)
     return 0 if result["completed"] else 1
 
 
@@ -145,8 +149,15 @@ def _check(flags: argparse.Namespace) -> None:
         raise ConfigError(f"endpoint={flags.endpoint!r} is not /v1/completions or /v1/chat/completions", "endpoint")
 
 
-async def measure(flags: argparse.Namespace, pace: Pace) -> tuple[str, list[Sample], float]:
-    """The model's name, one sample for each request, and the seconds the load took."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    model: str
+    samples: list[Sample]  # one for each request
+    duration: float  # seconds the load took
+    drafts: DraftCounts | None  # None = the server tells nothing of them
+
+
+async def measure(flags: argparse.Namespace, pace: Pace) -> Measured:
     url = flags.base_url or f"http://{flags.host}:{flags.port}"
     async with Remote.at(url, flags.api_key, dict(_pair(text, "header") for text in flags.header)) as remote:
         await _wait_for(remote, flags.ready_check_timeout_sec)
@@ -157,9 +168,23 @@ async def measure(flags: argparse.Namespace, pace: Pace) -> tuple[str, list[Samp
             warm_up = await load.one(body, time.perf_counter())
             if warm_up.error:
                 raise RemoteError(f"the warm-up request failed: {warm_up.error}")
+        before = await _settled_drafts(remote)
         with _bar(flags.num_prompts, flags.disable_tqdm or not sys.stderr.isatty()) as on_end:
             samples, duration = await load.run(bodies[: flags.num_prompts], pace, on_end)
-    return model, samples, duration
+        after = await _settled_drafts(remote) if before is not None else None
+    drafts = after.minus(before) if before is not None and after is not None else None
+    return Measured(model, samples, duration, drafts)
+
+
+async def _settled_drafts(remote: Remote) -> DraftCounts | None:
+    """What the server has counted, once that has had time to reach its metrics."""
+    try:
+        if DraftCounts.of_metrics(await remote.text("/metrics")) is None:
+            return None
+        await asyncio.sleep(SETTLE_SECONDS)
+        return DraftCounts.of_metrics(await remote.text("/metrics"))
+    except RemoteError:
+        return None
 
 
 async def _wait_for(remote: Remote, seconds: float) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.bench_serve.load import Sample
+from cadence.entrypoints.cli.shared.draft_counts import draft_rows
 from cadence.entrypoints.cli.shared.report import Measure, mean, percentile, table
 
 METRICS = {
@@ -157,7 +158,7 @@ def _rates(result: dict[str, Any], wanted: WantedMetrics) -> list[Measure]:
     if wanted.goodput:
         limits = ", ".join(f"{name} ≤ {limit:g} ms" for name, limit in wanted.goodput.items())
         rows.append(Measure(f"good requests ({limits})", result["request_goodput"], "/s"))
-    return rows
+    return rows + draft_rows(result)
 
 
 def _latencies(result: dict[str, Any], wanted: WantedMetrics) -> str:

@@ -190,6 +190,13 @@ class Remote:
     async def get(self, path: str) -> dict[str, Any]:
         return _checked_body(await self._ask("GET", path, b"", _no_event))
 
+    async def text(self, path: str) -> str:
+        """An answer that is no JSON."""
+        reply = await self._ask("GET", path, b"", _no_event)
+        if reply.decoder.status != 200:
+            raise RemoteError(f"{self.address}{path}: {reply.decoder.status}", reply.decoder.status)
+        return reply.body.decode("utf-8", "replace")
+
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return _checked_body(await self._ask("POST", path, json.dumps(body).encode(), _no_event))
 

@@ -13,7 +13,9 @@ from cadence.entrypoints.server.protocol.completions import CompletionBody
 from cadence.entrypoints.server.protocol.sampling import EndpointFields
 
 _BEAM = "a beam search takes the likeliest tokens"
-_NO_EFFECT = ("temperature", "top_p", "top_k", "min_p", "seed", "stream_interval", "spaces_between_special_tokens")
+_NO_EFFECT = (
+    "temperature", "top_p", "top_k", "min_p", "seed", "stream_interval", "spaces_between_special_tokens", "speculative",
+)  # fmt: skip
 _REFUSED = (
     "frequency_penalty", "presence_penalty", "repetition_penalty", "stop", "stop_token_ids", "min_tokens", "logit_bias",
     "allowed_token_ids", "bad_words", "prompt_logprobs", "thinking_token_budget", "repetition_detection",

@@ -79,6 +79,12 @@ class RepetitionDetection(BodyPart):
     min_count: int = 0
 
 
+class DraftLimit(BodyPart):
+    """Most drafts of a forward, below the number that the server makes; 0 = none."""
+
+    num_tokens: int | None = Field(default=None, ge=0, lt=INT64)
+
+
 class GenerationBody(RequestBody):
     """None means: the model's own default. Ranges are checked where `SamplingParams` are made."""
 
@@ -107,6 +113,7 @@ class GenerationBody(RequestBody):
     prompt_logprobs: int | None = None
     thinking_token_budget: int | None = Field(default=None, ge=-1, lt=INT64)  # -1 = as many as it likes
     repetition_detection: RepetitionDetection | None = None
+    speculative: DraftLimit | None = None
 
     stream: bool | None = None
     stream_options: StreamOptions | None = None

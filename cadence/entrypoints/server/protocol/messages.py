@@ -13,7 +13,14 @@ from cadence.entrypoints.server.http.errors import ApiError
 from cadence.entrypoints.server.http.ignored import MAX_NAMED, Ignored
 from cadence.entrypoints.server.protocol.body import BodyPart, RequestBody
 from cadence.entrypoints.server.protocol.chat import Messages, Tools
-from cadence.entrypoints.server.protocol.common import INT64, GenerationBody, StopStrings, Variables, string_of
+from cadence.entrypoints.server.protocol.common import (
+    INT64,
+    DraftLimit,
+    GenerationBody,
+    StopStrings,
+    Variables,
+    string_of,
+)
 from cadence.entrypoints.server.protocol.message_blocks import chat_messages, has_calls, system_text
 from cadence.entrypoints.server.protocol.response_tools import check_name
 from cadence.entrypoints.server.protocol.unsupported import HintField, RefusedField, Unsupported
@@ -137,6 +144,7 @@ class MessagesBody(CountTokensBody):
     top_p: float | None = None
     top_k: int | None = None
     cache_salt: str | None = Field(None, min_length=1, max_length=1024)
+    speculative: DraftLimit | None = None
 
     def check(self) -> None:
         super().check()
@@ -155,6 +163,7 @@ class MessagesBody(CountTokensBody):
             top_k=self.top_k,
             stop=self.stop_sequences or None,
             stream=self.stream,
+            speculative=self.speculative,
         )
 
 

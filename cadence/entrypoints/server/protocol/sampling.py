@@ -45,6 +45,8 @@ def sampling_params(body: GenerationBody, defaults: Mapping[str, Any], chosen: E
         given |= {"logprobs": None, "logprob_token_ids": chosen.logprob_token_ids}
     if body.repetition_detection is not None:
         given["repetition_detection"] = body.repetition_detection.model_dump(include=REPETITION_NAMES)
+    if body.speculative is not None and body.speculative.num_tokens is not None:
+        given["speculative"] = {"num_tokens": body.speculative.num_tokens}
     try:
         return SamplingParams(**{**defaults, **given})
     except InvalidRequestError as error:

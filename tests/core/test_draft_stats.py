@@ -1,0 +1,49 @@
+"""Sums over runs, against counting draft by draft."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cadence.core.codec import decode_from_engine, encode
+from cadence.core.draft_stats import NO_DRAFTS, DraftStats, Run
+from cadence.core.engine_state import EngineState, EngineStats
+from cadence.core.messages import FromEngine
+from cadence.core.update import RequestUpdate
+
+# A forward brings its own token, or ends before it does, behind as many drafts as were right.
+RUNS = st.lists(st.integers(0, 5).flatmap(lambda k: st.tuples(st.just(k), st.integers(0, k + 1))), max_size=6)
+
+
+def test_by_hand() -> None:
+    stats = NO_DRAFTS.add([(0, 1), (4, 5), (4, 1), (2, 2)])
+    assert stats.num_forwards == 3
+    assert stats.drafted_by_position == (3, 3, 2, 2) and stats.accepted_by_position == (2, 1, 1, 1)
+    assert (stats.num_drafted, stats.num_accepted, stats.acceptance_rate) == (10, 5, 0.5)
+    assert stats.mean_length == 1 + 5 / 3
+
+
+def test_nothing() -> None:
+    assert NO_DRAFTS.add([]) is NO_DRAFTS and NO_DRAFTS.add([(0, 1), (0, 1)]) is NO_DRAFTS
+    assert (NO_DRAFTS.acceptance_rate, NO_DRAFTS.mean_length) == (0.0, 1.0)
+
+
+@given(RUNS, RUNS)
+def test_any_runs(first: list[Run], then: list[Run]) -> None:
+    found = NO_DRAFTS.add(first).add(then)
+    runs = [(drafts, max(came - 1, 0)) for drafts, came in first + then if drafts]
+    width = max((drafts for drafts, _ in runs), default=0)
+    assert found.num_forwards == len(runs)
+    assert found.drafted_by_position == tuple(sum(i < drafts for drafts, _ in runs) for i in range(width))
+    assert found.accepted_by_position == tuple(sum(i < kept for _, kept in runs) for i in range(width))
+    assert found == NO_DRAFTS.add(first + then) == NO_DRAFTS.add(then).plus(NO_DRAFTS.add(first))
+
+
+def test_runs_and_sums_cross_between_processes() -> None:
+    update = RequestUpdate("r", [1, 2, 3], (), (), None, None, 0, 0, 0.0, runs=((4, 3), (0, 1)))
+    stats = EngineStats(drafts=DraftStats(2, (2, 1), (1, 0)))
+    found = decode_from_engine(encode(FromEngine(updates=[update], state=EngineState(stats=stats))))
+    assert [tuple(run) for run in found.updates[0].runs] == [(4, 3), (0, 1)]
+    assert found.state is not None and found.state.stats.drafts == stats.drafts
+    plain = RequestUpdate("r", [1], (), (), None, None, 0, 0, 0.0)
+    assert not decode_from_engine(encode(FromEngine(updates=[plain]))).updates[0].runs

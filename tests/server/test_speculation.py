@@ -1,0 +1,72 @@
+"""Speculation over HTTP: what a request may ask for, at every endpoint that generates."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cadence.core.outputs import RequestOutput
+from cadence.core.sampling_params import SamplingParams
+from tests.server.fake_llm import FakeLLM
+from tests.server.test_completions import Serve
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": {"prompt": "hi", "max_tokens": 3},
+    "/v1/responses": {"input": "hi", "max_output_tokens": 16},
+    "/v1/messages": CHAT,
+}
+LIMIT = {"num_tokens": 2}
+
+
+class RecordingLLM(FakeLLM):
+    """Keeps the parameters of every request."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.params: list[SamplingParams] = []
+
+    async def generate(
+        self, prompt: Any, params: SamplingParams, request_id: str, *, priority: int = 0
+    ) -> AsyncIterator[RequestOutput]:
+        self.params.append(params)
+        async for output in super().generate(prompt, params, request_id, priority=priority):
+            yield output
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_every_endpoint_hands_the_limit_on(serve: Serve, fake_model: Path, path: str) -> None:
+    llm = RecordingLLM(fake_model)
+    with serve(llm).client() as client:
+        for extra in ({}, {"speculative": None}, {"speculative": {}}, {"speculative": LIMIT}):
+            reply = client.post(path, json={**BODIES[path], **extra})
+            assert reply.status_code == 200 and "x-cadence-ignored" not in reply.headers, reply.text
+    assert [params.speculative for params in llm.params] == [None, None, None, LIMIT]
+
+
+def test_requests_of_token_ids_too(serve: Serve, fake_model: Path) -> None:
+    llm = RecordingLLM(fake_model)
+    body = {"token_ids": [5, 6], "sampling_params": {"max_tokens": 2, "speculative": {"num_tokens": 0}}}
+    with serve(llm).client() as client:
+        assert client.post("/inference/v1/generate", json=body).status_code == 200
+        rendered = client.post("/v1/completions/render", json={"prompt": "hi", "speculative": LIMIT}).json()
+        assert "speculative" in str(rendered)
+    assert llm.params[0].speculative == {"num_tokens": 0}
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("given", [{"num_tokens": -1}, {"num_tokens": "many"}, {"num_tokens": 2**70}, [4], "off"])
+def test_a_wrong_limit_is_named(serve: Serve, path: str, given: object) -> None:
+    with serve().client() as client:
+        reply = client.post(path, json={**BODIES[path], "speculative": given})
+    assert reply.status_code == 400 and "speculative" in reply.json()["error"]["message"], reply.text
+
+
+def test_other_names_in_it_are_named_and_change_nothing(serve: Serve) -> None:
+    with serve().client() as client:
+        reply = client.post("/v1/completions", json={**BODIES["/v1/completions"], "speculative": {"k": 3}})
+    assert reply.status_code == 200 and reply.headers["x-cadence-ignored"] == "speculative.k"
