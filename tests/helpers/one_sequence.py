@@ -34,15 +34,15 @@ class OneSequence:
 
     def __init__(self, model: DecoderLM, max_len: int = MAX_LEN, dtype: torch.dtype = torch.float32) -> None:
         self.model = model
-        layout = plan_layout(model.kv_layers(), BLOCK)
+        layout = plan_layout(model.kv_layers(), BLOCK, "float32")
         num_blocks = (max_len + BLOCK - 1) // BLOCK
         order = torch.Generator().manual_seed(1)
         self._tables = [torch.randperm(num_blocks, generator=order)[None].int() for _ in layout.groups]
-        shape = (num_blocks, layout.num_kv_heads, BLOCK, layout.head_dim)
-        self._caches = [
-            LayerCache(layout.place(layer)[0], torch.full(shape, 1e3, dtype=dtype), torch.full(shape, 1e3, dtype=dtype))
-            for layer in range(len(model.kv_layers()))
-        ]
+        self._caches = []
+        for layer, place in zip(layout.layers, layout.places, strict=True):
+            shape = (num_blocks, layer.num_kv_heads, BLOCK, layer.head_dim)
+            kv = torch.full((2, *shape), 1e3, dtype=dtype)
+            self._caches.append(LayerCache(place.group, kv[0], kv[1]))
         self._length = 0
 
     @torch.inference_mode()

@@ -27,8 +27,8 @@ class LayerCache:
     """Where one attention layer keeps its keys and values."""
 
     group: int
-    k: torch.Tensor  # [num_blocks, Hk, block_size, D]
-    v: torch.Tensor  # [num_blocks, Hk, block_size, D]
+    k: torch.Tensor  # [num_blocks, Hk, block_size, D], a block dense; other layers may lie between two blocks
+    v: torch.Tensor  # [num_blocks, Hk, block_size, D], as k
 
 
 @dataclass(frozen=True, slots=True)
