@@ -93,7 +93,9 @@ class DecoderLM(nn.Module):
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         x = self.embed(inputs, ctx)
         residual = ctx.ops.zeros_like(x)
-        for layer in self.layers:
+        for index, layer in enumerate(self.layers):
+            if index in ctx.aux.layers:
+                ctx.aux.put(index, layer.attn_norm.add(x, residual, ctx)[1])
             x, residual = layer(x, residual, inputs, ctx)
         return self.norm.add(x, residual, ctx)[0]
 

@@ -13,6 +13,7 @@ from cadence.core.kv_spec import plan_layout
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.decoder import DecoderLM
+from cadence.models.interface.aux_hidden import NO_AUX, AuxHiddenStates
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens
@@ -46,7 +47,9 @@ class OneSequence:
         self._length = 0
 
     @torch.inference_mode()
-    def feed(self, ids: list[int], *, last_only: bool = False, turned: int = 0) -> torch.Tensor:
+    def feed(
+        self, ids: list[int], *, last_only: bool = False, turned: int = 0, aux: AuxHiddenStates = NO_AUX
+    ) -> torch.Tensor:
         """Logprobs [len(ids), vocab] after each token, or [1, vocab] after the last. turned: rope positions are so much
         further on than the places in the cache."""
         positions = torch.arange(self._length, self._length + len(ids))
@@ -62,7 +65,7 @@ class OneSequence:
         )
         last = LastTokens(torch.tensor([len(ids) - 1]), batch.rows, batch.seq_lens)
         wanted = last if last_only else EVERY_TOKEN
-        ctx = ForwardContext(ReferenceOps(), batch, self._caches, wanted)
+        ctx = ForwardContext(ReferenceOps(), batch, self._caches, wanted, aux)
         hidden = self.model(ModelInputs(torch.tensor(ids, dtype=torch.int32), positions + turned), ctx)
         logits = self.model.logits(hidden, ctx)
         assert logits.dtype in (torch.float32, hidden.dtype)
