@@ -17,7 +17,7 @@ from collections import deque
 import numpy as np
 
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
-from cadence.core.kv_spec import KVGroup, KVLayout
+from cadence.core.kv_spec import LayerKV, plan_layout
 from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import StepPlan, StepResult
@@ -30,8 +30,8 @@ def build(rows: int, depth: int, steps: int, windows: list[int], burst: int) -> 
     """`rows` requests that decode for longer than the measurement takes."""
     max_tokens = 2 * steps * burst
     max_model_len = PROMPT_LEN + max_tokens
-    layout = KVLayout(16, 8, 128, tuple(KVGroup(window, (layer,)) for layer, window in enumerate(windows)))
-    num_blocks = 1 + rows * len(windows) * (max_model_len // layout.block_size + 2)
+    layout = plan_layout([LayerKV(8, 128, window) for window in windows], 16, "bfloat16")
+    num_blocks = 1 + rows * len(layout.groups) * (max_model_len // layout.block_size + 2)
     config = SchedulerConfig(rows, rows * PROMPT_LEN, "fcfs", True, 0, depth, burst)
     scheduler = Scheduler(config, CacheConfig(16, True, 0.9, 0, 0), layout, num_blocks, max_model_len)
     stop = StopRule(frozenset({2}), frozenset(), 0, max_tokens)

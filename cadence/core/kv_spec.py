@@ -1,18 +1,23 @@
 """How attention layers share one pool of KV blocks.
 
-Layers of one kind form groups of equal size; layer j of every group uses the same storage (slot j), and a
-block id belongs to one group at a time. So full and sliding layers draw blocks from one pool.
+A block is a fixed number of bytes and belongs to one group of layers at a time; a group's layers all have one window,
+so they keep and give back the same blocks. Layers may differ in heads and head size: those of a draft model join the
+groups of its target, and their keys come and go with the target's.
+
+The bytes of a block lie in slots, one tensor each. A slot is as large as the first layer that needed it, and shared by
+the groups: each puts one layer there, or several small ones side by side. So groups of other windows and shapes draw
+blocks from one pool and waste little of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from cadence.core.errors import ConfigError
+from itertools import accumulate
 
 KV_DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}  # bytes of an entry
 SCALE_BYTES = 4  # an int8 row is followed by the float32 its entries are multiples of
+_MOST_GROUPS = 12  # each costs a block table and a gather; beyond, blocks are larger and some of their bytes idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,54 +28,110 @@ class LayerKV:
     head_dim: int
     window: int = 0  # tokens a query sees, itself included; 0 = all
 
+    def row_width(self, dtype: str) -> int:
+        """Entries of a row: the key or value of one token for one head. dtype: one of KV_DTYPES."""
+        return self.head_dim + SCALE_BYTES if dtype == "int8" else self.head_dim
+
+    def token_entries(self, dtype: str) -> int:
+        """Entries of one token's keys, over all heads; its values have as many."""
+        return self.num_kv_heads * self.row_width(dtype)
+
 
 @dataclass(frozen=True, slots=True)
 class KVGroup:
     window: int  # 0 = full attention
-    layers: tuple[int, ...]  # slot j stores layer layers[j]
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KVPlace:
+    """Where a layer keeps its keys in each block of its group; its values lie in the same place of the values' half."""
+
+    group: int
+    slot: int
+    start: int  # entries of a token before it in the slot
 
 
 @dataclass(frozen=True, slots=True)
 class KVLayout:
     block_size: int  # tokens per block
-    num_kv_heads: int
-    head_dim: int
+    dtype: str  # of keys and values: one of KV_DTYPES
     groups: tuple[KVGroup, ...]
+    layers: tuple[LayerKV, ...]
+    places: tuple[KVPlace, ...]  # by layer
+    slots: tuple[int, ...]  # entries of one token's keys that each slot has room for
 
     @property
-    def num_slots(self) -> int:
-        return max(len(group.layers) for group in self.groups)
-
-    def row_width(self, dtype: str) -> int:
-        """Entries of a row: the key or value of one token for one head. dtype: one of KV_DTYPES."""
-        return self.head_dim + SCALE_BYTES if dtype == "int8" else self.head_dim
-
-    def block_bytes(self, dtype: str) -> int:
+    def block_bytes(self) -> int:
         """Bytes one block occupies over all slots, keys and values together."""
-        row_bytes = self.row_width(dtype) * KV_DTYPES[dtype]
-        return 2 * self.num_slots * self.num_kv_heads * self.block_size * row_bytes
-
-    def place(self, layer: int) -> tuple[int, int]:
-        """(group, slot) of a layer."""
-        for index, group in enumerate(self.groups):
-            if layer in group.layers:
-                return index, group.layers.index(layer)
-        raise KeyError(layer)
+        return 2 * sum(self.slots) * self.block_size * KV_DTYPES[self.dtype]
 
 
-def plan_layout(layers: Sequence[LayerKV], block_size: int) -> KVLayout:
-    """Group layers by window, splitting larger kinds so that no group exceeds the smallest kind's size."""
-    shapes = {(layer.num_kv_heads, layer.head_dim) for layer in layers}
-    if len(shapes) != 1:
-        raise ConfigError(f"attention layers of different KV shapes in one model: {sorted(shapes)}")
+def plan_layout(layers: Sequence[LayerKV], block_size: int, dtype: str) -> KVLayout:
+    """Layers all alike: groups of as many as the rarest window has, of one slot each. Else groups of whatever number
+    makes the fewest bytes of a long text, full attention first: its blocks are never given back."""
     by_window: dict[int, list[int]] = {}
     for index, layer in enumerate(layers):
         by_window.setdefault(layer.window, []).append(index)
-    size = min(len(members) for members in by_window.values())
-    groups = [
-        KVGroup(window, tuple(members[start : start + size]))
-        for window, members in sorted(by_window.items())
-        for start in range(0, len(members), size)
-    ]
-    heads, dim = shapes.pop()
-    return KVLayout(block_size, heads, dim, tuple(groups))
+    sizes = [layer.token_entries(dtype) for layer in layers]
+    alike = len(set(sizes)) == 1
+    plans = [_plan(by_window, sizes, limit) for limit in _limits(by_window, sizes, alike)]
+    few = [plan for plan in plans if len(plan.groups) <= _MOST_GROUPS] or plans[-1:]
+    best = few[0] if alike else min(few, key=_Plan.cost)
+    return KVLayout(block_size, dtype, best.groups, tuple(layers), best.places, best.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    groups: tuple[KVGroup, ...]
+    places: tuple[KVPlace, ...]
+    slots: tuple[int, ...]
+
+    def cost(self) -> tuple[int, int, int]:
+        block, full = sum(self.slots), sum(group.window == 0 for group in self.groups)
+        return full * block, len(self.groups) * block, len(self.groups)
+
+
+def _limits(by_window: dict[int, list[int]], sizes: list[int], alike: bool) -> list[int]:
+    """Entries that a group may have, ascending: what leading layers of some window come to; from the total of the
+    rarest on where layers are alike."""
+    sums = [list(accumulate(sizes[layer] for layer in members)) for members in by_window.values()]
+    least = min(total[-1] for total in sums) if alike else max(sizes)
+    return sorted({total for totals in sums for total in totals if total >= least})
+
+
+def _plan(by_window: dict[int, list[int]], sizes: list[int], limit: int) -> _Plan:
+    """Neighbours of one window are together as long as they are no more than `limit` entries."""
+    groups = []
+    for window, members in sorted(by_window.items()):
+        start = total = 0
+        for end, layer in enumerate(members):
+            if total + sizes[layer] > limit:
+                groups.append(KVGroup(window, tuple(members[start:end])))
+                start, total = end, 0
+            total += sizes[layer]
+        groups.append(KVGroup(window, tuple(members[start:])))
+    return _Plan(tuple(groups), *_pack(groups, sizes))
+
+
+def _pack(groups: list[KVGroup], sizes: list[int]) -> tuple[tuple[KVPlace, ...], tuple[int, ...]]:
+    """(place of each layer, sizes of the slots). Groups of large layers go first, and in each its large layers: a layer
+    goes to the first slot with room for it, and makes one where there is none."""
+
+    def order(index: int) -> tuple[int, int]:
+        of_group = [sizes[layer] for layer in groups[index].layers]
+        return -max(of_group), -sum(of_group)
+
+    slots: list[int] = []
+    places: dict[int, KVPlace] = {}
+    for index in sorted(range(len(groups)), key=order):
+        filled = [0] * len(slots)
+        for layer in sorted(groups[index].layers, key=lambda layer: -sizes[layer]):
+            size = sizes[layer]
+            slot = next((at for at, room in enumerate(slots) if filled[at] + size <= room), len(slots))
+            if slot == len(slots):
+                slots.append(size)
+                filled.append(0)
+            places[layer] = KVPlace(index, slot, filled[slot])
+            filled[slot] += size
+    return tuple(places[layer] for layer in range(len(sizes))), tuple(slots)

@@ -61,7 +61,7 @@ def build_engine(
         tokenizer = tokenizer_job.result()
     check_vocabulary(tokenizer, opened.vocab_size)
     call, config, layout = opened.executor.call, opened.config, opened.layout
-    num_blocks = config.cache.num_blocks_override or kv_bytes(call) // layout.block_bytes(config.cache.dtype)
+    num_blocks = config.cache.num_blocks_override or kv_bytes(call) // layout.block_bytes
     config = fit_context(config, args, _longest_request(config, layout, num_blocks))
     host_bound = not all(map(is_on_device, logits_processors))
     limits = (num_blocks, config.model.max_model_len, host_bound)

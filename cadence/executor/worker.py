@@ -41,7 +41,7 @@ class Worker:
         build = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory)
         model = load_model(model_config, load, build)
         self.vocab_size = model.vocab_size
-        self.layout: KVLayout = plan_layout(model.kv_layers(), cache.block_size)
+        self.layout: KVLayout = plan_layout(model.kv_layers(), cache.block_size, cache.dtype)
         self._limits = RunnerLimits(
             max_num_seqs=scheduler.max_num_seqs,
             max_model_len=model_len,
@@ -99,7 +99,7 @@ class Worker:
         return left
 
     def _allocate_kv(self, num_blocks: int) -> None:
-        self._runner.use_caches(allocate_kv_cache(self.layout, num_blocks, self._cache.dtype, self._device))
+        self._runner.use_caches(allocate_kv_cache(self.layout, num_blocks, self._device))
 
     def _warm_up(self, level: str) -> None:
         if level == "none":

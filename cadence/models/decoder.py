@@ -7,7 +7,6 @@ norm that follows it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import nn
@@ -19,7 +18,7 @@ from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
 from cadence.models.layers.mlp import GatedMLP, PlainMLP
 from cadence.models.layers.norm import Norm
 from cadence.models.layers.weight import Stream
-from cadence.models.weight_map import WeightMap
+from cadence.models.mapped_module import MappedModule
 
 
 class PreNormLayer(nn.Module):
@@ -72,10 +71,8 @@ class PostNormLayer(nn.Module):
 Layer = PreNormLayer | SandwichLayer | PostNormLayer
 
 
-class DecoderLM(nn.Module):
+class DecoderLM(MappedModule):
     """Implements `CausalLM`. A family builds the parts and names its weights; the path through them is this one."""
-
-    weights: ClassVar[WeightMap]
 
     def __init__(
         self, embed: Embedding | LearnedPositions, layers: Sequence[Layer], norm: Norm, lm_head: LMHead
@@ -93,7 +90,9 @@ class DecoderLM(nn.Module):
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         x = self.embed(inputs, ctx)
         residual = ctx.ops.zeros_like(x)
-        for layer in self.layers:
+        for index, layer in enumerate(self.layers):
+            if index in ctx.aux.layers:
+                ctx.aux.put(index, layer.attn_norm.add(x, residual, ctx)[1])
             x, residual = layer(x, residual, inputs, ctx)
         return self.norm.add(x, residual, ctx)[0]
 

@@ -12,13 +12,14 @@ class Rule:
     """`source` in the checkpoint fills `target` in the model.
 
     A `*` stands for one component of a dotted name; those of source and target correspond in order. `part` names the
-    part of a fused parameter, "" fills all of it. `transpose` and `add` say how the stored values differ from ours.
+    part of a fused parameter, "" fills all of it. `transpose`, `columns` and `add`: how stored values differ from ours.
     """
 
     source: str  # "model.layers.*.self_attn.q_proj.*"
     target: str  # "layers.*.attn.qkv.*"
     part: str = ""
     transpose: bool = False  # matrices are stored [in, out]
+    columns: tuple[int, int] = (0, 1)  # (i, n): ours is the i-th of n equal ranges of the stored matrix's inputs
     add: float = 0.0  # added in float32
 
     def source_of(self, parameter: str) -> str | None:

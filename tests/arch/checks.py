@@ -26,8 +26,9 @@ MAY_IMPORT = {
     "kernels": {"core", "config", "device"},
     "models": {"core", "config", "gguf", "device", "kernels"},
     "sample": {"core", "config", "device", "kernels"},
-    "runner": {"core", "config", "device", "kernels", "models", "sample"},
-    "executor": {"core", "config", "device", "kernels", "models", "sample", "runner"},
+    "speculate": {"core", "config", "device", "kernels", "models", "sample"},
+    "runner": {"core", "config", "device", "kernels", "models", "sample", "speculate"},
+    "executor": {"core", "config", "device", "kernels", "models", "sample", "speculate", "runner"},
     "engine": {"core", "config", "text", "scheduler", "executor"},
     "entrypoints": {"core", "config", "text", "engine"},
 }

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from tests.arch.source import ROOT, Source, imported_modules
 
-DEVICE_ROOMS = tuple(f"cadence.{room}" for room in ("device", "kernels", "models", "sample", "runner", "executor"))
+_BELOW = ("device", "kernels", "models", "sample", "speculate", "runner", "executor")
+DEVICE_ROOMS = tuple(f"cadence.{room}" for room in _BELOW)
 ENGINES = {
     "cadence.LLM",
     "cadence.AsyncLLM",

@@ -13,6 +13,7 @@ from cadence.core.kv_spec import plan_layout
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.decoder import DecoderLM
+from cadence.models.interface.aux_hidden import NO_AUX, AuxHiddenStates
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens
@@ -34,19 +35,21 @@ class OneSequence:
 
     def __init__(self, model: DecoderLM, max_len: int = MAX_LEN, dtype: torch.dtype = torch.float32) -> None:
         self.model = model
-        layout = plan_layout(model.kv_layers(), BLOCK)
+        layout = plan_layout(model.kv_layers(), BLOCK, "float32")
         num_blocks = (max_len + BLOCK - 1) // BLOCK
         order = torch.Generator().manual_seed(1)
         self._tables = [torch.randperm(num_blocks, generator=order)[None].int() for _ in layout.groups]
-        shape = (num_blocks, layout.num_kv_heads, BLOCK, layout.head_dim)
-        self._caches = [
-            LayerCache(layout.place(layer)[0], torch.full(shape, 1e3, dtype=dtype), torch.full(shape, 1e3, dtype=dtype))
-            for layer in range(len(model.kv_layers()))
-        ]
+        self._caches = []
+        for layer, place in zip(layout.layers, layout.places, strict=True):
+            shape = (num_blocks, layer.num_kv_heads, BLOCK, layer.head_dim)
+            kv = torch.full((2, *shape), 1e3, dtype=dtype)
+            self._caches.append(LayerCache(place.group, kv[0], kv[1]))
         self._length = 0
 
     @torch.inference_mode()
-    def feed(self, ids: list[int], *, last_only: bool = False, turned: int = 0) -> torch.Tensor:
+    def feed(
+        self, ids: list[int], *, last_only: bool = False, turned: int = 0, aux: AuxHiddenStates = NO_AUX
+    ) -> torch.Tensor:
         """Logprobs [len(ids), vocab] after each token, or [1, vocab] after the last. turned: rope positions are so much
         further on than the places in the cache."""
         positions = torch.arange(self._length, self._length + len(ids))
@@ -62,7 +65,7 @@ class OneSequence:
         )
         last = LastTokens(torch.tensor([len(ids) - 1]), batch.rows, batch.seq_lens)
         wanted = last if last_only else EVERY_TOKEN
-        ctx = ForwardContext(ReferenceOps(), batch, self._caches, wanted)
+        ctx = ForwardContext(ReferenceOps(), batch, self._caches, wanted, aux)
         hidden = self.model(ModelInputs(torch.tensor(ids, dtype=torch.int32), positions + turned), ctx)
         logits = self.model.logits(hidden, ctx)
         assert logits.dtype in (torch.float32, hidden.dtype)

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.kv_spec import KVGroup, KVLayout
+from cadence.core.kv_spec import KVLayout, LayerKV, plan_layout
 from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NewRow, StepPlan
@@ -20,7 +20,8 @@ BROKEN = Failure(FailureCode.BAD_LOGITS, "not a number")  # what the toy device 
 
 
 def make_layout(windows: tuple[int, ...], block_size: int) -> KVLayout:
-    return KVLayout(block_size, 1, 1, tuple(KVGroup(window, (layer,)) for layer, window in enumerate(windows)))
+    """A group of one layer for each window, in ascending order."""
+    return plan_layout([LayerKV(1, 1, window) for window in windows], block_size, "bfloat16")
 
 
 def make_request(

@@ -204,7 +204,7 @@ def test_ends_of_prefixes_are_evicted_before_their_beginnings() -> None:
 
 def test_blocks_from_bytes() -> None:
     layout = make_layout((0, 0, 8), 16)  # one slot: 2 * 16 tokens * 1 head * 1 element
-    assert layout.block_bytes("bfloat16") == 64
+    assert layout.block_bytes == 64
 
 
 @pytest.mark.parametrize("windows", [(0,), (0, 8), (8,), (0, 4, 9)])

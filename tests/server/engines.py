@@ -21,7 +21,7 @@ import numpy as np
 
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
-from cadence.core.kv_spec import KVGroup, KVLayout
+from cadence.core.kv_spec import LayerKV, plan_layout
 from cadence.core.messages import EngineInfo
 from cadence.core.request import EngineRequest
 from cadence.core.step import NO_PLAN, PromptLogprobs, StepPlan, StepResult
@@ -158,7 +158,7 @@ def toy(args: EngineArgs, front: type[PoisonedCore] = PoisonedCore) -> tuple[Any
     vocab_size = json.loads((Path(args.model) / "config.json").read_text())["vocab_size"]
     max_model_len, num_blocks = args.max_model_len or 512, 4000
     config = SchedulerConfig(64, 2048, "fcfs", True, 0, steps_in_flight=1)
-    layout = KVLayout(16, 1, 1, (KVGroup(0, (0,)),))
+    layout = plan_layout([LayerKV(1, 1)], 16, "bfloat16")
     scheduler = Scheduler(config, CacheConfig(16, True, 0.9, 0, 0), layout, num_blocks, max_model_len)
     core = EngineCore(scheduler, PoisonedExecutor(ToyExecutor(vocab_size)), depth=1, queues_work=False)
     return front(core), EngineInfo(num_blocks, max_model_len, vocab_size, "toy", "cpu", 2**30, False, False)

@@ -11,6 +11,7 @@ import torch
 from cadence.core.kv_spec import LayerKV
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.interface.ops import Ops, Rotation, Triple
+from cadence.models.interface.aux_hidden import NO_AUX, AuxHiddenStates
 from cadence.models.interface.wanted import EVERY_TOKEN, Wanted
 
 
@@ -27,8 +28,8 @@ class LayerCache:
     """Where one attention layer keeps its keys and values."""
 
     group: int
-    k: torch.Tensor  # [num_blocks, Hk, block_size, D]
-    v: torch.Tensor  # [num_blocks, Hk, block_size, D]
+    k: torch.Tensor  # [num_blocks, Hk, block_size, D], a block dense; other layers may lie between two blocks
+    v: torch.Tensor  # [num_blocks, Hk, block_size, D], as k
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class ForwardContext:
     batch: AttentionBatch
     caches: Sequence[LayerCache]  # by layer index
     wanted: Wanted = EVERY_TOKEN
+    aux: AuxHiddenStates = NO_AUX  # what else the forward leaves behind
 
     def attend(
         self, layer: int, shape: AttentionShape, qkv: Triple, rope_positions: torch.Tensor, rotation: Rotation

@@ -22,6 +22,11 @@ class Embedding(WeightHolder):
         super().__init__(empty_weight(build, rows, size))
         self._scale = float(torch.tensor(scale).to(build.dtype))
 
+    @property
+    def tokens(self) -> Embedding:
+        """As `LearnedPositions` has it."""
+        return self
+
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         return self.weight.lookup(inputs.ids, self._scale, ctx)
 

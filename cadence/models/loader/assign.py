@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import torch
 
 from cadence.core.errors import WeightsError
-from cadence.models.decoder import DecoderLM
 from cadence.models.loader.packing import NoPacking, Packing
 from cadence.models.loader.slots import Slot, slots
 from cadence.models.loader.source import WeightsSource
+from cadence.models.loader.values import as_ours, stored_shape
+from cadence.models.mapped_module import MappedModule
 from cadence.models.weight_map import Rule, WeightMap
 
 _MOST_LISTED = 8  # names per kind of problem in a message
@@ -29,8 +30,7 @@ class Copy:
 
     def expected_shape(self) -> tuple[int, ...]:
         """As the checkpoint stores it."""
-        shape = tuple(self.target.shape)
-        return shape[::-1] if self.rule.transpose else shape
+        return stored_shape(tuple(self.target.shape), self.rule)
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ def no_progress(done: Iterable[None], total: int) -> Iterable[None]:
 
 
 def assign(
-    model: DecoderLM,
+    model: MappedModule,
     source: WeightsSource,
     where: str,
     progress: Progress = no_progress,
@@ -62,7 +62,7 @@ def assign(
         pass
 
 
-def check_fit(model: DecoderLM, source: WeightsSource, where: str) -> Plan:
+def check_fit(model: MappedModule, source: WeightsSource, where: str) -> Plan:
     """What fills what. Looks at names and shapes alone: the model may be one without memory."""
     names = source.names()
     plan = _plan(model, set(names))
@@ -99,7 +99,7 @@ def _copy_all(copies: list[Copy], source: WeightsSource) -> Iterator[None]:
     threads = torch.get_num_threads()
 
     def copy_one(copy: Copy) -> None:
-        _fill(copy, source.load(copy.name))
+        copy.target.copy_(as_ours(source.load(copy.name), copy.rule))
         source.release(copy.name)
 
     try:
@@ -109,7 +109,7 @@ def _copy_all(copies: list[Copy], source: WeightsSource) -> Iterator[None]:
         torch.set_num_threads(threads)  # a thread that sets its own number also sets that of threads to come
 
 
-def _plan(model: DecoderLM, names: set[str]) -> Plan:
+def _plan(model: MappedModule, names: set[str]) -> Plan:
     """What is known under several names (a tied head) may be filled under any one of them."""
     plan = Plan()
     for slot in slots(model):
@@ -133,14 +133,6 @@ def _sources(weights: WeightMap, slot: Slot, name: str, names: set[str]) -> tupl
         else:
             copies.append(Copy(present, rule, slot.part(rule.part), slot))
     return copies, missing
-
-
-def _fill(copy: Copy, tensor: torch.Tensor) -> None:
-    if copy.rule.transpose:
-        tensor = tensor.T if tensor.dim() == 2 else tensor
-    if copy.rule.add:
-        tensor = tensor.float() + copy.rule.add
-    copy.target.copy_(tensor)
 
 
 def _listed(items: list[str]) -> str:

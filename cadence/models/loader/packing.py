@@ -10,6 +10,7 @@ import torch
 from cadence.kernels.interface.matrix import MatrixPacker
 from cadence.models.layers.weight import KernelWeight, WeightHolder
 from cadence.models.loader.source import WeightsSource
+from cadence.models.loader.values import as_ours
 from cadence.models.weight_map import Rule
 
 Piece = tuple[str, Rule]  # a tensor of the checkpoint, and how it differs from ours
@@ -55,15 +56,14 @@ class MatrixPacking:
         self._place(holders, [self._packer.pack_values(values, _inner(holders))])
 
     def _part(self, name: str, rule: Rule, source: WeightsSource, inner: bool) -> Any:
-        found = source.blocks(name, rule.transpose) if self._packer.keeps_blocks and not rule.add else None
+        whole = self._packer.keeps_blocks and not rule.add and rule.columns == (0, 1)
+        found = source.blocks(name, rule.transpose) if whole else None
         if found is not None:
             rows, cols = source.shape(name)[:: -1 if rule.transpose else 1]
             part = self._packer.pack_blocks(*found, rows, cols)
             if part is not None:
                 return part
-        values = source.load(name)
-        values = values.float() + rule.add if rule.add else values
-        return self._packer.pack_values(values.T if rule.transpose else values, inner)
+        return self._packer.pack_values(as_ours(source.load(name), rule), inner)
 
     def _place(self, holders: Holders, parts: Sequence[Any]) -> None:
         weight = KernelWeight(self._packer.stack(parts))

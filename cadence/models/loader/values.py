@@ -1,0 +1,24 @@
+"""Values of a checkpoint as our parameters have them."""
+
+from __future__ import annotations
+
+import torch
+
+from cadence.models.weight_map import Rule
+
+
+def as_ours(stored: torch.Tensor, rule: Rule) -> torch.Tensor:
+    """A tensor of the checkpoint -> what the rule's target holds, maybe a view."""
+    values = stored.T if rule.transpose and stored.dim() == 2 else stored
+    index, count = rule.columns
+    if count > 1 and values.dim() == 2:
+        values = values.chunk(count, dim=1)[index]
+    return values.float() + rule.add if rule.add else values
+
+
+def stored_shape(ours: tuple[int, ...], rule: Rule) -> tuple[int, ...]:
+    """Of a target -> of the tensor in the checkpoint."""
+    if len(ours) != 2:
+        return ours
+    rows, cols = ours[0], ours[1] * rule.columns[1]
+    return (cols, rows) if rule.transpose else (rows, cols)

@@ -1,0 +1,59 @@
+"""A causal model by itself as a drafter: it sees the same tokens as the target, and none of its states."""
+
+from __future__ import annotations
+
+import torch
+
+from cadence.core.kv_spec import LayerKV
+from cadence.models.decoder import DecoderLM
+from cadence.models.interface.drafter import DraftStates, DraftVocabulary, TargetStates
+from cadence.models.interface.model import ForwardContext, ModelInputs
+from cadence.models.layers.weight import Weight
+
+
+class DraftLM:
+    """Implements `Drafter`. Ids mean the same to both models; one may have more of them at the end than the other."""
+
+    ahead = 0
+    begins_with = TargetStates.NONE
+    aux_layers: tuple[int, ...] = ()
+    most_drafts = 0
+
+    def __init__(self, model: DecoderLM, target_vocab: int, device: torch.device) -> None:
+        self._model = model
+        self._known = min(model.vocab_size, target_vocab)
+        self._nothing = torch.empty((0, 0), device=device)
+        self.vocabulary = DraftVocabulary.leading(self._known, device)
+        tokens = model.embed.tokens
+        if tokens.weight.rows < target_vocab:
+            tokens.use(KnownRows(tokens.weight))
+
+    def kv_layers(self) -> list[LayerKV]:
+        return self._model.kv_layers()
+
+    def combine(self, states: tuple[torch.Tensor, ...], ctx: ForwardContext) -> torch.Tensor:
+        return self._nothing
+
+    def forward(self, inputs: ModelInputs, hidden: torch.Tensor, ctx: ForwardContext, draft: int) -> DraftStates:
+        states = self._model(inputs, ctx)
+        return states, states
+
+    def logits(self, hidden: torch.Tensor, ctx: ForwardContext, draft: int) -> torch.Tensor:
+        return self._model.logits(hidden, ctx)[:, : self._known]
+
+
+class KnownRows(Weight):
+    """A table for ids beyond its end: they get its last vector."""
+
+    def __init__(self, table: Weight) -> None:
+        self._table = table
+        self.rows, self.cols = table.rows, table.cols
+
+    def linear(self, x: torch.Tensor, bias: torch.Tensor | None, ctx: ForwardContext) -> torch.Tensor:
+        return self._table.linear(x, bias, ctx)
+
+    def logits(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return self._table.logits(x, ctx)
+
+    def lookup(self, ids: torch.Tensor, scale: float, ctx: ForwardContext) -> torch.Tensor:
+        return self._table.lookup(ids.clamp(max=self.rows - 1), scale, ctx)

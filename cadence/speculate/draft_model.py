@@ -1,0 +1,27 @@
+"""A model beside the target that drafts for it, and where its keys lie among the target's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cadence.models.interface.drafter import Drafter
+from cadence.models.interface.model import LayerCache
+
+
+@dataclass(frozen=True, slots=True)
+class DraftModel:
+    """Its attention layers are numbered behind the target's: `plan_layout(target.kv_layers() + drafter.kv_layers())`.
+    Layers of one window share block tables: the drafter's keys of a position lie in the block that holds the target's.
+    """
+
+    drafter: Drafter
+    first_layer: int  # of its layers among all; the target's come before
+    max_len: int  # tokens: no position of max_len or more is drafted from
+
+    def caches(self, caches: Sequence[LayerCache]) -> Sequence[LayerCache]:
+        """Of all layers -> the drafter's own."""
+        return caches[self.first_layer :]
+
+    def target_caches(self, caches: Sequence[LayerCache]) -> Sequence[LayerCache]:
+        return caches[: self.first_layer]

@@ -1,0 +1,102 @@
+"""The layout of KV blocks: layers of any windows and shapes share a pool, none lies on another, little is wasted."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cadence.core.kv_spec import KV_DTYPES, KVGroup, LayerKV, plan_layout
+
+SIZE = 16
+DTYPES = st.sampled_from(sorted(KV_DTYPES))
+ANY_LAYER = st.builds(
+    LayerKV, st.sampled_from([1, 2, 3, 8]), st.sampled_from([16, 24, 64, 128]), st.sampled_from([0, 32, 512])
+)
+MANY = st.lists(ANY_LAYER, min_size=1, max_size=40)
+
+
+def layer_bytes(layer: LayerKV, dtype: str) -> int:
+    """Of one block: keys and values of SIZE tokens; an int8 row has a scale of four bytes."""
+    row = layer.head_dim + 4 if dtype == "int8" else layer.head_dim * KV_DTYPES[dtype]
+    return 2 * SIZE * layer.num_kv_heads * row
+
+
+@settings(deadline=None)
+@given(MANY, DTYPES)
+def test_every_layer_is_in_one_group_of_its_window(layers: list[LayerKV], dtype: str) -> None:
+    layout = plan_layout(layers, SIZE, dtype)
+    assert sorted(index for group in layout.groups for index in group.layers) == list(range(len(layers)))
+    for number, group in enumerate(layout.groups):
+        assert {layers[index].window for index in group.layers} == {group.window}
+        assert {layout.places[index].group for index in group.layers} == {number}
+    assert len(layout.groups) <= 12
+
+
+@settings(deadline=None)
+@given(MANY, DTYPES)
+def test_layers_of_one_group_do_not_overlap_and_bytes_add_up(layers: list[LayerKV], dtype: str) -> None:
+    layout = plan_layout(layers, SIZE, dtype)
+    for group in layout.groups:
+        taken: dict[int, list[int]] = {slot: [] for slot in range(len(layout.slots))}  # entries, slot by slot
+        for index in group.layers:
+            place, count = layout.places[index], layers[index].token_entries(dtype)
+            assert place.start + count <= layout.slots[place.slot]
+            taken[place.slot] += range(place.start, place.start + count)
+        assert all(len(entries) == len(set(entries)) for entries in taken.values())
+        used = sum(layer_bytes(layers[index], dtype) for index in group.layers)
+        assert used == 2 * SIZE * KV_DTYPES[dtype] * sum(map(len, taken.values())) <= layout.block_bytes
+    assert layout.block_bytes == 2 * SIZE * KV_DTYPES[dtype] * sum(layout.slots)
+    alone = [(place.slot, layers[index].token_entries(dtype)) for index, place in enumerate(layout.places)]
+    assert set(enumerate(layout.slots)) <= set(alone), "a slot larger than any layer in it"
+
+
+def of_one_shape(windows: list[int]) -> tuple[list[KVGroup], list[tuple[int, int]]]:
+    """(groups, (group, slot) of each layer): kinds split into groups of as many layers as the smallest kind has."""
+    kinds = {window: [i for i, w in enumerate(windows) if w == window] for window in sorted(set(windows))}
+    size = min(map(len, kinds.values()))
+    groups = [
+        KVGroup(window, tuple(members[start : start + size]))
+        for window, members in kinds.items()
+        for start in range(0, len(members), size)
+    ]
+    places = {layer: (i, group.layers.index(layer)) for i, group in enumerate(groups) for layer in group.layers}
+    return groups, [places[layer] for layer in range(len(windows))]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([0, 32, 512]), min_size=1, max_size=40), DTYPES)
+def test_layers_all_alike_have_one_slot_each(windows: list[int], dtype: str) -> None:
+    groups, places = of_one_shape(windows)
+    if len(groups) > 12:
+        return
+    layout = plan_layout([LayerKV(4, 64, window) for window in windows], SIZE, dtype)
+    assert list(layout.groups) == groups
+    assert [(place.group, place.slot, place.start) for place in layout.places] == [(*place, 0) for place in places]
+    assert layout.block_bytes == len(groups[0].layers) * layer_bytes(LayerKV(4, 64), dtype)
+
+
+@pytest.mark.parametrize("dtype", KV_DTYPES)
+def test_a_draft_of_the_same_window_joins_the_group_and_wastes_nothing(dtype: str) -> None:
+    target, draft = [LayerKV(8, 128)] * 32, [LayerKV(2, 64)] * 24
+    layout = plan_layout(target + draft, SIZE, dtype)
+    assert layout.groups == (KVGroup(0, tuple(range(56))),)
+    assert layout.block_bytes == sum(layer_bytes(layer, dtype) for layer in target + draft)
+
+
+def test_small_layers_lie_side_by_side_where_a_large_one_lies_in_other_groups() -> None:
+    target = [LayerKV(4, 256, window) for window in [1024] * 5 + [0]] * 5
+    draft = [LayerKV(1, 256, window) for window in [512] * 5 + [0]] * 3
+    layout = plan_layout(target + draft, SIZE, "bfloat16")
+    full = [group for group in layout.groups if group.window == 0]
+    small = [group for group in layout.groups if group.window == 512]
+    assert len(full) == len(small) == 1 and len(layout.groups) <= 12
+    assert len(small[0].layers) == 15 and max(layout.places[layer].start for layer in small[0].layers) > 0
+    of_full = sum(layer_bytes(layout.layers[layer], "bfloat16") for layer in full[0].layers)
+    assert layout.block_bytes <= 1.05 * of_full, "what grows with the text fills its blocks"
+
+
+def test_one_layer_of_another_window_does_not_make_a_group_of_each() -> None:
+    layout = plan_layout([LayerKV(8, 128, 4096)] * 32 + [LayerKV(8, 128)], SIZE, "bfloat16")
+    assert [(group.window, len(group.layers)) for group in layout.groups] == [(0, 1)] + [(4096, 3)] * 10 + [(4096, 2)]
+    assert len(layout.slots) == 3

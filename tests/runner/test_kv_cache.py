@@ -1,0 +1,49 @@
+"""The KV storage: what one layer writes into a block of its group, no other layer changes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cadence.core.kv_spec import KV_DTYPES, LayerKV, plan_layout
+from cadence.device.cpu import CpuDevice
+from cadence.runner.state.kv_cache import allocate_kv_cache
+
+pytestmark = pytest.mark.device
+
+SIZE, PER_GROUP = 4, 3
+DEVICE = CpuDevice(1)
+LAYERS = st.builds(LayerKV, st.sampled_from([1, 2, 3]), st.sampled_from([8, 12, 32]), st.sampled_from([0, 32, 512]))
+
+
+@settings(deadline=None)
+@given(st.lists(LAYERS, min_size=1, max_size=14), st.sampled_from(sorted(KV_DTYPES)))
+def test_no_layer_writes_over_another(layers: list[LayerKV], dtype: str) -> None:
+    """Block ids are dealt to the groups in turn, as a pool would: each block belongs to one of them."""
+    layout = plan_layout(layers, SIZE, dtype)
+    num_groups = len(layout.groups)
+    caches = allocate_kv_cache(layout, 1 + PER_GROUP * num_groups, DEVICE)
+    parts = [
+        half[1 + cache.group :: num_groups] for cache in caches for half in (cache.k, cache.v)
+    ]  # of each layer the blocks of its group
+    for number, part in enumerate(parts):
+        part.fill_(number + 1)
+    for number, part in enumerate(parts):
+        assert torch.equal(part, torch.full_like(part, number + 1))
+    used = sum(part.nbytes for part in parts)
+    assert used <= PER_GROUP * num_groups * layout.block_bytes
+    storages = {cache.k.untyped_storage().data_ptr(): cache.k.untyped_storage().nbytes() for cache in caches}
+    assert sum(storages.values()) == (1 + PER_GROUP * num_groups) * layout.block_bytes
+
+
+@pytest.mark.parametrize("dtype", KV_DTYPES)
+def test_layers_all_alike_have_dense_tensors(dtype: str) -> None:
+    layers = [LayerKV(2, 16, window) for window in (32, 0, 32, 0)]
+    caches = allocate_kv_cache(plan_layout(layers, SIZE, dtype), 9, DEVICE)
+    shape = (9, 2, SIZE, 20 if dtype == "int8" else 16)
+    assert all(half.shape == shape and half.is_contiguous() for cache in caches for half in (cache.k, cache.v))
+    assert [cache.group for cache in caches] == [1, 0, 1, 0]
+    assert caches[0].k.data_ptr() == caches[1].k.data_ptr() != caches[2].k.data_ptr() == caches[3].k.data_ptr()
+    assert all(cache.v.data_ptr() == cache.k.data_ptr() + cache.k.nbytes for cache in caches)
