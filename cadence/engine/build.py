@@ -19,6 +19,8 @@ from cadence.engine.source import check_vocabulary, find_source
 from cadence.executor.control import allocate_kv, kv_bytes, warm_up
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import TokenBudget
+from cadence.scheduler.draft_policy import DraftPolicy
+from cadence.scheduler.drafts import NO_DRAFTS, Drafts
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
 from cadence.text.null_tokenizer import AnyTokenizer
@@ -65,7 +67,8 @@ def build_engine(
     config = fit_context(config, args, _longest_request(config, layout, num_blocks))
     host_bound = not all(map(is_on_device, logits_processors))
     limits = (num_blocks, config.model.max_model_len, host_bound)
-    scheduler = Scheduler(config.scheduler, config.cache, layout, *limits)
+    drafts = _drafts(config, padded=config.device.graphs == "padded")
+    scheduler = Scheduler(config.scheduler, config.cache, layout, *limits, drafts)
     allocate_kv(call, num_blocks)
     warm_up(call, config.device.warmup)
     core = EngineCore(scheduler, opened.executor, config.scheduler.steps_in_flight, opened.queues_work)
@@ -94,4 +97,13 @@ def _name_idle_options(args: EngineArgs, kind: str) -> None:
 
 def _longest_request(config: EngineConfig, layout: KVLayout, num_blocks: int) -> int:
     upper = config.model.max_model_len
-    return max_len_that_fits(layout, num_blocks, TokenBudget.of(config.scheduler, upper).in_flight, upper)
+    budget = TokenBudget.of(config.scheduler, upper, 1 + config.speculative.num_tokens)
+    return max_len_that_fits(layout, num_blocks, budget.in_flight, upper)
+
+
+def _drafts(config: EngineConfig, padded: bool) -> Drafts:
+    """padded: a forward computes as many drafts for every row as for the one with the most."""
+    asked = config.speculative
+    if not asked.enabled:
+        return NO_DRAFTS
+    return DraftPolicy(asked.num_tokens, config.scheduler.max_num_seqs, asked.adaptive, padded)

@@ -89,18 +89,18 @@ class EngineCore:
         if step.has_returned:
             self._in_flight.popleft()
             now = time.perf_counter()
-            self._scheduler.observe_time(step.plan, now - max(step.launched, self._last_return))
+            self._scheduler.observe_time(step.plan, now - max(step.launched, self._last_return), step.num_drafts)
             self._last_return = now
         elif step.is_idle:
             self._cut_if_wanted(step)
 
     def _count(self, step: StepInFlight, forwards: int) -> None:
-        """The first forward of a step has its prompts; each after it has one token of every row."""
+        """The first forward of a step has its prompts; each after it has the tokens of rows that decode."""
         if not step.num_returned:
             self._forwards.add(step.plan.total_tokens)
             forwards -= 1
         if forwards:
-            self._forwards.add(len(step.plan.rows_np), forwards)
+            self._forwards.add(len(step.plan.rows_np) * step.plan.width, forwards)
 
     def _cut_if_wanted(self, step: StepInFlight) -> bool:
         """Of an idle step -> whether it is over"""

@@ -11,7 +11,7 @@ from cadence.core.kv_spec import KVLayout
 from cadence.device.base import Device, DeviceCaps
 from cadence.device.probe import open_device, probe_caps
 from cadence.executor.base import Executor
-from cadence.executor.worker import Worker
+from cadence.executor.worker import Worker, WorkerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,6 @@ def open_executor(kind: str, resolve: Resolve, logits_processors: Processors) ->
 
 
 def open_on(device: Device, config: EngineConfig, logits_processors: Processors = ()) -> OpenExecutor:
-    sections = (config.model, config.load, config.cache, config.scheduler, config.device)
-    worker = Worker(device, *sections, logits_processors)
+    sections = (config.model, config.load, config.cache, config.scheduler, config.device, config.speculative)
+    worker = Worker(device, WorkerConfig(*sections), logits_processors)
     return OpenExecutor(worker, config, device.caps, device.queues_work, worker.layout, worker.vocab_size)

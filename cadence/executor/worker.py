@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from cadence.config.engine_config import CacheConfig, DeviceConfig, LoadConfig, ModelConfig, SchedulerConfig
+from cadence.config.speculative import SpeculativeConfig
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import KVLayout, plan_layout
 from cadence.core.sampling_params import SamplingParams
@@ -22,24 +24,28 @@ from cadence.runner.state.kv_cache import allocate_kv_cache
 from cadence.runner.warmup import WarmupPiece, warmup_pieces
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """The sections of an engine's configuration that concern the device half."""
+
+    model: ModelConfig
+    load: LoadConfig
+    cache: CacheConfig
+    scheduler: SchedulerConfig
+    device: DeviceConfig
+    speculative: SpeculativeConfig
+
+
 class Worker:
-    def __init__(
-        self,
-        device: Device,
-        model_config: ModelConfig,
-        load: LoadConfig,
-        cache: CacheConfig,
-        scheduler: SchedulerConfig,
-        asked: DeviceConfig,
-        logits_processors: Sequence[Callable] = (),
-    ) -> None:
+    def __init__(self, device: Device, config: WorkerConfig, logits_processors: Sequence[Callable] = ()) -> None:
+        model_config, cache, scheduler, asked = config.model, config.cache, config.scheduler, config.device
         self._cache = cache
         self._max_tokens = scheduler.max_num_batched_tokens
         self._device = device
         ops = select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa)
         model_len, memory = model_config.max_model_len, device.caps.total_memory
         build = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory)
-        model = load_model(model_config, load, build)
+        model = load_model(model_config, config.load, build)
         self.vocab_size = model.vocab_size
         self.layout: KVLayout = plan_layout(model.kv_layers(), cache.block_size, cache.dtype)
         self._limits = RunnerLimits(
@@ -49,6 +55,7 @@ class Worker:
             logprobs_mode=model_config.logprobs_mode,
             graphs=asked.graphs,
             burst_steps=scheduler.burst_steps,
+            speculative=config.speculative,
         )
         parts = build_parts(device, ops, model, self.layout, self._limits, logits_processors)
         # Until the real cache exists there is the null block alone: enough for dummy plans.
@@ -71,7 +78,8 @@ class Worker:
 
     def run_dummy(self, counts: list[int], sampling: SamplingParams) -> None:
         limits = self._limits
-        plan = dummy_plan(limits.dummy_row, counts, limits.max_model_len, len(self.layout.groups), sampling)
+        sizes = limits.max_model_len, len(self.layout.groups)
+        plan = dummy_plan(limits.dummy_row, counts, *sizes, sampling, limits.width)
         self._runner.step(plan)
         self._runner.advance(plan.step_id, 0, 1)
         self._runner.result()

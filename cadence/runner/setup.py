@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.kv_spec import KVLayout
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
@@ -18,7 +19,8 @@ from cadence.runner.state.requests import RequestRows
 from cadence.runner.step_loop import LoopParts, StepLoop
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
-from cadence.speculate.proposer import NoProposer
+from cadence.speculate.ngram import NgramProposer
+from cadence.speculate.proposer import NoProposer, Proposer
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +31,16 @@ class RunnerLimits:
     logprobs_mode: str
     graphs: str  # recorded forwards: padded | exact | none
     burst_steps: int  # most forwards of one plan
-    width: int = 1  # most tokens that a row computes and samples in one forward: with its drafts
+    speculative: SpeculativeConfig = NO_SPECULATION
 
     @property
     def num_rows(self) -> int:
         return self.max_num_seqs + 1
+
+    @property
+    def width(self) -> int:
+        """Most tokens that a row computes and samples in one forward: its newest, and drafts."""
+        return 1 + self.speculative.num_tokens
 
     @property
     def dummy_row(self) -> int:
@@ -57,7 +64,7 @@ def build_parts(
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
     graphs = StepGraphs(device)
     shapes = _shapes(graphs, limits)
-    proposer = NoProposer()
+    proposer = _proposer(limits.speculative, ops, drafts)
     loop = LoopParts(device, ops, model, requests, blocks, sampler, shapes, graphs, proposer, layout.block_size)
     return RunnerParts(
         blocks=blocks,
@@ -67,6 +74,12 @@ def build_parts(
         sampler=sampler,
         loop=StepLoop(loop),
     )
+
+
+def _proposer(asked: SpeculativeConfig, ops: Ops, drafts: DraftRows) -> Proposer:
+    if not asked.enabled:
+        return NoProposer()
+    return NgramProposer(ops.rows, drafts.most, asked.prompt_lookup_min, asked.prompt_lookup_max)
 
 
 def _shapes(graphs: StepGraphs, limits: RunnerLimits) -> Shapes:

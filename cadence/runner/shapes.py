@@ -74,6 +74,7 @@ class Shapes(Protocol):
     most_tokens: int
     most_lines: int
     most_forwards: int
+    pads: bool  # where not, a run has room for no more drafts than there are
 
     def shape(self, layout: BatchLayout, until: Until, most_forwards: int) -> StepShape:
         """To run a layout in, up to `most_forwards` times where there is a line behind every token. The shape may end
@@ -89,6 +90,7 @@ class ExactShapes:
     """Nothing is padded: where recording costs nothing, or nothing is recorded."""
 
     most_forwards = 1
+    pads = False
 
     def __init__(self, max_num_seqs: int, max_num_tokens: int, recorded: bool, width: int = 1) -> None:
         """width: most lines of a row"""
@@ -109,6 +111,8 @@ class PaddedShapes:
     """Few shapes, each recorded when it is first met if it was not before, unless a somewhat larger one was; whole
     bursts, which take a tenth of a second, when they have been met for a while. Prompts are recorded up to their hidden
     states: a short one is computed faster than its ops can be launched one by one."""
+
+    pads = True
 
     def __init__(
         self,

@@ -159,7 +159,7 @@ class StepLoop:
 
     def _as_long_as_it_is(self, layout: BatchLayout) -> BatchLayout:
         """Without room for drafts that do not exist, where the device's memory is the host's."""
-        if layout.width == 1 or self._parts.device.queues_work:
+        if layout.width == 1 or self._parts.shapes.pads or self._parts.device.queues_work:
             return layout
         return layout.without_padding(self._parts.requests.num_drafts(layout.sampling_np))
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from cadence.core.step import NewRow
 from cadence.scheduler.budget import TokenBudget
+from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.kv.manager import KVManager, PrefixHit
 from cadence.scheduler.pace import PromptRoom
 from cadence.scheduler.plan import PlanDraft
@@ -21,13 +22,20 @@ class Admission:
     """Strictly in order: whoever is first in the queue and cannot be admitted holds up the rest."""
 
     def __init__(
-        self, budget: TokenBudget, waiting: WaitingQueue, running: RunningList, rows: RowTable, kv: KVManager
+        self,
+        budget: TokenBudget,
+        waiting: WaitingQueue,
+        running: RunningList,
+        rows: RowTable,
+        kv: KVManager,
+        drafts: Drafts,
     ) -> None:
         self._budget = budget
         self._waiting = waiting
         self._running = running
         self._rows = rows
         self._kv = kv
+        self._drafts = drafts
         self._refused_key: OrderKey = (0, 0.0, 0)  # last request for which there were too few blocks
         self._refused_at = 0  # blocks that were free then
         self.prefix_queries = 0  # tokens of fresh requests that consulted the prefix cache
@@ -74,7 +82,8 @@ class Admission:
         request.status = Status.RUNNING
         self._running.add(request)
         self._note_blocks(request, hit, computed + num_tokens)
-        draft.admit(_new_row(request, computed), num_tokens, samples)
+        most_drafts = self._drafts.begin(request.row, request.num_drafts(self._drafts.most))
+        draft.admit(_new_row(request, computed, most_drafts), num_tokens, samples)
 
     def _count(self, request: RequestState, computed: int) -> None:
         if request.num_preemptions:
@@ -97,7 +106,7 @@ class Admission:
         rows.register(row, max(registered, filled))
 
 
-def _new_row(request: RequestState, computed: int) -> NewRow:
+def _new_row(request: RequestState, computed: int, most_drafts: int) -> NewRow:
     return NewRow(
         row=request.row,
         request_id=request.id,
@@ -109,4 +118,5 @@ def _new_row(request: RequestState, computed: int) -> NewRow:
         seed=request.request.seed,
         stop_token_ids=request.stop_ids,
         max_len=request.max_len,
+        most_drafts=most_drafts,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cadence.core.step import NewBlocks
+from cadence.core.step import NewBlocks, NewDrafts
 from cadence.scheduler.budget import TokenBudget
+from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.pace import PacePolicy, PromptRoom
 from cadence.scheduler.plan import PlanDraft
@@ -22,6 +23,7 @@ class Advance:
         self,
         budget: TokenBudget,
         pace: PacePolicy,
+        drafts: Drafts,
         running: RunningList,
         rows: RowTable,
         kv: KVManager,
@@ -29,6 +31,7 @@ class Advance:
     ) -> None:
         self._budget = budget
         self._pace = pace
+        self._drafts = drafts
         self._running = running
         self._rows = rows
         self._kv = kv
@@ -40,7 +43,7 @@ class Advance:
         tokens_np = self._wanted(rows_np)
         room = self._room(rows_np, tokens_np, waiting)
         tokens_np = self._limited(draft, room, rows_np, tokens_np)
-        draft.width = self._width(rows_np, tokens_np)
+        self._widen(draft, rows_np, tokens_np)
         ends_np = self._rows.computed_np[rows_np] + tokens_np + (tokens_np == 1) * (draft.width - 1)
         ends_np = np.minimum(ends_np, self._rows.limit_np[rows_np] - 1)  # the last token is never computed
         for index in np.flatnonzero(ends_np > self._rows.capacity_np[rows_np]).tolist():
@@ -61,9 +64,13 @@ class Advance:
         wanted_np *= least_np < rows.limit_np[rows_np]  # the last token a request may have is never computed
         return wanted_np
 
-    def _width(self, rows_np: Column, tokens_np: Column) -> int:
-        """Of rows that decode: as drafts are worth it, and the step has room for them."""
-        return 1
+    def _widen(self, draft: PlanDraft, rows_np: Column, tokens_np: Column) -> None:
+        """Rows that decode have as many drafts as are worth it, if the step has room for them."""
+        decodes_np = rows_np[tokens_np == 1]
+        changes, width = self._drafts.choose(decodes_np)
+        draft.drafts = [NewDrafts(row, most) for row, most in changes]
+        if int(tokens_np.sum()) + (width - 1) * len(decodes_np) <= self._budget.step:
+            draft.width = width
 
     def _room(self, rows_np: Column, wanted_np: Column, waiting: bool) -> PromptRoom:
         """The step is paced if it may have prompt tokens, and a row decodes whose reader waits for each token."""

@@ -63,6 +63,10 @@ class RequestState:
         self.first_scheduled_time = 0.0
         self.next_prompt_logprob = 1  # prompt tokens before this one have had their logprobs reported
 
+    def num_drafts(self, most: int) -> int:
+        """Of `most` in a forward, those it wants. Where the host has a say, it sees no token that may not come."""
+        return 0 if self.needs_host else self.request.sampling.num_draft_tokens(most)
+
     @property
     def num_output_tokens(self) -> int:
         return len(self.tokens) - self.prompt_len

@@ -18,6 +18,7 @@ from cadence.scheduler.advance import Advance
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.burst import BurstPolicy
 from cadence.scheduler.decode_times import DecodeTimes
+from cadence.scheduler.drafts import NO_DRAFTS, Drafts
 from cadence.scheduler.extension import Extension
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.kv.sizing import check_pool
@@ -45,9 +46,10 @@ class Scheduler:
         num_blocks: int,
         max_model_len: int,
         host_bound: bool = False,
+        drafts: Drafts = NO_DRAFTS,
     ) -> None:
         """host_bound: the host has a say between any two forwards, so there are no bursts."""
-        budget = TokenBudget.of(config, max_model_len)
+        budget = TokenBudget.of(config, max_model_len, 1 + drafts.most)
         check_pool(layout, num_blocks, budget.in_flight, max_model_len)
         self._by_priority = config.policy == "priority"
         self._max_model_len = max_model_len
@@ -65,11 +67,12 @@ class Scheduler:
         self._preemption = Preemption(self._running, self._waiting, self._retiring, self._kv)
         self._decodes = DecodeTimes()
         self._pace = PacePolicy(config, layout.block_size, self._decodes)
-        self._advance = Advance(budget, self._pace, self._running, self._rows, self._kv, self._preemption)
-        self._admission = Admission(budget, self._waiting, self._running, self._rows, self._kv)
+        self._drafts = drafts
+        self._advance = Advance(budget, self._pace, drafts, self._running, self._rows, self._kv, self._preemption)
+        self._admission = Admission(budget, self._waiting, self._running, self._rows, self._kv, drafts)
         self._bursts = BurstPolicy(config, host_bound, self._decodes)
         self._extension = Extension(self._bursts, self._rows, self._kv)
-        self._reconciler = Reconciler(self._rows, self._kv)
+        self._reconciler = Reconciler(self._rows, self._kv, drafts)
 
     def add(self, request: EngineRequest) -> None:
         """Joins the waiting queue."""
@@ -146,14 +149,18 @@ class Scheduler:
         ended."""
         return self._retiring.awaits(step.plan.step_id) or self._admission.could_admit()
 
-    def observe_time(self, plan: StepPlan, seconds: float) -> None:
-        """A plan took `seconds` from its launch, or the return of the one before it, to its own return."""
+    def observe_time(self, plan: StepPlan, seconds: float, num_drafts: int = 0) -> None:
+        """A plan took `seconds` from its launch, or the return of the one before it, to its own return; it verified so
+        many drafts."""
         if plan.step_id == self._last_cut:
             return
         if not np.array_equal(plan.num_tokens_np, plan.num_samples_np):
             self._pace.observe(plan, seconds)
         else:
-            self._decodes.observe(len(plan.rows_np), plan.num_forwards, seconds)
+            num_rows, num_forwards = len(plan.rows_np), plan.num_forwards
+            tokens = num_rows * plan.width if self._drafts.padded else num_rows + num_drafts / num_forwards
+            self._decodes.observe(num_rows, num_forwards, seconds)
+            self._drafts.observe_time(num_rows, num_forwards, tokens, seconds)
 
     def has_unfinished(self) -> bool:
         """Anything waiting, running, or ended but named by a step in flight."""
@@ -180,6 +187,7 @@ class Scheduler:
             prefix_queries=self._admission.prefix_queries,
             prefix_hits=self._admission.prefix_hits,
             num_preemptions=self._preemption.count,
+            drafts=self._reconciler.draft_stats,
         )
 
     def _key_of(self, request: EngineRequest) -> OrderKey:

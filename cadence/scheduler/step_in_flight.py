@@ -18,6 +18,7 @@ class StepInFlight:
     num_forwards: int  # that will run: those of the plan, less those cut
     num_queued: int = 0  # that the device was asked for
     num_returned: int = 0  # whose results have come
+    num_drafts: int = 0  # that these verified, in all rows together
     launched: float = 0.0  # seconds, time.perf_counter
 
     def booked(self, count: int) -> Column | int:

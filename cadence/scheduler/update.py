@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from cadence.core.draft_stats import DraftStats
 from cadence.core.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult
 from cadence.core.update import RequestUpdate
 from cadence.scheduler.advance import register_filled
+from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.request_state import RequestState, Status
 from cadence.scheduler.rows import Column, RowTable
@@ -33,9 +35,11 @@ def news_of(request: RequestState, new_token_ids: list[int]) -> RequestUpdate:
 class Reconciler:
     """Rows whose request has ended since the plan was made are settled here: what they produced is dropped."""
 
-    def __init__(self, rows: RowTable, kv: KVManager) -> None:
+    def __init__(self, rows: RowTable, kv: KVManager, drafts: Drafts) -> None:
         self._rows = rows
         self._kv = kv
+        self._drafts = drafts
+        self.draft_stats = DraftStats()
 
     def run(self, step: StepInFlight, result: StepResult) -> News:
         """News of each row from one part of a plan's result. The caller ends requests whose news say so."""
@@ -45,6 +49,8 @@ class Reconciler:
                 self._take_prompt_logprobs(news, row, output)
             elif row in news and len(news[row].logprobs) < len(news[row].new_token_ids):
                 news[row].logprobs = (*news[row].logprobs, output)
+        if self._drafts.most:
+            self._take_runs(step, result, news)
         self._confirm(step)
         step.num_returned += len(result.token_ids_np)
         return news
@@ -68,6 +74,17 @@ class Reconciler:
             else:
                 request.tokens.extend(new)
         return news
+
+    def _take_runs(self, step: StepInFlight, result: StepResult, news: News) -> None:
+        """What became of drafts, forward by forward."""
+        drafts_np, tokens_np = result.num_drafts_np, (result.token_ids_np != NO_TOKEN).sum(axis=2)
+        step.num_drafts += int(drafts_np.sum())
+        self._drafts.observe(step.sampling_np, drafts_np, tokens_np)
+        columns = zip(step.sampling_np.tolist(), drafts_np.T.tolist(), tokens_np.T.tolist(), strict=True)
+        for row, drafts, tokens in columns:
+            if row in news:
+                news[row].runs = [run for run in zip(drafts, tokens, strict=True) if run[1]]
+                self.draft_stats = self.draft_stats.add(news[row].runs)
 
     def _take_prompt_logprobs(self, news: News, row: int, part: PromptLogprobs) -> None:
         """A request resumed after preemption computes its prompt again: what was reported is not reported twice."""

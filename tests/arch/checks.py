@@ -51,15 +51,15 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
     "cadence/scheduler/scheduler.py": {
         "config": "engine_config",
         "core": "engine_state errors kv_spec request step update",
-        "scheduler": "admission advance budget burst decode_times extension pace plan preempt queue request_state "
-        "retiring rows running snapshot step_in_flight update",
+        "scheduler": "admission advance budget burst decode_times drafts extension pace plan preempt queue "
+        "request_state retiring rows running snapshot step_in_flight update",
         "scheduler.kv": "manager sizing",
     },
     "cadence/runner/runner.py": {
         "core": "step table",
         "models.interface": "model",
         "runner": "layout parts step_loop",
-        "runner.state": "blocks",
+        "runner.state": "blocks drafts",
         "sample": "pipeline",
     },
     "cadence/runner/step_loop.py": {
@@ -70,6 +70,7 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
         "runner": "buffers graphs layout parts shapes",
         "runner.state": "blocks requests",
         "sample": "context pipeline prompt_slice",
+        "speculate": "proposer",
     },
 }
 

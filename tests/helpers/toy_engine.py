@@ -15,6 +15,7 @@ from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.step import NO_TOKEN, StepPlan, StepResult
 from cadence.core.update import RequestUpdate
 from cadence.scheduler.burst import needs_host
+from cadence.scheduler.drafts import NO_DRAFTS, Drafts
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_model import ToyDevice, expected_output, first_visible, make_layout, work
 
@@ -46,12 +47,13 @@ class Flight:
     def rows(self) -> set[int]:
         return set(self.plan.rows_np.tolist())
 
-    def blocks_ahead(self, layout: KVLayout) -> set[int]:
-        """Blocks that forwards yet to run may read or write."""
+    def blocks_ahead(self, layout: KVLayout, computed_by_now: dict[int, int]) -> set[int]:
+        """Blocks that forwards yet to run may read or write; computed_by_now: tokens, by row of the device."""
         ahead: set[int] = set()
         size = layout.block_size
         for row, count, computed, lines in work(self.plan):
             start = computed if not self.done else computed + count - max(lines - 1, 0) + self.done - 1
+            start = min(start, computed_by_now.get(row, start))  # drafts were planned for that may not be kept
             end = computed + count + (self.num_forwards - 1) * self.plan.width * (lines > 0)
             for group, table in zip(layout.groups, self.tables[row], strict=True):
                 ahead.update(table[first_visible(group.window, start) // size : -(-end // size)] if start < end else ())
@@ -71,12 +73,19 @@ class ToyEngine:
     """The loop around scheduler and device. Checks what a plan may do while others are in flight."""
 
     def __init__(
-        self, config: SchedulerConfig, layout: KVLayout, num_blocks: int, max_model_len: int, caching: bool = True
+        self,
+        config: SchedulerConfig,
+        layout: KVLayout,
+        num_blocks: int,
+        max_model_len: int,
+        caching: bool = True,
+        drafts: Drafts = NO_DRAFTS,
     ) -> None:
         self.config = config
         self.layout = layout
         self.max_model_len = max_model_len
-        self.scheduler = Scheduler(config, make_cache(layout.block_size, caching), layout, num_blocks, max_model_len)
+        cache = make_cache(layout.block_size, caching)
+        self.scheduler = Scheduler(config, cache, layout, num_blocks, max_model_len, drafts=drafts)
         self.device = ToyDevice(layout, config.max_num_seqs, num_blocks)
         self.tables: dict[int, list[list[int]]] = {}  # by row, per group: as the plans sent will leave them
         self.in_flight: deque[Flight] = deque()
@@ -106,9 +115,8 @@ class ToyEngine:
             self._check_plan(plan)
             self._check_burst(plan)
             self._follow_tables(plan)
-            self.in_flight.append(
-                Flight(plan, plan.num_forwards, {row: self.tables[row] for row in plan.rows_np.tolist()})
-            )
+            rows = plan.rows_np.tolist()
+            self.in_flight.append(Flight(plan, plan.num_forwards, {row: self.tables[row] for row in rows}))
         else:
             assert not (plan.begun or plan.blocks or plan.ended)
         return plan
@@ -197,8 +205,12 @@ class ToyEngine:
             for ids in new.block_ids:
                 fresh.update(ids[new.num_computed // size :])
         assert 0 not in fresh
+        computed = {row: state.computed for row, state in self.device.rows.items()}
         for flight in self.in_flight:
-            assert not fresh & flight.blocks_ahead(self.layout), "a block reused while a step in flight needs it"
+            if not flight.done:
+                computed |= {new.row: new.num_computed for new in flight.plan.begun}
+            ahead = flight.blocks_ahead(self.layout, computed)
+            assert not fresh & ahead, "a block reused while a step in flight needs it"
 
     def _check_burst(self, plan: StepPlan) -> None:
         config, num_forwards = self.config, plan.num_forwards

@@ -59,7 +59,12 @@ PREFIX = Feature("prefix caching", "the default", {"enable_prefix_caching": True
 PREEMPTION = Feature("preemption", "happens when KV blocks run out", {"num_gpu_blocks_override": TINY_POOL})
 GRAPHS = Feature("graphs", "the default on a GPU; off with `enforce_eager=True`")
 ABORT = Feature("abort", "`abort_request(id)`, or a client that hangs up")
-ENGINE = (MULTI_STEP, AUTOMATIC, ASYNC, CHUNKED, PREFIX, PREEMPTION, GRAPHS, ABORT)
+SPECULATION = Feature(
+    "speculation",
+    "`speculative_config`",
+    {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "adaptive": False}},
+)
+ENGINE = (MULTI_STEP, AUTOMATIC, ASYNC, CHUNKED, PREFIX, PREEMPTION, GRAPHS, ABORT, SPECULATION)
 
 GREEDY = Feature("greedy", "`temperature=0`", {"temperature": 0.0})
 SEEDED = Feature("seeded temperature", "`temperature`, `seed`", {"temperature": 1.2})

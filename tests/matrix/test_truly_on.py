@@ -22,6 +22,7 @@ from tests.matrix.features import (
     PREEMPTION,
     PREFIX,
     REQUEST,
+    SPECULATION,
     engine_points,
 )
 from tests.matrix.runs import MatrixOf, Run, features_of
@@ -101,6 +102,12 @@ def victims_were_aborted(run: Run, point: Point) -> None:
         assert session.others_left > 0
 
 
+def drafts_were_verified(run: Run, point: Point) -> None:
+    drafts = stats_of(run.engine).drafts
+    assert drafts.num_forwards > 50 and 0 < drafts.num_accepted < drafts.num_drafted
+    assert len(drafts.accepted_by_position) == 3 and drafts.accepted_by_position[-1] > 0, "no run was kept whole"
+
+
 SEEN: dict[str, Callable[[Run, Point], None]] = {
     MULTI_STEP.name: bursts_were_long,
     AUTOMATIC.name: bursts_were_long,
@@ -110,6 +117,7 @@ SEEN: dict[str, Callable[[Run, Point], None]] = {
     PREEMPTION.name: requests_were_preempted,
     GRAPHS.name: graphs_were_replayed,
     ABORT.name: victims_were_aborted,
+    SPECULATION.name: drafts_were_verified,
 }
 
 

@@ -16,6 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from cadence.core.request import FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.scheduler.budget import TokenBudget
+from cadence.scheduler.draft_policy import DraftPolicy
+from cadence.scheduler.drafts import NO_DRAFTS, Drafts
 from cadence.scheduler.kv.groups.block import RequestBlocks
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest
 from cadence.scheduler.kv.sizing import blocks_needed
@@ -62,7 +64,8 @@ def check_requests(scheduler: Scheduler) -> None:
             computed = min(int(rows.computed_np[state.row]), state.max_len - 1)  # a burst is booked beyond its end
             assert rows.confirmed_np[state.row] <= computed <= rows.capacity_np[state.row]
             assert len(state.tokens) <= rows.length_np[state.row]
-            assert rows.due_np[state.row] >= 0
+            if not rows.due_np[state.row]:
+                assert len(state.tokens) == rows.length_np[state.row], "what was booked and did not come is given back"
 
 
 def check_cache(engine: ToyEngine) -> None:
@@ -116,6 +119,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     num_rows: tuple[int, ...] = (1, 3, 4, 6)
     budgets: tuple[int, ...] = (1, 3, 8, 16, 40)
     spare_blocks: tuple[int, ...] = (0, 1, 3, 8, 60)
+    num_drafts: tuple[int, ...] = (0,)
 
     @initialize(data=st.data())
     def start(self, data: st.DataObject) -> None:
@@ -136,9 +140,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             min_prompt_tokens=draw(1, 2),
         )
         layout = make_layout(draw((0,), (0,), (0, 6), (5,), (0, 3, 7)), draw(1, 2, 4))  # type: ignore[arg-type]
-        least = blocks_needed(layout, MAX_LEN, TokenBudget.of(config, MAX_LEN).in_flight)
+        drafts = drafts_of(data.draw(st.sampled_from(self.num_drafts)), config.max_num_seqs, bool(draw(True, False)))
+        least = blocks_needed(layout, MAX_LEN, TokenBudget.of(config, MAX_LEN, 1 + drafts.most).in_flight)
         num_blocks = least + draw(*self.spare_blocks)  # type: ignore[operator]
-        self.engine = ToyEngine(config, layout, num_blocks, MAX_LEN, caching=bool(draw(True, True, True, False)))
+        caching = bool(draw(True, True, True, False))
+        self.engine = ToyEngine(config, layout, num_blocks, MAX_LEN, caching, drafts)
         self.engine.part_size = draw(0, 1, 2, 3)  # type: ignore[assignment]
         self.engine.cuts = bool(draw(True, False))
         self.engine.seconds = draw(0.2, 0.5, 2.0)  # type: ignore[assignment]
@@ -226,11 +232,20 @@ class AutomaticMachine(SchedulerMachine):
     num_rows, budgets, spare_blocks = (4, 6), (8, 16, 40), (8, 60)  # so that at times nobody waits
 
 
+class DraftMachine(SchedulerMachine):
+    burst_steps = (1, 1, 2, 5)
+    num_drafts = (1, 3)
+
+
+def drafts_of(most: int, num_rows: int, adaptive: bool) -> Drafts:
+    return DraftPolicy(most, num_rows, adaptive, padded=False) if most else NO_DRAFTS
+
+
 def settings_of(max_examples: int) -> settings:
     return settings(max_examples=max_examples, stateful_step_count=30, derandomize=True, deadline=None, database=None)
 
 
 TestSchedulerMachine, TestBurstMachine = SchedulerMachine.TestCase, BurstMachine.TestCase
-TestAutomaticMachine = AutomaticMachine.TestCase
+TestAutomaticMachine, TestDraftMachine = AutomaticMachine.TestCase, DraftMachine.TestCase
 TestSchedulerMachine.settings, TestBurstMachine.settings = settings_of(25), settings_of(50)
-TestAutomaticMachine.settings = settings_of(25)
+TestAutomaticMachine.settings, TestDraftMachine.settings = settings_of(25), settings_of(50)

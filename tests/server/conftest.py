@@ -33,5 +33,6 @@ def serve(fake_model: Path) -> Iterator[Callable[..., RunningApp]]:
 @pytest.fixture(scope="session")
 def tiny_server(tiny_model: Callable[[str], Path]) -> Iterator[ServerProcess]:
     """One real server on a tiny random llama, named `tiny`, for the whole session."""
-    with ServerProcess(tiny_model("llama"), "--served-model-name", "tiny", "--max-model-len", "512") as server:
+    options = ("--served-model-name", "tiny", "--max-model-len", "512", "--num-gpu-blocks-override", "2000")
+    with ServerProcess(tiny_model("llama"), *options) as server:  # so few blocks that a page shows each of them
         yield server

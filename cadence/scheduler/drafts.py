@@ -1,0 +1,49 @@
+"""How many drafts rows may have: what the scheduler asks, and the answer where nobody speculates."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+
+class Drafts(Protocol):
+    most: int  # of a row in one forward
+    padded: bool  # a forward computes as many tokens for every row as for the one with the most drafts
+
+    def begin(self, row: int, asked: int) -> int:
+        """A request that wants at most `asked` drafts takes the row -> drafts that it may have first."""
+        ...
+
+    def choose(self, rows_np: np.ndarray) -> tuple[list[tuple[int, int]], int]:
+        """Before a plan in which these rows decode -> rows whose most drafts change now, each with its new one; lines
+        per row of the plan: 1 + the most drafts of any."""
+        ...
+
+    def observe(self, rows_np: np.ndarray, drafts_np: np.ndarray, tokens_np: np.ndarray) -> None:
+        """Rows [s] had drafts [m, s] in each of m forwards, which brought tokens [m, s]; 0: the row had ended."""
+        ...
+
+    def observe_time(self, num_rows: int, num_forwards: int, tokens_per_forward: float, seconds: float) -> None:
+        """A plan of decodes alone, of so many forwards that computed so many tokens on average, took `seconds`."""
+        ...
+
+
+class NoDrafts:
+    most = 0
+    padded = False
+
+    def begin(self, row: int, asked: int) -> int:
+        return 0
+
+    def choose(self, rows_np: np.ndarray) -> tuple[list[tuple[int, int]], int]:
+        return [], 1
+
+    def observe(self, rows_np: np.ndarray, drafts_np: np.ndarray, tokens_np: np.ndarray) -> None:
+        """Each forward brings a row one token."""
+
+    def observe_time(self, num_rows: int, num_forwards: int, tokens_per_forward: float, seconds: float) -> None:
+        """There is nothing to choose."""
+
+
+NO_DRAFTS = NoDrafts()
