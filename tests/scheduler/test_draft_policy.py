@@ -243,6 +243,14 @@ def test_drafts_behind_a_wrong_one_are_not_tested() -> None:
     assert seen.forwards_np.tolist() == [2, 2, 2, 2, 0]
 
 
+@pytest.mark.parametrize("forwards", [1, 8])
+def test_plans_in_flight_do_not_say_that_there_were_no_drafts(forwards: int) -> None:
+    world = make_world(COSTS["jump"], 16, 0.7, num_forwards=forwards, depth=2)
+    world.run(1000)
+    assert world.num_changes > 50
+    assert world.policy._acceptance.share_np.min() > 0.98, "rows had all the drafts that they might have"
+
+
 @SHAPES
 @pytest.mark.parametrize("rows", [1, 3, 64])
 def test_costs_are_learned(cost: Cost, rows: int) -> None:
