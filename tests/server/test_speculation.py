@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
-from cadence.core.outputs import RequestOutput
+from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.core.request import EngineRequest
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.update import RequestUpdate
+from cadence.entrypoints.server.chat.answer_parser import AnswerPiece
+from cadence.entrypoints.server.chat.choice import ParsedChoice
+from cadence.entrypoints.server.chat.events import TextDelta
+from cadence.entrypoints.server.chat.tools.base import Text
 from tests.server.fake_llm import FakeLLM
 from tests.server.fakes_chat import sse
 from tests.server.test_completions import Serve
@@ -130,3 +134,31 @@ def test_endpoints_that_have_no_place_for_it_say_so(serve: Serve, path: str) -> 
     with serve().client() as client:
         reply = client.post(path, json={**BODIES[path], "speculative": {"return_drafted": True}})
     assert reply.status_code == 200 and reply.headers["x-cadence-ignored"] == "speculative.return_drafted"
+
+
+class HoldingParser:
+    """Text comes out with the next piece, as where it might begin a tool call."""
+
+    def __init__(self) -> None:
+        self._held: list[AnswerPiece] = []
+
+    def push(self, text: str) -> list[AnswerPiece]:
+        released, self._held = self._held, [Text(text)]
+        return released
+
+    def finish(self) -> list[AnswerPiece]:
+        return self._held
+
+
+def test_drafts_keep_their_place_where_text_is_held_back() -> None:
+    choice = ParsedChoice(0, HoldingParser(), "", lambda: "id")  # type: ignore[arg-type]
+    first = CompletionOutput(0, "a b", [5, 6], drafted=[0])
+    assert choice.read(first) == []
+    last = CompletionOutput(0, "c d e", [7, 8, 9], drafted=[0, 1], finish_reason="length")
+    said = [event for event in choice.read(last) if isinstance(event, TextDelta)]
+    tokens = [token for event in said for token in event.token_ids]
+    assert tokens == [5, 6, 7, 8, 9] and [event.token_ids[place] for event in said for place in event.drafted] == [
+        5,
+        7,
+        8,
+    ]
