@@ -17,7 +17,7 @@ from typing import Any
 from cadence.config import peer_table, ranges, values
 from cadence.config.argv import merged
 from cadence.config.peer_flag import PeerFlag, Support
-from cadence.config.speculative_options import SpeculativeOptions, notices
+from cadence.config.speculative_options import SpeculativeOptions, without_hints
 from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")
@@ -156,7 +156,8 @@ class EngineArgs:
         for name, value in in_place.items():
             meant[name] = merged(value, values.coerce(name, hints()[name], meant.get(name) or {}))
         args = cls(**meant)
-        for notice in notices(args.speculative_config):
+        args.speculative_config, notices = without_hints(args.speculative_config)
+        for notice in notices:
             logger.warning("%s", notice)
         return args
 

@@ -110,9 +110,10 @@ class SpeculativeOptions:
         check_available("rejection_sample_method", self.verifier)
 
 
-def notices(given: Mapping[str, Any]) -> list[str]:
-    """Sentences about keys that change nothing here."""
-    return [text for key in given if key not in _hints() and (text := _notice(key, given[key]))]
+def without_hints(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The keys that mean something here, and sentences about the others."""
+    said = [text for key in given if key not in _hints() and (text := _notice(key, given[key]))]
+    return {key: value for key, value in given.items() if key in _hints()}, said
 
 
 def check_available(key: str, value: str) -> None:

@@ -39,7 +39,7 @@ class DraftStats:
 
     def add(self, runs: Iterable[Run]) -> DraftStats:
         """These and the forwards of `runs`; those without drafts are not counted."""
-        with_drafts = [(drafts, min(max(came - 1, 0), drafts)) for drafts, came in runs if drafts]
+        with_drafts = [(run[0], num_kept(run)) for run in runs if run[0]]
         if not with_drafts:
             return self
         width = max(len(self.drafted_by_position), *(drafts for drafts, _ in with_drafts))
@@ -59,6 +59,21 @@ class DraftStats:
 
 
 NO_DRAFTS = DraftStats()
+
+
+def num_kept(run: Run) -> int:
+    drafts, came = run
+    return min(max(came - 1, 0), drafts)
+
+
+def kept_places(runs: Iterable[Run]) -> list[int]:
+    """Which of the tokens that these forwards brought, counted from 0, were drafts."""
+    places: list[int] = []
+    first = 0
+    for run in runs:
+        places += range(first, first + num_kept(run))
+        first += run[1]
+    return places
 
 
 def _sums(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:

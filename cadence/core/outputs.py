@@ -42,6 +42,7 @@ class CompletionOutput:
     stop_reason: int | str | None = None
     lora_request: object | None = None
     speculation: DraftStats = NO_DRAFTS  # of all its forwards so far
+    drafted: Sequence[int] = ()  # places in token_ids of tokens that were drafts
     failure: FailureCode | None = None  # with finish_reason error; stop_reason is then its sentence
 
     def finished(self) -> bool:

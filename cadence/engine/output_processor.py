@@ -139,6 +139,7 @@ def _size(completion: CompletionOutput) -> int:
 def _joined(old: CompletionOutput, new: CompletionOutput) -> CompletionOutput:
     """Two deltas of one completion as one."""
     new.text = old.text + new.text
+    new.drafted = [*old.drafted, *(len(old.token_ids) + place for place in new.drafted)]
     new.token_ids = [*old.token_ids, *new.token_ids]
     if new.logprobs is not None:
         new.logprobs = [*(old.logprobs or ()), *new.logprobs]

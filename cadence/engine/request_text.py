@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from cadence.core.draft_stats import NO_DRAFTS, DraftStats
+from cadence.core.draft_stats import NO_DRAFTS, DraftStats, kept_places
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.flat_logprobs import FlatLogprobs
 from cadence.core.outputs import CompletionOutput, PositionLogprobs, RequestMetrics
@@ -34,6 +34,7 @@ class RequestText:
         self.failure: FailureCode | None = None
         self.num_cached_tokens = 0
         self.speculation: DraftStats = NO_DRAFTS
+        self._drafted: list[int] = []  # places in token_ids of drafts; in a stream of deltas, of those not sent yet
         self.metrics = RequestMetrics(arrival_time=request.arrival_time)
         self.token_gap = 0.0  # seconds between the last tokens that came and those before; 0.0 for the first
         self._prompt_logprobs: list[PositionLogprobs | None] = [None]  # the first token has no predecessor
@@ -54,6 +55,7 @@ class RequestText:
         self.num_cached_tokens = update.num_cached_tokens
         if update.runs:
             self.speculation = self.speculation.add(update.runs)
+            self._drafted += [len(self.token_ids) + place for place in kept_places(update.runs)]
         for chunk in update.prompt_logprobs:  # after a restart the prompt is computed again
             self._prompt_logprobs[chunk.start :] = prompt_position_logprobs(chunk, names)
         hide_last = update.finish_reason is FinishReason.STOP and not self._params.include_stop_str_in_output
@@ -113,8 +115,16 @@ class RequestText:
             finish_reason=None if self.finish_reason is None else self.finish_reason.value,
             stop_reason=self.stop_reason,
             speculation=self.speculation,
+            drafted=self._take_drafted(first_token, delta),
             failure=self.failure,
         )
+
+    def _take_drafted(self, first_token: int, delta: bool) -> list[int]:
+        """Counted from `first_token`. What came behind a stop string is no part of the output."""
+        drafted = [place - first_token for place in self._drafted if place < len(self.token_ids)]
+        if delta:
+            self._drafted = []
+        return drafted
 
     def _accept_token(self, token_id: int, show: bool) -> None:
         self.token_ids.append(token_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 from pathlib import Path
@@ -158,6 +159,10 @@ def test_hints_of_vllm_are_named_once_and_change_nothing(caplog: pytest.LogCaptu
         "disable_by_batch_size", "enforce_eager", "attention_backend",
     ]  # fmt: skip
     assert all("has no effect here: " in line for line in said)
+    caplog.clear()
+    args = EngineArgs.from_options(speculative_config={"method": "ngram", **hints})
+    again = EngineArgs.from_options(**dataclasses.asdict(args))  # as the command line hands them on
+    assert len(caplog.records) == 3 and again.speculative_config == {"method": "ngram"}
 
 
 def test_more_drafts_than_a_step_or_the_context_holds() -> None:

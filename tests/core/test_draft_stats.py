@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cadence.core.codec import decode_from_engine, encode
-from cadence.core.draft_stats import NO_DRAFTS, DraftStats, Run
+from cadence.core.draft_stats import NO_DRAFTS, DraftStats, Run, kept_places
 from cadence.core.engine_state import EngineState, EngineStats
 from cadence.core.messages import FromEngine
 from cadence.core.update import RequestUpdate
@@ -36,6 +36,8 @@ def test_any_runs(first: list[Run], then: list[Run]) -> None:
     assert found.num_forwards == len(runs)
     assert found.drafted_by_position == tuple(sum(i < drafts for drafts, _ in runs) for i in range(width))
     assert found.accepted_by_position == tuple(sum(i < kept for _, kept in runs) for i in range(width))
+    flags = [i < min(came - 1, drafts) for drafts, came in first + then for i in range(came)]
+    assert kept_places(first + then) == [place for place, kept in enumerate(flags) if kept]
     assert found == NO_DRAFTS.add(first + then) == NO_DRAFTS.add(then).plus(NO_DRAFTS.add(first))
 
 

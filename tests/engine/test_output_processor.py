@@ -87,6 +87,26 @@ def test_drafts_are_summed_per_completion_and_per_request(outputs: OutputProcess
     assert last.speculation == NO_DRAFTS.add([(4, 2), (2, 1), (4, 1)])
 
 
+@pytest.mark.parametrize("kind", [RequestOutputKind.CUMULATIVE, RequestOutputKind.DELTA])
+def test_which_tokens_were_drafts(outputs: OutputProcessor, kind: RequestOutputKind) -> None:
+    add(outputs, output_kind=kind)
+    (first,), _ = outputs.process([make_update([9, 10, 11, 12], runs=[(2, 3), (0, 1)])])
+    assert first.outputs[0].drafted == [0, 1]
+    (last,), _ = outputs.process([make_update([13, 14], FinishReason.LENGTH, runs=[(2, 2)])])
+    delta = kind is RequestOutputKind.DELTA
+    assert last.outputs[0].drafted == ([0] if delta else [0, 1, 4])
+    assert len(last.outputs[0].token_ids) == (2 if delta else 6)
+
+
+def test_drafts_behind_a_stop_string_are_no_part_of_the_output(outputs: OutputProcessor, tokenizer: Tokenizer) -> None:
+    tokens = tokenizer.encode("The quick brown fox jumps", add_special_tokens=False)
+    add(outputs, stop=["quick"])
+    (output,), _ = outputs.process([make_update(tokens, runs=[(len(tokens), len(tokens))])])
+    completion = output.outputs[0]
+    assert completion.finish_reason == "stop" and len(completion.token_ids) < len(tokens) - 1
+    assert completion.drafted == list(range(len(completion.token_ids)))
+
+
 def test_nobody_speculates(outputs: OutputProcessor) -> None:
     add(outputs)
     (output,), _ = outputs.process([make_update([9], FinishReason.LENGTH)])

@@ -22,10 +22,12 @@ def test_deltas_are_joined_until_they_are_read() -> None:
     async def scenario() -> None:
         stream = OutputStream(RequestOutputKind.DELTA, max_held=1000)
         for token in range(65, 75):
-            assert stream.put(output([token], logprobs=2))
+            piece = output([token], logprobs=2)
+            piece.outputs[0].drafted = [0] if token % 2 else []
+            assert stream.put(piece)
         told = await stream.next()
         assert told.outputs[0].text == "ABCDEFGHIJ" and list(told.outputs[0].token_ids) == list(range(65, 75))
-        assert len(told.outputs[0].logprobs or ()) == 10
+        assert len(told.outputs[0].logprobs or ()) == 10 and told.outputs[0].drafted == [0, 2, 4, 6, 8]
 
     asyncio.run(scenario())
 

@@ -1,16 +1,25 @@
-"""Speculation over HTTP: what a request may ask for, at every endpoint that generates."""
+"""Speculation over HTTP: what a request may ask for, at every endpoint that generates, and what it is told."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cadence.core.outputs import RequestOutput
+from cadence.core.outputs import CompletionOutput, RequestOutput
+from cadence.core.request import EngineRequest
 from cadence.core.sampling_params import SamplingParams
+from cadence.core.update import RequestUpdate
+from cadence.entrypoints.server.chat.answer_parser import AnswerPiece
+from cadence.entrypoints.server.chat.choice import ParsedChoice
+from cadence.entrypoints.server.chat.events import TextDelta
+from cadence.entrypoints.server.chat.tools.base import Text
 from tests.server.fake_llm import FakeLLM
+from tests.server.fakes_chat import sse
 from tests.server.test_completions import Serve
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
@@ -70,3 +79,86 @@ def test_other_names_in_it_are_named_and_change_nothing(serve: Serve) -> None:
     with serve().client() as client:
         reply = client.post("/v1/completions", json={**BODIES["/v1/completions"], "speculative": {"k": 3}})
     assert reply.status_code == 200 and reply.headers["x-cadence-ignored"] == "speculative.k"
+
+
+class DraftingLLM(FakeLLM):
+    """Every forward verifies four drafts and brings three tokens: two drafts and its own."""
+
+    def _token(self, request: EngineRequest, step: int) -> RequestUpdate:
+        updates: list[RequestUpdate] = []
+        for place in range(3 * step, 3 * step + 3):
+            updates.append(super()._token(request, place))
+            if updates[-1].finish_reason is not None:
+                break
+        tokens = [token for update in updates for token in update.new_token_ids]
+        logprobs = [entry for update in updates for entry in update.logprobs]
+        return replace(
+            updates[0], new_token_ids=tokens, logprobs=logprobs, runs=[(4, len(tokens))],
+            finish_reason=updates[-1].finish_reason,
+        )  # fmt: skip
+
+
+ASKED = {
+    "/v1/completions": {"prompt": "hello there", "max_tokens": 7},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hello there"}], "max_tokens": 7},
+}
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_which_tokens_were_drafts(serve: Serve, fake_model: Path, path: str) -> None:
+    """Seven tokens: three, three and one; the last of each is the forward's own."""
+    body = {**ASKED[path], "return_token_ids": True, "speculative": {"return_drafted": True}}
+    with serve(DraftingLLM(fake_model)).client() as client:
+        whole = client.post(path, json=body).json()["choices"][0]
+        assert len(whole["token_ids"]) == 7 and whole["drafted"] == [0, 1, 3, 4]
+        reply = client.post(path, json={**body, "stream": True})
+        events = [json.loads(data) for data in sse(reply.text) if data != "[DONE]"]
+        chunks = [event["choices"][0] for event in events if event["choices"][0].get("token_ids")]
+        assert [token for chunk in chunks for token in chunk["token_ids"]] == whole["token_ids"]
+        drafted, first = [], 0
+        for chunk in chunks:
+            drafted += [first + place for place in chunk["drafted"]]
+            first += len(chunk["token_ids"])
+        assert drafted == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_nothing_is_said_unasked(serve: Serve, fake_model: Path, path: str) -> None:
+    with serve(DraftingLLM(fake_model)).client() as client:
+        for stream in (False, True):
+            assert "drafted" not in client.post(path, json={**ASKED[path], "stream": stream}).text
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+def test_endpoints_that_have_no_place_for_it_say_so(serve: Serve, path: str) -> None:
+    with serve().client() as client:
+        reply = client.post(path, json={**BODIES[path], "speculative": {"return_drafted": True}})
+    assert reply.status_code == 200 and reply.headers["x-cadence-ignored"] == "speculative.return_drafted"
+
+
+class HoldingParser:
+    """Text comes out with the next piece, as where it might begin a tool call."""
+
+    def __init__(self) -> None:
+        self._held: list[AnswerPiece] = []
+
+    def push(self, text: str) -> list[AnswerPiece]:
+        released, self._held = self._held, [Text(text)]
+        return released
+
+    def finish(self) -> list[AnswerPiece]:
+        return self._held
+
+
+def test_drafts_keep_their_place_where_text_is_held_back() -> None:
+    choice = ParsedChoice(0, HoldingParser(), "", lambda: "id")  # type: ignore[arg-type]
+    first = CompletionOutput(0, "a b", [5, 6], drafted=[0])
+    assert choice.read(first) == []
+    last = CompletionOutput(0, "c d e", [7, 8, 9], drafted=[0, 1], finish_reason="length")
+    said = [event for event in choice.read(last) if isinstance(event, TextDelta)]
+    tokens = [token for event in said for token in event.token_ids]
+    assert tokens == [5, 6, 7, 8, 9] and [event.token_ids[place] for event in said for place in event.drafted] == [
+        5,
+        7,
+        8,
+    ]

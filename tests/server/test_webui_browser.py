@@ -156,6 +156,24 @@ def test_charts_are_drawn(page: Page) -> None:
     assert all(page.run(ink, name) for name in ("chart-rate", "chart-first", "chart-step"))
 
 
+def test_drafts_are_marked_and_counted(page: Page, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    page.wait(lambda: page.get("#status").text == "Idle", "the engine's state")
+    assert not page.get("#drafts").is_displayed()
+    monkeypatch.setattr(engine, "speculates", True)
+    page.get("#probabilities").click()
+    page.set("max_tokens", 8)
+    page.say("Hello")
+    page.wait_done()
+    assert engine.asked[-1]["speculative"] == {"return_drafted": True}
+    tokens = page.all(".answer .token")
+    marked = ["drafted" in token.get_attribute("class").split() for token in tokens]
+    assert marked == [True, True, True, False] * 2 and "6 drafted" in page.get(".answer .meta").text
+    page.point(tokens[0])
+    page.wait(lambda: "drafted, and kept" in page.get("#tip").text, "the card says so")
+    page.wait(lambda: page.get("#now-drafts").text == "75 % of 8 drafts, last minute", "the share of all")
+    assert page.get("#chart-drafts").get_attribute("aria-label").endswith(": 100 %, 100 %, 100 %, 0 %")
+
+
 def test_controls_reach_the_request_and_empty_ones_do_not(page: Page, engine: ScriptedEngine) -> None:
     page.say("echo:plain")
     page.wait_done()

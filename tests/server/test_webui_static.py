@@ -9,7 +9,8 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, RequestView
+from cadence.core.draft_stats import NO_DRAFTS
+from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, EngineStats, RequestView
 from cadence.engine.metrics.metric import Counter, Histogram
 from cadence.entrypoints.webui import page
 from cadence.entrypoints.webui.page import PUBLIC_PAGE_PATHS
@@ -112,7 +113,9 @@ def test_describe_counts_and_packs() -> None:
     tokens = [Counter("vllm:generation_tokens", {"engine": str(i)}, 5) for i in range(2)]
     first = Histogram("vllm:time_to_first_token_seconds", {}, (1.0,))
     first.observe(0.25)
-    body = describe(EngineState(views, views[:3], owners, 16), [*tokens, first], "m")
+    stats = EngineStats(drafts=NO_DRAFTS.add([(2, 2), (1, 1)]))
+    body = describe(EngineState(views, views[:3], owners, 16, stats), [*tokens, first], "m")
+    assert body["drafts"] == {"forwards": 2, "drafted": [2, 1], "accepted": [1, 0]}
     assert body["blocks"] == {
         "count": 7, "size": 16, "free": 3, "cached": 1, "held": 3, "runs": [0, 2, 1, 1, 2, 2, 3, 1, 0, 1],
     }  # fmt: skip

@@ -18,6 +18,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from cadence.core.draft_stats import NO_DRAFTS
 from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, EngineStats, RequestView
 from cadence.engine.metrics.metric import Counter, Histogram, Metric
 from cadence.entrypoints.server.http.tenants import Tenants
@@ -38,8 +39,10 @@ class ScriptedEngine:
         self.asked: list[dict[str, Any]] = []  # bodies of the chat requests
         self.aborted = 0
         self.polls = 0
+        self.speculates = False
         self.open: dict[str, int] = {}  # request id -> tokens sent
         self.tokens = Counter("vllm:generation_tokens", {})
+        self.drafts = NO_DRAFTS  # every fourth token begins a forward that verified four and kept three
         self.first = Histogram("vllm:time_to_first_token_seconds", {}, (0.1, 1.0))
 
     async def engine_state(self) -> EngineState:
@@ -52,7 +55,9 @@ class ScriptedEngine:
             owners[60 + index * 20 : 60 + index * 20 + held] = [FIRST_OWNER + index] * held
         held = sum(owner >= FIRST_OWNER for owner in owners)
         seconds = [0.004 + 0.001 * math.sin(step) for step in range(min(64, self.tokens.value))]
-        stats = EngineStats(len(running), 0, held / BLOCKS, prefix_queries=100, prefix_hits=25, num_preemptions=3)
+        stats = EngineStats(
+            len(running), 0, held / BLOCKS, prefix_queries=100, prefix_hits=25, num_preemptions=3, drafts=self.drafts
+        )
         return EngineState(running, [], owners, 16, stats, self.tokens.value, seconds)
 
     def get_metrics(self) -> list[Metric]:
@@ -70,9 +75,12 @@ class ScriptedEngine:
                     self.first.observe(time.monotonic() - began)
                 self.open[name] += 1
                 self.tokens.value += 1
-                yield _chunk(
-                    name, WORDS[step % len(WORDS)], body.get("logprobs", False), 0.05 + 0.9 * ((step * 7) % 10) / 10
-                )
+                share = 0.05 + 0.9 * ((step * 7) % 10) / 10
+                chunk = _chunk(name, WORDS[step % len(WORDS)], body.get("logprobs", False), share)
+                if self.speculates and body.get("speculative"):
+                    self.drafts = self.drafts.add([(4, 4)] if step % 4 == 3 else [])
+                    chunk["choices"][0]["drafted"] = [] if step % 4 == 3 else [0]
+                yield chunk
         except (GeneratorExit, asyncio.CancelledError):
             self.aborted += 1
             raise

@@ -27,6 +27,11 @@ def describe(state: EngineState, metrics: Sequence[Metric], model: str) -> dict[
         "blocks": _blocks(state),
         "prefix": {"queries": state.stats.prefix_queries, "hits": state.stats.prefix_hits},
         "preemptions": state.stats.num_preemptions,
+        "drafts": {
+            "forwards": state.stats.drafts.num_forwards,
+            "drafted": list(state.stats.drafts.drafted_by_position),
+            "accepted": list(state.stats.drafts.accepted_by_position),
+        },
         "steps": {"count": state.num_steps, "seconds": list(state.step_seconds)},
         "generated_tokens": _total(metrics, "vllm:generation_tokens"),
         "first_token": _first_token(metrics),

@@ -36,7 +36,7 @@ class PlainChoice:
     def read(self, output: CompletionOutput) -> list[ChatEvent]:
         events: list[ChatEvent] = []
         if output.token_ids or output.text:
-            events.append(TextDelta(output.index, output.text, output.token_ids, output.logprobs))
+            events.append(TextDelta(output.index, output.text, output.token_ids, output.logprobs, output.drafted))
         if output.finish_reason is not None:
             events.append(ChoiceEnd(output.index, output.finish_reason, output.stop_reason, output.failure))
         return events
@@ -58,8 +58,10 @@ class ParsedChoice:
         self._held = ""  # text beside a demanded call: shown only once the answer is complete
         self._token_ids: list[int] = []
         self._logprobs: list[PositionLogprobs] | None = None
+        self._drafted: list[int] = []  # places in _token_ids
 
     def read(self, output: CompletionOutput) -> list[ChatEvent]:
+        self._drafted += [len(self._token_ids) + place for place in output.drafted]
         self._token_ids.extend(output.token_ids)
         if output.logprobs is not None:
             self._logprobs = [*(self._logprobs or ()), *output.logprobs]
@@ -119,11 +121,11 @@ class ParsedChoice:
             finish_reason = "tool_calls"
         return [*events, ChoiceEnd(self._index, finish_reason, output.stop_reason, output.failure)]
 
-    def _tokens(self) -> tuple[Sequence[int], Sequence[PositionLogprobs] | None]:
+    def _tokens(self) -> tuple[Sequence[int], Sequence[PositionLogprobs] | None, Sequence[int]]:
         """Those that no event has carried yet."""
-        tokens, logprobs = self._token_ids, self._logprobs
-        self._token_ids, self._logprobs = [], None
-        return tokens, logprobs
+        tokens, logprobs, drafted = self._token_ids, self._logprobs, self._drafted
+        self._token_ids, self._logprobs, self._drafted = [], None, []
+        return tokens, logprobs, drafted
 
 
 def calls_in_json(text: str, demanded: str) -> list[tuple[str, str]]:

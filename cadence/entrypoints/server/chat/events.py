@@ -62,6 +62,7 @@ class TextDelta:
     text: str
     token_ids: Sequence[int] = ()
     logprobs: Sequence[PositionLogprobs] | None = None
+    drafted: Sequence[int] = ()  # places in token_ids of tokens that were drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class ReasoningDelta:
     text: str
     token_ids: Sequence[int] = ()
     logprobs: Sequence[PositionLogprobs] | None = None
+    drafted: Sequence[int] = ()  # places in token_ids of tokens that were drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class ToolCallDelta:
     arguments: str
     token_ids: Sequence[int] = ()
     logprobs: Sequence[PositionLogprobs] | None = None
+    drafted: Sequence[int] = ()  # places in token_ids of tokens that were drafts
 
 
 class LastText(TextDelta):

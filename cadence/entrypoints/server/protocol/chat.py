@@ -13,6 +13,7 @@ from cadence.entrypoints.server.protocol.common import (
     MAX_PARTS,
     GenerationBody,
     LogprobIds,
+    ShownDrafts,
     Variables,
     at_most,
     check_beam,
@@ -53,6 +54,7 @@ class ChatCompletionBody(GenerationBody):
     logprob_token_ids: LogprobIds | None = None
     use_beam_search: bool | None = None
     length_penalty: float | None = None
+    speculative: ShownDrafts | None = None
 
     echo: bool | None = None
     return_prompt_text: bool | None = None

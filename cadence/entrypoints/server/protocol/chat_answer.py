@@ -45,6 +45,7 @@ class ChatView:
     echo: str  # text every answer begins with
     top_logprobs: int | None  # None = no logprobs
     token_ids: bool
+    drafted: bool  # say which tokens were drafts
     prompt_text: bool
     reasoning: bool
     reasons: bool  # the server tells reasoning apart, and counts it
@@ -57,7 +58,7 @@ class ChatView:
     @property
     def plain(self) -> bool:
         """Whether chunks of text hold nothing else."""
-        return self.top_logprobs is None and not self.token_ids and not self.continuous_usage
+        return self.top_logprobs is None and not (self.token_ids or self.drafted or self.continuous_usage)
 
     def shows(self, event: Delta) -> bool:
         if isinstance(event, ToolCallDelta):
@@ -144,8 +145,9 @@ class ChatChunks:
         return self._write(event.index, delta, {}, **{**tokens, **finish})
 
     def _tokens(self, event: Delta) -> dict[str, Any]:
-        logprobs = self._view.logprobs(event.token_ids, event.logprobs)
-        return {"logprobs": logprobs, "token_ids": list(event.token_ids) if self._view.token_ids else None}
+        view, logprobs = self._view, self._view.logprobs(event.token_ids, event.logprobs)
+        told: dict[str, Any] = {"logprobs": logprobs, "token_ids": list(event.token_ids) if view.token_ids else None}
+        return {**told, "drafted": list(event.drafted)} if view.drafted else told
 
     def _write(self, index: int, delta: dict[str, Any], extras: dict[str, Any], **more: Any) -> bytes:
         """Only chunks that tell of tokens have `token_ids`."""
@@ -185,6 +187,7 @@ class _Message:
         self._calls: list[dict[str, Any]] = []
         self._token_ids: list[int] = []
         self._logprobs: list[PositionLogprobs] = []
+        self._drafted: list[int] = []  # places in _token_ids
         self._end = ChoiceEnd(0, "stop")
 
     def add(self, event: Delta | ChoiceEnd) -> None:
@@ -193,6 +196,7 @@ class _Message:
             return
         if not self._view.shows(event):
             return
+        self._drafted += [len(self._token_ids) + place for place in event.drafted]
         self._token_ids.extend(event.token_ids)
         self._logprobs.extend(event.logprobs or ())
         if isinstance(event, TextDelta):
@@ -207,12 +211,14 @@ class _Message:
 
     def choice(self) -> dict[str, Any]:
         view = self._view
+        drafted = {"drafted": self._drafted} if view.drafted else {}
         return {
             "message": self._message(),
             "logprobs": view.logprobs(self._token_ids, self._logprobs),
             "finish_reason": view.finish_reason(self._end),
             "stop_reason": self._end.stop_reason,
             "token_ids": self._token_ids if view.token_ids else None,
+            **drafted,
             "routed_experts": None,
         }
 

@@ -85,6 +85,10 @@ class DraftLimit(BodyPart):
     num_tokens: int | None = Field(default=None, ge=0, lt=INT64)
 
 
+class ShownDrafts(DraftLimit):
+    return_drafted: bool | None = None  # tell which tokens were drafts
+
+
 class GenerationBody(RequestBody):
     """None means: the model's own default. Ranges are checked where `SamplingParams` are made."""
 

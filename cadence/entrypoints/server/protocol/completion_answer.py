@@ -42,6 +42,7 @@ class CompletionView:
     logprobs: int | None  # None = none
     prompt_logprobs: bool
     token_ids: bool
+    drafted: bool  # say which tokens were drafts
     include_usage: bool
     continuous_usage: bool
     usage_details: bool
@@ -49,7 +50,7 @@ class CompletionView:
     @property
     def plain(self) -> bool:
         """Whether most chunks hold nothing but text."""
-        return self.logprobs is None and not (self.token_ids or self.continuous_usage or self.silent)
+        return self.logprobs is None and not (self.token_ids or self.drafted or self.continuous_usage or self.silent)
 
 
 class TokenCounter:
@@ -106,6 +107,8 @@ class Choices:
             choice["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs)
         if view.token_ids:
             choice["token_ids"] = [] if silent else list(completion.token_ids)
+        if view.drafted:
+            choice["drafted"] = [] if silent else list(completion.drafted)
         return choice
 
     def _echoed(self, output: RequestOutput) -> str:

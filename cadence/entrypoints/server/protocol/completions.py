@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.server.protocol.common import INT64, GenerationBody, LogprobIds, check_beam
+from cadence.entrypoints.server.protocol.common import INT64, GenerationBody, LogprobIds, ShownDrafts, check_beam
 
 MAX_PROMPTS = 1024
 
@@ -31,6 +31,7 @@ class CompletionBody(GenerationBody):
     logprob_token_ids: LogprobIds | None = None
     use_beam_search: bool | None = None
     length_penalty: float | None = None
+    speculative: ShownDrafts | None = None
 
     def check(self) -> None:
         """What types alone do not say."""

@@ -113,6 +113,7 @@ def _view(body: ChatCompletionBody, state: ServerState, base: dict[str, Any]) ->
         echo=_echo(body.messages, options.response_role) if body.echo else "",
         top_logprobs=_shown_logprobs(body),
         token_ids=bool(body.return_token_ids),
+        drafted=body.speculative is not None and bool(body.speculative.return_drafted),
         prompt_text=bool(body.return_prompt_text),
         reasoning=body.include_reasoning is not False,
         reasons=state.chat.separates_reasoning,

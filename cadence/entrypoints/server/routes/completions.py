@@ -160,6 +160,7 @@ def _view(body: CompletionBody, state: ServerState, base: dict[str, Any]) -> Com
         logprobs=_shown_logprobs(body),
         prompt_logprobs=body.prompt_logprobs is not None,
         token_ids=bool(body.return_token_ids),
+        drafted=body.speculative is not None and bool(body.speculative.return_drafted),
         include_usage=usage,
         continuous_usage=continuous,
         usage_details=options.enable_prompt_tokens_details,

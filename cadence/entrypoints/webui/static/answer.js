@@ -12,6 +12,7 @@ export class Answer {
   #first = 0;
   #last = 0;
   #tokens = 0;
+  #drafted = 0; // of these, drafts that were kept
   #end = "";
   #reasoning = null;
   #asTokens;
@@ -59,7 +60,9 @@ export class Answer {
     if (chunk.usage) this.#tokens = chunk.usage.completion_tokens;
     const choice = chunk.choices?.[0];
     if (!choice) return;
-    const tokens = choice.logprobs?.content ?? [];
+    const drafted = new Set(choice.drafted ?? []);
+    const tokens = (choice.logprobs?.content ?? []).map((token, place) => ({ ...token, drafted: drafted.has(place) }));
+    this.#drafted += drafted.size;
     const { content = "", reasoning, reasoning_content: older } = choice.delta ?? {};
     const thought = reasoning ?? older ?? "";
     if (content || thought || tokens.length) this.#clock(tokens.length || 1);
@@ -120,6 +123,7 @@ export class Answer {
     const seconds = (this.#last - this.#first) / 1000;
     const rate = seconds > 0 && this.#tokens > 1 ? `${((this.#tokens - 1) / seconds).toFixed(1)} tokens/s` : "";
     const first = `first token after ${duration((this.#first - this.#started) / 1000)}`;
-    return [`${this.#tokens} token${this.#tokens === 1 ? "" : "s"}`, rate, first].filter(Boolean);
+    const drafted = this.#drafted ? `${this.#drafted} drafted` : "";
+    return [`${this.#tokens} token${this.#tokens === 1 ? "" : "s"}`, drafted, rate, first].filter(Boolean);
   }
 }

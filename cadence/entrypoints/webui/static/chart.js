@@ -1,4 +1,4 @@
-/** Small charts, drawn by hand: a line or dots over the last minute, bars over the last steps. */
+/** Small charts, drawn by hand: a line or dots over the last minute, bars over the last steps, columns of shares. */
 import { prepare } from "./canvas.js";
 
 const HEIGHT = 112;
@@ -51,6 +51,19 @@ export class Chart {
       const height = Math.max(1, area.scale(value));
       const x = LEFT + (slots - values.length + index) * width;
       area.pen.fillRect(x, area.floor - height, Math.max(1, width - 1), height);
+    });
+  }
+
+  /** Values from 0 to 1, one column each, with the words under the first and the last. */
+  columns(shares, begin, end) {
+    const area = this.#frame([1], begin, end);
+    if (!area) return;
+    const width = (area.right - LEFT) / shares.length;
+    area.pen.fillStyle = this.#palette.theme("--accent");
+    area.pen.globalAlpha = 0.75;
+    shares.forEach((share, index) => {
+      const height = Math.max(1, area.scale(share));
+      area.pen.fillRect(LEFT + (index + 0.15) * width, area.floor - height, 0.7 * width, height);
     });
   }
 

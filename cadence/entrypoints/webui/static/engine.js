@@ -3,7 +3,7 @@ import { getJson } from "./api.js";
 import { BlockMap } from "./blockmap.js";
 import { Chart } from "./chart.js";
 import { byId, element, setText } from "./dom.js";
-import { plain, seconds } from "./format.js";
+import { percent, plain, seconds } from "./format.js";
 import { History, SPAN, STEPS, quantile } from "./history.js";
 import { Palette } from "./palette.js";
 import { RequestTable } from "./requests.js";
@@ -25,6 +25,7 @@ export class EngineView {
   #rate = new Chart(byId("chart-rate"), this.#palette, plain);
   #first = new Chart(byId("chart-first"), this.#palette, seconds);
   #step = new Chart(byId("chart-step"), this.#palette, seconds);
+  #kept = new Chart(byId("chart-drafts"), this.#palette, percent);
 
   /** `mine` tells the id of this page's own request. */
   constructor(mine) {
@@ -100,8 +101,22 @@ export class EngineView {
     setText(byId("now-first"), firsts.length ? seconds(firsts.at(-1).value) : "");
     const spread = `median ${seconds(quantile(steps, 0.5))}, 99th percentile ${seconds(quantile(steps, 0.99))}`;
     setText(byId("now-step"), steps.length ? spread : "");
+    this.#drafts(this.#history.drafts);
     byId("chart-rate").setAttribute("aria-label", `Tokens per second: now ${plain(this.#history.rate)}`);
     byId("chart-step").setAttribute("aria-label", `Step time: ${steps.length ? spread : "no steps yet"}`);
+  }
+
+  /** What share of the drafts at each place was kept; nothing where the engine makes none. */
+  #drafts(drafts) {
+    byId("drafts").hidden = !drafts;
+    if (!drafts) return;
+    const { drafted, accepted, recent } = drafts;
+    const shares = drafted.map((count, place) => (count ? accepted[place] / count : 0));
+    const sum = (counts) => counts.reduce((total, count) => total + count, 0);
+    const all = `${percent(sum(accepted) / Math.max(1, sum(drafted)))} of ${sum(drafted)} drafts, ${recent ? "last minute" : "since the start"}`;
+    this.#kept.columns(shares, "first draft", shares.length > 1 ? `draft ${shares.length}` : "");
+    setText(byId("now-drafts"), all);
+    byId("chart-drafts").setAttribute("aria-label", `Drafts kept, by position: ${shares.map(percent).join(", ")}`);
   }
 
   #point(block) {

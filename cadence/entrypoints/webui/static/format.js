@@ -9,3 +9,8 @@ export function seconds(value) {
   if (value < 0.9995) return `${Number((value * 1000).toPrecision(3))} ms`;
   return `${value < 10 ? Number(value.toFixed(1)) : Math.round(value)} s`;
 }
+
+/** Of a share from 0 to 1. */
+export function percent(share) {
+  return `${Math.round(100 * share)} %`;
+}

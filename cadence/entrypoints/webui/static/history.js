@@ -6,6 +6,7 @@ const WINDOW = 1.5; // seconds over which tokens are averaged
 export class History {
   #totals = []; // { time, tokens }
   #last = null;
+  #drafts = []; // { time, drafts }: totals of the last minute
   rates = []; // { time, value }, tokens per second
   firsts = []; // { time, value }, mean seconds to first token of the requests that began since the point before
   steps = []; // seconds, oldest first
@@ -16,6 +17,7 @@ export class History {
     this.#rate(state);
     this.#firstToken(state);
     this.#steps(state);
+    this.#draftTotals(state);
     this.#last = state;
     for (const series of [this.rates, this.firsts]) {
       while (series.length && series[0].time < state.time - SPAN - 1) series.shift();
@@ -26,6 +28,15 @@ export class History {
     return this.#last?.time ?? 0;
   }
 
+  /** Drafts by position: those of the last minute, or, where there were none, of all time. */
+  get drafts() {
+    const [begin, end] = [this.#drafts[0]?.drafts, this.#drafts.at(-1)?.drafts];
+    if (!end?.forwards) return null;
+    const recent = end.forwards > begin.forwards;
+    const since = (totals, before) => totals.map((total, place) => total - (recent ? before[place] ?? 0 : 0));
+    return { recent, drafted: since(end.drafted, begin.drafted), accepted: since(end.accepted, begin.accepted) };
+  }
+
   get rate() {
     return this.rates.at(-1)?.value ?? 0;
   }
@@ -33,6 +44,7 @@ export class History {
   /** A new engine behind the same page: its totals begin at zero again. */
   #restart() {
     this.#totals = [];
+    this.#drafts = [];
     this.#last = null;
   }
 
@@ -47,6 +59,11 @@ export class History {
     const begin = this.#last?.first_token ?? first;
     const count = first.count - begin.count;
     if (count > 0) this.firsts.push({ time, value: (first.sum - begin.sum) / count });
+  }
+
+  #draftTotals({ time, drafts }) {
+    this.#drafts.push({ time, drafts });
+    while (this.#drafts[0].time < time - SPAN) this.#drafts.shift();
   }
 
   #steps({ steps }) {

@@ -71,7 +71,8 @@ export class Prose {
 
 function span({ text, tokens }) {
   if (!tokens.length) return document.createTextNode(text);
-  const node = element("span", `token p${surprise(probability(tokens))}`, text);
+  const drafted = tokens.some((token) => token.drafted) ? " drafted" : "";
+  const node = element("span", `token p${surprise(probability(tokens))}${drafted}`, text);
   node.tokens = tokens;
   return node;
 }

@@ -25,8 +25,8 @@ export class Settings {
   /** The request's fields beside the conversation. */
   fields() {
     const numbers = Object.fromEntries(this.#set().map((id) => [id, Number(byId(id).value)]));
-    const probabilities = this.probabilities ? { logprobs: true, top_logprobs: 5 } : {};
-    return { model: byId("model").value, ...numbers, ...probabilities };
+    const tokens = { logprobs: true, top_logprobs: 5, speculative: { return_drafted: true } };
+    return { model: byId("model").value, ...numbers, ...(this.probabilities ? tokens : {}) };
   }
 
   get probabilities() {

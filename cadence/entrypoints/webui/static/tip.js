@@ -59,7 +59,9 @@ export class TokenTip {
 
 function entry(token) {
   const rows = alternatives(token).map((other) => row(other, other.token === token.token));
-  return element("div", "entry", element("p", "chosen", readable(token.token), element("b", "", percent(token))), ...rows);
+  const note = token.drafted ? [element("p", "drafted", "drafted, and kept")] : [];
+  const chosen = element("p", "chosen", readable(token.token), element("b", "", percent(token)));
+  return element("div", "entry", chosen, ...note, ...rows);
 }
 
 function alternatives(token) {
