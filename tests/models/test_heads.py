@@ -168,3 +168,20 @@ def test_dummy_heads_need_no_weights(method: str, llama: Path, tmp_path: Path) -
     both = DraftedSequence(target.model, target.head(method, tmp_path))
     both.feed(PROMPT)
     assert len(both.propose(CHOSEN, COUNT)[0]) == COUNT
+
+
+@pytest.mark.parametrize(
+    ("config", "layers"),
+    [
+        ({"eagle_aux_hidden_state_layer_ids": [0, 1, 3]}, (0, 1, 3)),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}}, (1, 2, 3)),  # outputs of layers
+        ({}, (2, 2, 1)),  # of four layers: the third, the one in the middle, the third but last
+    ],
+)
+def test_streams_are_those_of_the_layers_that_a_file_names(
+    config: dict[str, object], layers: tuple[int, ...], llama: Path, tmp_path: Path
+) -> None:
+    _, directory, _ = eagle3(llama, tmp_path)
+    plain = CONFIG | {"draft_vocab_size": heads.DRAFT_VOCAB}
+    (directory / "config.json").write_text(json.dumps(plain | config))
+    assert Target(llama).head("eagle3", directory).aux_layers == layers
