@@ -125,7 +125,7 @@ def _aux_layers(config: HeadConfig, head: HeadBuild) -> tuple[int, ...]:
     """Where the file does not say: those its authors chose, an early, a middle and a late one."""
     count = len(head.target.layers)
     layers = config.aux_layers or (2, count // 2, count - 3)
-    if min(layers) < 0 or max(layers) >= count:
+    if len(layers) > count or min(layers) < 0 or max(layers) >= count:
         message = f"{head.where}: streams of layers {list(layers)} of a target with layers 0 to {count - 1}"
         raise ConfigError(message, FIELD)
     return layers
