@@ -148,6 +148,7 @@ FIELDS: Mapping[str, FieldType] = {
     "n_inner": Nullable(_SIZE),
     "num_hidden_layers": _LAYERS,
     "n_layer": _LAYERS,
+    "num_nextn_predict_layers": Nullable(Integer(0, MOST_LAYERS)),
     "num_attention_heads": _HEADS,
     "n_head": _HEADS,
     "num_key_value_heads": Nullable(_HEADS),

@@ -31,11 +31,11 @@ class PreNormLayer(nn.Module):
         super().__init__()
         self.attn, self.mlp = attn, mlp
         self.attn_norm, self.mlp_norm = attn_norm, mlp_norm
-        self._terms = terms
+        self.terms = terms
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Stream:
-        x, residual = self.attn.after(self.attn_norm, x, residual, inputs, ctx, terms=self._terms)
-        return self.mlp.after(self.mlp_norm, x, residual, ctx, terms=self._terms)
+        x, residual = self.attn.after(self.attn_norm, x, residual, inputs, ctx, terms=self.terms)
+        return self.mlp.after(self.mlp_norm, x, residual, ctx, terms=self.terms)
 
 
 class SandwichLayer(nn.Module):

@@ -43,7 +43,7 @@ class DraftedSequence:
         self.tokens += ids
         aux = AuxHiddenStates(self.draft.drafter.aux_layers)
         ctx = self._context(self._caches[0], positions, EVERY_TOKEN, aux)
-        hidden = self.target(_inputs(ids, positions), ctx)
+        hidden = self.target(inputs_of(ids, positions), ctx)
         states = aux.states if self.draft.drafter.begins_with is TargetStates.AUX else (hidden,)
         self._states += zip(*states, strict=True)
         return self.target.logits(hidden, ctx)
@@ -55,20 +55,25 @@ class DraftedSequence:
         drafter, known = self.draft.drafter, [*self.tokens, chosen]
         positions = torch.arange(first, len(known) - drafter.ahead)
         ids = known[first + drafter.ahead :]
-        states = tuple(torch.stack(part[first:]) for part in zip(*self._states, strict=True))
-        hidden, wanted = self.combined(states, positions), self._last(positions)
+        wanted = self._last(positions)
+        hidden = drafter.combine(self.states(first), self.context(positions, EVERY_TOKEN))
         drafts, lines = [], []
         for draft in range(count):
-            ctx = self._context(self._caches[1], positions, wanted)
-            for_logits, hidden = drafter.forward(_inputs(ids, positions), hidden, ctx, draft)
+            ctx = self.context(positions, wanted)
+            for_logits, hidden = drafter.forward(inputs_of(ids, positions), hidden, ctx, draft)
             lines.append(drafter.logits(for_logits, ctx, draft))
             ids = [int(drafter.vocabulary.target_ids[lines[-1][0].argmax()])]
             drafts += ids
             positions, wanted = positions[-1:] + 1, EVERY_TOKEN
         return drafts, torch.cat(lines)
 
-    def combined(self, states: tuple[torch.Tensor, ...], positions: torch.Tensor) -> torch.Tensor:
-        return self.draft.drafter.combine(states, self._context(self._caches[1], positions, EVERY_TOKEN))
+    def states(self, first: int) -> tuple[torch.Tensor, ...]:
+        """What the drafter begins with, of positions from `first` on, [T, H] each."""
+        return tuple(torch.stack(part[first:]) for part in zip(*self._states, strict=True))
+
+    def context(self, positions: torch.Tensor, wanted: Wanted) -> ForwardContext:
+        """Of a forward of the drafter."""
+        return self._context(self._caches[1], positions, wanted)
 
     def _last(self, positions: torch.Tensor) -> LastTokens:
         length = torch.tensor([int(positions[-1]) + 1], dtype=torch.int32)
@@ -91,5 +96,5 @@ class DraftedSequence:
         return ForwardContext(self.ops, batch, caches, wanted, aux or AuxHiddenStates())
 
 
-def _inputs(ids: list[int], positions: torch.Tensor) -> ModelInputs:
+def inputs_of(ids: list[int], positions: torch.Tensor) -> ModelInputs:
     return ModelInputs(torch.tensor(ids, dtype=torch.int32), positions)

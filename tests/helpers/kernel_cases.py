@@ -26,6 +26,7 @@ class AttentionCase:
     cache_dtype: torch.dtype | None = None  # None = dtype
     num_groups: int = 1
     seed: int = 0
+    apart: int = 0  # entries of other layers between two blocks
 
     @property
     def shape(self) -> AttentionShape:
@@ -71,7 +72,16 @@ def make_inputs(case: AttentionCase, device: str = "cpu") -> AttentionInputs:
         num_single=int(np.cumprod(new == 1).sum()),
         max_query_len=int(new.max()),
     )
-    return AttentionInputs(q.to(device), (stored[0].to(device), stored[1].to(device)), batch)
+    kv = tuple(spread(cache.to(device), case.apart) for cache in stored)
+    return AttentionInputs(q.to(device), (kv[0], kv[1]), batch)
+
+
+def spread(cache: torch.Tensor, apart: int) -> torch.Tensor:
+    """The same cache [num_blocks, Hk, block_size, D] in a storage with `apart` entries behind each block."""
+    count = cache[0].numel()
+    storage = torch.full((cache.shape[0], count + apart), 77, dtype=cache.dtype, device=cache.device)
+    storage[:, :count] = cache.flatten(1)
+    return storage[:, :count].unflatten(1, cache.shape[1:])
 
 
 def only(inputs: AttentionInputs, index: int, skip: int = 0, take: int | None = None) -> AttentionInputs:

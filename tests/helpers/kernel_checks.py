@@ -8,7 +8,7 @@ import torch
 
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
-from tests.helpers.kernel_cases import AttentionCase, make_inputs
+from tests.helpers.kernel_cases import AttentionCase, make_inputs, spread
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 REFERENCE = ReferenceOps()
@@ -74,7 +74,8 @@ def check_write_kv(ops: Ops, head_dim: int, block_size: int, dtype: torch.dtype,
     slots = torch.randperm(7 * block_size, generator=generator)[:6]
 
     def written(target: Ops, where: str) -> Sequence[torch.Tensor]:
-        caches = [torch.zeros((7, 3, block_size, head_dim), dtype=dtype, device=where) for _ in range(2)]
+        empty = torch.zeros((7, 3, block_size, head_dim), dtype=dtype, device=where)
+        caches = [spread(empty, 0), spread(empty, 3 * head_dim)]
         target.write_kv(k.to(where), v.to(where), *caches, slots.to(where))
         return caches
 

@@ -6,6 +6,7 @@ import torch
 
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.interface.ops import DrawParams, Ops, Rotation
+from tests.helpers.kernel_cases import spread
 from tests.helpers.kernel_checks import REFERENCE, TOLERANCE, assert_close
 
 
@@ -66,10 +67,11 @@ def check_rope_write_kv(ops: Ops, dims: tuple[int, int, int, int], dtype: torch.
 
     def done(target: Ops, norms: tuple[torch.Tensor, ...], where: str) -> list[torch.Tensor]:
         q, k, v = packed.clone().to(where).split([q_heads, k_heads, k_heads], dim=1)
-        caches = torch.full((2, 7, k_heads, 8, dim), 7.0, dtype=dtype, device=where)
+        empty = torch.full((7, k_heads, 8, dim), 7.0, dtype=dtype, device=where)
+        caches = (spread(empty, 0), spread(empty, 3 * dim))
         rotation = Rotation(cos_sin.to(where), tuple(weight.to(where) for weight in norms), 1e-6)
         batch = one_token_each(positions.to(where), slots.to(where))
-        q = target.rope_write_kv((q, k, v), positions.to(where), rotation, (caches[0], caches[1]), batch, 0)
+        q = target.rope_write_kv((q, k, v), positions.to(where), rotation, caches, batch, 0)
         return [q, *caches]
 
     for norms in ((), weights, tuple(weight.to(dtype) for weight in weights)):

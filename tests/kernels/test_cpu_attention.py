@@ -44,6 +44,7 @@ def cases(draw: st.DrawFn) -> AttentionCase:
         dtype=draw(st.sampled_from(FLOATS)),
         cache_dtype=draw(st.sampled_from(CACHES)),
         seed=draw(st.integers(0, 100)),
+        apart=draw(st.sampled_from([0, 40])),
     )
 
 

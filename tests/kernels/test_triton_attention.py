@@ -48,6 +48,7 @@ SMALL = {
     "split chunk with window": AttentionCase(((300, 9), (70, 1)), 4, 1, 16, block_size=8, window=70),
     "window": AttentionCase(((100, 150), (70, 1)), 1, 1, 16, block_size=8, window=90),
     "window of one": AttentionCase(((3, 70),), 1, 1, 16, window=1),
+    "other layers between blocks": AttentionCase(((30, 1), (0, 70), (560, 7)), 2, 1, 16, window=300, apart=48),
     "soft-cap": AttentionCase(((0, 70), (20, 1)), 1, 1, 20, softcap=5.0),
     "pages larger than tiles": AttentionCase(((70, 1), (0, 70)), 1, 1, 16, block_size=128),
     "half, odd head, two groups": AttentionCase(((30, 1), (0, 70)), 4, 1, 80, 4, dtype=torch.float16, num_groups=2),

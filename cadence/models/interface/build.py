@@ -34,6 +34,20 @@ class WithDefaults:
 
 
 @dataclass(frozen=True, slots=True)
+class WithChanges:
+    """A configuration some of whose keys have other values than the file says."""
+
+    hf: ConfigView
+    changes: Mapping[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.changes[key] if key in self.changes else self.hf[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.changes[key] if key in self.changes else self.hf.get(key, default)
+
+
+@dataclass(frozen=True, slots=True)
 class BuildContext:
     dtype: torch.dtype  # of activations; of weights too, where they are not packed
     device: torch.device

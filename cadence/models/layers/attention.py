@@ -68,7 +68,7 @@ class Attention(nn.Module):
         return LayerKV(self.shape.num_kv_heads, self.shape.head_dim, self.shape.window)
 
     def forward(self, x: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
-        return self.out(self._attend(self.qkv(x, ctx), inputs, ctx), ctx)
+        return self.out(self.attend(self.qkv(x, ctx), inputs, ctx), ctx)
 
     def after(
         self,
@@ -82,13 +82,13 @@ class Attention(nn.Module):
     ) -> Stream:
         """terms: as `Linear` has it, of what comes out."""
         qkv, residual = norm.add_linear(x, residual, self.qkv, ctx)
-        return self.out(self._attend(qkv, inputs, ctx), ctx, terms=terms), self.kept(residual, ctx)
+        return self.out(self.attend(qkv, inputs, ctx), ctx, terms=terms), self.kept(residual, ctx)
 
     def kept(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         """x [T, hidden] as it goes on beside this block: of the tokens that the block's output is of."""
         return ctx.kept(self._layer, x)
 
-    def _attend(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
+    def attend(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         """projected [T, q + k + v] -> [T, Hq * D], before the last projection."""
         tokens = projected.shape[0]
         qkv = projected.view(tokens, -1, self.shape.head_dim).split(self._heads, dim=1)

@@ -8,24 +8,27 @@ from collections.abc import Iterable
 from cadence import gguf
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.models.decoder import DecoderLM
+from cadence.models.heads.mtp import mtp_prefixes
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.assign import assign, no_progress
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.loader.packing import MatrixPacking, NoPacking, Packing
 from cadence.models.loader.plausible import build_model, check_dummy, check_source
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
+from cadence.models.loader.selected_weights import SelectedWeights
 from cadence.models.loader.source import WeightsSource
 
 
 def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildContext) -> DecoderLM:
     """Builds the architecture the configuration names and fills it. The result implements `CausalLM`."""
-    packing = _packing(load_config.quantization, build)
+    packing = new_packing(load_config.quantization, build)
     if load_config.load_format == "dummy":
         check_dummy(model_config.hf, build, load_config.quantization)
         model = build_model(model_config.hf, build)
         fill_dummy(model, model_config.seed, packing)
         return model
-    source, where = _open(model_config)
+    source, where = open_weights(model_config)
+    source = SelectedWeights(source, without=mtp_prefixes(model_config.hf))
     check_source(model_config.hf, build, source, where)
     model = build_model(model_config.hf, build)
     progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
@@ -33,12 +36,13 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
     return model
 
 
-def _packing(quantization: str, build: BuildContext) -> Packing:
+def new_packing(quantization: str, build: BuildContext) -> Packing:
     packer = build.ops.packer(quantization, build.dtype)
     return NoPacking() if packer is None else MatrixPacking(packer)
 
 
-def _open(model_config: ModelConfig) -> tuple[WeightsSource, str]:
+def open_weights(model_config: ModelConfig) -> tuple[WeightsSource, str]:
+    """(all tensors, where they are)"""
     files = model_config.files
     if files.gguf is None:
         return SafetensorsWeights(files.directory), str(files.directory)

@@ -1,0 +1,32 @@
+"""Some of a checkpoint's tensors: one file may hold a model and a head for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from cadence.models.loader.source import WeightsSource
+
+
+class SelectedWeights:
+    """A `WeightsSource` of the tensors whose names begin with one of `only`, or with none of `without`."""
+
+    def __init__(self, source: WeightsSource, only: tuple[str, ...] = ("",), without: tuple[str, ...] = ()) -> None:
+        self._source = source
+        self._names = [name for name in source.names() if name.startswith(only) and not name.startswith(without)]
+
+    def names(self) -> Sequence[str]:
+        return self._names
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._source.shape(name)
+
+    def load(self, name: str) -> torch.Tensor:
+        return self._source.load(name)
+
+    def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
+        return self._source.blocks(name, transposed)
+
+    def release(self, name: str) -> None:
+        self._source.release(name)
