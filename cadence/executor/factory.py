@@ -12,6 +12,7 @@ from cadence.device.base import Device, DeviceCaps
 from cadence.device.probe import open_device, probe_caps
 from cadence.executor.base import Executor
 from cadence.executor.worker import Worker, WorkerConfig
+from cadence.speculate.choose import ProposerFactory, proposer_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,12 @@ def open_executor(kind: str, resolve: Resolve, logits_processors: Processors) ->
     return open_on(open_device(config.device.kind, config.device.cpu_threads), config, logits_processors)
 
 
-def open_on(device: Device, config: EngineConfig, logits_processors: Processors = ()) -> OpenExecutor:
+def open_on(
+    device: Device,
+    config: EngineConfig,
+    logits_processors: Processors = (),
+    new_proposer: ProposerFactory = proposer_of,
+) -> OpenExecutor:
     sections = (config.model, config.load, config.cache, config.scheduler, config.device, config.speculative)
-    worker = Worker(device, WorkerConfig(*sections), logits_processors)
+    worker = Worker(device, WorkerConfig(*sections), logits_processors, new_proposer)
     return OpenExecutor(worker, config, device.caps, device.queues_work, worker.layout, worker.vocab_size)

@@ -22,6 +22,7 @@ from cadence.runner.runner import Runner
 from cadence.runner.setup import RunnerLimits, build_parts
 from cadence.runner.state.kv_cache import allocate_kv_cache
 from cadence.runner.warmup import WarmupPiece, warmup_pieces
+from cadence.speculate.choose import ProposerFactory, proposer_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,13 @@ class WorkerConfig:
 
 
 class Worker:
-    def __init__(self, device: Device, config: WorkerConfig, logits_processors: Sequence[Callable] = ()) -> None:
+    def __init__(
+        self,
+        device: Device,
+        config: WorkerConfig,
+        logits_processors: Sequence[Callable] = (),
+        new_proposer: ProposerFactory = proposer_of,
+    ) -> None:
         model_config, cache, scheduler, asked = config.model, config.cache, config.scheduler, config.device
         self._cache = cache
         self._max_tokens = scheduler.max_num_batched_tokens
@@ -57,7 +64,7 @@ class Worker:
             burst_steps=scheduler.burst_steps,
             speculative=config.speculative,
         )
-        parts = build_parts(device, ops, model, self.layout, self._limits, logits_processors)
+        parts = build_parts(device, ops, model, self.layout, self._limits, logits_processors, new_proposer)
         # Until the real cache exists there is the null block alone: enough for dummy plans.
         self._runner = runner = Runner(parts)
         self.step, self.advance, self.result = runner.step, runner.advance, runner.result  # no token stops here

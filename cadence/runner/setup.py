@@ -19,8 +19,7 @@ from cadence.runner.state.requests import RequestRows
 from cadence.runner.step_loop import LoopParts, StepLoop
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
-from cadence.speculate.ngram import NgramProposer
-from cadence.speculate.proposer import NoProposer, Proposer
+from cadence.speculate.choose import ProposerFactory, proposer_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +54,7 @@ def build_parts(
     layout: KVLayout,
     limits: RunnerLimits,
     logits_processors: Sequence[Callable],
+    new_proposer: ProposerFactory = proposer_of,
 ) -> RunnerParts:
     max_blocks = -(-(limits.max_model_len + limits.width) // layout.block_size)  # padding of a run is looked up, too
     requests = RequestRows(device, limits.num_rows, limits.max_model_len)
@@ -64,7 +64,7 @@ def build_parts(
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
     graphs = StepGraphs(device)
     shapes = _shapes(graphs, limits)
-    proposer = _proposer(limits.speculative, ops, drafts)
+    proposer = new_proposer(limits.speculative, ops, drafts.most)
     loop = LoopParts(device, ops, model, requests, blocks, sampler, shapes, graphs, proposer, layout.block_size)
     return RunnerParts(
         blocks=blocks,
@@ -74,12 +74,6 @@ def build_parts(
         sampler=sampler,
         loop=StepLoop(loop),
     )
-
-
-def _proposer(asked: SpeculativeConfig, ops: Ops, drafts: DraftRows) -> Proposer:
-    if not asked.enabled:
-        return NoProposer()
-    return NgramProposer(ops.rows, drafts.most, asked.prompt_lookup_min, asked.prompt_lookup_max)
 
 
 def _shapes(graphs: StepGraphs, limits: RunnerLimits) -> Shapes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cadence.core.draft_stats import DraftStats
+from cadence.core.draft_stats import DraftStats, Run
 from cadence.core.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult
 from cadence.core.update import RequestUpdate
 from cadence.scheduler.advance import register_filled
@@ -83,8 +83,8 @@ class Reconciler:
         columns = zip(step.sampling_np.tolist(), drafts_np.T.tolist(), tokens_np.T.tolist(), strict=True)
         for row, drafts, tokens in columns:
             if row in news:
-                news[row].runs = [run for run in zip(drafts, tokens, strict=True) if run[1]]
-                self.draft_stats = self.draft_stats.add(news[row].runs)
+                news[row].runs = _kept_runs(drafts, tokens, len(news[row].new_token_ids))
+        self.draft_stats = self.draft_stats.add(run for update in news.values() for run in update.runs)
 
     def _take_prompt_logprobs(self, news: News, row: int, part: PromptLogprobs) -> None:
         """A request resumed after preemption computes its prompt again: what was reported is not reported twice."""
@@ -117,6 +117,17 @@ class Reconciler:
             if request.status is Status.RUNNING:
                 kv.release_outside(request.blocks, int(confirmed_np[index]))
                 rows.release_later(row, kv.next_release(request.blocks))
+
+
+def _kept_runs(drafts: list[int], tokens: list[int], kept: int) -> list[Run]:
+    """Of forwards that verified drafts [m] and brought tokens [m], those that brought the first `kept`."""
+    runs = []
+    for drafted, came in zip(drafts, tokens, strict=True):
+        came = min(came, kept)
+        kept -= came
+        if came:
+            runs.append((drafted, came))
+    return runs
 
 
 def _by_row(tokens_np: IntArray) -> tuple[list[list[int]], Column]:

@@ -1,0 +1,21 @@
+"""Which proposer an engine gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from cadence.config.speculative import SpeculativeConfig
+from cadence.kernels.interface.ops import Ops
+from cadence.speculate.ngram import NgramProposer
+from cadence.speculate.proposer import NoProposer, Proposer
+
+# (what was asked for, ops, most drafts of each row [num_rows] int32, strided)
+ProposerFactory = Callable[[SpeculativeConfig, Ops, torch.Tensor], Proposer]
+
+
+def proposer_of(asked: SpeculativeConfig, ops: Ops, most: torch.Tensor) -> Proposer:
+    if not asked.enabled:
+        return NoProposer()
+    return NgramProposer(ops.rows, most, asked.prompt_lookup_min, asked.prompt_lookup_max)
