@@ -14,6 +14,8 @@ from cadence.runner.shapes import StepShape
 
 _logger = logging.getLogger(__name__)
 
+_MOST = 512  # that are kept; of shapes that are not padded there is no end
+
 
 @dataclass(frozen=True, slots=True)
 class StepOutputs:
@@ -24,6 +26,8 @@ class StepOutputs:
 
 
 class StepGraphs:
+    """Beyond a number, those that were not used for the longest time are given up."""
+
     def __init__(self, device: Device) -> None:
         self._device = device
         self._graphs: dict[StepShape, Graph[StepOutputs]] = {}
@@ -35,9 +39,12 @@ class StepGraphs:
         """Does the work, exactly once, whether its shape is met for the first time or not."""
         if not shape.recorded:
             return work()
-        graph = self._graphs.get(shape)
+        graph = self._graphs.pop(shape, None)
         if graph is not None:
+            self._graphs[shape] = graph  # the last is the one used last
             return graph.replay(work)
+        if len(self._graphs) >= _MOST:
+            del self._graphs[next(iter(self._graphs))]
         start = time.perf_counter()
         self._graphs[shape], outputs = self._device.record(work)
         _logger.debug("recorded %s in %.2f s", shape, time.perf_counter() - start)

@@ -170,12 +170,17 @@ class PaddedShapes:
         first, later = _single_forwards(ladder), _single_forwards(between)
         if self._width > 1:
             first += _single_forwards(ladder, self._width)
-            later += _single_forwards(between, self._width)
+            later += [shape for width in padded_widths(self._width) for shape in _single_forwards(ladder, width)]
         return WantedShapes(first + bursts, later)
 
 
 def _single_forwards(sizes: list[int], width: int = 1) -> list[StepShape]:
     return [decode_shape(size, 1, draws, width) for size in sizes for draws in (True, False)]
+
+
+def padded_widths(most: int) -> list[int]:
+    """Tokens of a row, with drafts, less than `most`: the newest and a power of two."""
+    return [1 + (1 << power) for power in range(most.bit_length()) if 1 + (1 << power) < most]
 
 
 def is_rung(size: int) -> bool:

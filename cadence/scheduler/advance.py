@@ -6,6 +6,7 @@ import numpy as np
 
 from cadence.core.step import NewBlocks, NewDrafts
 from cadence.scheduler.budget import TokenBudget
+from cadence.scheduler.burst import power_of_two_above
 from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.pace import PacePolicy, PromptRoom
@@ -69,6 +70,8 @@ class Advance:
         decodes_np = rows_np[tokens_np == 1]
         changes, width = self._drafts.choose(decodes_np)
         draft.drafts = [NewDrafts(row, most) for row, most in changes]
+        if self._drafts.padded and width > 1:  # to one of few, each of which is recorded
+            width = 1 + min(power_of_two_above(width - 1), self._drafts.most)
         if int(tokens_np.sum()) + (width - 1) * len(decodes_np) <= self._budget.step:
             draft.width = width
 

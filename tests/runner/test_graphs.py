@@ -83,6 +83,32 @@ def test_a_layout_says_who_computes_what() -> None:
     assert BatchLayout.of(NO_PLAN).num_rows == 0
 
 
+def test_rows_with_drafts_have_shapes_of_their_own() -> None:
+    shapes = PaddedShapes(set(), max_num_seqs=16, max_num_tokens=64, most_forwards=4, width=6)
+    assert (shapes.most_lines, shapes.most_tokens) == (16 * 6, 512)
+    rows_np = np.arange(3, dtype=np.int32)
+    assert shapes.shape(decode_layout(rows_np, 3), Until.TOKENS, 1) == decode_shape(4, 1, True, 3)
+    assert decode_shape(4, 1, True, 3) == StepShape(4, 12, 12, 0, 3, Until.TOKENS, recorded=True)
+    wanted = shapes.wanted()
+    assert decode_shape(4, 1, True, 6) in wanted.first and decode_shape(4, 1, True, 3) in wanted.later
+    assert {shape.max_query_len for shape in wanted.later} == {2, 3, 5}
+
+
+def test_a_layout_has_room_for_drafts_and_is_cut_to_those_there_are() -> None:
+    rows_np = np.array([4, 2, 9], dtype=np.int32)
+    counts_np, samples_np = np.array([3, 3, 7], dtype=np.int32), np.array([3, 3, 1], dtype=np.int32)
+    layout = BatchLayout.of(StepPlan(1, [], [], [], rows_np, counts_np, rows_np, samples_np, width=3))
+    assert (layout.num_lines, layout.width, layout.is_decode, layout.is_even) == (7, 3, False, False)
+    assert layout.line_rows_np.tolist() == [4, 4, 4, 2, 2, 2, 9]
+    found = layout.without_padding(np.array([1, 2, 0], dtype=np.int32))
+    assert np.diff(found.query_start_np).tolist() == [2, 3, 7] and np.diff(found.line_start_np).tolist() == [2, 3, 1]
+    assert found.by_row(np.arange(6, dtype=np.int32)[None], -1, 3).tolist() == [[[0, 1, -1], [2, 3, 4], [5, -1, -1]]]
+    even = layout.following(3)
+    assert even.is_decode and even.is_even and even.following(3) is even
+    assert even.without_padding(np.array([2, 5, 2], dtype=np.int32)) is even, "more than there is room for"
+    assert even.without_padding(np.zeros(3, dtype=np.int32)).num_single == 3
+
+
 class Notes:
     """A device that keeps what it is given."""
 
