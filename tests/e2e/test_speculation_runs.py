@@ -200,23 +200,28 @@ def test_a_stream_adds_up(twins: Twins, answer: list[int], kind: RequestOutputKi
 @pytest.mark.parametrize("graphs", ["", "padded"])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_drafts_stay_within_the_models_length(directory: Path, graphs: str, steps: int) -> None:
-    """Rows end with the last token that the context has room for; the one before it is the last to be computed."""
-    length, blocks = 48, 12
-    limits = {"max_model_len": length, "num_scheduler_steps": steps}
-    requests = [([9 + size] * 3 + PROMPT * 9, made(max_tokens=None)) for size in range(4)]
-    requests = [(prompt[:size], params) for (prompt, params), size in zip(requests, (47, 46, 43, 30), strict=True)]
-    with opened(directory, **limits) as plain:
-        expected = run(plain, requests)
-    assert [len(text) for text in texts_of(expected)] == [length] * 4
+    """Rows end with the last token that the context has room for. Four of them have all blocks between them: one for
+    positions beyond the length would be another row's."""
+    length, num_blocks = 48, 12
+    limits = {"max_model_len": length, "block_size": 16, "num_scheduler_steps": steps}
     texts = Texts(VOCAB)
-    # so few blocks that a position beyond the length would have none
-    options = {**limits, "speculative_config": TOLD, "num_gpu_blocks_override": blocks + 1, "max_num_seqs": 4}
-    with opened(directory, texts, graphs, **options) as drafting:
-        for right in (0.0, 1.0):
-            texts.tell([[*text, *PROMPT] for text in texts_of(expected)], right)
-            assert_same(run(drafting, requests), expected, right)
-    with opened(directory, **{**limits, "speculative_config": LOOKED_UP}) as looking:
-        assert_same(run(looking, requests), expected, "looked up")
+    few = {**limits, "speculative_config": TOLD, "num_gpu_blocks_override": num_blocks + 1, "max_num_seqs": 4}
+    with (
+        opened(directory, **limits) as plain,
+        opened(directory, texts, graphs, **few) as told,
+        opened(directory, **limits, speculative_config=LOOKED_UP) as looking,
+    ):
+        for sizes in ((47, 46, 43, 30), (40, 40, 40, 40)):
+            prompts = [([9 + index] * 3 + PROMPT * 9)[:size] for index, size in enumerate(sizes)]
+            requests = [(prompt, made(max_tokens=None)) for prompt in prompts]
+            expected = run(plain, requests)
+            assert [len(text) for text in texts_of(expected)] == [length] * 4
+            assert_same(run(looking, requests), expected, "looked up")
+            for right in (0.0, 1.0):
+                texts.tell([[*text, *PROMPT] for text in texts_of(expected)], right)
+                found = run(told, requests)
+                assert_same(found, expected, right)
+                assert not any(output.metrics.num_preemptions for output in found if output.metrics), right
 
 
 class FailsBehind:
