@@ -10,7 +10,6 @@ import numpy as np
 from cadence.scheduler.draft_cost import CostCurve
 
 _BINS = 64  # of probabilities: drafts in the same one are taken together or not at all
-_ROUNDING = 1e-6  # tokens per row
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class RaggedChoice:
     choice is all drafts above some probability, and every such choice is looked at."""
 
     def best(self, prospects: Prospects, curve: CostCurve, num_forwards: int) -> BestDrafts:
-        kept_np, shares_np = prospects.kept_np, prospects.shares_np
+        kept_np, shares_np = prospects.kept_np[: curve.most_drafts], prospects.shares_np
         n = len(shares_np)
         bins_np = (kept_np * _BINS).astype(np.intp)
         flat_np = bins_np.ravel()
@@ -72,10 +71,9 @@ class RaggedChoice:
         some = 1 - float(np.multiply.reduce(1 - shares_np)) ** num_forwards
         x_np = 1 + drafts_np / (some * n)
         speeds_np = (1 + right_np / n) / (1 - some + some * np.interp(x_np, curve.x_np, curve.cost_np))
-        current = float(speeds_np[-1])
-        speeds_np *= x_np <= curve.most_tokens + _ROUNDING
         chosen = int(speeds_np[:-1].argmax())
-        return BestDrafts((bins_np >= _BINS - 1 - chosen).sum(axis=0), float(speeds_np[chosen]), current)
+        drafts_np = (bins_np >= _BINS - 1 - chosen).sum(axis=0)
+        return BestDrafts(drafts_np, float(speeds_np[chosen]), float(speeds_np[-1]))
 
     def price(self, num_rows: int, num_drafts: float, curve: CostCurve) -> float:
         return curve.cost(1 + num_drafts / num_rows) - 1
@@ -86,10 +84,9 @@ class PaddedChoice:
 
     def best(self, prospects: Prospects, curve: CostCurve, num_forwards: int) -> BestDrafts:
         n = len(prospects.shares_np)
-        right_np = (prospects.kept_np @ prospects.shares_np).cumsum()  # [k] of 1, 2, ... drafts
+        right_np = (prospects.kept_np[: curve.most_drafts] @ prospects.shares_np).cumsum()  # [k] of 1, 2, ... drafts
         x_np = np.arange(2.0, 2.0 + len(right_np))
         speeds_np = (1 + right_np / n) / np.interp(x_np, curve.x_np, curve.cost_np)
-        speeds_np *= x_np <= curve.most_tokens + _ROUNDING
         chosen = int(speeds_np.argmax())
         current = (1 + prospects.current_kept() / n) / curve.cost(1 + int(prospects.current_np.max()))
         return BestDrafts((prospects.kept_np[: chosen + 1] > 0).sum(axis=0), float(speeds_np[chosen]), current)

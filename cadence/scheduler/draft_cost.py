@@ -20,6 +20,9 @@ _OUTLIER = 1.5  # times the average: believed when the next measurement is such 
 _TRUSTED = 2  # measurements from which on an average counts: the first launch of a shape may take long ...
 _PLAUSIBLE = 1.25  # ... unless it takes less than so many times the time in proportion to its tokens
 _PAYS = 1.02  # times as many tokens a second: worth trying
+_FURTHER = 2  # times the drafts of which the cost is known may be tried
+_BEYOND = 0.7  # times what a draft costs of which the cost is known, one is taken to cost of which it is not
+_ROUNDING = 0.05  # drafts
 _BUCKETS = 2  # per doubling of the number of rows
 
 
@@ -29,20 +32,20 @@ class CostCurve:
 
     x_np: np.ndarray  # [points] tokens per row, ascending
     cost_np: np.ndarray  # [points] never decreases
-    most_tokens: float  # per row, that may be tried: at most twice the drafts of which the cost is known
+    most_drafts: int  # of a row, that may be tried: not many times those of which the cost is known
 
     @staticmethod
     def through(x: list[float], seconds: list[float]) -> CostCurve:
         """More tokens take no less time, so what takes longer was measured badly, or long ago. Drafts beyond what is
-        known are taken to cost half as much as those before, which may be too little and is soon known."""
+        known are taken to cost less than those before, which may be too little and is soon known."""
         if not x:
-            return CostCurve(np.ones(1), np.ones(1), 2.0)
+            return CostCurve(np.ones(1), np.ones(1), 1)
         lowest = np.minimum.accumulate(seconds[::-1])[::-1].tolist()
         cost = [each / lowest[0] for each in lowest]
-        most_tokens = max(2 * x[-1] - 1, 2.0)
-        slope = (cost[-1] - 1) / (x[-1] - 1) / 2 if x[-1] > 1 else 0.0
-        beyond = cost[-1] + slope * (most_tokens - x[-1])
-        return CostCurve(np.array([*x, most_tokens]), np.array([*cost, beyond]), most_tokens)
+        most_drafts = max(math.ceil(_FURTHER * (x[-1] - 1) + 1 - _ROUNDING), 1)
+        slope = _BEYOND * (cost[-1] - 1) / (x[-1] - 1) if x[-1] > 1 else 0.0
+        beyond = cost[-1] + slope * (1 + most_drafts - x[-1])
+        return CostCurve(np.array([*x, 1.0 + most_drafts]), np.array([*cost, beyond]), most_drafts)
 
     @property
     def may_pay(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from cadence.config.context_length import model_context_length
 from cadence.config.engine_config import LoadConfig, ModelConfig
+from cadence.config.speculative import DraftSource, SpeculativeConfig
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.load import load_model
@@ -14,14 +15,25 @@ from cadence.speculate.draft_lm import DraftLM
 from cadence.speculate.draft_model import DraftModel
 
 
-def load_draft_model(config: ModelConfig, load: LoadConfig, build: BuildContext, target: DecoderLM) -> DraftModel:
-    """A smaller model of the same tokenizer, which the caller has made sure of. It drafts as far as it was made for."""
-    max_len = min(build.max_model_len, model_context_length(config.hf))
+def load_draft(
+    speculative: SpeculativeConfig,
+    target_config: ModelConfig,
+    load: LoadConfig,
+    build: BuildContext,
+    target: DecoderLM,
+) -> DraftModel:
+    """A second model, or a head; one that is part of the target's files is read from there."""
+    limit = min(build.max_model_len, speculative.max_model_len or build.max_model_len)
+    source = speculative.draft or DraftSource(speculative.method, target_config.files, target_config.hf)
+    if speculative.method == "draft_model":
+        return _model(replace(target_config, files=source.files, hf=source.hf), load, build, target, limit)
+    # A head drafts at every length: its file's is that of the texts it was trained on.
+    head = load_head(HeadSource(speculative.method, source.files, target, target_config), load, build)
+    return DraftModel(head, len(target.kv_layers()), limit)
+
+
+def _model(config: ModelConfig, load: LoadConfig, build: BuildContext, target: DecoderLM, limit: int) -> DraftModel:
+    """One of the same tokenizer, which the caller has made sure of. It drafts as far as it was made for."""
+    max_len = min(limit, model_context_length(config.hf))
     model = load_model(config, load, replace(build, max_model_len=max_len))
-    drafter = DraftLM(model, target.vocab_size, build.device)
-    return DraftModel(drafter, len(target.kv_layers()), max_len)
-
-
-def load_draft_head(source: HeadSource, load: LoadConfig, build: BuildContext) -> DraftModel:
-    """A head drafts at every length: its file's is that of the texts it was trained on."""
-    return DraftModel(load_head(source, load, build), len(source.target.kv_layers()), build.max_model_len)
+    return DraftModel(DraftLM(model, target.vocab_size, build.device), len(target.kv_layers()), max_len)

@@ -70,7 +70,8 @@ def runs(rng: np.random.Generator, kind: str, state: RowState) -> tuple[list[int
         return rows.tolist(), [1] * 6, [1] * 6, 0
     state.num_computed.clamp_(max=LENGTH - 12)
     if kind == "drafts":  # more of them, or fewer, than there is room for; beside a prompt and the end of one
-        state.max_len.copy_(state.num_computed + torch.from_numpy(rng.integers(6, 9, NUM_ROWS).astype(np.int32)))
+        ahead = torch.from_numpy(rng.integers(6, 9, NUM_ROWS).astype(np.int32))
+        state.max_len.copy_(state.num_computed.cpu() + ahead)
         waiting = torch.from_numpy(rng.integers(0, 6, NUM_ROWS).astype(np.int32))
         waiting[rows[4:6]] = 0
         state.num_drafts.copy_(waiting * (1 - state.quiet.cpu()))

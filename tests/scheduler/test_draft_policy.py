@@ -154,7 +154,7 @@ def test_slow_outliers_mislead_nobody(cost: Cost, rows: int, right: float) -> No
     world.run(500)
     speed = world.run(2000)
     assert speed >= 0.88 * best_speed(cost, right, rows, MOST)
-    assert speed >= 0.95 * plain_speed(cost, rows)
+    assert speed >= 0.94 * plain_speed(cost, rows)
 
 
 @pytest.mark.parametrize("rows", [1, 16])
@@ -177,7 +177,7 @@ def test_first_launches_of_a_width_that_take_long_are_forgotten(rows: int) -> No
 def test_drafts_of_a_row_seldom_change(cost: Cost, rows: int, right: float) -> None:
     world = make_world(cost, rows, right)
     world.run(1000)
-    assert world.num_changes <= 0.12 * rows * len(world.widths)
+    assert world.num_changes <= 0.13 * rows * len(world.widths)
 
 
 # Requests

@@ -1,0 +1,89 @@
+"""Decoding with and without drafts, side by side in one process: the same tokens, and how much sooner.
+
+    python -m benchmarks.speculation [--model smollm2] [--config JSON] [--rounds 4] [--batch 1] [--out 256]
+
+Cases: quote = a text to be repeated, edit = code to be rewritten with one change, story = nothing to look up. One JSON
+line each. The engines take turns, and the best round of each counts; the first rounds are those in which the number of
+drafts settles, and are given too. Prompts are in the cache by then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import describe_machine
+from cadence import LLM, RequestOutput, SamplingParams
+
+NGRAM = {"method": "ngram", "num_speculative_tokens": 16, "prompt_lookup_min": 2, "prompt_lookup_max": 5}
+CODE = Path(__file__).parent.parent / "cadence" / "scheduler" / "queue.py"
+TEXT = Path(__file__).parent.parent / "docs" / "the_step.md"
+
+
+def cases() -> dict[str, str]:
+    code, text = CODE.read_text(encoding="utf-8")[:1800], TEXT.read_text(encoding="utf-8")[:1800]
+    return {
+        "quote": f"Repeat the following text exactly, word for word.\n\n{text}",
+        "edit": f"Rewrite this file, with the class WaitingQueue renamed to Queue. Write the whole file.\n\n{code}",
+        "story": "Write a long story about a lighthouse keeper who finds a strange machine on the beach.",
+    }
+
+
+def timed(llm: LLM, prompts: list[str], max_tokens: int) -> tuple[float, list[RequestOutput]]:
+    """Seconds with the prompt in the cache."""
+    params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+    messages = [[{"role": "user", "content": prompt}] for prompt in prompts]
+    llm.chat(messages, SamplingParams(temperature=0, max_tokens=1), use_tqdm=False)
+    start = time.perf_counter()
+    outputs = llm.chat(messages, params, use_tqdm=False)
+    return time.perf_counter() - start, outputs
+
+
+def measure(plain: LLM, drafting: LLM, name: str, prompt: str, asked: argparse.Namespace) -> dict[str, Any]:
+    prompts = [prompt] * asked.batch
+    times: dict[str, list[float]] = {"plain": [], "drafting": []}
+    for _ in range(asked.rounds):
+        seconds, expected = timed(plain, prompts, asked.out)
+        times["plain"].append(seconds)
+        seconds, outputs = timed(drafting, prompts, asked.out)
+        times["drafting"].append(seconds)
+        assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in expected], "other tokens"
+    tokens, stats = asked.batch * asked.out, outputs[0].speculation
+    return {
+        "case": name,
+        "batch": asked.batch,
+        "plain_tokens_per_second": round(tokens / min(times["plain"]), 1),
+        "tokens_per_second": round(tokens / min(times["drafting"]), 1),
+        "ratio": round(min(times["plain"]) / min(times["drafting"]), 2),
+        "ratio_by_round": [round(a / b, 2) for a, b in zip(times["plain"], times["drafting"], strict=True)],
+        "drafted": stats.num_drafted,
+        "accepted": stats.num_accepted,
+        "forwards_with_drafts": stats.num_forwards,
+    }
+
+
+def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    options = {"model": asked.model, "max_model_len": 2048}
+    plain, drafting = LLM(**options), LLM(**options, speculative_config=json.loads(asked.config))
+    yield {"machine": describe_machine(), "model": asked.model, "config": json.loads(asked.config)}
+    for name, prompt in cases().items():
+        yield measure(plain, drafting, name, prompt, asked)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--config", default=json.dumps(NGRAM))
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--out", type=int, default=256)
+    for line in run(parser.parse_args()):
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
