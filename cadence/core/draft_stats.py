@@ -66,6 +66,18 @@ def num_kept(run: Run) -> int:
     return min(max(came - 1, 0), drafts)
 
 
+def first_runs(runs: Iterable[Run], num_tokens: int) -> list[Run]:
+    """What is left of forwards when only the first `num_tokens` that they brought stand. Of a forward that this cuts
+    short, only drafts are left."""
+    left: list[Run] = []
+    for drafts, came in runs:
+        if num_tokens <= 0:
+            break
+        left.append((drafts, min(came, num_tokens + 1)))
+        num_tokens -= came
+    return left
+
+
 def kept_places(runs: Iterable[Run]) -> list[int]:
     """Which of the tokens that these forwards brought, counted from 0, were drafts."""
     places: list[int] = []

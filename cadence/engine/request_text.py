@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from cadence.core.draft_stats import NO_DRAFTS, DraftStats, kept_places
+from cadence.core.draft_stats import NO_DRAFTS, DraftStats, Run, first_runs, kept_places
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.flat_logprobs import FlatLogprobs
 from cadence.core.outputs import CompletionOutput, PositionLogprobs, RequestMetrics
@@ -53,11 +53,15 @@ class RequestText:
         """Takes in what one step produced. Sets finish_reason when a stop string was found or the core ended it."""
         self._accept_times(update)
         self.num_cached_tokens = update.num_cached_tokens
-        if update.runs:
-            self.speculation = self.speculation.add(update.runs)
-            self._drafted += [len(self.token_ids) + place for place in kept_places(update.runs)]
         for chunk in update.prompt_logprobs:  # after a restart the prompt is computed again
             self._prompt_logprobs[chunk.start :] = prompt_position_logprobs(chunk, names)
+        first = len(self.token_ids)
+        self._accept_tokens(update, names)
+        if update.runs:
+            self._accept_runs(first, first_runs(update.runs, len(self.token_ids) - first))
+
+    def _accept_tokens(self, update: RequestUpdate, names: LogprobNames) -> None:
+        """Up to the one that ends the request, if one does."""
         hide_last = update.finish_reason is FinishReason.STOP and not self._params.include_stop_str_in_output
         for number, token_id in enumerate(update.new_token_ids, start=1):
             self._accept_token(token_id, show=not (hide_last and number == len(update.new_token_ids)))
@@ -73,6 +77,11 @@ class RequestText:
                 return
         if update.finish_reason is not None:
             self._end(update.finish_reason, update.stop_reason)
+
+    def _accept_runs(self, first: int, runs: Sequence[Run]) -> None:
+        """Of forwards that brought the tokens from place `first` on."""
+        self.speculation = self.speculation.add(runs)
+        self._drafted += [first + place for place in kept_places(runs)]
 
     @property
     def detokenizes(self) -> bool:
@@ -120,8 +129,8 @@ class RequestText:
         )
 
     def _take_drafted(self, first_token: int, delta: bool) -> list[int]:
-        """Counted from `first_token`. What came behind a stop string is no part of the output."""
-        drafted = [place - first_token for place in self._drafted if place < len(self.token_ids)]
+        """Counted from `first_token`."""
+        drafted = [place - first_token for place in self._drafted]
         if delta:
             self._drafted = []
         return drafted

@@ -145,11 +145,28 @@ class DeviceProcessors:
 
         try:
             return picker.change(logits, lines_np, change)
-        except Exception as error:  # whatever the user's code raises is the fault of the rows that use it
+        except Exception as error:  # whatever the user's code raises is the fault of the lines at which it does
+            if lines_np.sum() > 1:
+                return self._apply_each(function, picker, lines_np, logits, ctx)
             message = f"logits processor {_name(function)}: {type(error).__name__}: {error}"
             failure = Failure(FailureCode.LOGITS_PROCESSOR, message)
             ctx.errors.update(dict.fromkeys(np.flatnonzero(lines_np).tolist(), failure))
             return logits
+
+    def _apply_each(
+        self,
+        function: LogitsProcessor,
+        picker: LinePicker,
+        lines_np: np.ndarray,
+        logits: torch.Tensor,
+        ctx: SampleContext,
+    ) -> torch.Tensor:
+        """Line by line: no request fails with another, and none before it comes to a line behind a draft."""
+        for line in np.flatnonzero(lines_np).tolist():
+            only_np = np.zeros_like(lines_np)
+            only_np[line] = True
+            logits = self._apply_one(function, picker, only_np, logits, ctx)
+        return logits
 
 
 def _process(processors: tuple[HostProcessor, ...], logits: torch.Tensor, prompt: list[int], output: list[int]) -> str:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cadence.core.codec import decode_from_engine, encode
-from cadence.core.draft_stats import NO_DRAFTS, DraftStats, Run, kept_places
+from cadence.core.draft_stats import NO_DRAFTS, DraftStats, Run, first_runs, kept_places
 from cadence.core.engine_state import EngineState, EngineStats
 from cadence.core.messages import FromEngine
 from cadence.core.update import RequestUpdate
@@ -39,6 +39,18 @@ def test_any_runs(first: list[Run], then: list[Run]) -> None:
     flags = [i < min(came - 1, drafts) for drafts, came in first + then for i in range(came)]
     assert kept_places(first + then) == [place for place, kept in enumerate(flags) if kept]
     assert found == NO_DRAFTS.add(first + then) == NO_DRAFTS.add(then).plus(NO_DRAFTS.add(first))
+
+
+@given(RUNS)
+def test_what_is_left_of_runs(runs: list[Run]) -> None:
+    """When only some of the tokens stand, drafts among these are what was kept, and none of a later forward count."""
+    came = sum(tokens for _, tokens in runs)
+    assert kept_places(first_runs(runs, came)) == kept_places(runs)
+    for count in range(came):
+        left = first_runs(runs, count)
+        assert kept_places(left) == [place for place in kept_places(runs) if place < count]
+        assert NO_DRAFTS.add(left).num_accepted == len(kept_places(left))
+        assert [drafts for drafts, _ in left] == [drafts for drafts, _ in runs[: len(left)]]
 
 
 def test_runs_and_sums_cross_between_processes() -> None:

@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
+from cadence.core.draft_stats import DraftStats
 
 pytestmark = pytest.mark.engine
 
 NUM_REQUESTS = 40
 BASE = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 16}
 ALL_AT_ONCE = {"max_num_seqs": 48, "max_num_batched_tokens": 8192}
+# The last tokens are looked up where they stood before, though that is seldom right here.
+DRAFTS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "adaptive": False}
 
 # A pool of 36 blocks holds a few of the forty requests to their end: most are preempted, some more than once.
 WAYS: dict[str, dict[str, Any]] = {
@@ -29,6 +32,20 @@ WAYS: dict[str, dict[str, Any]] = {
     "depth 2": {**ALL_AT_ONCE, "async_scheduling": True},
     "depth 2, chunks of 16": {"max_num_batched_tokens": 16, "async_scheduling": True},
     "depth 2, tiny pool": {"num_gpu_blocks_override": 36, "max_num_seqs": 48, "async_scheduling": True},
+    "drafts": {**ALL_AT_ONCE, "speculative_config": DRAFTS},
+    "drafts, depth 2, chunks": {
+        "max_num_batched_tokens": 64,
+        "long_prefill_token_threshold": 16,
+        "async_scheduling": True,
+        "speculative_config": DRAFTS,
+    },
+    "drafts, depth 2, tiny pool, bursts of 4": {
+        "num_gpu_blocks_override": 36,
+        "max_num_seqs": 48,
+        "async_scheduling": True,
+        "num_scheduler_steps": 4,
+        "speculative_config": DRAFTS,
+    },
 }
 
 
@@ -39,6 +56,7 @@ class Answer:
     finish: tuple[str | None, int | str | None]
     text: str
     preemptions: int
+    drafts: DraftStats
 
 
 def requests(vocab_size: int) -> list[tuple[list[int], SamplingParams]]:
@@ -76,6 +94,7 @@ def answer(output: RequestOutput) -> Answer:
         finish=(completion.finish_reason, completion.stop_reason),
         text=completion.text,
         preemptions=output.metrics.num_preemptions,
+        drafts=output.speculation,
     )
 
 
@@ -120,3 +139,5 @@ def test_same_request_same_tokens(subject_of: Callable[[str], Subject], family: 
     assert_same(warm, subject.alone)
     if "tiny pool" in way:
         assert sum(bool(cold[i].preemptions or warm[i].preemptions) for i in order) > NUM_REQUESTS // 2
+    if "drafts" in way:
+        assert sum(cold[i].drafts.num_accepted + warm[i].drafts.num_accepted for i in order) > NUM_REQUESTS

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cadence import LLM
-from tests.e2e.test_promise import Answer, requests, run
+from tests.e2e.test_promise import DRAFTS, Answer, requests, run
 from tests.helpers.tiny_gguf import BLOCKS, make_tiny_gguf
 from tests.helpers.tiny_models import make_tiny
 
@@ -24,6 +24,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "chunks of 16, depth 2": {"max_num_batched_tokens": 16, "max_num_seqs": 16, "async_scheduling": True},
     "tiny pool, bursts of 4": {"num_gpu_blocks_override": 20, "max_num_seqs": 32, "num_scheduler_steps": 4},
     "launched op by op": {"enforce_eager": True, "max_num_seqs": 8},
+    "drafts, bursts of 4": {"speculative_config": DRAFTS, "max_num_seqs": 8, "num_scheduler_steps": 4},
 }
 ALONE = {"max_num_seqs": 1, "enable_prefix_caching": False}
 FORMS: dict[str, dict[str, Any]] = {
@@ -68,6 +69,8 @@ def test_the_same_bits_in_any_company(model_of: Callable[[str], str], form: str)
         found = answers(options, [shuffled, in_order] if way == "together" else [shuffled])
         if "tiny pool" in way:
             assert any(answer.preemptions for answer in found[0].values())
+        if "drafts" in way:
+            assert sum(answer.drafts.num_drafted for answer in found[0].values()) > COUNT
         for index, answer in ((i, answer) for answers in found for i, answer in answers.items()):
             assert answer.token_ids == expected[index].token_ids, (way, index)
             assert answer.logprobs == expected[index].logprobs, (way, index)

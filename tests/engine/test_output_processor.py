@@ -105,6 +105,7 @@ def test_drafts_behind_a_stop_string_are_no_part_of_the_output(outputs: OutputPr
     completion = output.outputs[0]
     assert completion.finish_reason == "stop" and len(completion.token_ids) < len(tokens) - 1
     assert completion.drafted == list(range(len(completion.token_ids)))
+    assert output.speculation.num_accepted == len(completion.drafted) < output.speculation.num_drafted == len(tokens)
 
 
 def test_nobody_speculates(outputs: OutputProcessor) -> None:

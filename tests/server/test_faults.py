@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import signal
@@ -64,6 +65,38 @@ def test_killing_the_engine_only_makes_a_pause(server: ServerProcess) -> None:
     assert all(status == 200 and done for status, _, done in expected)
     after = assert_nothing_lost(server)
     assert after["finished"] == before["finished"] + 50 and after["failed"] == before["failed"]
+
+
+def test_drafts_come_back_with_the_engine(server: ServerProcess, tiny_model: Callable[[str], Path]) -> None:
+    """Killed in the middle of streams that speculate: each says what it says without drafts, and has drafts again."""
+    drafts = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "adaptive": False}
+    bodies = [{**body(n, max_tokens=400), "repetition_penalty": 0.5} for n in range(12)]  # they repeat themselves
+    with ServerProcess(tiny_model("llama"), *FLAGS, "--speculative-config", json.dumps(drafts)) as drafting:
+
+        async def all_of(url: str) -> list[tuple[int, str, bool]]:
+            return list(await asyncio.gather(*(stream_completion(url, each) for each in bodies)))
+
+        async def disturbed() -> tuple[list[tuple[int, str, bool]], int]:
+            streams = asyncio.create_task(all_of(drafting.url))
+            while not (kept := await asyncio.to_thread(drafts_kept, drafting)):
+                await asyncio.sleep(0.01)
+            os.kill(engine_of(drafting), signal.SIGKILL)
+            assert not streams.done()
+            return await streams, kept
+
+        killed = engine_of(drafting)
+        expected = asyncio.run(all_of(server.url))
+        found, kept_before = asyncio.run(disturbed())
+        assert found == expected and all(status == 200 and done for status, _, done in found)
+        assert engine_of(drafting) != killed
+        assert drafts_kept(drafting) > 0 and kept_before > 0, "counted by the engine: anew after its death"
+        assert_nothing_lost(drafting)
+
+
+def drafts_kept(server: ServerProcess) -> int:
+    name = "vllm:spec_decode_num_accepted_tokens_total"
+    lines = httpx.get(f"{server.url}/metrics", timeout=30).text.splitlines()
+    return int(sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name)))
 
 
 def test_five_hundred_disconnects_at_random_bytes(server: ServerProcess) -> None:
