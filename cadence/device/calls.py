@@ -29,6 +29,7 @@ _ALIGNMENT = 64  # bytes
 
 _PACKERS = [struct.Struct(f"={count}q").pack for count in range(WORDS + 1)]  # by the number of words
 Shape = tuple[int, ...] | torch.Size
+_NEVER = torch.zeros(1, dtype=torch.int32)
 
 # Operations of torch that compute nothing and take no memory.
 _VIEWS = {
@@ -93,6 +94,9 @@ class NoRecording:
     def add(self, address: int, words: tuple[int, ...]) -> None:
         """Nothing is kept."""
 
+    def repeat_while(self, flag: torch.Tensor) -> None:
+        """Nothing is made again."""
+
     def empty(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype)
 
@@ -106,11 +110,15 @@ class Recording:
     def __init__(self, arena: Arena) -> None:
         self.commands: list[tuple[int, ...]] = []  # (address of the function, words)
         self.constants: list[torch.Tensor] = []
+        self.again = _NEVER  # what decides whether a replay goes on
         self.watch = Watch()
         self._arena = arena
 
     def add(self, address: int, words: tuple[int, ...]) -> None:
         self.commands.append((address, *words))
+
+    def repeat_while(self, flag: torch.Tensor) -> None:
+        self.again = flag
 
     def empty(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
         with self._our_own():
@@ -132,14 +140,15 @@ class Recording:
 
 
 class CommandGraph(Generic[Output]):
-    """A recording, ready to be replayed by `again(commands, count)`."""
+    """A recording, ready to be replayed by `again(commands, count, flag)`."""
 
-    def __init__(self, recording: Recording, again: Callable[[int, int], None], output: Output) -> None:
-        self._constants = recording.constants
+    def __init__(self, recording: Recording, again: Callable[[int, int, int], None], output: Output) -> None:
+        self._constants = [*recording.constants, recording.again]
         self._commands_np = np.zeros((len(recording.commands), 1 + WORDS), dtype=np.int64)
         for line_np, command in zip(self._commands_np, recording.commands, strict=True):
             line_np[: len(command)] = command
-        self._again = partial(again, self._commands_np.ctypes.data, len(recording.commands))
+        flag = recording.again.data_ptr()
+        self._again = partial(again, self._commands_np.ctypes.data, len(recording.commands), flag)
         self._output = output
 
     def replay(self, work: Callable[[], Output]) -> Output:
@@ -176,6 +185,11 @@ class Calls:
         self._call(function.address, _PACKERS[len(words)](*words))
         self._recording.add(function.address, words)
 
+    def repeat_while(self, flag: torch.Tensor) -> None:
+        """flag [1 or more] int32: a replay of what is being recorded goes on, from its beginning, as long as the first
+        is not 0 at its end."""
+        self._recording.repeat_while(flag)
+
     def empty(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
         """Memory for a result."""
         return self._recording.empty(shape, dtype)
@@ -202,6 +216,6 @@ class Calls:
             return RerunGraph(), output
         return CommandGraph(recording, self._again, output), output
 
-    def _again(self, commands: int, count: int) -> None:
+    def _again(self, commands: int, count: int, flag: int) -> None:
         assert self._library is not None
-        self._library.cadence_replay(self.pool.handle, commands, count)
+        self._library.cadence_replay(self.pool.handle, commands, count, flag)

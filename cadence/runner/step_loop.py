@@ -14,7 +14,7 @@ import torch
 from cadence.core.step import IntArray
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
-from cadence.kernels.interface.row_ops import StepBatch
+from cadence.kernels.interface.row_ops import StepBatch, Turns
 from cadence.models.interface.model import CausalLM, ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.buffers import StepBuffers
@@ -28,6 +28,8 @@ from cadence.sample.context import SampleContext
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_slice import PromptSlice
 from cadence.speculate.proposer import Proposer
+
+_MOST_TURNS = 32  # forwards that a CPU does without asking
 
 
 class HiddenHook(Protocol):
@@ -64,6 +66,8 @@ class StepLoop:
         self._caches: Sequence[LayerCache] = ()
         size = (shapes.most_forwards, shapes.most_lines)
         self._tokens = torch.zeros(size, dtype=torch.int32, device=device.torch_device)  # as committed
+        control = torch.zeros(4, dtype=torch.int32)
+        self._turns = Turns(control, torch.zeros((_MOST_TURNS, shapes.most_lines), dtype=torch.int32))
         self._no_logits = torch.zeros((0, 0), device=device.torch_device)
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
@@ -123,6 +127,8 @@ class StepLoop:
                 logits = parts.model.logits(hidden, ctx)
             if shape.until is Until.TOKENS:
                 self._draw(batch, logits, self._tokens[forward : forward + 1, : shape.num_lines])
+            if shape.until is Until.TOKENS and shape.is_decode and not parts.device.queues_work:
+                parts.ops.rows.turn(parts.requests.state, batch, self._tokens[0, : shape.num_lines], self._turns)
         return StepOutputs(hidden, logits)
 
     def _context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
@@ -143,18 +149,37 @@ class StepLoop:
         device, rows_np = self._parts.device, whole.sampling_np
         drawn: list[DrawnLines] = []
         done, before = 0, self._num_quiet(rows_np)
+        layout = self._as_long_as_it_is(whole)
+        shape = self._name(layout, most_forwards)
         while True:
-            layout = self._as_long_as_it_is(whole)
-            shape = self._parts.shapes.shape(layout, Until.TOKENS, most_forwards - done)
-            self._buffers.name(layout, shape)
-            self._run(shape)
-            drawn.append(self._drawn_lines(layout, shape.num_forwards))
-            done += shape.num_forwards
+            count = self._run_drawn(shape, 1 if whole.width > 1 else together - done, before)
+            drawn.append(self._drawn_lines(layout, count))
+            done += count
             if device.queues_work or done + shape.num_forwards > together or self._num_quiet(rows_np) > before:
                 return DrawnPart(drawn, whole.width)
+            if whole.width > 1:
+                layout = self._as_long_as_it_is(whole)
+                shape = self._name(layout, most_forwards - done)
+
+    def _run_drawn(self, shape: StepShape, most: int, num_quiet: int) -> int:
+        """Runs a shape that ends with tokens; where the host waits for it, up to `most` times while no more rows are
+        quiet than so many -> forwards done, their tokens in `_tokens`"""
+        if self._parts.device.queues_work:
+            self._run(shape)
+            return shape.num_forwards
+        self._turns.begin(min(most, _MOST_TURNS), num_quiet)
+        self._run(shape)
+        return self._turns.done
+
+    def _name(self, layout: BatchLayout, most_forwards: int) -> StepShape:
+        """-> the shape in which it runs, up to its tokens"""
+        shape = self._parts.shapes.shape(layout, Until.TOKENS, most_forwards)
+        self._buffers.name(layout, shape)
+        return shape
 
     def _drawn_lines(self, layout: BatchLayout, num_forwards: int) -> DrawnLines:
-        tokens = self._tokens[:num_forwards, : layout.num_lines]
+        kept = self._tokens if self._parts.device.queues_work or not layout.is_decode else self._turns.log
+        tokens = kept[:num_forwards, : layout.num_lines]
         return DrawnLines(layout, self._parts.device.download([tokens]), num_forwards)
 
     def _as_long_as_it_is(self, layout: BatchLayout) -> BatchLayout:

@@ -25,6 +25,7 @@ NESTED = {
     "rows_slots",
     "rows_commit",
     "rows_propose",
+    "rows_turn",
 }  # hold structs: C has no such names
 ADD = {"out": 0, "x": 0, "y": 0, "rows": 0, "width": 8, "dtype": 0}  # of no rows: nothing is read
 

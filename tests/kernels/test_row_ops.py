@@ -12,13 +12,18 @@ from cadence.core.step import NO_TOKEN
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.rows import CpuRowOps
 from cadence.kernels.cpu.runtime.library import CpuLibrary
-from cadence.kernels.interface.row_ops import FAILED, MOST_STOPS, NO_DRAFT, RowOps, RowState, StepBatch
+from cadence.kernels.interface.row_ops import FAILED, MOST_STOPS, NO_DRAFT, RowOps, RowState, StepBatch, Turns
 from cadence.kernels.reference.rows import ReferenceRowOps
 from cadence.kernels.triton.rows import TritonRowOps
 
 pytestmark = pytest.mark.device
 
 NUM_ROWS, LENGTH, BLOCK_SIZE, VOCAB = 9, 40, 8, 6  # so few tokens that stops are hit often
+
+
+def cpu_row_ops() -> CpuRowOps:
+    calls = Calls()
+    return CpuRowOps(calls, CpuLibrary(calls))
 
 
 def make_state(rng: np.random.Generator, device: str) -> RowState:
@@ -111,7 +116,7 @@ def run(ops: RowOps, kind: str, seed: int, device: str) -> list[torch.Tensor]:
 @pytest.mark.parametrize("kind", ["one each", "runs", "drafts"])
 @pytest.mark.parametrize("name", ["cpu", "triton"])
 def test_rows_move_as_in_the_reference(name: str, kind: str, seed: int) -> None:
-    ops, device = (CpuRowOps(CpuLibrary(Calls())), "cpu") if name == "cpu" else (TritonRowOps(), DEVICE)
+    ops, device = (cpu_row_ops(), "cpu") if name == "cpu" else (TritonRowOps(), DEVICE)
     for ours, expected in zip(run(ops, kind, seed, device), run(ReferenceRowOps(), kind, seed, "cpu"), strict=True):
         assert torch.equal(ours, expected)
 
@@ -239,9 +244,26 @@ def test_a_failure_or_the_last_token_ends_a_run() -> None:
     ],
 )
 def test_prompt_lookup_repeats_what_followed_before(known: list[int], most: int, expected: list[int]) -> None:
-    for ops in (ReferenceRowOps(), CpuRowOps(CpuLibrary(Calls()))):
+    for ops in (ReferenceRowOps(), cpu_row_ops()):
         state = state_of(known, [], max_len=19, stop=-1)
         batch = make_batch([0], [1], [1], 0, "cpu")
         ops.propose_ngram(state, batch, torch.tensor([most], dtype=torch.int32), 1, 3)
         assert int(state.num_drafts[0]) == len(expected)
         assert state.tokens[0, len(known) : len(known) + len(expected)].tolist() == expected
+
+
+def test_a_forward_is_done_again_until_a_row_ends() -> None:
+    for ops in (ReferenceRowOps(), cpu_row_ops()):
+        state = state_of([1, 3, 4], [], max_len=20, stop=-1)
+        batch = make_batch([0], [1], [1], 0, "cpu")
+        turns = Turns(torch.zeros(4, dtype=torch.int32), torch.full((3, 2), -7, dtype=torch.int32))
+        turns.begin(most=3, num_quiet=0)
+        told = []
+        for token in (5, 6, 7, 8):
+            ops.turn(state, batch, torch.tensor([token], dtype=torch.int32), turns)
+            told.append((int(turns.control[0]), turns.done))
+        assert told == [(1, 1), (1, 2), (0, 3), (0, 4)] and turns.log[:, 0].tolist() == [5, 6, 7]
+        turns.begin(most=3, num_quiet=0)
+        state.quiet[0] = 1
+        ops.turn(state, batch, torch.tensor([9], dtype=torch.int32), turns)
+        assert (int(turns.control[0]), turns.done, turns.log[0].tolist()) == (0, 1, [9, -7])

@@ -32,7 +32,7 @@ class CpuOps:
         self._calls = calls
         self._c = CpuLibrary(calls)
         self.packed = PackedProducts(calls, self._c, isa)
-        self.rows = CpuRowOps(self._c)
+        self.rows = CpuRowOps(self._calls, self._c)
 
     def packer(self, method: str, dtype: torch.dtype) -> CpuPacker:
         return CpuPacker(self.packed, WeightPacking(self._c.functions, PackedMemory()), method, dtype)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from cadence.device.calls import Calls
 from cadence.kernels.cpu.runtime.library import CpuLibrary
-from cadence.kernels.interface.row_ops import MOST_STOPS, RowState, StepBatch
+from cadence.kernels.interface.row_ops import MOST_STOPS, RowState, StepBatch, Turns
 
 
 class CpuRowOps:
-    def __init__(self, library: CpuLibrary) -> None:
+    def __init__(self, calls: Calls, library: CpuLibrary) -> None:
+        self._calls = calls
         self._c = library
 
     def gather(self, state: RowState, tables: tuple[torch.Tensor, ...], block_size: int, batch: StepBatch) -> None:
@@ -52,6 +54,19 @@ class CpuRowOps:
             out=out.data_ptr(),
             num_rows=batch.rows.shape[0],
         )
+
+    def turn(self, state: RowState, batch: StepBatch, out: torch.Tensor, turns: Turns) -> None:
+        self._c.rows_turn(
+            **_state_words(state),
+            rows=batch.rows.data_ptr(),
+            out=out.data_ptr(),
+            log=turns.log.data_ptr(),
+            control=turns.control.data_ptr(),
+            log_stride=turns.log.stride(0),
+            num_rows=batch.rows.shape[0],
+            num_lines=out.shape[0],
+        )
+        self._calls.repeat_while(turns.control)
 
     def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:
         self._c.rows_propose(

@@ -79,6 +79,22 @@ class StepBatch:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """A forward that is done again and again without the host, where the host would wait for it anyway."""
+
+    control: torch.Tensor  # [4] int32: whether it is done again; times it was done; most times; quiet rows at first
+    log: torch.Tensor  # [most, lines] int32: what was committed each time
+
+    def begin(self, most: int, num_quiet: int) -> None:
+        """It may be done `most` times, as long as no more rows are quiet than now."""
+        self.control.numpy()[:] = (0, 0, most, num_quiet)
+
+    @property
+    def done(self) -> int:
+        return int(self.control.numpy()[1])
+
+
 class RowOps(Protocol):
     def gather(self, state: RowState, tables: tuple[torch.Tensor, ...], block_size: int, batch: StepBatch) -> None:
         """Fills in what the batch's rows are about to compute: of drafts, as many as there are and the run has room
@@ -96,6 +112,10 @@ class RowOps(Protocol):
         tokens [L] int32; peaks [L] float32, not finite where no token could be chosen; out [L] int32: the token,
         FAILED, NO_TOKEN where the row took none, or NO_DRAFT.
         """
+        ...
+
+    def turn(self, state: RowState, batch: StepBatch, out: torch.Tensor, turns: Turns) -> None:
+        """Behind `commit`, where the device's memory is the host's: keeps `out` and decides whether to go on."""
         ...
 
     def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from cadence.core.step import NO_TOKEN
-from cadence.kernels.interface.row_ops import FAILED, NO_DRAFT, RowState, StepBatch
+from cadence.kernels.interface.row_ops import FAILED, NO_DRAFT, RowState, StepBatch, Turns
 
 
 class ReferenceRowOps:
@@ -78,6 +78,13 @@ class ReferenceRowOps:
         state.quiet[rows] = ends.int()
         out[line] = chosen.masked_fill(failed, FAILED)
         return ends, kept
+
+    def turn(self, state: RowState, batch: StepBatch, out: torch.Tensor, turns: Turns) -> None:
+        _, done, most, quiet = turns.control.tolist()
+        if done < most:
+            turns.log[done, : len(out)] = out
+        goes_on = done + 1 < most and int(state.quiet[batch.rows.long()].sum()) == quiet
+        turns.control[:2] = torch.tensor([int(goes_on), done + 1])
 
     def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:
         has_line = batch.line_start.diff() > 0

@@ -8,7 +8,8 @@ import triton
 import triton.language as tl
 
 from cadence.core.step import NO_TOKEN
-from cadence.kernels.interface.row_ops import FAILED, MOST_STOPS, NO_DRAFT, RowState, StepBatch
+from cadence.kernels.interface.row_ops import FAILED, MOST_STOPS, NO_DRAFT, RowState, StepBatch, Turns
+from cadence.kernels.reference.rows import ReferenceRowOps
 from cadence.kernels.triton.launch import quick
 
 _AT_ONCE = 256  # tokens of a run that one program gathers
@@ -158,6 +159,9 @@ class TritonRowOps:
             state.tokens.stride(0), state.quiet.stride(0),
             STOPS=MOST_STOPS, NONE=NO_TOKEN, BROKEN=FAILED, NO_DRAFT=NO_DRAFT, num_warps=1,
         )  # fmt: skip
+
+    def turn(self, state: RowState, batch: StepBatch, out: torch.Tensor, turns: Turns) -> None:
+        ReferenceRowOps().turn(state, batch, out, turns)  # in the interpreter alone: no GPU's memory is the host's
 
     def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:
         _propose[(batch.rows.shape[0],)](

@@ -43,6 +43,8 @@ class RequestRows:
             num_drafts=self._scalars.get("num_drafts"),
             stops=self._stops.table,
         )
+        # The same, where the device's memory is the host's.
+        self._quiet_np, self._num_drafts_np = (_on_host(column) for column in (self.state.quiet, self.state.num_drafts))
         self.quiet_row = num_rows - 1
         self.prompt_len = self._scalars.get("prompt_len")  # [num_rows] int32
 
@@ -53,12 +55,11 @@ class RequestRows:
 
     def num_quiet(self, rows_np: np.ndarray) -> int:
         """Of those rows, where the device's memory is the host's."""
-        return int(self.state.quiet.numpy()[rows_np].sum())
+        return int(self._quiet_np[rows_np].sum())
 
     def num_drafts(self, rows_np: np.ndarray) -> IntArray:
         """Of each of those rows, where the device's memory is the host's."""
-        drafts_np: IntArray = self.state.num_drafts.numpy()[rows_np]
-        return drafts_np
+        return self._num_drafts_np[rows_np]
 
     def add(self, row: int, request: NewRow) -> None:
         self._tokens.write(row, 0, request.token_ids_np)
@@ -83,3 +84,8 @@ class RequestRows:
         self._tokens.flush()
         self._stops.flush()
         self._scalars.flush()
+
+
+def _on_host(column: torch.Tensor) -> IntArray:
+    """The memory itself; nothing of a device that has its own."""
+    return column.numpy() if column.device.type == "cpu" else np.zeros(0, dtype=np.int32)

@@ -13,8 +13,11 @@ EXPORT void cadence_call(Pool *pool, void (*run)(const void *), const void *word
     cadence_leave();
 }
 
-EXPORT void cadence_replay(Pool *pool, const Command *commands, int64_t count) {
+/* Once, and again as long as `again` is set then: one of the commands may do so. */
+EXPORT void cadence_replay(Pool *pool, const Command *commands, int64_t count, const int32_t *again) {
     cadence_enter(pool);
-    for (int64_t i = 0; i < count; i++) commands[i].run(commands[i].words);
+    do {
+        for (int64_t i = 0; i < count; i++) commands[i].run(commands[i].words);
+    } while (*again);
     cadence_leave();
 }

@@ -205,6 +205,13 @@ struct rows_commit {
     int64_t num_rows;
 };
 
+struct rows_turn {
+    RowState state;
+    const int32_t *rows, *out;
+    int32_t *log, *control;
+    int64_t log_stride, num_rows, num_lines;
+};
+
 struct rows_propose {
     RowState state;
     const int32_t *rows, *line_start, *most;

@@ -18,7 +18,7 @@ _SIGNATURES = {  # result, arguments
     "cadence_enter": (None, [c_void_p]),
     "cadence_leave": (None, []),
     "cadence_call": (None, [c_void_p] * 3),
-    "cadence_replay": (None, [c_void_p, c_void_p, c_int64]),
+    "cadence_replay": (None, [c_void_p, c_void_p, c_int64, c_void_p]),
     "cadence_packed_linear": (c_int64, [c_void_p]),
     "cadence_packed_rows": (c_int64, [c_void_p]),
     "cadence_packed_bytes": (c_int64, [c_int64] * 3),
