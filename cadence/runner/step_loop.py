@@ -67,7 +67,8 @@ class StepLoop:
         size = (shapes.most_forwards, shapes.most_lines)
         self._tokens = torch.zeros(size, dtype=torch.int32, device=device.torch_device)  # as committed
         control = torch.zeros(4, dtype=torch.int32)
-        self._turns = Turns(control, torch.zeros((_MOST_TURNS, shapes.most_lines), dtype=torch.int32))
+        most_turns = max(_MOST_TURNS, shapes.most_forwards)
+        self._turns = Turns(control, torch.zeros((most_turns, shapes.most_lines), dtype=torch.int32))
         self._no_logits = torch.zeros((0, 0), device=device.torch_device)
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
@@ -108,7 +109,7 @@ class StepLoop:
         if shape.until is Until.HIDDEN:
             logits = self._parts.model.logits(outputs.hidden[batch.line_at], self._context(batch, EVERY_TOKEN))
         if draws and not hooks:
-            self._draw(batch, logits, self._tokens[:1, : layout.num_lines])
+            self._draw(batch, logits, self._tokens[0, : layout.num_lines])
             return DrawnPart([self._drawn_lines(layout, 1)], width)
         return self._sample(layout, batch, logits, observations)
 
@@ -126,18 +127,19 @@ class StepLoop:
             if shape.until > Until.HIDDEN:
                 logits = parts.model.logits(hidden, ctx)
             if shape.until is Until.TOKENS:
-                self._draw(batch, logits, self._tokens[forward : forward + 1, : shape.num_lines])
-            if shape.until is Until.TOKENS and shape.is_decode and not parts.device.queues_work:
-                parts.ops.rows.turn(parts.requests.state, batch, self._tokens[0, : shape.num_lines], self._turns)
+                out = self._tokens[forward, : shape.num_lines]
+                self._draw(batch, logits, out)
+                if shape.is_decode and not parts.device.queues_work:
+                    parts.ops.rows.turn(parts.requests.state, batch, out, self._turns)
         return StepOutputs(hidden, logits)
 
     def _context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
         return ForwardContext(self._parts.ops, batch.attention(self._parts.blocks.tables), self._caches, wanted)
 
     def _draw(self, batch: StepBatch, logits: torch.Tensor, out: torch.Tensor) -> None:
-        """out [1, L] int32: what each line's row got"""
+        """out [L] int32: what each line's row got"""
         tokens, peaks = self._parts.sampler.draw(logits, batch.line_rows, batch.line_lengths)
-        self._commit(batch, tokens, peaks, out[0])
+        self._commit(batch, tokens, peaks, out)
 
     def _commit(self, batch: StepBatch, tokens: torch.Tensor, peaks: torch.Tensor, out: torch.Tensor) -> None:
         state = self._parts.requests.state
@@ -167,7 +169,7 @@ class StepLoop:
         if self._parts.device.queues_work:
             self._run(shape)
             return shape.num_forwards
-        self._turns.begin(min(most, _MOST_TURNS), num_quiet)
+        self._turns.begin(min(most, _MOST_TURNS) if shape.num_forwards == 1 else shape.num_forwards, num_quiet)
         self._run(shape)
         return self._turns.done
 
