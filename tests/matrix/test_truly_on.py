@@ -105,7 +105,8 @@ def victims_were_aborted(run: Run, point: Point) -> None:
 def drafts_were_verified(run: Run, point: Point) -> None:
     drafts = stats_of(run.engine).drafts
     assert drafts.num_forwards > 50 and 0 < drafts.num_accepted < drafts.num_drafted
-    assert len(drafts.accepted_by_position) == 3 and drafts.accepted_by_position[-1] > 0, "no run was kept whole"
+    if len(point) == 1:  # of all requests, not of some
+        assert len(drafts.accepted_by_position) == 3 and drafts.accepted_by_position[-1] > 0, "no run was kept whole"
 
 
 SEEN: dict[str, Callable[[Run, Point], None]] = {
