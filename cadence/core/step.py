@@ -119,9 +119,7 @@ class StepResult:
     """A part of what a step produced: m of its forwards, in order. A burst returns in parts, as its tokens exist."""
 
     step_id: int
-    token_ids_np: IntArray  # [m, rows that sample, width], in plan order; NO_TOKEN behind the last of each row
+    token_ids_np: IntArray  # [m, rows that sample, most tokens of one], in plan order; NO_TOKEN behind each one's last
     num_drafts_np: IntArray  # [m, rows that sample]: how many drafts were verified
-    outputs: list[tuple[int, RowOutput]] = field(
-        default_factory=list
-    )  # (row, output), only of rows that asked, in order
+    outputs: list[tuple[int, RowOutput]] = field(default_factory=list)  # (row, output), of rows that asked, in order
     errors: dict[int, Failure] = field(default_factory=dict)  # by row: this request failed, the others did not

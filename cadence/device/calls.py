@@ -29,7 +29,6 @@ _ALIGNMENT = 64  # bytes
 
 _PACKERS = [struct.Struct(f"={count}q").pack for count in range(WORDS + 1)]  # by the number of words
 Shape = tuple[int, ...] | torch.Size
-_NEVER = torch.zeros(1, dtype=torch.int32)
 
 # Operations of torch that compute nothing and take no memory.
 _VIEWS = {
@@ -110,7 +109,7 @@ class Recording:
     def __init__(self, arena: Arena) -> None:
         self.commands: list[tuple[int, ...]] = []  # (address of the function, words)
         self.constants: list[torch.Tensor] = []
-        self.again = _NEVER  # what decides whether a replay goes on
+        self.again = torch.zeros(1, dtype=torch.int32)  # what decides whether a replay goes on: as it is, never
         self.watch = Watch()
         self._arena = arena
 

@@ -100,7 +100,7 @@ class Worker:
         self._device.reset_peak_memory()
         before = self._device.peak_memory()
         limits = self._limits
-        counts = largest_step(self._max_tokens, limits.max_model_len, limits.max_num_seqs)
+        counts = largest_step(self._max_tokens, limits.max_model_len, limits.max_num_seqs, limits.width)
         self.run_dummy(counts, SamplingParams(temperature=1.0, top_p=0.9))
         growth = self._device.peak_memory() - before
         left = int(self._device.caps.total_memory * self._cache.gpu_memory_utilization) - used - growth

@@ -8,13 +8,13 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NewRow, StepPlan
 
 
-def largest_step(num_tokens: int, max_model_len: int, max_rows: int) -> list[int]:
-    """`num_tokens` tokens over as many sampling lines as there can be, the first ones as long as the model allows
-    -> tokens of each"""
-    counts = [1] * min(max_rows, num_tokens)
-    spare = num_tokens - len(counts)
+def largest_step(num_tokens: int, max_model_len: int, max_rows: int, width: int = 1) -> list[int]:
+    """`num_tokens` tokens over as many rows of `width` lines as there can be, the first ones as long as the model
+    allows -> tokens of each"""
+    counts = [width] * min(max_rows, num_tokens // width)
+    spare = num_tokens - sum(counts)
     for index in range(len(counts)):
-        extra = min(spare, max_model_len - 1)
+        extra = min(spare, max_model_len - width)
         counts[index] += extra
         spare -= extra
     return counts

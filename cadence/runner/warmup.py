@@ -44,7 +44,7 @@ def mixed_steps(limits: RunnerLimits) -> list[list[int]]:
     """Steps with prompts, as the new tokens of each sequence: one prompt alone, of each recorded size and of more;
     several; and some beside rows that decode."""
     alone = [[size] for size in (*PROMPT_SIZES, 700, 2048)]
-    largest = largest_step(limits.max_num_tokens, limits.max_model_len, limits.max_num_seqs)
+    largest = largest_step(limits.max_num_tokens, limits.max_model_len, limits.max_num_seqs, limits.width)
     several = [[40] * 4, [40] * 20, [300] * 8, largest]
     beside = [[1] * rows + [600] for rows in (1, 2, 3, 5, 8, 16, 32, 64, 128, 256)]
     short = [[1] * 8 + [4], [1] * 8 + [4] * 20]  # what a cached prefix leaves of a prompt

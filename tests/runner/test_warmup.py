@@ -15,6 +15,7 @@ from cadence.executor.control import warm_up, warm_up_more
 from cadence.executor.factory import open_executor
 from cadence.executor.worker import Worker
 from cadence.runner.layout import decode_layout
+from cadence.runner.profile import largest_step
 from cadence.runner.setup import RunnerLimits
 from cadence.runner.shapes import PaddedShapes, StepShape, Until, decode_shape, padded_sizes
 from cadence.runner.warmup import mixed_steps, warmup_pieces
@@ -90,3 +91,9 @@ def test_on_a_cpu_there_is_nothing_to_warm_up(worker: Worker) -> None:
     assert not warmup_pieces(worker.run_dummy, worker._loop, worker._limits)
     warm_up(worker.call, "full")
     assert not warm_up_more(worker.call)
+
+
+def test_the_largest_step_has_all_lines_there_can_be() -> None:
+    assert largest_step(12, 10, 4) == [9, 1, 1, 1]
+    assert largest_step(24, 10, 4, width=5) == [9, 5, 5, 5], "a row's drafts have lines, too"
+    assert largest_step(12, 10, 4, width=5) == [7, 5], "no more rows have drafts than the step has tokens for"
