@@ -6,7 +6,7 @@ import torch
 
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.runtime.library import CpuLibrary
-from cadence.kernels.interface.row_ops import MOST_STOPS, RowState, StepBatch, Turns
+from cadence.kernels.interface.row_ops import MOST_STOPS, DraftBatch, DraftState, RowState, StepBatch, Turns
 
 
 class CpuRowOps:
@@ -79,6 +79,90 @@ class CpuRowOps:
             shortest=shortest,
             longest=longest,
         )
+
+    def begin_drafts(self, state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
+        first = batch.first
+        num_real = self._calls.empty(first.rows.shape, torch.int32)
+        self._c.rows_begin_drafts(
+            **_shared_words(state, drafter),
+            rows=first.rows.data_ptr(),
+            query_start=first.query_start.data_ptr(),
+            line_start=first.line_start.data_ptr(),
+            ids=first.ids.data_ptr(),
+            positions=first.positions.data_ptr(),
+            seq_lens=first.seq_lens.data_ptr(),
+            line_at=first.line_at.data_ptr(),
+            line_rows=first.line_rows.data_ptr(),
+            line_lengths=first.line_lengths.data_ptr(),
+            line_seq_lens=batch.next.seq_lens.data_ptr(),
+            num_real=num_real.data_ptr(),
+            num_rows=first.rows.shape[0],
+            num_tokens=first.ids.shape[0],
+            max_len=drafter.max_len,
+        )
+        self._find_slots(first, drafter, num_real)
+
+    def take_draft(
+        self,
+        state: RowState,
+        drafter: DraftState,
+        batch: DraftBatch,
+        chosen: tuple[torch.Tensor, torch.Tensor],
+        draft: int,
+        last: bool,
+    ) -> None:
+        following, (tokens, peaks) = batch.next, chosen
+        num_real = self._calls.empty(following.line_rows.shape, torch.int32)
+        self._c.rows_take_draft(
+            **_shared_words(state, drafter),
+            max_len=state.max_len.data_ptr(),
+            num_drafts=state.num_drafts.data_ptr(),
+            most=drafter.most.data_ptr(),
+            rows=following.line_rows.data_ptr(),
+            chosen=tokens.data_ptr(),
+            peaks=peaks.data_ptr(),
+            ids=0 if last else following.ids.data_ptr(),
+            positions=following.positions.data_ptr(),
+            seq_lens=following.seq_lens.data_ptr(),
+            line_lengths=following.line_lengths.data_ptr(),
+            num_real=num_real.data_ptr(),
+            most_stride=drafter.most.stride(0),
+            num_rows=following.line_rows.shape[0],
+            draft=draft,
+            longest=drafter.max_len,
+        )
+        if not last:
+            self._find_slots(following, drafter, num_real)
+
+    def _find_slots(self, batch: StepBatch, drafter: DraftState, num_real: torch.Tensor) -> None:
+        """num_real [R] int32: leading tokens of each run that are no padding"""
+        for table, slots in zip(drafter.tables, batch.slots, strict=True):
+            self._c.rows_draft_slots(
+                rows=batch.rows.data_ptr(),
+                query_start=batch.query_start.data_ptr(),
+                num_real=num_real.data_ptr(),
+                table=table.data_ptr(),
+                positions=batch.positions.data_ptr(),
+                slots=slots.data_ptr(),
+                table_stride=table.stride(0),
+                block_size=drafter.block_size,
+                num_rows=batch.rows.shape[0],
+                num_tokens=batch.ids.shape[0],
+            )
+
+
+def _shared_words(state: RowState, drafter: DraftState) -> dict[str, int]:
+    return {
+        "tokens": state.tokens.data_ptr(),
+        "num_computed": state.num_computed.data_ptr(),
+        "quiet": state.quiet.data_ptr(),
+        "computed": drafter.computed.data_ptr(),
+        "token_stride": state.tokens.stride(0),
+        "column_stride": state.quiet.stride(0),
+        "computed_stride": drafter.computed.stride(0),
+        "ahead": drafter.ahead,
+        "num_ids": drafter.num_ids,
+    }
 
 
 def _state_words(state: RowState) -> dict[str, int]:

@@ -95,6 +95,28 @@ class Turns:
         return int(self.control.numpy()[1])
 
 
+@dataclass(frozen=True, slots=True)
+class DraftState:
+    """What a model that drafts has of every row, and how it counts: at position p it computes the token of p + ahead,
+    and keeps its keys in the slot of p."""
+
+    computed: torch.Tensor  # [num_rows] int32, strided: positions whose keys it has, drafts included
+    most: torch.Tensor  # [num_rows] int32, strided: drafts that a row may have
+    tables: tuple[torch.Tensor, ...]  # per group [num_rows, max_blocks] int32
+    block_size: int
+    ahead: int  # 1 of a head on the target's states, 0 of a model by itself
+    max_len: int  # it computes no position from there on
+    num_ids: int  # ids from there on are to it what its last is
+
+
+@dataclass(frozen=True, slots=True)
+class DraftBatch:
+    """R rows whose target has just computed; behind the S with a line, tokens are drafted one after another."""
+
+    first: StepBatch  # of draft 0: what the drafter lacks of each row. One line at most of a row, behind its last token
+    next: StepBatch  # of the others: one token of each row with a line. Its line_rows and line_lengths are those above
+
+
 class RowOps(Protocol):
     def gather(self, state: RowState, tables: tuple[torch.Tensor, ...], block_size: int, batch: StepBatch) -> None:
         """Fills in what the batch's rows are about to compute: of drafts, as many as there are and the run has room
@@ -123,4 +145,26 @@ class RowOps(Protocol):
         the row where they stood before becomes its drafts, and is repeated if it is too short. Of all matches of
         `shortest` to `longest` tokens the longest counts, of these the latest. most [num_rows] int32, strided: drafts a
         row may have; behind them there must be room for one token more."""
+        ...
+
+    def begin_drafts(self, state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
+        """Behind `commit`: fills in, in batch.first, what the drafter computes of each row: what it lacks of what the
+        target has computed, and, of a row with a line and `ahead` 0, the newest token; as far as the run has room. The
+        rest is padding, and so is all of a row that is quiet or too long for it. line_lengths are positions of the
+        tokens to be drafted, batch.next.seq_lens what their queries see."""
+        ...
+
+    def take_draft(
+        self,
+        state: RowState,
+        drafter: DraftState,
+        batch: DraftBatch,
+        chosen: tuple[torch.Tensor, torch.Tensor],
+        draft: int,
+        last: bool,
+    ) -> None:
+        """Draft number `draft` of every row with a line is what was chosen: tokens [S] int32 and peaks [S] float32, not
+        finite where there was none. A row takes it if it has all before it, the drafter has kept up, it may have so
+        many, and there is room for one token more behind it. If it is not the last, batch.next becomes what computes
+        it; padding of rows that did not take it."""
         ...

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 
 from cadence.core.step import NO_TOKEN
-from cadence.kernels.interface.row_ops import FAILED, NO_DRAFT, RowState, StepBatch, Turns
+from cadence.kernels.interface.row_ops import FAILED, NO_DRAFT, DraftBatch, DraftState, RowState, StepBatch, Turns
 
 
 class ReferenceRowOps:
@@ -99,6 +101,67 @@ class ReferenceRowOps:
                 drafts = [known[end + i % (length - end)] for i in range(count)]
                 state.tokens[row, length : length + count] = torch.tensor(drafts, dtype=torch.int32)
                 state.num_drafts[row] = count
+
+    def begin_drafts(self, state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
+        first = batch.first
+        for tensor in (first.ids, first.positions, *first.slots):
+            tensor.zero_()
+        runs = zip(first.rows.tolist(), pairwise(first.query_start.tolist()), pairwise(first.line_start.tolist()))
+        for run, (row, (begin, end), (line, line_end)) in enumerate(runs):
+            newest, has_line = int(state.num_computed[row]), line < line_end
+            limit = newest + (1 if has_line and not drafter.ahead else 0)  # positions that it should have
+            idle = bool(state.quiet[row]) or limit > drafter.max_len
+            start = 0 if idle else min(int(drafter.computed[row]), newest)
+            real = 0 if idle else min(limit - start, end - begin)
+            positions = torch.arange(start, start + real)
+            first.ids[begin : begin + real] = state.tokens[row, positions + drafter.ahead].clamp(max=drafter.num_ids - 1)
+            first.positions[begin : begin + real] = positions
+            for table, slots in zip(drafter.tables, first.slots, strict=True):
+                slots[begin : begin + real] = _slots(table[row], positions, drafter.block_size)
+            first.seq_lens[run] = start + end - begin
+            if not idle:
+                drafter.computed[row] = start + real
+            if has_line:
+                first.line_at[line] = begin + max(real, 1) - 1
+                first.line_rows[line] = row
+                first.line_lengths[line] = newest + 1
+                batch.next.seq_lens[line] = max(start + real, 1)
+
+    def take_draft(
+        self,
+        state: RowState,
+        drafter: DraftState,
+        batch: DraftBatch,
+        chosen: tuple[torch.Tensor, torch.Tensor],
+        draft: int,
+        last: bool,
+    ) -> None:
+        following = batch.next
+        for line, row in enumerate(following.line_rows.tolist()):
+            newest = int(state.num_computed[row])
+            place, position = newest + 1 + draft, newest + 1 + draft - drafter.ahead
+            has_kept_up = draft > 0 or int(drafter.computed[row]) == newest + 1 - drafter.ahead
+            may = not state.quiet[row] and int(state.num_drafts[row]) == draft and has_kept_up
+            fits = draft < int(drafter.most[row]) and place < int(state.max_len[row]) - 1 and position < drafter.max_len
+            taken = bool(may and fits and chosen[1][line].isfinite())
+            if taken:
+                state.tokens[row, place] = chosen[0][line]
+                state.num_drafts[row] = draft + 1
+            if not last:
+                if taken and not drafter.ahead:
+                    drafter.computed[row] = position + 1
+                following.ids[line] = min(int(chosen[0][line]), drafter.num_ids - 1) if taken else 0
+                following.positions[line] = position if taken else 0
+                following.seq_lens[line] = position + 1 if taken else 1
+                following.line_lengths[line] = place + 1
+                for table, slots in zip(drafter.tables, following.slots, strict=True):
+                    at = torch.tensor([position])
+                    slots[line] = int(_slots(table[row], at, drafter.block_size)[0]) if taken else 0
+
+
+def _slots(table: torch.Tensor, positions: torch.Tensor, block_size: int) -> torch.Tensor:
+    """table [max_blocks] of a row, positions [n] -> [n] int64"""
+    return table[positions // block_size].long() * block_size + positions % block_size
 
 
 def find_match(known: list[int], shortest: int, longest: int) -> int:

@@ -8,8 +8,18 @@ import triton
 import triton.language as tl
 
 from cadence.core.step import NO_TOKEN
-from cadence.kernels.interface.row_ops import FAILED, MOST_STOPS, NO_DRAFT, RowState, StepBatch, Turns
+from cadence.kernels.interface.row_ops import (
+    FAILED,
+    MOST_STOPS,
+    NO_DRAFT,
+    DraftBatch,
+    DraftState,
+    RowState,
+    StepBatch,
+    Turns,
+)
 from cadence.kernels.reference.rows import ReferenceRowOps
+from cadence.kernels.triton.drafts import begin_drafts, take_draft
 from cadence.kernels.triton.launch import quick
 
 _AT_ONCE = 256  # tokens of a run that one program gathers
@@ -170,3 +180,17 @@ class TritonRowOps:
             state.tokens.stride(0), state.quiet.stride(0), most.stride(0), shortest,
             LONGEST=longest, AT_ONCE=_SEARCHED, MOST=_MOST_DRAFTS, num_warps=4,
         )  # fmt: skip
+
+    def begin_drafts(self, state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
+        begin_drafts(state, drafter, batch)
+
+    def take_draft(
+        self,
+        state: RowState,
+        drafter: DraftState,
+        batch: DraftBatch,
+        chosen: tuple[torch.Tensor, torch.Tensor],
+        draft: int,
+        last: bool,
+    ) -> None:
+        take_draft(state, drafter, batch, chosen, draft, last)

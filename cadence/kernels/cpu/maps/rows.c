@@ -154,3 +154,79 @@ EXPORT void call_rows_propose(const void *words) {
         state->num_drafts[column] = (int32_t)count;
     }
 }
+
+EXPORT void call_rows_begin_drafts(const void *words) {
+    const struct rows_begin_drafts *w = words;
+    for (int64_t r = 0; r < w->num_rows; r++) {
+        int64_t row = w->rows[r], newest = w->num_computed[row * w->column_stride];
+        int64_t begin = w->query_start[r], count = w->query_start[r + 1] - begin;
+        int64_t line = w->line_start[r], has_line = line < w->line_start[r + 1];
+        int64_t limit = newest + (has_line && !w->ahead); /* positions that it should have */
+        int idle = w->quiet[row * w->column_stride] || limit > w->max_len;
+        int32_t *computed = w->computed + row * w->computed_stride;
+        int64_t start = idle ? 0 : *computed < newest ? *computed : newest;
+        int64_t real = idle ? 0 : limit - start < count ? limit - start : count;
+        const int32_t *known = w->tokens + row * w->token_stride + start + w->ahead;
+        for (int64_t i = 0; i < count; i++) {
+            int32_t id = i < real ? known[i] : 0;
+            w->ids[begin + i] = id < w->num_ids ? id : (int32_t)w->num_ids - 1;
+            w->positions[begin + i] = i < real ? start + i : 0;
+        }
+        w->seq_lens[r] = (int32_t)(start + count);
+        w->num_real[r] = (int32_t)real;
+        if (!idle) *computed = (int32_t)(start + real);
+        if (has_line) {
+            w->line_at[line] = begin + (real > 0 ? real - 1 : 0);
+            w->line_rows[line] = (int32_t)row;
+            w->line_lengths[line] = (int32_t)newest + 1;
+            w->line_seq_lens[line] = (int32_t)(start + real > 0 ? start + real : 1);
+        }
+    }
+    for (int64_t i = w->query_start[w->num_rows]; i < w->num_tokens; i++) {
+        w->ids[i] = 0;
+        w->positions[i] = 0;
+    }
+}
+
+static int takes_draft(const struct rows_take_draft *w, int64_t r, int64_t newest) {
+    int64_t row = w->rows[r], column = row * w->column_stride;
+    if (w->quiet[column] || w->num_drafts[column] != w->draft || !isfinite(w->peaks[r])) return 0;
+    if (!w->draft && w->computed[row * w->computed_stride] != newest + 1 - w->ahead) return 0;
+    return w->draft < w->most[row * w->most_stride] && newest + 1 + w->draft < w->max_len[column] - 1 &&
+           newest + 1 + w->draft - w->ahead < w->longest;
+}
+
+EXPORT void call_rows_take_draft(const void *words) {
+    const struct rows_take_draft *w = words;
+    for (int64_t r = 0; r < w->num_rows; r++) {
+        int64_t row = w->rows[r], column = row * w->column_stride, newest = w->num_computed[column];
+        int64_t place = newest + 1 + w->draft, position = place - w->ahead;
+        int taken = takes_draft(w, r, newest);
+        int32_t token = w->chosen[r];
+        if (taken) {
+            w->tokens[row * w->token_stride + place] = token;
+            w->num_drafts[column] = (int32_t)w->draft + 1;
+        }
+        if (!w->ids) continue;
+        if (taken && !w->ahead) w->computed[row * w->computed_stride] = (int32_t)position + 1;
+        w->ids[r] = !taken ? 0 : token < w->num_ids ? token : (int32_t)w->num_ids - 1;
+        w->positions[r] = taken ? position : 0;
+        w->seq_lens[r] = taken ? (int32_t)position + 1 : 1;
+        w->line_lengths[r] = (int32_t)place + 1;
+        w->num_real[r] = taken;
+    }
+}
+
+EXPORT void call_rows_draft_slots(const void *words) {
+    const struct rows_draft_slots *w = words;
+    for (int64_t r = 0; r < w->num_rows; r++) {
+        const int32_t *table = w->table + w->rows[r] * w->table_stride;
+        int64_t begin = w->query_start[r], count = w->query_start[r + 1] - begin;
+        for (int64_t i = 0; i < count; i++) {
+            int64_t position = w->positions[begin + i];
+            int64_t slot = table[position / w->block_size] * w->block_size + position % w->block_size;
+            w->slots[begin + i] = i < w->num_real[r] ? slot : 0;
+        }
+    }
+    for (int64_t i = w->query_start[w->num_rows]; i < w->num_tokens; i++) w->slots[i] = 0;
+}

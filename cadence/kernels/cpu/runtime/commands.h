@@ -218,4 +218,36 @@ struct rows_propose {
     int64_t most_stride, num_rows, shortest, longest;
 };
 
+/* What a model that drafts computes behind a forward of its target. */
+struct rows_begin_drafts {
+    const int32_t *tokens, *num_computed, *quiet;
+    int32_t *computed;
+    const int32_t *rows, *query_start, *line_start;
+    int32_t *ids;
+    int64_t *positions;
+    int32_t *seq_lens;
+    int64_t *line_at;
+    int32_t *line_rows, *line_lengths, *line_seq_lens, *num_real;
+    int64_t token_stride, column_stride, computed_stride, num_rows, num_tokens, ahead, max_len, num_ids;
+};
+
+struct rows_take_draft {
+    int32_t *tokens;
+    const int32_t *num_computed, *max_len, *quiet;
+    int32_t *num_drafts, *computed;
+    const int32_t *most, *rows, *chosen;
+    const float *peaks;
+    int32_t *ids; /* NULL: this draft is the last */
+    int64_t *positions;
+    int32_t *seq_lens, *line_lengths, *num_real;
+    int64_t token_stride, column_stride, computed_stride, most_stride, num_rows, draft, ahead, longest, num_ids;
+};
+
+struct rows_draft_slots {
+    const int32_t *rows, *query_start, *num_real, *table;
+    const int64_t *positions;
+    int64_t *slots;
+    int64_t table_stride, block_size, num_rows, num_tokens;
+};
+
 #endif
