@@ -20,6 +20,7 @@ from cadence.core.errors import ConfigError, ModelFileError
 
 DEFAULT_TOKENS = 4  # drafts per row and forward, where neither the user nor the draft's files say it
 _HEADS = ("eagle", "eagle3", "mtp", "medusa")  # methods that read the target's hidden states
+MODEL_METHODS = ("draft_model", *_HEADS)  # methods whose drafts a model makes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,10 @@ class SpeculativeConfig:
     @property
     def enabled(self) -> bool:
         return self.num_tokens > 0
+
+    @property
+    def by_model(self) -> bool:
+        return self.method in MODEL_METHODS
 
 
 NO_SPECULATION = SpeculativeConfig()

@@ -82,6 +82,7 @@ class StepPlan:
     num_together: int = 1  # forwards whose tokens may come back in one part: no stream reads them one by one
     width: int = 1  # most tokens that each row computes and samples in a forward after the first
     drafts: list[NewDrafts] = field(default_factory=list)
+    behind: list[tuple[int, int]] = field(default_factory=list)  # (row, tokens that a model which drafts may lack)
 
     @property
     def total_tokens(self) -> int:

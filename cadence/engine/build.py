@@ -106,4 +106,4 @@ def _drafts(config: EngineConfig, padded: bool) -> Drafts:
     asked = config.speculative
     if not asked.enabled:
         return NO_DRAFTS
-    return DraftPolicy(asked.num_tokens, config.scheduler.max_num_seqs, asked.adaptive, padded)
+    return DraftPolicy(asked.num_tokens, config.scheduler.max_num_seqs, asked.adaptive, padded, asked.by_model)

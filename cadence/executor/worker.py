@@ -19,10 +19,11 @@ from cadence.models.interface.build import BuildContext
 from cadence.models.loader.load import load_model
 from cadence.runner.profile import dummy_plan, largest_step
 from cadence.runner.runner import Runner
-from cadence.runner.setup import RunnerLimits, build_parts
+from cadence.runner.setup import LoadedModels, RunnerLimits, build_parts
 from cadence.runner.state.kv_cache import allocate_kv_cache
 from cadence.runner.warmup import WarmupPiece, warmup_pieces
 from cadence.speculate.choose import ProposerFactory, proposer_of
+from cadence.speculate.load import load_draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,9 @@ class Worker:
         model_len, memory = model_config.max_model_len, device.caps.total_memory
         build = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory)
         model = load_model(model_config, config.load, build)
+        models = LoadedModels(model, load_draft(config.speculative, model_config, config.load, build, model))
         self.vocab_size = model.vocab_size
-        self.layout: KVLayout = plan_layout(model.kv_layers(), cache.block_size, cache.dtype)
+        self.layout: KVLayout = plan_layout(models.kv_layers(), cache.block_size, cache.dtype)
         self._limits = RunnerLimits(
             max_num_seqs=scheduler.max_num_seqs,
             max_model_len=model_len,
@@ -64,7 +66,7 @@ class Worker:
             burst_steps=scheduler.burst_steps,
             speculative=config.speculative,
         )
-        parts = build_parts(device, ops, model, self.layout, self._limits, logits_processors, new_proposer)
+        parts = build_parts(device, ops, models, self.layout, self._limits, logits_processors, new_proposer)
         # Until the real cache exists there is the null block alone: enough for dummy plans.
         self._runner = runner = Runner(parts)
         self.step, self.advance, self.result = runner.step, runner.advance, runner.result  # no token stops here

@@ -14,9 +14,9 @@ from cadence.runner.shapes import Shapes, StepShape
 class StepBuffers:
     """Where the batch of every forward lies: its leading part, as long as the forward needs."""
 
-    def __init__(self, device: Device, most: Shapes, num_groups: int, quiet_row: int) -> None:
-        """most: how large a forward may be. quiet_row: what padding names"""
-        most_rows, most_tokens, most_lines = most.most_rows, most.most_tokens, most.most_lines
+    def __init__(self, device: Device, most: Shapes, num_groups: int, quiet_row: int, spare: int = 0) -> None:
+        """most: how large a forward may be, but for `spare` tokens more. quiet_row: what padding names"""
+        most_rows, most_tokens, most_lines = most.most_rows, most.most_tokens + spare, most.most_lines
         self._device = device
         self._quiet_row = quiet_row
         width = -(-(most_rows + 1) // 16) * 16  # so that each begins where wide loads may
@@ -41,8 +41,9 @@ class StepBuffers:
         named_np = np.empty((3, padded + 1), dtype=np.int32)
         named_np[0, :count] = layout.rows_np
         named_np[0, count:] = self._quiet_row
-        if shape.is_decode and layout.is_even:  # and so is the padding
-            named_np[1:] = np.arange(padded + 1, dtype=np.int32) * shape.max_query_len
+        if shape.is_even_as(layout):  # and so is the padding
+            each_np = np.arange(padded + 1, dtype=np.int32)
+            named_np[1], named_np[2] = each_np * (shape.num_tokens // padded), each_np * (shape.num_lines // padded)
         else:
             for line_np, start_np in zip(named_np[1:], (layout.query_start_np, layout.line_start_np), strict=True):
                 line_np[: count + 1] = start_np

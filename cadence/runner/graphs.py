@@ -23,6 +23,7 @@ class StepOutputs:
 
     hidden: torch.Tensor  # [T, H], or of the lines alone [L, H]
     logits: torch.Tensor  # [L, V]; empty in a shape that ends before
+    states: tuple[torch.Tensor, ...] = ()  # [T, H] each: what drafts begin with
 
 
 class StepGraphs:

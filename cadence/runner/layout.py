@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cadence.core.step import IntArray, StepPlan
+
+MODEL_RUN = 2  # tokens of a row that decodes, which a model that drafts computes first
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +24,17 @@ class BatchLayout:
     num_single: int  # leading rows that compute one token
     max_query_len: int
     width: int  # most lines of a row
+    behind: tuple[tuple[int, int], ...] = ()  # (row, more positions than usual that a model which drafts may lack)
 
     @staticmethod
     def of(plan: StepPlan) -> BatchLayout:
         """Of a plan's first forward."""
-        return _layout(plan.rows_np, plan.num_tokens_np, plan.num_samples_np, plan.num_computed_np)
+        layout = _layout(plan.rows_np, plan.num_tokens_np, plan.num_samples_np, plan.num_computed_np)
+        return replace(layout, behind=tuple(plan.behind)) if plan.behind else layout
 
     def following(self, width: int) -> BatchLayout:
         """Of the forwards after it: each row with lines computes the token it has just got, and drafts behind it."""
-        if self.is_decode and self.is_even and self.width == width:
+        if self.is_decode and self.is_even and self.width == width and not self.behind:
             return self
         return decode_layout(self.sampling_np, width)
 
@@ -44,7 +48,26 @@ class BatchLayout:
         counts_np = np.diff(self.query_start_np)
         counts_np[has_lines_np] -= spare_np
         lines_np[has_lines_np] -= spare_np
-        return _layout(self.rows_np, counts_np, lines_np, self.num_computed_np)
+        return replace(_layout(self.rows_np, counts_np, lines_np, self.num_computed_np), behind=self.behind)
+
+    def of_head(self) -> BatchLayout:
+        """What a head on the states of these tokens computes: the same runs, with one line at most."""
+        return _layout(self.rows_np, np.diff(self.query_start_np), self._has_line_np, self.num_computed_np)
+
+    def of_model(self) -> BatchLayout:
+        """What a model computes to draft behind these tokens: a row that decodes lacks its newest token, and the one
+        before it if all drafts were kept; of prompts it computes the same, and the newest token."""
+        counts_np, has_line_np = np.diff(self.query_start_np), self._has_line_np
+        counts_np = np.where(counts_np == np.diff(self.line_start_np), MODEL_RUN, counts_np + has_line_np)
+        for row, tokens in self.behind:
+            index = np.flatnonzero(self.rows_np == row)
+            counts_np[index] = np.maximum(counts_np[index], tokens)
+        return _layout(self.rows_np, counts_np.astype(np.int32), has_line_np, self.num_computed_np)
+
+    @property
+    def _has_line_np(self) -> IntArray:
+        """[R] 0 or 1"""
+        return (np.diff(self.line_start_np) > 0).astype(np.int32)
 
     @property
     def num_rows(self) -> int:
@@ -65,8 +88,9 @@ class BatchLayout:
 
     @property
     def is_even(self) -> bool:
-        """Every row has as many lines as any."""
-        return len(self.sampling_np) * self.width == self.num_lines
+        """Every row has as many tokens as any, and as many lines."""
+        num_rows = len(self.rows_np)
+        return num_rows * self.max_query_len == self.num_tokens and num_rows * self.width == self.num_lines
 
     @property
     def line_rows_np(self) -> IntArray:
@@ -76,7 +100,7 @@ class BatchLayout:
     def by_row(self, lines_np: IntArray, empty: int, width: int) -> IntArray:
         """What belongs to each line [m, L] -> to each row with lines [m, S, width], `empty` behind its last."""
         shape = (len(lines_np), len(self.sampling_np), width)
-        if self.is_even and self.width == width:
+        if len(self.sampling_np) * width == self.num_lines:
             return lines_np.reshape(shape)
         rows_np = np.full(shape, empty, dtype=np.int32)
         rows_np[:, np.arange(width) < self.line_counts_np[:, None]] = lines_np

@@ -49,4 +49,5 @@ def dummy_plan(
         num_tokens_np=np.asarray(counts, dtype=np.int32),
         num_computed_np=np.zeros(num, dtype=np.int32),
         num_samples_np=np.minimum(counts, width).astype(np.int32),
+        width=width,
     )

@@ -15,7 +15,7 @@ from cadence.runner.layout import BatchLayout
 from cadence.runner.parts import Part
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.drafts import DraftRows
-from cadence.runner.step_loop import HiddenHook, StepLoop
+from cadence.runner.step_loop import ForwardCount, HiddenHook, StepLoop
 from cadence.sample.pipeline import SamplePipeline
 
 
@@ -81,6 +81,7 @@ class Forwards:
     def __init__(self, parts: RunnerParts, plan: StepPlan) -> None:
         self._loop = parts.loop
         self._num_together = plan.num_together
+        self._depth = plan.width - 1
         self._first = BatchLayout.of(plan)
         self._following = self._first.following(plan.width)
         self._draws = parts.sampler.only_draws(self._first.sampling_np)
@@ -90,9 +91,10 @@ class Forwards:
         """Queues some of them, in parts."""
         done, end = first, first + count
         if done == 0 and (self._hooks or self._first is not self._following):
-            yield self._loop.launch(self._first, self._draws, self._hooks)
+            yield self._loop.launch(self._first, self._draws, self._hooks, self._depth)
             done = 1
         while done < end:
-            part = self._loop.launch(self._following, self._draws, [], end - done, self._num_together)
+            count = ForwardCount(end - done, min(end - done, self._num_together))
+            part = self._loop.launch(self._following, self._draws, [], self._depth, count)
             done += part.num_forwards
             yield part

@@ -6,20 +6,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
-from cadence.core.kv_spec import KVLayout
+from cadence.core.kv_spec import KVLayout, LayerKV
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
+from cadence.kernels.interface.row_ops import DraftState
 from cadence.models.interface.model import CausalLM
+from cadence.runner.drafting import Drafting, LookedUpDrafts
 from cadence.runner.graphs import StepGraphs
+from cadence.runner.model_drafts import ModelDrafts, ModelDraftsParts
 from cadence.runner.runner import RunnerParts
 from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes
 from cadence.runner.state.blocks import BlockTables
-from cadence.runner.state.drafts import DraftRows
+from cadence.runner.state.drafts import DraftedRows, DraftRows
 from cadence.runner.state.requests import RequestRows
 from cadence.runner.step_loop import LoopParts, StepLoop
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
 from cadence.speculate.choose import ProposerFactory, proposer_of
+from cadence.speculate.draft_model import NO_DRAFT_MODEL, AnyDraftModel, DraftModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +51,43 @@ class RunnerLimits:
         return self.max_num_seqs
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedModels:
+    target: CausalLM
+    draft: AnyDraftModel = NO_DRAFT_MODEL
+
+    def kv_layers(self) -> list[LayerKV]:
+        """The target's first."""
+        return self.target.kv_layers() + self.draft.kv_layers()
+
+
 def build_parts(
     device: Device,
     ops: Ops,
-    model: CausalLM,
+    models: LoadedModels,
     layout: KVLayout,
     limits: RunnerLimits,
     logits_processors: Sequence[Callable],
     new_proposer: ProposerFactory = proposer_of,
 ) -> RunnerParts:
-    max_blocks = -(-(limits.max_model_len + limits.width) // layout.block_size)  # padding of a run is looked up, too
+    model, max_len = models.target, limits.max_model_len + limits.width  # padding of a run is looked up, too
     requests = RequestRows(device, limits.num_rows, limits.max_model_len)
-    drafts = DraftRows(device, limits.num_rows)
-    blocks = BlockTables(device, limits.num_rows, max_blocks, len(layout.groups))
+    drafts, drafted = DraftRows(device, limits.num_rows), DraftedRows(device, limits.num_rows)
+    blocks = BlockTables(device, limits.num_rows, -(-max_len // layout.block_size), len(layout.groups))
     sampler = SamplePipeline(device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors)
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
     graphs = StepGraphs(device)
     shapes = _shapes(graphs, limits)
-    proposer = new_proposer(limits.speculative, ops, drafts.most)
-    loop = LoopParts(device, ops, model, requests, blocks, sampler, shapes, graphs, proposer, layout.block_size)
+    drafting: Drafting = LookedUpDrafts(new_proposer(limits.speculative, ops, drafts.most))
+    if isinstance(draft := models.draft, DraftModel):
+        counts = (drafted.computed, drafts.most, blocks.tables, layout.block_size)
+        state = DraftState(*counts, draft.drafter.ahead, draft.max_len, draft.vocab_size)
+        drafting = ModelDrafts(ModelDraftsParts(device, ops, draft, state, sampler, shapes, requests.quiet_row))
+    loop = LoopParts(device, ops, model, requests, blocks, sampler, shapes, graphs, drafting, layout.block_size)
     return RunnerParts(
         blocks=blocks,
         drafts=drafts,
-        tables=[requests, drafts, blocks, *sampler.tables, prompt_logprobs],
+        tables=[requests, drafts, drafted, blocks, *sampler.tables, prompt_logprobs],
         hooks=[prompt_logprobs],
         sampler=sampler,
         loop=StepLoop(loop),
@@ -78,5 +96,6 @@ def build_parts(
 
 def _shapes(graphs: StepGraphs, limits: RunnerLimits) -> Shapes:
     if limits.graphs == "padded":
-        return PaddedShapes(graphs, limits.max_num_seqs, limits.max_num_tokens, limits.burst_steps, limits.width)
+        most = (limits.max_num_seqs, limits.max_num_tokens, limits.burst_steps, limits.width)
+        return PaddedShapes(graphs, *most, limits.speculative.by_model)
     return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, limits.graphs == "exact", limits.width)

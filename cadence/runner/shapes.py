@@ -39,6 +39,7 @@ class StepShape:
     max_query_len: int
     until: Until
     num_forwards: int = 1
+    depth: int = 0  # drafts that a model makes behind each forward
     recorded: bool = False  # kept when it is first met
 
     @property
@@ -46,19 +47,40 @@ class StepShape:
         """There is a line behind every token."""
         return self.until > Until.HIDDEN and self.num_tokens == self.num_lines
 
+    def is_even_as(self, layout: BatchLayout) -> bool:
+        """Whether every row of a layout, and of the padding added to it, has as many tokens and lines as any."""
+        tokens, lines = self.num_tokens // self.num_rows, self.num_lines // self.num_rows
+        fills = tokens * self.num_rows == self.num_tokens and lines * self.num_rows == self.num_lines
+        same = layout.num_rows == 0 or (layout.max_query_len, layout.width) == (tokens, lines)
+        return fills and same and layout.is_even
 
-def shape_of(layout: BatchLayout, until: Until) -> StepShape:
+
+def shape_of(layout: BatchLayout, until: Until, depth: int = 0) -> StepShape:
     """As it is, without padding."""
     return StepShape(
-        layout.num_rows, layout.num_tokens, layout.num_lines, layout.num_single, layout.max_query_len, until
+        num_rows=layout.num_rows,
+        num_tokens=layout.num_tokens,
+        num_lines=layout.num_lines,
+        num_single=layout.num_single,
+        max_query_len=layout.max_query_len,
+        until=until,
+        depth=depth if until is Until.TOKENS else 0,
     )
 
 
-def decode_shape(num_rows: int, num_forwards: int, draws: bool, width: int = 1) -> StepShape:
+def decode_shape(num_rows: int, num_forwards: int, draws: bool, width: int = 1, depth: int = 0) -> StepShape:
     """`width` tokens and lines of each row."""
-    until = Until.TOKENS if draws else Until.LOGITS
-    num_lines, num_single = num_rows * width, num_rows if width == 1 else 0
-    return StepShape(num_rows, num_lines, num_lines, num_single, width, until, num_forwards, recorded=True)
+    return StepShape(
+        num_rows=num_rows,
+        num_tokens=num_rows * width,
+        num_lines=num_rows * width,
+        num_single=num_rows if width == 1 else 0,
+        max_query_len=width,
+        until=Until.TOKENS if draws else Until.LOGITS,
+        num_forwards=num_forwards,
+        depth=depth if draws else 0,
+        recorded=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +98,9 @@ class Shapes(Protocol):
     most_forwards: int
     pads: bool  # where not, a run has room for no more drafts than there are
 
-    def shape(self, layout: BatchLayout, until: Until, most_forwards: int) -> StepShape:
+    def shape(self, layout: BatchLayout, until: Until, most_forwards: int, depth: int = 0) -> StepShape:
         """To run a layout in, up to `most_forwards` times where there is a line behind every token. The shape may end
-        before `until`: what is left is done as it is."""
+        before `until`: what is left is done as it is. depth: drafts that a model makes behind each forward"""
         ...
 
     def wanted(self) -> WantedShapes:
@@ -99,9 +121,10 @@ class ExactShapes:
         self.most_tokens = max(max_num_tokens, self.most_lines)
         self._recorded = recorded
 
-    def shape(self, layout: BatchLayout, until: Until, most_forwards: int) -> StepShape:
-        exact = shape_of(layout, until)
-        return replace(exact, recorded=True) if self._recorded and exact.is_decode else exact
+    def shape(self, layout: BatchLayout, until: Until, most_forwards: int, depth: int = 0) -> StepShape:
+        exact = shape_of(layout, until, depth)
+        recorded = self._recorded and exact.is_decode and not layout.behind
+        return replace(exact, recorded=True) if recorded else exact
 
     def wanted(self) -> WantedShapes:
         return WantedShapes()
@@ -121,8 +144,9 @@ class PaddedShapes:
         max_num_tokens: int,
         most_forwards: int,
         width: int = 1,
+        by_model: bool = False,
     ) -> None:
-        """known: what is recorded already; width: most lines of a row"""
+        """known: what is recorded already; width: most lines of a row; by_model: drafts are made by one"""
         self._known = known
         self._sizes = padded_sizes(max_num_seqs)
         self.most_rows = max(self._sizes[-1], PROMPT_ROWS)
@@ -130,33 +154,37 @@ class PaddedShapes:
         self.most_tokens = max(max_num_tokens, self.most_lines, PROMPT_SIZES[-1])
         self.most_forwards = most_forwards
         self._width = width
+        self._by_model = by_model
         self._bursts: Counter[tuple[int, int]] = Counter()  # met so far, by padded number of rows and width
 
-    def shape(self, layout: BatchLayout, until: Until, most_forwards: int) -> StepShape:
-        exact = shape_of(layout, until)
+    def shape(self, layout: BatchLayout, until: Until, most_forwards: int, depth: int = 0) -> StepShape:
+        exact = shape_of(layout, until, depth)
+        if layout.behind:
+            return exact
         if exact.is_decode and layout.is_even:
-            return self._decode(layout.num_rows, most_forwards, until is Until.TOKENS, layout.width)
+            return self._decode(layout, most_forwards, until is Until.TOKENS, exact.depth)
         small = exact.num_tokens <= PROMPT_SIZES[-1] and exact.num_rows <= PROMPT_ROWS >= exact.num_lines
         if not small or exact.num_single > _MOST_SINGLE:
             return exact
         size = PROMPT_SIZES[bisect.bisect_left(PROMPT_SIZES, exact.num_tokens)]
         return StepShape(PROMPT_ROWS, size, PROMPT_ROWS, 0, size, Until.HIDDEN, recorded=True)
 
-    def _decode(self, num_rows: int, num_forwards: int, draws: bool, width: int) -> StepShape:
-        padded = self._padded(num_rows, draws, width)
+    def _decode(self, layout: BatchLayout, num_forwards: int, draws: bool, depth: int) -> StepShape:
+        width = layout.width
+        padded = self._padded(layout.num_rows, draws, width, depth)
         # One forward or a whole burst: what lies between, and bursts of large batches, would be recorded for little.
         whole = draws and num_forwards >= self.most_forwards and padded <= _MOST_BURST_ROWS
         self._bursts[padded, width] += whole
-        burst = decode_shape(padded, self.most_forwards, draws, width)
+        burst = decode_shape(padded, self.most_forwards, draws, width, depth)
         worth = whole and (burst in self._known or self._bursts[padded, width] >= _WORTH_RECORDING)
-        return burst if worth else decode_shape(padded, 1, draws, width)
+        return burst if worth else decode_shape(padded, 1, draws, width, depth)
 
-    def _padded(self, num_rows: int, draws: bool, width: int) -> int:
+    def _padded(self, num_rows: int, draws: bool, width: int, depth: int) -> int:
         """The least size that holds the rows, or one up to half as large again that is recorded already."""
         first = bisect.bisect_left(self._sizes, num_rows)
         least = self._sizes[first]
         for size in self._sizes[first : bisect.bisect_right(self._sizes, least * 3 // 2)]:
-            if decode_shape(size, 1, draws, width) in self._known:
+            if decode_shape(size, 1, draws, width, depth) in self._known:
                 return size
         return least
 
@@ -167,15 +195,15 @@ class PaddedShapes:
         between = [size for size in self._sizes if size not in ladder]
         short = [size for size in self._sizes if size <= _MOST_BURST_ROWS and self.most_forwards > 1]
         bursts = [decode_shape(size, self.most_forwards, True) for size in short]
-        first, later = _single_forwards(ladder), _single_forwards(between)
+        first, later = self._single_forwards(ladder), self._single_forwards(between)
         if self._width > 1:
-            first += _single_forwards(ladder, self._width)
-            later += [shape for width in padded_widths(self._width) for shape in _single_forwards(ladder, width)]
+            first += self._single_forwards(ladder, self._width)
+            later += [shape for width in padded_widths(self._width) for shape in self._single_forwards(ladder, width)]
         return WantedShapes(first + bursts, later)
 
-
-def _single_forwards(sizes: list[int], width: int = 1) -> list[StepShape]:
-    return [decode_shape(size, 1, draws, width) for size in sizes for draws in (True, False)]
+    def _single_forwards(self, sizes: list[int], width: int = 1) -> list[StepShape]:
+        depth = width - 1 if self._by_model else 0
+        return [decode_shape(size, 1, draws, width, depth) for size in sizes for draws in (True, False)]
 
 
 def padded_widths(most: int) -> list[int]:

@@ -15,9 +15,12 @@ from cadence.core.step import IntArray
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import StepBatch, Turns
+from cadence.models.interface.aux_hidden import AuxHiddenStates
+from cadence.models.interface.drafter import TargetStates
 from cadence.models.interface.model import CausalLM, ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.buffers import StepBuffers
+from cadence.runner.drafting import Drafting, States
 from cadence.runner.graphs import StepGraphs, StepOutputs
 from cadence.runner.layout import BatchLayout, decode_layout
 from cadence.runner.parts import DrawnLines, DrawnPart, NoSample, Observation, Part, SampledPart
@@ -27,9 +30,18 @@ from cadence.runner.state.requests import RequestRows
 from cadence.sample.context import SampleContext
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_slice import PromptSlice
-from cadence.speculate.proposer import Proposer
+from cadence.sample.sampler import Choice
 
 _MOST_TURNS = 32  # forwards that a CPU does without asking
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardCount:
+    most: int  # forwards that may be queued
+    together: int  # of these, the tokens of so many may come back at once
+
+
+ONE = ForwardCount(1, 1)
 
 
 class HiddenHook(Protocol):
@@ -54,7 +66,7 @@ class LoopParts:
     sampler: SamplePipeline
     shapes: Shapes
     graphs: StepGraphs
-    proposer: Proposer
+    drafting: Drafting
     block_size: int
 
 
@@ -72,7 +84,9 @@ class StepLoop:
         self._no_logits = torch.zeros((0, 0), device=device.torch_device)
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
-        self._caches = caches
+        """Of all layers, the model's first."""
+        self._caches = caches[: len(self._parts.model.kv_layers())]
+        self._parts.drafting.use_caches(caches)
         self._parts.graphs.forget()
 
     def wanted(self) -> WantedShapes:
@@ -82,36 +96,37 @@ class StepLoop:
     @torch.inference_mode()
     def prepare(self, shape: StepShape) -> None:
         """Records it, on the dummy row alone."""
-        self._buffers.name(decode_layout(np.zeros(0, dtype=np.int32), shape.max_query_len), shape)
+        self._name(decode_layout(np.zeros(0, dtype=np.int32), shape.max_query_len), shape, shape.depth)
         self._run(shape)
 
     @torch.inference_mode()
     def launch(
-        self, layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook], most_forwards: int = 1, together: int = 1
+        self, layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook], depth: int, count: ForwardCount = ONE
     ) -> Part:
-        """Queues one or more forwards, at most `most_forwards`, of which the tokens of `together` may come back at
-        once; several only where there is a line behind every token. draws: the rows want tokens and nothing else."""
+        """Queues one or more forwards, several only where there is a line behind every token. draws: the rows want
+        tokens and nothing else. depth: drafts that rows may have behind each."""
         until = _until(layout, draws, hooks)
         if until is Until.TOKENS and layout.is_decode:
-            return self._drawn(layout, most_forwards, min(most_forwards, together))
+            return self._drawn(layout, depth, count)
         layout, width = self._as_long_as_it_is(layout), layout.width
-        shape = self._parts.shapes.shape(layout, until, 1)
-        self._buffers.name(layout, shape)
+        shape = self._parts.shapes.shape(layout, until, 1, self._depth(depth))
+        self._name(layout, shape, depth)
         outputs = self._run(shape)
         if shape.until is Until.TOKENS:
             return DrawnPart([self._drawn_lines(layout, 1)], width)
         batch = self._buffers.batch(shape_of(layout, shape.until))  # without the padding
         observations = self._observe(hooks, layout, batch, outputs.hidden)
+        states = tuple(each[: layout.num_tokens] for each in outputs.states)
         if not layout.num_lines:
-            self._commit_without_lines(batch)
+            self._commit_without_lines(batch, states)
             return SampledPart(self._parts.device, layout, NoSample(), observations)
         logits = outputs.logits[: layout.num_lines]
         if shape.until is Until.HIDDEN:
             logits = self._parts.model.logits(outputs.hidden[batch.line_at], self._context(batch, EVERY_TOKEN))
         if draws and not hooks:
-            self._draw(batch, logits, self._tokens[0, : layout.num_lines])
+            self._draw(batch, logits, states, self._tokens[0, : layout.num_lines])
             return DrawnPart([self._drawn_lines(layout, 1)], width)
-        return self._sample(layout, batch, logits, observations)
+        return self._sample(layout, batch, logits, states, observations)
 
     def _run(self, shape: StepShape) -> StepOutputs:
         return self._parts.graphs.run(shape, partial(self._compute, shape))
@@ -119,49 +134,60 @@ class StepLoop:
     def _compute(self, shape: StepShape) -> StepOutputs:
         """All of a shape. It may be recorded: no decision depends on what the device holds."""
         parts, batch = self._parts, self._buffers.batch(shape)
-        ctx = self._context(batch, _wanted(batch, shape))
+        wants_all = parts.drafting.begins_with.states is TargetStates.TOKENS
+        ctx = self._context(batch, EVERY_TOKEN if wants_all else _wanted(batch, shape))
         logits = self._no_logits
         for forward in range(shape.num_forwards):
             parts.ops.rows.gather(parts.requests.state, parts.blocks.tables, parts.block_size, batch)
             hidden = parts.model.forward(ModelInputs(batch.ids, batch.positions), ctx)
+            states = self._states(hidden, ctx)
             if shape.until > Until.HIDDEN:
-                logits = parts.model.logits(hidden, ctx)
+                of_lines = hidden[batch.line_at] if wants_all and not batch.all_lines else hidden
+                logits = parts.model.logits(of_lines, ctx)
             if shape.until is Until.TOKENS:
                 out = self._tokens[forward, : shape.num_lines]
-                self._draw(batch, logits, out)
+                self._draw(batch, logits, states, out)
                 if shape.is_decode and not parts.device.queues_work:
                     parts.ops.rows.turn(parts.requests.state, batch, out, self._turns)
-        return StepOutputs(hidden, logits)
+        return StepOutputs(hidden, logits, states)
+
+    def _states(self, hidden: torch.Tensor, ctx: ForwardContext) -> States:
+        """What drafts begin with, of a forward's tokens."""
+        begins_with = self._parts.drafting.begins_with.states
+        if begins_with is TargetStates.TOKENS:
+            return (hidden,)
+        return ctx.aux.states if begins_with is TargetStates.AUX else ()
 
     def _context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
-        return ForwardContext(self._parts.ops, batch.attention(self._parts.blocks.tables), self._caches, wanted)
+        aux = AuxHiddenStates(self._parts.drafting.begins_with.aux_layers)
+        return ForwardContext(self._parts.ops, batch.attention(self._parts.blocks.tables), self._caches, wanted, aux)
 
-    def _draw(self, batch: StepBatch, logits: torch.Tensor, out: torch.Tensor) -> None:
+    def _draw(self, batch: StepBatch, logits: torch.Tensor, states: States, out: torch.Tensor) -> None:
         """out [L] int32: what each line's row got"""
         tokens, peaks = self._parts.sampler.draw(logits, batch.line_rows, batch.line_lengths)
-        self._commit(batch, tokens, peaks, out)
+        self._commit(batch, (tokens, peaks), states, out)
 
-    def _commit(self, batch: StepBatch, tokens: torch.Tensor, peaks: torch.Tensor, out: torch.Tensor) -> None:
+    def _commit(self, batch: StepBatch, chosen: Choice, states: States, out: torch.Tensor) -> None:
         state = self._parts.requests.state
-        self._parts.ops.rows.commit(state, batch, tokens, peaks, out)
-        self._parts.proposer.propose(state, batch)
+        self._parts.ops.rows.commit(state, batch, *chosen, out)
+        self._parts.drafting.propose(state, batch, states)
 
-    def _drawn(self, whole: BatchLayout, most_forwards: int, together: int) -> Part:
+    def _drawn(self, whole: BatchLayout, depth: int, count: ForwardCount) -> Part:
         """Forwards that end with tokens; where the host waits for them anyway, several, until a row ends."""
         device, rows_np = self._parts.device, whole.sampling_np
         drawn: list[DrawnLines] = []
         done, before = 0, self._num_quiet(rows_np)
         layout = self._as_long_as_it_is(whole)
-        shape = self._name(layout, most_forwards)
+        shape = self._name_drawn(layout, depth, count.most)
         while True:
-            count = self._run_drawn(shape, 1 if whole.width > 1 else together - done, before)
-            drawn.append(self._drawn_lines(layout, count))
-            done += count
-            if device.queues_work or done + shape.num_forwards > together or self._num_quiet(rows_np) > before:
+            ran = self._run_drawn(shape, 1 if whole.width > 1 else count.together - done, before)
+            drawn.append(self._drawn_lines(layout, ran))
+            done += ran
+            if device.queues_work or done + shape.num_forwards > count.together or self._num_quiet(rows_np) > before:
                 return DrawnPart(drawn, whole.width)
-            if whole.width > 1:
-                layout = self._as_long_as_it_is(whole)
-                shape = self._name(layout, most_forwards - done)
+            if whole.width > 1 or whole.behind:
+                layout = replace(self._as_long_as_it_is(whole), behind=())
+                shape = self._name_drawn(layout, depth, count.most - done)
 
     def _run_drawn(self, shape: StepShape, most: int, num_quiet: int) -> int:
         """Runs a shape that ends with tokens; where the host waits for it, up to `most` times while no more rows are
@@ -173,11 +199,20 @@ class StepLoop:
         self._run(shape)
         return self._turns.done
 
-    def _name(self, layout: BatchLayout, most_forwards: int) -> StepShape:
+    def _name_drawn(self, layout: BatchLayout, depth: int, most_forwards: int) -> StepShape:
         """-> the shape in which it runs, up to its tokens"""
-        shape = self._parts.shapes.shape(layout, Until.TOKENS, most_forwards)
-        self._buffers.name(layout, shape)
+        shape = self._parts.shapes.shape(layout, Until.TOKENS, most_forwards, self._depth(depth))
+        self._name(layout, shape, depth)
         return shape
+
+    def _name(self, layout: BatchLayout, shape: StepShape, depth: int) -> None:
+        """What is drafted behind a shape that ends before its tokens, is drafted as it is."""
+        self._buffers.name(layout, shape)
+        drafted = shape if shape.until is Until.TOKENS else shape_of(layout, Until.TOKENS, self._depth(depth))
+        self._parts.drafting.name(layout, drafted)
+
+    def _depth(self, depth: int) -> int:
+        return depth if self._parts.drafting.by_model else 0
 
     def _drawn_lines(self, layout: BatchLayout, num_forwards: int) -> DrawnLines:
         kept = self._tokens if self._parts.device.queues_work or not layout.is_decode else self._turns.log
@@ -194,7 +229,12 @@ class StepLoop:
         return 0 if self._parts.device.queues_work else self._parts.requests.num_quiet(rows_np)
 
     def _sample(
-        self, layout: BatchLayout, batch: StepBatch, logits: torch.Tensor, observations: Sequence[Observation]
+        self,
+        layout: BatchLayout,
+        batch: StepBatch,
+        logits: torch.Tensor,
+        states: States,
+        observations: Sequence[Observation],
     ) -> Part:
         """What the rows asked for beyond a draw is done as the host finds it, outside any graph."""
         parts, requests = self._parts, self._parts.requests
@@ -203,12 +243,12 @@ class StepLoop:
         )
         sampled = parts.sampler.sample(logits, ctx)
         committed = self._tokens[0, : layout.num_lines]
-        self._commit(batch, sampled.tokens, sampled.peaks[-1], committed)
+        self._commit(batch, (sampled.tokens, sampled.peaks[-1]), states, committed)
         return SampledPart(parts.device, layout, replace(sampled, tokens=committed), observations)
 
-    def _commit_without_lines(self, batch: StepBatch) -> None:
+    def _commit_without_lines(self, batch: StepBatch, states: States) -> None:
         nothing = self._tokens[0, :0]
-        self._parts.ops.rows.commit(self._parts.requests.state, batch, nothing, nothing.float(), nothing)
+        self._commit(batch, (nothing, nothing.float()), states, nothing)
 
     def _observe(
         self, hooks: Sequence[HiddenHook], layout: BatchLayout, batch: StepBatch, hidden: torch.Tensor

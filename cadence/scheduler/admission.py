@@ -54,7 +54,7 @@ class Admission:
             missing = len(request.tokens) - computed
             if missing > room.tokens and self._budget.whole:
                 return
-            if not self._kv.fits(hit, len(request.tokens)):
+            if not self._kv.fits(hit, self._held(request, len(request.tokens))):
                 self._refused_key, self._refused_at = request.key, self._kv.num_free
                 return
             num_tokens = room.grant(min(missing, self._budget.chunk), computed)
@@ -77,13 +77,17 @@ class Admission:
     def _place(self, draft: PlanDraft, request: RequestState, hit: PrefixHit, num_tokens: int) -> None:
         computed = hit.num_blocks * self._kv.block_size
         self._count(request, computed)
-        self._kv.begin(request.blocks, hit, computed + num_tokens)
+        self._kv.begin(request.blocks, hit, self._held(request, computed + num_tokens))
         samples = self._rows.begin(request, computed, computed + num_tokens, draft.step_id)
         request.status = Status.RUNNING
         self._running.add(request)
         self._note_blocks(request, hit, computed + num_tokens)
         most_drafts = self._drafts.begin(request.row, request.num_drafts(self._drafts.most))
         draft.admit(_new_row(request, computed, most_drafts), num_tokens, samples)
+
+    def _held(self, request: RequestState, num_tokens: int) -> int:
+        """Tokens for which it gets blocks, with so many computed; the last it may have is never computed."""
+        return max(num_tokens, min(num_tokens + self._drafts.reserve, request.max_len - 1))
 
     def _count(self, request: RequestState, computed: int) -> None:
         if request.num_preemptions:

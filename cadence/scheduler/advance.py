@@ -6,14 +6,13 @@ import numpy as np
 
 from cadence.core.step import NewBlocks, NewDrafts
 from cadence.scheduler.budget import TokenBudget
-from cadence.scheduler.burst import power_of_two_above
 from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.pace import PacePolicy, PromptRoom
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.preempt import Preemption
 from cadence.scheduler.request_state import RequestState, Status
-from cadence.scheduler.rows import Column, RowTable
+from cadence.scheduler.rows import KEEPS_UP, Column, RowTable
 from cadence.scheduler.running import RunningList
 
 
@@ -46,7 +45,8 @@ class Advance:
         tokens_np = self._limited(draft, room, rows_np, tokens_np)
         self._widen(draft, rows_np, tokens_np)
         ends_np = self._rows.computed_np[rows_np] + tokens_np + (tokens_np == 1) * (draft.width - 1)
-        ends_np = np.minimum(ends_np, self._rows.limit_np[rows_np] - 1)  # the last token is never computed
+        last_np = self._rows.limit_np[rows_np] - 1  # the last token a request may have is never computed
+        ends_np = np.minimum(ends_np + self._drafts.reserve, last_np)
         for index in np.flatnonzero(ends_np > self._rows.capacity_np[rows_np]).tolist():
             if index >= len(self._running):
                 break  # preempted, as is everyone behind
@@ -70,8 +70,7 @@ class Advance:
         decodes_np = rows_np[tokens_np == 1]
         changes, width = self._drafts.choose(decodes_np)
         draft.drafts = [NewDrafts(row, most) for row, most in changes]
-        if self._drafts.padded and width > 1:  # to one of few, each of which is recorded
-            width = 1 + min(power_of_two_above(width - 1), self._drafts.most)
+        width = self._drafts.width(width - 1)
         if int(tokens_np.sum()) + (width - 1) * len(decodes_np) <= self._budget.step:
             draft.width = width
 
@@ -108,9 +107,27 @@ class Advance:
         rows = self._rows
         computed_np = rows.computed_np[rows_np]
         lines_np = rows.book(rows_np, tokens_np, draft.width - 1, draft.step_id)
+        if self._drafts.reserve:
+            self._keep_up(draft, rows_np[tokens_np == 1])
         draft.set_running(rows_np, tokens_np, computed_np, lines_np)
         # A known token that did not end its request is computed by the first forward of this plan at the latest.
         register_filled(rows, self._kv, rows_np, np.minimum(rows.computed_np[rows_np], rows.known_np[rows_np]))
+
+    def _keep_up(self, draft: PlanDraft, rows_np: Column) -> None:
+        """These rows [n] decode. Where there were no drafts for a while, a model that makes them computes first what it
+        lacks, as far as a step has room; what has none goes without drafts until then."""
+        rows = self._rows
+        if draft.width == 1:
+            rows.pause_drafts(rows_np)
+            return
+        room = self._budget.step
+        for row in rows_np[rows.drafted_np[rows_np] < KEEPS_UP].tolist():
+            most = int(min(rows.computed_np[row], rows.limit_np[row])) + 1
+            behind = most - int(rows.drafted_np[row])
+            if behind <= room:
+                room -= behind
+                draft.behind.append((row, behind))
+                rows.resume_drafts(row)
 
 
 def grow_row(draft: PlanDraft, rows: RowTable, kv: KVManager, request: RequestState, num_tokens: int) -> None:

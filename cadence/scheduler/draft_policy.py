@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cadence.scheduler.acceptance import Acceptance, VerifiedDrafts
+from cadence.scheduler.burst import power_of_two_above
 from cadence.scheduler.draft_choice import DraftChoice, PaddedChoice, Prospects, RaggedChoice
 from cadence.scheduler.draft_cost import CostCurve, DraftCost, RowsCost
 from cadence.scheduler.draft_probes import DraftProbes
@@ -28,9 +29,10 @@ class DraftPolicy:
     What forwards take without drafts is measured first, and again from time to time.
     """
 
-    def __init__(self, most: int, num_rows: int, adaptive: bool, padded: bool = False) -> None:
+    def __init__(self, most: int, num_rows: int, adaptive: bool, padded: bool = False, by_model: bool = False) -> None:
         """`most`: drafts of a row and forward. `padded`: a forward computes the plan's width for each of its rows."""
         self.most = most
+        self.reserve = most if by_model else 0
         self._adaptive = adaptive
         self.padded = padded
         self._choice: DraftChoice = PaddedChoice() if padded else RaggedChoice()
@@ -47,7 +49,7 @@ class DraftPolicy:
         self._num_forwards = 1  # of a plan
         self._num_rows = 1  # of a plan
         self._is_awake = True  # rows may differ from what the device has been told, or a choice is overdue
-        self._width = 1  # of the last plan
+        self._most_sent = 0  # drafts of any row in the last plan
         self._speed = 1.0  # expected with the drafts that rows have, as a multiple of that without
         self._may_pay = True  # drafts, if they are right
         self._has_learned = False  # since the last choice
@@ -70,8 +72,8 @@ class DraftPolicy:
         return first
 
     def choose(self, rows_np: np.ndarray) -> tuple[list[tuple[int, int]], int]:
-        """Before a plan in which these rows decode -> rows whose most drafts change now, each with its new one; lines
-        per row of the plan: 1 + the most drafts of any."""
+        """Before a plan in which these rows decode -> rows whose most drafts change now, each with its new one; 1 + the
+        most drafts of any."""
         sent_np = self._sent_np[rows_np]
         if self._adaptive and len(rows_np):
             cost = self._cost.of(len(rows_np))
@@ -79,8 +81,13 @@ class DraftPolicy:
                 return self._send(rows_np, sent_np, np.zeros_like(sent_np))
             if self._is_awake or self._is_due() or self._probes.may_start:
                 return self._send(rows_np, sent_np, self._wanted(rows_np, cost.curve))
-        self._width = 1 + int(sent_np.max(initial=0))
-        return [], self._width
+        self._most_sent = int(sent_np.max(initial=0))
+        return [], 1 + self._most_sent
+
+    def width(self, most: int) -> int:
+        """Lines per row of a plan whose rows have at most so many drafts: as many, or one of few numbers, each of which
+        is recorded."""
+        return 1 + min(power_of_two_above(most), self.most) if self.padded and most else 1 + most
 
     def observe(self, rows_np: np.ndarray, drafts_np: np.ndarray, tokens_np: np.ndarray) -> None:
         """Rows [s] had drafts [m, s] in each of m forwards, of which tokens [m, s] came; 0: the row had ended."""
@@ -88,7 +95,7 @@ class DraftPolicy:
             return
         self._forwards_since_choice += len(drafts_np)
         self._probes.advance(len(drafts_np), self._may_pay)
-        if self._width > 1 or drafts_np.any():
+        if self._most_sent or drafts_np.any():
             entry = (rows_np.copy(), drafts_np.copy(), tokens_np.copy())
             self._seen.setdefault(rows_np.tobytes(), []).append(entry)
             self._num_seen += len(drafts_np)
@@ -126,15 +133,15 @@ class DraftPolicy:
         self, rows_np: np.ndarray, sent_np: np.ndarray, wanted_np: np.ndarray
     ) -> tuple[list[tuple[int, int]], int]:
         """What `choose` returns, if rows are to have these drafts."""
-        self._width = 1 + int(wanted_np.max())
+        self._most_sent = int(wanted_np.max())
         changed_np = np.flatnonzero(wanted_np != sent_np)
         if not len(changed_np):
-            return [], self._width
+            return [], 1 + self._most_sent
         self._learn()
         rows_np, wanted_np = rows_np[changed_np], wanted_np[changed_np]
         self._sent_np[rows_np] = wanted_np
         self._steady_np[rows_np] = -_IN_FLIGHT * self._num_forwards
-        return list(zip(rows_np.tolist(), wanted_np.tolist())), self._width
+        return list(zip(rows_np.tolist(), wanted_np.tolist())), 1 + self._most_sent
 
     def _is_due(self) -> bool:
         since = self._forwards_since_choice

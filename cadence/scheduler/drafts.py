@@ -9,6 +9,7 @@ import numpy as np
 
 class Drafts(Protocol):
     most: int  # of a row in one forward
+    reserve: int  # tokens beyond a row's newest that a model which makes them computes; 0 = no model makes them
     padded: bool  # a forward computes as many tokens for every row as for the one with the most drafts
 
     def begin(self, row: int, asked: int) -> int:
@@ -16,8 +17,12 @@ class Drafts(Protocol):
         ...
 
     def choose(self, rows_np: np.ndarray) -> tuple[list[tuple[int, int]], int]:
-        """Before a plan in which these rows decode -> rows whose most drafts change now, each with its new one; lines
-        per row of the plan: 1 + the most drafts of any."""
+        """Before a plan in which these rows decode -> rows whose most drafts change now, each with its new one; 1 + the
+        most drafts of any."""
+        ...
+
+    def width(self, most: int) -> int:
+        """Lines per row of a plan whose rows have at most so many drafts."""
         ...
 
     def observe(self, rows_np: np.ndarray, drafts_np: np.ndarray, tokens_np: np.ndarray) -> None:
@@ -31,6 +36,7 @@ class Drafts(Protocol):
 
 class NoDrafts:
     most = 0
+    reserve = 0
     padded = False
 
     def begin(self, row: int, asked: int) -> int:
@@ -38,6 +44,9 @@ class NoDrafts:
 
     def choose(self, rows_np: np.ndarray) -> tuple[list[tuple[int, int]], int]:
         return [], 1
+
+    def width(self, most: int) -> int:
+        return 1
 
     def observe(self, rows_np: np.ndarray, drafts_np: np.ndarray, tokens_np: np.ndarray) -> None:
         """Each forward brings a row one token."""

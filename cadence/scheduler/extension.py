@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from cadence.scheduler.advance import grow_row
+from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.burst import BurstPolicy
+from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.rows import Column, RowTable
@@ -15,8 +17,10 @@ from cadence.scheduler.step_in_flight import StepInFlight
 class Extension:
     """Nobody is preempted for a burst: it shrinks."""
 
-    def __init__(self, policy: BurstPolicy, rows: RowTable, kv: KVManager) -> None:
+    def __init__(self, budget: TokenBudget, policy: BurstPolicy, drafts: Drafts, rows: RowTable, kv: KVManager) -> None:
+        self._budget = budget
         self._policy = policy
+        self._drafts = drafts
         self._rows = rows
         self._kv = kv
 
@@ -24,6 +28,7 @@ class Extension:
         """Books the forwards after the first, for which all rows are booked; `draft.num_forwards` says how many there
         are in all. A row may be booked beyond its limit, but has no blocks for that: it will have ended."""
         rows, sampling_np = self._rows, draft.sampling_np
+        self._widen(draft)
         if self._policy.most == 1 or not len(sampling_np) or rows.needs_host_np[draft.rows_np].any():
             return
         least_np = rows.known_np[sampling_np] + rows.due_np[sampling_np]  # tokens, if no draft is kept
@@ -33,6 +38,12 @@ class Extension:
         draft.num_forwards = self._affordable(draft, sampling_np, wish)
         if draft.num_forwards > 1:
             self._book(draft)
+
+    def _widen(self, draft: PlanDraft) -> None:
+        """Rows that have just begun have drafts from their second forward on, if it has room for them."""
+        width = self._drafts.width(max((row.most_drafts for row in draft.begun), default=0))
+        if width * len(draft.sampling_np) <= self._budget.step:
+            draft.width = max(draft.width, width)
 
     def cut(self, step: StepInFlight) -> None:
         """Only the forwards that were asked for will run. Blocks stay with their rows, which will soon need them."""
@@ -47,7 +58,7 @@ class Extension:
         last_np = rows.limit_np[sampling_np] - 1  # the last token a request may have is never computed
         free = max(kv.num_free - draft.claimed, 0) // kv.num_groups
         while num_forwards > 1:
-            ends_np = np.minimum(computed_np + (num_forwards - 1) * draft.width, last_np)
+            ends_np = np.minimum(computed_np + (num_forwards - 1) * draft.width + self._drafts.reserve, last_np)
             beyond_np = np.maximum(ends_np - capacity_np, 0)  # [s] tokens
             if int((-(-beyond_np // kv.block_size)).sum()) <= free:
                 break
@@ -57,6 +68,6 @@ class Extension:
     def _book(self, draft: PlanDraft) -> None:
         rows, sampling_np = self._rows, draft.sampling_np
         rows.book_more(sampling_np, draft.num_forwards - 1, draft.width)
-        ends_np = np.minimum(rows.computed_np[sampling_np], rows.limit_np[sampling_np] - 1)
+        ends_np = np.minimum(rows.computed_np[sampling_np] + self._drafts.reserve, rows.limit_np[sampling_np] - 1)
         for index in np.flatnonzero(ends_np > rows.capacity_np[sampling_np]).tolist():
             grow_row(draft, rows, self._kv, rows.requests[int(sampling_np[index])], int(ends_np[index]))

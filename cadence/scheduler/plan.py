@@ -22,6 +22,7 @@ class PlanDraft:
         self.num_forwards = 1
         self.width = 1  # most tokens that a row which goes on samples in a forward
         self.drafts: list[NewDrafts] = []
+        self.behind: list[tuple[int, int]] = []  # (row, tokens that a model which drafts may lack)
         self.rows_np = _NO_ROWS_NP  # [n]
         self.sampling_np = _NO_ROWS_NP  # [s] rows that sample, in plan order; known when closed
         self._tokens_np = _NO_ROWS_NP
@@ -81,4 +82,5 @@ class PlanDraft:
             num_together=num_together,
             width=self.width,
             drafts=self.drafts,
+            behind=self.behind,
         )

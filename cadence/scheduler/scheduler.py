@@ -71,7 +71,7 @@ class Scheduler:
         self._advance = Advance(budget, self._pace, drafts, self._running, self._rows, self._kv, self._preemption)
         self._admission = Admission(budget, self._waiting, self._running, self._rows, self._kv, drafts)
         self._bursts = BurstPolicy(config, host_bound, self._decodes)
-        self._extension = Extension(self._bursts, self._rows, self._kv)
+        self._extension = Extension(budget, self._bursts, drafts, self._rows, self._kv)
         self._reconciler = Reconciler(self._rows, self._kv, drafts)
 
     def add(self, request: EngineRequest) -> None:

@@ -16,6 +16,6 @@ ProposerFactory = Callable[[SpeculativeConfig, Ops, torch.Tensor], Proposer]
 
 
 def proposer_of(asked: SpeculativeConfig, ops: Ops, most: torch.Tensor) -> Proposer:
-    if not asked.enabled:
+    if not asked.enabled or asked.by_model:
         return NoProposer()
     return NgramProposer(ops.rows, most, asked.prompt_lookup_min, asked.prompt_lookup_max)

@@ -8,7 +8,6 @@ from cadence.core.kv_spec import LayerKV
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.drafter import DraftStates, DraftVocabulary, TargetStates
 from cadence.models.interface.model import ForwardContext, ModelInputs
-from cadence.models.layers.weight import Weight
 
 
 class DraftLM:
@@ -24,9 +23,6 @@ class DraftLM:
         self._known = min(model.vocab_size, target_vocab)
         self._nothing = torch.empty((0, 0), device=device)
         self.vocabulary = DraftVocabulary.leading(self._known, device)
-        tokens = model.embed.tokens
-        if tokens.weight.rows < target_vocab:
-            tokens.use(KnownRows(tokens.weight))
 
     def kv_layers(self) -> list[LayerKV]:
         return self._model.kv_layers()
@@ -40,20 +36,3 @@ class DraftLM:
 
     def logits(self, hidden: torch.Tensor, ctx: ForwardContext, draft: int) -> torch.Tensor:
         return self._model.logits(hidden, ctx)[:, : self._known]
-
-
-class KnownRows(Weight):
-    """A table for ids beyond its end: they get its last vector."""
-
-    def __init__(self, table: Weight) -> None:
-        self._table = table
-        self.rows, self.cols = table.rows, table.cols
-
-    def linear(self, x: torch.Tensor, bias: torch.Tensor | None, ctx: ForwardContext) -> torch.Tensor:
-        return self._table.linear(x, bias, ctx)
-
-    def logits(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
-        return self._table.logits(x, ctx)
-
-    def lookup(self, ids: torch.Tensor, scale: float, ctx: ForwardContext) -> torch.Tensor:
-        return self._table.lookup(ids.clamp(max=self.rows - 1), scale, ctx)

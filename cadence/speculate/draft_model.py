@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cadence.core.kv_spec import LayerKV
 from cadence.models.interface.drafter import Drafter
 from cadence.models.interface.model import LayerCache
 
@@ -16,12 +17,24 @@ class DraftModel:
     """
 
     drafter: Drafter
+    vocab_size: int  # ids that it knows
     first_layer: int  # of its layers among all; the target's come before
     max_len: int  # tokens: no position of max_len or more is drafted from
+
+    def kv_layers(self) -> list[LayerKV]:
+        return self.drafter.kv_layers()
 
     def caches(self, caches: Sequence[LayerCache]) -> Sequence[LayerCache]:
         """Of all layers -> the drafter's own."""
         return caches[self.first_layer :]
 
-    def target_caches(self, caches: Sequence[LayerCache]) -> Sequence[LayerCache]:
-        return caches[: self.first_layer]
+
+class NoDraftModel:
+    """Drafts, if there are any, are looked up."""
+
+    def kv_layers(self) -> list[LayerKV]:
+        return []
+
+
+NO_DRAFT_MODEL = NoDraftModel()
+AnyDraftModel = DraftModel | NoDraftModel

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from cadence.config.context_length import model_context_length
 from cadence.config.engine_config import LoadConfig, ModelConfig
-from cadence.config.speculative import DraftSource, SpeculativeConfig
+from cadence.config.speculative import MODEL_METHODS, DraftSource, SpeculativeConfig
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.load import load_model
 from cadence.models.loader.load_head import HeadSource, load_head
 from cadence.speculate.draft_lm import DraftLM
-from cadence.speculate.draft_model import DraftModel
+from cadence.speculate.draft_model import NO_DRAFT_MODEL, AnyDraftModel, DraftModel
 
 
 def load_draft(
@@ -21,19 +21,22 @@ def load_draft(
     load: LoadConfig,
     build: BuildContext,
     target: DecoderLM,
-) -> DraftModel:
+) -> AnyDraftModel:
     """A second model, or a head; one that is part of the target's files is read from there."""
+    if speculative.method not in MODEL_METHODS:
+        return NO_DRAFT_MODEL
     limit = min(build.max_model_len, speculative.max_model_len or build.max_model_len)
     source = speculative.draft or DraftSource(speculative.method, target_config.files, target_config.hf)
     if speculative.method == "draft_model":
         return _model(replace(target_config, files=source.files, hf=source.hf), load, build, target, limit)
     # A head drafts at every length: its file's is that of the texts it was trained on.
     head = load_head(HeadSource(speculative.method, source.files, target, target_config), load, build)
-    return DraftModel(head, len(target.kv_layers()), limit)
+    return DraftModel(head, target.vocab_size, len(target.kv_layers()), limit)
 
 
 def _model(config: ModelConfig, load: LoadConfig, build: BuildContext, target: DecoderLM, limit: int) -> DraftModel:
     """One of the same tokenizer, which the caller has made sure of. It drafts as far as it was made for."""
     max_len = min(limit, model_context_length(config.hf))
     model = load_model(config, load, replace(build, max_model_len=max_len))
-    return DraftModel(DraftLM(model, target.vocab_size, build.device), len(target.kv_layers()), max_len)
+    drafter = DraftLM(model, target.vocab_size, build.device)
+    return DraftModel(drafter, model.vocab_size, len(target.kv_layers()), max_len)

@@ -66,11 +66,10 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
         "core": "step",
         "device": "base",
         "kernels.interface": "ops row_ops",
-        "models.interface": "model wanted",
-        "runner": "buffers graphs layout parts shapes",
+        "models.interface": "aux_hidden drafter model wanted",
+        "runner": "buffers drafting graphs layout parts shapes",
         "runner.state": "blocks requests",
-        "sample": "context pipeline prompt_slice",
-        "speculate": "proposer",
+        "sample": "context pipeline prompt_slice sampler",
     },
 }
 

@@ -25,12 +25,13 @@ class DraftedSequence:
         self.ops = ops or ReferenceOps()
         self.target = target
         layers = target.kv_layers()
-        self.draft = DraftModel(drafter, len(layers), LENGTH)
+        num_ids = target.vocab_size if drafter.ahead else len(drafter.vocabulary.target_ids)
+        self.draft = DraftModel(drafter, num_ids, len(layers), LENGTH)
         self.layout = plan_layout(layers + drafter.kv_layers(), BLOCK, "float32")
         per_group = LENGTH // BLOCK
         groups = len(self.layout.groups)
         caches = allocate_kv_cache(self.layout, 1 + groups * per_group, CpuDevice(1))
-        self._caches = (self.draft.target_caches(caches), self.draft.caches(caches))
+        self._caches = (caches[: len(layers)], self.draft.caches(caches))
         order = torch.randperm(groups * per_group, generator=torch.Generator().manual_seed(1)) + 1
         self._tables = tuple(part[None].int() for part in order.view(groups, per_group))
         self.tokens: list[int] = []
@@ -52,7 +53,8 @@ class DraftedSequence:
     def propose(self, chosen: int, count: int, first: int = 0) -> tuple[list[int], torch.Tensor]:
         """The target chose a token behind those it has computed. The drafter computes its part of them, from position
         `first` on, and then drafts -> (greedy drafts, their logits [count, draft vocabulary])."""
-        drafter, known = self.draft.drafter, [*self.tokens, chosen]
+        drafter = self.draft.drafter
+        known = [min(token, self.draft.vocab_size - 1) for token in (*self.tokens, chosen)]
         positions = torch.arange(first, len(known) - drafter.ahead)
         ids = known[first + drafter.ahead :]
         wanted = self._last(positions)

@@ -114,7 +114,9 @@ class ReferenceRowOps:
             start = 0 if idle else min(int(drafter.computed[row]), newest)
             real = 0 if idle else min(limit - start, end - begin)
             positions = torch.arange(start, start + real)
-            first.ids[begin : begin + real] = state.tokens[row, positions + drafter.ahead].clamp(max=drafter.num_ids - 1)
+            first.ids[begin : begin + real] = state.tokens[row, positions + drafter.ahead].clamp(
+                max=drafter.num_ids - 1
+            )
             first.positions[begin : begin + real] = positions
             for table, slots in zip(drafter.tables, first.slots, strict=True):
                 slots[begin : begin + real] = _slots(table[row], positions, drafter.block_size)

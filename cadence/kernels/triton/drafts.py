@@ -109,8 +109,8 @@ def begin_drafts(state: RowState, drafter: DraftState, batch: DraftBatch) -> Non
             first.rows, first.query_start, first.line_start, first.ids, first.positions, slots, first.seq_lens,
             first.line_at, first.line_rows, first.line_lengths, batch.next.seq_lens,
             state.tokens, state.num_computed, state.quiet, drafter.computed, before, table,
-            state.tokens.stride(0), state.quiet.stride(0), drafter.computed.stride(0), before.stride(0), table.stride(0),
-            num_rows, num_tokens, drafter.max_len, drafter.num_ids,
+            state.tokens.stride(0), state.quiet.stride(0), drafter.computed.stride(0), before.stride(0),
+            table.stride(0), num_rows, num_tokens, drafter.max_len, drafter.num_ids,
             AHEAD=drafter.ahead, BLOCK_SIZE=drafter.block_size, AT_ONCE=at_once, num_warps=1 if at_once <= 32 else 4,
         )  # fmt: skip
 

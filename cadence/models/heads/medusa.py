@@ -33,10 +33,10 @@ _MOST = 64  # heads, and blocks of each
 
 
 class MedusaHead(MappedModule):
-    """Implements `Drafter`. Its tokens are the target's lines, and it keeps no keys."""
+    """Implements `Drafter`. It keeps no keys: of the target's tokens only those count behind which it drafts."""
 
     ahead = 1
-    begins_with = TargetStates.LINES
+    begins_with = TargetStates.TOKENS
     aux_layers: tuple[int, ...] = ()
 
     def __init__(

@@ -19,7 +19,6 @@ class TargetStates(Enum):
     """Which of the target's hidden states a drafter begins with."""
 
     NONE = "none"
-    LINES = "lines"  # after the final norm, of the tokens behind which one is chosen
     TOKENS = "tokens"  # after the final norm, of every token
     AUX = "aux"  # of every token, as they enter the drafter's `aux_layers`
 

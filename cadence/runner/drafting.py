@@ -1,0 +1,62 @@
+"""Drafts behind a forward: what the loop over forwards asks for, and the answer of those who look drafts up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from cadence.kernels.interface.row_ops import RowState, StepBatch
+from cadence.models.interface.drafter import TargetStates
+from cadence.models.interface.model import LayerCache
+from cadence.runner.layout import BatchLayout
+from cadence.runner.shapes import StepShape
+from cadence.speculate.proposer import Proposer
+
+States = tuple[torch.Tensor, ...]  # [T, H] each: what `begins_with` says of the tokens of a forward
+
+
+@dataclass(frozen=True, slots=True)
+class BeginsWith:
+    """What is kept of the target's forward."""
+
+    states: TargetStates = TargetStates.NONE
+    aux_layers: tuple[int, ...] = ()
+
+
+class Drafting(Protocol):
+    begins_with: BeginsWith
+    by_model: bool  # behind a forward a model makes the plan's most drafts for all rows
+
+    def use_caches(self, caches: Sequence[LayerCache]) -> None:
+        """Of all layers, the target's and others."""
+        ...
+
+    def name(self, layout: BatchLayout, shape: StepShape) -> None:
+        """What is in the layout is what the next forward of this shape computes, and drafts behind."""
+        ...
+
+    def propose(self, state: RowState, batch: StepBatch, states: States) -> None:
+        """Behind the commit of the batch that was named. It may be recorded, with the shape that was named."""
+        ...
+
+
+class LookedUpDrafts:
+    """By a proposer, which sees tokens alone."""
+
+    begins_with = BeginsWith()
+    by_model = False
+
+    def __init__(self, proposer: Proposer) -> None:
+        self._proposer = proposer
+
+    def use_caches(self, caches: Sequence[LayerCache]) -> None:
+        """It keeps no keys."""
+
+    def name(self, layout: BatchLayout, shape: StepShape) -> None:
+        """The batch says all."""
+
+    def propose(self, state: RowState, batch: StepBatch, states: States) -> None:
+        self._proposer.propose(state, batch)
