@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from cadence.device.base import Device
-from cadence.kernels.interface.ops import Ops
+from cadence.kernels.interface.ops import NO_IDS, Ops
 from cadence.kernels.interface.row_ops import DraftBatch, DraftState, RowState, StepBatch
 from cadence.models.interface.model import ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
@@ -47,6 +47,9 @@ class ModelDrafts:
         self._first = StepBuffers(device, shapes, num_groups, parts.quiet_row, spare=MODEL_RUN * shapes.most_rows)
         self._next = StepBuffers(device, shapes, num_groups, parts.quiet_row)
         self._each = torch.arange(shapes.most_rows + 1, dtype=torch.int32, device=device.torch_device)
+        self._at_first = torch.zeros(1, dtype=torch.int64, device=device.torch_device)
+        vocabulary = drafter.vocabulary
+        self._ids = NO_IDS if vocabulary.same else vocabulary.target_ids.int()
         self._shape = StepShape(0, 0, 0, 0, 0, Until.KEYS)  # of draft 0, as it was named last
         self._caches: Sequence[LayerCache] = ()
 
@@ -71,7 +74,7 @@ class ModelDrafts:
         for draft in range(shape.depth if shape.num_lines else 0):
             last = draft + 1 == shape.depth
             logits = drafter.logits(for_logits, ctx, draft)
-            chosen = self._parts.sampler.draw(logits, following.line_rows, following.line_lengths)
+            chosen = self._parts.sampler.draw(logits, following.line_rows, following.line_lengths, self._ids)
             ops.rows.take_draft(state, self._parts.drafted, drafts, chosen, draft, last)
             if not last:
                 ctx = self._context(following, EVERY_TOKEN)
@@ -118,10 +121,10 @@ class ModelDrafts:
         none."""
         first, following = batch.first, batch.next
         if not depth or not first.line_rows.shape[0]:
-            return LastTokens(torch.zeros_like(first.positions[:1]), first.rows[:1], first.seq_lens[:1])
+            return LastTokens(self._at_first, first.rows[:1], first.seq_lens[:1], self._each[:2])
         if first.one_each:
             return EVERY_TOKEN
-        return LastTokens(first.line_at, first.line_rows, following.seq_lens)
+        return LastTokens(first.line_at, first.line_rows, following.seq_lens, following.query_start)
 
     def _context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
         return ForwardContext(self._parts.ops, batch.attention(self._parts.drafted.tables), self._caches, wanted)

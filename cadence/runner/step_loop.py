@@ -81,6 +81,7 @@ class StepLoop:
         control = torch.zeros(4, dtype=torch.int32)
         most_turns = max(_MOST_TURNS, shapes.most_forwards)
         self._turns = Turns(control, torch.zeros((most_turns, shapes.most_lines), dtype=torch.int32))
+        self._counted = torch.arange(shapes.most_lines + 1, dtype=torch.int32, device=device.torch_device)  # a constant
         self._no_logits = torch.zeros((0, 0), device=device.torch_device)
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
@@ -135,7 +136,7 @@ class StepLoop:
         """All of a shape. It may be recorded: no decision depends on what the device holds."""
         parts, batch = self._parts, self._buffers.batch(shape)
         wants_all = parts.drafting.begins_with.states is TargetStates.TOKENS
-        ctx = self._context(batch, EVERY_TOKEN if wants_all else _wanted(batch, shape))
+        ctx = self._context(batch, EVERY_TOKEN if wants_all else _wanted(batch, shape, self._counted))
         logits = self._no_logits
         for forward in range(shape.num_forwards):
             parts.ops.rows.gather(parts.requests.state, parts.blocks.tables, parts.block_size, batch)
@@ -267,11 +268,14 @@ def _until(layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook]) -> Unt
     return Until.TOKENS if draws else Until.LOGITS
 
 
-def _wanted(batch: StepBatch, shape: StepShape) -> Wanted:
-    """Whose hidden states go on behind the last keys: those of the lines, unless a shape ends with all."""
+def _wanted(batch: StepBatch, shape: StepShape, counted: torch.Tensor) -> Wanted:
+    """Whose hidden states go on behind the last keys: those of the lines, unless a shape ends with all.
+
+    counted [lines + 1 or more] int32: 0, 1, 2, …
+    """
     if shape.until is Until.HIDDEN or batch.all_lines:
         return EVERY_TOKEN
     if shape.until is Until.KEYS:  # one, since no op is made for none
         last = torch.full_like(batch.positions[:1], shape.num_tokens - 1)
-        return LastTokens(last, batch.rows[-1:], batch.seq_lens[-1:])
-    return LastTokens(batch.line_at, batch.line_rows, batch.line_lengths)
+        return LastTokens(last, batch.rows[-1:], batch.seq_lens[-1:], counted[:2])
+    return LastTokens(batch.line_at, batch.line_rows, batch.line_lengths, counted[: shape.num_lines + 1])

@@ -10,7 +10,7 @@ import torch
 from cadence.core.sampling_params import LogitsProcessor
 from cadence.core.table import RequestTable
 from cadence.device.base import Device
-from cadence.kernels.interface.ops import Ops
+from cadence.kernels.interface.ops import NO_IDS, Ops
 from cadence.sample.bad_words import BadWords
 from cadence.sample.bias import AllowedTokens, LogitBias
 from cadence.sample.context import LogitsStep, RowStep, SampleContext
@@ -69,9 +69,11 @@ class SamplePipeline:
         """Whether `draw` is all these rows need: no step but the temperature, no logprobs."""
         return not (self._logprobs.active(rows_np) or any(step.active(rows_np) for step in self._beyond_draw))
 
-    def draw(self, logits: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor) -> Choice:
-        """For rows that only draw. Nothing depends on the host: it may be captured."""
-        return self._sampler.draw(logits, rows, lengths)
+    def draw(
+        self, logits: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor, ids: torch.Tensor = NO_IDS
+    ) -> Choice:
+        """For rows that only draw. Nothing depends on the host: it may be captured. ids: as `Ops.draw` has them."""
+        return self._sampler.draw(logits, rows, lengths, ids)
 
     def sample(self, logits: torch.Tensor, ctx: SampleContext) -> SampleOutput:
         """logits [S, V], written to."""

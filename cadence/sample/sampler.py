@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from cadence.device.base import Device
-from cadence.kernels.interface.ops import DrawParams, Ops
+from cadence.kernels.interface.ops import NO_IDS, DrawParams, Ops
 from cadence.sample.context import SampleContext
 from cadence.sample.lines import LineIndex, LinePicker
 from cadence.sample.params import SamplingTable
@@ -25,9 +25,14 @@ class Sampler:
         self._random_np = table.random_np
         self._lines = LinePicker(device)
 
-    def draw(self, logits: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor) -> Choice:
-        """logits [S, V] as the model left them, rows [S], lengths [S]: temperature and draw, decided on the device."""
-        return self._ops.draw(logits, rows, lengths, self._params)
+    def draw(
+        self, logits: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor, ids: torch.Tensor = NO_IDS
+    ) -> Choice:
+        """logits [S, V] as the model left them, rows [S], lengths [S]: temperature and draw, decided on the device.
+
+        ids [V] int32: the token id of each column, where it is not the column's number.
+        """
+        return self._ops.draw(logits, rows, lengths, self._params, ids)
 
     def choose(self, logits: torch.Tensor, ctx: SampleContext) -> Choice:
         """logits [S, V] float32, already divided by the temperature; written to."""

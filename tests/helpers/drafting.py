@@ -79,7 +79,8 @@ class DraftedSequence:
 
     def _last(self, positions: torch.Tensor) -> LastTokens:
         length = torch.tensor([int(positions[-1]) + 1], dtype=torch.int32)
-        return LastTokens(torch.tensor([len(positions) - 1]), torch.zeros(1, dtype=torch.int32), length)
+        at, counted = torch.tensor([len(positions) - 1]), torch.arange(2, dtype=torch.int32)
+        return LastTokens(at, torch.zeros(1, dtype=torch.int32), length, counted)
 
     def _context(
         self, caches: list[LayerCache], positions: torch.Tensor, wanted: Wanted, aux: AuxHiddenStates | None = None

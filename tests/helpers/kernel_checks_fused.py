@@ -6,6 +6,7 @@ import torch
 
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.interface.ops import DrawParams, Ops, Rotation
+from cadence.models.interface.drafter import DraftVocabulary
 from tests.helpers.kernel_cases import spread
 from tests.helpers.kernel_checks import REFERENCE, TOLERANCE, assert_close
 
@@ -105,6 +106,42 @@ def check_draw(ops: Ops, lines: int, vocab: int, dtype: torch.dtype, device: str
         assert torch.equal(ours.cpu(), wanted)
         torch.testing.assert_close(found.cpu(), peaks, rtol=0, atol=0, equal_nan=True)
         assert torch.equal(there.cpu().view(torch.uint8), before.view(torch.uint8))
+
+
+def check_mapped_draw(ops: Ops, lines: int, sizes: tuple[int, int], dtype: torch.dtype, device: str) -> None:
+    """sizes = (columns, vocabulary). Columns that have ids are drawn from as if they lay among all ids."""
+    columns, vocab = sizes
+    generator = torch.Generator().manual_seed(columns)
+    vocabulary = DraftVocabulary(torch.randperm(vocab, generator=generator)[:columns], same=False)
+    logits = (_random(generator, lines, columns + 5) * 2).to(dtype)[:, :columns]
+    logits[:, columns // 2 :] = logits[:, : columns - columns // 2].clone()  # every value twice, the highest too
+    if lines >= 8:
+        logits[:2] = float("-inf")
+        logits[2:4, columns // 2 :] = float("nan")
+        logits[4:6, columns // 3 :] = float("inf")
+        logits[6:8, : columns // 2] = float("-inf")
+    rows = torch.randperm(lines, generator=generator)
+    positions = torch.randint(0, 2**34, (lines,), generator=generator)
+    random = torch.arange(lines, dtype=torch.int32) % 2
+    temperatures = torch.where(random > 0, torch.rand(lines, generator=generator) * 2 + 0.05, 1.0)
+    seeds = torch.randint(-(2**62), 2**62, (lines,), generator=generator)
+    params = DrawParams(*[column[rows.argsort()].to(device) for column in (temperatures, seeds, random)])
+    there, ids = logits.to(device), vocabulary.target_ids.int().to(device)
+    wide = vocabulary.widen(logits, vocab).to(device)
+    wanted, peaks = ops.draw(wide, rows.to(device), positions.to(device), params)
+    ours, found = ops.draw(there, rows.to(device), positions.to(device), params, ids)
+    assert (ours.dtype, found.dtype) == (torch.int32, torch.float32)
+    assert torch.equal(ours, wanted)
+    torch.testing.assert_close(found, peaks, rtol=0, atol=0, equal_nan=True)
+
+
+def check_pick(ops: Ops, dtype: torch.dtype, device: str) -> None:
+    x = torch.arange(9 * 4 * 35, device=device).to(dtype).view(9, 4, 35)
+    at = torch.tensor([8, 0, 3, 3], device=device)
+    for part in (x, x[:, 1:3], x[:, 2], x[1:, 0], x.view(9, -1)[:, :77], x[..., 3], x[:, 0, 0], x.transpose(1, 2)):
+        places = at.clamp(max=len(part) - 1)
+        picked = ops.pick(part, places)
+        assert torch.equal(picked, part[places]) and picked.is_contiguous()
 
 
 def _draw_params(table: torch.Tensor) -> DrawParams:

@@ -63,7 +63,8 @@ class OneSequence:
             num_single=int(len(ids) == 1),
             max_query_len=len(ids),
         )
-        last = LastTokens(torch.tensor([len(ids) - 1]), batch.rows, batch.seq_lens)
+        counted = torch.arange(2, dtype=torch.int32)
+        last = LastTokens(torch.tensor([len(ids) - 1]), batch.rows, batch.seq_lens, counted)
         wanted = last if last_only else EVERY_TOKEN
         ctx = ForwardContext(ReferenceOps(), batch, self._caches, wanted, aux)
         hidden = self.model(ModelInputs(torch.tensor(ids, dtype=torch.int32), positions + turned), ctx)

@@ -93,6 +93,19 @@ def test_joined_ops_match_what_they_join(dtype: torch.dtype) -> None:
         fused.check_draw(OPS, lines, vocab, dtype, "cpu")
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_draws_from_a_part_of_the_vocabulary(dtype: torch.dtype) -> None:
+    """A few lines are cut into parts that threads share, many are not."""
+    for ops in (OPS, checks.REFERENCE):
+        for lines, sizes in ((1, (3, 5)), (1, (9000, 10_000)), (10, (2999, 3001)), (40, (700, 49_153))):
+            fused.check_mapped_draw(ops, lines, sizes, dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_picked_rows(dtype: torch.dtype) -> None:
+    fused.check_pick(OPS, dtype, "cpu")
+
+
 @pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
 def test_draws_overlook_no_token_that_noise_could_lift(scale: float) -> None:
     generator = torch.Generator().manual_seed(5)

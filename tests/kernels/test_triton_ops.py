@@ -57,6 +57,16 @@ def test_draw_gives_the_tokens_of_the_reference(lines: int, vocab: int, dtype: t
     fused.check_draw(OPS, lines, vocab, dtype, DEVICE)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("lines", "sizes"), [(1, (3, 5)), (10, (2100, 3001))])
+def test_draws_from_a_part_of_the_vocabulary(lines: int, sizes: tuple[int, int], dtype: torch.dtype) -> None:
+    fused.check_mapped_draw(OPS, lines, sizes, dtype, DEVICE)
+
+
+def test_picked_rows() -> None:
+    fused.check_pick(OPS, torch.float32, DEVICE)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_deterministic_rows_do_not_depend_on_the_batch(dtype: torch.dtype) -> None:
     fused.check_fused_linear(FIXED, (1, 9, 40), dtype, DEVICE)
@@ -156,6 +166,8 @@ def test_one_row_on_the_gpu(dtype: torch.dtype) -> None:
 def test_draws_on_the_gpu(dtype: torch.dtype) -> None:
     for lines, vocab in ((1, 5), (7, 151_936), (300, 3001)):
         fused.check_draw(OPS, lines, vocab, dtype, DEVICE)
+    for lines, sizes in ((1, (3, 5)), (10, (32_000, 151_936)), (300, (2999, 3001))):
+        fused.check_mapped_draw(OPS, lines, sizes, dtype, DEVICE)
 
 
 @pytest.mark.gpu

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -16,7 +18,7 @@ from cadence.kernels.cpu.runtime.memory import PackedMemory
 from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
 from cadence.kernels.cpu.runtime.table import TABLE
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.interface.ops import Activation, DrawParams, Pair, Rotation, Triple
+from cadence.kernels.interface.ops import NO_IDS, Activation, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
 
 TABLE.check("activation", {kind.name: int(kind) for kind in Activation})
@@ -152,6 +154,19 @@ class CpuOps:
             offset=offset,
             dtype=DTYPES[x.dtype],
             table_dtype=DTYPES[table.dtype],
+        )
+        return out
+
+    def pick(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        x = x if x[0].is_contiguous() else x.contiguous()
+        out = self._calls.empty((at.shape[0], *x.shape[1:]), x.dtype)
+        self._c.pick(
+            out=out.data_ptr(),
+            x=x.data_ptr(),
+            at=at.data_ptr(),
+            rows=at.shape[0],
+            row_bytes=math.prod(x.shape[1:]) * x.element_size(),
+            x_stride=x.stride(0) * x.element_size(),
         )
         return out
 
@@ -303,7 +318,14 @@ class CpuOps:
         )
         return out
 
-    def draw(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, params: DrawParams) -> Pair:
+    def draw(
+        self,
+        logits: torch.Tensor,
+        rows: torch.Tensor,
+        positions: torch.Tensor,
+        params: DrawParams,
+        ids: torch.Tensor = NO_IDS,
+    ) -> Pair:
         logits, (lines, vocab) = dense_rows(logits), logits.shape
         tokens, peaks = self._calls.empty((lines,), torch.int32), self._calls.empty((lines,), torch.float32)
         rows, positions = rows.contiguous(), positions.contiguous()
@@ -316,6 +338,7 @@ class CpuOps:
             temperatures=params.temperatures.data_ptr(),
             seeds=params.seeds.data_ptr(),
             random=params.random.data_ptr(),
+            ids=ids.data_ptr(),
             lines=lines,
             vocab=vocab,
             logits_stride=logits.stride(0),

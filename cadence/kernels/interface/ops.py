@@ -15,6 +15,8 @@ from cadence.kernels.interface.row_ops import RowOps
 Pair = tuple[torch.Tensor, torch.Tensor]
 Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
+NO_IDS = torch.empty(0, dtype=torch.int32)  # columns of logits are token ids themselves
+
 
 class Activation(IntEnum):
     """What a plain feed-forward block bends its inner values by."""
@@ -110,6 +112,10 @@ class Ops(Protocol):
         """x [T, H], table [rows, H], ids [T] int64 -> x + table[ids + offset]."""
         ...
 
+    def pick(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        """x [T, ...], each x[t] dense, at [S] int64 -> x[at], [S, ...] (new, contiguous)."""
+        ...
+
     def add_norm_linear(
         self,
         x: torch.Tensor,
@@ -191,11 +197,21 @@ class Ops(Protocol):
         """seeds [S] int64, positions [S] int64 -> [S, vocab] float32, a pure function of (seed, position, token id)."""
         ...
 
-    def draw(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, params: DrawParams) -> Pair:
+    def draw(
+        self,
+        logits: torch.Tensor,
+        rows: torch.Tensor,
+        positions: torch.Tensor,
+        params: DrawParams,
+        ids: torch.Tensor = NO_IDS,
+    ) -> Pair:
         """The id of the highest of logits / temperature, plus gumbel_noise(seed, position) in random rows, per line.
 
         logits [S, V] of any float dtype, contiguous lines, left as they are and taken to float32; rows [S] of the
         parameters' tables and positions [S], both of any integer dtype -> tokens [S] int32 (the lower id among equals),
         and the highest values [S] float32 (NaN where a logit of the line is).
+
+        ids [V] int32, in any order, none twice: the token id of each column, where logits are of a part of the
+        vocabulary. The result is that of logits over all ids with -inf for those that have no column.
         """
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from cadence.kernels.interface.attention_batch import AttentionBatch
-from cadence.kernels.interface.ops import DrawParams, Ops, Pair, Rotation, Triple
+from cadence.kernels.interface.ops import NO_IDS, DrawParams, Ops, Pair, Rotation, Triple
 
 
 def add_norm_linear(
@@ -44,8 +44,18 @@ def rope_write_kv(
     return q
 
 
-def draw(ops: Ops, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, params: DrawParams) -> Pair:
-    """Waits for the device to know which lines are random."""
+def draw(
+    ops: Ops,
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    positions: torch.Tensor,
+    params: DrawParams,
+    ids: torch.Tensor = NO_IDS,
+) -> Pair:
+    """Waits for the device to know which lines are random, and how high ids go."""
+    if ids.numel():
+        wide = logits.new_full((logits.shape[0], int(ids.max()) + 1), float("-inf"))
+        logits = wide.index_copy_(1, ids.long(), logits)
     values, rows = logits.float(), rows.long()
     lines = params.random[rows].nonzero()[:, 0]
     if lines.numel():

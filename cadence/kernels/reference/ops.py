@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.interface.ops import DrawParams, Pair, Rotation, Triple
+from cadence.kernels.interface.ops import NO_IDS, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
 from cadence.kernels.reference.attention import paged_attention
 from cadence.kernels.reference.gumbel import gumbel_noise
@@ -99,5 +99,12 @@ class ReferenceOps(TorchOps):
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
         return gumbel_noise(seeds, positions, vocab_size)
 
-    def draw(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, params: DrawParams) -> Pair:
-        return compose.draw(self, logits, rows, positions, params)
+    def draw(
+        self,
+        logits: torch.Tensor,
+        rows: torch.Tensor,
+        positions: torch.Tensor,
+        params: DrawParams,
+        ids: torch.Tensor = NO_IDS,
+    ) -> Pair:
+        return compose.draw(self, logits, rows, positions, params, ids)

@@ -45,6 +45,9 @@ class TorchOps:
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         return x + F.embedding(ids + offset, table)
 
+    def pick(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return x.index_select(0, at)
+
     def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
         if kind is Activation.RELU:
             return F.relu(x)

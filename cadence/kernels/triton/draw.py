@@ -29,17 +29,22 @@ def _order(value):
 @quick
 @triton.jit
 def pieces(
-    key_ptr, logits_ptr, rows_ptr, positions_ptr, temperatures_ptr, seeds_ptr, random_ptr,
+    key_ptr, ids_ptr, logits_ptr, rows_ptr, positions_ptr, temperatures_ptr, seeds_ptr, random_ptr,
     line_stride, row_stride, position_stride, temperature_stride, seed_stride, random_stride, vocab, num_pieces,
-    QUADS: tl.constexpr, PDL: tl.constexpr,
+    QUADS: tl.constexpr, MAPPED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Program (s, b) takes ids [4 * QUADS * b, 4 * QUADS * (b + 1)) of line s."""
+    """Program (s, b) takes columns [4 * QUADS * b, 4 * QUADS * (b + 1)) of line s; MAPPED: they have ids."""
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
     line = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * (4 * QUADS) + tl.arange(0, 4 * QUADS)
     value = tl.load(logits_ptr + line * line_stride + place, place < vocab, other=float("-inf")).to(tl.float32)
+    if MAPPED:
+        ids = tl.load(ids_ptr + place, place < vocab, other=0)
+        ids = tl.where(value == float("-inf"), 0, ids)  # as good as an id without a column
+    else:
+        ids = place
     row = tl.load(rows_ptr + line * row_stride).to(tl.int64)
     temperature = tl.load(temperatures_ptr + row * temperature_stride)
     if temperature != 1.0:
@@ -47,14 +52,19 @@ def pieces(
     if tl.load(random_ptr + row * random_stride) != 0:
         seed = tl.load(seeds_ptr + row * seed_stride)
         position = tl.load(positions_ptr + line * position_stride).to(tl.int64)
-        quad = tl.program_id(1) * QUADS + tl.arange(0, QUADS)
-        w0, w1, w2, w3 = philox(quad.to(tl.uint32), seed, position)
-        # In the order of the ids: word j of a quad belongs to id 4 * quad + j.
-        value += gumbel(tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), [4 * QUADS]))
+        if MAPPED:
+            w0, w1, w2, w3 = philox((ids // 4).to(tl.uint32), seed, position)
+            word = ids % 4
+            value += gumbel(tl.where(word < 2, tl.where(word == 0, w0, w1), tl.where(word == 2, w2, w3)))
+        else:
+            quad = tl.program_id(1) * QUADS + tl.arange(0, QUADS)
+            w0, w1, w2, w3 = philox(quad.to(tl.uint32), seed, position)
+            # In the order of the ids: word j of a quad belongs to id 4 * quad + j.
+            value += gumbel(tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), [4 * QUADS]))
     # A place beyond the end has -inf and loses to every place inside, which is lower.
     order = _order(value)
     top = tl.max(order, 0)
-    chosen = tl.min(tl.where(order == top, place, 0x7FFFFFFF), 0)
+    chosen = tl.min(tl.where(order == top, ids, 0x7FFFFFFF), 0)
     key = (top.to(tl.int64) << 32) | (0x7FFFFFFF - chosen).to(tl.int64)
     tl.store(key_ptr + line * num_pieces + tl.program_id(1), key)
 
@@ -75,15 +85,22 @@ def best(tokens_ptr, peaks_ptr, key_ptr, num_pieces, PIECES: tl.constexpr, PDL: 
     tl.store(peaks_ptr + line, (order ^ ((order >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True))
 
 
-def draw(logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, params: DrawParams, pdl: bool) -> Pair:
+def draw(
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    positions: torch.Tensor,
+    params: DrawParams,
+    ids: torch.Tensor,
+    pdl: bool,
+) -> Pair:
     """`Ops.draw`."""
-    lines, vocab = logits.shape
+    (lines, vocab), mapped = logits.shape, ids.numel() > 0
     count = triton.cdiv(vocab, 4 * _QUADS)
     keys = torch.empty((lines, count), dtype=torch.int64, device=logits.device)
     inputs = (logits, rows, positions, params.temperatures, params.seeds, params.random)
     pieces[(lines, count)](
-        keys, *inputs, *[tensor.stride(0) for tensor in inputs], vocab, count,
-        QUADS=_QUADS, PDL=pdl, num_warps=4, launch_pdl=pdl,
+        keys, ids if mapped else rows, *inputs, *[tensor.stride(0) for tensor in inputs], vocab, count,
+        QUADS=_QUADS, MAPPED=mapped, PDL=pdl, num_warps=4, launch_pdl=pdl,
     )  # fmt: skip
     tokens = torch.empty(lines, dtype=torch.int32, device=logits.device)
     peaks = torch.empty(lines, dtype=torch.float32, device=logits.device)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import triton
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.interface.ops import DrawParams, Pair, Rotation, Triple
+from cadence.kernels.interface.ops import NO_IDS, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
 from cadence.kernels.reference.torch_ops import TorchOps
 from cadence.kernels.triton import elementwise, gumbel, private
@@ -154,8 +154,15 @@ class TritonOps(TorchOps):
         )
         return out
 
-    def draw(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, params: DrawParams) -> Pair:
-        return draw(logits, rows, positions, params, self._pdl)
+    def draw(
+        self,
+        logits: torch.Tensor,
+        rows: torch.Tensor,
+        positions: torch.Tensor,
+        params: DrawParams,
+        ids: torch.Tensor = NO_IDS,
+    ) -> Pair:
+        return draw(logits, rows, positions, params, ids, self._pdl)
 
 
 def _supports_pdl() -> bool:

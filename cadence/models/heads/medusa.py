@@ -58,7 +58,7 @@ class MedusaHead(MappedModule):
         return states[0]
 
     def forward(self, inputs: ModelInputs, hidden: torch.Tensor, ctx: ForwardContext, draft: int) -> DraftStates:
-        hidden = ctx.wanted.pick(hidden)
+        hidden = ctx.wanted.pick(hidden, ctx.ops)
         x = hidden
         for linear in self.blocks[draft]:
             x = ctx.ops.add(x, ctx.ops.activate(linear(x, ctx), Activation.SILU))

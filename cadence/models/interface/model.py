@@ -53,11 +53,11 @@ class ForwardContext:
         kv = (cache.k, cache.v)
         q = self.ops.rope_write_kv(qkv, rope_positions, rotation, kv, self.batch, cache.group)
         tokens = self._tokens_after(layer)
-        return self.ops.paged_attention(tokens.pick(q), kv, tokens.attending(self.batch), cache.group, shape)
+        return self.ops.paged_attention(tokens.pick(q, self.ops), kv, tokens.attending(self.batch), cache.group, shape)
 
     def kept(self, layer: int, x: torch.Tensor) -> torch.Tensor:
         """x [T, H] as it goes on beside the layer's attention."""
-        return self._tokens_after(layer).pick(x)
+        return self._tokens_after(layer).pick(x, self.ops)
 
     def _tokens_after(self, layer: int) -> Wanted:
         return self.wanted if layer == len(self.caches) - 1 else EVERY_TOKEN

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 
 from cadence.kernels.interface.attention_batch import AttentionBatch
+from cadence.kernels.interface.ops import Ops
 
 
 class EveryToken:
-    def pick(self, x: torch.Tensor) -> torch.Tensor:
+    def pick(self, x: torch.Tensor, ops: Ops) -> torch.Tensor:
         return x
 
     def attending(self, batch: AttentionBatch) -> AttentionBatch:
@@ -27,17 +28,18 @@ class LastTokens:
     at: torch.Tensor  # [S] int64, among the tokens of the batch
     rows: torch.Tensor  # [S] int32, of the block tables
     seq_lens: torch.Tensor  # [S] int32
+    query_start: torch.Tensor  # [S + 1] int32: 0, 1, 2, …, S, never written to
 
-    def pick(self, x: torch.Tensor) -> torch.Tensor:
+    def pick(self, x: torch.Tensor, ops: Ops) -> torch.Tensor:
         """x [T, ...] -> [S, ...]"""
-        return x.index_select(0, self.at)
+        return ops.pick(x, self.at)
 
     def attending(self, batch: AttentionBatch) -> AttentionBatch:
         """The same keys, with one query per sequence. Nothing more is stored."""
         count = self.rows.shape[0]
         return AttentionBatch(
             rows=self.rows,
-            query_start=torch.arange(count + 1, dtype=torch.int32, device=self.rows.device),
+            query_start=self.query_start,
             seq_lens=self.seq_lens,
             block_tables=batch.block_tables,
             slots=(),

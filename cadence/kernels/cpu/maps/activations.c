@@ -113,3 +113,17 @@ EXPORT void call_add_rows(const void *words) {
     Sum a = {w->out, w->x, w->table, w->ids, w->width, w->offset, (int)w->dtype, (int)w->table_dtype};
     share_rows(w->rows, w->width, sum_rows, &a);
 }
+
+/* ---- rows by their places ---- */
+
+static void pick_rows(void *work, int64_t begin, int64_t end, int64_t thread) {
+    const struct pick *w = work;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        memcpy(w->out + r * w->row_bytes, w->x + w->at[r] * w->x_stride, (size_t)w->row_bytes);
+}
+
+EXPORT void call_pick(const void *words) {
+    const struct pick *w = words;
+    share_rows(w->rows, w->row_bytes / 4, pick_rows, (void *)w);
+}

@@ -13,9 +13,9 @@ typedef struct {
     uint32_t word[4][QUADS];
 } Words;
 
-static void philox(Words *w, uint32_t first, int64_t position, uint64_t seed) {
+/* Of the blocks whose numbers are in word[0]. */
+INLINE void philox_of(Words *w, int64_t position, uint64_t seed) {
     for (int i = 0; i < QUADS; i++) {
-        w->word[0][i] = first + (uint32_t)i;
         w->word[1][i] = (uint32_t)position;
         w->word[2][i] = (uint32_t)((uint64_t)position >> 32);
         w->word[3][i] = 0;
@@ -31,6 +31,22 @@ static void philox(Words *w, uint32_t first, int64_t position, uint64_t seed) {
         }
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
+    }
+}
+
+static void philox(Words *w, uint32_t first, int64_t position, uint64_t seed) {
+    for (int i = 0; i < QUADS; i++) w->word[0][i] = first + (uint32_t)i;
+    philox_of(w, position, seed);
+}
+
+/* The words of `count` ids, where those of ids 0, 1, 2, ... would stand; behind them the last one again. */
+static void philox_ids(Words *w, const int32_t *ids, int64_t count, int64_t position, uint64_t seed) {
+    for (int64_t begin = 0; begin < 4 * QUADS; begin += QUADS) {
+        Words of;
+        for (int64_t i = 0; i < QUADS; i++) of.word[0][i] = (uint32_t)ids[min64(begin + i, count - 1)] / 4;
+        philox_of(&of, position, seed);
+        for (int64_t i = 0; i < QUADS; i++)
+            w->word[i % 4][(begin + i) / 4] = of.word[ids[min64(begin + i, count - 1)] % 4][i];
     }
 }
 
@@ -94,6 +110,12 @@ typedef struct {
     int64_t id;  /* the lowest that has it */
 } Best;
 
+/* NaN above all; the lower id among equals. */
+INLINE int beats(Best a, Best b) {
+    if (a.value != a.value && b.value == b.value) return 1;
+    return a.value > b.value || ((a.value == b.value || a.value != a.value) && a.id < b.id);
+}
+
 /* The values of up to 4 * QUADS ids, -inf beyond the end; their highest, NaN if there is one. */
 INLINE float values_of(float *value, const void *logits, int64_t first, int64_t count, float temperature, int dtype) {
     vf top = splat(-INFINITY), t = splat(temperature);
@@ -128,23 +150,21 @@ static double least_word(float best, float top) {
     return exp(-exp(-needed)) * 0x1p32 - 2.0;
 }
 
-/* Adds the noise wherever it can make a new highest value, and -inf elsewhere. */
-static void add_noise(float *value, float best, float top, int64_t piece, int64_t position, uint64_t seed) {
-    Words w;
-    philox(&w, (uint32_t)(piece * QUADS), position, seed);
+/* Adds the noise of these words wherever it can make a new highest value, or as high a one, and -inf elsewhere. */
+static void add_noise(float *value, float best, float top, const Words *w) {
     double least = isinf(best) || isinf(top) ? 0.0 : least_word(best, top);
     uint32_t floor32 = least >= 0x1p32 ? UINT32_MAX : least > 0.0 ? (uint32_t)least : 0;
     int count = 0;
     for (int j = 0; j < 4; j++)
-        for (int i = 0; i < QUADS; i++) count += w.word[j][i] >= floor32;
+        for (int i = 0; i < QUADS; i++) count += w->word[j][i] >= floor32;
     if (count > 4) {
         float noise[4 * QUADS];
-        noise_of(&w, noise);
+        noise_of(w, noise);
         for (int i = 0; i < 4 * QUADS; i++) value[i] += noise[i];
         return;
     }
     for (int i = 0; i < 4 * QUADS; i++) {
-        uint32_t word = w.word[i % 4][i / 4];
+        uint32_t word = w->word[i % 4][i / 4];
         if (word < floor32) {
             value[i] = -INFINITY;
             continue;
@@ -154,11 +174,19 @@ static void add_noise(float *value, float best, float top, int64_t piece, int64_
     }
 }
 
-INLINE void take_piece(Best *best, const void *logits, int64_t piece, int64_t vocab, float temperature, int64_t random,
-                       int64_t position, uint64_t seed, int dtype) {
+/* How a line is drawn. */
+typedef struct {
+    const void *logits;
+    const int32_t *ids; /* or NULL */
+    int64_t vocab, random, position;
+    uint64_t seed;
+    float temperature;
+} Line;
+
+INLINE void take_piece(Best *best, const Line *l, int64_t piece, int dtype) {
     float value[4 * QUADS];
-    int64_t first = piece * 4 * QUADS, count = min64(vocab - first, 4 * QUADS);
-    float top = values_of(value, logits, first, count, temperature, dtype);
+    int64_t first = piece * 4 * QUADS, count = min64(l->vocab - first, 4 * QUADS);
+    float top = values_of(value, l->logits, first, count, l->temperature, dtype);
     if (best->value != best->value) return;
     if (top != top) {
         int i = 0;
@@ -166,10 +194,31 @@ INLINE void take_piece(Best *best, const void *logits, int64_t piece, int64_t vo
         *best = (Best){NAN, first + i};
         return;
     }
-    if (top == -INFINITY || best->value == INFINITY || (!random && top <= best->value)) return;
-    if (random) add_noise(value, best->value, top, piece, position, seed);
+    if (top == -INFINITY || best->value == INFINITY || (!l->random && top <= best->value)) return;
+    if (l->random) {
+        Words w;
+        philox(&w, (uint32_t)(piece * QUADS), l->position, l->seed);
+        add_noise(value, best->value, top, &w);
+    }
     for (int64_t i = 0; i < count; i++)
         if (value[i] > best->value) *best = (Best){value[i], first + i};
+}
+
+/* The same where columns have ids, in any order: a later column may win among equals. */
+INLINE void take_mapped(Best *best, const Line *l, int64_t piece, int dtype) {
+    float value[4 * QUADS];
+    int64_t first = piece * 4 * QUADS, count = min64(l->vocab - first, 4 * QUADS);
+    float top = values_of(value, l->logits, first, count, l->temperature, dtype);
+    if (top == -INFINITY || (!l->random && top < best->value)) return;
+    if (l->random) {
+        Words w;
+        philox_ids(&w, l->ids + first, count, l->position, l->seed);
+        add_noise(value, best->value, top, &w);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        Best one = {value[i], l->ids[first + i]};
+        if (beats(one, *best)) *best = one;
+    }
 }
 
 /* Element i of integers of 8 or 4 bytes. */
@@ -180,7 +229,7 @@ INLINE int64_t integer_at(const void *p, int64_t i, int64_t bytes) {
 typedef struct {
     const struct draw *w;
     int64_t pieces;
-    int64_t parts; /* of a line, in the order of the ids */
+    int64_t parts; /* of a line */
     Best *found;   /* [lines, parts] */
 } Draw;
 
@@ -191,16 +240,22 @@ static void draw_parts(void *work, int64_t begin, int64_t end, int64_t thread) {
     const struct draw *w = d->w;
     for (int64_t job = begin; job < end; job++) {
         int64_t line = job / d->parts, part = job % d->parts, row = drawn_row(w, line);
-        int64_t position = integer_at(w->positions, line, w->position_bytes);
-        int64_t is_random = w->random[row * w->random_stride];
-        float temperature = w->temperatures[row * w->temperature_stride];
-        uint64_t seed = (uint64_t)w->seeds[row * w->seed_stride];
+        Line l = {
+            .ids = w->ids,
+            .vocab = w->vocab,
+            .random = w->random[row * w->random_stride],
+            .position = integer_at(w->positions, line, w->position_bytes),
+            .seed = (uint64_t)w->seeds[row * w->seed_stride],
+            .temperature = w->temperatures[row * w->temperature_stride],
+        };
         int64_t first = part * d->pieces / d->parts, last = (part + 1) * d->pieces / d->parts;
         Best best = {-INFINITY, 0};
         WITH_DTYPE(w->dtype, {
-            const void *logits = (const char *)w->logits + line * w->logits_stride * element_size(DTYPE);
-            for (int64_t piece = first; piece < last; piece++)
-                take_piece(&best, logits, piece, w->vocab, temperature, is_random, position, seed, DTYPE);
+            l.logits = (const char *)w->logits + line * w->logits_stride * element_size(DTYPE);
+            if (l.ids)
+                for (int64_t piece = first; piece < last; piece++) take_mapped(&best, &l, piece, DTYPE);
+            else
+                for (int64_t piece = first; piece < last; piece++) take_piece(&best, &l, piece, DTYPE);
         })
         d->found[job] = best;
     }
@@ -210,7 +265,7 @@ static void finish_line(const Draw *d, int64_t line) {
     Best best = d->found[line * d->parts];
     for (int64_t part = 1; part < d->parts; part++) {
         Best other = d->found[line * d->parts + part];
-        if (best.value == best.value && (other.value > best.value || other.value != other.value)) best = other;
+        if (beats(other, best)) best = other;
     }
     d->w->tokens[line] = (int32_t)best.id;
     d->w->peaks[line] = best.value;

@@ -151,6 +151,14 @@ struct add_rows {
     int64_t rows, width, offset, dtype, table_dtype;
 };
 
+/* Row r of out is row at[r] of x, which must exist; strides in bytes. */
+struct pick {
+    char *out;
+    const char *x;
+    const int64_t *at;
+    int64_t rows, row_bytes, x_stride;
+};
+
 /* out [rows, vocab]. */
 struct gumbel {
     float *out;
@@ -158,14 +166,14 @@ struct gumbel {
     int64_t seed_stride, position_stride, rows, vocab;
 };
 
-/* The highest of logits [lines, vocab] / temperature, plus noise where random, and where it stands. */
+/* The highest of logits [lines, vocab] / temperature, plus noise where random, and its token id. */
 struct draw {
     int32_t *tokens;
     float *peaks;
     const void *logits, *rows, *positions;
     const float *temperatures;
     const int64_t *seeds;
-    const int32_t *random;
+    const int32_t *random, *ids; /* ids [vocab]: of each column; NULL: its number */
     int64_t lines, vocab, logits_stride, temperature_stride, seed_stride, random_stride;
     int64_t dtype, row_bytes, position_bytes;
 };
