@@ -9,6 +9,7 @@ import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from cadence import LLM, SamplingParams
@@ -33,21 +34,17 @@ class Writer:
         self._llm = llm
         self._length, self._max_tokens = length, max_tokens
 
-    def write(self, conversations: Sequence[Conversation]) -> list[Text]:
-        """A text for each turn that has room: the conversation so far is its prompt."""
-        texts: list[Text] = []
-        running = list(conversations)
-        while running:
-            for each in running:
-                each.messages.append({"role": "user", "content": each.turns[len(each.messages) // 2]})
-            answered = self._answer(running)
-            texts += [text for text in answered if len(text.ids) - text.start > 1]
-            running = [
-                each
-                for each, text in zip(running, answered, strict=True)
-                if len(each.turns) > len(each.messages) // 2 and len(text.ids) + self._max_tokens // 2 < self._length
-            ]
-        return texts
+    def answer(self, conversations: Sequence[Conversation]) -> tuple[list[Text], list[Conversation]]:
+        """The next turn of each: (texts, whose prompts are the conversations so far; those that go on)."""
+        for each in conversations:
+            each.messages.append({"role": "user", "content": each.turns[len(each.messages) // 2]})
+        answered = self._answer(conversations)
+        going_on = [
+            each
+            for each, text in zip(conversations, answered, strict=True)
+            if len(each.turns) > len(each.messages) // 2 and len(text.ids) + self._max_tokens // 2 < self._length
+        ]
+        return [text for text in answered if len(text.ids) - text.start > 1], going_on
 
     def _answer(self, conversations: Sequence[Conversation]) -> list[Text]:
         params = [
@@ -65,13 +62,14 @@ class Writer:
 
 
 def write_texts(writer: Writer, conversations: Sequence[Conversation], seconds: float) -> list[Text]:
-    """As many of them as the time is enough for, and at least one chunk."""
+    """All their turns, or as many as the time is enough for."""
     began, longest, texts, tokens = time.monotonic(), 0.0, list[Text](), 0
-    for first in range(0, len(conversations), CHUNK):
+    waiting, going_on = iter(conversations), list[Conversation]()
+    while chunk := [*going_on, *islice(waiting, max(0, CHUNK - len(going_on)))]:
         elapsed = time.monotonic() - began
-        if first and elapsed + longest > seconds:
+        if elapsed + longest > seconds:
             break
-        written = writer.write(conversations[first : first + CHUNK])
+        written, going_on = writer.answer(chunk)
         took = time.monotonic() - began - elapsed
         longest = max(longest, took)
         texts += written
@@ -103,7 +101,7 @@ def main() -> None:
     with LLM(args.model, max_model_len=args.length + args.max_tokens) as llm:
         writer = Writer(llm, args.length, args.max_tokens)
         kept_apart = conversations(args.held_out, (0.0, 1.0), held_out=True)
-        Texts.of(writer.write(kept_apart)).save(held_out_path(args.out))
+        Texts.of(write_texts(writer, kept_apart, float("inf"))).save(held_out_path(args.out))
         asked = conversations(args.prompts, TEMPERATURES, held_out=False)
         Texts.of(write_texts(writer, asked, 60 * args.minutes)).save(args.out)
 

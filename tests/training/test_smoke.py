@@ -25,7 +25,7 @@ from training.prompts import prompts
 from training.target import Target, load_target
 from training.texts import Text, Texts
 from training.train import Trainer, new_optimizer, step_once
-from training.write_texts import Conversation, Writer
+from training.write_texts import Conversation, Writer, write_texts
 
 pytestmark = pytest.mark.engine
 
@@ -142,7 +142,7 @@ def test_texts_are_drawn_with_the_noise_that_drafts_get(llama: Path, target: Tar
     """The target's likeliest token with that noise is the one it chose."""
     with LLM(str(llama), max_model_len=MAX_LEN) as llm:
         asked = [Conversation(("to be or not to be", "one two"), 1.0, seed) for seed in (5, 6)]
-        texts = Writer(llm, 256, 20).write([*asked, Conversation(("a token",), 0.0, 7)])
+        texts = write_texts(Writer(llm, 256, 20), [*asked, Conversation(("a token",), 0.0, 7)], float("inf"))
     assert len(texts) == 5 and [text.temperature for text in texts] == [1.0, 1.0, 0.0, 1.0, 1.0]
     oracle = load_oracle(llama)
     for text in texts:
