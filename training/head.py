@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from cadence.config.hf import HFConfig
 from training.lines import Lines
 from training.target import Target
 
@@ -198,23 +199,24 @@ class Head(nn.Module):
         return head
 
 
-def new_head(target: Target, ids: torch.Tensor, aux_layers: tuple[int, ...]) -> Head:
-    """Random, except that it begins with the target's last norm and its rows of the tokens that it knows."""
-    hf = target.hf
-    head_dim = hf.get("head_dim") or hf["hidden_size"] // hf["num_attention_heads"]
-    copied = {key: hf[key] for key in _COPIED if hf.get(key) is not None}
-    config = copied | {
+def head_config(hf: HFConfig, known: int, aux_layers: tuple[int, ...]) -> dict[str, Any]:
+    """Of a head for this target; known: tokens."""
+    return {key: hf[key] for key in _COPIED if hf.get(key) is not None} | {
         "architectures": ["LlamaForCausalLMEagle3"],
         "model_type": "llama",
-        "head_dim": head_dim,
+        "head_dim": hf.get("head_dim") or hf["hidden_size"] // hf["num_attention_heads"],
         "rope_theta": _rope_theta(hf.raw),
         "num_hidden_layers": 1,
         "tie_word_embeddings": False,
-        "draft_vocab_size": len(ids),
+        "draft_vocab_size": known,
         "norm_before_residual": True,
         "eagle_aux_hidden_state_layer_ids": list(aux_layers),
     }
-    head = Head(config, ids)
+
+
+def new_head(target: Target, ids: torch.Tensor, aux_layers: tuple[int, ...]) -> Head:
+    """Random, except that it begins with the target's last norm and its rows of the tokens that it knows."""
+    head = Head(head_config(target.hf, len(ids), aux_layers), ids)
     with torch.no_grad():
         head.norm.weight.copy_(target.final_norm)
         head.lm_head.weight.copy_(target.lm_head[ids.to(target.lm_head.device)])
