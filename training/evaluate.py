@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,24 +44,28 @@ class Drafts:
         wanted = lines.ids.flatten()[where + 2]
         text, position = lines.texts.flatten()[where], lines.positions.flatten()[where] + 2
         embeds = F.embedding(lines.ids, self._target.embedding)
-        found = torch.zeros(max(LENGTHS), lines.ids.numel(), dtype=torch.bool, device=lines.ids.device)
         with torch.autocast(streams.device.type, torch.bfloat16, enabled=streams.is_cuda):
-            for draft, states in enumerate(self._head.states(lines, embeds, streams, max(LENGTHS))):
-                found[draft, where] = self._chosen(states.flatten(0, 1)[where], text, position) == wanted
+            drafts = self._head.states(lines, embeds, streams, max(LENGTHS))
+            states = torch.stack([each.flatten(0, 1)[where] for each in drafts])
+            chosen = [self._chosen(*part) for part in _split(states, text, position)]
+        found = torch.zeros(max(LENGTHS), lines.ids.numel(), dtype=torch.bool, device=lines.ids.device)
+        found[:, where] = torch.cat(chosen, dim=1) == wanted
         return found.view(-1, *lines.ids.shape)
 
     def _chosen(self, states: torch.Tensor, text: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-        """states [S, H], of which text and for which position -> tokens [S]"""
-        chosen = []
-        for part, which, at in zip(states.split(_TOKENS), text.split(_TOKENS), position.split(_TOKENS), strict=True):
-            logits, ids = self._head.logits(part).float(), self._head.ids
-            drawn = (self._temperatures[which] > 0).nonzero()[:, 0]
-            if len(drawn):
-                seeds, heat = self._seeds[which[drawn]], self._temperatures[which[drawn], None]
-                noise = gumbel_noise(seeds, at[drawn], self._head.config["vocab_size"])[:, ids]
-                logits[drawn] = logits[drawn] / heat + noise
-            chosen.append(ids[logits.argmax(-1)])
-        return torch.cat(chosen)
+        """states [drafts, S, H], of which text and for which position [S] -> tokens [drafts, S]"""
+        logits, ids = self._head.logits(states).float(), self._head.ids
+        drawn = (self._temperatures[text] > 0).nonzero()[:, 0]
+        if len(drawn):
+            seeds, heat = self._seeds[text[drawn]], self._temperatures[text[drawn], None]
+            noise = gumbel_noise(seeds, position[drawn], self._head.config["vocab_size"])[:, ids]
+            logits[:, drawn] = logits[:, drawn] / heat + noise
+        return ids[logits.argmax(-1)]
+
+
+def _split(states: torch.Tensor, *others: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    parts = (states.split(_TOKENS, dim=1), *(other.split(_TOKENS) for other in others))
+    return zip(*parts, strict=True)
 
 
 def accepted(right: np.ndarray, start: int, most: int) -> list[int]:

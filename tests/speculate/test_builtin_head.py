@@ -17,6 +17,7 @@ from cadence.models.interface.build import BuildContext
 from cadence.models.loader import load_model
 from cadence.models.loader.load_head import HeadSource, load_head
 from cadence.text.load import tokenizer_for
+from tests.helpers.draft_rounds import drafts_kept
 from tests.helpers.drafting import LENGTH, DraftedSequence
 from training.head import Head, default_aux_layers, head_config
 
@@ -39,31 +40,16 @@ def drafted(head: Path) -> DraftedSequence:
     return DraftedSequence(target, load_head(source, load, build), build.ops)
 
 
-def kept(both: DraftedSequence, prompt: list[int], num_tokens: int, most: int) -> list[int]:
-    """Greedy text, in rounds: how many drafts of each are the target's tokens."""
-    first, counts = len(both.tokens), []
-    chosen = int(both.feed(prompt)[-1].argmax())
-    while len(both.tokens) < len(prompt) + num_tokens:
-        drafts, _ = both.propose(chosen, most, first)
-        first, run, count = len(both.tokens), chosen, 0
-        chosen = int(both.feed([run])[-1].argmax())
-        while count < most and chosen == drafts[count]:
-            count += 1
-            chosen = int(both.feed([chosen])[-1].argmax())
-        counts.append(count)
-    return counts
-
-
 def test_a_head_of_its_size_loads_and_drafts(tmp_path: Path) -> None:
     ids = torch.arange(64, 2112)
     config = head_config(load_hf_config(find_model("smollm2")), len(ids), default_aux_layers(30))
     Head(config, ids).save(tmp_path, torch.bfloat16)
-    counts = kept(drafted(tmp_path), tokenizer_for(find_model("smollm2")).encode(PROMPTS[0]), 4, 3)
+    counts = drafts_kept(drafted(tmp_path), tokenizer_for(find_model("smollm2")).encode(PROMPTS[0]), 4, 3)
     assert all(0 <= count <= 3 for count in counts)
 
 
 @pytest.mark.skipif(not PLACE.is_dir(), reason="the trained head is not in this tree")
 def test_what_is_shipped_drafts_well() -> None:
     tokenizer = tokenizer_for(find_model("smollm2"))
-    counts = [n for prompt in PROMPTS for n in kept(drafted(PLACE), tokenizer.encode(prompt), 60, 4)]
+    counts = [n for prompt in PROMPTS for n in drafts_kept(drafted(PLACE), tokenizer.encode(prompt), 60, 4)]
     assert sum(counts) / len(counts) > 1.0

@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 
 from cadence import LLM
 from cadence.kernels.reference.gumbel import gumbel_noise
+from tests.helpers.draft_rounds import drafts_kept
 from tests.helpers.drafting import DraftedSequence
 from tests.helpers.head_layouts import Target as OurTarget
-from tests.helpers.oracle import load_oracle
+from tests.helpers.oracle import greedy, load_oracle
 from tests.helpers.tiny_heads import Tensors, decoder_layer, rms
 from tests.helpers.tiny_models import MAX_LEN, VOCAB
 from training.evaluate import accepted, evaluate
@@ -155,6 +156,22 @@ def test_texts_are_drawn_with_the_noise_that_drafts_get(llama: Path, target: Tar
         assert logits.argmax(-1).tolist() == text.ids[text.start :]
     found = evaluate(made_head(target, random_texts([60])), target, Texts.of(texts), 256)
     assert set(found) == {"temperature 0", "temperature 1"}
+
+
+def test_as_many_drafts_are_kept_as_in_drafting(llama: Path, target: Target, tmp_path: Path) -> None:
+    """By a head that has seen the text a few times, so that it is right here and wrong there."""
+    prompt, oracle = random_texts([10]).ids.tolist(), load_oracle(llama)
+    texts = Texts.of([Text([*prompt, *greedy(oracle, prompt, 60)], len(prompt))])
+    trainer = Trainer(made_head(target, texts), target, DRAFTS)
+    optimizer, batches = new_optimizer(trainer.head, 1e-3), endless(pack(texts, LENGTH), 1, seed=0)
+    for _ in range(8):
+        step_once(trainer, optimizer, next(batches), 4e-3)
+    trainer.head.save(tmp_path, torch.float32)
+    ours = OurTarget(llama)
+    kept = drafts_kept(DraftedSequence(ours.model, ours.head("eagle3", tmp_path)), prompt, 59, 4)
+    found = evaluate(Head.load(tmp_path), target, texts, LENGTH)["temperature 0"]["k=4"]
+    assert (found["rounds"], found["accepted"]) == (len(kept), round(sum(kept) / len(kept), 4))
+    assert 0.2 < found["accepted"] < 3.5
 
 
 def test_rounds_keep_drafts_until_the_first_wrong_one() -> None:
