@@ -12,8 +12,10 @@ from cadence.config.speculative_options import (
     EXACT,
     MOST_TOKENS,
     OPTION,
+    WITH_MODEL,
     SpeculativeOptions,
     check_available,
+    model_missing,
     wrong,
 )
 from cadence.core.errors import ConfigError, ModelFileError
@@ -116,6 +118,8 @@ def resolve_speculative(options: SpeculativeOptions, target: HFConfig, draft: Dr
         return NO_SPECULATION
     if draft is not None:
         check_draft(target, draft.hf, method)
+    elif method in WITH_MODEL:
+        raise model_missing(method)
     low, high = options.lookup if method == "ngram" else (0, 0)
     return SpeculativeConfig(
         method=method,

@@ -23,6 +23,9 @@ METHODS = ("none", "ngram", "suffix", "draft_model", "eagle", "eagle3", "mtp", "
 # Methods, and ways to verify, that are built in.
 AVAILABLE = frozenset({"none", "ngram", "draft_model", "eagle", "eagle3", "mtp", "medusa", "exact"})
 WITH_MODEL = frozenset({"draft_model", "eagle", "eagle3", "medusa"})  # methods that read weights of a second model
+MAYBE_BUILT_IN = frozenset(
+    {"eagle3"}
+)  # of these, those that need not name it: `builtin_heads` has one for some targets
 MOST_TOKENS = 31  # drafts of a row in a forward
 MOST_LOOKUP = 32  # tokens of an n-gram
 LOOKUP_MIN, LOOKUP_MAX = 2, 5  # tokens of an n-gram, unless told
@@ -103,10 +106,8 @@ class SpeculativeOptions:
             raise wrong("prompt_lookup_min", low, f"at most prompt_lookup_max={high}")
         _one_of("rejection_sample_method", self.rejection_sample_method, tuple(_VERIFIERS))
         _one_of("draft_sample_method", self.draft_sample_method, ("greedy", PROBABILISTIC))
-        if self.method in WITH_MODEL and not self.model:
-            raise ConfigError(
-                f"{OPTION}.model is missing: method={self.method} reads a second model", f"{OPTION}.model"
-            )
+        if self.method in WITH_MODEL - MAYBE_BUILT_IN and not self.model:
+            raise model_missing(self.method)
         check_available("method", self.method or "none")
         check_available("rejection_sample_method", self.verifier)
 
@@ -120,6 +121,10 @@ def without_hints(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def check_available(key: str, value: str) -> None:
     if value not in AVAILABLE:
         raise ConfigError(f"{OPTION}.{key}={value} is not available yet", f"{OPTION}.{key}")
+
+
+def model_missing(method: str, more: str = "") -> ConfigError:
+    return ConfigError(f"{OPTION}.model is missing: method={method} reads a second model{more}", f"{OPTION}.model")
 
 
 def draft_not_found(error: ModelNotFoundError) -> ModelNotFoundError:

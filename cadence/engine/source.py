@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from cadence.config import env
 from cadence.config.args import EngineArgs
+from cadence.config.builtin_heads import builtin_head
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.reference import ModelFiles, find_model
 from cadence.config.resolve import Caps, ResolveInputs, resolve
 from cadence.config.speculative import DraftSource, settled_method
-from cadence.config.speculative_options import SpeculativeOptions, draft_not_found
+from cadence.config.speculative_options import MAYBE_BUILT_IN, SpeculativeOptions, draft_not_found
 from cadence.core.architectures import ARCHITECTURES, unsupported
 from cadence.core.errors import ConfigError, ModelFileError, ModelNotFoundError, TokenizerError
 from cadence.text.load import tokenizer_for
@@ -46,24 +47,32 @@ def find_source(args: EngineArgs) -> ModelSource:
     tokenizer_files = _find(args.tokenizer, args.tokenizer_revision, args) if args.tokenizer else files
     hf = load_hf_config(files, args.hf_overrides)
     _check_supported(hf)
-    return ModelSource(files, tokenizer_files, hf, _find_draft(args))
+    return ModelSource(files, tokenizer_files, hf, _find_draft(args, hf))
 
 
-def _find_draft(args: EngineArgs) -> DraftSource | None:
-    """What `speculative_config` names: a second model, or a head for this one. None where it names none."""
+def _find_draft(args: EngineArgs, target: HFConfig) -> DraftSource | None:
+    """What `speculative_config` names: a second model, or a head for this one, which may be built in. None where it
+    names none."""
     options = SpeculativeOptions.read(args.speculative_config)
-    if options.model is None:
+    if options.method in MAYBE_BUILT_IN and options.model is None:
+        files = builtin_head(options.method, target)
+    elif options.model is None:
         return None
-    try:
-        files = _find(options.model, options.revision, args)
-    except ModelNotFoundError as error:
-        raise draft_not_found(error) from None
+    else:
+        files = _named_draft(options.model, options.revision, args)
     unnamed = {"architectures": ["MedusaModel"]} if options.method == "medusa" else {}  # its files may name no class
     hf = load_hf_config(files, unnamed)
     draft = DraftSource(settled_method(options.method, hf), files, hf)
     if draft.method == "draft_model":
         _check_supported(hf)
     return draft
+
+
+def _named_draft(reference: str, revision: str | None, args: EngineArgs) -> ModelFiles:
+    try:
+        return _find(reference, revision, args)
+    except ModelNotFoundError as error:
+        raise draft_not_found(error) from None
 
 
 def _check_supported(hf: HFConfig) -> None:

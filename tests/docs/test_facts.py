@@ -27,6 +27,8 @@ _ROOTS = ("", "cadence/", "cadence/kernels/cpu/", "docs/", "docs/using/", "tests
 _OTHERS = {
     "model-map",  # of python -m cadence.vllm, as is path
     "path",
+    "vocabulary",  # of python -m training.train, as is drafts
+    "drafts",
     "fault-rounds",
     "fail-with-body",
     "help",

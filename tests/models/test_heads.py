@@ -119,6 +119,18 @@ def test_heads_may_be_quantised(layout: str, llama: Path, tmp_path: Path) -> Non
     assert 0 < (lines[0] - lines[1]).abs().mean() < 0.1 * lines[0].abs().mean()
 
 
+def test_beside_blocks_of_a_file_a_head_has_8_bits(llama: Path, tmp_path: Path) -> None:
+    lines = {}
+    for quantization in ("none", "int8", "gguf"):
+        target = Target(llama, CpuOps(Calls(1)))
+        target.load = LoadConfig("auto", use_tqdm=False, quantization=quantization)
+        method, directory, _ = eagle3(llama, tmp_path / quantization)
+        both = DraftedSequence(target.model, target.head(method, directory), target.build.ops)
+        both.feed(PROMPT)
+        lines[quantization] = both.propose(CHOSEN, 1)[1]
+    assert torch.equal(lines["gguf"], lines["int8"]) and not torch.equal(lines["gguf"], lines["none"])
+
+
 def test_what_a_checkpoint_lacks_is_the_targets(llama: Path, tmp_path: Path) -> None:
     target = Target(llama)
     without, own = (target.head(*eagle(llama, tmp_path / str(own), own=own)[:2]) for own in (False, True))

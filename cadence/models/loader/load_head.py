@@ -47,7 +47,7 @@ def load_head(source: HeadSource, load_config: LoadConfig, build: BuildContext) 
     """What does not fit is said in one message, before anything is allocated. With dummy weights it shares the target's
     embedding and head."""
     new_head = _builder(source)
-    packing = new_packing(load_config.quantization, build)
+    packing = new_packing(_quantization(source.method, load_config.quantization), build)
     if load_config.load_format == "dummy":
         head = _build(new_head, HeadBuild(build, source.target, _Dummy(source.method), "a dummy head"))
         fill_dummy(head, source.target_config.seed, packing)
@@ -58,6 +58,12 @@ def load_head(source: HeadSource, load_config: LoadConfig, build: BuildContext) 
     head = _build(new_head, HeadBuild(build, source.target, weights, where))
     assign(head, weights, where, packing=packing)
     return head
+
+
+def _quantization(method: str, of_target: str) -> str:
+    """Files of heads hold values. Beside a target that is multiplied in its file's blocks, they are packed in 8 bits: a
+    draft that differs for it costs an acceptance, not a token."""
+    return "int8" if of_target == "gguf" and method != "mtp" else of_target
 
 
 def _builder(source: HeadSource) -> NewHead:
