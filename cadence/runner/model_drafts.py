@@ -16,7 +16,7 @@ from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.buffers import StepBuffers
 from cadence.runner.drafting import BeginsWith, States
 from cadence.runner.layout import MODEL_RUN, BatchLayout
-from cadence.runner.shapes import Shapes, StepShape, Until
+from cadence.runner.shapes import Shapes, StepShape, Until, decode_shape, shape_of
 from cadence.sample.pipeline import SamplePipeline
 from cadence.speculate.draft_model import DraftModel
 
@@ -50,24 +50,26 @@ class ModelDrafts:
         self._at_first = torch.zeros(1, dtype=torch.int64, device=device.torch_device)
         vocabulary = drafter.vocabulary
         self._ids = NO_IDS if vocabulary.same else vocabulary.target_ids.int()
-        self._shape = StepShape(0, 0, 0, 0, 0, Until.KEYS)  # of draft 0, as it was named last
+        self._shape = decode_shape(0, 1, True)  # of draft 0, as it was named last
         self._caches: Sequence[LayerCache] = ()
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         self._caches = self._parts.draft.caches(caches)
 
     def name(self, layout: BatchLayout, shape: StepShape) -> None:
-        self._shape = self._first_shape(layout, shape)
-        if self._shape.num_tokens:
-            self._first.name(self._layout(layout), self._shape)
+        depth = min(shape.depth, self._drafter.most_drafts or shape.depth)
+        own = self._layout(layout, shape.is_decode and not depth)
+        even = shape.is_decode and not layout.behind
+        self._shape = self._decode_shape(shape, depth) if even else shape_of(own, Until.TOKENS, depth)
+        self._first.name(own, self._shape)
 
     def propose(self, state: RowState, batch: StepBatch, states: States) -> None:
         drafter, ops, shape = self._drafter, self._parts.ops, self._shape
-        if not shape.num_tokens:
-            return
         drafts = self._batch(shape)
         first, following = drafts.first, drafts.next
         ops.rows.begin_drafts(state, self._parts.drafted, drafts)
+        if not shape.num_tokens:
+            return
         ctx = self._context(first, self._wanted(drafts, shape.depth))
         hidden = drafter.combine(states, ctx)
         for_logits, hidden = drafter.forward(ModelInputs(first.ids, first.positions), hidden, ctx, 0)
@@ -81,25 +83,32 @@ class ModelDrafts:
                 inputs = ModelInputs(following.ids, following.positions)
                 for_logits, hidden = drafter.forward(inputs, hidden, ctx, draft + 1)
 
-    def _layout(self, layout: BatchLayout) -> BatchLayout:
-        return layout.of_head() if self._drafter.ahead else layout.of_model()
+    def _layout(self, layout: BatchLayout, pauses: bool) -> BatchLayout:
+        """Of draft 0. Where no drafts are asked for, a model waits, and catches up when they are; a head can not: the
+        states it begins with would be gone by then."""
+        if self._drafter.ahead:
+            return layout.of_head()
+        return layout.of_nothing() if pauses else layout.of_model()
 
-    def _first_shape(self, layout: BatchLayout, shape: StepShape) -> StepShape:
-        """Of draft 0 behind a forward of `shape`; no tokens where a model has nothing to do: it catches up when it is
-        asked for drafts again. A head can not: the states it begins with are gone by then."""
-        most = self._drafter.most_drafts
-        depth = min(shape.depth, most) if most else shape.depth
-        if shape.is_decode and not layout.behind:
-            each = shape.num_tokens if self._drafter.ahead else MODEL_RUN * shape.num_rows
-            tokens = each if depth or self._drafter.ahead else 0
-            longest = shape.max_query_len if self._drafter.ahead else MODEL_RUN
-            return StepShape(shape.num_rows, tokens, shape.num_rows, 0, longest, Until.TOKENS, depth=depth)
-        own = self._layout(layout)
-        return StepShape(own.num_rows, own.num_tokens, own.num_lines, 0, own.max_query_len, Until.TOKENS, depth=depth)
+    def _decode_shape(self, shape: StepShape, depth: int) -> StepShape:
+        """Of draft 0, behind a forward of `shape` in which every row decodes; padding included."""
+        run = shape.max_query_len if self._drafter.ahead else MODEL_RUN
+        tokens, lines = shape.num_tokens if self._drafter.ahead else run * shape.num_rows, shape.num_rows
+        if not (self._drafter.ahead or depth):
+            run, tokens, lines = 1, 0, 0
+        return StepShape(
+            num_rows=shape.num_rows,
+            num_tokens=tokens,
+            num_lines=lines,
+            num_single=0,
+            max_query_len=run,
+            until=Until.TOKENS,
+            depth=depth,
+        )
 
     def _batch(self, shape: StepShape) -> DraftBatch:
         first, num = self._first.batch(shape), shape.num_lines
-        buffers = self._next.batch(StepShape(num, num, num, num, 1, Until.TOKENS))
+        buffers = self._next.batch(decode_shape(num, 1, True))
         following = StepBatch(
             rows=first.line_rows,
             query_start=self._each[: num + 1],

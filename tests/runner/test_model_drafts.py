@@ -1,0 +1,185 @@
+"""What a model drafts behind the forwards of a plan is what it drafts by hand, every forward in plain sight; and on a
+CPU all of it is one list of C calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cadence import LLM, SamplingParams
+from cadence.config.speculative import SpeculativeConfig
+from cadence.core.kv_spec import plan_layout
+from cadence.core.step import NO_TOKEN, NewDrafts, NewRow, StepPlan
+from cadence.device.calls import Calls, CommandGraph
+from cadence.device.cpu import CpuDevice
+from cadence.kernels.select import select_ops
+from cadence.runner.runner import Runner
+from cadence.runner.setup import LoadedModels, RunnerLimits, build_parts
+from cadence.runner.state.kv_cache import allocate_kv_cache
+from cadence.runner.state.requests import RequestRows
+from cadence.speculate.draft_lm import DraftLM
+from cadence.speculate.draft_model import DraftModel
+from tests.helpers.drafting import BLOCK, LENGTH, DraftedSequence
+from tests.helpers.head_layouts import LAYOUTS, Target
+from tests.helpers.tiny_models import VOCAB
+
+pytestmark = pytest.mark.device
+
+MOST = 3
+PROMPT = torch.randint(3, VOCAB, (37,), generator=torch.Generator().manual_seed(5)).tolist()
+SAMPLING = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A runner with one row, in which a model drafts."""
+
+    runner: Runner
+    rows: RequestRows
+    by_hand: DraftedSequence
+
+    @property
+    def tokens(self) -> list[int]:
+        """All that the row has, its newest included."""
+        return self.rows.tokens[0, : int(self.rows.state.num_computed[0]) + 1].tolist()
+
+    @property
+    def drafts(self) -> list[int]:
+        first = int(self.rows.state.num_computed[0]) + 1
+        return self.rows.tokens[0, first : first + int(self.rows.state.num_drafts[0])].tolist()
+
+    def step(self, plan: StepPlan) -> list[int]:
+        """-> tokens that came"""
+        self.runner.step(plan)
+        self.runner.advance(plan.step_id, 0, plan.num_forwards)
+        came: list[int] = []
+        for _ in range(plan.num_forwards):
+            result = self.runner.result()
+            came += [token for token in result.token_ids_np.ravel().tolist() if token != NO_TOKEN]
+        return came
+
+    def expected(self) -> list[int]:
+        """Drafts behind what the row has now, by hand from the beginning."""
+        sequence, tokens = self.by_hand, self.tokens
+        sequence.feed(tokens[len(sequence.tokens) : -1])
+        return sequence.propose(tokens[-1], MOST)[0]
+
+
+def plan_of(tokens: int, computed: int, samples: int, width: int, **others: Any) -> StepPlan:
+    counts = [np.array([number], dtype=np.int32) for number in (0, tokens, computed, samples)]
+    return StepPlan(1, [], others.pop("begun", []), [], *counts, width=width, **others)
+
+
+def begun(prompt: list[int]) -> NewRow:
+    blocks = list(range(1, 1 + LENGTH // BLOCK))
+    ids_np = np.array(prompt, dtype=np.int32)
+    return NewRow(0, "a", ids_np, len(prompt), 0, (blocks,), SAMPLING, 0, frozenset(), LENGTH, MOST)
+
+
+def drafted(target_path: Path, method: str, directory: Path, kernels: str) -> Drafted:
+    device = CpuDevice(1)
+    ops = select_ops(device, kernels, False, "auto")
+    target = Target(target_path, ops)
+    if method == "draft_model":
+        drafter: Any = DraftLM(Target(directory, ops).model, VOCAB, torch.device("cpu"))
+    else:
+        drafter = target.head(method, directory)
+    models = LoadedModels(target.model, DraftModel(drafter, VOCAB, len(target.model.kv_layers()), LENGTH))
+    layout = plan_layout(models.kv_layers(), BLOCK, "float32")
+    speculative = SpeculativeConfig(method, MOST)
+    graphs = "exact" if kernels == "cpu" else "none"
+    limits = RunnerLimits(2, LENGTH, 128, "raw_logprobs", graphs, 1, speculative)
+    parts = build_parts(device, ops, models, layout, limits, ())
+    runner = Runner(parts)
+    runner.use_caches(allocate_kv_cache(layout, 2 + LENGTH // BLOCK, device))
+    rows = parts.tables[0]
+    assert isinstance(rows, RequestRows)
+    return Drafted(runner, rows, DraftedSequence(target.model, drafter, ops))
+
+
+def decode(row: Drafted, width: int = 1 + MOST, **others: Any) -> StepPlan:
+    return plan_of(width, len(row.tokens) - 1, width, width, **others)
+
+
+MODELS = {"another model": "qwen3", "the model itself": "llama"}  # drafts mostly wrong, and all right
+CASES = [*MODELS, "eagle", "eagle3", "eagle3 of speculators", "mtp as in MiMo", "medusa of few tokens"]
+
+
+def made_of(case: str, tiny_model: Callable[[str], Path], folder: Path) -> tuple[str, Path]:
+    """-> (method, where the drafter lies)"""
+    if case in MODELS:
+        return "draft_model", tiny_model(MODELS[case])
+    return LAYOUTS[case](tiny_model("llama"), folder / "head")[:2]
+
+
+@pytest.mark.parametrize("kernels", ["reference", "cpu"])
+@pytest.mark.parametrize("case", CASES)
+def test_drafts_are_those_made_by_hand(
+    case: str, kernels: str, tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Behind a prompt in pieces, behind drafts that were kept and behind others, and after a while without any."""
+    llama = tiny_model("llama")
+    method, directory = made_of(case, tiny_model, tmp_path)
+    row = drafted(directory if method == "mtp" else llama, method, directory, kernels)
+    row.step(plan_of(20, 0, 0, 1 + MOST, begun=[begun(PROMPT)]))
+    row.step(plan_of(17, 20, 1, 1 + MOST))
+    assert len(row.tokens) == len(PROMPT) + 1
+    assert row.drafts == row.expected()[:MOST]
+    for _ in range(3):
+        row.step(decode(row))
+        assert row.drafts == row.expected()[:MOST]
+    for kept in (MOST, 1) if row.by_hand.draft.drafter.ahead else ():  # drafts of others; a model has keys of its own
+        true = following(row, MOST)
+        true[kept:] = [(token + 1) % VOCAB for token in true[kept:]]
+        at, expected = len(row.tokens), following(row, kept + 1)
+        row.rows.tokens[0, at : at + MOST] = torch.tensor(true)
+        assert row.step(decode(row)) == expected
+        assert row.drafts == row.expected()[:MOST]
+    before = len(row.tokens)
+    for _ in range(5):
+        row.step(decode(row, 1))
+        assert row.drafts == []
+    behind = [(0, len(row.tokens) + 3 - before)] if method == "draft_model" else []
+    row.step(replace(decode(row), behind=behind, drafts=[NewDrafts(0, MOST)]))
+    assert row.drafts == row.expected()[:MOST]
+
+
+def following(row: Drafted, count: int) -> list[int]:
+    """What the target says next, greedily, by hand."""
+    sequence, tokens = DraftedSequence(row.by_hand.target, row.by_hand.draft.drafter, row.by_hand.ops), row.tokens
+    said: list[int] = []
+    logits = sequence.feed(tokens)
+    for _ in range(count):
+        said.append(int(logits[-1].argmax()))
+        logits = sequence.feed(said[-1:])
+    return said
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_drafts_are_recorded(
+    case: str, tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, record = [], Calls.record
+
+    def noted(calls: Calls, work: Callable) -> tuple:
+        graph, output = record(calls, work)
+        made.append(type(graph))
+        return graph, output
+
+    monkeypatch.setattr(Calls, "record", noted)
+    llama = tiny_model("llama")
+    method, directory = made_of(case, tiny_model, tmp_path)
+    options = {"method": method, "num_speculative_tokens": MOST, "adaptive": False}
+    if method != "mtp":
+        options["model"] = str(directory)
+    target = directory if method == "mtp" else llama
+    llm = LLM(str(target), dtype="float32", max_model_len=128, speculative_config=options)
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+    llm.generate([[5, 6, 7], [9] * 20], params, use_tqdm=False)
+    assert made and set(made) == {CommandGraph}
