@@ -17,9 +17,10 @@ from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.drafts import DraftRows
 from cadence.runner.state.requests import RequestRows
 from cadence.runner.step_loop import LoopParts, StepLoop
+from cadence.sample.draft_distributions import SureDrafts
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
-from cadence.speculate.choose import ProposerFactory, proposer_of
+from cadence.speculate.choose import ProposerFactory, proposer_of, sampler_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,10 @@ def build_parts(
     requests = RequestRows(device, limits.num_rows, limits.max_model_len)
     drafts = DraftRows(device, limits.num_rows)
     blocks = BlockTables(device, limits.num_rows, max_blocks, len(layout.groups))
-    sampler = SamplePipeline(device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors)
+    new_sampler = sampler_of(limits.speculative, requests.state, SureDrafts())
+    sampler = SamplePipeline(
+        device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors, new_sampler
+    )
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
     graphs = StepGraphs(device)
     shapes = _shapes(graphs, limits)
