@@ -21,11 +21,9 @@ from cadence.core.errors import ConfigError, ModelNotFoundError
 OPTION = "speculative_config"
 METHODS = ("none", "ngram", "suffix", "draft_model", "eagle", "eagle3", "mtp", "medusa")
 # Methods, and ways to verify, that are built in.
-AVAILABLE = frozenset({"none", "ngram", "draft_model", "eagle", "eagle3", "mtp", "medusa", "exact"})
+AVAILABLE = frozenset({"none", "ngram", "draft_model", "eagle", "eagle3", "mtp", "medusa", "exact", "probabilistic"})
 WITH_MODEL = frozenset({"draft_model", "eagle", "eagle3", "medusa"})  # methods that read weights of a second model
-MAYBE_BUILT_IN = frozenset(
-    {"eagle3"}
-)  # of these, those that need not name it: `builtin_heads` has one for some targets
+MAYBE_BUILT_IN = frozenset({"eagle3"})  # of these, those that need not name it: see `builtin_heads`
 MOST_TOKENS = 31  # drafts of a row in a forward
 MOST_LOOKUP = 32  # tokens of an n-gram
 LOOKUP_MIN, LOOKUP_MAX = 2, 5  # tokens of an n-gram, unless told

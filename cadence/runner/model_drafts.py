@@ -76,7 +76,8 @@ class ModelDrafts:
         for draft in range(shape.depth if shape.num_lines else 0):
             last = draft + 1 == shape.depth
             logits = drafter.logits(for_logits, ctx, draft)
-            chosen = self._parts.sampler.draw(logits, following.line_rows, following.line_lengths, self._ids)
+            places = (following.line_rows, following.line_lengths)
+            chosen = self._parts.sampler.draw_draft(logits, *places, draft, self._ids)
             ops.rows.take_draft(state, self._parts.drafted, drafts, chosen, draft, last)
             if not last:
                 ctx = self._context(following, EVERY_TOKEN)

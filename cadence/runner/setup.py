@@ -22,7 +22,7 @@ from cadence.runner.state.requests import RequestRows
 from cadence.runner.step_loop import LoopParts, StepLoop
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
-from cadence.speculate.choose import ProposerFactory, proposer_of
+from cadence.speculate.choose import ProposerFactory, distributions_of, proposer_of, sampler_of
 from cadence.speculate.draft_model import NO_DRAFT_MODEL, AnyDraftModel, DraftModel
 
 
@@ -74,7 +74,11 @@ def build_parts(
     requests = RequestRows(device, limits.num_rows, limits.max_model_len)
     drafts, drafted = DraftRows(device, limits.num_rows), DraftedRows(device, limits.num_rows)
     blocks = BlockTables(device, limits.num_rows, -(-max_len // layout.block_size), len(layout.groups))
-    sampler = SamplePipeline(device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors)
+    distributions = distributions_of(limits.speculative, limits.num_rows, models.draft)
+    new_sampler = sampler_of(limits.speculative, requests.state, distributions)
+    sampler = SamplePipeline(
+        device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors, new_sampler
+    )
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
     graphs = StepGraphs(device)
     shapes = _shapes(graphs, limits)

@@ -21,7 +21,7 @@ from cadence.sample.min_tokens import MinTokens
 from cadence.sample.output import SampleOutput
 from cadence.sample.params import SamplingTable
 from cadence.sample.penalties import Penalties
-from cadence.sample.sampler import Choice, Sampler
+from cadence.sample.sampler import Choice, Sampler, SamplerFactory
 from cadence.sample.thinking import ThinkingBudget
 
 
@@ -41,6 +41,7 @@ class SamplePipeline:
         vocab_size: int,
         logprobs_mode: str = "raw_logprobs",
         logits_processors: Sequence[LogitsProcessor] = (),
+        new_sampler: SamplerFactory = Sampler,
     ) -> None:
         sampling = SamplingTable(device, num_rows)
         features: list[RowStep] = [
@@ -62,18 +63,23 @@ class SamplePipeline:
         self._logprobs = LogprobsTable(device, num_rows, vocab_size, logprobs_mode)
         self._steps: list[LogitsStep] = [*features, *filters]
         self._beyond_draw = [step for step in self._steps if not isinstance(step, Temperature)]
-        self._sampler = Sampler(device, ops, sampling)
-        self.tables = [sampling, *features, self._logprobs]
+        self._sampler = new_sampler(device, ops, sampling)
+        self.tables = [sampling, *features, self._logprobs, *self._sampler.tables]
 
     def only_draws(self, rows_np: np.ndarray) -> bool:
         """Whether `draw` is all these rows need: no step but the temperature, no logprobs."""
-        return not (self._logprobs.active(rows_np) or any(step.active(rows_np) for step in self._beyond_draw))
+        more = self._logprobs.active(rows_np) or self._sampler.beyond_draw(rows_np)
+        return not (more or any(step.active(rows_np) for step in self._beyond_draw))
 
-    def draw(
-        self, logits: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor, ids: torch.Tensor = NO_IDS
+    def draw(self, logits: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor) -> Choice:
+        """For rows that only draw. Nothing depends on the host: it may be captured."""
+        return self._sampler.draw(logits, rows, lengths)
+
+    def draw_draft(
+        self, logits: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor, draft: int, ids: torch.Tensor = NO_IDS
     ) -> Choice:
-        """For rows that only draw. Nothing depends on the host: it may be captured. ids: as `Ops.draw` has them."""
-        return self._sampler.draw(logits, rows, lengths, ids)
+        """For a model that drafts, as `TokenSampler` has it. It may be captured, too."""
+        return self._sampler.draw_draft(logits, rows, lengths, draft, ids)
 
     def sample(self, logits: torch.Tensor, ctx: SampleContext) -> SampleOutput:
         """logits [S, V], written to."""

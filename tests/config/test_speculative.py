@@ -136,7 +136,6 @@ def test_verifiers_under_the_names_of_vllm(given: dict[str, str], verifier: str)
             "rejection_sample_method",
             "one of exact",
         ),
-        ({"method": "ngram", "rejection_sample_method": "probabilistic"}, "rejection_sample_method", "available yet"),
         ({"method": "ngram", "suffix_decoding_min_token_prob": 2}, "suffix_decoding_min_token_prob", "between 0 and 1"),
         ({"method": "ngram", "draft_tensor_parallel_size": 2}, "draft_tensor_parallel_size", "one device"),
         ({"method": "ngram", "synthetic_acceptance_length": 2.0}, "synthetic_acceptance_length", "changes no token"),

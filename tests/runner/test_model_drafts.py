@@ -29,7 +29,7 @@ from tests.helpers.drafting import BLOCK, LENGTH, DraftedSequence
 from tests.helpers.head_layouts import LAYOUTS, Target
 from tests.helpers.tiny_models import VOCAB
 
-pytestmark = pytest.mark.device
+pytestmark = pytest.mark.engine
 
 MOST = 3
 PROMPT = torch.randint(3, VOCAB, (37,), generator=torch.Generator().manual_seed(5)).tolist()
