@@ -20,7 +20,7 @@ from cadence.core.errors import ConfigError, ModelNotFoundError
 
 OPTION = "speculative_config"
 METHODS = ("none", "ngram", "suffix", "draft_model", "eagle", "eagle3", "mtp", "medusa")
-AVAILABLE = frozenset({"none", "ngram", "exact"})  # methods, and ways to verify, that are built in
+AVAILABLE = frozenset({"none", "ngram", "suffix", "exact"})  # methods, and ways to verify, that are built in
 WITH_MODEL = frozenset({"draft_model", "eagle", "eagle3", "medusa"})  # methods that read weights of a second model
 MOST_TOKENS = 31  # drafts of a row in a forward
 MOST_LOOKUP = 32  # tokens of an n-gram

@@ -69,7 +69,7 @@ def build_parts(
     return RunnerParts(
         blocks=blocks,
         drafts=drafts,
-        tables=[requests, drafts, blocks, *sampler.tables, prompt_logprobs],
+        tables=[requests, drafts, blocks, *sampler.tables, prompt_logprobs, *proposer.tables(requests.state)],
         hooks=[prompt_logprobs],
         sampler=sampler,
         loop=StepLoop(loop),

@@ -218,4 +218,12 @@ struct rows_propose {
     int64_t most_stride, num_rows, shortest, longest;
 };
 
+/* Drafts out of the row and of the texts [span[0], span[1]) of a corpus: a ring of `capacity` tokens, a power of two. */
+struct suffix_propose {
+    RowState state;
+    const int32_t *rows, *line_start, *most, *corpus;
+    const int64_t *span;
+    int64_t most_stride, num_rows, capacity, depth, factor, least_share;
+};
+
 #endif
