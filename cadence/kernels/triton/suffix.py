@@ -188,7 +188,7 @@ class TritonSuffixOps:
         limits = {"MOST": _MOST_DRAFTS, "MOST_FOUND": MOST_FOUND}
         _find[(num_rows, pieces)](
             *rows, corpus.tokens, corpus.span, sizes, counts, found, *strides, rules.depth,
-            **places, **limits, NONE=NO_TEXT, num_warps=4,
+            **places, **limits, NONE=NO_TEXT, num_warps=8,
         )  # fmt: skip
         _draft[(num_rows,)](
             *rows, state.num_drafts, corpus.tokens, corpus.span, sizes, counts, found, *strides,

@@ -24,6 +24,12 @@ typedef struct {
 
 static int is_complete(const Found *found) { return found->size == found->depth && found->count == MOST_FOUND; }
 
+/* A match of fewer tokens changes nothing. */
+static int64_t least_size(const Found *found) {
+    int64_t size = found->count == MOST_FOUND ? found->size + 1 : found->size;
+    return size > 1 ? size : 1;
+}
+
 /* Looks at a place, before which the last token stands. */
 static void look_at(Found *found, const Text *text, int64_t place) {
     if (text->tokens[place & text->mask] == NO_TEXT) return;
@@ -31,12 +37,9 @@ static void look_at(Found *found, const Text *text, int64_t place) {
     int64_t most = place - text->first;
     if (most > found->length) most = found->length;
     if (most > found->depth) most = found->depth;
-    int64_t worth = found->count == MOST_FOUND ? found->size + 1 : found->size; /* a shorter match changes nothing */
-    if (most < worth) return;
-    if (worth > 1 && text->tokens[(place - worth) & text->mask] != last[1 - worth]) return;
     int64_t size = 1;
     while (size < most && text->tokens[(place - 1 - size) & text->mask] == last[-size]) size++;
-    if (size < worth) return;
+    if (size < least_size(found)) return;
     if (size > found->size) {
         found->size = size;
         found->count = 0;
@@ -44,16 +47,24 @@ static void look_at(Found *found, const Text *text, int64_t place) {
     found->places[found->count++] = place;
 }
 
+/* Looks at the places behind tokens [0, count) where the last token stands, and `back` tokens before it the one that
+   does so in the row, the latest first; whether there is one is seen for all at once. */
+static void look_behind(
+    Found *found, const Text *text, const int32_t *tokens, int64_t count, int64_t back, int64_t at
+) {
+    int32_t last = found->known[found->length - 1], before = found->known[found->length - 1 - back], any = 0;
+    for (int64_t i = 0; i < count; i++) any |= (tokens[i] == last) & (tokens[i - back] == before);
+    for (int64_t i = count - 1; any && i >= 0; i--)
+        if (tokens[i] == last && tokens[i - back] == before) look_at(found, text, at + i + 1);
+}
+
 /* Tokens [begin, end) of a text, which lie one behind another. */
 static void scan(Found *found, const Text *text, int64_t begin, int64_t end) {
-    int32_t last = found->known[found->length - 1];
     while (end > begin && !is_complete(found)) {
-        int64_t from = end - SCANNED > begin ? end - SCANNED : begin;
-        const int32_t *tokens = text->tokens + (from & text->mask);
-        int32_t any = 0;
-        for (int64_t i = 0; i < end - from; i++) any |= tokens[i] == last;
-        for (int64_t i = end - from - 1; any && i >= 0; i--)
-            if (tokens[i] == last) look_at(found, text, from + i + 1);
+        int64_t from = end - SCANNED > begin ? end - SCANNED : begin, back = least_size(found) - 1;
+        if (back >= found->length) return; /* the whole row stood there */
+        if (from - back < begin) back = 0;
+        look_behind(found, text, text->tokens + (from & text->mask), end - from, back, from);
         end = from;
     }
 }
