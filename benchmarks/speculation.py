@@ -1,10 +1,11 @@
 """Decoding with and without drafts, side by side in one process: the same tokens, and how much sooner.
 
-    python -m benchmarks.speculation [--model smollm2] [--config JSON] [--rounds 4] [--batch 1] [--out 256]
+    python -m benchmarks.speculation [--model smollm2] [--config JSON] [--cases quote,agent] [--rounds 4] [--out 256]
 
-Cases: quote = a text to be repeated, edit = code to be rewritten with one change, story = nothing to look up. One JSON
-line each. The engines take turns, and the best round of each counts; the first rounds are those in which the number of
-drafts settles, and are given too. Prompts are in the cache by then.
+Cases: quote = a text to be repeated, edit = code to be rewritten with one change, story = nothing to look up, agent =
+one question again and again, with other data each time. One JSON line each. The engines take turns, and the best round
+of each counts; the first rounds are those in which the number of drafts settles, and are given too. Prompts are in the
+cache by then. All but agent ask the same in each round, which a method that looks into earlier requests knows by then.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,30 @@ from benchmarks.machine import describe_machine
 from cadence import LLM, RequestOutput, SamplingParams
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 16, "prompt_lookup_min": 2, "prompt_lookup_max": 5}
+Prompts = Callable[[int], str]  # by number
 CODE = Path(__file__).parent.parent / "cadence" / "scheduler" / "queue.py"
 TEXT = Path(__file__).parent.parent / "docs" / "the_step.md"
 
 
-def cases() -> dict[str, str]:
+def cases() -> dict[str, Prompts]:
+    """Prompts by round."""
     code, text = CODE.read_text(encoding="utf-8")[:1800], TEXT.read_text(encoding="utf-8")[:1800]
+    edit = f"Rewrite this file, with the class WaitingQueue renamed to Queue. Write the whole file.\n\n{code}"
     return {
-        "quote": f"Repeat the following text exactly, word for word.\n\n{text}",
-        "edit": f"Rewrite this file, with the class WaitingQueue renamed to Queue. Write the whole file.\n\n{code}",
-        "story": "Write a long story about a lighthouse keeper who finds a strange machine on the beach.",
+        "quote": lambda index: f"Repeat the following text exactly, word for word.\n\n{text}",
+        "edit": lambda index: edit,
+        "story": lambda index: "Write a long story about a lighthouse keeper who finds a strange machine on the beach.",
+        "agent": agent_prompt,
     }
+
+
+def agent_prompt(index: int) -> str:
+    """A question whose answers are alike."""
+    count, city = 3 + index, ("Lisbon", "Oslo", "Quito", "Hanoi", "Perth", "Turin", "Izmir", "Leeds")[index % 8]
+    return (
+        f"Write a shell script that copies the {count} newest log files of the server in {city} to "
+        f"/backup/{city.lower()}, checks each step for errors, and explain every line of it."
+    )
 
 
 def timed(llm: LLM, prompts: list[str], max_tokens: int) -> tuple[float, list[RequestOutput]]:
@@ -43,10 +57,10 @@ def timed(llm: LLM, prompts: list[str], max_tokens: int) -> tuple[float, list[Re
     return time.perf_counter() - start, outputs
 
 
-def measure(plain: LLM, drafting: LLM, name: str, prompt: str, asked: argparse.Namespace) -> dict[str, Any]:
-    prompts = [prompt] * asked.batch
+def measure(plain: LLM, drafting: LLM, name: str, prompt: Prompts, asked: argparse.Namespace) -> dict[str, Any]:
     times: dict[str, list[float]] = {"plain": [], "drafting": []}
-    for _ in range(asked.rounds):
+    for index in range(asked.rounds):
+        prompts = [prompt(index * asked.batch + each) for each in range(asked.batch)]
         seconds, expected = timed(plain, prompts, asked.out)
         times["plain"].append(seconds)
         seconds, outputs = timed(drafting, prompts, asked.out)
@@ -70,14 +84,15 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     options = {"model": asked.model, "max_model_len": 2048}
     plain, drafting = LLM(**options), LLM(**options, speculative_config=json.loads(asked.config))
     yield {"machine": describe_machine(), "model": asked.model, "config": json.loads(asked.config)}
-    for name, prompt in cases().items():
-        yield measure(plain, drafting, name, prompt, asked)
+    for name in asked.cases.split(","):
+        yield measure(plain, drafting, name, cases()[name], asked)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--config", default=json.dumps(NGRAM))
+    parser.add_argument("--cases", default=",".join(cases()))
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--out", type=int, default=256)

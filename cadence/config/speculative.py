@@ -14,7 +14,6 @@ from cadence.config.speculative_options import (
     OPTION,
     WITH_MODEL,
     SpeculativeOptions,
-    check_available,
     model_missing,
     wrong,
 )
@@ -44,10 +43,10 @@ class SpeculativeConfig:
     prompt_lookup_max: int = 0  # most
     rejection_sample_method: str = EXACT  # exact = drafts that equal the token chosen in their place | probabilistic
     adaptive: bool = True  # fewer drafts, or none, where measured acceptance says that they do not pay
-    suffix_decoding_max_tree_depth: int = 24  # tokens of match and drafts together
-    suffix_decoding_max_cached_requests: int = 10_000  # finished requests whose output is searched; 0 = none
+    suffix_decoding_max_tree_depth: int = 24  # most tokens of a match
+    suffix_decoding_max_cached_requests: int = 10_000  # ended requests whose output is searched; 0 = none
     suffix_decoding_max_spec_factor: float = 1.0  # most drafts per token of the match
-    suffix_decoding_min_token_prob: float = 0.1  # least share of the continuations seen that a draft has
+    suffix_decoding_min_token_prob: float = 0.1  # least share of the places of a match that go on as the drafts do
 
     @property
     def enabled(self) -> bool:
@@ -68,7 +67,6 @@ def settled_method(asked: str | None, hf: HFConfig) -> str:
     if asked in (None, "draft_model"):
         name = Path(hf.name).name.lower()
         found = said or ("eagle3" if "eagle3" in name else "eagle" if "eagle-" in name else "draft_model")
-        check_available("method", found)
         return found
     assert asked is not None
     if said and said != asked:

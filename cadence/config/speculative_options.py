@@ -20,8 +20,6 @@ from cadence.core.errors import ConfigError, ModelNotFoundError
 
 OPTION = "speculative_config"
 METHODS = ("none", "ngram", "suffix", "draft_model", "eagle", "eagle3", "mtp", "medusa")
-# Methods, and ways to verify, that are built in.
-AVAILABLE = frozenset({"none", "ngram", "draft_model", "eagle", "eagle3", "mtp", "medusa", "exact", "probabilistic"})
 WITH_MODEL = frozenset({"draft_model", "eagle", "eagle3", "medusa"})  # methods that read weights of a second model
 MAYBE_BUILT_IN = frozenset({"eagle3"})  # of these, those that need not name it: see `builtin_heads`
 MOST_TOKENS = 31  # drafts of a row in a forward
@@ -106,19 +104,12 @@ class SpeculativeOptions:
         _one_of("draft_sample_method", self.draft_sample_method, ("greedy", PROBABILISTIC))
         if self.method in WITH_MODEL - MAYBE_BUILT_IN and not self.model:
             raise model_missing(self.method)
-        check_available("method", self.method or "none")
-        check_available("rejection_sample_method", self.verifier)
 
 
 def without_hints(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The keys that mean something here, and sentences about the others."""
     said = [text for key in given if key not in _hints() and (text := _notice(key, given[key]))]
     return {key: value for key, value in given.items() if key in _hints()}, said
-
-
-def check_available(key: str, value: str) -> None:
-    if value not in AVAILABLE:
-        raise ConfigError(f"{OPTION}.{key}={value} is not available yet", f"{OPTION}.{key}")
 
 
 def model_missing(method: str, more: str = "") -> ConfigError:

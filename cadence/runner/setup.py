@@ -82,7 +82,8 @@ def build_parts(
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
     graphs = StepGraphs(device)
     shapes = _shapes(graphs, limits)
-    drafting: Drafting = LookedUpDrafts(new_proposer(limits.speculative, ops, drafts.most))
+    proposer = new_proposer(limits.speculative, ops, drafts.most)
+    drafting: Drafting = LookedUpDrafts(proposer)
     if isinstance(draft := models.draft, DraftModel):
         counts = (drafted.computed, drafts.most, blocks.tables, layout.block_size)
         state = DraftState(*counts, draft.drafter.ahead, draft.max_len, draft.vocab_size)
@@ -91,7 +92,7 @@ def build_parts(
     return RunnerParts(
         blocks=blocks,
         drafts=drafts,
-        tables=[requests, drafts, drafted, blocks, *sampler.tables, prompt_logprobs],
+        tables=[requests, drafts, drafted, blocks, *sampler.tables, prompt_logprobs, *proposer.tables(requests.state)],
         hooks=[prompt_logprobs],
         sampler=sampler,
         loop=StepLoop(loop),

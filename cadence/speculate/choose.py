@@ -17,6 +17,7 @@ from cadence.sample.sampler import Sampler, SamplerFactory
 from cadence.speculate.draft_model import AnyDraftModel, DraftModel
 from cadence.speculate.ngram import NgramProposer
 from cadence.speculate.proposer import NoProposer, Proposer
+from cadence.speculate.suffix import SuffixProposer
 
 # (what was asked for, ops, most drafts of each row [num_rows] int32, strided)
 ProposerFactory = Callable[[SpeculativeConfig, Ops, torch.Tensor], Proposer]
@@ -25,6 +26,8 @@ ProposerFactory = Callable[[SpeculativeConfig, Ops, torch.Tensor], Proposer]
 def proposer_of(asked: SpeculativeConfig, ops: Ops, most: torch.Tensor) -> Proposer:
     if not asked.enabled or asked.by_model:
         return NoProposer()
+    if asked.method == "suffix":
+        return SuffixProposer.of(asked, ops.suffix, most)
     return NgramProposer(ops.rows, most, asked.prompt_lookup_min, asked.prompt_lookup_max)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 
 from cadence.kernels.interface.row_ops import RowOps, RowState, StepBatch
+from cadence.speculate.proposer import Proposer
 
 
-class NgramProposer:
+class NgramProposer(Proposer):
     def __init__(self, ops: RowOps, most: torch.Tensor, shortest: int, longest: int) -> None:
         """most [num_rows] int32, strided: drafts of a row. shortest, longest: tokens that must have stood there."""
         self._ops = ops

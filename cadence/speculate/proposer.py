@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from cadence.core.table import RequestTable
 from cadence.kernels.interface.row_ops import RowState, StepBatch
 
 
@@ -13,8 +15,13 @@ class Proposer(Protocol):
         are quiet or have no line get none. It may be recorded: no decision depends on what the host sees."""
         ...
 
+    def tables(self, state: RowState) -> Sequence[RequestTable]:
+        """What it keeps per request itself. They hear of rows that begin and end, and `remove` finds what the device
+        holds of a row still there."""
+        return ()
 
-class NoProposer:
+
+class NoProposer(Proposer):
     """Every forward brings each row one token."""
 
     def propose(self, state: RowState, batch: StepBatch) -> None:

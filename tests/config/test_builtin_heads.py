@@ -8,22 +8,15 @@ from typing import Any
 
 import pytest
 
-from cadence.config import builtin_heads, speculative_options
+from cadence.config import builtin_heads
 from cadence.config.args import EngineArgs
 from cadence.config.builtin_heads import FOLDER, HEADS, builtin_head
 from cadence.config.hf import HFConfig, load_hf_config, make_hf_config
 from cadence.config.reference import find_model
-from cadence.config.speculative_options import METHODS
 from cadence.core.errors import ConfigError
 from cadence.engine.source import find_source
 
 SMOLLM2 = dict(HEADS[0].facts) | {"model_type": "llama"}
-
-
-@pytest.fixture(autouse=True)
-def all_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if every proposer were built in."""
-    monkeypatch.setattr(speculative_options, "AVAILABLE", frozenset({*METHODS, "exact"}))
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
-from cadence.config import speculative_options
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, make_hf_config
@@ -25,7 +24,7 @@ from cadence.config.speculative import (
     check_draft,
     settled_method,
 )
-from cadence.config.speculative_options import METHODS, MOST_TOKENS
+from cadence.config.speculative_options import MOST_TOKENS
 from cadence.core.errors import ConfigError, ModelNotFoundError
 from cadence.engine.source import check_draft_vocabulary, find_source
 from cadence.entrypoints.engine_args import EngineArgs as PeerArgs
@@ -41,12 +40,6 @@ def config_of(hf_config: HFConfig | None = None, draft: DraftSource | None = Non
 def engine_config(hf_config: HFConfig | None = None, draft: DraftSource | None = None, **options: Any) -> EngineConfig:
     inputs = ResolveInputs(draft=draft)
     return resolve(EngineArgs.from_options(**options), FOLDER, hf_config or hf(), CPU, inputs)
-
-
-@pytest.fixture
-def all_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if every proposer were built in."""
-    monkeypatch.setattr(speculative_options, "AVAILABLE", frozenset({*METHODS, "exact", "probabilistic"}))
 
 
 def draft_hf(name: str = "head", **raw: Any) -> HFConfig:
@@ -92,7 +85,6 @@ def test_a_lookup_that_is_given_alone_counts_as_both(given: dict[str, int], look
     assert (found.prompt_lookup_min, found.prompt_lookup_max) == lookup
 
 
-@pytest.mark.usefixtures("all_methods")
 @pytest.mark.parametrize(
     ("given", "verifier"),
     [
@@ -116,7 +108,6 @@ def test_verifiers_under_the_names_of_vllm(given: dict[str, str], verifier: str)
     [
         ({"method": "ngrm"}, "method", "did you mean ngram?"),
         ({"method": "dspark"}, "method", "is not in this version; the methods are none, ngram"),
-        ({"method": "eagle3", "model": "x"}, "method", "speculative_config.method=eagle3 is not available yet"),
         ({"num_speculative_tokens": 4}, "method", "names neither a method nor a model"),
         ({"method": "ngram", "num_tokens": 4}, "num_tokens", "did you mean num_speculative_tokens?"),
         ({"method": "ngram", "zzz": 4}, "zzz", "unknown key speculative_config.zzz; known are method, num_spec"),
@@ -188,7 +179,6 @@ def test_engine_args_of_scripts_keep_it() -> None:
     assert args.speculative_config == {"method": "ngram", "num_speculative_tokens": 3}
 
 
-@pytest.mark.usefixtures("all_methods")
 @pytest.mark.parametrize(
     ("head", "method"),
     [
@@ -209,7 +199,6 @@ def test_files_tell_the_method(head: HFConfig, method: str) -> None:
     assert settled_method(method, head) == method
 
 
-@pytest.mark.usefixtures("all_methods")
 def test_a_head_of_another_kind() -> None:
     with pytest.raises(ConfigError, match=r"method=eagle, but .*/head/config.json describes eagle3"):
         settled_method("eagle", draft_hf(architectures=["LlamaForCausalLMEagle3"]))
@@ -248,7 +237,6 @@ def test_a_head_of_this_model(raw: dict[str, Any]) -> None:
     check_draft(TARGET, draft_hf(**raw), "eagle3")
 
 
-@pytest.mark.usefixtures("all_methods")
 def test_how_many_drafts_where_nobody_says() -> None:
     proposal = {"proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 5}], "algorithm": "eagle3"}
 
@@ -263,7 +251,6 @@ def test_how_many_drafts_where_nobody_says() -> None:
     assert tokens("eagle") == 4
 
 
-@pytest.mark.usefixtures("all_methods")
 def test_a_draft_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(TARGET.raw))
     missing = str(tmp_path / "nowhere" / "model.gguf")
@@ -271,7 +258,6 @@ def test_a_draft_that_is_not_there(tmp_path: Path) -> None:
         find_source(EngineArgs(model=str(tmp_path), speculative_config={"model": missing}))
 
 
-@pytest.mark.usefixtures("all_methods")
 def test_the_files_of_a_draft_are_found(tmp_path: Path) -> None:
     for name in ("target", "draft"):
         (tmp_path / name).mkdir()

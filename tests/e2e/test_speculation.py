@@ -32,6 +32,7 @@ BASE: dict[str, Any] = {
 }
 TOLD = {"method": "ngram", "num_speculative_tokens": DRAFTS, "adaptive": False}
 LOOKED_UP = {**TOLD, "prompt_lookup_min": 1}
+SUFFIX = {**TOLD, "method": "suffix"}
 RIGHT = (0.0, 0.5, 1.0)  # probability of a draft
 
 Request = tuple[list[int], SamplingParams]
@@ -120,6 +121,11 @@ def test_every_family_says_the_same_with_drafts(tiny_model: Callable[[str], Path
         found = run(engine, requests)
         assert_same(found, expected, "looked up")
         assert num_accepted(found) > 0
+    with opened(directory, speculative_config=SUFFIX) as engine:
+        found, again = run(engine, requests), run(engine, requests)
+        assert_same(found, expected, "suffixes")
+        assert_same(again, expected, "suffixes of earlier requests")
+        assert num_accepted(again) > max(2 * num_accepted(found), 60)
     with opened(directory, texts, speculative_config=TOLD) as engine:
         for right in RIGHT:
             texts.tell(texts_of(expected), right)

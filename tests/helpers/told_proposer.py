@@ -16,6 +16,7 @@ from cadence.device.probe import open_device
 from cadence.executor.factory import ExecutorFactory, OpenExecutor, Processors, Resolve, device_caps, open_on
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import RowState, StepBatch
+from cadence.speculate.proposer import Proposer
 
 _NOTHING = -1  # behind the end of a text
 
@@ -39,7 +40,7 @@ class Texts:
         self.right.fill_(right)
 
 
-class ToldProposer:
+class ToldProposer(Proposer):
     """Drafts go as far as the row's text, its `most` and its length allow. A row that nothing was told of has none."""
 
     def __init__(self, texts: Texts, num_tokens: int, most: torch.Tensor) -> None:

@@ -17,6 +17,7 @@ from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.cpu.runtime.memory import PackedMemory
 from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
 from cadence.kernels.cpu.runtime.table import TABLE
+from cadence.kernels.cpu.suffix import CpuSuffixOps
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.interface.ops import NO_IDS, Activation, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
@@ -35,6 +36,7 @@ class CpuOps:
         self._c = CpuLibrary(calls)
         self.packed = PackedProducts(calls, self._c, isa)
         self.rows = CpuRowOps(self._calls, self._c)
+        self.suffix = CpuSuffixOps(self._c)
 
     def packer(self, method: str, dtype: torch.dtype) -> CpuPacker:
         return CpuPacker(self.packed, WeightPacking(self._c.functions, PackedMemory()), method, dtype)

@@ -16,7 +16,7 @@ class CpuRowOps:
 
     def gather(self, state: RowState, tables: tuple[torch.Tensor, ...], block_size: int, batch: StepBatch) -> None:
         shared = {
-            **_state_words(state),
+            **state_words(state),
             "rows": batch.rows.data_ptr(),
             "query_start": batch.query_start.data_ptr(),
             "line_start": batch.line_start.data_ptr(),
@@ -45,7 +45,7 @@ class CpuRowOps:
         self, state: RowState, batch: StepBatch, tokens: torch.Tensor, peaks: torch.Tensor, out: torch.Tensor
     ) -> None:
         self._c.rows_commit(
-            **_state_words(state),
+            **state_words(state),
             rows=batch.rows.data_ptr(),
             seq_lens=batch.seq_lens.data_ptr(),
             line_start=batch.line_start.data_ptr(),
@@ -57,7 +57,7 @@ class CpuRowOps:
 
     def turn(self, state: RowState, batch: StepBatch, out: torch.Tensor, turns: Turns) -> None:
         self._c.rows_turn(
-            **_state_words(state),
+            **state_words(state),
             rows=batch.rows.data_ptr(),
             out=out.data_ptr(),
             log=turns.log.data_ptr(),
@@ -70,7 +70,7 @@ class CpuRowOps:
 
     def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:
         self._c.rows_propose(
-            **_state_words(state),
+            **state_words(state),
             rows=batch.rows.data_ptr(),
             line_start=batch.line_start.data_ptr(),
             most=most.data_ptr(),
@@ -165,7 +165,7 @@ def _shared_words(state: RowState, drafter: DraftState) -> dict[str, int]:
     }
 
 
-def _state_words(state: RowState) -> dict[str, int]:
+def state_words(state: RowState) -> dict[str, int]:
     return {
         "tokens": state.tokens.data_ptr(),
         "num_computed": state.num_computed.data_ptr(),

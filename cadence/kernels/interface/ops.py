@@ -11,6 +11,7 @@ import torch
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.interface.matrix import MatrixPacker
 from cadence.kernels.interface.row_ops import RowOps
+from cadence.kernels.interface.suffix_ops import SuffixOps
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -49,6 +50,7 @@ class DrawParams:
 class Ops(Protocol):
     name: str
     rows: RowOps  # how rows move from one forward to the next
+    suffix: SuffixOps  # drafts out of earlier texts
     packs: bool  # matrices of a model are multiplied in a form of their own; else they are tensors
 
     def packer(self, method: str, dtype: torch.dtype) -> MatrixPacker | None:

@@ -18,6 +18,7 @@ from cadence.kernels.triton.gemv import Entry, one_row
 from cadence.kernels.triton.heads import Places, rotate_and_store
 from cadence.kernels.triton.matmul import fixed_linear
 from cadence.kernels.triton.rows import TritonRowOps
+from cadence.kernels.triton.suffix import TritonSuffixOps
 
 _GATE_BLOCK = 1024
 _NORM_ELEMENTS = 2048  # elements one program of rms_norm takes at least, in whole rows
@@ -32,6 +33,7 @@ class TritonOps(TorchOps):
 
     def __init__(self, deterministic: bool = False) -> None:
         self.rows = TritonRowOps()
+        self.suffix = TritonSuffixOps()
         self._deterministic = deterministic
         self._one_row = not deterministic  # whether a row alone goes through kernels of its own
         self._pdl = _supports_pdl()

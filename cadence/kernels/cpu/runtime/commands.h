@@ -258,4 +258,12 @@ struct rows_draft_slots {
     int64_t table_stride, block_size, num_rows, num_tokens;
 };
 
+/* Drafts out of the row and of the texts [span[0], span[1]) of a corpus: a ring of `capacity` tokens, a power of two. */
+struct suffix_propose {
+    RowState state;
+    const int32_t *rows, *line_start, *most, *corpus;
+    const int64_t *span;
+    int64_t most_stride, num_rows, capacity, depth, factor, least_share;
+};
+
 #endif
