@@ -40,10 +40,10 @@ def cases() -> dict[str, Prompts]:
 
 def agent_prompt(index: int) -> str:
     """A question whose answers are alike."""
-    count, city = 3 + index, ("Lisbon", "Oslo", "Quito", "Hanoi", "Perth", "Turin", "Izmir", "Leeds")[index % 8]
+    name = ("Ana", "Bo", "Chen", "Dora", "Emil", "Fay", "Gil", "Hana")[index % 8]
     return (
-        f"Write a shell script that copies the {count} newest log files of the server in {city} to "
-        f"/backup/{city.lower()}, checks each step for errors, and explain every line of it."
+        f"Write a polite letter to {name}, whose order number {4711 + 13 * index} is {2 + index} days late because of "
+        "a storm. Explain what happens next."
     )
 
 
