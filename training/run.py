@@ -15,9 +15,9 @@ from pathlib import Path
 WRITING = 0.28  # of the time
 OTHER = 1.5  # minutes: three starts, held-out texts, evaluation
 SMOKE = {
-    "write_texts": "--prompts 8 --held-out 2 --length 128 --max-tokens 24",
-    "train": "--steps 2 --lines 2 --length 128 --drafts 3 --vocabulary 512",
-    "evaluate": "--length 128",
+    "write_texts": "--prompts 8 --held-out 2 --length 96 --max-tokens 16",
+    "train": "--steps 2 --lines 2 --length 96 --drafts 2 --vocabulary 512",
+    "evaluate": "--length 96",
 }
 
 

@@ -18,6 +18,7 @@ from training.texts import Text, Texts
 
 TEMPERATURES = (0.0, 0.7, 1.0)
 CHUNK = 4096  # conversations given to the engine at once
+LONGEST_TURN = 1024  # tokens of what a user says, more than enough
 
 
 @dataclass(slots=True)
@@ -98,7 +99,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=1024, help="tokens of a prompt and its answer")
     parser.add_argument("--max-tokens", type=int, default=640, help="tokens of an answer")
     args = parser.parse_args()
-    with LLM(args.model, max_model_len=args.length + args.max_tokens) as llm:
+    with LLM(args.model, max_model_len=args.length + args.max_tokens + LONGEST_TURN) as llm:
         writer = Writer(llm, args.length, args.max_tokens)
         kept_apart = conversations(args.held_out, (0.0, 1.0), held_out=True)
         Texts.of(write_texts(writer, kept_apart, float("inf"))).save(held_out_path(args.out))
