@@ -3,12 +3,16 @@ distribution; greedy requests, token for token."""
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from cadence import RequestOutput, SamplingParams
 from cadence.engine.llm_engine import LLMEngine
@@ -133,3 +137,68 @@ def test_drafts_stand_where_they_are_verified(llama: Path) -> None:
     kept = sum(first[a] * second[a, (a + 1) % size] for a in range(size)) * NUM_TEXTS
     found = num_accepted(outputs)
     assert deviation(np.array([found, NUM_TEXTS - found]), np.array([kept, NUM_TEXTS - kept])) < 4.0
+
+
+@pytest.fixture
+def similar(llama: Path, tmp_path: Path) -> Path:
+    """A model that is nearly llama."""
+    generator = torch.Generator().manual_seed(3)
+    tensors = load_file(llama / "model.safetensors")
+    for name, tensor in tensors.items():
+        noise = torch.randn(tensor.shape, generator=generator) * 0.05 * tensor.std()
+        tensors[name] = tensor + noise if tensor.dim() == 2 else tensor
+    for file in llama.iterdir():
+        shutil.copy(file, tmp_path / file.name)
+    save_file(tensors, tmp_path / "model.safetensors")
+    return tmp_path
+
+
+def drafted_by(model: Path, num_tokens: int) -> dict[str, Any]:
+    method = {"method": "draft_model", "model": str(model), "num_speculative_tokens": num_tokens, "adaptive": False}
+    return {"speculative_config": {**method, **BY_PROBABILITY}, "max_num_seqs": 128, "num_gpu_blocks_override": 300}
+
+
+@pytest.mark.parametrize("temperature", [0.4, 1.0])
+def test_a_model_that_drafts_for_itself_is_always_right(llama: Path, temperature: float) -> None:
+    params = [SamplingParams(temperature=temperature, seed=seed, max_tokens=30, ignore_eos=True) for seed in range(8)]
+    with opened(llama, **drafted_by(llama, 4)) as engine:
+        outputs = run(engine, [([5, 9 + seed], each) for seed, each in enumerate(params)])
+    drafts = [output.speculation for output in outputs]
+    assert all(each.num_drafted == each.num_accepted > 20 for each in drafts)
+
+
+def likely_next(engine: LLMEngine, texts: list[list[int]], temperature: float) -> list[dict[int, float]]:
+    """The most likely tokens behind each text, with their probabilities."""
+    asked = SamplingParams(temperature=0, max_tokens=1, logprobs=VOCAB)
+    found = []
+    for output in run(engine, [(text, asked) for text in texts]):
+        (logprobs,) = output.outputs[0].logprobs or []
+        weights = {token: np.exp(one.logprob / temperature) for token, one in logprobs.items()}
+        total = sum(weights.values())
+        likely = sorted(weights, key=weights.__getitem__, reverse=True)[:12]
+        found.append({token: weights[token] / total for token in likely})
+    return found
+
+
+def test_drafts_of_a_model_leave_the_distribution_as_it_is(llama: Path, similar: Path) -> None:
+    """Texts of four tokens; the second and the third are drafted. The first three are counted."""
+    temperature = 0.25
+    expected: dict[tuple[int, ...], float] = {(): NUM_TEXTS}
+    with opened(llama, max_logprobs=VOCAB) as plain:
+        for _ in range(3):
+            likely = likely_next(plain, [[*PROMPT, *text] for text in expected], temperature)
+            expected = {
+                (*text, token): count * p
+                for (text, count), step in zip(expected.items(), likely, strict=True)
+                for token, p in step.items()
+                if count * p >= 5
+            }
+    params = {"temperature": temperature, "max_tokens": 4, "ignore_eos": True}
+    with opened(llama, **drafted_by(similar, 2)) as engine:
+        outputs = run(engine, [(PROMPT, SamplingParams(seed=seed, **params)) for seed in range(NUM_TEXTS)])
+    found = Counter(tuple(output.outputs[0].token_ids[:3]) for output in outputs)
+    counts = [found[text] for text in expected]
+    others = [NUM_TEXTS - sum(counts), NUM_TEXTS - sum(expected.values())]
+    assert len(counts) > 20 and others[1] < NUM_TEXTS / 2
+    assert deviation(np.array([*counts, others[0]]), np.array([*expected.values(), others[1]])) < 4.0
+    assert 0.2 < num_accepted(outputs) / sum(output.speculation.num_drafted for output in outputs) < 0.95
