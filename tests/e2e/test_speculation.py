@@ -16,8 +16,9 @@ from cadence import LLM, RequestOutput, SamplingParams
 from cadence.config.args import EngineArgs
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.engine.llm_engine import LLMEngine
+from cadence.speculate.choose import proposer_of
 from tests.helpers.tiny_models import FAMILIES, VOCAB
-from tests.helpers.told_proposer import Texts, telling
+from tests.helpers.told_proposer import Texts, opening, told_proposer
 
 pytestmark = pytest.mark.engine
 
@@ -63,7 +64,8 @@ def work() -> list[Request]:
 def opened(directory: Path, texts: Texts | None = None, graphs: str = "", **options: Any) -> Iterator[LLMEngine]:
     """texts: what its proposer is told; none = it looks up, or has no drafts, as speculative_config says."""
     args = EngineArgs.from_options(model=str(directory), **{**BASE, **options})
-    factory = {} if texts is None else {"new_executor": telling(texts, graphs)}
+    new_proposer = proposer_of if texts is None else told_proposer(texts)
+    factory = {"new_executor": opening(new_proposer, graphs)}
     with LLMEngine.from_engine_args(args, **factory) as engine:
         yield engine
 

@@ -16,6 +16,7 @@ from cadence.device.probe import open_device
 from cadence.executor.factory import ExecutorFactory, OpenExecutor, Processors, Resolve, device_caps, open_on
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import RowState, StepBatch
+from cadence.speculate.choose import ProposerFactory
 from cadence.speculate.proposer import Proposer
 
 _NOTHING = -1  # behind the end of a text
@@ -88,18 +89,27 @@ def _uniform(at: torch.Tensor) -> torch.Tensor:
     return mixed.double() / 2**32
 
 
-def telling(texts: Texts, graphs: str = "") -> ExecutorFactory:
-    """Of engines whose speculative_config may be any: its method is not asked. graphs: "padded" as on a GPU, "" = the
-    device's own."""
+def told_proposer(texts: Texts) -> ProposerFactory:
+    """For engines whose speculative_config may be any: its method is not asked."""
 
     def new_proposer(asked: SpeculativeConfig, ops: Ops, most: torch.Tensor) -> ToldProposer:
         return ToldProposer(texts, asked.num_tokens, most)
 
-    def open_told(kind: str, resolve: Resolve, logits_processors: Processors) -> OpenExecutor:
+    return new_proposer
+
+
+def opening(new_proposer: ProposerFactory, graphs: str = "") -> ExecutorFactory:
+    """graphs: "padded" as on a GPU, "" = the device's own."""
+
+    def open_one(kind: str, resolve: Resolve, logits_processors: Processors) -> OpenExecutor:
         config = resolve(device_caps(kind))
         if graphs:
             config = replace(config, device=replace(config.device, graphs=graphs))
         device = open_device(config.device.kind, config.device.cpu_threads)
         return open_on(device, config, logits_processors, new_proposer)
 
-    return open_told
+    return open_one
+
+
+def telling(texts: Texts, graphs: str = "") -> ExecutorFactory:
+    return opening(told_proposer(texts), graphs)

@@ -1,0 +1,147 @@
+"""How much sooner text comes by how often drafts are right: a proposer that is told what comes, on a well-known shape.
+
+    python -m benchmarks.acceptance [--shape llama-3.1-8b] [--batches 1,64] [--right 0.8,1,0] [--drafts 4] [--rounds 3]
+
+Weights are random, but such that every token is followed by one of its own, whatever rounding does: a forward costs
+what it costs, and drafts are right as often as asked. For shapes whose head is not their embedding, and weights that
+are not packed. The engines run one after another; the best round of each counts. One JSON line each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.machine import describe_machine
+from benchmarks.shapes import SHAPES, write_shape
+from cadence import SamplingParams
+from cadence.config.args import EngineArgs
+from cadence.engine.llm_engine import LLMEngine
+from cadence.executor import worker
+from cadence.models.decoder import DecoderLM
+from tests.helpers.told_proposer import Texts, telling
+
+PROMPT = 128  # tokens
+_load_model = worker.load_model
+
+
+def next_token(token: int, vocab_size: int) -> int:
+    return (token * 7 + 3) % vocab_size
+
+
+def load_chain(*args: Any) -> DecoderLM:
+    """A model whose layers add nothing, and whose head names what follows the last token."""
+    model = _load_model(*args)
+    for layer in model.layers:
+        for linear in (layer.attn.out, layer.mlp.down):
+            linear.weight.values.zero_()
+    table, head = model.embed.tokens.weight.values, model.lm_head.weight.values
+    tokens = torch.arange(len(table), device=table.device)
+    head[next_token(tokens, len(table))] = table
+    return model
+
+
+def told(prompts: list[list[int]], out: int, vocab_size: int) -> list[list[int]]:
+    texts = [list(prompt) for prompt in prompts]
+    for text in texts:
+        for _ in range(out):
+            text.append(next_token(text[-1], vocab_size))
+    return texts
+
+
+class Bench:
+    def __init__(self, asked: argparse.Namespace, folder: Path, device: str) -> None:
+        self._asked = asked
+        self._vocab_size = SHAPES[asked.shape]["vocab_size"]
+        self._args = {
+            "model": str(write_shape(asked.shape, folder)),
+            "load_format": "dummy",
+            "skip_tokenizer_init": True,
+            "max_model_len": 1024,
+            "max_num_seqs": max(asked.batches),
+            "enable_prefix_caching": False,
+            **asked.options,
+        }
+        length = PROMPT + asked.out + asked.drafts + 1
+        self._texts = Texts(self._vocab_size, max(asked.batches), length, device)
+
+    def open(self, drafting: bool) -> LLMEngine:
+        drafts = {"method": "ngram", "num_speculative_tokens": self._asked.drafts}
+        options = {"speculative_config": drafts} if drafting else {}
+        factory = {"new_executor": telling(self._texts)} if drafting else {}
+        return LLMEngine.from_engine_args(EngineArgs.from_options(**self._args, **options), **factory)
+
+    def rounds(self, engine: LLMEngine, batch: int, right: float) -> tuple[list[float], float]:
+        """Seconds of each round without its prompts, and tokens per forward of the last."""
+        seconds = []
+        for seed in range(self._asked.rounds):
+            draw = random.Random(seed)
+            prompts = [[draw.randrange(100, self._vocab_size) for _ in range(PROMPT)] for _ in range(batch)]
+            self._texts.tell(told(prompts, self._asked.out + self._asked.drafts, self._vocab_size), right)
+            first, _ = self._run(engine, prompts, 1)
+            whole, per_forward = self._run(engine, prompts, self._asked.out)
+            seconds.append(whole - first)
+        return seconds, per_forward
+
+    def _run(self, engine: LLMEngine, prompts: list[list[int]], out: int) -> tuple[float, float]:
+        params = SamplingParams(temperature=0, max_tokens=out, ignore_eos=True, detokenize=False)
+        start = time.perf_counter()
+        for index, prompt in enumerate(prompts):
+            engine.add_request(str(index), prompt, params)
+        outputs = []
+        while engine.has_unfinished_requests():
+            outputs += [output for output in engine.step() if output.finished]
+        elapsed = time.perf_counter() - start
+        for output in outputs:
+            text = told([list(output.prompt_token_ids or [])], out, self._vocab_size)[0]
+            assert list(output.outputs[0].token_ids) == text[PROMPT:], "other tokens"
+        stats = outputs[0].speculation
+        forwards = out - stats.num_accepted
+        return elapsed, out / max(forwards, 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", default="llama-3.1-8b", choices=list(SHAPES))
+    parser.add_argument("--batches", default=[1, 64], type=lambda text: [int(each) for each in text.split(",")])
+    parser.add_argument("--right", default=[0.8, 1.0, 0.0], type=lambda text: [float(each) for each in text.split(",")])
+    parser.add_argument("--drafts", type=int, default=4)
+    parser.add_argument("--out", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--options", default={}, type=json.loads, help="further ones of the engines, as JSON")
+    asked = parser.parse_args()
+    worker.load_model = load_chain
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    print(json.dumps({"machine": describe_machine(), "shape": asked.shape, "drafts": asked.drafts}), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(asked, Path(folder), device)
+        with bench.open(drafting=False) as plain:
+            base = {batch: min(bench.rounds(plain, batch, 0.0)[0]) for batch in asked.batches}
+        del plain
+        gc.collect()
+        with bench.open(drafting=True) as engine:
+            for batch in asked.batches:
+                for right in asked.right:
+                    seconds, per_forward = bench.rounds(engine, batch, right)
+                    line = {
+                        "batch": batch,
+                        "right": right,
+                        "plain_tokens_per_second": round(batch * (asked.out - 1) / base[batch], 1),
+                        "tokens_per_second": round(batch * (asked.out - 1) / min(seconds), 1),
+                        "speedup": round(base[batch] / min(seconds), 3),
+                        "speedup_by_round": [round(base[batch] / each, 3) for each in seconds],
+                        "tokens_per_forward": round(per_forward, 2),
+                    }
+                    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Drafts that a model makes change no token and no logprob, in every engine; and with the target itself as the drafter
+every greedy draft is right, whatever happened to its keys on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cadence import LLM, RequestOutput, SamplingParams
+from cadence.core.errors import ConfigError, ModelNotFoundError
+from tests.e2e.test_speculation import (
+    DRAFTS,
+    WAYS,
+    alone,
+    assert_same,
+    num_accepted,
+    num_drafted,
+    opened,
+    plain_answers,  # noqa: F401 - a fixture
+    run,
+    said,
+    work,
+)
+from tests.helpers.head_layouts import LAYOUTS
+from tests.helpers.tiny_models import FAMILIES
+
+pytestmark = pytest.mark.engine
+
+
+def drafts_by(directory: Path, method: str = "draft_model", **keys: Any) -> dict[str, Any]:
+    common = {"method": method, "num_speculative_tokens": DRAFTS, "adaptive": False}
+    return {**common, **({} if method == "mtp" else {"model": str(directory)}), **keys}
+
+
+def assert_all_right(greedy: RequestOutput) -> None:
+    """But those behind its last token."""
+    stats = greedy.speculation
+    assert stats.num_drafted - stats.num_accepted < DRAFTS and stats.num_accepted > DRAFTS
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_drafts_for_itself(tiny_model: Callable[[str], Path], family: str) -> None:
+    directory, requests = tiny_model(family), work()
+    with opened(directory) as plain:
+        expected = alone(plain, requests)
+    with opened(directory, speculative_config=drafts_by(directory)) as engine:
+        found = run(engine, requests)
+    assert_same(found, expected, family)
+    assert_all_right(found[0])
+
+
+# As on the page before; `adaptive` pauses drafts, and the model must catch up.
+MODEL_WAYS = {way: options for way, options in WAYS.items() if way != "nine drafts"}
+PADDED = ("two steps in flight", "bursts of 4", "prompts in chunks", "tiny pool, bursts of 4, two steps in flight")
+
+
+@pytest.mark.parametrize(("way", "graphs"), [*((way, "") for way in MODEL_WAYS), *((way, "padded") for way in PADDED)])
+def test_every_engine_says_the_same_with_drafts_by_a_model(
+    tiny_model: Callable[[str], Path],
+    plain_answers: Callable[[str], list[RequestOutput]],  # noqa: F811
+    way: str,
+    graphs: str,
+) -> None:
+    directory, options = tiny_model("gemma2"), dict(MODEL_WAYS[way])
+    asked = options.pop("speculative_config", {})
+    keys = {key: asked[key] for key in ("adaptive", "num_speculative_tokens") if key in asked}
+    expected = plain_answers(options.get("kv_cache_dtype", "auto"))
+    with opened(directory, None, graphs, speculative_config=drafts_by(directory, **keys), **options) as engine:
+        for _ in range(2):
+            found = run(engine, work())
+            assert_same(found, expected, way)
+    if way not in ("int8 keys", "often no room for drafts", "one draft", *ADAPTIVE):
+        assert_all_right(found[0])
+
+
+ADAPTIVE = ("as many drafts as pay", "bursts by themselves")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_heads_change_nothing(layout: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    method, directory, _ = LAYOUTS[layout](tiny_model("llama"), tmp_path / "head")
+    target, requests = (directory if method == "mtp" else tiny_model("llama")), work()
+    with opened(target) as plain:
+        expected = alone(plain, requests)
+    options = {"num_scheduler_steps": 4, "async_scheduling": True, "enable_prefix_caching": True}
+    with opened(target, speculative_config=drafts_by(directory, method), **options) as engine:
+        for _ in range(2):
+            found = run(engine, requests)
+            assert_same(found, expected, layout)
+            assert num_drafted(found) > 30
+
+
+def test_a_draft_of_another_family_and_length(tiny_model: Callable[[str], Path]) -> None:
+    """Sequences that are too long for it go on without drafts."""
+    target, draft = tiny_model("llama"), tiny_model("qwen3")
+    prompt, params = [7, 9, 11] * 8, SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
+    with opened(target) as plain:
+        expected = run(plain, [(prompt, params)])
+    with opened(target, speculative_config=drafts_by(draft, max_model_len=50)) as engine:
+        found = run(engine, [(prompt, params)])
+    assert said(found[0]) == said(expected[0])
+    longest = 50 - len(prompt)
+    assert 0 < found[0].speculation.num_drafted <= DRAFTS * longest
+    with opened(target, speculative_config=drafts_by(draft)) as engine:
+        assert num_drafted(run(engine, [(prompt, params)])) > found[0].speculation.num_drafted
+
+
+def test_a_pause_leaves_no_hole(tiny_model: Callable[[str], Path]) -> None:
+    """While one request without drafts fills the step, the other has none; its model catches up afterwards."""
+    directory = tiny_model("gemma2")
+    greedy = {"temperature": 0, "ignore_eos": True}
+    requests = [
+        ([5, 6, 7, 8, 9], SamplingParams(**greedy, max_tokens=70)),
+        ([9] * 60, SamplingParams(**greedy, max_tokens=20, speculative={"num_tokens": 0})),
+    ]
+    with opened(directory) as plain:
+        expected = alone(plain, requests)
+    config = drafts_by(directory)
+    options = {"max_num_batched_tokens": 8, "max_num_seqs": 4, "num_scheduler_steps": 2}
+    with opened(directory, speculative_config=config, **options) as engine:
+        found = run(engine, requests)
+    assert_same(found, expected, "pause")
+    assert_all_right(found[0])
+
+
+def test_the_head_that_comes_with_the_package() -> None:
+    prompt = [{"role": "user", "content": "Write a Python function that adds two numbers."}]
+    params = SamplingParams(temperature=0, max_tokens=60, logprobs=1)
+    plain = LLM("smollm2", max_model_len=512).chat(prompt, params, use_tqdm=False)[0]
+    llm = LLM("smollm2", max_model_len=512, speculative_config={"method": "eagle3", "adaptive": False})
+    found = llm.chat(prompt, params, use_tqdm=False)[0]
+    assert said(found) == said(plain)
+    assert num_accepted([found]) > 20
+
+
+def test_what_does_not_fit_is_said_at_the_start(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    llama = tiny_model("llama")
+    head = LAYOUTS["eagle3"](llama, tmp_path / "head")[1]
+    for config, words in (
+        ({"method": "draft_model"}, "speculative_config.model is missing"),
+        ({"method": "draft_model", "model": "/nowhere"}, "speculative_config.model"),
+        ({"method": "eagle3", "model": str(head), "num_speculative_tokens": 0}, "num_speculative_tokens=0"),
+        ({"method": "mtp"}, "no module for multi-token prediction"),
+        ({"method": "eaggle"}, "did you mean eagle"),
+        ({"method": "ngram", "num_speculative_tokens": 31}, "max_model_len"),
+    ):
+        options = {"model": str(llama), "max_model_len": 24, "dtype": "float32", "speculative_config": config}
+        with pytest.raises((ConfigError, ModelNotFoundError), match=words):
+            LLM(**options)
+    config = json.loads((head / "config.json").read_text())
+    for change in ({"hidden_size": 48}, {"vocab_size": 77}):
+        (head / "config.json").write_text(json.dumps(config | change))
+        with pytest.raises(ConfigError, match="made for another model"):
+            LLM(str(llama), dtype="float32", speculative_config=drafts_by(head, "eagle3"))
