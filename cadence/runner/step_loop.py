@@ -181,7 +181,7 @@ class StepLoop:
         layout = self._as_long_as_it_is(whole)
         shape = self._name_drawn(layout, depth, count.most)
         while True:
-            ran = self._run_drawn(shape, 1 if whole.width > 1 else count.together - done, before)
+            ran = self._run_drawn(shape, 1 if layout.width > 1 else count.together - done, before)
             drawn.append(self._drawn_lines(layout, ran))
             done += ran
             if device.queues_work or done + shape.num_forwards > count.together or self._num_quiet(rows_np) > before:
@@ -192,7 +192,7 @@ class StepLoop:
 
     def _run_drawn(self, shape: StepShape, most: int, num_quiet: int) -> int:
         """Runs a shape that ends with tokens; where the host waits for it, up to `most` times while no more rows are
-        quiet than so many -> forwards done, their tokens in `_tokens`"""
+        quiet than so many, and none has drafts -> forwards done, their tokens in `_tokens`"""
         if self._parts.device.queues_work:
             self._run(shape)
             return shape.num_forwards

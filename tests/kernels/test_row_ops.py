@@ -267,3 +267,7 @@ def test_a_forward_is_done_again_until_a_row_ends() -> None:
         state.quiet[0] = 1
         ops.turn(state, batch, torch.tensor([9], dtype=torch.int32), turns)
         assert (int(turns.control[0]), turns.done, turns.log[0].tolist()) == (0, 1, [9, -7])
+        turns.begin(most=3, num_quiet=1)
+        state.num_drafts[0] = 2
+        ops.turn(state, batch, torch.tensor([9], dtype=torch.int32), turns)
+        assert int(turns.control[0]) == 0, "drafts want a forward of another width"

@@ -87,7 +87,7 @@ class Turns:
     log: torch.Tensor  # [most, lines] int32: what was committed each time
 
     def begin(self, most: int, num_quiet: int) -> None:
-        """It may be done `most` times, as long as no more rows are quiet than now."""
+        """It may be done `most` times, as long as no more rows are quiet than now, and none has drafts."""
         self.control.numpy()[:] = (0, 0, most, num_quiet)
 
     @property

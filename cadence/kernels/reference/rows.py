@@ -85,7 +85,9 @@ class ReferenceRowOps:
         _, done, most, quiet = turns.control.tolist()
         if done < most:
             turns.log[done, : len(out)] = out
-        goes_on = done + 1 < most and int(state.quiet[batch.rows.long()].sum()) == quiet
+        rows = batch.rows.long()
+        steady = int(state.quiet[rows].sum()) == quiet and not state.num_drafts[rows].any()
+        goes_on = done + 1 < most and steady
         turns.control[:2] = torch.tensor([int(goes_on), done + 1])
 
     def propose_ngram(self, state: RowState, batch: StepBatch, most: torch.Tensor, shortest: int, longest: int) -> None:

@@ -115,11 +115,14 @@ EXPORT void call_rows_commit(const void *words) {
 EXPORT void call_rows_turn(const void *words) {
     const struct rows_turn *w = words;
     const RowState *state = &w->state;
-    int32_t *again = w->control, *done = w->control + 1, most = w->control[2], quiet = 0;
+    int32_t *again = w->control, *done = w->control + 1, most = w->control[2], quiet = 0, drafts = 0;
     if (*done < most) memcpy(w->log + *done * w->log_stride, w->out, (size_t)w->num_lines * sizeof *w->out);
     *done += 1;
-    for (int64_t r = 0; r < w->num_rows; r++) quiet += state->quiet[w->rows[r] * state->column_stride];
-    *again = *done < most && quiet == w->control[3];
+    for (int64_t r = 0; r < w->num_rows; r++) {
+        quiet += state->quiet[w->rows[r] * state->column_stride];
+        drafts |= state->num_drafts[w->rows[r] * state->column_stride];
+    }
+    *again = *done < most && quiet == w->control[3] && !drafts;
 }
 
 /* Where the last tokens [length - n, length) stood before -> the end of the longest match, of these the latest; 0 if
