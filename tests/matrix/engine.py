@@ -31,6 +31,7 @@ from cadence.engine.beam import BeamSearch, run_rounds
 from cadence.engine.llm_engine import LLMEngine
 from cadence.executor.base import Executor
 from cadence.executor.factory import ExecutorFactory, OpenExecutor, Processors, Resolve, device_caps, open_on
+from tests.matrix.features import ITSELF
 from tests.matrix.work import Batch
 
 VICTIM_TOKENS = 3  # a victim is aborted once it has that many
@@ -160,6 +161,11 @@ def open_engine(directory: Path, options: dict[str, Any], graphs: str) -> tuple[
     new_executor, trace = watching(graphs)
     processors = options.get("logits_processors", ())
     fields = {name: value for name, value in options.items() if name != "logits_processors"}
+    if "speculative_config" in fields:
+        named = {
+            key: str(directory) if value == ITSELF else value for key, value in fields["speculative_config"].items()
+        }
+        fields["speculative_config"] = named
     args = EngineArgs.from_options(model=str(directory), **fields)
     return LLMEngine.from_engine_args(args, logits_processors=processors, new_executor=new_executor), trace
 

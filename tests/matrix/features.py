@@ -64,7 +64,13 @@ SPECULATION = Feature(
     "`speculative_config`",
     {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "adaptive": False}},
 )
-ENGINE = (MULTI_STEP, AUTOMATIC, ASYNC, CHUNKED, PREFIX, PREEMPTION, GRAPHS, ABORT, SPECULATION)
+ITSELF = "the model itself"  # where a feature names a second model
+MODEL_DRAFTS = Feature(
+    "drafts by a model",
+    "`speculative_config` with a `model`",
+    {"speculative_config": {"method": "draft_model", "model": ITSELF, "num_speculative_tokens": 3, "adaptive": False}},
+)
+ENGINE = (MULTI_STEP, AUTOMATIC, ASYNC, CHUNKED, PREFIX, PREEMPTION, GRAPHS, ABORT, SPECULATION, MODEL_DRAFTS)
 
 GREEDY = Feature("greedy", "`temperature=0`", {"temperature": 0.0})
 SEEDED = Feature("seeded temperature", "`temperature`, `seed`", {"temperature": 1.2})
@@ -110,6 +116,7 @@ CELLS: tuple[Cell, ...] = tuple(combinations(FEATURES, 2))
 # One engine, or one request, cannot be both. Requests then run side by side in one batch; of engines there are two.
 ONE_OR_OTHER: dict[Cell, str] = {
     (MULTI_STEP.name, AUTOMATIC.name): "the length of bursts is asked for, or chosen",
+    (SPECULATION.name, MODEL_DRAFTS.name): "drafts are looked up, or made by a model",
     (GREEDY.name, SEEDED.name): "a temperature is 0, or it is not",
     (GREEDY.name, SEVERAL.name): "greedy completions would all be the same, so more than one is refused",
     **{

@@ -16,6 +16,7 @@ from tests.matrix.features import (
     CHUNK,
     CHUNKED,
     GRAPHS,
+    MODEL_DRAFTS,
     MULTI_STEP,
     ON_HOST,
     ONE_TOKEN,
@@ -80,7 +81,8 @@ def prefixes_were_found(run: Run, point: Point) -> None:
 
 
 def requests_were_preempted(run: Run, point: Point) -> None:
-    assert stats_of(run.engine).num_preemptions > 5
+    fewest = 0 if MODEL_DRAFTS.name in point else 5  # blocks that are reserved for drafts keep some from being admitted
+    assert stats_of(run.engine).num_preemptions > fewest
 
 
 def preempted(session: Session) -> set[str]:
@@ -119,6 +121,7 @@ SEEN: dict[str, Callable[[Run, Point], None]] = {
     GRAPHS.name: graphs_were_replayed,
     ABORT.name: victims_were_aborted,
     SPECULATION.name: drafts_were_verified,
+    MODEL_DRAFTS.name: drafts_were_verified,
 }
 
 
