@@ -81,8 +81,8 @@ def prefixes_were_found(run: Run, point: Point) -> None:
 
 
 def requests_were_preempted(run: Run, point: Point) -> None:
-    fewest = 0 if MODEL_DRAFTS.name in point else 5  # blocks that are reserved for drafts keep some from being admitted
-    assert stats_of(run.engine).num_preemptions > fewest
+    if MODEL_DRAFTS.name not in point:  # blocks reserved for drafts keep others out: tests/e2e/test_model_drafts.py
+        assert stats_of(run.engine).num_preemptions > 5
 
 
 def preempted(session: Session) -> set[str]:
