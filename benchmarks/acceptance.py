@@ -24,16 +24,22 @@ from benchmarks.machine import describe_machine
 from benchmarks.shapes import SHAPES, write_shape
 from cadence import SamplingParams
 from cadence.config.args import EngineArgs
+from cadence.config.speculative import SpeculativeConfig
+from cadence.device.probe import open_device
 from cadence.engine.llm_engine import LLMEngine
 from cadence.executor import worker
+from cadence.executor.factory import OpenExecutor, Processors, Resolve, device_caps, open_on
+from cadence.kernels.interface.ops import Ops
+from cadence.kernels.interface.row_ops import RowState, StepBatch
 from cadence.models.decoder import DecoderLM
-from tests.helpers.told_proposer import Texts, telling
+from cadence.speculate.proposer import Proposer
 
 PROMPT = 128  # tokens
 _load_model = worker.load_model
 
 
-def next_token(token: int, vocab_size: int) -> int:
+def next_token(token: Any, vocab_size: int) -> Any:
+    """Of one, or of a tensor of them."""
     return (token * 7 + 3) % vocab_size
 
 
@@ -49,12 +55,39 @@ def load_chain(*args: Any) -> DecoderLM:
     return model
 
 
-def told(prompts: list[list[int]], out: int, vocab_size: int) -> list[list[int]]:
-    texts = [list(prompt) for prompt in prompts]
-    for text in texts:
-        for _ in range(out):
-            text.append(next_token(text[-1], vocab_size))
-    return texts
+def said(prompt: list[int], out: int, vocab_size: int) -> list[int]:
+    """What the model says behind a prompt."""
+    tokens = [prompt[-1]]
+    for _ in range(out):
+        tokens.append(next_token(tokens[-1], vocab_size))
+    return tokens[1:]
+
+
+class ChainProposer(Proposer):
+    """Knows what comes, and says it with a given probability, which is decided by the position alone."""
+
+    def __init__(self, vocab_size: int, num_tokens: int, most: torch.Tensor, right: torch.Tensor) -> None:
+        """most [num_rows] int32, strided: drafts of a row; right [1] float32"""
+        tokens, chain = torch.arange(vocab_size, device=most.device), []
+        for _ in range(num_tokens):
+            tokens = next_token(tokens, vocab_size)
+            chain.append(tokens.int())
+        self._chain = torch.stack(chain, dim=1)  # [vocab_size, num_tokens]
+        self._ahead = torch.arange(num_tokens, device=most.device)
+        self._most, self._right = most, right
+
+    def propose(self, state: RowState, batch: StepBatch) -> None:
+        rows = batch.rows.long()
+        length = state.num_computed[rows].long() + 1
+        may = (batch.line_start.diff() > 0) & (state.quiet[rows] == 0)
+        count = torch.minimum(self._most[rows], state.max_len[rows] - 1 - length).clamp_(min=0) * may
+        at = (length[:, None] + self._ahead).clamp_(max=state.tokens.shape[1] - 1)  # [R, num_tokens]
+        drafts = self._chain[state.tokens[rows, length - 1].long()]
+        wrong = (at * 0x9E3779B1 & 0xFFFF) >= self._right * 0x10000
+        drafts = (drafts + wrong.int()) % len(self._chain)
+        known = state.tokens[rows[:, None], at]
+        state.tokens[rows[:, None], at] = torch.where(self._ahead < count[:, None], drafts, known)
+        state.num_drafts[rows] = count.int()
 
 
 class Bench:
@@ -70,22 +103,29 @@ class Bench:
             "enable_prefix_caching": False,
             **asked.options,
         }
-        length = PROMPT + asked.out + asked.drafts + 1
-        self._texts = Texts(self._vocab_size, max(asked.batches), length, device)
+        self._right = torch.zeros(1, device=device)  # read by the proposer, also where it was recorded
 
     def open(self, drafting: bool) -> LLMEngine:
         drafts = {"method": "ngram", "num_speculative_tokens": self._asked.drafts}
         options = {"speculative_config": drafts} if drafting else {}
-        factory = {"new_executor": telling(self._texts)} if drafting else {}
+        factory = {"new_executor": self._open_executor} if drafting else {}
         return LLMEngine.from_engine_args(EngineArgs.from_options(**self._args, **options), **factory)
+
+    def _open_executor(self, kind: str, resolve: Resolve, logits_processors: Processors) -> OpenExecutor:
+        config = resolve(device_caps(kind))
+        device = open_device(config.device.kind, config.device.cpu_threads)
+        return open_on(device, config, logits_processors, self._new_proposer)
+
+    def _new_proposer(self, asked: SpeculativeConfig, ops: Ops, most: torch.Tensor) -> ChainProposer:
+        return ChainProposer(self._vocab_size, asked.num_tokens, most, self._right)
 
     def rounds(self, engine: LLMEngine, batch: int, right: float) -> tuple[list[float], float]:
         """Seconds of each round without its prompts, and tokens per forward of the last."""
         seconds = []
+        self._right.fill_(right)
         for seed in range(self._asked.rounds):
             draw = random.Random(seed)
             prompts = [[draw.randrange(100, self._vocab_size) for _ in range(PROMPT)] for _ in range(batch)]
-            self._texts.tell(told(prompts, self._asked.out + self._asked.drafts, self._vocab_size), right)
             first, _ = self._run(engine, prompts, 1)
             whole, per_forward = self._run(engine, prompts, self._asked.out)
             seconds.append(whole - first)
@@ -101,8 +141,8 @@ class Bench:
             outputs += [output for output in engine.step() if output.finished]
         elapsed = time.perf_counter() - start
         for output in outputs:
-            text = told([list(output.prompt_token_ids or [])], out, self._vocab_size)[0]
-            assert list(output.outputs[0].token_ids) == text[PROMPT:], "other tokens"
+            expected = said(list(output.prompt_token_ids or []), out, self._vocab_size)
+            assert list(output.outputs[0].token_ids) == expected, "other tokens"
         stats = outputs[0].speculation
         forwards = out - stats.num_accepted
         return elapsed, out / max(forwards, 1)
