@@ -44,7 +44,8 @@ class ModelDrafts:
         self._drafter = drafter = parts.draft.drafter
         self.begins_with = BeginsWith(drafter.begins_with, drafter.aux_layers)
         shapes, device, num_groups = parts.shapes, parts.device, len(parts.drafted.tables)
-        self._first = StepBuffers(device, shapes, num_groups, parts.quiet_row, spare=MODEL_RUN * shapes.most_rows)
+        spare = MODEL_RUN * shapes.most_rows + shapes.most_tokens  # what a model lacks comes on top of a full step
+        self._first = StepBuffers(device, shapes, num_groups, parts.quiet_row, spare)
         self._next = StepBuffers(device, shapes, num_groups, parts.quiet_row)
         self._each = torch.arange(shapes.most_rows + 1, dtype=torch.int32, device=device.torch_device)
         self._at_first = torch.zeros(1, dtype=torch.int64, device=device.torch_device)

@@ -32,6 +32,7 @@ from tests.helpers.tiny_models import VOCAB
 pytestmark = pytest.mark.engine
 
 MOST = 3
+TOKENS = 128  # of a step
 PROMPT = torch.randint(3, VOCAB, (37,), generator=torch.Generator().manual_seed(5)).tolist()
 SAMPLING = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
 
@@ -94,10 +95,10 @@ def drafted(target_path: Path, method: str, directory: Path, kernels: str) -> Dr
     layout = plan_layout(models.kv_layers(), BLOCK, "float32")
     speculative = SpeculativeConfig(method, MOST)
     graphs = "exact" if kernels == "cpu" else "none"
-    limits = RunnerLimits(2, LENGTH, 128, "raw_logprobs", graphs, 1, speculative)
+    limits = RunnerLimits(2, LENGTH, TOKENS, "raw_logprobs", graphs, 1, speculative)
     parts = build_parts(device, ops, models, layout, limits, ())
     runner = Runner(parts)
-    runner.use_caches(allocate_kv_cache(layout, 2 + LENGTH // BLOCK, device))
+    runner.use_caches(allocate_kv_cache(layout, 1 + 2 * LENGTH // BLOCK, device))
     rows = parts.tables[0]
     assert isinstance(rows, RequestRows)
     return Drafted(runner, rows, DraftedSequence(target.model, drafter, ops))
@@ -147,6 +148,17 @@ def test_drafts_are_those_made_by_hand(
         assert row.drafts == []
     behind = [(0, len(row.tokens) + 3 - before)] if method == "draft_model" else []
     row.step(replace(decode(row), behind=behind, drafts=[NewDrafts(0, MOST)]))
+    assert row.drafts == row.expected()[:MOST]
+
+
+def test_a_model_catches_up_beside_a_full_step_of_prompts(tiny_model: Callable[[str], Path]) -> None:
+    row = drafted(tiny_model("llama"), "draft_model", tiny_model("qwen3"), "cpu")
+    row.step(plan_of(len(PROMPT), 0, 1, 1, begun=[begun(PROMPT)]))
+    for _ in range(100):
+        row.step(decode(row, 1))
+    others = replace(begun([7] * TOKENS), row=1, block_ids=(list(range(17, 17 + LENGTH // BLOCK)),))
+    counts = [np.array(each, dtype=np.int32) for each in ([0, 1], [1, TOKENS - 1], [len(row.tokens) - 1, 0], [1, 0])]
+    row.step(StepPlan(1, [], [others], [], *counts, width=1 + MOST, behind=[(0, 103)]))
     assert row.drafts == row.expected()[:MOST]
 
 
