@@ -106,4 +106,5 @@ def _drafts(config: EngineConfig, padded: bool) -> Drafts:
     asked = config.speculative
     if not asked.enabled:
         return NO_DRAFTS
-    return DraftPolicy(asked.num_tokens, config.scheduler.max_num_seqs, asked.adaptive, padded, asked.by_model)
+    most, falls_behind = asked.num_tokens, asked.method == "draft_model"  # heads go along with every forward
+    return DraftPolicy(most, config.scheduler.max_num_seqs, asked.adaptive, padded, asked.by_model, falls_behind)

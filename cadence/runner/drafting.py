@@ -10,7 +10,7 @@ import torch
 
 from cadence.kernels.interface.row_ops import RowState, StepBatch
 from cadence.models.interface.drafter import TargetStates
-from cadence.models.interface.model import LayerCache
+from cadence.models.interface.model import ForwardContext, LayerCache
 from cadence.runner.layout import BatchLayout
 from cadence.runner.shapes import StepShape
 from cadence.speculate.proposer import Proposer
@@ -24,6 +24,17 @@ class BeginsWith:
 
     states: TargetStates = TargetStates.NONE
     aux_layers: tuple[int, ...] = ()
+
+    @property
+    def every_token(self) -> bool:
+        """The forward's last states are wanted of every token, not of lines alone."""
+        return self.states is TargetStates.TOKENS
+
+    def of(self, hidden: torch.Tensor, ctx: ForwardContext) -> States:
+        """hidden: what a forward with `ctx` returned"""
+        if self.states is TargetStates.AUX:
+            return ctx.aux.states
+        return (hidden,) if self.every_token else ()
 
 
 class Drafting(Protocol):

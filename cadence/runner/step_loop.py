@@ -16,7 +16,6 @@ from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import StepBatch, Turns
 from cadence.models.interface.aux_hidden import AuxHiddenStates
-from cadence.models.interface.drafter import TargetStates
 from cadence.models.interface.model import CausalLM, ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.buffers import StepBuffers
@@ -135,15 +134,16 @@ class StepLoop:
     def _compute(self, shape: StepShape) -> StepOutputs:
         """All of a shape. It may be recorded: no decision depends on what the device holds."""
         parts, batch = self._parts, self._buffers.batch(shape)
-        wants_all = parts.drafting.begins_with.states is TargetStates.TOKENS
-        ctx = self._context(batch, EVERY_TOKEN if wants_all else _wanted(batch, shape, self._counted))
+        begins_with = parts.drafting.begins_with
+        ctx = self._context(batch, EVERY_TOKEN if begins_with.every_token else _wanted(batch, shape, self._counted))
         logits = self._no_logits
         for forward in range(shape.num_forwards):
             parts.ops.rows.gather(parts.requests.state, parts.blocks.tables, parts.block_size, batch)
             hidden = parts.model.forward(ModelInputs(batch.ids, batch.positions), ctx)
-            states = self._states(hidden, ctx)
+            states = begins_with.of(hidden, ctx)
             if shape.until > Until.HIDDEN:
-                of_lines = hidden[batch.line_at] if wants_all and not batch.all_lines else hidden
+                picks = begins_with.every_token and not batch.all_lines
+                of_lines = hidden[batch.line_at] if picks else hidden
                 logits = parts.model.logits(of_lines, ctx)
             if shape.until is Until.TOKENS:
                 out = self._tokens[forward, : shape.num_lines]
@@ -151,13 +151,6 @@ class StepLoop:
                 if shape.is_decode and not parts.device.queues_work:
                     parts.ops.rows.turn(parts.requests.state, batch, out, self._turns)
         return StepOutputs(hidden, logits, states)
-
-    def _states(self, hidden: torch.Tensor, ctx: ForwardContext) -> States:
-        """What drafts begin with, of a forward's tokens."""
-        begins_with = self._parts.drafting.begins_with.states
-        if begins_with is TargetStates.TOKENS:
-            return (hidden,)
-        return ctx.aux.states if begins_with is TargetStates.AUX else ()
 
     def _context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
         aux = AuxHiddenStates(self._parts.drafting.begins_with.aux_layers)

@@ -107,7 +107,7 @@ class Advance:
         rows = self._rows
         computed_np = rows.computed_np[rows_np]
         lines_np = rows.book(rows_np, tokens_np, draft.width - 1, draft.step_id)
-        if self._drafts.reserve:
+        if self._drafts.falls_behind:
             self._keep_up(draft, rows_np[tokens_np == 1])
         draft.set_running(rows_np, tokens_np, computed_np, lines_np)
         # A known token that did not end its request is computed by the first forward of this plan at the latest.

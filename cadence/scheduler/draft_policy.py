@@ -29,10 +29,19 @@ class DraftPolicy:
     What forwards take without drafts is measured first, and again from time to time.
     """
 
-    def __init__(self, most: int, num_rows: int, adaptive: bool, padded: bool = False, by_model: bool = False) -> None:
+    def __init__(
+        self,
+        most: int,
+        num_rows: int,
+        adaptive: bool,
+        padded: bool = False,
+        by_model: bool = False,
+        falls_behind: bool = False,
+    ) -> None:
         """`most`: drafts of a row and forward. `padded`: a forward computes the plan's width for each of its rows."""
         self.most = most
         self.reserve = most if by_model else 0
+        self.falls_behind = falls_behind
         self._adaptive = adaptive
         self.padded = padded
         self._choice: DraftChoice = PaddedChoice() if padded else RaggedChoice()

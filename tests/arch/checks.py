@@ -66,7 +66,7 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
         "core": "step",
         "device": "base",
         "kernels.interface": "ops row_ops",
-        "models.interface": "aux_hidden drafter model wanted",
+        "models.interface": "aux_hidden model wanted",
         "runner": "buffers drafting graphs layout parts shapes",
         "runner.state": "blocks requests",
         "sample": "context pipeline prompt_slice sampler",

@@ -48,7 +48,6 @@ def test_a_head_of_its_size_loads_and_drafts(tmp_path: Path) -> None:
     assert all(0 <= count <= 3 for count in counts)
 
 
-@pytest.mark.skipif(not PLACE.is_dir(), reason="the trained head is not in this tree")
 def test_what_is_shipped_drafts_well() -> None:
     tokenizer = tokenizer_for(find_model("smollm2"))
     counts = [n for prompt in PROMPTS for n in drafts_kept(drafted(PLACE), tokenizer.encode(prompt), 60, 4)]
