@@ -10,6 +10,7 @@ from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything th
 
 from cadence.kernels.triton.few_rows import FewTile, choose_few, choose_split, linear_few
 from cadence.kernels.triton.ops import TritonOps
+from cadence.kernels.triton.skinny import SkinnyTile, linear_skinny
 from tests.helpers import kernel_checks as checks
 from tests.helpers import kernel_checks_fused as fused
 
@@ -40,9 +41,20 @@ def test_gumbel_noise_equals_the_reference_bit_for_bit(vocab_size: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("shape", [(1, 7, 40), (1, 5, 1030), (3, 4, 24)])
+@pytest.mark.parametrize("shape", [(1, 7, 40), (1, 5, 1030), (2, 7, 40), (2, 5, 1030), (3, 4, 24)])
 def test_norm_linear_and_gate_in_one_match_double_precision(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
     fused.check_fused_linear(OPS, shape, dtype, DEVICE)
+
+
+@pytest.mark.parametrize("rows", [2, 5, 16])
+def test_a_handful_of_rows_match_double_precision(rows: int) -> None:
+    x, bias = torch.randn(rows, 128).half(), torch.randn(64).half()
+    weight = (torch.randn(64, 128) / 128**0.5).half()
+    exact = x.double() @ weight.double().T + bias.double()
+    tile = SkinnyTile(columns=64, stages=2, ahead=0)
+    for gate, expected in (("", exact), ("silu", F.silu(exact[:, :32]) * exact[:, 32:])):
+        ours = linear_skinny(x.to(DEVICE), weight.to(DEVICE), bias.to(DEVICE), tile, gate, pdl=False)
+        torch.testing.assert_close(ours.cpu().double(), expected, rtol=5e-3, atol=5e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -126,7 +138,13 @@ def test_products_are_split_where_few_programs_would_share_them() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_products_in_terms_on_the_gpu(dtype: torch.dtype) -> None:
-    for rows, outputs, width in ((2, 1024, 2048), (64, 1024, 3072), (100, 1024, 3072), (64, 576, 1536), (33, 576, 576)):
+    for rows, outputs, width in (
+        (17, 1024, 2048),
+        (64, 1024, 3072),
+        (100, 1024, 3072),
+        (64, 576, 1536),
+        (33, 576, 576),
+    ):
         x, weight = torch.randn(rows, width).to(dtype), (torch.randn(outputs, width) / width**0.5).to(dtype)
         residual, scale = torch.randn(rows, outputs).to(dtype), torch.randn(outputs).to(dtype)
         terms = OPS.linear_terms(x.to(DEVICE), weight.to(DEVICE), None)
@@ -150,6 +168,14 @@ def test_few_rows_on_the_gpu(dtype: torch.dtype) -> None:
         (130, 1536, 576),
     ):
         fused.check_fused_linear(OPS, shape, dtype, DEVICE)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", GPU_DTYPES)
+def test_a_handful_of_rows_on_the_gpu(dtype: torch.dtype) -> None:
+    for rows in (2, 3, 5, 8, 9, 16):
+        for outputs, width in ((960, 576), (1536, 576), (640, 1024), (4096, 4096), (96, 14336), (1000, 577)):
+            fused.check_fused_linear(OPS, (rows, outputs, width), dtype, DEVICE)
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""A linear map of one row, alone or together with the norm before and the gate after it.
+"""A linear map of one row, or two, alone or together with the norm before and the gate after it.
 
 Bound by reading the weight once. A program takes ROWS rows of the weight and walks their columns in tiles; its threads
 lie along the columns, so that every load is contiguous, and the sums across threads are taken once, at the end. No sum
@@ -23,6 +23,7 @@ from cadence.kernels.triton.elementwise import activate
 from cadence.kernels.triton.launch import quick
 
 _MANY_ROWS = 1 << 15  # of a weight: the head of a language model
+_MOST_BYTES_OF_TWO = 16 << 20  # of a weight that two tokens are multiplied by
 
 
 @triton.jit
@@ -57,14 +58,15 @@ def _entering(
 @quick
 @triton.jit
 def gemv(
-    out_ptr, total_ptr, x_ptr, residual_ptr, norm_ptr, weight_ptr, bias_ptr, eps, outputs,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
+    out_ptr, total_ptr, x_ptr, residual_ptr, norm_ptr, weight_ptr, bias_ptr, eps, outputs, x_stride,
+    TOKENS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
     NORM: tl.constexpr, GATE: tl.constexpr, BIAS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """out [outputs] = weight times x; with NORM, times rms_norm(x + residual), whose sum goes to `total`.
+    """out [TOKENS, outputs] = weight times x; with NORM, times rms_norm(x + residual), whose sum goes to `total`.
 
-    weight [outputs, WIDTH]. GATE "silu" or "gelu": weight [2 * outputs, WIDTH] = (g, u), and out is activate(g) * u;
-    a program then takes ROWS / 2 rows of each, in turn.
+    x [TOKENS, WIDTH] with rows x_stride apart; residual and total have no gaps. weight [outputs, WIDTH]. GATE "silu" or
+    "gelu": weight [2 * outputs, WIDTH] = (g, u), and out is activate(g) * u; a program then takes ROWS / 2 rows of
+    each, in turn.
     """
     line = tl.arange(0, ROWS)
     GATED: tl.constexpr = GATE != ""
@@ -83,25 +85,38 @@ def gemv(
         gdc_launch_dependents()
         gdc_wait()
     # Eight neighbouring columns lie in one thread: they are summed as they come.
-    acc = tl.zeros([ROWS, COLUMNS // 8], tl.float32)
-    squares = tl.zeros([COLUMNS // 8], tl.float32)
+    sums = ()  # of every token
+    squares = ()
+    for _ in tl.static_range(TOKENS):
+        sums += (tl.zeros([ROWS, COLUMNS // 8], tl.float32),)
+        squares += (tl.zeros([COLUMNS // 8], tl.float32),)
     for start in tl.static_range(0, WIDTH, COLUMNS):
-        x, total = _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, first == 0, start, WIDTH, COLUMNS, NORM)
-        acc += tl.sum(tl.reshape(tile.to(tl.float32) * x[None, :], [ROWS, COLUMNS // 8, 8]), 2)
+        grown = ()
+        grown_squares = ()
+        for token in tl.static_range(TOKENS):
+            x, total = _entering(
+                x_ptr + token * x_stride, residual_ptr + token * WIDTH, total_ptr + token * WIDTH, norm_ptr,
+                first == 0, start, WIDTH, COLUMNS, NORM,
+            )  # fmt: skip
+            grown += (sums[token] + tl.sum(tl.reshape(tile.to(tl.float32) * x[None, :], [ROWS, COLUMNS // 8, 8]), 2),)
+            if NORM:
+                grown_squares += (squares[token] + tl.sum(tl.reshape(total * total, [COLUMNS // 8, 8]), 1),)
+        sums = grown
         if NORM:
-            squares += tl.sum(tl.reshape(total * total, [COLUMNS // 8, 8]), 1)
+            squares = grown_squares
         if start + COLUMNS < WIDTH:
             tile = _tile(at, exists, start + COLUMNS, WIDTH, COLUMNS, EVEN)
-    result = tl.sum(acc, 1)
-    if NORM:
-        result *= 1.0 / tl.sqrt(tl.sum(squares, 0) / WIDTH + eps)
-    if BIAS:
-        result += tl.load(bias_ptr + row, exists, other=0.0).to(tl.float32)
-    if GATED:
-        g, u = tl.split(tl.reshape(result, [TAKEN, 2]))
-        result = activate(g, GATE == "gelu") * u
     place = first + tl.arange(0, TAKEN)
-    tl.store(out_ptr + place, result.to(out_ptr.dtype.element_ty), place < outputs)
+    for token in tl.static_range(TOKENS):
+        result = tl.sum(sums[token], 1)
+        if NORM:
+            result *= 1.0 / tl.sqrt(tl.sum(squares[token], 0) / WIDTH + eps)
+        if BIAS:
+            result += tl.load(bias_ptr + row, exists, other=0.0).to(tl.float32)
+        if GATED:
+            g, u = tl.split(tl.reshape(result, [TAKEN, 2]))
+            result = activate(g, GATE == "gelu") * u
+        tl.store(out_ptr + token * outputs + place, result.to(out_ptr.dtype.element_ty), place < outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +128,7 @@ class Entry:
     eps: float
 
 
-def one_row(
+def few_tokens(
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
@@ -122,18 +137,19 @@ def one_row(
     pdl: bool = False,
     tile: Tile | None = None,
 ) -> Pair:
-    """x [1, in], weight [rows, in] contiguous -> (out [1, rows], or half of that with a gate, and x + residual)."""
+    """x [T, in], weight [rows, in] contiguous -> (out [T, rows], or half of that with a gate, and x + residual)."""
     x = x if x.stride(1) == 1 else x.contiguous()
+    tokens = x.shape[0]
     rows, width = weight.shape
     outputs = rows // 2 if gate else rows
-    out = torch.empty((1, outputs), dtype=x.dtype, device=x.device)
-    total = x if entry is None else torch.empty((1, width), dtype=x.dtype, device=x.device)
-    tile = tile or choose_tile(rows, width)
+    out = torch.empty((tokens, outputs), dtype=x.dtype, device=x.device)
+    total = x if entry is None else torch.empty((tokens, width), dtype=x.dtype, device=x.device)
+    tile = tile or choose_tile(tokens, rows, width)
     taken = tile.rows // 2 if gate else tile.rows
     residual, norm, eps = (x, x, 0.0) if entry is None else (entry.residual, entry.norm_weight, entry.eps)
     gemv[(triton.cdiv(outputs, taken),)](
-        out, total, x, residual, norm, weight, weight if bias is None else bias, eps, outputs,
-        WIDTH=width, ROWS=tile.rows, COLUMNS=tile.columns, EVEN=outputs % taken == 0,
+        out, total, x, residual, norm, weight, weight if bias is None else bias, eps, outputs, x.stride(0),
+        TOKENS=tokens, WIDTH=width, ROWS=tile.rows, COLUMNS=tile.columns, EVEN=outputs % taken == 0,
         NORM=entry is not None, GATE=gate, BIAS=bias is not None, PDL=pdl, num_warps=tile.warps, launch_pdl=pdl,
     )  # fmt: skip
     return out, total
@@ -148,14 +164,23 @@ class Tile:
     warps: int
 
 
-def choose_tile(rows: int, width: int) -> Tile:
+def suits(tokens: int, weight: torch.Tensor) -> bool:
+    """Whether these programs were the fastest: two tokens cost them more where reading the weight takes its time."""
+    return tokens == 1 or (tokens == 2 and weight.shape[0] < _MANY_ROWS and weight.nbytes <= _MOST_BYTES_OF_TWO)
+
+
+def choose_tile(tokens: int, rows: int, width: int) -> Tile:
     """What was fastest inside whole decode steps on an H200: many rows in single warps, which wait for nobody; else
     enough programs for every processor, each with as much of a row at a time as its registers hold."""
     if rows >= _MANY_ROWS:
         return Tile(8, 256, 1)
     taken = 2 if rows <= 1024 and width >= 2048 else 4
+    if tokens == 2 and width % 512:  # what is done for every token is shared by more rows
+        taken = 8
     if width <= 1024:
         return Tile(taken, 512, 2) if width % 512 == 0 else Tile(taken, 1024, 4)
+    if tokens == 2:
+        return Tile(8 if width >= 2048 else 4, 2048, 4)
     if rows <= 4096 and width in (2048, 4096):
         return Tile(taken, 1024, 4)
     return Tile(taken, 2048, 4 if width <= 8192 else 8)

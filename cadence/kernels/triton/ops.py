@@ -14,10 +14,11 @@ from cadence.kernels.triton import elementwise, gumbel, private
 from cadence.kernels.triton.attention import PagedAttention
 from cadence.kernels.triton.draw import draw
 from cadence.kernels.triton.few_rows import choose_few, choose_split, linear_few
-from cadence.kernels.triton.gemv import Entry, one_row
+from cadence.kernels.triton.gemv import Entry, few_tokens, suits
 from cadence.kernels.triton.heads import Places, rotate_and_store
 from cadence.kernels.triton.matmul import fixed_linear
 from cadence.kernels.triton.rows import TritonRowOps
+from cadence.kernels.triton.skinny import MOST_ROWS, choose_skinny, linear_skinny
 from cadence.kernels.triton.suffix import TritonSuffixOps
 
 _GATE_BLOCK = 1024
@@ -35,7 +36,6 @@ class TritonOps(TorchOps):
         self.rows = TritonRowOps()
         self.suffix = TritonSuffixOps()
         self._deterministic = deterministic
-        self._one_row = not deterministic  # whether a row alone goes through kernels of its own
         self._pdl = _supports_pdl()
         self._attention = PagedAttention(deterministic, self._pdl)
         self._few_rows = self._pdl and not deterministic and private.shared_memory() >= _FEW_ROWS_BYTES
@@ -43,13 +43,16 @@ class TritonOps(TorchOps):
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         if self._deterministic:
             return fixed_linear(x, weight, bias)
-        if x.shape[0] == 1 and self._one_row:
-            return one_row(x, weight, bias, pdl=self._pdl)[0]
+        if suits(x.shape[0], weight):
+            return few_tokens(x, weight, bias, pdl=self._pdl)[0]
+        skinny = choose_skinny(x.shape[0], weight, gated=False) if self._few_rows else None
+        if skinny is not None:
+            return linear_skinny(x, weight, bias, skinny, "", self._pdl)
         tile = choose_few(x.shape[0], weight, gated=False) if self._few_rows else None
         return F.linear(x, weight, bias) if tile is None else linear_few(x, weight, bias, tile, "", self._pdl)
 
     def linear_terms(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        tile = choose_split(x.shape[0], weight) if self._few_rows and x.shape[0] > 1 else None
+        tile = choose_split(x.shape[0], weight) if self._few_rows and x.shape[0] > MOST_ROWS else None
         return self.linear(x, weight, bias) if tile is None else linear_few(x, weight, bias, tile, "", self._pdl)
 
     def logits(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -89,8 +92,8 @@ class TritonOps(TorchOps):
         weight: torch.Tensor,
         bias: torch.Tensor | None,
     ) -> Pair:
-        if residual.shape[0] == 1 and self._one_row:
-            return one_row(x, weight, bias, Entry(residual, norm_weight, eps), pdl=self._pdl)
+        if not self._deterministic and suits(residual.shape[0], weight):
+            return few_tokens(x, weight, bias, Entry(residual, norm_weight, eps), pdl=self._pdl)
         return compose.add_norm_linear(self, (x, residual), (norm_weight, eps), weight, bias)
 
     def add_norm_gated(
@@ -103,14 +106,32 @@ class TritonOps(TorchOps):
         bias: torch.Tensor | None,
         gelu: bool,
     ) -> Pair:
-        if residual.shape[0] == 1 and self._one_row:
+        if not self._deterministic and suits(residual.shape[0], weight):
             entry = Entry(residual, norm_weight, eps)
-            return one_row(x, weight, bias, entry, gate="gelu" if gelu else "silu", pdl=self._pdl)
-        tile = choose_few(residual.shape[0], weight, gated=True) if self._few_rows else None
-        if tile is not None:
-            normed, total = self.add_rms_norm(x, residual, norm_weight, eps)
-            return linear_few(normed, weight, bias, tile, "gelu" if gelu else "silu", self._pdl), total
+            return few_tokens(x, weight, bias, entry, gate="gelu" if gelu else "silu", pdl=self._pdl)
+        if self._few_rows:
+            return self._gated_few((x, residual), (norm_weight, eps), weight, bias, gelu)
         return compose.add_norm_gated(self, (x, residual), (norm_weight, eps), weight, bias, gelu)
+
+    def _gated_few(
+        self,
+        stream: Pair,
+        norm: tuple[torch.Tensor, float],
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        gelu: bool,
+    ) -> Pair:
+        """The same, for what no kernel with the norm inside suits."""
+        rows, gate = stream[1].shape[0], "gelu" if gelu else "silu"
+        skinny = choose_skinny(rows, weight, gated=True)
+        few = choose_few(rows, weight, gated=True)
+        if skinny is None and few is None:
+            return compose.add_norm_gated(self, stream, norm, weight, bias, gelu)
+        normed, total = self.add_rms_norm(*stream, *norm)
+        if skinny is not None:
+            return linear_skinny(normed, weight, bias, skinny, gate, self._pdl), total
+        assert few is not None
+        return linear_few(normed, weight, bias, few, gate, self._pdl), total
 
     def silu_mul(self, x: torch.Tensor) -> torch.Tensor:
         return _gate_mul(x, gelu=False, pdl=self._pdl)
