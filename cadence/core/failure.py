@@ -10,6 +10,7 @@ class FailureCode(StrEnum):
     NO_TOKEN_LEFT = "no_token_left"  # by the request's own parameters
     BAD_LOGITS = "bad_logits"  # NaN or infinite, from the model
     LOGITS_PROCESSOR = "logits_processor"  # one of the user's raised
+    BAD_GRAMMAR = "bad_grammar"  # what the output must look like cannot be compiled or followed within its limits
     NOT_ACCEPTED = "not_accepted"  # the engine could not take the request
     ENGINE_DIED = "engine_died"  # with this request in it, too often
 

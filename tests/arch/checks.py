@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "gguf": {"core"},
     "config": {"core", "gguf"},
     "text": {"core", "config", "gguf"},
+    "structured": {"core", "config", "text"},
     "scheduler": {"core", "config"},
     "device": {"core", "config"},
     "kernels": {"core", "config", "device"},
@@ -29,7 +30,7 @@ MAY_IMPORT = {
     "speculate": {"core", "config", "device", "kernels", "models", "sample"},
     "runner": {"core", "config", "device", "kernels", "models", "sample", "speculate"},
     "executor": {"core", "config", "device", "kernels", "models", "sample", "speculate", "runner"},
-    "engine": {"core", "config", "text", "scheduler", "executor"},
+    "engine": {"core", "config", "text", "structured", "scheduler", "executor"},
     "entrypoints": {"core", "config", "text", "engine"},
 }
 MAY_IMPORT["entrypoints/cli"] = set(MAY_IMPORT)  # the shell may ask any room, lazily

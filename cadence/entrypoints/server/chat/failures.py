@@ -20,7 +20,7 @@ def raise_failure(choice: ChoiceEnd | CompletionOutput) -> None:
     finish_reason, why = choice.finish_reason, choice.stop_reason
     if finish_reason == MISSING_CALL:
         raise ApiError(400, _NO_CALL, param="tool_choice", code="tool_calls_not_produced")
-    if choice.failure is FailureCode.NO_TOKEN_LEFT:
+    if choice.failure in (FailureCode.NO_TOKEN_LEFT, FailureCode.BAD_GRAMMAR):
         raise ApiError(400, f"The request failed: {why}.", code=choice.failure)
     if finish_reason == "error":
         raise ApiError(500, f"The request failed: {why or 'no reason was given'}.")

@@ -1,0 +1,1 @@
+"""Output that must parse: grammars, compiled once and followed by each request token by token."""

@@ -1,0 +1,196 @@
+"""A process in which grammars are compiled: a schema or a pattern may be slow, run out of memory or crash.
+
+`python -m cadence.structured.compile_process <descriptor of a socket>`. It has the packages and the vocabulary ready
+and forks a child for each job: the child's death is the job's alone. It leaves when the socket closes.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cadence.structured.compile_jobs import (
+    Compile,
+    CompileRefused,
+    CompileResult,
+    CompilerReady,
+    FromCompiler,
+    LoadVocabulary,
+    ToCompiler,
+    frame,
+    receive,
+    to_compiler,
+)
+from cadence.structured.compiler import Backends, RefusedGrammarError, try_out
+from cadence.structured.llguidance_backend import greedy_encoder
+from cadence.structured.vocabulary import Vocabulary
+
+NICENESS = 5  # the engine goes first
+SLOW_NICENESS = 15  # of a job that is no longer quick, beside others
+QUICK_S = 1.0
+QUICK_AT_ONCE = 2
+GRACE_S = 1.0  # a child's own alarm, behind its parent's
+_PIPE_BYTES = 2**18
+
+
+def main() -> None:
+    wire = socket.socket(fileno=int(sys.argv[1]))
+    first = to_compiler.decode(receive(wire))
+    assert isinstance(first, LoadVocabulary)
+    vocabulary = Vocabulary(tuple(first.pieces), first.special, tuple(first.stop_ids))
+    backends = Backends(vocabulary, greedy_encoder(vocabulary), ("torch", "transformers"))
+    backends.prepare()
+    gc.freeze()
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    wire.sendall(frame(CompilerReady()))
+    CompileLoop(wire, backends, first).run()
+
+
+@dataclass(slots=True)
+class _CompileChild:
+    """One job and the process that does it."""
+
+    job: Compile
+    pid: int
+    pipe: int
+    started: float
+    answer: bytearray = field(default_factory=bytearray)
+    slow: bool = False
+    late: bool = False  # killed for the time it took
+
+
+class CompileLoop:
+    def __init__(self, wire: socket.socket, backends: Backends, limits: LoadVocabulary) -> None:
+        self._wire = wire
+        self._backends = backends
+        self._limits = limits
+        self._waiting: deque[Compile] = deque()
+        self._children: list[_CompileChild] = []
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(wire, selectors.EVENT_READ)
+
+    def run(self) -> None:
+        while True:
+            for key, _ in self._selector.select(self._pause()):
+                if key.data is not None:
+                    self._read(key.data)
+                elif not self._receive():
+                    return
+            self._watch()
+            while self._waiting and self._has_room():
+                self._start(self._waiting.popleft())
+
+    def _pause(self) -> float | None:
+        """Seconds until a child is slow, or late."""
+        now, limit = time.monotonic(), self._limits.seconds
+        ends = [child.started + (limit if child.slow else min(QUICK_S, limit)) for child in self._children]
+        return max(0.0, min(ends) - now) if ends else None
+
+    def _has_room(self) -> bool:
+        quick = sum(not child.slow for child in self._children)
+        return quick < QUICK_AT_ONCE and len(self._children) < self._limits.at_once
+
+    def _receive(self) -> bool:
+        """False where the other side has closed."""
+        data = receive(self._wire)
+        if data:
+            job: ToCompiler = to_compiler.decode(data)
+            assert isinstance(job, Compile)
+            self._waiting.append(job)
+        return bool(data)
+
+    def _watch(self) -> None:
+        now = time.monotonic()
+        for child in self._children:
+            age = now - child.started
+            if age >= self._limits.seconds and not child.late:
+                child.late = True
+                os.kill(child.pid, signal.SIGKILL)
+            elif age >= QUICK_S and not child.slow:
+                child.slow = True
+                os.setpriority(os.PRIO_PROCESS, child.pid, SLOW_NICENESS)
+
+    def _start(self, job: Compile) -> None:
+        ours, theirs = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(ours)
+                self._wire.close()
+                self._work(job, theirs)
+            finally:
+                os._exit(1)
+        os.close(theirs)
+        child = _CompileChild(job, pid, ours, time.monotonic())
+        self._children.append(child)
+        self._selector.register(ours, selectors.EVENT_READ, child)
+
+    def _work(self, job: Compile, pipe: int) -> None:
+        """In the child."""
+        signal.setitimer(signal.ITIMER_REAL, self._limits.seconds + GRACE_S)  # SIGALRM ends it without its parent, too
+        if size := _address_space():
+            resource.setrlimit(resource.RLIMIT_AS, (size + self._limits.memory_bytes,) * 2)
+        try:
+            answer: FromCompiler = self._compiled(job)
+        except RefusedGrammarError as error:
+            answer = CompileRefused(job.number, str(error))
+        except MemoryError:
+            answer = CompileRefused(job.number, self._too_large())
+        rest = memoryview(frame(answer))
+        while rest:
+            rest = rest[os.write(pipe, rest) :]
+        os._exit(0)
+
+    def _compiled(self, job: Compile) -> CompileResult:
+        limits, spec = self._limits, job.spec
+        backend, data = self._backends.compile(spec)
+        if len(data) > limits.compiled_bytes:
+            raise RefusedGrammarError(f"is too large: compiled, it has more than {limits.compiled_bytes // 2**20} MiB")
+        try_out(self._backends.read(spec, backend, data), self._backends.vocabulary, limits.step_seconds)
+        return CompileResult(job.number, backend, data)
+
+    def _read(self, child: _CompileChild) -> None:
+        chunk = os.read(child.pipe, _PIPE_BYTES)
+        if chunk:
+            child.answer += chunk
+            return
+        self._selector.unregister(child.pipe)
+        os.close(child.pipe)
+        self._children.remove(child)
+        code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+        if code != 0:
+            child.answer = bytearray(frame(CompileRefused(child.job.number, self._cause(child, code))))
+        self._wire.sendall(child.answer)
+
+    def _cause(self, child: _CompileChild, code: int) -> str:
+        if child.late or code == -signal.SIGALRM:
+            return f"takes more than {self._limits.seconds:.3g} s to compile"
+        if code == -signal.SIGSEGV:  # the end of the stack, or of the memory
+            return f"is nested too deeply, or {self._too_large()}"
+        return self._too_large()
+
+    def _too_large(self) -> str:
+        return f"needs more than {self._limits.memory_bytes // 2**20} MiB of memory to compile"
+
+
+def _address_space() -> int:
+    """Bytes; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Grammars by xgrammar: compiled in full, with the masks of most states worked out ahead."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from cadence.core.grammar import GrammarKind, GrammarSpec
+from cadence.structured.grammar import MaskArray
+from cadence.structured.vocabulary import Vocabulary
+
+
+class XgrammarTables:
+    """The vocabulary as xgrammar wants it. In structural tags special tokens are text: a tag may begin with one."""
+
+    def __init__(self, vocabulary: Vocabulary, package: Any) -> None:
+        self.package = package
+        self._vocabulary = vocabulary
+        self._infos: dict[bool, tuple[Any, list[bytes]]] = {}  # by whether special tokens are text
+
+    def info(self, kind: GrammarKind) -> Any:
+        return self._of(kind)[0]
+
+    def pieces(self, kind: GrammarKind) -> list[bytes]:
+        """b"" for a token that is never allowed."""
+        return self._of(kind)[1]
+
+    def _of(self, kind: GrammarKind) -> tuple[Any, list[bytes]]:
+        with_special = kind is GrammarKind.STRUCTURAL_TAG
+        if with_special not in self._infos:
+            self._infos[with_special] = self._made(with_special)
+        return self._infos[with_special]
+
+    def _made(self, with_special: bool) -> tuple[Any, list[bytes]]:
+        vocabulary, package = self._vocabulary, self.package
+        pieces = list(vocabulary.pieces)
+        for token, name in vocabulary.special.items() if with_special else ():
+            pieces[token] = name
+        stops = list(vocabulary.stop_ids)
+        raw = package.VocabType.RAW
+        return package.TokenizerInfo(pieces, raw, vocab_size=vocabulary.size, stop_token_ids=stops), pieces
+
+
+def compile_with_xgrammar(spec: GrammarSpec, tables: XgrammarTables) -> str:
+    """-> the compiled grammar as JSON. Raises what xgrammar raises."""
+    # One thread: the limits on time are those of a process.
+    compiler = tables.package.GrammarCompiler(tables.info(spec.kind), max_threads=1, cache_enabled=False)
+    return str(_compiled(spec, compiler).serialize_json())
+
+
+def _compiled(spec: GrammarSpec, compiler: Any) -> Any:
+    match spec.kind:
+        case GrammarKind.JSON_OBJECT:
+            return _json(spec, '{"type": "object"}', compiler)
+        case GrammarKind.JSON_SCHEMA:
+            return _json(spec, spec.text, compiler)
+        case GrammarKind.REGEX:
+            return compiler.compile_regex(spec.text)
+        case GrammarKind.CHOICE:
+            return compiler.compile_grammar(choice_as_ebnf(json.loads(spec.text)))
+        case GrammarKind.EBNF:
+            return compiler.compile_grammar(spec.text)
+        case GrammarKind.LARK:
+            return compiler.compile_lark(spec.text)
+        case GrammarKind.STRUCTURAL_TAG:
+            return compiler.compile_structural_tag(spec.text)
+
+
+def _json(spec: GrammarSpec, schema: str, compiler: Any) -> Any:
+    return compiler.compile_json_schema(
+        schema, any_whitespace=spec.any_whitespace, strict_mode=not spec.additional_properties
+    )
+
+
+def choice_as_ebnf(choices: list[str]) -> str:
+    """JSON writes a string as EBNF does, but for the characters that only JSON escapes."""
+    written = (json.dumps(choice, ensure_ascii=False).replace("\\/", "/") for choice in choices)
+    return "root ::= " + " | ".join(written)
+
+
+@dataclass(frozen=True, slots=True)
+class XgrammarGrammar:
+    compiled: Any
+    package: Any
+    pieces: list[bytes]
+    num_bytes: int
+
+    @classmethod
+    def read(cls, spec: GrammarSpec, data: str, tables: XgrammarTables) -> XgrammarGrammar:
+        """From what `compile_with_xgrammar` gave in a process with the same vocabulary."""
+        package = tables.package
+        compiled = package.CompiledGrammar.deserialize_json(data, tables.info(spec.kind))
+        return cls(compiled, package, tables.pieces(spec.kind), int(compiled.memory_size_bytes))
+
+    def position(self) -> XgrammarPosition:
+        return XgrammarPosition(self.package.GrammarMatcher(self.compiled), self.pieces)
+
+
+class XgrammarPosition:
+    error = ""  # compiled in full: nothing is left to go wrong
+
+    def __init__(self, matcher: Any, pieces: list[bytes]) -> None:
+        self._matcher = matcher
+        self._pieces = pieces
+
+    @property
+    def complete(self) -> bool:
+        return bool(self._matcher.is_completed())
+
+    def accept(self, token: int) -> bool:
+        return bool(self._pieces[token]) and bool(self._matcher.accept_token(token))
+
+    def rollback(self, count: int) -> None:
+        self._matcher.rollback(count)
+
+    def fill(self, mask_np: MaskArray) -> None:
+        self._matcher.fill_next_token_bitmask(mask_np.reshape(1, -1))
+
+    def forced_text(self) -> bytes:
+        return str(self._matcher.find_jump_forward_string()).encode()
