@@ -11,7 +11,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.failure import Failure
 from cadence.core.messages import FromEngine, ToEngine
 from cadence.core.request import EngineRequest
-from cadence.core.step import IntArray, RowOutput, StepPlan, StepResult
+from cadence.core.step import IntArray, RowOutput, StepPlan, StepResult, TokenMasks
 from cadence.core.verbs import VERBS
 
 
@@ -40,6 +40,7 @@ _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
 _TO_ENGINE = msgspec.msgpack.Decoder(ToEngine, dec_hook=_rich)
 _FROM_ENGINE = msgspec.msgpack.Decoder(FromEngine, dec_hook=_rich)
 _PLAN = msgspec.msgpack.Decoder(StepPlan, dec_hook=_rich)
+_MAIL = msgspec.msgpack.Decoder(TokenMasks, dec_hook=_rich)
 _OUTPUTS = {kind: msgspec.msgpack.Decoder(kind, dec_hook=_rich) for kind in get_args(RowOutput)}
 _RESULT = msgspec.msgpack.Decoder(
     tuple[int, IntArray, IntArray, list[tuple[int, int, msgspec.Raw]], dict[int, Failure]], dec_hook=_rich
@@ -81,6 +82,14 @@ def encode_plan(plan: StepPlan) -> bytes:
 
 def decode_plan(data: bytes) -> StepPlan:
     return _PLAN.decode(data)
+
+
+def encode_mail(mail: TokenMasks) -> bytes:
+    return _ENCODER.encode(mail)
+
+
+def decode_mail(data: bytes) -> TokenMasks:
+    return _MAIL.decode(data)
 
 
 def encode_result(result: StepResult) -> bytes:

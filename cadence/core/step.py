@@ -14,6 +14,9 @@ A plan alone computes nothing: the host then asks for its forwards, for all at o
 be a burst of several. The first computes what the arrays say; in each one after it, every row that samples computes
 the token it has just got, with drafts of its own, and samples the next. The device advances tokens, lengths and slots
 itself, and a row that ends in mid-burst (a stop token, its length) goes quiet: it yields no more tokens.
+
+Some rows choose only among tokens that the host names, which it can tell when it has their last ones. Such a row waits:
+the forward runs, and its tokens are chosen when the mail is there. Of a burst it has the first forward only.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ class NewRow:
     stop_token_ids: frozenset[int]  # eos and stop ids together: what min_tokens suppresses
     max_len: int  # most tokens (prompt + output) this request may ever hold
     most_drafts: int = 0  # that may be proposed for one forward
+    constrained: bool = False  # mail says which tokens it may get, each time
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ class StepPlan:
     width: int = 1  # most tokens that each row computes and samples in a forward after the first
     drafts: list[NewDrafts] = field(default_factory=list)
     behind: list[tuple[int, int]] = field(default_factory=list)  # (row, tokens that a model which drafts may lack)
+    waits: list[int] = field(default_factory=list)  # rows that sample and wait for mail, in plan order
 
     @property
     def total_tokens(self) -> int:
@@ -91,6 +96,14 @@ class StepPlan:
 
 _NO_ROWS_NP: IntArray = np.zeros(0, dtype=np.int32)
 NO_PLAN = StepPlan(0, [], [], [], _NO_ROWS_NP, _NO_ROWS_NP, _NO_ROWS_NP, _NO_ROWS_NP)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMasks:
+    """Mail for the first forward of a step: the tokens that each line of the rows which wait may get."""
+
+    rows_np: IntArray  # [l] whose each line is, in plan order; lines of one row stand one behind the other
+    words_np: IntArray  # [l, ceil(vocabulary / 32)] one bit per token, 1 = it may come
 
 
 @dataclass(frozen=True, slots=True)

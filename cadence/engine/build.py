@@ -6,15 +6,18 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cadence.config.args import EngineArgs
-from cadence.config.engine_config import EngineConfig
+from cadence.config.engine_config import EngineConfig, ModelConfig
 from cadence.config.generation import default_sampling
 from cadence.config.resolve import Caps, fit_context, idle_options
 from cadence.core.kv_spec import KVLayout
 from cadence.core.sampling_params import is_on_device
 from cadence.engine.core import EngineCore
+from cadence.engine.grammar_desk import GrammarDesk
+from cadence.engine.input_processor import InputLimits
 from cadence.engine.source import check_vocabulary, find_source
 from cadence.executor.control import allocate_kv, kv_bytes, warm_up
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
@@ -23,6 +26,9 @@ from cadence.scheduler.draft_policy import DraftPolicy
 from cadence.scheduler.drafts import NO_DRAFTS, Drafts
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
+from cadence.structured.llguidance_backend import Encode
+from cadence.structured.service import GrammarService
+from cadence.structured.vocabulary import Vocabulary
 from cadence.text.null_tokenizer import AnyTokenizer
 
 logger = logging.getLogger("cadence.engine")
@@ -71,7 +77,8 @@ def build_engine(
     scheduler = Scheduler(config.scheduler, config.cache, layout, *limits, drafts)
     allocate_kv(call, num_blocks)
     warm_up(call, config.device.warmup)
-    core = EngineCore(scheduler, opened.executor, config.scheduler.steps_in_flight, opened.queues_work)
+    grammars = GrammarDesk(partial(_grammar_service, tokenizer, opened.vocab_size, config.model))
+    core = EngineCore(scheduler, opened.executor, grammars, config.scheduler.steps_in_flight, opened.queues_work)
     return EngineParts(
         config=config,
         core=core,
@@ -82,6 +89,19 @@ def build_engine(
         device_name=opened.caps.name,
         default_sampling=default_sampling(args, config.model.hf),
     )
+
+
+def _grammar_service(
+    tokenizer: AnyTokenizer, vocab_size: int, model: ModelConfig, on_ready: Callable[[], None]
+) -> GrammarService:
+    def load() -> tuple[Vocabulary, Encode]:
+        stop_ids = InputLimits.of(model, vocab_size, tokenizer).eos_token_ids
+        return Vocabulary.of(tokenizer, vocab_size, stop_ids), encode
+
+    def encode(text: bytes) -> list[int]:
+        return tokenizer.loaded().encode(text.decode("utf-8", "replace"), add_special_tokens=False)
+
+    return GrammarService(load, on_ready=on_ready)
 
 
 def resolved_config(args: EngineArgs) -> EngineConfig:

@@ -11,13 +11,17 @@ from typing import Any
 
 from cadence.core.engine_state import EngineState, EngineStats
 from cadence.core.errors import EngineDeadError
+from cadence.core.failure import Failure
 from cadence.core.forward_counts import ForwardCounts
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.step import StepResult
 from cadence.core.update import RequestUpdate
+from cadence.engine.intake import Intake
 from cadence.executor.base import Executor
 from cadence.scheduler.scheduler import Scheduler
 from cadence.scheduler.step_in_flight import StepInFlight
+
+_PREPARING_S = 0.002  # most that a new request waits while others are prepared and nothing runs
 
 
 class EngineCore:
@@ -27,9 +31,10 @@ class EngineCore:
     burst of several forwards, whose tokens come one part after the other. All depths and bursts give the same tokens.
     """
 
-    def __init__(self, scheduler: Scheduler, executor: Executor, depth: int, queues_work: bool) -> None:
+    def __init__(self, scheduler: Scheduler, executor: Executor, intake: Intake, depth: int, queues_work: bool) -> None:
         """queues_work: as `OpenExecutor` has it."""
         self._scheduler = scheduler
+        self._intake = intake
         self._executor = executor
         self._depth = depth
         self._queues_work = queues_work
@@ -41,26 +46,47 @@ class EngineCore:
 
     def add(self, request: EngineRequest) -> None:
         self._check_alive()
-        self._scheduler.add(request)
+        self._scheduler.check(request)
+        if not self._intake.takes(request):
+            self._scheduler.add(request)
 
     def abort(self, request_ids: Iterable[str], reason: FinishReason = FinishReason.ABORT) -> None:
+        request_ids = list(request_ids)
+        dropped = self._intake.drop(request_ids)
+        self._outbox.extend(RequestUpdate.end(request.request_id, reason) for request in dropped)
         self._outbox.extend(self._scheduler.abort(request_ids, reason))
 
     def step(self) -> list[RequestUpdate]:
         """Launches a step if one more may be in flight, and takes in one part of the oldest one."""
         self._check_alive()
-        has_work = len(self._in_flight) >= self._depth or self._launch_next()
-        if self._in_flight and (len(self._in_flight) >= self._depth or not has_work):
+        self._take_prepared()
+        has_work = self._is_full or self._launch_next()
+        if self._in_flight and (self._is_full or not has_work):
             self._take_in(self._in_flight[0])
+        elif not has_work and self._intake:
+            self._intake.wait(_PREPARING_S)
         updates, self._outbox = self._outbox, []
         return updates
+
+    def _take_prepared(self) -> None:
+        for request, outcome in self._intake.ready():
+            if isinstance(outcome, Failure):
+                self._outbox.append(RequestUpdate.end(request.request_id, FinishReason.ERROR, outcome))
+            else:
+                self._scheduler.add(request, outcome)
 
     def begin(self) -> None:
         """For callers with more requests to add: the device starts on those it has, if they fill a step. A device that
         is run by the calling thread (depth 1) would only keep the caller waiting."""
         self._check_alive()
-        if self._depth > 1 and len(self._in_flight) < self._depth and self._scheduler.fills_step():
+        if self._depth > 1 and not self._is_full and self._scheduler.fills_step():
             self._launch_next()
+
+    @property
+    def _is_full(self) -> bool:
+        """No step may be launched before one has returned: so many are in flight, or the newest waits for mail."""
+        steps = self._in_flight
+        return len(steps) >= self._depth or bool(steps and steps[-1].awaits_mail)
 
     def _launch_next(self) -> bool:
         """-> whether there was anything to do"""
@@ -74,7 +100,22 @@ class EngineCore:
         step.launched = time.perf_counter()  # a CPU computes in the launch
         self._begin(step)
         self._in_flight.append(step)
+        self._post()
         return True
+
+    def _post(self) -> None:
+        """The mail that the oldest step waits for: with those before it back, the host knows what to write."""
+        if not (self._in_flight and self._in_flight[0].awaits_mail):
+            return
+        step = self._in_flight[0]
+        mail, ended = self._scheduler.mail(step)
+        self._outbox.extend(ended)
+        try:
+            self._executor.post(step.plan.step_id, mail)
+        except Exception as error:
+            self._die(error)
+            raise
+        step.awaits_mail = False
 
     def _take_in(self, step: StepInFlight) -> None:
         """One part of the oldest step, unless it ends here: a burst that something came up for is cut before more of it
@@ -91,6 +132,7 @@ class EngineCore:
             now = time.perf_counter()
             self._scheduler.observe_time(step.plan, now - max(step.launched, self._last_return), step.num_drafts)
             self._last_return = now
+            self._post()
         elif step.is_idle:
             self._cut_if_wanted(step)
 
@@ -112,7 +154,7 @@ class EngineCore:
         return True
 
     def has_unfinished(self) -> bool:
-        return bool(self._outbox) or self._scheduler.has_unfinished()
+        return bool(self._outbox) or bool(self._intake) or self._scheduler.has_unfinished()
 
     def call(self, verb: str, payload: Any) -> Any:
         """Hands a call on to the executor."""
@@ -134,6 +176,7 @@ class EngineCore:
         """Gives back all that the device holds. Nothing may be called afterwards."""
         self._in_flight.clear()
         self._executor.stop()
+        self._intake.close()
         del self._scheduler, self._executor  # an exception of a step, kept by a caller, holds this object
 
     def _begin(self, step: StepInFlight) -> None:

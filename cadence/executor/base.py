@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from cadence.core.step import StepPlan, StepResult
+from cadence.core.step import StepPlan, StepResult, TokenMasks
 
 
 class Executor(Protocol):
@@ -19,6 +19,11 @@ class Executor(Protocol):
 
     def advance(self, step_id: int, first: int, count: int) -> None:
         """Queues forwards [first, first + count) of the newest step; those before have been asked for."""
+        ...
+
+    def post(self, step_id: int, mail: TokenMasks) -> None:
+        """What rows of the newest step wait for; its first forward has been asked for. Forwards behind that one, and a
+        further step, follow."""
         ...
 
     def result(self) -> StepResult:

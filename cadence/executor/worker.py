@@ -69,7 +69,7 @@ class Worker:
         parts = build_parts(device, ops, models, self.layout, self._limits, logits_processors, new_proposer)
         # Until the real cache exists there is the null block alone: enough for dummy plans.
         self._runner = runner = Runner(parts)
-        self.step, self.advance, self.result = runner.step, runner.advance, runner.result  # no token stops here
+        self.step, self.advance, self.post, self.result = runner.step, runner.advance, runner.post, runner.result
         self._allocate_kv(num_blocks=1)
         self._loop = parts.loop
         self._warmup: deque[WarmupPiece] = deque()  # what is left of it
@@ -81,7 +81,7 @@ class Worker:
         device = self._device
         device.synchronize()
         self._warmup.clear()  # its pieces hold the loop, and with it the model
-        del self.step, self.advance, self.result
+        del self.step, self.advance, self.post, self.result
         del self._runner, self._loop, self._device  # with them the model, the KV cache, graphs and threads
         device.trim_memory()
 

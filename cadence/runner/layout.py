@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,11 +33,15 @@ class BatchLayout:
         layout = _layout(plan.rows_np, plan.num_tokens_np, plan.num_samples_np, plan.num_computed_np)
         return replace(layout, behind=tuple(plan.behind)) if plan.behind else layout
 
-    def following(self, width: int) -> BatchLayout:
-        """Of the forwards after it: each row with lines computes the token it has just got, and drafts behind it."""
-        if self.is_decode and self.is_even and self.width == width and not self.behind:
+    def following(self, width: int, waiting: Sequence[int] = ()) -> BatchLayout:
+        """Of the forwards after it: each row with lines computes the token it has just got, and drafts behind it, but
+        for those that wait."""
+        rows_np = self.sampling_np
+        if waiting:
+            rows_np = rows_np[~np.isin(rows_np, np.array(waiting, dtype=np.int32))]
+        elif self.is_decode and self.is_even and self.width == width and not self.behind:
             return self
-        return decode_layout(self.sampling_np, width)
+        return decode_layout(rows_np, width)
 
     def without_padding(self, num_drafts_np: IntArray) -> BatchLayout:
         """With runs as long as they are, where rows [S] have so many drafts [S]."""

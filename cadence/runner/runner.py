@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import torch
 
-from cadence.core.step import NO_PLAN, StepPlan, StepResult
+from cadence.core.step import NO_PLAN, StepPlan, StepResult, TokenMasks
 from cadence.core.table import RequestTable
 from cadence.models.interface.model import LayerCache
 from cadence.runner.layout import BatchLayout
 from cadence.runner.parts import Part
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.drafts import DraftRows
-from cadence.runner.step_loop import ForwardCount, HiddenHook, StepLoop
+from cadence.runner.step_loop import Computed, ForwardCount, HiddenHook, StepLoop
 from cadence.sample.pipeline import SamplePipeline
 
 
@@ -44,13 +44,24 @@ class Runner:
 
     def advance(self, step_id: int, first: int, count: int) -> None:
         """Queues forwards [first, first + count) of the newest step."""
-        for part in self._newest.launch(first, count):
-            self._queued.append((step_id, part))
+        if first == 0 and self._newest.waits:
+            self._newest.compute(count)
+        else:
+            self._queue(step_id, self._newest.launch(first, count))
+
+    def post(self, step_id: int, mail: TokenMasks) -> None:
+        """What rows of the newest step wait for. All that was asked of it is queued now."""
+        self._parts.sampler.post(mail)
+        self._queue(step_id, self._newest.go_on())
 
     def result(self) -> StepResult:
         """The next part of what was queued; waits for that part only."""
         step_id, part = self._queued.popleft()
         return part.result(step_id)
+
+    def _queue(self, step_id: int, parts: Iterator[Part]) -> None:
+        for part in parts:
+            self._queued.append((step_id, part))
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         self._parts.loop.use_caches(caches)
@@ -83,9 +94,12 @@ class Forwards:
         self._num_together = plan.num_together
         self._depth = plan.width - 1
         self._first = BatchLayout.of(plan)
-        self._following = self._first.following(plan.width)
-        self._draws = parts.sampler.only_draws(self._first.sampling_np)
+        self._following = self._first.following(plan.width, plan.waits)
+        self._draws = parts.sampler.only_draws(self._following.sampling_np)
         self._hooks = [hook for hook in parts.hooks if hook.active(plan.rows_np)]  # of the first
+        self.waits = bool(plan.waits)  # the first, before tokens are chosen
+        self._computed = Computed(self._first)  # the first, while it waits
+        self._asked = 0  # forwards, meanwhile
 
     def launch(self, first: int, count: int) -> Iterator[Part]:
         """Queues some of them, in parts."""
@@ -93,6 +107,19 @@ class Forwards:
         if done == 0 and (self._hooks or self._first is not self._following):
             yield self._loop.launch(self._first, self._draws, self._hooks, self._depth)
             done = 1
+        yield from self._launch_following(done, end)
+
+    def compute(self, count: int) -> None:
+        """Queues the first of so many, but for the choice of tokens."""
+        self._computed, self._asked = self._loop.compute(self._first, self._hooks, self._depth), count
+
+    def go_on(self) -> Iterator[Part]:
+        """Queues what was asked for, behind what `compute` has queued."""
+        yield self._loop.choose(self._computed)
+        self._computed = Computed(self._first)  # its tensors are used up
+        yield from self._launch_following(1, self._asked)
+
+    def _launch_following(self, done: int, end: int) -> Iterator[Part]:
         while done < end:
             count = ForwardCount(end - done, min(end - done, self._num_together))
             part = self._loop.launch(self._following, self._draws, [], self._depth, count)

@@ -69,6 +69,21 @@ class LoopParts:
     block_size: int
 
 
+_NO_LOGITS = torch.zeros((0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A forward whose tokens are yet to be chosen."""
+
+    layout: BatchLayout
+    width: int = 1  # lines of a row, drafts that did not exist included
+    until: Until = Until.LOGITS  # how far it went
+    logits: torch.Tensor = _NO_LOGITS  # [L, V]
+    states: States = ()  # what drafts begin with
+    observations: Sequence[Observation] = ()
+
+
 class StepLoop:
     def __init__(self, parts: LoopParts) -> None:
         self._parts = parts
@@ -108,25 +123,45 @@ class StepLoop:
         until = _until(layout, draws, hooks)
         if until is Until.TOKENS and layout.is_decode:
             return self._drawn(layout, depth, count)
+        computed = self._compute_once(layout, until, hooks, depth)
+        return self._draw_computed(computed) if draws and not hooks and layout.num_lines else self.choose(computed)
+
+    @torch.inference_mode()
+    def compute(self, layout: BatchLayout, hooks: Sequence[HiddenHook], depth: int) -> Computed:
+        """Queues one forward up to its logits. Nothing else may be launched before `choose`."""
+        return self._compute_once(layout, _until(layout, False, hooks), hooks, depth)
+
+    @torch.inference_mode()
+    def choose(self, computed: Computed) -> Part:
+        """Queues the rest of it, with whatever its rows ask for."""
+        layout, batch = computed.layout, self._buffers.batch(shape_of(computed.layout, computed.until))
+        if not layout.num_lines:
+            self._commit_without_lines(batch, computed.states)
+            return SampledPart(self._parts.device, layout, NoSample(), computed.observations)
+        return self._sample(layout, batch, computed.logits, computed.states, computed.observations)
+
+    def _compute_once(self, layout: BatchLayout, until: Until, hooks: Sequence[HiddenHook], depth: int) -> Computed:
         layout, width = self._as_long_as_it_is(layout), layout.width
         shape = self._parts.shapes.shape(layout, until, 1, self._depth(depth))
         self._name(layout, shape, depth)
         outputs = self._run(shape)
         if shape.until is Until.TOKENS:
-            return DrawnPart([self._drawn_lines(layout, 1)], width)
+            return Computed(layout, width, shape.until)
         batch = self._buffers.batch(shape_of(layout, shape.until))  # without the padding
         observations = self._observe(hooks, layout, batch, outputs.hidden)
         states = tuple(each[: layout.num_tokens] for each in outputs.states)
-        if not layout.num_lines:
-            self._commit_without_lines(batch, states)
-            return SampledPart(self._parts.device, layout, NoSample(), observations)
         logits = outputs.logits[: layout.num_lines]
-        if shape.until is Until.HIDDEN:
+        if shape.until is Until.HIDDEN and layout.num_lines:
             logits = self._parts.model.logits(outputs.hidden[batch.line_at], self._context(batch, EVERY_TOKEN))
-        if draws and not hooks:
-            self._draw(batch, logits, states, self._tokens[0, : layout.num_lines])
-            return DrawnPart([self._drawn_lines(layout, 1)], width)
-        return self._sample(layout, batch, logits, states, observations)
+        return Computed(layout, width, shape.until, logits, states, observations)
+
+    def _draw_computed(self, computed: Computed) -> Part:
+        """Of rows that want tokens and nothing else; drawn already, where the shape goes so far."""
+        layout = computed.layout
+        if computed.until is not Until.TOKENS:
+            batch = self._buffers.batch(shape_of(layout, computed.until))
+            self._draw(batch, computed.logits, computed.states, self._tokens[0, : layout.num_lines])
+        return DrawnPart([self._drawn_lines(layout, 1)], computed.width)
 
     def _run(self, shape: StepShape) -> StepOutputs:
         return self._parts.graphs.run(shape, partial(self._compute, shape))

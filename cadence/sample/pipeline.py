@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from cadence.core.sampling_params import LogitsProcessor
+from cadence.core.step import TokenMasks
 from cadence.core.table import RequestTable
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import NO_IDS, Ops
@@ -17,6 +18,7 @@ from cadence.sample.context import LogitsStep, RowStep, SampleContext
 from cadence.sample.custom import DeviceProcessors, HostProcessors
 from cadence.sample.filters import MinP, Temperature, TopK, TopP
 from cadence.sample.logprobs import LogprobsTable
+from cadence.sample.masks import MaskedRows
 from cadence.sample.min_tokens import MinTokens
 from cadence.sample.output import SampleOutput
 from cadence.sample.params import SamplingTable
@@ -44,6 +46,7 @@ class SamplePipeline:
         new_sampler: SamplerFactory = Sampler,
     ) -> None:
         sampling = SamplingTable(device, num_rows)
+        self._masks = MaskedRows(device, ops, num_rows)
         features: list[RowStep] = [
             AllowedTokens(device, num_rows),
             BadWords(device, num_rows),
@@ -53,6 +56,7 @@ class SamplePipeline:
             DeviceProcessors(device, num_rows, logits_processors),
             Penalties(device, num_rows),
             ThinkingBudget(device, num_rows),
+            self._masks,
         ]
         filters: list[LogitsStep] = [
             Temperature(sampling),
@@ -70,6 +74,10 @@ class SamplePipeline:
         """Whether `draw` is all these rows need: no step but the temperature, no logprobs."""
         more = self._logprobs.active(rows_np) or self._sampler.beyond_draw(rows_np)
         return not (more or any(step.active(rows_np) for step in self._beyond_draw))
+
+    def post(self, mail: TokenMasks) -> None:
+        """What rows of the forward whose tokens are chosen next have waited for."""
+        self._masks.post(mail)
 
     def draw(self, logits: torch.Tensor, rows: torch.Tensor, lengths: torch.Tensor) -> Choice:
         """For rows that only draw. Nothing depends on the host: it may be captured."""

@@ -122,5 +122,6 @@ def _new_row(request: RequestState, computed: int, most_drafts: int) -> NewRow:
         seed=request.request.seed,
         stop_token_ids=request.stop_ids,
         max_len=request.max_len,
+        constrained=request.is_constrained,
         most_drafts=most_drafts,
     )

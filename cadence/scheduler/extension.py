@@ -13,6 +13,8 @@ from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.rows import Column, RowTable
 from cadence.scheduler.step_in_flight import StepInFlight
 
+_BESIDE_WAITING = 4  # forwards of a plan in which rows wait for mail, and have a token of the first only
+
 
 class Extension:
     """Nobody is preempted for a burst: it shrinks."""
@@ -27,7 +29,7 @@ class Extension:
     def run(self, draft: PlanDraft, waiting: bool) -> None:
         """Books the forwards after the first, for which all rows are booked; `draft.num_forwards` says how many there
         are in all. A row may be booked beyond its limit, but has no blocks for that: it will have ended."""
-        rows, sampling_np = self._rows, draft.sampling_np
+        rows, sampling_np = self._rows, draft.following_np
         self._widen(draft)
         if self._policy.most == 1 or not len(sampling_np) or rows.needs_host_np[draft.rows_np].any():
             return
@@ -35,6 +37,8 @@ class Extension:
         longest = max(int((rows.limit_np[sampling_np] - least_np).max()), 0)
         steady = draft.all_decode and not (waiting or draft.short)
         wish = self._policy.wish(len(draft.rows_np), 1 + longest, steady)
+        if draft.waits:
+            wish = min(wish, _BESIDE_WAITING)
         draft.num_forwards = self._affordable(draft, sampling_np, wish)
         if draft.num_forwards > 1:
             self._book(draft)
@@ -48,7 +52,7 @@ class Extension:
     def cut(self, step: StepInFlight) -> None:
         """Only the forwards that were asked for will run. Blocks stay with their rows, which will soon need them."""
         given_up = step.num_forwards - step.num_queued
-        self._rows.settle(step.sampling_np, given_up, got_np=0, unused_np=given_up * step.plan.width)
+        self._rows.settle(step.following_np, given_up, got_np=0, unused_np=given_up * step.plan.width)
         step.num_forwards = step.num_queued
 
     def _affordable(self, draft: PlanDraft, sampling_np: Column, num_forwards: int) -> int:
@@ -66,7 +70,7 @@ class Extension:
         return num_forwards
 
     def _book(self, draft: PlanDraft) -> None:
-        rows, sampling_np = self._rows, draft.sampling_np
+        rows, sampling_np = self._rows, draft.following_np
         rows.book_more(sampling_np, draft.num_forwards - 1, draft.width)
         ends_np = np.minimum(rows.computed_np[sampling_np] + self._drafts.reserve, rows.limit_np[sampling_np] - 1)
         for index in np.flatnonzero(ends_np > rows.capacity_np[sampling_np]).tolist():

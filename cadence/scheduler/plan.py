@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from cadence.core.step import NewBlocks, NewDrafts, NewRow, StepPlan
 from cadence.scheduler.rows import Column
@@ -23,11 +24,13 @@ class PlanDraft:
         self.width = 1  # most tokens that a row which goes on samples in a forward
         self.drafts: list[NewDrafts] = []
         self.behind: list[tuple[int, int]] = []  # (row, tokens that a model which drafts may lack)
+        self.waits: list[int] = []  # rows that sample and wait for mail, in plan order
         self.rows_np = _NO_ROWS_NP  # [n]
         self.sampling_np = _NO_ROWS_NP  # [s] rows that sample, in plan order; known when closed
         self._tokens_np = _NO_ROWS_NP
         self._computed_np = _NO_ROWS_NP
         self._lines_np = _NO_ROWS_NP
+        self.following_np = _NO_ROWS_NP  # [f] of these, those that do not wait; known when closed
         self._admitted: list[tuple[int, int, int, int]] = []  # (row, tokens, computed before, tokens to sample)
 
     @property
@@ -54,9 +57,11 @@ class PlanDraft:
         self.begun.append(row)
         self._admitted.append((row.row, num_tokens, row.num_computed, samples))
 
-    def close(self) -> None:
-        """Nobody else is admitted. Rows that compute one token come first, those with the longest past at the head:
-        a device that hands out sequence after sequence to its processors ends with short ones."""
+    def close(self, waits_np: npt.NDArray[np.bool_]) -> None:
+        """Nobody else is admitted. waits [rows]: who waits for mail before it samples.
+
+        Rows that compute one token come first, those with the longest past at the head: a device that hands out
+        sequence after sequence to its processors ends with short ones."""
         if self._admitted:
             admitted_np = np.array(self._admitted, dtype=np.int64)
             self.rows_np = np.concatenate([self.rows_np, admitted_np[:, 0]])
@@ -66,7 +71,11 @@ class PlanDraft:
         order_np = np.lexsort((-self._computed_np, self._tokens_np > 1))
         self.rows_np, self._tokens_np = self.rows_np[order_np], self._tokens_np[order_np]
         self._computed_np, self._lines_np = self._computed_np[order_np], self._lines_np[order_np]
-        self.sampling_np = self.rows_np[self._lines_np > 0]
+        self.sampling_np = self.following_np = self.rows_np[self._lines_np > 0]
+        waiting_np = waits_np[self.sampling_np]
+        if waiting_np.any():
+            self.following_np = self.sampling_np[~waiting_np]
+            self.waits = self.sampling_np[waiting_np].tolist()
 
     def build(self, ended: list[int], num_together: int) -> StepPlan:
         return StepPlan(
@@ -83,4 +92,5 @@ class PlanDraft:
             width=self.width,
             drafts=self.drafts,
             behind=self.behind,
+            waits=self.waits,
         )

@@ -7,6 +7,7 @@ from enum import Enum
 from cadence.core.request import EngineRequest
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.scheduler.burst import needs_host
+from cadence.scheduler.constraint import NO_CONSTRAINT, Constraint
 from cadence.scheduler.kv.groups.block import RequestBlocks
 
 NO_ROW = -1
@@ -25,6 +26,7 @@ class RequestState:
 
     __slots__ = (
         "blocks",
+        "constraint",
         "first_scheduled_time",
         "id",
         "key",
@@ -43,8 +45,16 @@ class RequestState:
         "tokens",
     )
 
-    def __init__(self, request: EngineRequest, key: OrderKey, blocks: RequestBlocks, max_model_len: int) -> None:
+    def __init__(
+        self,
+        request: EngineRequest,
+        key: OrderKey,
+        blocks: RequestBlocks,
+        max_model_len: int,
+        constraint: Constraint = NO_CONSTRAINT,
+    ) -> None:
         self.request = request
+        self.constraint = constraint  # its state is that behind `tokens`
         self.id = request.request_id
         self.key = key
         self.blocks = blocks
@@ -65,7 +75,11 @@ class RequestState:
 
     def num_drafts(self, most: int) -> int:
         """Of `most` in a forward, those it wants. Where the host has a say, it sees no token that may not come."""
-        return 0 if self.needs_host else self.request.sampling.num_draft_tokens(most)
+        return 0 if self.needs_host or self.is_constrained else self.request.sampling.num_draft_tokens(most)
+
+    @property
+    def is_constrained(self) -> bool:
+        return self.constraint is not NO_CONSTRAINT
 
     @property
     def num_output_tokens(self) -> int:

@@ -11,17 +11,19 @@ from cadence.core.engine_state import EngineState, EngineStats
 from cadence.core.errors import InvalidRequestError
 from cadence.core.kv_spec import KVLayout
 from cadence.core.request import EngineRequest, FinishReason
-from cadence.core.step import StepPlan, StepResult
+from cadence.core.step import StepPlan, StepResult, TokenMasks
 from cadence.core.update import RequestUpdate
 from cadence.scheduler.admission import Admission
 from cadence.scheduler.advance import Advance
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.burst import BurstPolicy
+from cadence.scheduler.constraint import NO_CONSTRAINT, Constraint
 from cadence.scheduler.decode_times import DecodeTimes
 from cadence.scheduler.drafts import NO_DRAFTS, Drafts
 from cadence.scheduler.extension import Extension
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.kv.sizing import check_pool
+from cadence.scheduler.masks import MaskWriter
 from cadence.scheduler.pace import PacePolicy
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.preempt import Preemption
@@ -73,13 +75,14 @@ class Scheduler:
         self._bursts = BurstPolicy(config, host_bound, self._decodes)
         self._extension = Extension(budget, self._bursts, drafts, self._rows, self._kv)
         self._reconciler = Reconciler(self._rows, self._kv, drafts)
+        self._masks = MaskWriter(self._rows)
 
-    def add(self, request: EngineRequest) -> None:
-        """Joins the waiting queue."""
-        self._check_request(request)
+    def add(self, request: EngineRequest, constraint: Constraint = NO_CONSTRAINT) -> None:
+        """Joins the waiting queue. constraint: on its output, behind the tokens that it has."""
+        self.check(request)
         self._num_added += 1
         self._requests[request.request_id] = state = RequestState(
-            request, self._key_of(request), self._kv.new_tables(request.cache_salt), self._max_model_len
+            request, self._key_of(request), self._kv.new_tables(request.cache_salt), self._max_model_len, constraint
         )
         self._waiting.push(state)
 
@@ -106,7 +109,7 @@ class Scheduler:
         room = self._advance.run(draft, waiting=len(self._waiting) > 0)
         if not draft.short:
             self._admission.run(draft, room)
-        draft.close()
+        draft.close(self._rows.waits_np)
         if not len(draft.rows_np):
             return draft.build(ended=[], num_together=1)
         self._extension.run(draft, waiting=len(self._waiting) > 0)
@@ -114,8 +117,18 @@ class Scheduler:
         together = 1 if streams else self._bursts.together(len(draft.rows_np), draft.num_forwards)
         plan = draft.build(self._retiring.take_ended(), together)
         self._last_step = plan.step_id
-        self._in_flight[plan.step_id] = StepInFlight(plan, draft.sampling_np, draft.lines_np, plan.num_forwards)
+        self._in_flight[plan.step_id] = StepInFlight(
+            plan, draft.sampling_np, draft.following_np, draft.lines_np, plan.num_forwards, awaits_mail=bool(plan.waits)
+        )
         return plan
+
+    def mail(self, step: StepInFlight) -> tuple[TokenMasks, list[RequestUpdate]]:
+        """What rows of a step wait for; all steps before it have returned. -> it, and the ends of requests that cannot
+        go on: theirs is not waited for"""
+        mail, ended = self._masks.write(step.plan.waits)
+        for update in ended:
+            self._end(self._requests[update.request_id])
+        return mail, ended
 
     def in_flight(self, step_id: int) -> StepInFlight:
         """The step whose plan `schedule` made, until all of it has returned."""
@@ -195,7 +208,8 @@ class Scheduler:
             return request.priority, request.arrival_time, self._num_added
         return 0, 0.0, self._num_added
 
-    def _check_request(self, request: EngineRequest) -> None:
+    def check(self, request: EngineRequest) -> None:
+        """Raises InvalidRequestError for one that could not be added."""
         if request.request_id in self._requests:
             raise InvalidRequestError(f"request_id {request.request_id!r} is already in use", field="request_id")
         prompt_len = len(request.prompt_token_ids)

@@ -13,13 +13,20 @@ class StepInFlight:
     """What was booked for one plan. Nowhere else are its forwards counted."""
 
     plan: StepPlan
-    sampling_np: Column  # [s] rows that sample, in plan order
+    sampling_np: Column  # [s] rows that sample in the first forward, in plan order
+    following_np: Column  # [f] those that go on: all but those that wait for mail
     lines_np: Column  # [s] most tokens that each samples in the first forward; in each after it, those of plan.width
     num_forwards: int  # that will run: those of the plan, less those cut
     num_queued: int = 0  # that the device was asked for
     num_returned: int = 0  # whose results have come
     num_drafts: int = 0  # that these verified, in all rows together
     launched: float = 0.0  # seconds, time.perf_counter
+    awaits_mail: bool = False  # that its rows wait for: it was not posted
+
+    @property
+    def returning_np(self) -> Column:
+        """Rows that sample in the next forwards to return"""
+        return self.following_np if self.num_returned else self.sampling_np
 
     def booked(self, count: int) -> Column | int:
         """[s] tokens booked for the next `count` forwards to return"""

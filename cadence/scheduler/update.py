@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cadence.core.draft_stats import DraftStats, Run
+from cadence.core.request import FinishReason
 from cadence.core.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult
 from cadence.core.update import RequestUpdate
 from cadence.scheduler.advance import register_filled
@@ -59,7 +60,7 @@ class Reconciler:
         """Replaces placeholders of each row that sampled by its tokens."""
         news: News = {}
         new_tokens, counts_np = _by_row(result.token_ids_np)
-        rows, sampling_np, num_forwards = self._rows, step.sampling_np, len(result.token_ids_np)
+        rows, sampling_np, num_forwards = self._rows, step.returning_np, len(result.token_ids_np)
         rows.settle(sampling_np, num_forwards, got_np=counts_np, unused_np=step.booked(num_forwards) - counts_np)
         columns = (sampling_np, rows.known_np[sampling_np] >= rows.limit_np[sampling_np])
         requests, finished = rows.requests, Status.FINISHED
@@ -73,14 +74,28 @@ class Reconciler:
                 rows.stop(row)
             else:
                 request.tokens.extend(new)
+        if step.plan.waits and not step.num_returned:
+            self._move_on(step.plan.waits, news)
         return news
+
+    def _move_on(self, waiting: list[int], news: News) -> None:
+        """Rows whose tokens had to be allowed go on from there, or end: nothing may follow."""
+        for row in waiting:
+            if row not in news or news[row].finish_reason is not None:
+                continue
+            constraint = self._rows.requests[row].constraint
+            for token in news[row].new_token_ids:
+                constraint.accept(token)
+            if constraint.finished:
+                news[row].finish_reason = FinishReason.STOP
+                self._rows.stop(row)
 
     def _take_runs(self, step: StepInFlight, result: StepResult, news: News) -> None:
         """What became of drafts, forward by forward."""
         drafts_np, tokens_np = result.num_drafts_np, (result.token_ids_np != NO_TOKEN).sum(axis=2)
         step.num_drafts += int(drafts_np.sum())
-        self._drafts.observe(step.sampling_np, drafts_np, tokens_np)
-        columns = zip(step.sampling_np.tolist(), drafts_np.T.tolist(), tokens_np.T.tolist(), strict=True)
+        self._drafts.observe(step.returning_np, drafts_np, tokens_np)
+        columns = zip(step.returning_np.tolist(), drafts_np.T.tolist(), tokens_np.T.tolist(), strict=True)
         for row, drafts, tokens in columns:
             if row in news:
                 news[row].runs = _kept_runs(drafts, tokens, len(news[row].new_token_ids))
@@ -104,7 +119,7 @@ class Reconciler:
     def _confirm(self, step: StepInFlight) -> None:
         """The tokens of these forwards are computed: blocks they filled can be shared, blocks behind a window freed."""
         rows, kv, plan = self._rows, self._kv, step.plan
-        rows_np, confirmed_np = step.sampling_np, rows.known_np[step.sampling_np] - 1  # all but the newest token
+        rows_np, confirmed_np = step.returning_np, rows.known_np[step.returning_np] - 1  # all but the newest token
         if step.num_returned == 0 and len(rows_np) < len(plan.rows_np):
             ends_np = plan.num_computed_np.astype(np.int64) + plan.num_tokens_np
             ends_np[plan.num_samples_np > 0] = confirmed_np

@@ -84,6 +84,11 @@ class Matcher:
         self._last_word = np.array((1 << (grammar.vocab_size - 1) % 32 + 1) - 1, np.uint32).view(np.int32)
 
     @property
+    def num_words(self) -> int:
+        """Of a mask."""
+        return mask_words(self._grammar.vocab_size)
+
+    @property
     def finished(self) -> bool:
         """The text is complete and a stop token was accepted. Only stop tokens may follow."""
         return self._stops > 0

@@ -45,15 +45,16 @@ STRUCTURES = ROOT / "docs/structures.md"
 # The files on the path of every token, and all of ours they may import: a feature never names itself here.
 HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
     "cadence/engine/core.py": {
-        "core": "engine_state errors forward_counts request step update",
+        "core": "engine_state errors failure forward_counts request step update",
+        "engine": "intake",
         "executor": "base",
         "scheduler": "scheduler step_in_flight",
     },
     "cadence/scheduler/scheduler.py": {
         "config": "engine_config",
         "core": "engine_state errors kv_spec request step update",
-        "scheduler": "admission advance budget burst decode_times drafts extension pace plan preempt queue "
-        "request_state retiring rows running snapshot step_in_flight update",
+        "scheduler": "admission advance budget burst constraint decode_times drafts extension masks pace plan preempt "
+        "queue request_state retiring rows running snapshot step_in_flight update",
         "scheduler.kv": "manager sizing",
     },
     "cadence/runner/runner.py": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -14,12 +15,14 @@ from cadence.core.codec import (
     decode_answer,
     decode_call,
     decode_from_engine,
+    decode_mail,
     decode_plan,
     decode_request,
     decode_result,
     encode,
     encode_answer,
     encode_call,
+    encode_mail,
     encode_plan,
     encode_request,
     encode_result,
@@ -29,7 +32,7 @@ from cadence.core.failure import Failure, FailureCode
 from cadence.core.messages import FromEngine
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
-from cadence.core.step import NewBlocks, NewRow, PromptLogprobs, StepPlan, StepResult, TokenLogprobs
+from cadence.core.step import NewBlocks, NewRow, PromptLogprobs, StepPlan, StepResult, TokenLogprobs, TokenMasks
 from cadence.core.update import RequestUpdate
 from cadence.core.verbs import VERBS
 from cadence.engine.input_processor import InputLimits, InputProcessor
@@ -133,11 +136,15 @@ def test_plans_and_results_cross_as_bytes() -> None:
     rows_np = np.array([3, 1], dtype=np.int32)
     row = NewRow(3, "r", rows_np, 2, 0, ([4, 5],), SamplingParams(top_k=7), 11, frozenset({2}), 30)
     plan = StepPlan(8, [1], [row], [NewBlocks(1, 0, 2, [6])], rows_np, rows_np, rows_np, rows_np, 4, 2, 3)
-    found = decode_plan(encode_plan(plan))
+    found = decode_plan(encode_plan(replace(plan, waits=[3])))
+    assert found.waits == [3]
     (begun,) = found.begun
     assert begun.sampling == row.sampling and begun.stop_token_ids == {2} and begun.seed == 11
     assert found.blocks == plan.blocks and (found.num_forwards, found.num_together, found.width) == (4, 2, 3)
     assert found.rows_np.dtype == np.int32 and found.num_samples_np.tolist() == [3, 1]
+
+    mail = decode_mail(encode_mail(TokenMasks(rows_np, np.array([[-1, 7], [5, -(2**31)]], dtype=np.int32))))
+    assert mail.rows_np.tolist() == [3, 1] and mail.words_np.tolist() == [[-1, 7], [5, -(2**31)]]
 
     tokens = TokenLogprobs(rows_np, rows_np.astype(np.float32) / 2, 2)
     prompt = PromptLogprobs(1, rows_np[:, None], rows_np[:, None].astype(np.float32), rows_np)

@@ -14,17 +14,19 @@ from cadence.config.args import EngineArgs
 from cadence.core.codec import (
     decode_answer,
     decode_call,
+    decode_mail,
     decode_plan,
     decode_result,
     encode_answer,
     encode_call,
+    encode_mail,
     encode_plan,
     encode_result,
 )
 from cadence.core.engine_state import EngineStats
 from cadence.core.outputs import BeamSearchOutput
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.step import NO_PLAN, StepPlan, StepResult
+from cadence.core.step import NO_PLAN, StepPlan, StepResult, TokenMasks
 from cadence.device.base import Graph, Output
 from cadence.device.cpu import CpuDevice
 from cadence.engine.beam import BeamSearch, run_rounds
@@ -50,6 +52,7 @@ class Trace:
         self.calls: Counter[str] = Counter()  # by verb
         self.forwards = 0  # that were asked for
         self.forwards_before: dict[str, int] = {}  # by request id: how many there were when a plan first had it
+        self.masks: Counter[str] = Counter()  # by request id: choices among tokens that the host named
         self.captures = 0
         self.replays = 0
         self.newest = NO_PLAN
@@ -67,6 +70,10 @@ class Trace:
         for row, samples in zip(plan.rows_np.tolist(), (plan.num_samples_np > 0).tolist(), strict=True):
             self.bursts[self._ids[row]] += samples and plan.num_forwards > 1
             self.chunks[self._ids[row]] += not samples
+
+    def mail_went_down(self, mail: TokenMasks) -> None:
+        for row in mail.rows_np.tolist():
+            self.masks[self._ids[row]] += 1
 
     def forwards_were_asked_for(self, count: int) -> None:
         self._queued += count
@@ -121,6 +128,10 @@ class WatchedExecutor:
     def advance(self, step_id: int, first: int, count: int) -> None:
         self._trace.forwards_were_asked_for(count)
         self._executor.advance(step_id, first, count)
+
+    def post(self, step_id: int, mail: TokenMasks) -> None:
+        self._trace.mail_went_down(mail)
+        self._executor.post(step_id, decode_mail(encode_mail(mail)))
 
     def result(self) -> StepResult:
         result = decode_result(encode_result(self._executor.result()))

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ from cadence.config.engine_config import CacheConfig, SchedulerConfig
 from cadence.core.kv_spec import LayerKV, plan_layout
 from cadence.core.messages import EngineInfo
 from cadence.core.request import EngineRequest
-from cadence.core.step import NO_PLAN, PromptLogprobs, StepPlan, StepResult
+from cadence.core.step import NO_PLAN, PromptLogprobs, StepPlan, StepResult, TokenMasks
 from cadence.core.update import RequestUpdate
 from cadence.engine.core import EngineCore
 from cadence.engine.core_process import build_core, main
+from cadence.engine.grammar_desk import GrammarDesk
 from cadence.executor.base import Executor
 from cadence.scheduler.scheduler import Scheduler
 
@@ -58,6 +60,9 @@ class ToyExecutor:
     def advance(self, step_id: int, first: int, count: int) -> None:
         time.sleep(STEP_S)
 
+    def post(self, step_id: int, mail: TokenMasks) -> None:
+        raise AssertionError("nobody waits for mail")
+
     def result(self) -> StepResult:
         plan = self._plan
         sampled = [[self._next(row)] for row in plan.rows_np[plan.num_samples_np > 0].tolist()]
@@ -82,7 +87,7 @@ class PoisonedExecutor:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self.advance, self.result = executor.advance, executor.result
+        self.advance, self.post, self.result = executor.advance, executor.post, executor.result
         self.call, self.stop = executor.call, executor.stop
         self._fatal: dict[int, tuple[int, int]] = {}  # row -> (token, tokens after which it strikes)
 
@@ -154,13 +159,18 @@ def poison(args: EngineArgs) -> tuple[Any, EngineInfo]:
     return PoisonedCore(core), info
 
 
+def _no_grammars(on_ready: Callable[[], None]) -> Any:
+    raise AssertionError("the toy has no grammars")
+
+
 def toy(args: EngineArgs, front: type[PoisonedCore] = PoisonedCore) -> tuple[Any, EngineInfo]:
     vocab_size = json.loads((Path(args.model) / "config.json").read_text())["vocab_size"]
     max_model_len, num_blocks = args.max_model_len or 512, 4000
     config = SchedulerConfig(64, 2048, "fcfs", True, 0, steps_in_flight=1)
     layout = plan_layout([LayerKV(1, 1)], 16, "bfloat16")
     scheduler = Scheduler(config, CacheConfig(16, True, 0.9, 0, 0), layout, num_blocks, max_model_len)
-    core = EngineCore(scheduler, PoisonedExecutor(ToyExecutor(vocab_size)), depth=1, queues_work=False)
+    grammars = GrammarDesk(_no_grammars)
+    core = EngineCore(scheduler, PoisonedExecutor(ToyExecutor(vocab_size)), grammars, depth=1, queues_work=False)
     return front(core), EngineInfo(num_blocks, max_model_len, vocab_size, "toy", "cpu", 2**30, False, False)
 
 

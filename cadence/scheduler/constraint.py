@@ -1,0 +1,52 @@
+"""What a request's output must look like, as the scheduler sees it: a state that tokens move on."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cadence.core.step import IntArray
+
+
+class Constraint(Protocol):
+    """Where one output stands: a function of its tokens and of nothing else."""
+
+    @property
+    def num_words(self) -> int:
+        """Of a mask: ceil(vocabulary / 32)."""
+
+    @property
+    def finished(self) -> bool:
+        """The output is complete and has had a stop token: nothing else may follow."""
+
+    @property
+    def error(self) -> str:
+        """Why no token can follow, where that took too much work to find out; "" = it did not."""
+
+    def accept(self, token: int) -> bool:
+        """False, and nothing is changed, where the token may not come."""
+
+    def rollback(self, count: int) -> None:
+        """Takes the last `count` accepted tokens back."""
+
+    def fill(self, mask_np: IntArray) -> None:
+        """Which tokens may come next: [num_words], one bit each."""
+
+
+class Unconstrained:
+    """Any token may come."""
+
+    num_words = 0
+    finished = False
+    error = ""
+
+    def accept(self, token: int) -> bool:
+        return True
+
+    def rollback(self, count: int) -> None:
+        """There is no state."""
+
+    def fill(self, mask_np: IntArray) -> None:
+        mask_np[:] = -1
+
+
+NO_CONSTRAINT = Unconstrained()
