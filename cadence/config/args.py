@@ -18,13 +18,14 @@ from cadence.config import peer_table, ranges, values
 from cadence.config.argv import merged
 from cadence.config.peer_flag import PeerFlag, Support
 from cadence.config.speculative_options import SpeculativeOptions, without_hints
+from cadence.config.structured_options import read_structured, structured_notices
 from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")
 
 MEANT_BY_NONE: dict[str, Any] = {
     "seed": 0, "dtype": "auto", "kv_cache_dtype": "auto", "hf_overrides": {}, "override_generation_config": {},
-    "speculative_config": {},
+    "speculative_config": {}, "structured_outputs_config": {},
 }  # fmt: skip
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
 KV_CACHE_DTYPES = (*DTYPES, "int8", "int8_per_token_head")
@@ -105,6 +106,11 @@ class EngineArgs:
         {}, "JSON: who drafts tokens that a later forward verifies, and how many (off); the tokens stay the same"
     )
 
+    # Structured output
+    structured_outputs_config: dict[str, Any] = option(
+        {}, "JSON: what applies to structured output where a request does not say: backend, disable_any_whitespace"
+    )
+
     # KV cache
     block_size: int | None = option(None, "tokens per KV block (16)")
     enable_prefix_caching: bool | None = option(None, "reuse the KV of prompts that begin alike (on)")
@@ -135,6 +141,7 @@ class EngineArgs:
             setattr(self, field.name, value)
         ranges.check(self)
         SpeculativeOptions.read(self.speculative_config)
+        read_structured(self.structured_outputs_config)
 
     @classmethod
     def from_options(cls, **options: Any) -> EngineArgs:
@@ -157,7 +164,7 @@ class EngineArgs:
             meant[name] = merged(value, values.coerce(name, hints()[name], meant.get(name) or {}))
         args = cls(**meant)
         args.speculative_config, notices = without_hints(args.speculative_config)
-        for notice in notices:
+        for notice in (*notices, *structured_notices(args.structured_outputs_config)):
             logger.warning("%s", notice)
         return args
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cadence.config.hf import HFConfig
 from cadence.config.reference import ModelFiles
 from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
+from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class EngineConfig:
     scheduler: SchedulerConfig
     device: DeviceConfig
     speculative: SpeculativeConfig = NO_SPECULATION
+    structured: GrammarDefaults = NO_DEFAULTS
 
     # As scripts for vLLM call them.
 
@@ -97,6 +99,10 @@ class EngineConfig:
     @property
     def scheduler_config(self) -> SchedulerConfig:
         return self.scheduler
+
+    @property
+    def structured_outputs_config(self) -> GrammarDefaults:
+        return self.structured
 
     @property
     def speculative_config(self) -> SpeculativeConfig:

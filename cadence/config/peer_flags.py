@@ -35,7 +35,6 @@ TOKENIZER_FILE = "tokenizers are read from tokenizer.json or from the GGUF file"
 FIRST_GPU = "the first GPU that is visible is used; choose it with CUDA_VISIBLE_DEVICES"
 RESTARTED = "an engine that dies is always started again, and its requests go on"
 ONE_KV_TYPE = "all layers keep keys and values in one type; choose it with kv_cache_dtype"
-NO_GRAMMAR = "output constrained by a grammar is not in this version; requests for it are refused"
 BOUND = "threads stay on the cores this process may use; bind it with numactl or taskset"
 LEVELS = ("0", "1", "2", "3", "O0", "O1", "O2", "O3")
 TOKENISED = "tokenising has no pool: long texts go to a process of their own"
@@ -289,7 +288,7 @@ ENGINE_GROUPS = (
         refused("reasoning_config", {}, "the marks of reasoning are those of the reasoning_parser"),
         no_effect("kernel_config", {}, KERNELS),
         no_effect("additional_config", {}, "it is for other platforms"),
-        no_effect("structured_outputs_config", {}, NO_GRAMMAR),
+        works("structured_outputs_config", "its keys backend and disable_any_whitespace", kind=OBJECT),
         refused("profiler_config", {}, "only an LLM object writes profiles: LLM(..., profiler_config=...)"),
         no_effect("optimization_level", (2, "2", "O2"), GRAPHS, short="-O", choices=LEVELS),
         no_effect("performance_mode", "balanced", "the scheduler weighs streams against prompts by max_inter_token_ms",
@@ -323,7 +322,8 @@ REMOVED = Group("Removed", (
     no_effect("preemption_mode", None, NO_SWAP),
     no_effect("scheduler_delay_factor", 0, SCHEDULER),
     no_effect("disable_async_output_proc", False, "outputs are processed in order"),
-    no_effect("guided_decoding_backend", None, NO_GRAMMAR),
+    works("guided_decoding_backend", "as structured_outputs_config.backend",
+          means="structured_outputs_config.backend"),
     no_effect("max_seq_len_to_capture", None, "recorded decode steps serve sequences of every length"),
     no_effect("calculate_kv_scales", False, "the KV cache is not scaled"),
     refused("qlora_adapter_name_or_path", None, NO_LORA),

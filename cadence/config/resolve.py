@@ -23,6 +23,7 @@ from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
 from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
 from cadence.config.speculative_options import SpeculativeOptions
+from cadence.config.structured_options import read_structured
 from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")
@@ -128,6 +129,7 @@ def resolve(
         scheduler=scheduler,
         device=_device(args, caps.kind, inputs),
         speculative=_speculative(args, model, scheduler, inputs.draft),
+        structured=read_structured(args.structured_outputs_config),
     )
 
 

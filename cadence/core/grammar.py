@@ -26,6 +26,17 @@ class GrammarBackend(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class GrammarDefaults:
+    """What an engine does where a request does not say."""
+
+    backend: GrammarBackend = GrammarBackend.AUTO
+    any_whitespace: bool = True
+
+
+NO_DEFAULTS = GrammarDefaults()
+
+
+@dataclass(frozen=True, slots=True)
 class GrammarSpec:
     """One constraint. Equal specs share one compiled grammar."""
 
@@ -33,13 +44,12 @@ class GrammarSpec:
     text: str = ""
     backend: GrammarBackend = GrammarBackend.AUTO
     any_whitespace: bool = True  # JSON: between tokens, as the model likes; False = one compact form
-    additional_properties: bool = True  # JSON: where the schema says nothing; False = only those it names
     whitespace_pattern: str = ""  # JSON: a regular expression for white space between tokens; "" = see any_whitespace
     source: str = field(default="structured_outputs", compare=False)  # the request's field that says so, for errors
 
     @property
     def digest(self) -> str:
         """Of the content, as hexadecimal digits."""
-        options = f"{self.kind} {self.backend} {self.any_whitespace:d} {self.additional_properties:d}"
+        options = f"{self.kind} {self.backend} {self.any_whitespace:d}"
         content = "\0".join((options, self.whitespace_pattern, self.text))
         return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()

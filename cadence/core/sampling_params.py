@@ -24,7 +24,9 @@ from cadence.core.checks import (
     within_logprobs_cap,
 )
 from cadence.core.errors import InvalidRequestError
+from cadence.core.grammar import GrammarSpec
 from cadence.core.repetition import RepetitionDetectionParams
+from cadence.core.structured_outputs import StructuredOutputsParams
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +54,6 @@ class RequestOutputKind(Enum):
 
 # Names that exist in vLLM and mean nothing here yet: name -> why. Their default (None, False or 0) is accepted.
 _REFUSED = {
-    "structured_outputs": "this engine does not constrain its output by a grammar",
-    "guided_decoding": "this engine does not constrain its output by a grammar",
     "best_of": "it was removed from vLLM; ask for n completions and choose among them",
     "routed_experts_prompt_start": "this engine does not return routed experts",
     "trace_decode_token_ids": "this engine does not replay traces",
@@ -99,13 +99,14 @@ class SamplingParams:
     logprob_token_ids: list[int] | None = None  # logprobs of these tokens instead of the most likely ones
     speculative: dict[str, int] | None = None  # {"num_tokens": most drafts of a forward}; 0 = off, None = the engine's
     flat_logprobs: bool = False  # logprobs as one FlatLogprobs instead of one dict per position
+    structured_outputs: StructuredOutputsParams | None = None  # also its fields as a dict: what the output must be
+    guided_decoding: StructuredOutputsParams | None = None  # its older name; None once made
+    grammar: GrammarSpec | None = None  # not for users: structured_outputs, read by the input processor
     bad_words_token_ids: list[list[int]] | None = None  # not for users: bad_words, tokenised by the input processor
     # Not for users: the tokens that begin and that end reasoning. Where none begins it, it begins with the output.
     thinking_token_ids: list[list[int]] | None = None
     skip_clone: bool = False
     # Refused unless left at their default, see _REFUSED.
-    structured_outputs: object = None
-    guided_decoding: object = None
     best_of: object = None
     routed_experts_prompt_start: object = 0
     trace_decode_token_ids: object = None
@@ -232,6 +233,11 @@ class SamplingParams:
             self.thinking_token_budget = None if budget == -1 else budget
         self.repetition_detection = RepetitionDetectionParams.of(self.repetition_detection)
         self.speculative = draft_limit("speculative", self.speculative)
+        older = StructuredOutputsParams.of(self.guided_decoding, "guided_decoding")
+        newer = StructuredOutputsParams.of(self.structured_outputs, "structured_outputs")
+        if older is not None and newer is not None:
+            raise InvalidRequestError("guided_decoding is structured_outputs' older name: give one.", "guided_decoding")
+        self.structured_outputs, self.guided_decoding = newer or older, None
 
     def _check_token_lists(self) -> None:
         if self.logit_bias is not None:
@@ -294,7 +300,7 @@ class BeamSearchParams:
     temperature: float = 0.0
     length_penalty: float = 1.0
     include_stop_str_in_output: bool = False
-    structured_outputs: object = None  # refused unless None
+    structured_outputs: StructuredOutputsParams | None = None
 
     def __new__(cls, *args: object, **options: object) -> Self:
         _known_names(cls, args, options)
@@ -307,9 +313,7 @@ class BeamSearchParams:
         self.length_penalty = number("length_penalty", self.length_penalty)
         for name in ("ignore_eos", "include_stop_str_in_output"):
             typed(name, getattr(self, name), bool, "True or False")
-        if self.structured_outputs is not None:
-            why = _REFUSED["structured_outputs"]
-            raise InvalidRequestError(f"structured_outputs is not supported: {why}.", field="structured_outputs")
+        self.structured_outputs = StructuredOutputsParams.of(self.structured_outputs, "structured_outputs")
 
 
 def _known_names(cls: type[Any], args: tuple[object, ...], options: Mapping[str, object]) -> None:

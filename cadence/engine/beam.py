@@ -41,6 +41,7 @@ class BeamSearch:
             detokenize=False,
             ignore_eos=True,
             output_kind=RequestOutputKind.FINAL_ONLY,
+            structured_outputs=params.structured_outputs,
         )
 
     def rounds(self, token_lists: list[list[int]]) -> Rounds:

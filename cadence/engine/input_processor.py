@@ -11,6 +11,7 @@ from typing import Any
 
 from cadence.config.engine_config import ModelConfig
 from cadence.core.errors import ContextLengthError, InvalidRequestError
+from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults, GrammarSpec
 from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.prompts import ParsedPrompt, parse_prompt
@@ -18,6 +19,7 @@ from cadence.text.null_tokenizer import AnyTokenizer
 
 _MASK64 = (1 << 64) - 1
 _INT64 = 1 << 63
+NO_GRAMMAR = "output constrained by a grammar is not in this version"
 THINKING = ("<think>", "</think>")
 
 
@@ -28,12 +30,15 @@ class InputLimits:
     max_logprobs: int
     seed: int
     eos_token_ids: frozenset[int]
+    structured: GrammarDefaults = NO_DEFAULTS
 
     @classmethod
-    def of(cls, model: ModelConfig, vocab_size: int, tokenizer: AnyTokenizer) -> InputLimits:
+    def of(
+        cls, model: ModelConfig, vocab_size: int, tokenizer: AnyTokenizer, structured: GrammarDefaults = NO_DEFAULTS
+    ) -> InputLimits:
         """What the model's files and its tokenizer each call an end of text counts as one."""
         eos = frozenset(model.hf.eos_token_ids) | tokenizer.eos_token_ids
-        return cls(vocab_size, model.max_model_len, model.max_logprobs, model.seed, eos)
+        return cls(vocab_size, model.max_model_len, model.max_logprobs, model.seed, eos, structured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,8 @@ def weight_of(params: SamplingParams) -> int:
     """What checking and copying parameters takes: entries of their lists, and characters."""
     lists = (params.allowed_token_ids, params.stop_token_ids, params.logit_bias)
     texts = (*(params.bad_words or ()), *params.stop_strings)
+    if params.structured_outputs is not None:
+        texts = (*texts, params.structured_outputs.spec(NO_DEFAULTS).text)
     return sum(len(entries or ()) for entries in lists) + sum(map(len, texts))
 
 
@@ -73,6 +80,7 @@ class InputProcessor:
         sampling.prompt_logprobs = _at_most(limits.vocab_size, sampling.prompt_logprobs)
         sampling.bad_words_token_ids = self._bad_words(sampling)
         sampling.thinking_token_ids = self._thinking(sampling)
+        sampling.grammar, sampling.structured_outputs = self._grammar(sampling), None
         if sampling.bad_words_token_ids or sampling.thinking_token_ids:
             sampling.verify(*checks)  # the engine repeats these checks when it reads the request, and must find nothing
         self._check_choice(sampling)
@@ -154,6 +162,13 @@ class InputProcessor:
                 "thinking_token_budget",
             )
         return [[begin], [end]]
+
+    def _grammar(self, params: SamplingParams) -> GrammarSpec | None:
+        """What the output must be, with what the engine says of it."""
+        if params.structured_outputs is None:
+            return None
+        spec = params.structured_outputs.spec(self._limits.structured)
+        raise InvalidRequestError(f"{spec.source} is not supported: {NO_GRAMMAR}", spec.source)
 
     def _bad_words(self, params: SamplingParams) -> list[list[int]] | None:
         """Each word as it is spelled at the start of a text and, where it differs, after a space. White space alone is

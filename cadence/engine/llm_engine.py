@@ -33,7 +33,7 @@ class LLMEngine:
     def __init__(self, parts: EngineParts, processors: Sequence[Any] = ()) -> None:
         """`processors`: logits processors of every request, as callables or as classes."""
         model, most_drafts = parts.config.model, parts.config.speculative.num_tokens
-        limits = InputLimits.of(model, parts.vocab_size, parts.tokenizer)
+        limits = InputLimits.of(model, parts.vocab_size, parts.tokenizer, parts.config.structured)
         self.eos_token_ids = limits.eos_token_ids
         self.config = parts.config
         self.num_blocks = parts.num_blocks

@@ -52,7 +52,7 @@ class AsyncLLM:
 
     def __init__(self, config: EngineConfig, tokenizer: AnyTokenizer, supervisor: Supervisor, info: EngineInfo) -> None:
         model, most_drafts = config.model, config.speculative.num_tokens
-        limits = InputLimits.of(model, info.vocab_size, tokenizer)
+        limits = InputLimits.of(model, info.vocab_size, tokenizer, config.structured)
         self.config = config
         self.model_name = model.files.name
         self.info = info

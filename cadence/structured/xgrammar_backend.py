@@ -68,9 +68,9 @@ def _compiled(spec: GrammarSpec, compiler: Any) -> Any:
 
 
 def _json(spec: GrammarSpec, schema: str, compiler: Any) -> Any:
-    return compiler.compile_json_schema(
-        schema, any_whitespace=spec.any_whitespace, strict_mode=not spec.additional_properties
-    )
+    if spec.whitespace_pattern:
+        raise ValueError("a pattern for white space needs the backend llguidance")
+    return compiler.compile_json_schema(schema, any_whitespace=spec.any_whitespace)
 
 
 def choice_as_ebnf(choices: list[str]) -> str:

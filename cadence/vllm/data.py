@@ -45,21 +45,6 @@ class LoRARequest:
 
 
 @dataclass(slots=True)
-class StructuredOutputsParams:
-    """One constraint on an output. `SamplingParams` refuses it where the engine has no grammars."""
-
-    json: str | dict[str, Any] | None = None
-    regex: str | None = None
-    choice: list[str] | None = None
-    grammar: str | None = None
-    json_object: bool | None = None
-    disable_any_whitespace: bool = False
-    disable_additional_properties: bool = False
-    whitespace_pattern: str | None = None
-    structural_tag: str | None = None
-
-
-@dataclass(slots=True)
 class PoolingParams:
     """What to ask of a model that embeds or classifies; no engine takes it yet."""
 

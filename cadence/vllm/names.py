@@ -92,8 +92,8 @@ MODULES: dict[str, dict[str, str]] = {
     "version": {"__version__": _VERSION, "__version_tuple__": _VERSION},
     "sampling_params": {
         **dict.fromkeys(("SamplingParams", "BeamSearchParams", "RequestOutputKind"), _SAMPLING),
-        "StructuredOutputsParams": _DATA,
-        "GuidedDecodingParams": f"{_DATA}:StructuredOutputsParams",
+        "StructuredOutputsParams": "cadence.core.structured_outputs",
+        "GuidedDecodingParams": "cadence.core.structured_outputs:StructuredOutputsParams",
         "RepetitionDetectionParams": "cadence.core.repetition",
         "SamplingType": _DATA,
         "LogitsProcessor": _SAMPLING,

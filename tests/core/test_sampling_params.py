@@ -125,8 +125,6 @@ def test_a_bad_value_names_its_field_and_limit(field: str, value: Any, says: str
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("structured_outputs", {"json": {}}),
-        ("guided_decoding", {"regex": "a"}),
         ("best_of", 3),
         ("routed_experts_prompt_start", 3),
         ("trace_decode_token_ids", [1]),

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from cadence.core.errors import ContextLengthError, InvalidRequestError
-from cadence.core.sampling_params import SamplingParams
-from cadence.engine.input_processor import InputLimits, InputProcessor, weight_of
+from cadence.core.sampling_params import BeamSearchParams, SamplingParams
+from cadence.core.structured_outputs import StructuredOutputsParams
+from cadence.engine.beam import BeamSearch
+from cadence.engine.input_processor import NO_GRAMMAR, InputLimits, InputProcessor, weight_of
 from cadence.text.null_tokenizer import NullTokenizer
 from cadence.text.tokenizer import Tokenizer
 
@@ -135,3 +137,12 @@ def test_without_a_tokenizer_what_needs_text_is_refused(prompt: Any, params: dic
 def test_the_weight_of_parameters_is_what_their_lists_hold() -> None:
     params = SamplingParams(stop=["abc"], bad_words=["de"], stop_token_ids=[1, 2], allowed_token_ids=[5])
     assert weight_of(params) == 3 + 2 + 2 + 1
+
+
+def test_structured_output_ends_here_for_now(inputs: InputProcessor) -> None:
+    beam = BeamSearchParams(beam_width=2, max_tokens=3, structured_outputs=StructuredOutputsParams(regex="a"))
+    alone = SamplingParams(structured_outputs=StructuredOutputsParams(regex="a"))
+    for params in (alone, BeamSearch(32, EOS, beam).probe):
+        with pytest.raises(InvalidRequestError, match=NO_GRAMMAR) as caught:
+            inputs.process("r", "the dog", params)
+        assert caught.value.field == "structured_outputs.regex"

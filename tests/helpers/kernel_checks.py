@@ -101,3 +101,19 @@ def check_linear(ops: Ops, shape: tuple[int, int, int], dtype: torch.dtype, devi
     scale = TOLERANCE[dtype] * in_dim**0.5
     for ours, wanted in ((ops.linear(x, weight, None), exact), (ops.linear(x, weight, bias), exact + bias.cpu())):
         torch.testing.assert_close(ours.cpu().double(), wanted, rtol=0, atol=scale)
+
+
+def check_token_mask(ops: Ops, vocab: int, dtype: torch.dtype, device: str) -> None:
+    """Also of lines that are a part of a wider table, which the mask must leave alone."""
+    generator = torch.Generator().manual_seed(vocab)
+    words = (vocab + 31) // 32
+    masks = torch.randint(-(2**31), 2**31, (5, words), generator=generator).to(torch.int32)
+    masks[0], masks[1] = -1, 0
+    mask_of_line = torch.tensor([3, -1, 0, 1, 3, 2, 4], dtype=torch.int32)
+    table = torch.randn((7, vocab + 3), generator=generator).to(dtype)
+    table[0, vocab // 2] = float("nan")
+    wanted, there = table.clone(), table.to(device)
+    REFERENCE.apply_token_mask(wanted[:, :vocab], masks, mask_of_line)
+    ops.apply_token_mask(there[:, :vocab], masks.to(device), mask_of_line.to(device))
+    assert torch.equal(there.cpu().view(torch.int16), wanted.view(torch.int16))
+    assert torch.equal(wanted[1].view(torch.int16), table[1].view(torch.int16))

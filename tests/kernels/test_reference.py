@@ -105,3 +105,13 @@ def test_select_refuses_unknown_and_unfit_kernels() -> None:
         select_ops(CpuDevice(), "turbo")
     with pytest.raises(ConfigError, match="triton"):
         select_ops(CpuDevice(), "triton")
+
+
+def test_masks_are_bits_of_words() -> None:
+    """Token t is bit t % 32 of word t // 32."""
+    logits = torch.zeros((3, 40))
+    masks = torch.zeros((2, 2), dtype=torch.int32)
+    masks[1, 0], masks[1, 1] = -(2**31) + 5, 128
+    REFERENCE.apply_token_mask(logits, masks, torch.tensor([1, -1, 0], dtype=torch.int32))
+    assert logits[0].isfinite().nonzero().flatten().tolist() == [0, 2, 31, 39]
+    assert logits[1].isfinite().all() and not logits[2].isfinite().any()

@@ -40,6 +40,12 @@ def test_gumbel_noise_equals_the_reference_bit_for_bit(vocab_size: int) -> None:
     checks.check_gumbel(OPS, vocab_size, DEVICE)
 
 
+@pytest.mark.parametrize("dtype", GPU_DTYPES)
+@pytest.mark.parametrize("vocab_size", [1, 31, 33, 3001])
+def test_masks_bar_what_the_reference_bars(vocab_size: int, dtype: torch.dtype) -> None:
+    checks.check_token_mask(OPS, vocab_size, dtype, DEVICE)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("shape", [(1, 7, 40), (1, 5, 1030), (2, 7, 40), (2, 5, 1030), (3, 4, 24)])
 def test_norm_linear_and_gate_in_one_match_double_precision(shape: tuple[int, int, int], dtype: torch.dtype) -> None:

@@ -46,7 +46,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"suffix": "end"}, "suffix", "only continue"),
     ({"prompt_embeds": "AAAA"}, "prompt_embeds", "text only"),
     ({"guided_json": {"type": "object"}}, "guided_json", "grammar"),
-    ({"structured_outputs": {"regex": "a"}}, "structured_outputs", "grammar"),
+    ({"structured_outputs": {"regex": "a"}}, "structured_outputs.regex", "grammar"),
     ({"use_beam_search": True, "logit_bias": {"5": 1}}, "logit_bias", "use_beam_search"),
     ({"stream": "maybe"}, "stream", "boolean"),
     ({"prompt": ""}, "prompt", "empty"),

@@ -97,8 +97,9 @@ def test_every_sampling_parameter_of_a_body_is_passed_on() -> None:
     """And a beam search takes, names or refuses each of them: none is dropped in silence."""
     parameters = {field.name for field in dataclasses.fields(SamplingParams)}
     asked = parameters & set(GenerationBody.model_fields)
-    apart = {"best_of", "max_tokens", "repetition_detection", "speculative"}  # read by `sampling_params` itself
+    # Read by `sampling_params` itself.
+    apart = {"best_of", "max_tokens", "repetition_detection", "speculative", "structured_outputs"}
     assert set(sampling._SAME_NAME) == asked - apart
-    taken = {"n", "max_tokens", "ignore_eos", "include_stop_str_in_output"}
+    taken = {"n", "max_tokens", "ignore_eos", "include_stop_str_in_output", "structured_outputs"}
     dull = {"best_of", "skip_special_tokens"}  # equal to n, or refused; of the text alone
     assert {*beam._NO_EFFECT, *beam._REFUSED} == asked - taken - dull

@@ -306,6 +306,20 @@ class CpuOps:
         )
         return out
 
+    def apply_token_mask(self, logits: torch.Tensor, masks: torch.Tensor, mask_of_line: torch.Tensor) -> None:
+        if logits.stride(1) != 1:
+            raise ValueError(f"lines of logits {list(logits.shape)} are not contiguous")
+        self._c.token_mask(
+            logits=logits.data_ptr(),
+            masks=masks.data_ptr(),
+            mask_of_line=mask_of_line.data_ptr(),
+            lines=logits.shape[0],
+            vocab=logits.shape[1],
+            logits_stride=logits.stride(0),
+            mask_stride=masks.stride(0),
+            dtype=DTYPES[logits.dtype],
+        )
+
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
         rows = seeds.shape[0]
         out = self._calls.empty((rows, vocab_size), torch.float32)

@@ -195,6 +195,14 @@ class Ops(Protocol):
         """
         ...
 
+    def apply_token_mask(self, logits: torch.Tensor, masks: torch.Tensor, mask_of_line: torch.Tensor) -> None:
+        """Sets to -inf, in place, what a line's mask does not allow. Lines without a mask are not touched.
+
+        logits [L, V], contiguous lines; masks [M, ceil(V / 32)] int32, contiguous: bit t % 32 of word t // 32 is set
+        where token t is allowed; mask_of_line [L] int32: a line of masks, or -1 = no mask.
+        """
+        ...
+
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
         """seeds [S] int64, positions [S] int64 -> [S, vocab] float32, a pure function of (seed, position, token id)."""
         ...

@@ -98,6 +98,13 @@ class ReferenceOps(TorchOps):
     ) -> torch.Tensor:
         return paged_attention(q, kv, batch, group, shape)
 
+    def apply_token_mask(self, logits: torch.Tensor, masks: torch.Tensor, mask_of_line: torch.Tensor) -> None:
+        (lines,) = (mask_of_line >= 0).nonzero(as_tuple=True)
+        words = masks[mask_of_line[lines].long()]
+        bits = words[:, :, None] >> torch.arange(32, device=words.device, dtype=torch.int32) & 1
+        barred = bits.flatten(1)[:, : logits.shape[1]] == 0
+        logits[lines] = logits[lines].masked_fill(barred, float("-inf"))
+
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
         return gumbel_noise(seeds, positions, vocab_size)
 

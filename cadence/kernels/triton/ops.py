@@ -20,6 +20,7 @@ from cadence.kernels.triton.matmul import fixed_linear
 from cadence.kernels.triton.rows import TritonRowOps
 from cadence.kernels.triton.skinny import MOST_ROWS, choose_skinny, linear_skinny
 from cadence.kernels.triton.suffix import TritonSuffixOps
+from cadence.kernels.triton.token_mask import apply_token_mask
 
 _GATE_BLOCK = 1024
 _NORM_ELEMENTS = 2048  # elements one program of rms_norm takes at least, in whole rows
@@ -168,6 +169,9 @@ class TritonOps(TorchOps):
         self, q: torch.Tensor, kv: Pair, batch: AttentionBatch, group: int, shape: AttentionShape
     ) -> torch.Tensor:
         return self._attention.run(q, kv, batch, group, shape)
+
+    def apply_token_mask(self, logits: torch.Tensor, masks: torch.Tensor, mask_of_line: torch.Tensor) -> None:
+        apply_token_mask(logits, masks, mask_of_line)
 
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
         lines = seeds.shape[0]

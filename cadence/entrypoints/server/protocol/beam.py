@@ -11,6 +11,7 @@ from cadence.entrypoints.server.chat.request_errors import as_sent
 from cadence.entrypoints.server.protocol.chat import ChatCompletionBody
 from cadence.entrypoints.server.protocol.completions import CompletionBody
 from cadence.entrypoints.server.protocol.sampling import EndpointFields
+from cadence.entrypoints.server.protocol.structured import structured_outputs
 
 _BEAM = "a beam search takes the likeliest tokens"
 _NO_EFFECT = (
@@ -39,6 +40,7 @@ def beam_params(body: CompletionBody | ChatCompletionBody, chosen: EndpointField
             ignore_eos=bool(body.ignore_eos),
             length_penalty=1.0 if body.length_penalty is None else body.length_penalty,
             include_stop_str_in_output=bool(body.include_stop_str_in_output),
+            structured_outputs=structured_outputs(body),
         )
     except InvalidRequestError as error:
         raise as_sent(error, chosen.sent_names) from None

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.server.protocol.body import OpenPart
 from cadence.entrypoints.server.protocol.common import (
     INT64,
     MAX_PARTS,
@@ -32,19 +31,12 @@ Messages = Annotated[
 Tools = Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True), at_most(MAX_TOOLS)]
 Documents = Annotated[list[dict[str, Any]], Field(max_length=MAX_DOCUMENTS, fail_fast=True), at_most(MAX_DOCUMENTS)]
 
-_GRAMMAR_FORMATS = ("json_object", "json_schema", "structural_tag")
-
-
-class ResponseFormat(OpenPart):
-    type: str
-
 
 class ChatCompletionBody(GenerationBody):
     messages: Messages
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=INT64)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=-1, lt=INT64)
-    response_format: ResponseFormat | None = None
     tools: Tools | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
@@ -77,12 +69,6 @@ class ChatCompletionBody(GenerationBody):
         if self.logprob_token_ids and not self.logprobs:
             raise InvalidRequestError("logprob_token_ids needs logprobs to be true", "logprob_token_ids")
         check_beam(self)
-        if self.response_format is not None and self.response_format.type != "text":
-            known = self.response_format.type in _GRAMMAR_FORMATS
-            why = "output constrained by a grammar is not in this version" if known else "it must be text"
-            raise InvalidRequestError(
-                f"response_format.type {self.response_format.type[:40]!r} is not supported: {why}", "response_format"
-            )
         for number, tool in enumerate(self.tools or ()):
             _check_tool(tool, f"tools[{number}]")
 

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from cadence.core.errors import InvalidRequestError
+from cadence.core.structured_outputs import MAX_CHOICES
 from cadence.entrypoints.server.http.ignored import Ignored
 from cadence.entrypoints.server.protocol.body import BodyPart, RequestBody
 
@@ -55,6 +56,7 @@ TokenIds = Annotated[list[int], Field(max_length=MAX_TOKEN_LIST, fail_fast=True)
 LogprobIds = Annotated[
     list[int], Field(max_length=MAX_LOGPROB_IDS, fail_fast=True), at_most(MAX_LOGPROB_IDS), _NO_BOOLEANS
 ]
+Choices = Annotated[list[str], Field(max_length=MAX_CHOICES, fail_fast=True), at_most(MAX_CHOICES)]
 LogitBias = Annotated[dict[str, float], Field(max_length=MAX_LOGIT_BIAS), at_most(MAX_LOGIT_BIAS)]
 Variables = Annotated[dict[str, Any], Field(max_length=MAX_VARIABLES), at_most(MAX_VARIABLES)]
 
@@ -118,6 +120,17 @@ class GenerationBody(RequestBody):
     thinking_token_budget: int | None = Field(default=None, ge=-1, lt=INT64)  # -1 = as many as it likes
     repetition_detection: RepetitionDetection | None = None
     speculative: DraftLimit | None = None
+
+    # What the output must be: one of these, of which the last ones are older names.
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    structural_tag: str | dict[str, Any] | None = None
+    guided_json: str | dict[str, Any] | None = None
+    guided_regex: str | None = None
+    guided_choice: Choices | None = None
+    guided_grammar: str | None = None
+    guided_whitespace_pattern: str | None = None
+    guided_decoding_backend: str | None = None
 
     stream: bool | None = None
     stream_options: StreamOptions | None = None

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
+from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.entrypoints.server.http.errors import ApiError
 from cadence.entrypoints.server.http.ignored import MAX_NAMED, Ignored
 from cadence.entrypoints.server.protocol.body import BodyPart, RequestBody
@@ -23,6 +24,7 @@ from cadence.entrypoints.server.protocol.common import (
 )
 from cadence.entrypoints.server.protocol.message_blocks import chat_messages, has_calls, system_text
 from cadence.entrypoints.server.protocol.response_tools import check_name
+from cadence.entrypoints.server.protocol.structured import of_format
 from cadence.entrypoints.server.protocol.unsupported import HintField, RefusedField, Unsupported
 
 _TOOL_NAMES = ("name", "description", "input_schema", "type", "cache_control")
@@ -64,8 +66,6 @@ class CountTokensBody(RequestBody):
             why = "thread is not supported: this server keeps no messages; send the whole conversation"
             raise ApiError(400, why, param="thread", code="thread_unsupported_request")
         if self.output_config is not None:
-            why = "output constrained by a grammar is not in this version"
-            RefusedField((), why).check("output_config.format", self.output_config.format, self.ignored)
             why = "models here have no setting for it; say it in the system prompt"
             HintField((), why).check("output_config.effort", self.output_config.effort, self.ignored)
 
@@ -118,6 +118,11 @@ class CountTokensBody(RequestBody):
         if self.thinking.get("display"):
             self.ignored.add("thinking.display", "thoughts are always told in full")
         return {"enable_thinking": kind != "disabled"} | named
+
+    def structured(self) -> StructuredOutputsParams | None:
+        """What the output must be; None = whatever the model says."""
+        config = self.output_config
+        return None if config is None else of_format(config.format, "output_config.format", flat=True)
 
     def thinking_budget(self) -> int | None:
         """None = none was set."""

@@ -12,7 +12,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.server.chat.events import Usage
 from cadence.entrypoints.server.protocol.logprobs import TokenNames, chat_logprobs
 from cadence.entrypoints.server.protocol.response_tools import ResponseTools
-from cadence.entrypoints.server.protocol.responses import ENCRYPTED_REASONING, ResponsesBody
+from cadence.entrypoints.server.protocol.responses import ENCRYPTED_REASONING, ResponsesBody, TextConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def _repeated(body: ResponsesBody, params: SamplingParams) -> dict[str, Any]:
         "service_tier": "default",
         "store": body.store is not False,
         "temperature": params.temperature,
-        "text": {"format": {"type": "text"}, "verbosity": body.text.verbosity if body.text else None},
+        "text": _text(body),
         "tool_choice": body.tool_choice or ("auto" if body.tools else "none"),
         "tools": [_shown_tool(tool) for tool in body.tools or ()],
         "top_logprobs": body.top_logprobs or 0,
@@ -88,3 +88,9 @@ def _repeated(body: ResponsesBody, params: SamplingParams) -> dict[str, Any]:
 def _shown_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     shown = {"strict": None, "parameters": None} if tool.get("type") == "function" else {}
     return {**shown, "description": None, **tool}
+
+
+def _text(body: ResponsesBody) -> dict[str, Any]:
+    """What was asked of the text, told back."""
+    asked = body.text or TextConfig()
+    return {"format": asked.format or {"type": "text"}, "verbosity": asked.verbosity}

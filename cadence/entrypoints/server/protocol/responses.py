@@ -8,9 +8,11 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from cadence.core.errors import InvalidRequestError
-from cadence.entrypoints.server.protocol.body import BodyPart, OpenPart
+from cadence.core.structured_outputs import StructuredOutputsParams
+from cadence.entrypoints.server.protocol.body import BodyPart
 from cadence.entrypoints.server.protocol.chat import Tools
 from cadence.entrypoints.server.protocol.common import INT64, GenerationBody, Variables, at_most
+from cadence.entrypoints.server.protocol.structured import of_format
 from cadence.entrypoints.server.protocol.unsupported import HintField, RefusedField, Unsupported
 
 MAX_ITEMS = 4096
@@ -23,7 +25,6 @@ LOGPROBS = "message.output_text.logprobs"
 Items = Annotated[list[dict[str, Any]], Field(max_length=MAX_ITEMS, fail_fast=True), at_most(MAX_ITEMS)]
 Include = Annotated[list[str], Field(max_length=MAX_INCLUDE, fail_fast=True), at_most(MAX_INCLUDE)]
 
-_GRAMMAR = "output constrained by a grammar is not in this version"
 _UNSUPPORTED: dict[str, Unsupported] = {
     "conversation": RefusedField((), "this server keeps no conversations; use previous_response_id"),
     "context_management": HintField((), "prompts are shortened by truncation: auto, and by nothing else"),
@@ -40,12 +41,8 @@ _UNSUPPORTED: dict[str, Unsupported] = {
 }
 
 
-class TextFormat(OpenPart):
-    type: str = "text"
-
-
 class TextConfig(BodyPart):
-    format: TextFormat | None = None
+    format: dict[str, Any] | None = None
     verbosity: str | None = None
 
 
@@ -124,11 +121,12 @@ class ResponsesBody(GenerationBody):
                 kwargs["enable_thinking"] = False
         return kwargs | (self.chat_template_kwargs or {})
 
+    def structured(self) -> StructuredOutputsParams | None:
+        """What the output must be; None = whatever the model says."""
+        return None if self.text is None else of_format(self.text.format, "text.format", flat=True)
+
     def _check_text(self) -> None:
         if self.text is None:
             return
-        if self.text.format is not None and self.text.format.type != "text":
-            kind = self.text.format.type[:40]
-            raise InvalidRequestError(f"text.format.type {kind!r} is not supported: {_GRAMMAR}", "text.format.type")
         why = "models here have no setting for it; say it in the input"
         HintField(("medium",), why).check("text.verbosity", self.text.verbosity, self.ignored)

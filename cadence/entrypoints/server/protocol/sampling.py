@@ -9,9 +9,11 @@ from typing import Any
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
+from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.engine.input_processor import weight_of
 from cadence.entrypoints.server.chat.request_errors import as_sent
 from cadence.entrypoints.server.protocol.common import GenerationBody
+from cadence.entrypoints.server.protocol.structured import one_of, structured_outputs
 
 REPETITION_NAMES = {"max_pattern_size", "min_pattern_size", "min_count"}
 MAX_WEIGHT = 2_000_000  # entries and characters of parameters, of all completions of a request
@@ -32,6 +34,7 @@ class EndpointFields:
     logprobs: int | None
     sent_names: Mapping[str, str] = field(default_factory=dict)  # name of a parameter -> the one the client sent
     logprob_token_ids: list[int] | None = None
+    structured: StructuredOutputsParams | None = None  # where the endpoint has a field of its own for it
 
 
 def sampling_params(body: GenerationBody, defaults: Mapping[str, Any], chosen: EndpointFields) -> SamplingParams:
@@ -48,6 +51,8 @@ def sampling_params(body: GenerationBody, defaults: Mapping[str, Any], chosen: E
     if body.speculative is not None and body.speculative.num_tokens is not None:
         given["speculative"] = {"num_tokens": body.speculative.num_tokens}
     try:
+        if (structured := one_of(chosen.structured, structured_outputs(body))) is not None:
+            given["structured_outputs"] = structured
         return SamplingParams(**{**defaults, **given})
     except InvalidRequestError as error:
         raise as_sent(error, chosen.sent_names) from None
@@ -57,8 +62,8 @@ def check_weight(params: SamplingParams, completions: int) -> None:
     """Each completion has a copy of the parameters: long lists are for few completions."""
     if weight_of(params) * completions > MAX_WEIGHT:
         raise InvalidRequestError(
-            f"allowed_token_ids, stop_token_ids, logit_bias, bad_words and stop together, for each of {completions} "
-            f"completions, must have at most {MAX_WEIGHT} entries and characters",
+            f"allowed_token_ids, stop_token_ids, logit_bias, bad_words, stop and what the output must be together, for "
+            f"each of {completions} completions, must have at most {MAX_WEIGHT} entries and characters",
             "n" if params.n > 1 else "prompt",
         )
 

@@ -55,11 +55,11 @@ def _hints(why: str, **neutral: Any) -> dict[str, Unsupported]:
 
 UNSUPPORTED: dict[str, Unsupported] = {
     **_refused(
-        "output constrained by a grammar is not in this version",
+        "this endpoint knows other words for what the output must be",
         structured_outputs=None, guided_json=None, guided_regex=None, guided_choice=None, guided_grammar=None,
         guided_whitespace_pattern=None, structural_tag=None, response_format=({"type": "text"},),
     ),
-    **_hints("output constrained by a grammar is not in this version", guided_decoding_backend=None),
+    **_hints("this endpoint knows other words for what the output must be", guided_decoding_backend=None),
     **_refused(
         "beam search is given by /v1/completions and /v1/chat/completions",
         use_beam_search=False, length_penalty=(1, 1.0),

@@ -65,7 +65,8 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     model = state.check_model(body.model)
     message_id = f"msg_{secrets.token_hex(12)}"
     generation = body.generation(state.chat.separates_reasoning)
-    params = sampling_params(generation, state.default_sampling, EndpointFields(body.max_tokens, None, SENT_NAMES))
+    fields = EndpointFields(body.max_tokens, None, SENT_NAMES, structured=body.structured())
+    params = sampling_params(generation, state.default_sampling, fields)
     job = replace(
         _job(body, state.tenants.engine_id(request.scope, message_id), params),
         cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),

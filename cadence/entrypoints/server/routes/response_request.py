@@ -62,7 +62,9 @@ def _job(
     defaults = state.default_sampling
     limit = model_max_tokens(defaults) if body.max_output_tokens is None else body.max_output_tokens
     choice = tools.choose(body.tool_choice)
-    params = sampling_params(body, defaults, EndpointFields(limit, body.num_logprobs(), SENT_NAMES))
+    params = sampling_params(
+        body, defaults, EndpointFields(limit, body.num_logprobs(), SENT_NAMES, structured=body.structured())
+    )
     if params.logprobs is not None:
         # In one piece, those of thoughts and of the message are not told apart.
         params.output_kind = RequestOutputKind.DELTA

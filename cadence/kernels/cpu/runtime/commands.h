@@ -159,6 +159,13 @@ struct pick {
     int64_t rows, row_bytes, x_stride;
 };
 
+/* Line l of logits, in place: -inf where its mask, line mask_of_line[l] of masks, has no bit; -1: it has no mask. */
+struct token_mask {
+    char *logits;
+    const int32_t *masks, *mask_of_line;
+    int64_t lines, vocab, logits_stride, mask_stride, dtype;
+};
+
 /* out [rows, vocab]. */
 struct gumbel {
     float *out;
