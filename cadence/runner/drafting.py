@@ -17,6 +17,8 @@ from cadence.speculate.proposer import Proposer
 
 States = tuple[torch.Tensor, ...]  # [T, H] each: what `begins_with` says of the tokens of a forward
 
+MANY = 2**31  # forwards
+
 
 @dataclass(frozen=True, slots=True)
 class BeginsWith:
@@ -45,8 +47,13 @@ class Drafting(Protocol):
         """Of all layers, the target's and others."""
         ...
 
-    def name(self, layout: BatchLayout, shape: StepShape) -> None:
-        """What is in the layout is what the next forward of this shape computes, and drafts behind."""
+    def name(self, layout: BatchLayout, shape: StepShape) -> int:
+        """What is in the layout is what the next forwards of this shape compute, and drafts behind -> how many may
+        follow before it is named again, at least those of the shape."""
+        ...
+
+    def queued(self, layout: BatchLayout, depth: int, num_forwards: int) -> None:
+        """So many forwards of a layout that was named, with so many drafts behind each, are queued."""
         ...
 
     def propose(self, state: RowState, batch: StepBatch, states: States) -> None:
@@ -66,7 +73,10 @@ class LookedUpDrafts:
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         """It keeps no keys."""
 
-    def name(self, layout: BatchLayout, shape: StepShape) -> None:
+    def name(self, layout: BatchLayout, shape: StepShape) -> int:
+        return MANY
+
+    def queued(self, layout: BatchLayout, depth: int, num_forwards: int) -> None:
         """The batch says all."""
 
     def propose(self, state: RowState, batch: StepBatch, states: States) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,9 +55,26 @@ class BatchLayout:
         lines_np[has_lines_np] -= spare_np
         return replace(_layout(self.rows_np, counts_np, lines_np, self.num_computed_np), behind=self.behind)
 
-    def of_head(self) -> BatchLayout:
-        """What a head on the states of these tokens computes: the same runs, with one line at most."""
-        return _layout(self.rows_np, np.diff(self.query_start_np), self._has_line_np, self.num_computed_np)
+    def of_head(self, first: int = 0) -> BatchLayout:
+        """What a head on the states of these tokens computes, from row number `first` on: the same runs, with one line
+        at most."""
+        counts_np, has_line_np = np.diff(self.query_start_np)[first:], self._has_line_np[first:]
+        return _layout(self.rows_np[first:], counts_np, has_line_np, self.num_computed_np[first:])
+
+    def pieces(self, most_tokens: int) -> Iterator[BatchLayout]:
+        """Some of its rows after others, without lines, so many tokens at a time; of a row with more, all."""
+        counts_np, first = np.diff(self.query_start_np), 0
+        while first < self.num_rows:
+            fits_np = np.cumsum(counts_np[first:]) <= most_tokens
+            end = first + max(int(fits_np.sum()), 1)
+            yield keys_layout(self.rows_np[first:end], counts_np[first:end])
+            first = end
+
+    def evened(self, num_rows: int, run: int, padding: int) -> BatchLayout:
+        """Without lines, with runs of `run` tokens, and so many rows: behind its own, the row `padding`."""
+        rows_np = np.full(num_rows, padding, dtype=np.int32)
+        rows_np[: self.num_rows] = self.rows_np
+        return keys_layout(rows_np, np.full(num_rows, run, dtype=np.int32))
 
     def of_model(self) -> BatchLayout:
         """What a model computes to draft behind these tokens: a row that decodes lacks its newest token, and the one
@@ -142,8 +159,18 @@ def decode_layout(rows_np: IntArray, width: int) -> BatchLayout:
     return BatchLayout(rows_np, start_np, start_np, computed_np, rows_np, counts_np, num_single, width, width)
 
 
+def keys_layout(rows_np: IntArray, counts_np: IntArray) -> BatchLayout:
+    """Rows compute so many tokens, with no line behind any."""
+    none_np = np.zeros(len(rows_np), dtype=np.int32)
+    return _layout(rows_np, counts_np, none_np, none_np)
+
+
 def _starts(counts_np: np.ndarray) -> IntArray:
     """[n] -> [n + 1]: where each begins, and where the last one ends"""
     start_np = np.zeros(len(counts_np) + 1, dtype=np.int32)
     np.cumsum(counts_np, out=start_np[1:])
     return start_np
+
+
+_NO_ROWS_NP: IntArray = np.zeros(0, dtype=np.int32)
+NO_LAYOUT = keys_layout(_NO_ROWS_NP, _NO_ROWS_NP)

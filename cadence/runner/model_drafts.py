@@ -5,20 +5,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import NO_IDS, Ops
 from cadence.kernels.interface.row_ops import DraftBatch, DraftState, RowState, StepBatch
+from cadence.models.interface.drafter import DraftStates
 from cadence.models.interface.model import ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.buffers import StepBuffers
 from cadence.runner.drafting import BeginsWith, States
+from cadence.runner.graphs import StepGraphs, StepOutputs
 from cadence.runner.layout import MODEL_RUN, BatchLayout
 from cadence.runner.shapes import Shapes, StepShape, Until, decode_shape, shape_of
+from cadence.runner.waiting_positions import WaitingPositions
 from cadence.sample.pipeline import SamplePipeline
 from cadence.speculate.draft_model import DraftModel
+
+_NOTHING = decode_shape(0, 1, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,8 @@ class ModelDraftsParts:
     sampler: SamplePipeline
     shapes: Shapes
     quiet_row: int
+    rows: RowState
+    waiting: WaitingPositions
 
 
 class ModelDrafts:
@@ -44,36 +52,52 @@ class ModelDrafts:
         self._drafter = drafter = parts.draft.drafter
         self.begins_with = BeginsWith(drafter.begins_with, drafter.aux_layers)
         shapes, device, num_groups = parts.shapes, parts.device, len(parts.drafted.tables)
-        spare = MODEL_RUN * shapes.most_rows + shapes.most_tokens  # what a model lacks comes on top of a full step
+        lacks = max(shapes.most_tokens, parts.waiting.room)
+        spare = MODEL_RUN * shapes.most_rows + lacks  # what a model lacks comes on top of a full step
+        self._most_tokens = shapes.most_tokens + spare
         self._first = StepBuffers(device, shapes, num_groups, parts.quiet_row, spare)
         self._next = StepBuffers(device, shapes, num_groups, parts.quiet_row)
         self._each = torch.arange(shapes.most_rows + 1, dtype=torch.int32, device=device.torch_device)
         self._at_first = torch.zeros(1, dtype=torch.int64, device=device.torch_device)
         vocabulary = drafter.vocabulary
         self._ids = NO_IDS if vocabulary.same else vocabulary.target_ids.int()
-        self._shape = decode_shape(0, 1, True)  # of draft 0, as it was named last
+        self._has_keys = bool(drafter.kv_layers())
+        self._waits = parts.draft.waits
+        self._graphs = StepGraphs(device)
+        self._shape = _NOTHING  # of draft 0, as it was named last
         self._caches: Sequence[LayerCache] = ()
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
         self._caches = self._parts.draft.caches(caches)
+        self._graphs.forget()
 
-    def name(self, layout: BatchLayout, shape: StepShape) -> None:
+    def name(self, layout: BatchLayout, shape: StepShape) -> int:
         depth = min(shape.depth, self._drafter.most_drafts or shape.depth)
-        own = self._layout(layout, shape.is_decode and not depth)
-        even = shape.is_decode and not layout.behind
-        self._shape = self._decode_shape(shape, depth) if even else shape_of(own, Until.TOKENS, depth)
-        self._first.name(own, self._shape)
+        num_waiting = self._num_waiting(layout, depth)
+        overdue, room = self._parts.waiting.begin(layout, num_waiting, shape.num_forwards)
+        for piece in overdue.pieces(self._most_tokens):
+            self._make_up(piece)
+        self._shape = _NOTHING
+        if num_waiting < layout.num_rows or depth or not self._waits:
+            self._name_first(layout, shape, depth, num_waiting)
+        return room
+
+    def queued(self, layout: BatchLayout, depth: int, num_forwards: int) -> None:
+        self._parts.waiting.wait(layout, self._num_waiting(layout, depth), num_forwards)
 
     def propose(self, state: RowState, batch: StepBatch, states: States) -> None:
         drafter, ops, shape = self._drafter, self._parts.ops, self._shape
-        drafts = self._batch(shape)
-        first, following = drafts.first, drafts.next
-        ops.rows.begin_drafts(state, self._parts.drafted, drafts)
-        if not shape.num_tokens:
+        if self._waits and not shape.depth:
+            self._parts.waiting.keep(ops, batch, states)
+            states = tuple(each[batch.num_single :] for each in states)
+        if not shape.num_rows:
             return
-        ctx = self._context(first, self._wanted(drafts, shape.depth))
-        hidden = drafter.combine(states, ctx)
-        for_logits, hidden = drafter.forward(ModelInputs(first.ids, first.positions), hidden, ctx, 0)
+        drafts = self._batch(shape)
+        following = drafts.next
+        ops.rows.begin_drafts(state, self._parts.drafted, drafts)
+        if not shape.num_tokens or not (shape.depth or self._has_keys):
+            return
+        (for_logits, hidden), ctx = self._begin(drafts, states, shape.depth)
         for draft in range(shape.depth if shape.num_lines else 0):
             last = draft + 1 == shape.depth
             logits = drafter.logits(for_logits, ctx, draft)
@@ -85,11 +109,46 @@ class ModelDrafts:
                 inputs = ModelInputs(following.ids, following.positions)
                 for_logits, hidden = drafter.forward(inputs, hidden, ctx, draft + 1)
 
-    def _layout(self, layout: BatchLayout, pauses: bool) -> BatchLayout:
-        """Of draft 0. Where no drafts are asked for, a model waits, and catches up when they are; a head can not: the
-        states it begins with would be gone by then."""
+    def _begin(self, drafts: DraftBatch, states: States, depth: int) -> tuple[DraftStates, ForwardContext]:
+        """The forward of draft 0, behind `begin_drafts` -> its states and its context"""
+        first = drafts.first
+        ctx = self._context(first, self._wanted(drafts, depth))
+        hidden = self._drafter.combine(states, ctx)
+        return self._drafter.forward(ModelInputs(first.ids, first.positions), hidden, ctx, 0), ctx
+
+    def _make_up(self, overdue: BatchLayout) -> None:
+        """Keys of positions that waited, from what was kept of them."""
+        parts, run = self._parts, self._parts.waiting.room
+        shape = parts.shapes.keys_shape(overdue, run)
+        if shape.num_tokens > overdue.num_tokens:
+            overdue = overdue.evened(shape.num_rows, run, parts.quiet_row)
+        self._first.name(overdue, shape)
+        self._graphs.run(shape, partial(self._compute_keys, shape))
+
+    def _compute_keys(self, shape: StepShape) -> StepOutputs:
+        """It may be recorded."""
+        parts, drafts = self._parts, self._batch(shape)
+        parts.ops.rows.begin_drafts(parts.rows, parts.drafted, drafts)
+        states = parts.waiting.kept(parts.ops, drafts.first)
+        (for_logits, hidden), _ = self._begin(drafts, states, 0)
+        return StepOutputs(hidden, for_logits, states)
+
+    def _num_waiting(self, layout: BatchLayout, depth: int) -> int:
+        """Where no drafts are asked for, a head computes no row of one token, but keeps the target's states of it ->
+        how many of the leading rows wait"""
+        return layout.num_single if self._waits and not depth else 0
+
+    def _name_first(self, layout: BatchLayout, shape: StepShape, depth: int, num_waiting: int) -> None:
+        """Draft 0 is behind all rows but the first `num_waiting`."""
+        own = self._layout(layout, shape.is_decode and not depth, num_waiting)
+        even = shape.is_decode and not layout.behind
+        self._shape = self._decode_shape(shape, depth) if even else shape_of(own, Until.TOKENS, depth)
+        self._first.name(own, self._shape)
+
+    def _layout(self, layout: BatchLayout, pauses: bool, num_waiting: int) -> BatchLayout:
+        """Of draft 0. Where no drafts are asked for, a model pauses, and catches up when they are."""
         if self._drafter.ahead:
-            return layout.of_head()
+            return layout.of_head(num_waiting)
         return layout.of_nothing() if pauses else layout.of_model()
 
     def _decode_shape(self, shape: StepShape, depth: int) -> StepShape:

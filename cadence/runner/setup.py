@@ -9,7 +9,7 @@ from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.kv_spec import KVLayout, LayerKV
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
-from cadence.kernels.interface.row_ops import DraftState
+from cadence.kernels.interface.row_ops import DraftState, KeptStates
 from cadence.models.interface.model import CausalLM
 from cadence.runner.drafting import Drafting, LookedUpDrafts
 from cadence.runner.graphs import StepGraphs
@@ -20,6 +20,7 @@ from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.drafts import DraftedRows, DraftRows
 from cadence.runner.state.requests import RequestRows
 from cadence.runner.step_loop import LoopParts, StepLoop
+from cadence.runner.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
 from cadence.speculate.choose import ProposerFactory, distributions_of, proposer_of, sampler_of
@@ -70,7 +71,10 @@ def build_parts(
     logits_processors: Sequence[Callable],
     new_proposer: ProposerFactory = proposer_of,
 ) -> RunnerParts:
-    model, max_len = models.target, limits.max_model_len + limits.width  # padding of a run is looked up, too
+    model, graphs = models.target, StepGraphs(device)
+    shapes = _shapes(graphs, limits)
+    waiting = _waiting(device, models.draft, limits.num_rows, shapes)
+    max_len = limits.max_model_len + max(limits.width, waiting.room)  # padding of a run is looked up, too
     requests = RequestRows(device, limits.num_rows, limits.max_model_len)
     drafts, drafted = DraftRows(device, limits.num_rows), DraftedRows(device, limits.num_rows)
     blocks = BlockTables(device, limits.num_rows, -(-max_len // layout.block_size), len(layout.groups))
@@ -80,23 +84,31 @@ def build_parts(
         device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors, new_sampler
     )
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
-    graphs = StepGraphs(device)
-    shapes = _shapes(graphs, limits)
     proposer = new_proposer(limits.speculative, ops, drafts.most)
     drafting: Drafting = LookedUpDrafts(proposer)
     if isinstance(draft := models.draft, DraftModel):
         counts = (drafted.computed, drafts.most, blocks.tables, layout.block_size)
         state = DraftState(*counts, draft.drafter.ahead, draft.max_len, draft.vocab_size)
-        drafting = ModelDrafts(ModelDraftsParts(device, ops, draft, state, sampler, shapes, requests.quiet_row))
+        places = (requests.quiet_row, requests.state, waiting)
+        drafting = ModelDrafts(ModelDraftsParts(device, ops, draft, state, sampler, shapes, *places))
+    of_drafts = (drafts, drafted, waiting)
     loop = LoopParts(device, ops, model, requests, blocks, sampler, shapes, graphs, drafting, layout.block_size)
     return RunnerParts(
         blocks=blocks,
         drafts=drafts,
-        tables=[requests, drafts, drafted, blocks, *sampler.tables, prompt_logprobs, *proposer.tables(requests.state)],
+        tables=[requests, blocks, *of_drafts, *sampler.tables, prompt_logprobs, *proposer.tables(requests.state)],
         hooks=[prompt_logprobs],
         sampler=sampler,
         loop=StepLoop(loop),
     )
+
+
+def _waiting(device: Device, draft: AnyDraftModel, num_rows: int, shapes: Shapes) -> WaitingPositions:
+    if not draft.waits:
+        return NoWaitingPositions()
+    states, room = draft.states, max(ROOM, shapes.most_forwards)
+    size = (num_rows, room, states.hidden)
+    return KeptStateRows(KeptStates(tuple(device.zeros(size, states.dtype) for _ in range(states.count))))
 
 
 def _shapes(graphs: StepGraphs, limits: RunnerLimits) -> Shapes:

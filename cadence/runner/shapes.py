@@ -103,6 +103,11 @@ class Shapes(Protocol):
         before `until`: what is left is done as it is. depth: drafts that a model makes behind each forward"""
         ...
 
+    def keys_shape(self, layout: BatchLayout, run: int) -> StepShape:
+        """Of a layout without lines, whose runs have `run` tokens at most: as it is, or with so many rows and runs so
+        long."""
+        ...
+
     def wanted(self) -> WantedShapes:
         """What is worth recording before it is met."""
         ...
@@ -125,6 +130,9 @@ class ExactShapes:
         exact = shape_of(layout, until, depth)
         recorded = self._recorded and exact.is_decode and not layout.behind
         return replace(exact, recorded=True) if recorded else exact
+
+    def keys_shape(self, layout: BatchLayout, run: int) -> StepShape:
+        return replace(shape_of(layout, Until.KEYS), recorded=self._recorded)
 
     def wanted(self) -> WantedShapes:
         return WantedShapes()
@@ -168,6 +176,12 @@ class PaddedShapes:
             return exact
         size = PROMPT_SIZES[bisect.bisect_left(PROMPT_SIZES, exact.num_tokens)]
         return StepShape(PROMPT_ROWS, size, PROMPT_ROWS, 0, size, Until.HIDDEN, recorded=True)
+
+    def keys_shape(self, layout: BatchLayout, run: int) -> StepShape:
+        rows = self._sizes[bisect.bisect_left(self._sizes, layout.num_rows)]
+        if rows * run > PROMPT_SIZES[-1]:
+            return shape_of(layout, Until.KEYS)
+        return StepShape(rows, rows * run, 0, 0, run, Until.KEYS, recorded=True)
 
     def _decode(self, layout: BatchLayout, num_forwards: int, draws: bool, depth: int) -> StepShape:
         width = layout.width

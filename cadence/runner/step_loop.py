@@ -145,6 +145,7 @@ class StepLoop:
         shape = self._parts.shapes.shape(layout, until, 1, self._depth(depth))
         self._name(layout, shape, depth)
         outputs = self._run(shape)
+        self._parts.drafting.queued(layout, depth, 1)
         if shape.until is Until.TOKENS:
             return Computed(layout, width, shape.until)
         batch = self._buffers.batch(shape_of(layout, shape.until))  # without the padding
@@ -207,16 +208,15 @@ class StepLoop:
         drawn: list[DrawnLines] = []
         done, before = 0, self._num_quiet(rows_np)
         layout = self._as_long_as_it_is(whole)
-        shape = self._name_drawn(layout, depth, count.most)
         while True:
-            ran = self._run_drawn(shape, 1 if layout.width > 1 else count.together - done, before)
+            shape, room = self._name_drawn(layout, depth, count.most - done)
+            ran = self._run_drawn(shape, 1 if layout.width > 1 else min(count.together - done, room), before)
+            self._parts.drafting.queued(layout, depth, ran)
             drawn.append(self._drawn_lines(layout, ran))
             done += ran
             if device.queues_work or done + shape.num_forwards > count.together or self._num_quiet(rows_np) > before:
                 return DrawnPart(drawn, whole.width)
-            if whole.width > 1 or whole.behind:
-                layout = replace(self._as_long_as_it_is(whole), behind=())
-                shape = self._name_drawn(layout, depth, count.most - done)
+            layout = replace(self._as_long_as_it_is(whole), behind=())
 
     def _run_drawn(self, shape: StepShape, most: int, num_quiet: int) -> int:
         """Runs a shape that ends with tokens; where the host waits for it, up to `most` times while no more rows are
@@ -228,17 +228,17 @@ class StepLoop:
         self._run(shape)
         return self._turns.done
 
-    def _name_drawn(self, layout: BatchLayout, depth: int, most_forwards: int) -> StepShape:
-        """-> the shape in which it runs, up to its tokens"""
+    def _name_drawn(self, layout: BatchLayout, depth: int, most_forwards: int) -> tuple[StepShape, int]:
+        """-> the shape in which it runs, up to its tokens, and how many forwards may follow"""
         shape = self._parts.shapes.shape(layout, Until.TOKENS, most_forwards, self._depth(depth))
-        self._name(layout, shape, depth)
-        return shape
+        return shape, self._name(layout, shape, depth)
 
-    def _name(self, layout: BatchLayout, shape: StepShape, depth: int) -> None:
-        """What is drafted behind a shape that ends before its tokens, is drafted as it is."""
+    def _name(self, layout: BatchLayout, shape: StepShape, depth: int) -> int:
+        """What is drafted behind a shape that ends before its tokens, is drafted as it is -> forwards that may follow
+        before it is named again"""
         self._buffers.name(layout, shape)
         drafted = shape if shape.until is Until.TOKENS else shape_of(layout, Until.TOKENS, self._depth(depth))
-        self._parts.drafting.name(layout, drafted)
+        return self._parts.drafting.name(layout, drafted)
 
     def _depth(self, depth: int) -> int:
         return depth if self._parts.drafting.by_model else 0

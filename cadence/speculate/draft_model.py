@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from cadence.core.kv_spec import LayerKV
 from cadence.models.interface.drafter import Drafter
 from cadence.models.interface.model import LayerCache
+
+
+@dataclass(frozen=True, slots=True)
+class StatesOfToken:
+    """What a drafter begins with of a token of the target's."""
+
+    count: int
+    hidden: int  # entries of each
+    dtype: torch.dtype
+
+
+NO_STATES = StatesOfToken(0, 0, torch.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +34,12 @@ class DraftModel:
     vocab_size: int  # ids that it knows
     first_layer: int  # of its layers among all; the target's come before
     max_len: int  # tokens: no position of max_len or more is drafted from
+    states: StatesOfToken = NO_STATES
+
+    @property
+    def waits(self) -> bool:
+        """Its keys are made of the target's states: while no drafts are asked for, these are kept instead."""
+        return bool(self.drafter.ahead and self.kv_layers())
 
     def kv_layers(self) -> list[LayerKV]:
         return self.drafter.kv_layers()
@@ -31,6 +51,9 @@ class DraftModel:
 
 class NoDraftModel:
     """Drafts, if there are any, are looked up."""
+
+    states = NO_STATES
+    waits = False
 
     def kv_layers(self) -> list[LayerKV]:
         return []

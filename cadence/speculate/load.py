@@ -12,7 +12,7 @@ from cadence.models.interface.build import BuildContext
 from cadence.models.loader.load import load_model
 from cadence.models.loader.load_head import HeadSource, load_head
 from cadence.speculate.draft_lm import DraftLM
-from cadence.speculate.draft_model import NO_DRAFT_MODEL, AnyDraftModel, DraftModel
+from cadence.speculate.draft_model import NO_DRAFT_MODEL, AnyDraftModel, DraftModel, StatesOfToken
 
 
 def load_draft(
@@ -31,7 +31,8 @@ def load_draft(
         return _model(replace(target_config, files=source.files, hf=source.hf), load, build, target, limit)
     # A head drafts at every length: its file's is that of the texts it was trained on.
     head = load_head(HeadSource(speculative.method, source.files, target, target_config), load, build)
-    return DraftModel(head, target.vocab_size, len(target.kv_layers()), limit)
+    states = StatesOfToken(len(head.aux_layers) or 1, target.embed.tokens.weight.cols, build.dtype)
+    return DraftModel(head, target.vocab_size, len(target.kv_layers()), limit, states)
 
 
 def _model(config: ModelConfig, load: LoadConfig, build: BuildContext, target: DecoderLM, limit: int) -> DraftModel:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
 
-from cadence.kernels.interface.row_ops import DraftBatch, DraftState, RowOps, RowState, StepBatch
+from cadence.kernels.interface.row_ops import DraftBatch, DraftState, KeptStates, RowOps, RowState, StepBatch
 from cadence.kernels.reference.rows import ReferenceRowOps
 from cadence.kernels.triton.rows import TritonRowOps
 from tests.kernels.test_row_ops import BLOCK_SIZE, LENGTH, NUM_ROWS, cpu_row_ops, make_batch, make_state
@@ -147,3 +149,39 @@ def test_a_row_too_long_for_the_drafter_is_left_alone() -> None:
     take(state, drafter, batch, [7, 8])
     assert int(state.num_drafts[0]) == 0 and int(drafter.computed[0]) == 10
     assert batch.first.slots[0].tolist() == [0, 0], "nothing is stored"
+
+
+ROOM, HIDDEN = 8, 1100  # more entries than a program copies at once
+
+
+def waited(ops: RowOps, count: int, dtype: torch.dtype, device: str) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Six forwards in which four rows wait, beside one of several tokens -> all that is kept, and what is found of it
+    by runs of three positions, and padding."""
+    rng = np.random.default_rng(count)
+    rings = tuple(torch.zeros((NUM_ROWS, ROOM, HIDDEN), dtype=dtype, device=device) for _ in range(count))
+    kept, rows, first = KeptStates(rings), [4, 0, 7, 2, 5], [0, 3, 6, 13]
+    batch = replace(make_batch(rows, [1, 1, 1, 1, 3], [1, 1, 1, 1, 0], 0, device), num_single=4)
+    for forward in range(6):
+        batch.positions.copy_(torch.tensor([position + forward for position in first] + [50, 51, 52]))
+        states = [torch.from_numpy(rng.standard_normal((7, 2 * HIDDEN))).to(device, dtype) for _ in range(count)]
+        ops.keep_states(kept, batch, tuple(each[:, :HIDDEN] for each in states))
+    runs = make_batch([2, 0, 4], [3, 3, 3], [0, 0, 0], 2, device)
+    runs.positions.copy_(torch.tensor([16, 17, 18, 6, 7, 8, 3, 4, 5, 0, 0]))
+    return [ring.cpu() for ring in rings], [each.cpu()[:9] for each in ops.kept_states(kept, runs)]
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["cpu", "triton"])
+def test_states_are_kept_as_in_the_reference(name: str, dtype: torch.dtype, count: int) -> None:
+    ops, device = (cpu_row_ops(), "cpu") if name == "cpu" else (TritonRowOps(), DEVICE)
+    ours, expected = waited(ops, count, dtype, device), waited(ReferenceRowOps(), count, dtype, "cpu")
+    for mine, reference in zip((*ours[0], *ours[1]), (*expected[0], *expected[1]), strict=True):
+        assert torch.equal(mine, reference)
+
+
+def test_a_position_has_its_place_in_its_row() -> None:
+    (ring,), (found,) = waited(ReferenceRowOps(), 1, torch.float32, "cpu")
+    assert torch.equal(found[0], ring[2, 16 % ROOM]) and torch.equal(found[4], ring[0, 7])
+    assert {row for row in range(NUM_ROWS) if ring[row].any()} == {4, 0, 7, 2}
+    assert ring[4, 6:].any() == 0, "six positions of eight places"

@@ -3,7 +3,7 @@ CPU all of it is one list of C calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,13 @@ from cadence.core.step import NO_TOKEN, NewDrafts, NewRow, StepPlan
 from cadence.device.calls import Calls, CommandGraph
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.select import select_ops
+from cadence.models.interface.model import LayerCache
 from cadence.runner.runner import Runner
 from cadence.runner.setup import LoadedModels, RunnerLimits, build_parts
 from cadence.runner.state.kv_cache import allocate_kv_cache
 from cadence.runner.state.requests import RequestRows
 from cadence.speculate.draft_lm import DraftLM
-from cadence.speculate.draft_model import DraftModel
+from cadence.speculate.draft_model import DraftModel, StatesOfToken
 from tests.helpers.drafting import BLOCK, LENGTH, DraftedSequence
 from tests.helpers.head_layouts import LAYOUTS, Target
 from tests.helpers.tiny_models import VOCAB
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.engine
 
 MOST = 3
 TOKENS = 128  # of a step
+FORWARDS = 8  # of a burst that is recorded as one
 PROMPT = torch.randint(3, VOCAB, (37,), generator=torch.Generator().manual_seed(5)).tolist()
 SAMPLING = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
 
@@ -44,6 +46,7 @@ class Drafted:
     runner: Runner
     rows: RequestRows
     by_hand: DraftedSequence
+    caches: Sequence[LayerCache]  # the drafter's
 
     @property
     def tokens(self) -> list[int]:
@@ -60,10 +63,19 @@ class Drafted:
         self.runner.step(plan)
         self.runner.advance(plan.step_id, 0, plan.num_forwards)
         came: list[int] = []
-        for _ in range(plan.num_forwards):
+        done = 0
+        while done < plan.num_forwards:
             result = self.runner.result()
+            done += len(result.token_ids_np)
             came += [token for token in result.token_ids_np.ravel().tolist() if token != NO_TOKEN]
         return came
+
+    def keys(self) -> list[torch.Tensor]:
+        """The drafter's keys and values of all positions but the newest token's."""
+        count = int(self.rows.state.num_computed[0])
+        blocks = range(1, 1 + LENGTH // BLOCK)
+        held = [cache[list(blocks)].transpose(1, 2).flatten(0, 1) for each in self.caches for cache in (each.k, each.v)]
+        return [each[:count] for each in held]
 
     def expected(self) -> list[int]:
         """Drafts behind what the row has now, by hand from the beginning."""
@@ -83,7 +95,7 @@ def begun(prompt: list[int]) -> NewRow:
     return NewRow(0, "a", ids_np, len(prompt), 0, (blocks,), SAMPLING, 0, frozenset(), LENGTH, MOST)
 
 
-def drafted(target_path: Path, method: str, directory: Path, kernels: str) -> Drafted:
+def drafted(target_path: Path, method: str, directory: Path, kernels: str, graphs: str = "") -> Drafted:
     device = CpuDevice(1)
     ops = select_ops(device, kernels, False, "auto")
     target = Target(target_path, ops)
@@ -91,17 +103,20 @@ def drafted(target_path: Path, method: str, directory: Path, kernels: str) -> Dr
         drafter: Any = DraftLM(Target(directory, ops).model, VOCAB, torch.device("cpu"))
     else:
         drafter = target.head(method, directory)
-    models = LoadedModels(target.model, DraftModel(drafter, VOCAB, len(target.model.kv_layers()), LENGTH))
+    states = StatesOfToken(len(drafter.aux_layers) or 1, target.model.embed.tokens.weight.cols, torch.float32)
+    draft = DraftModel(drafter, VOCAB, len(target.model.kv_layers()), LENGTH, states)
+    models = LoadedModels(target.model, draft)
     layout = plan_layout(models.kv_layers(), BLOCK, "float32")
     speculative = SpeculativeConfig(method, MOST)
-    graphs = "exact" if kernels == "cpu" else "none"
-    limits = RunnerLimits(2, LENGTH, TOKENS, "raw_logprobs", graphs, 1, speculative)
+    graphs = graphs or ("exact" if kernels == "cpu" else "none")
+    limits = RunnerLimits(2, LENGTH, TOKENS, "raw_logprobs", graphs, FORWARDS, speculative)
     parts = build_parts(device, ops, models, layout, limits, ())
     runner = Runner(parts)
-    runner.use_caches(allocate_kv_cache(layout, 1 + 2 * LENGTH // BLOCK, device))
+    caches = allocate_kv_cache(layout, 1 + 2 * LENGTH // BLOCK, device)
+    runner.use_caches(caches)
     rows = parts.tables[0]
     assert isinstance(rows, RequestRows)
-    return Drafted(runner, rows, DraftedSequence(target.model, drafter, ops))
+    return Drafted(runner, rows, DraftedSequence(target.model, drafter, ops), draft.caches(caches))
 
 
 def decode(row: Drafted, width: int = 1 + MOST, **others: Any) -> StepPlan:
@@ -160,6 +175,63 @@ def test_a_model_catches_up_beside_a_full_step_of_prompts(tiny_model: Callable[[
     counts = [np.array(each, dtype=np.int32) for each in ([0, 1], [1, TOKENS - 1], [len(row.tokens) - 1, 0], [1, 0])]
     row.step(StepPlan(1, [], [others], [], *counts, width=1 + MOST, behind=[(0, 103)]))
     assert row.drafts == row.expected()[:MOST]
+
+
+HEADS = ["eagle", "eagle3", "mtp as in MiMo"]  # whose keys are made of the target's states
+ROOM = 32  # positions that wait
+
+
+@pytest.mark.parametrize(("kernels", "graphs"), [("reference", "none"), ("cpu", "exact"), ("cpu", "padded")])
+@pytest.mark.parametrize("case", HEADS)
+def test_a_head_that_rested_is_as_if_it_had_not(
+    case: str, kernels: str, graphs: str, tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """After pauses of every kind of length, in plans of one forward and in bursts, it has the same keys and makes the
+    same drafts as one that went along with every forward."""
+    method, directory = made_of(case, tiny_model, tmp_path)
+    target = directory if method == "mtp" else tiny_model("llama")
+    rests, goes = (drafted(target, method, directory, kernels, graphs) for _ in range(2))
+    for row in (rests, goes):
+        row.step(plan_of(len(PROMPT), 0, 1, 1 + MOST, begun=[begun(PROMPT)]))
+
+    def along(row: Drafted) -> StepPlan:
+        """One token, behind which drafts are made, and not taken."""
+        return plan_of(1, len(row.tokens) - 1, 1, 1 + MOST, drafts=[NewDrafts(0, 0)])
+
+    for pause, num_forwards in ((1, 1), (ROOM - 1, 1), (ROOM, 1), (ROOM + 1, 1), (3, 16), (1, 50)):
+        for _ in range(pause):
+            came = rests.step(decode(rests, 1, num_forwards=num_forwards, num_together=num_forwards))
+            again = [goes.step(along(goes))[0] for _ in range(num_forwards)]
+            assert came == again and len(came) == num_forwards
+        for row in (rests, goes):
+            row.step(decode(row, 2, drafts=[NewDrafts(0, MOST)]))
+        assert rests.tokens == goes.tokens and rests.drafts == goes.drafts and rests.drafts
+        for ours, expected in zip(rests.keys(), goes.keys(), strict=True):
+            assert torch.equal(ours, expected) or (kernels == "reference" and torch.allclose(ours, expected, atol=1e-4))
+
+
+def test_a_head_rests_beside_prompts(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    """One row waits while another's prompt comes in pieces, one of them a single token; then both have drafts."""
+    llama = tiny_model("llama")
+    method, directory = made_of("eagle3", tiny_model, tmp_path)
+    row, alone = (drafted(llama, method, directory, "cpu") for _ in range(2))
+    row.step(plan_of(len(PROMPT), 0, 1, 1, begun=[begun(PROMPT)]))
+    prompt = PROMPT[::-1]
+    other = replace(begun(prompt), row=1, block_ids=(list(range(17, 17 + LENGTH // BLOCK)),))
+    done = 0
+    for tokens in (9, 1, 12, 1, 1, len(prompt) - 25, 1):
+        ends = done + tokens >= len(prompt)
+        counts = ([0, 1], [1, tokens], [len(row.tokens) - 1, done], [1, int(ends)])
+        arrays = [np.array(each, dtype=np.int32) for each in counts]
+        row.step(StepPlan(1, [], [] if done else [other], [], *arrays, width=1))
+        done += tokens
+    arrays = [np.array(each, dtype=np.int32) for each in ([0, 1], [2, 2], [len(row.tokens) - 1, done], [2, 2])]
+    row.step(StepPlan(1, [], [], [], *arrays, width=1 + MOST))
+    assert row.drafts == row.expected()[:MOST] != []
+    alone.step(plan_of(len(prompt), 0, 1, 1, begun=[begun(prompt)]))
+    alone.step(replace(decode(alone, 2), width=1 + MOST))
+    known, first = alone.tokens, len(alone.tokens)
+    assert row.rows.tokens[1, : first + MOST].tolist() == known + alone.drafts
 
 
 def following(row: Drafted, count: int) -> list[int]:

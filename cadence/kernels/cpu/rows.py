@@ -6,7 +6,15 @@ import torch
 
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.runtime.library import CpuLibrary
-from cadence.kernels.interface.row_ops import MOST_STOPS, DraftBatch, DraftState, RowState, StepBatch, Turns
+from cadence.kernels.interface.row_ops import (
+    MOST_STOPS,
+    DraftBatch,
+    DraftState,
+    KeptStates,
+    RowState,
+    StepBatch,
+    Turns,
+)
 
 
 class CpuRowOps:
@@ -133,6 +141,38 @@ class CpuRowOps:
         )
         if not last:
             self._find_slots(following, drafter, num_real)
+
+    def keep_states(self, kept: KeptStates, batch: StepBatch, states: tuple[torch.Tensor, ...]) -> None:
+        for ring, each in zip(kept.states, states, strict=True):
+            if each.dtype != ring.dtype or each.stride(1) != 1 or not ring.is_contiguous():
+                raise ValueError(f"states {list(each.shape)} of {each.dtype} are not kept as {ring.dtype}")
+            self._c.rows_keep_states(
+                kept=ring.data_ptr(),
+                x=each.data_ptr(),
+                rows=batch.rows.data_ptr(),
+                positions=batch.positions.data_ptr(),
+                num_rows=batch.num_single,
+                room=kept.room,
+                row_bytes=ring.shape[2] * ring.element_size(),
+                x_stride=each.stride(0) * each.element_size(),
+            )
+
+    def kept_states(self, kept: KeptStates, batch: StepBatch) -> tuple[torch.Tensor, ...]:
+        states = []
+        for ring in kept.states:
+            out = self._calls.zeros((batch.ids.shape[0], ring.shape[2]), ring.dtype)
+            self._c.rows_kept_states(
+                out=out.data_ptr(),
+                kept=ring.data_ptr(),
+                rows=batch.rows.data_ptr(),
+                query_start=batch.query_start.data_ptr(),
+                positions=batch.positions.data_ptr(),
+                num_rows=batch.rows.shape[0],
+                room=kept.room,
+                row_bytes=ring.shape[2] * ring.element_size(),
+            )
+            states.append(out)
+        return tuple(states)
 
     def _find_slots(self, batch: StepBatch, drafter: DraftState, num_real: torch.Tensor) -> None:
         """num_real [R] int32: leading tokens of each run that are no padding"""

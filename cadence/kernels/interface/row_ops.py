@@ -117,6 +117,17 @@ class DraftBatch:
     next: StepBatch  # of the others: one token of each row with a line. Its line_rows and line_lengths are those above
 
 
+@dataclass(frozen=True, slots=True)
+class KeptStates:
+    """The target's states of the last positions of every row, those of position p in place p modulo `room`."""
+
+    states: tuple[torch.Tensor, ...]  # [num_rows, room, H] each, dense
+
+    @property
+    def room(self) -> int:
+        return self.states[0].shape[1]
+
+
 class RowOps(Protocol):
     def gather(self, state: RowState, tables: tuple[torch.Tensor, ...], block_size: int, batch: StepBatch) -> None:
         """Fills in what the batch's rows are about to compute: of drafts, as many as there are and the run has room
@@ -167,4 +178,14 @@ class RowOps(Protocol):
         finite where there was none. A row takes it if it has all before it, the drafter has kept up, it may have so
         many, and there is room for one token more behind it. If it is not the last, batch.next becomes what computes
         it; padding of rows that did not take it."""
+        ...
+
+    def keep_states(self, kept: KeptStates, batch: StepBatch, states: tuple[torch.Tensor, ...]) -> None:
+        """The batch's leading `num_single` rows have computed one token each: keeps the target's states of these, of
+        states [T, H] each, as many as are kept and of their dtype."""
+        ...
+
+    def kept_states(self, kept: KeptStates, batch: StepBatch) -> tuple[torch.Tensor, ...]:
+        """What was kept of the rows' positions, at each token of the batch: [T, H] each (new, contiguous); of padding,
+        anything."""
         ...

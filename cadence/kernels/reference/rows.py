@@ -7,7 +7,16 @@ from itertools import pairwise
 import torch
 
 from cadence.core.step import NO_TOKEN
-from cadence.kernels.interface.row_ops import FAILED, NO_DRAFT, DraftBatch, DraftState, RowState, StepBatch, Turns
+from cadence.kernels.interface.row_ops import (
+    FAILED,
+    NO_DRAFT,
+    DraftBatch,
+    DraftState,
+    KeptStates,
+    RowState,
+    StepBatch,
+    Turns,
+)
 
 
 class ReferenceRowOps:
@@ -161,6 +170,17 @@ class ReferenceRowOps:
                 for table, slots in zip(drafter.tables, following.slots, strict=True):
                     at = torch.tensor([position])
                     slots[line] = int(_slots(table[row], at, drafter.block_size)[0]) if taken else 0
+
+    def keep_states(self, kept: KeptStates, batch: StepBatch, states: tuple[torch.Tensor, ...]) -> None:
+        count = batch.num_single
+        rows, places = batch.rows[:count].long(), batch.positions[:count] % kept.room
+        for ring, each in zip(kept.states, states, strict=True):
+            ring[rows, places] = each[:count]
+
+    def kept_states(self, kept: KeptStates, batch: StepBatch) -> tuple[torch.Tensor, ...]:
+        run, _ = _places(batch.query_start, batch.ids.shape[0])
+        rows = batch.rows.long()[run.clamp(max=batch.rows.shape[0] - 1)]
+        return tuple(ring[rows, batch.positions % kept.room] for ring in kept.states)
 
 
 def _slots(table: torch.Tensor, positions: torch.Tensor, block_size: int) -> torch.Tensor:

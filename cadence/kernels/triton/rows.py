@@ -14,12 +14,14 @@ from cadence.kernels.interface.row_ops import (
     NO_DRAFT,
     DraftBatch,
     DraftState,
+    KeptStates,
     RowState,
     StepBatch,
     Turns,
 )
 from cadence.kernels.reference.rows import ReferenceRowOps
 from cadence.kernels.triton.drafts import begin_drafts, take_draft
+from cadence.kernels.triton.kept_states import keep_states, kept_states
 from cadence.kernels.triton.launch import quick
 
 _AT_ONCE = 256  # tokens of a run that one program gathers
@@ -194,3 +196,9 @@ class TritonRowOps:
         last: bool,
     ) -> None:
         take_draft(state, drafter, batch, chosen, draft, last)
+
+    def keep_states(self, kept: KeptStates, batch: StepBatch, states: tuple[torch.Tensor, ...]) -> None:
+        keep_states(kept, batch, states)
+
+    def kept_states(self, kept: KeptStates, batch: StepBatch) -> tuple[torch.Tensor, ...]:
+        return kept_states(kept, batch)

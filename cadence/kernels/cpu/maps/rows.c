@@ -233,3 +233,20 @@ EXPORT void call_rows_draft_slots(const void *words) {
     }
     for (int64_t i = w->query_start[w->num_rows]; i < w->num_tokens; i++) w->slots[i] = 0;
 }
+
+EXPORT void call_rows_keep_states(const void *words) {
+    const struct rows_keep_states *w = words;
+    for (int64_t r = 0; r < w->num_rows; r++) {
+        int64_t place = w->rows[r] * w->room + w->positions[r] % w->room;
+        memcpy(w->kept + place * w->row_bytes, w->x + r * w->x_stride, (size_t)w->row_bytes);
+    }
+}
+
+EXPORT void call_rows_kept_states(const void *words) {
+    const struct rows_kept_states *w = words;
+    for (int64_t r = 0; r < w->num_rows; r++)
+        for (int64_t i = w->query_start[r]; i < w->query_start[r + 1]; i++) {
+            int64_t place = w->rows[r] * w->room + w->positions[i] % w->room;
+            memcpy(w->out + i * w->row_bytes, w->kept + place * w->row_bytes, (size_t)w->row_bytes);
+        }
+}

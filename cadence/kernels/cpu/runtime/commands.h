@@ -265,6 +265,24 @@ struct rows_draft_slots {
     int64_t table_stride, block_size, num_rows, num_tokens;
 };
 
+/* Rows of one token each: x of it goes to place `position` modulo `room` of its row's in `kept`. */
+struct rows_keep_states {
+    char *kept;
+    const char *x;
+    const int32_t *rows;
+    const int64_t *positions;
+    int64_t num_rows, room, row_bytes, x_stride;
+};
+
+/* The other way: of every token of runs. */
+struct rows_kept_states {
+    char *out;
+    const char *kept;
+    const int32_t *rows, *query_start;
+    const int64_t *positions;
+    int64_t num_rows, room, row_bytes;
+};
+
 /* Drafts out of the row and of the texts [span[0], span[1]) of a corpus: a ring of `capacity` tokens, a power of two. */
 struct suffix_propose {
     RowState state;

@@ -1,0 +1,115 @@
+"""The target's states of positions whose keys a head has not made yet: while no drafts are asked for, these wait."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from cadence.core.step import IntArray, NewRow
+from cadence.core.table import RequestTable
+from cadence.kernels.interface.ops import Ops
+from cadence.kernels.interface.row_ops import KeptStates, StepBatch
+from cadence.runner.drafting import MANY, States
+from cadence.runner.layout import NO_LAYOUT, BatchLayout, keys_layout
+
+ROOM = 32  # positions of a row that may wait: few runs of many tokens, in little memory
+
+
+class WaitingPositions(RequestTable, Protocol):
+    """Which of the last positions of rows wait for their drafter, and what it needs to make up for them."""
+
+    room: int  # most positions of a row
+
+    def begin(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> tuple[BatchLayout, int]:
+        """Before so many forwards, behind which tokens of the layout's first rows are to wait, one of each -> what the
+        drafter has to compute at once; and how many forwards there is room for then"""
+        ...
+
+    def wait(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> None:
+        """So many such forwards are queued."""
+        ...
+
+    def keep(self, ops: Ops, batch: StepBatch, states: States) -> None:
+        """Behind a forward: what is needed of the batch's leading rows of one token, which wait. It may be recorded."""
+        ...
+
+    def kept(self, ops: Ops, batch: StepBatch) -> States:
+        """Of the tokens of a batch that waited. It may be recorded."""
+        ...
+
+
+class NoWaitingPositions:
+    """Of a drafter that computes from tokens alone what it lacks, or lacks nothing."""
+
+    room = 0
+
+    def add(self, row: int, request: NewRow) -> None:
+        """Nothing waits."""
+
+    def remove(self, row: int) -> None:
+        """Nothing waits."""
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def begin(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> tuple[BatchLayout, int]:
+        return NO_LAYOUT, MANY
+
+    def wait(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> None:
+        """Nothing waits."""
+
+    def keep(self, ops: Ops, batch: StepBatch, states: States) -> None:
+        """Nothing waits."""
+
+    def kept(self, ops: Ops, batch: StepBatch) -> States:
+        return ()
+
+
+class KeptStateRows:
+    """Implements `WaitingPositions`. A forward of one token brings a row exactly one position, unless it has ended: the
+    host counts them without asking the device."""
+
+    def __init__(self, kept: KeptStates) -> None:
+        self._kept = kept
+        self.room = kept.room
+        self._count_np = np.zeros(len(kept.states[0]), dtype=np.int32)  # [num_rows] positions that wait
+
+    def add(self, row: int, request: NewRow) -> None:
+        self._count_np[row] = 0
+
+    def remove(self, row: int) -> None:
+        """Nobody will ask for what waits."""
+
+    def flush(self) -> None:
+        """The device alone writes states."""
+
+    def begin(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> tuple[BatchLayout, int]:
+        """Due is all of rows with which the drafter goes along. If another has no room, so are it and all that are half
+        full: one run of many rows costs less than one of each."""
+        counts_np = self._count_np[layout.rows_np]
+        waiting_np = counts_np[:num_waiting]
+        enough = self.room + 1  # positions of a row that waits, with which it is due
+        if waiting_np.max(initial=0) + num_forwards > self.room:
+            enough = max(min(self.room // 2, self.room + 1 - num_forwards), 1)
+        due_np = counts_np > 0
+        due_np[:num_waiting] = waiting_np >= enough
+        overdue = self._take(np.unique(layout.rows_np[due_np])) if due_np.any() else NO_LAYOUT
+        left = self.room - int(waiting_np[~due_np[:num_waiting]].max(initial=0))
+        return overdue, left if num_waiting else MANY
+
+    def _take(self, rows_np: IntArray) -> BatchLayout:
+        counts_np = self._count_np[rows_np]
+        self._count_np[rows_np] = 0
+        return keys_layout(rows_np, counts_np)
+
+    def wait(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> None:
+        if num_waiting:
+            self._count_np[layout.rows_np[:num_waiting]] += num_forwards
+
+    def keep(self, ops: Ops, batch: StepBatch, states: States) -> None:
+        if batch.num_single:
+            ops.rows.keep_states(self._kept, batch, states)
+
+    def kept(self, ops: Ops, batch: StepBatch) -> States:
+        return ops.rows.kept_states(self._kept, batch)
