@@ -9,6 +9,7 @@ import triton
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.interface.ops import NO_IDS, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
+from cadence.kernels.reference.lora import ReferenceLoraOps
 from cadence.kernels.reference.torch_ops import TorchOps
 from cadence.kernels.triton import elementwise, gumbel, private
 from cadence.kernels.triton.attention import PagedAttention
@@ -34,6 +35,7 @@ class TritonOps(TorchOps):
     def __init__(self, deterministic: bool = False) -> None:
         self.rows = TritonRowOps()
         self.suffix = TritonSuffixOps()
+        self.lora = ReferenceLoraOps()
         self._deterministic = deterministic
         self._one_row = not deterministic  # whether a row alone goes through kernels of its own
         self._pdl = _supports_pdl()
