@@ -77,8 +77,9 @@ class LoraModel:
     def slot_bytes(self) -> int:
         """What an adapter takes at most of the device's memory, unless it changes the vocabulary's ends."""
         size = self._dtype.itemsize
-        parts = [(part, target.cols) for target in self._targets if target.kind is TargetKind.LINEAR for part in target.parts]
-        return sum(self.limits.max_rank * (part.rows + cols) * size + 8 * part.rows + 256 for part, cols in parts)
+        linears = [target for target in self._targets if target.kind is TargetKind.LINEAR]
+        shapes = [(part.rows, target.cols) for target in linears for part in target.parts]
+        return sum(self.limits.max_rank * (rows + cols) * size + 8 * rows + 256 for rows, cols in shapes)
 
     def _new_map(self, target: Target, dtype: torch.dtype) -> LoraMap:
         embedding = target.kind is TargetKind.EMBEDDING

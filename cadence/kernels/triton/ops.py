@@ -9,7 +9,6 @@ import triton
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.interface.ops import NO_IDS, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
-from cadence.kernels.reference.lora import ReferenceLoraOps
 from cadence.kernels.reference.torch_ops import TorchOps
 from cadence.kernels.triton import elementwise, gumbel, private
 from cadence.kernels.triton.attention import PagedAttention
@@ -17,6 +16,7 @@ from cadence.kernels.triton.draw import draw
 from cadence.kernels.triton.few_rows import choose_few, choose_split, linear_few
 from cadence.kernels.triton.gemv import Entry, one_row
 from cadence.kernels.triton.heads import Places, rotate_and_store
+from cadence.kernels.triton.lora import TritonLoraOps
 from cadence.kernels.triton.matmul import fixed_linear
 from cadence.kernels.triton.rows import TritonRowOps
 from cadence.kernels.triton.suffix import TritonSuffixOps
@@ -35,10 +35,10 @@ class TritonOps(TorchOps):
     def __init__(self, deterministic: bool = False) -> None:
         self.rows = TritonRowOps()
         self.suffix = TritonSuffixOps()
-        self.lora = ReferenceLoraOps()
         self._deterministic = deterministic
         self._one_row = not deterministic  # whether a row alone goes through kernels of its own
         self._pdl = _supports_pdl()
+        self.lora = TritonLoraOps(deterministic, self._pdl)
         self._attention = PagedAttention(deterministic, self._pdl)
         self._few_rows = self._pdl and not deterministic and private.shared_memory() >= _FEW_ROWS_BYTES
 
