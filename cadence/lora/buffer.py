@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from cadence.kernels.interface.lora_ops import NOTHING
@@ -46,8 +47,10 @@ class Gathered:
         return span
 
     def memory(self) -> torch.Tensor:
-        """[num_bytes] uint8, on the host"""
-        memory = torch.zeros(max(self.num_bytes, _ALIGNMENT), dtype=torch.uint8)
+        """[num_bytes] uint8, on the host. numpy asks for large pages, and aligns less than kernels like."""
+        raw = torch.from_numpy(np.zeros(self.num_bytes + _ALIGNMENT, dtype=np.uint8))
+        skipped = -raw.data_ptr() % _ALIGNMENT
+        memory = raw[skipped : skipped + max(self.num_bytes, 1)]
         for span, tensor in zip(self._spans, self._tensors, strict=True):
             if tensor.numel():
                 span.of(memory).copy_(tensor)

@@ -12,7 +12,7 @@ import torch
 
 from cadence.core.errors import AdapterError
 from cadence.core.shown import shown
-from cadence.kernels.interface.lora_ops import NO_PART, NOTHING, LoraPart
+from cadence.kernels.interface.lora_ops import NO_PART, NOTHING, LoraOps, LoraPart, in_panels
 from cadence.lora.adapter import WEIGHTS_FILE, AdaptedModule, Adapter
 from cadence.lora.buffer import BufferSpan, Gathered, narrow_type
 from cadence.lora.magnitude import embedding_factor, linear_factor
@@ -74,14 +74,15 @@ class Fitting:
     """How adapters become parts of one model."""
 
     def __init__(
-        self, parts: Mapping[str, NumberedPart], weights: Mapping[str, Weight], dtype: torch.dtype, any_type: bool
+        self, parts: Mapping[str, NumberedPart], weights: Mapping[str, Weight], dtype: torch.dtype, ops: LoraOps
     ) -> None:
         """parts: by every name they have in checkpoints; weights: the model's own, by the paths of their modules;
-        dtype: of activations; any_type: kernels read adapters of other types, too."""
+        dtype: of activations; ops: who reads what comes of it."""
         self._parts = parts
         self._weights = weights
         self._dtype = dtype
-        self._narrows = any_type and dtype is torch.float32
+        self._panels = ops.panels
+        self._narrows = ops.any_type and dtype is torch.float32
 
     def prepare(self, adapter: Adapter) -> PreparedAdapter:
         """Raises an AdapterError where the adapter is not one of this model's."""
@@ -125,7 +126,8 @@ class Fitting:
         if self._narrows:
             dtype = narrow_type([tensor for tensor in (a, b, saved) if tensor.numel()])
         saved = saved.to(dtype) if saved.numel() else NOTHING
-        return LoraPart(a.to(dtype), b.to(dtype), module.scale, factor, _offset(module, found, factor, where), saved)
+        b = in_panels(b.to(dtype)) if self._panels else b.to(dtype)
+        return LoraPart(a.to(dtype), b, module.scale, factor, _offset(module, found, factor, where), saved)
 
 
 class _RowsOf:

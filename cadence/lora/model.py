@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from cadence.device.base import Device
-from cadence.kernels.interface.lora_ops import ENTRY_WORDS, NO_PART, LoraMap, LoraPart
+from cadence.kernels.interface.lora_ops import ENTRY_WORDS, NO_PART, LoraMap, LoraOps, LoraPart
 from cadence.lora.adapter import Adapter
 from cadence.lora.fit import Fitting, NumberedPart, PreparedAdapter
 from cadence.lora.layers import Adaptation, AdaptedNorm, AdaptedWeight
@@ -25,8 +25,8 @@ class LoraModel:
     that a row in flight has.
     """
 
-    def __init__(self, model: DecoderLM, limits: LoraLimits, device: Device, dtype: torch.dtype) -> None:
-        """dtype: of activations"""
+    def __init__(self, model: DecoderLM, limits: LoraLimits, device: Device, ops: LoraOps, dtype: torch.dtype) -> None:
+        """ops: those of every forward with adapters; dtype: of activations"""
         self.limits = limits
         self._device = device
         self._targets = find_targets(model)
@@ -38,8 +38,7 @@ class LoraModel:
             target.path: Adaptation(self._new_map(target, dtype), target.place) for target in self._targets
         }
         weights = {target.path: target.holder.weight for target in self._targets if target.kind is not TargetKind.NORM}
-        any_type = device.torch_device.type == "cpu"
-        self._fitting = Fitting(self._by_name(), weights, dtype, any_type)
+        self._fitting = Fitting(self._by_name(), weights, dtype, ops)
         self._dtype = dtype
         for target in self._targets:
             _wrap(model, target, self._adaptations[target.path], weights)

@@ -81,7 +81,7 @@ class AdaptedModel:
         quantization = "none" if files.gguf is None else "gguf"
         self.model = load_model(config, LoadConfig("auto", use_tqdm=False, quantization=quantization), build)
         self.limits = LoraLimits(SLOTS, max_rank)
-        self.lora = LoraModel(self.model, self.limits, self.device, build.dtype)
+        self.lora = LoraModel(self.model, self.limits, self.device, self.ops.lora, build.dtype)
         self.layout = plan_layout(self.model.kv_layers(), BLOCK, dtype)
 
     def put(self, slot: int, adapter: Path) -> bool:

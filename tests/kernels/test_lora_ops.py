@@ -15,7 +15,7 @@ from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything th
 from cadence.device.calls import Calls, CommandGraph
 from cadence.kernels.cpu.lora import CpuLoraOps
 from cadence.kernels.cpu.runtime.library import CpuLibrary
-from cadence.kernels.interface.lora_ops import ENTRY_WORDS, NO_PART, NOTHING, LoraMap, LoraOps, LoraPart
+from cadence.kernels.interface.lora_ops import ENTRY_WORDS, NO_PART, NOTHING, LoraMap, LoraOps, LoraPart, in_panels
 from cadence.kernels.reference.lora import ReferenceLoraOps
 from cadence.kernels.triton.lora import TritonLoraOps
 
@@ -83,8 +83,12 @@ def to_device(part: LoraPart, device: str) -> LoraPart:
     return replace(part, **moved)
 
 
-def map_of(parts: dict[int, tuple[LoraPart, ...]], widths: tuple[int, ...], device: str, dtype: torch.dtype) -> LoraMap:
+def map_of(
+    parts: dict[int, tuple[LoraPart, ...]], widths: tuple[int, ...], ops: LoraOps, device: str, dtype: torch.dtype
+) -> LoraMap:
     entries = torch.zeros((SLOTS, TOTAL, ENTRY_WORDS), dtype=torch.int64)
+    if ops.panels:
+        parts = {s: tuple(replace(part, b=in_panels(part.b)) for part in found) for s, found in parts.items()}
     moved = {slot: tuple(to_device(part, device) for part in found) for slot, found in parts.items()}
     for slot, found in moved.items():
         for index, part in enumerate(found):
@@ -93,10 +97,10 @@ def map_of(parts: dict[int, tuple[LoraPart, ...]], widths: tuple[int, ...], devi
     return LoraMap(entries.to(device), FIRST, starts, widths, MAX_RANK, dtype, moved)
 
 
-def make(case: Case, device: str) -> Made:
+def make(case: Case, ops: LoraOps, device: str) -> Made:
     generator = torch.Generator().manual_seed(case.seed)
     parts = {s: tuple(part_of(case, s, p, generator) for p in range(len(case.parts))) for s in range(SLOTS)}
-    lora = map_of(parts, case.parts, device, case.dtype)
+    lora = map_of(parts, case.parts, ops, device, case.dtype)
     slots = torch.randint(-1, SLOTS, (case.lines,), generator=generator).int()
     x = random(generator, case.lines, case.width).to(case.dtype)
     y = random(generator, case.lines, sum(case.parts)).to(case.dtype)
@@ -110,7 +114,7 @@ def close(ours: torch.Tensor, reference: torch.Tensor) -> None:
 
 def check_add(name: str, case: Case) -> None:
     ops, device = implementations()[name]
-    plain, ours = make(case, "cpu"), make(case, device)
+    plain, ours = make(case, REFERENCE, "cpu"), make(case, ops, device)
     before = plain.y.clone()
     REFERENCE.add(plain.y, plain.x, plain.lora, plain.slots)
     ops.add(ours.y, ours.x, ours.lora, ours.slots)
@@ -159,7 +163,7 @@ def test_triton_splits_wide_inputs() -> None:
 @given(cases(most=200, dtypes=tuple(TOLERANCE), any_stored=True), st.data())
 def test_a_line_has_its_bits_in_any_company(case: Case, data: st.DataObject) -> None:
     ops, _ = implementations()["cpu"]
-    made = make(case, "cpu")
+    made = make(case, ops, "cpu")
     before = made.y.clone()
     ops.add(made.y, made.x, made.lora, made.slots)
     some = data.draw(st.lists(st.integers(0, case.lines - 1), min_size=1, max_size=9))
@@ -170,7 +174,7 @@ def test_a_line_has_its_bits_in_any_company(case: Case, data: st.DataObject) -> 
 
 def test_a_recorded_call_serves_what_lies_in_the_slots_when_it_is_replayed() -> None:
     ops, _ = implementations()["cpu"]
-    first, second = (make(Case(9, 64, (32, 16), ((4, 4),) * SLOTS, seed=seed), "cpu") for seed in (1, 2))
+    first, second = (make(Case(9, 64, (32, 16), ((4, 4),) * SLOTS, seed=seed), ops, "cpu") for seed in (1, 2))
     wanted = first.y.clone()
     REFERENCE.add(wanted, first.x, replace(second.lora, entries=first.lora.entries), first.slots)
     before = first.y.clone()
@@ -182,7 +186,7 @@ def test_a_recorded_call_serves_what_lies_in_the_slots_when_it_is_replayed() -> 
     close(first.y, wanted)
 
 
-def vocabulary(dtype: torch.dtype, device: str) -> tuple[LoraMap, torch.Tensor, torch.Tensor]:
+def vocabulary(dtype: torch.dtype, ops: LoraOps, device: str) -> tuple[LoraMap, torch.Tensor, torch.Tensor]:
     """-> (adapters of a table of 50 vectors of 70 numbers, ids, slots): low-rank, saved, both, and none"""
     generator = torch.Generator().manual_seed(3)
     low = LoraPart(random(generator, 50, 5).to(dtype), random(generator, 5, 70).to(dtype), 0.5)
@@ -194,7 +198,7 @@ def vocabulary(dtype: torch.dtype, device: str) -> tuple[LoraMap, torch.Tensor, 
     }
     ids = torch.randint(0, 50, (23,), generator=generator).int()
     slots = torch.randint(-1, SLOTS, (23,), generator=generator).int()
-    return map_of(parts, (70,), device, dtype), ids.to(device), slots.to(device)
+    return map_of(parts, (70,), ops, device, dtype), ids.to(device), slots.to(device)
 
 
 @pytest.mark.parametrize("name", ["cpu", "triton"])
@@ -204,7 +208,7 @@ def test_embeddings(name: str, dtype: torch.dtype) -> None:
     base = torch.randn((23, 70), generator=torch.Generator().manual_seed(4)).to(dtype)
     found = []
     for each, where in ((REFERENCE, "cpu"), (ops, device)):
-        lora, ids, slots = vocabulary(dtype, where)
+        lora, ids, slots = vocabulary(dtype, each, where)
         y = base.clone().to(where)
         each.saved_rows(y, ids, lora, slots, 2.0)
         each.add_embedding(y, ids, lora, slots, 2.0)
@@ -221,7 +225,7 @@ def test_saved_heads(name: str, dtype: torch.dtype) -> None:
     x, base = random(generator, 23, 70).to(dtype), random(generator, 23, 50).to(dtype)
     found = []
     for each, where in ((REFERENCE, "cpu"), (ops, device)):
-        lora, _, slots = vocabulary(dtype, where)
+        lora, _, slots = vocabulary(dtype, each, where)
         y = base.clone().to(where)
         each.saved_logits(y, x.to(where), lora, slots)
         found.append(y)

@@ -15,6 +15,9 @@ if any(DTYPES[dtype] != number for dtype, number in TYPES.items()):
 
 
 class CpuLoraOps:
+    panels = True
+    any_type = True
+
     def __init__(self, calls: Calls, library: CpuLibrary) -> None:
         self._calls = calls
         self._c = library

@@ -10,6 +10,9 @@ from cadence.kernels.interface.lora_ops import LoraMap, LoraPart
 
 
 class ReferenceLoraOps:
+    panels = False
+    any_type = True
+
     def token_slots(
         self, row_slots: torch.Tensor, rows: torch.Tensor, query_start: torch.Tensor, out: torch.Tensor
     ) -> None:
@@ -45,7 +48,7 @@ def _changed(y: torch.Tensor, inner: torch.Tensor, part: LoraPart, scale: float)
     """y [n, out], inner [n, rank]"""
     result = y.float()
     if part.rank:
-        result = result + (inner * (part.scale * scale)) @ part.b.float()
+        result = result + (inner * (part.scale * scale)) @ part.b_rows.float()[:, : y.shape[1]]
     if part.factor.numel():
         result = result * part.factor
     if part.offset.numel():

@@ -130,7 +130,7 @@ def _expand(
     PARTS: tl.constexpr, BLOCKS: tl.constexpr, MAX_RANK: tl.constexpr, SPLITS: tl.constexpr,
     LINES: tl.constexpr, RANKS: tl.constexpr, OUTPUTS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """y [lines, outputs] as `LoraPart` says; b is of y's type. BLOCKS tiles of OUTPUTS columns cover the widest part."""
+    """y [lines, outputs] as `LoraPart` says; b is of y's type. BLOCKS tiles of OUTPUTS columns cover any part."""
     part, block, slot = tl.program_id(1) // BLOCKS, tl.program_id(1) % BLOCKS, tl.program_id(2)
     if PDL:
         gdc_launch_dependents()
@@ -242,6 +242,9 @@ def _token_slots(
 
 class TritonLoraOps:
     """With `deterministic`, a line's bits do not depend on how many lines there are."""
+
+    panels = False
+    any_type = False
 
     def __init__(self, deterministic: bool = False, pdl: bool = False) -> None:
         self._deterministic = deterministic

@@ -8,7 +8,7 @@ enum { A, B, RANK, SCALE, FACTOR, OFFSET, TYPE, SAVED, ENTRY_WORDS }; /* of an e
 
 #define LINES 8        /* of a chunk, at most */
 #define RANKS 8        /* rows of a that are one item of work */
-#define COLUMNS 256    /* of y that are one item of work */
+#define COLUMNS 256    /* of a part of y that are one item of work: whole panels */
 #define LOGITS 64      /* rows of a saved matrix that are one item of work */
 #define SMALL 24576    /* products that one thread does sooner than several */
 
@@ -177,48 +177,60 @@ static void shrink_items(void *work, int64_t begin, int64_t end, int64_t thread)
 
 /* ---- and b ---- */
 
-/* nv vectors of nt lines y, from column `at` of the part; n columns, fewer than VL in the last of a part. */
+/* b lies in panels of PANEL columns: [panels][rank][PANEL], so that a tile reads it in one stream. */
+#define PANEL 16
+#define VECTORS (PANEL / VL)
+#define PANELS (VL == 16 ? 4 : 1) /* of a tile: NEON and AVX2 have it full with one */
+
+/* np panels of nt lines y, from column `at` of the part on; `left` columns to the end of the part. */
 INLINE void expand_tile(
-    const int nt, const int nv, void *const *y, const float *const *inner, const Entry *e, int64_t at, int64_t width,
-    int64_t n, const int ytype, const int btype
+    const int nt, const int np, void *const *y, const float *const *inner, const Entry *e, int64_t at, int64_t left,
+    const int ytype, const int btype
 ) {
     vf acc[4][4];
-    EACH(t, nt) EACH(v, nv) acc[t][v] = splat(0.0f);
+    int64_t panel = e->rank * PANEL;
+    EACH(t, nt) EACH(v, np * VECTORS) acc[t][v] = splat(0.0f);
     for (int64_t r = 0; r < e->rank; r++) {
         vf row[4];
-        EACH(v, nv) row[v] = nv > 1 ? load(e->b, r * width + at + v * VL, btype) : load_upto(e->b, r * width + at, btype, n);
+        EACH(v, np * VECTORS) {
+            int64_t from = at * e->rank + v / VECTORS * panel + r * PANEL + v % VECTORS * VL;
+            row[v] = load(e->b, from, btype);
+        }
         EACH(t, nt) {
             vf h = splat(inner[t][r]);
-            EACH(v, nv) acc[t][v] += h * row[v];
+            EACH(v, np * VECTORS) acc[t][v] += h * row[v];
         }
     }
-    EACH(v, nv) {
-        int64_t left = nv > 1 ? VL : n, i = at + v * VL;
+    EACH(v, np * VECTORS) {
+        int64_t i = at + v * VL, n = left - v * VL;
+        if (n <= 0) break;
         vf factor = splat(1.0f), offset = splat(0.0f);
-        if (e->factor) factor = load_upto(e->factor, i, F32, left);
-        if (e->offset) offset = load_upto(e->offset, i, F32, left);
+        if (e->factor) factor = load_upto(e->factor, i, F32, n);
+        if (e->offset) offset = load_upto(e->offset, i, F32, n);
         EACH(t, nt) { /* without a choice in it: the compiler rounds the product of all variants, or of none */
-            vf sum = load_upto(y[t], i, ytype, left) + acc[t][v];
-            store_upto(y[t], i, ytype, left, sum * factor + offset);
+            vf sum = load_upto(y[t], i, ytype, n) + acc[t][v];
+            store_upto(y[t], i, ytype, n, sum * factor + offset);
         }
     }
 }
 
-/* Columns [at, end) of a part. */
+/* Columns [at, end) of a part; at is the beginning of a panel, end that of one or of the part. */
 INLINE void expand_lines(
-    const int nt, void *const *y, const float *const *inner, const Entry *e, int64_t at, int64_t end, int64_t width,
-    const int ytype, const int btype
+    const int nt, void *const *y, const float *const *inner, const Entry *e, int64_t at, int64_t end, const int ytype,
+    const int btype
 ) {
-    for (; at + NR_MAX * VL <= end; at += NR_MAX * VL)
-        expand_tile(nt, NR_MAX, y, inner, e, at, width, VL, ytype, btype);
-    for (; at < end; at += VL) expand_tile(nt, 1, y, inner, e, at, width, min64(VL, end - at), ytype, btype);
+    for (; at + PANELS * PANEL <= end; at += PANELS * PANEL)
+        expand_tile(nt, PANELS, y, inner, e, at, end - at, ytype, btype);
+    for (; at < end; at += PANEL) expand_tile(nt, 1, y, inner, e, at, end - at, ytype, btype);
 }
+
+static int64_t blocks_of(int64_t width) { return (width + COLUMNS - 1) / COLUMNS; }
 
 static void expand_part(const Adding *j, const Chunk *c, int64_t part, int64_t begin, int64_t end) {
     const struct lora_add *w = j->w;
     Entry e = entry_of(w, c->slot, part);
     if (!e.rank && !e.factor && !e.offset) return;
-    int64_t start = w->starts[part], width = w->starts[part + 1] - start, t = 0;
+    int64_t start = w->starts[part], t = 0;
     void *y[LINES];
     const float *inner[LINES];
     for (int64_t i = 0; i < c->count; i++) {
@@ -229,8 +241,8 @@ static void expand_part(const Adding *j, const Chunk *c, int64_t part, int64_t b
     WITH_DTYPE(w->y_dtype, {
         enum { YTYPE = DTYPE };
         WITH_DTYPE(e.type, {
-            for (; t + 4 <= c->count; t += 4) expand_lines(4, y + t, inner + t, &e, begin, end, width, YTYPE, DTYPE);
-            for (; t < c->count; t++) expand_lines(1, y + t, inner + t, &e, begin, end, width, YTYPE, DTYPE);
+            for (; t + 4 <= c->count; t += 4) expand_lines(4, y + t, inner + t, &e, begin, end, YTYPE, DTYPE);
+            for (; t < c->count; t++) expand_lines(1, y + t, inner + t, &e, begin, end, YTYPE, DTYPE);
         })
     })
 }
@@ -240,12 +252,10 @@ static void expand_items(void *work, int64_t begin, int64_t end, int64_t thread)
     const int32_t *starts = j->w->starts;
     (void)thread;
     for (int64_t item = begin; item < end; item++) {
-        int64_t from = item % j->blocks * COLUMNS, to = from + COLUMNS;
-        for (int64_t part = 0; part < j->w->parts; part++) {
-            int64_t first = max64(from, starts[part]), last = min64(to, starts[part + 1]);
-            if (first < last)
-                expand_part(j, &j->chunks.chunks[item / j->blocks], part, first - starts[part], last - starts[part]);
-        }
+        int64_t block = item % j->blocks, part = 0; /* blocks of all parts, one after another */
+        for (; block >= blocks_of(starts[part + 1] - starts[part]); part++) block -= blocks_of(starts[part + 1] - starts[part]);
+        int64_t width = starts[part + 1] - starts[part], first = block * COLUMNS;
+        expand_part(j, &j->chunks.chunks[item / j->blocks], part, first, min64(first + COLUMNS, width));
     }
 }
 
@@ -271,7 +281,8 @@ EXPORT void call_lora_add(const void *words) {
     count_work(&j, &shrinking, &expanding, &rank);
     j.blocks = (rank + RANKS - 1) / RANKS;
     share_items(j.chunks.count * w->parts * j.blocks, shrinking, shrink_items, &j);
-    j.blocks = (w->starts[w->parts] + COLUMNS - 1) / COLUMNS;
+    j.blocks = 0;
+    for (int64_t part = 0; part < w->parts; part++) j.blocks += blocks_of(w->starts[part + 1] - w->starts[part]);
     share_items(j.chunks.count * j.blocks, expanding, expand_items, &j);
 }
 
