@@ -48,6 +48,10 @@ class WeightsError(CadenceError):
     """A weights file is missing, truncated, corrupt, or does not fit the model."""
 
 
+class AdapterError(CadenceError):
+    """An adapter cannot be read, or does not fit the model or its limits. The message names the file and the field."""
+
+
 class TokenizerError(CadenceError):
     """The tokenizer is missing, corrupt, or does not belong to the model."""
 

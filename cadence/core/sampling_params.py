@@ -24,7 +24,6 @@ from cadence.core.checks import (
     within_logprobs_cap,
 )
 from cadence.core.errors import InvalidRequestError
-from cadence.core.grammar import GrammarSpec
 from cadence.core.repetition import RepetitionDetectionParams
 from cadence.core.structured_outputs import StructuredOutputsParams
 
@@ -101,7 +100,6 @@ class SamplingParams:
     flat_logprobs: bool = False  # logprobs as one FlatLogprobs instead of one dict per position
     structured_outputs: StructuredOutputsParams | None = None  # also its fields as a dict: what the output must be
     guided_decoding: StructuredOutputsParams | None = None  # its older name; None once made
-    grammar: GrammarSpec | None = None  # not for users: structured_outputs, read by the input processor
     bad_words_token_ids: list[list[int]] | None = None  # not for users: bad_words, tokenised by the input processor
     # Not for users: the tokens that begin and that end reasoning. Where none begins it, it begins with the output.
     thinking_token_ids: list[list[int]] | None = None

@@ -19,7 +19,6 @@ from cadence.text.null_tokenizer import AnyTokenizer
 
 _MASK64 = (1 << 64) - 1
 _INT64 = 1 << 63
-NO_GRAMMAR = "output constrained by a grammar is not in this version"
 THINKING = ("<think>", "</think>")
 
 
@@ -80,7 +79,7 @@ class InputProcessor:
         sampling.prompt_logprobs = _at_most(limits.vocab_size, sampling.prompt_logprobs)
         sampling.bad_words_token_ids = self._bad_words(sampling)
         sampling.thinking_token_ids = self._thinking(sampling)
-        sampling.grammar, sampling.structured_outputs = self._grammar(sampling), None
+        grammar, sampling.structured_outputs = self._grammar(sampling), None
         if sampling.bad_words_token_ids or sampling.thinking_token_ids:
             sampling.verify(*checks)  # the engine repeats these checks when it reads the request, and must find nothing
         self._check_choice(sampling)
@@ -93,6 +92,7 @@ class InputProcessor:
             arrival_time=time.monotonic(),
             priority=priority,
             cache_salt=parsed.cache_salt,
+            grammar=grammar,
         )
         return ProcessedInput(request, parsed.text)
 
@@ -168,7 +168,8 @@ class InputProcessor:
         if params.structured_outputs is None:
             return None
         spec = params.structured_outputs.spec(self._limits.structured)
-        raise InvalidRequestError(f"{spec.source} is not supported: {NO_GRAMMAR}", spec.source)
+        self._tokenizer.require("structured output", spec.source)
+        return spec
 
     def _bad_words(self, params: SamplingParams) -> list[list[int]] | None:
         """Each word as it is spelled at the start of a text and, where it differs, after a space. White space alone is

@@ -43,9 +43,5 @@ class MaskedRows:
         index_np = np.full(len(ctx.rows_np), _ANY, dtype=np.int32)
         index_np[self._used_np[ctx.rows_np]] = np.arange(len(mail.rows_np), dtype=np.int32)
         masks = self._device.upload(mail.words_np)
-        bits = torch.arange(32, dtype=torch.int32, device=masks.device)
-        index = self._device.upload(index_np).long()
-        lines = torch.nonzero(index >= 0)[:, 0]
-        allowed = ((masks[index[lines]][:, :, None] >> bits) & 1).bool().flatten(1)[:, : logits.shape[1]]
-        logits[lines] = logits[lines].masked_fill(~allowed, float("-inf"))
+        self._ops.apply_token_mask(logits, masks, self._device.upload(index_np))
         return logits

@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "device": {"core", "config"},
     "kernels": {"core", "config", "device"},
     "models": {"core", "config", "gguf", "device", "kernels"},
+    "lora": {"core", "config", "device", "kernels", "models"},
     "sample": {"core", "config", "device", "kernels"},
     "speculate": {"core", "config", "device", "kernels", "models", "sample"},
     "runner": {"core", "config", "device", "kernels", "models", "sample", "speculate"},

@@ -26,6 +26,10 @@ class PackedMatrix(Protocol):
         """ids [T] int32 -> W[ids] * scale, [T, cols]."""
         ...
 
+    def values(self, first: int, count: int) -> torch.Tensor:
+        """Rows [first, first + count) as numbers, [count, cols] float32. From any thread; never recorded."""
+        ...
+
 
 class MatrixPacker(Protocol):
     """Packs the matrices of one model. A part is one tensor of its checkpoint; only the packer knows what it is."""

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.lora_ops import LoraOps
 from cadence.kernels.interface.matrix import MatrixPacker
 from cadence.kernels.interface.row_ops import RowOps
 from cadence.kernels.interface.suffix_ops import SuffixOps
@@ -51,6 +52,7 @@ class Ops(Protocol):
     name: str
     rows: RowOps  # how rows move from one forward to the next
     suffix: SuffixOps  # drafts out of earlier texts
+    lora: LoraOps  # adapters on top of products
     packs: bool  # matrices of a model are multiplied in a form of their own; else they are tensors
 
     def packer(self, method: str, dtype: torch.dtype) -> MatrixPacker | None:

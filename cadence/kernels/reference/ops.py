@@ -11,6 +11,7 @@ from cadence.kernels.reference import compose
 from cadence.kernels.reference.attention import paged_attention
 from cadence.kernels.reference.gumbel import gumbel_noise
 from cadence.kernels.reference.kv_rows import pack_rows
+from cadence.kernels.reference.lora import ReferenceLoraOps
 from cadence.kernels.reference.rows import ReferenceRowOps
 from cadence.kernels.reference.suffix import ReferenceSuffixOps
 from cadence.kernels.reference.torch_ops import TorchOps
@@ -22,6 +23,7 @@ class ReferenceOps(TorchOps):
     def __init__(self) -> None:
         self.rows = ReferenceRowOps()
         self.suffix = ReferenceSuffixOps()
+        self.lora = ReferenceLoraOps()
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return F.linear(x, weight, bias)

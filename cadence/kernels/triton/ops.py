@@ -16,6 +16,7 @@ from cadence.kernels.triton.draw import draw
 from cadence.kernels.triton.few_rows import choose_few, choose_split, linear_few
 from cadence.kernels.triton.gemv import Entry, few_tokens, suits
 from cadence.kernels.triton.heads import Places, rotate_and_store
+from cadence.kernels.triton.lora import TritonLoraOps
 from cadence.kernels.triton.matmul import fixed_linear
 from cadence.kernels.triton.rows import TritonRowOps
 from cadence.kernels.triton.skinny import MOST_ROWS, choose_skinny, linear_skinny
@@ -38,6 +39,7 @@ class TritonOps(TorchOps):
         self.suffix = TritonSuffixOps()
         self._deterministic = deterministic
         self._pdl = _supports_pdl()
+        self.lora = TritonLoraOps(deterministic, self._pdl)
         self._attention = PagedAttention(deterministic, self._pdl)
         self._few_rows = self._pdl and not deterministic and private.shared_memory() >= _FEW_ROWS_BYTES
 

@@ -12,6 +12,7 @@ from cadence.core.kv_spec import LayerKV
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.interface.ops import Ops, Rotation, Triple
 from cadence.models.interface.aux_hidden import NO_AUX, AuxHiddenStates
+from cadence.models.interface.lora_batch import NO_LORA, LoraBatch
 from cadence.models.interface.wanted import EVERY_TOKEN, Wanted
 
 
@@ -41,6 +42,7 @@ class ForwardContext:
     caches: Sequence[LayerCache]  # by layer index
     wanted: Wanted = EVERY_TOKEN
     aux: AuxHiddenStates = NO_AUX  # what else the forward leaves behind
+    lora: LoraBatch = NO_LORA  # the adapters of its tokens
 
     def attend(
         self, layer: int, shape: AttentionShape, qkv: Triple, rope_positions: torch.Tensor, rotation: Rotation

@@ -45,6 +45,10 @@ class Weight(ABC):
     def lookup(self, ids: torch.Tensor, scale: float, ctx: ForwardContext) -> torch.Tensor:
         """ids [T] int32 -> W[ids] * scale, [T, cols]."""
 
+    def values_of(self, first: int, count: int) -> torch.Tensor:
+        """Rows [first, first + count) as numbers, [count, cols] float32."""
+        raise TypeError(f"a {type(self).__name__} does not show its numbers")
+
     def linear_terms(self, x: torch.Tensor, bias: torch.Tensor | None, ctx: ForwardContext) -> torch.Tensor:
         """As `linear`, or terms [P, T, rows] that an RMS norm adds up."""
         return self.linear(x, bias, ctx)
@@ -93,6 +97,9 @@ class DenseWeight(Weight):
     def lookup(self, ids: torch.Tensor, scale: float, ctx: ForwardContext) -> torch.Tensor:
         return ctx.ops.embed(ids, self.values, scale)
 
+    def values_of(self, first: int, count: int) -> torch.Tensor:
+        return self.values[first : first + count].float()
+
     def to_fill(self) -> torch.Tensor:
         return self.values
 
@@ -112,6 +119,9 @@ class KernelWeight(Weight):
 
     def lookup(self, ids: torch.Tensor, scale: float, ctx: ForwardContext) -> torch.Tensor:
         return self.matrix.lookup(ids, scale)
+
+    def values_of(self, first: int, count: int) -> torch.Tensor:
+        return self.matrix.values(first, count)
 
 
 class WeightHolder(nn.Module):

@@ -42,6 +42,16 @@ class PackedProducts:
         self._c.packed_rows(**self._ops.row_words(out, ids, weight.weights[0]))
         return out if scale == 1.0 and found is weight.row_dtype else self._scaled(out, scale, weight.row_dtype)
 
+    def values(self, weight: PackedRows, first: int, count: int) -> torch.Tensor:
+        """Rows [first, first + count) of the stack, [count, cols] float32."""
+        found, start = [], 0
+        for part in weight.weights:
+            begin, end = max(first - start, 0), min(first + count - start, part.rows)
+            if begin < end:
+                found.append(self._ops.embed(torch.arange(begin, end), part))
+            start += part.rows
+        return torch.cat(found)
+
     def _scaled(self, x: torch.Tensor, scale: float, dtype: torch.dtype) -> torch.Tensor:
         """x [T, H] * scale, rounded to `dtype`."""
         out = self._calls.empty(x.shape, dtype)
@@ -66,3 +76,6 @@ class CpuMatrix:
 
     def lookup(self, ids: torch.Tensor, scale: float) -> torch.Tensor:
         return self._products.lookup(ids, self.packed, scale)
+
+    def values(self, first: int, count: int) -> torch.Tensor:
+        return self._products.values(self.packed, first, count)

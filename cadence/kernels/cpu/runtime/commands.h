@@ -185,6 +185,46 @@ struct draw {
     int64_t dtype, row_bytes, position_bytes;
 };
 
+/* ---- adapters: entries [slots][slot_words / ENTRY_WORDS] of interface/lora_ops.py; slots [lines], below 0: none ---- */
+
+/* Parts of y [lines, starts[parts]] += scale * x a^T b, and what else their entries say. inner [lines, parts * max_rank]
+ * is theirs to write. */
+struct lora_add {
+    void *y;
+    const void *x;      /* [lines, width]; NULL: a [ids, rank] is looked up */
+    const int32_t *ids; /* [lines], where x is NULL */
+    const int32_t *slots, *starts;
+    const int64_t *entries;
+    float *inner;
+    int64_t lines, width, parts, first, num_slots, slot_words, max_rank;
+    int64_t x_stride, y_stride, x_dtype, y_dtype;
+    Float scale;
+};
+
+/* y [lines, width] = rows ids of the saved matrix, times scale. */
+struct lora_saved_rows {
+    void *y;
+    const int32_t *ids, *slots;
+    const int64_t *entries;
+    int64_t lines, width, first, num_slots, slot_words, y_stride, y_dtype;
+    Float scale;
+};
+
+/* y [lines, vocabulary] = x [lines, width] times the saved matrix. */
+struct lora_saved_logits {
+    void *y;
+    const void *x;
+    const int32_t *slots;
+    const int64_t *entries;
+    int64_t lines, width, vocabulary, first, num_slots, slot_words, x_stride, y_stride, x_dtype, y_dtype;
+};
+
+struct lora_token_slots {
+    int32_t *out;
+    const int32_t *row_slots, *rows, *query_start;
+    int64_t row_stride, num_rows, num_tokens;
+};
+
 /* ---- rows from token to token ---- */
 
 /* Columns of counters share one stride. */

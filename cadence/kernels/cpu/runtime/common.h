@@ -74,12 +74,12 @@ static inline float *thread_buffer(int64_t floats) {
 #if defined(__aarch64__) && VL == 4 /* gcc would convert element by element */
 INLINE vu widened(vh h) { return (vu)vmovl_u16((uint16x4_t)h); }
 INLINE vh narrowed(vu x) { return (vh)vmovn_u32((uint32x4_t)x); }
+INLINE vf bf16_to_f32(vh h) { return (vf)vshll_n_u16((uint16x4_t)h, 16); } /* one instruction, where a shift is two */
 #else
 INLINE vu widened(vh h) { return __builtin_convertvector(h, vu); }
 INLINE vh narrowed(vu x) { return __builtin_convertvector(x, vh); }
-#endif
-
 INLINE vf bf16_to_f32(vh h) { return (vf)(widened(h) << 16); }
+#endif
 
 /* To the nearest, ties to even. One exception: the processor's own instruction takes numbers of a magnitude below 2^-126
  * (subnormal ones) for zeros of their sign, as its products of bf16 do. Nothing a model computes hangs on those. */

@@ -1,0 +1,216 @@
+"""An adapter made ready for one model: every tensor in its place there, in the form that kernels read.
+
+This may take a while (magnitudes need the norms of the model's rows) and may be done in any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from cadence.core.errors import AdapterError
+from cadence.core.shown import shown
+from cadence.kernels.interface.lora_ops import NO_PART, NOTHING, LoraOps, LoraPart, in_panels
+from cadence.lora.adapter import WEIGHTS_FILE, AdaptedModule, Adapter
+from cadence.lora.buffer import BufferSpan, Gathered, narrow_type
+from cadence.lora.magnitude import embedding_factor, linear_factor
+from cadence.lora.names import Role
+from cadence.lora.targets import Target, TargetKind, TargetPart
+from cadence.models.layers.linear import Linear
+from cadence.models.layers.norm import LayerNorm
+from cadence.models.layers.weight import Weight
+
+_ROLES = {
+    TargetKind.LINEAR: {Role.A, Role.B, Role.B_BIAS, Role.MAGNITUDE, Role.BIAS, Role.PLAIN_BIAS},
+    TargetKind.HEAD: {Role.A, Role.B, Role.B_BIAS, Role.MAGNITUDE, Role.BASE, Role.SAVED},
+    TargetKind.EMBEDDING: {Role.EMBEDDING_A, Role.EMBEDDING_B, Role.MAGNITUDE, Role.BASE, Role.SAVED},
+    TargetKind.NORM: {Role.PLAIN_BIAS},
+}
+_SAME_ROW = 0.2  # a saved copy of the model's own row differs by less than this part of it, as quantisation does
+_CHUNK = 1 << 22  # numbers compared at once
+
+
+@dataclass(frozen=True, slots=True)
+class PartSpans:
+    """A `LoraPart` in memory that may lie anywhere."""
+
+    a: BufferSpan
+    b: BufferSpan
+    scale: float
+    factor: BufferSpan
+    offset: BufferSpan
+    saved: BufferSpan
+
+    def of(self, memory: torch.Tensor) -> LoraPart:
+        tensors = (span.of(memory) for span in (self.a, self.b))
+        rest = (span.of(memory) for span in (self.factor, self.offset, self.saved))
+        return LoraPart(*tensors, self.scale, *rest)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedAdapter:
+    digest: str
+    memory: torch.Tensor  # [num_bytes] uint8, on the host
+    parts: Mapping[int, PartSpans]  # by the number of the part in the model
+    changed: frozenset[int]  # parts with a low-rank change, a bias or a magnitude
+    replaced: frozenset[int]  # parts with a matrix in place of the model's own
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the device's memory, and of the host's."""
+        return self.memory.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedPart:
+    number: int
+    target: Target
+    part: TargetPart
+
+
+class Fitting:
+    """How adapters become parts of one model."""
+
+    def __init__(
+        self, parts: Mapping[str, NumberedPart], weights: Mapping[str, Weight], dtype: torch.dtype, ops: LoraOps
+    ) -> None:
+        """parts: by every name they have in checkpoints; weights: the model's own, by the paths of their modules;
+        dtype: of activations; ops: who reads what comes of it."""
+        self._parts = parts
+        self._weights = weights
+        self._dtype = dtype
+        self._panels = ops.panels
+        self._narrows = ops.any_type and dtype is torch.float32
+
+    def prepare(self, adapter: Adapter) -> PreparedAdapter:
+        """Raises an AdapterError where the adapter is not one of this model's."""
+        where = str(adapter.path / WEIGHTS_FILE)
+        gathered, spans = Gathered(), {}
+        changed, replaced = set(), set()
+        for module in adapter.modules.values():
+            found = self._find(module, where)
+            made = self._part(module, found, where)
+            if found.number in spans:
+                raise AdapterError(f"{where}: module {shown(module.name)} is there under two names")
+            spans[found.number] = _gather(made, gathered)
+            if made.rank or made.factor.numel() or made.offset.numel():
+                changed.add(found.number)
+            if made.saved.numel():
+                replaced.add(found.number)
+        return PreparedAdapter(adapter.digest, gathered.memory(), spans, frozenset(changed), frozenset(replaced))
+
+    def _find(self, module: AdaptedModule, where: str) -> NumberedPart:
+        found = self._parts.get(module.name)
+        if found is None:
+            raise AdapterError(f"{where}: module {shown(module.name)} is none of this model's that can be adapted")
+        extra = [role for role in module.tensors if role not in _ROLES[found.target.kind]]
+        if extra:
+            kind = found.target.kind.value
+            raise AdapterError(f"{where}: module {shown(module.name)}, a {kind}, cannot have a {extra[0].value} here")
+        return found
+
+    def _part(self, module: AdaptedModule, found: NumberedPart, where: str) -> LoraPart:
+        _check_shapes(module, found, where)
+        if found.target.kind is TargetKind.NORM:
+            return LoraPart(NO_PART.a, NO_PART.b, offset=module.tensors[Role.PLAIN_BIAS].float() - _own_bias(found))
+        weight, kind = self._weights[found.target.path], found.target.kind
+        saved = _saved(module, weight)
+        a, b = _matrices(module, kind)
+        factor = NOTHING
+        if Role.MAGNITUDE in module.tensors:
+            norm = embedding_factor if kind is TargetKind.EMBEDDING else linear_factor
+            factor = norm(module, _RowsOf(weight, found.part.first, saved))
+        dtype = self._dtype
+        if self._narrows:
+            dtype = narrow_type([tensor for tensor in (a, b, saved) if tensor.numel()])
+        saved = saved.to(dtype) if saved.numel() else NOTHING
+        b = in_panels(b.to(dtype)) if self._panels else b.to(dtype)
+        return LoraPart(a.to(dtype), b, module.scale, factor, _offset(module, found, factor, where), saved)
+
+
+class _RowsOf:
+    """Rows of what an adapter builds on: the model's own matrix from a row on, or the saved one."""
+
+    def __init__(self, weight: Weight, first: int, saved: torch.Tensor) -> None:
+        self._weight, self._first, self._saved = weight, first, saved
+
+    def __call__(self, first: int, count: int) -> torch.Tensor:
+        """[count, cols] float32, on the host"""
+        if self._saved.numel():
+            return self._saved[first : first + count].float()
+        return self._weight.values_of(self._first + first, count).cpu()
+
+
+def _check_shapes(module: AdaptedModule, found: NumberedPart, where: str) -> None:
+    rank, rows, cols = module.rank, found.part.rows, found.target.cols
+    out = cols if found.target.kind is TargetKind.EMBEDDING else rows
+    wanted = {
+        Role.A: (rank, cols),
+        Role.B: (rows, rank),
+        Role.EMBEDDING_A: (rank, rows),
+        Role.EMBEDDING_B: (cols, rank),
+        Role.BASE: (rows, cols),
+        Role.SAVED: (rows, cols),
+    }
+    for role, tensor in module.tensors.items():
+        shape = wanted.get(role, (out,))
+        if tuple(tensor.shape) != shape:
+            raise AdapterError(
+                f"{where}: {module.name}.{role.value} is {list(tensor.shape)}, but this model takes {list(shape)}: "
+                "it was trained on another model, or with another vocabulary"
+            )
+
+
+def _matrices(module: AdaptedModule, kind: TargetKind) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `LoraPart` has them; without a rank where there are none."""
+    first, second = (Role.EMBEDDING_A, Role.EMBEDDING_B) if kind is TargetKind.EMBEDDING else (Role.A, Role.B)
+    if first not in module.tensors:
+        return NO_PART.a, NO_PART.b
+    a, b = module.tensors[first], module.tensors[second]
+    return a.T if kind is TargetKind.EMBEDDING else a, b.T
+
+
+def _saved(module: AdaptedModule, weight: Weight) -> torch.Tensor:
+    """What stands in place of the model's matrix. A copy of that itself, which PEFT may leave beside A and B, does not
+    count, unless a row is another."""
+    if Role.SAVED in module.tensors:
+        return module.tensors[Role.SAVED]
+    copy = module.tensors.get(Role.BASE, NOTHING)
+    step = max(_CHUNK // max(weight.cols, 1), 1)
+    for first in range(0, copy.shape[0], step):
+        theirs = copy[first : first + step].float()
+        ours = weight.values_of(first, theirs.shape[0]).cpu()
+        if bool(((theirs - ours).norm(dim=1) > _SAME_ROW * ours.norm(dim=1)).any()):
+            return copy
+    return NOTHING
+
+
+def _offset(module: AdaptedModule, found: NumberedPart, factor: torch.Tensor, where: str) -> torch.Tensor:
+    """y is W x with the model's bias: that one is taken back and another put in its place."""
+    own = _own_bias(found)
+    new = module.tensors.get(Role.BIAS, module.tensors.get(Role.PLAIN_BIAS))
+    if new is not None and not own.numel():
+        raise AdapterError(f"{where}: module {shown(module.name)} has a bias, but none in this model")
+    offset = NOTHING
+    if own.numel() and (new is not None or factor.numel()):
+        offset = (own if new is None else new.float()) - (own * factor if factor.numel() else own)
+    if Role.B_BIAS in module.tensors:
+        added = module.tensors[Role.B_BIAS].float() * module.scale
+        offset = offset + added if offset.numel() else added
+    return offset
+
+
+def _own_bias(found: NumberedPart) -> torch.Tensor:
+    """[rows] float32, or empty"""
+    module = found.target.module
+    if not isinstance(module, Linear | LayerNorm) or module.bias is None:
+        return NOTHING
+    return module.bias[found.part.first : found.part.first + found.part.rows].float().cpu()
+
+
+def _gather(part: LoraPart, gathered: Gathered) -> PartSpans:
+    a, b = gathered.put(part.a), gathered.put(part.b)
+    rest = (gathered.put(tensor) for tensor in (part.factor, part.offset, part.saved))
+    return PartSpans(a, b, part.scale, *rest)

@@ -1,0 +1,108 @@
+"""What of a model can be adapted, under the names that its checkpoints have for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from torch import nn
+
+from cadence.core.errors import ConfigError
+from cadence.models.decoder import DecoderLM, PostNormLayer
+from cadence.models.layers.embedding import Embedding, LMHead
+from cadence.models.layers.linear import Linear
+from cadence.models.layers.norm import LayerNorm
+from cadence.models.layers.weight import WeightHolder
+from cadence.models.weight_map import Rule
+
+
+class TargetKind(Enum):
+    LINEAR = "linear"
+    EMBEDDING = "embedding"
+    HEAD = "lm_head"
+    NORM = "norm"  # one with a bias
+
+
+class Place(Enum):
+    """Which tokens reach a module."""
+
+    TOKENS = "tokens"  # all of a forward
+    WANTED = "wanted"  # behind the last layer's keys: those whose hidden states are returned
+    LINES = "lines"  # those of logits
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPart:
+    """Rows [first, first + rows) of a module's output, which an adapter may change by itself."""
+
+    names: tuple[str, ...]  # of the module in checkpoints, the usual one first: "model.layers.0.self_attn.q_proj"
+    first: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """One module of the model."""
+
+    path: str  # "layers.0.attn.qkv"
+    module: nn.Module
+    kind: TargetKind
+    place: Place
+    parts: tuple[TargetPart, ...]  # in the order of their rows, which are all the module has
+    cols: int  # inputs; of an embedding its vectors' size, 0 of a norm
+
+    @property
+    def holder(self) -> WeightHolder:
+        assert isinstance(self.module, WeightHolder)
+        return self.module
+
+
+def find_targets(model: DecoderLM) -> list[Target]:
+    return [target for path, module in model.named_modules() for target in _target(model, path, module)]
+
+
+def _target(model: DecoderLM, path: str, module: nn.Module) -> Iterator[Target]:
+    if isinstance(module, WeightHolder):
+        kind = _kind(module)
+        rows, cols = module.weight.rows, module.weight.cols
+        found = [(rule, _bare(names, ".weight")) for rule, names in model.weights.rules_for(f"{path}.weight")]
+        parts = _parts(module, found, rows)
+        yield Target(path, module, kind, _place(model, path, kind), parts, cols)
+    elif isinstance(module, LayerNorm) and module.bias is not None:
+        found = [(rule, _bare(names, ".bias")) for rule, names in model.weights.rules_for(f"{path}.bias")]
+        parts = _parts(module, found, module.bias.shape[0])
+        yield Target(path, module, TargetKind.NORM, _place(model, path, TargetKind.NORM), parts, 0)
+
+
+def _kind(module: WeightHolder) -> TargetKind:
+    if isinstance(module, Embedding):
+        return TargetKind.EMBEDDING
+    if isinstance(module, LMHead):
+        return TargetKind.HEAD
+    if isinstance(module, Linear):
+        return TargetKind.LINEAR
+    raise ConfigError(f"adapters do not know modules of type {type(module).__name__}", field="enable_lora")
+
+
+def _parts(module: nn.Module, found: list[tuple[Rule, tuple[str, ...]]], rows: int) -> tuple[TargetPart, ...]:
+    parts = []
+    for rule, names in found:
+        where = module.part_rows(rule.part) if rule.part and isinstance(module, Linear) else slice(0, rows)
+        parts.append(TargetPart(names, where.start, where.stop - where.start))
+    return tuple(sorted(parts, key=lambda part: part.first))
+
+
+def _bare(names: list[str], ending: str) -> tuple[str, ...]:
+    return tuple(name.removesuffix(ending) for name in names)
+
+
+def _place(model: DecoderLM, path: str, kind: TargetKind) -> Place:
+    if kind is TargetKind.HEAD:
+        return Place.LINES
+    last = f"layers.{len(model.layers) - 1}."
+    if path.startswith(last):
+        norm_first = not isinstance(model.layers[-1], PostNormLayer)
+        before = ("attn.qkv", "attn_norm") if norm_first else ("attn.qkv",)
+        return Place.TOKENS if path.removeprefix(last) in before else Place.WANTED
+    return Place.TOKENS if path.startswith(("layers.", "embed")) else Place.WANTED

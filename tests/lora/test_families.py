@@ -1,0 +1,117 @@
+"""Every family with an adapter computes what PEFT computes around transformers' model, in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cadence.device.calls import Calls
+from cadence.kernels.cpu.ops import CpuOps
+from cadence.kernels.interface.ops import Ops
+from cadence.kernels.reference.ops import ReferenceOps
+from tests.helpers.adapters import AdaptedModel, Run, files_of, make_adapter
+from tests.helpers.tiny_models import FAMILIES, VOCAB
+
+pytestmark = pytest.mark.device
+
+LENGTH = 40
+ENDS = {"opt": ("embed_tokens", "lm_head"), "gpt2": ("wte", "lm_head")}
+FUSED = {"gpt2": ["c_attn", "c_proj", "c_fc"], "phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]}
+LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+OPT = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2", "project_in", "project_out"]
+
+
+@cache
+def cpu() -> Ops:
+    return CpuOps(Calls(2))
+
+
+def linears(family: str) -> list[str]:
+    return OPT if family.startswith("opt") else FUSED.get(family.partition("_")[0], LINEARS)
+
+
+def ends(family: str) -> tuple[str, str]:
+    return ENDS.get(family.partition("_")[0], ("embed_tokens", "lm_head"))
+
+
+def tokens(count: int) -> list[int]:
+    return torch.randint(3, VOCAB, (count,), generator=torch.Generator().manual_seed(count)).tolist()
+
+
+@torch.inference_mode()
+def theirs(adapted: Any, ids: list[int]) -> torch.Tensor:
+    return torch.log_softmax(adapted(torch.tensor([ids])).logits[0].float(), dim=-1)
+
+
+def ours(model: AdaptedModel, ids: list[int], slot: int, *, last_only: bool = False) -> torch.Tensor:
+    return torch.log_softmax(model.logits([Run(ids, slot)], last_only=last_only)[0].float(), dim=-1)
+
+
+def check(directory: Path, to: Path, config: dict[str, Any], ops: Ops, dtype: torch.dtype = torch.float32) -> None:
+    """The adapter changes much, and our model with it says the same as PEFT's."""
+    adapted = make_adapter(directory, to, dtype=dtype, **config)
+    model, ids = AdaptedModel(files_of(directory), ops), tokens(LENGTH)
+    plain = ours(model, ids, -1)
+    assert model.put(3, to)
+    wanted = theirs(adapted, ids)
+    assert (wanted - plain).abs().max() > 0.05, "an adapter that changes nothing proves little"
+    torch.testing.assert_close(ours(model, ids, 3), wanted, atol=2e-4, rtol=0)
+    torch.testing.assert_close(ours(model, ids, 3, last_only=True), wanted[-1:], atol=2e-4, rtol=0)
+    assert torch.equal(ours(model, ids, -1), plain), "without an adapter nothing has changed"
+    model.lora.clear(3)
+    assert torch.equal(ours(model, ids, 3), plain), "nor in an empty slot"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_and_module(family: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    """Ranks and scales by patterns, embeddings and head as LoRA."""
+    targets = [*linears(family), *ends(family)]
+    config = {
+        "r": 4,
+        "lora_alpha": 6,
+        "target_modules": targets,
+        "rank_pattern": {targets[0]: 7, r".*\.1\..*" + targets[1]: 3},
+        "alpha_pattern": {targets[1]: 11},
+    }
+    check(tiny_model(family), tmp_path, config, ReferenceOps())
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "rslora": {"use_rslora": True},
+    "all-linear": {"target_modules": "all-linear"},
+    "regex": {"target_modules": r".*layers\.[02]\..*(q_proj|down_proj)"},
+    "some layers": {"layers_to_transform": [1, 3]},
+    "dora": {"use_dora": True},
+    "lora bias": {"lora_bias": True},
+    "bias of adapted modules": {"bias": "lora_only"},
+    "all biases": {"bias": "all"},
+    "dora and biases": {"use_dora": True, "bias": "lora_only"},
+    "saved ends": {"modules_to_save": ["embed_tokens", "lm_head"]},
+    "dora of ends": {"use_dora": True, "target_modules": [*LINEARS, "embed_tokens", "lm_head"]},
+    "head": {"target_modules": ["lm_head"]},
+    "embedding": {"target_modules": ["embed_tokens"]},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kernels", ["reference", "cpu"])
+def test_variants(variant: str, kernels: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    config = {"r": 8, "lora_alpha": 12, "target_modules": LINEARS} | VARIANTS[variant]
+    check(tiny_model("llama_bias"), tmp_path, config, cpu() if kernels == "cpu" else ReferenceOps())
+
+
+@pytest.mark.parametrize("family", ["gpt2", "opt", "opt_postnorm", "phi3", "gemma3", "qwen2"])
+def test_variants_of_other_families(family: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    """Fused and transposed matrices, biases of norms, scaled and tied embeddings."""
+    targets = linears(family)
+    dora = {"r": 8, "lora_alpha": 12, "target_modules": targets, "use_dora": True, "bias": "all"}
+    check(tiny_model(family), tmp_path / "dora", dora, cpu())
+    saved = {"r": 8, "lora_alpha": 12, "target_modules": targets, "modules_to_save": list(ends(family))}
+    check(tiny_model(family), tmp_path / "saved", saved, cpu())
+    embedded = {"r": 8, "lora_alpha": 12, "target_modules": [ends(family)[0]], "use_dora": True}
+    check(tiny_model(family), tmp_path / "embedded", embedded, cpu())
