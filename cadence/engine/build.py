@@ -126,5 +126,5 @@ def _drafts(config: EngineConfig, padded: bool) -> Drafts:
     asked = config.speculative
     if not asked.enabled:
         return NO_DRAFTS
-    most, falls_behind = asked.num_tokens, asked.method == "draft_model"  # heads go along with every forward
+    most, falls_behind = asked.num_tokens, asked.method == "draft_model"  # heads keep up by themselves
     return DraftPolicy(most, config.scheduler.max_num_seqs, asked.adaptive, padded, asked.by_model, falls_behind)

@@ -10,7 +10,7 @@ import numpy as np
 class Drafts(Protocol):
     most: int  # of a row in one forward
     reserve: int  # tokens beyond a row's newest that a model which makes them computes; 0 = no model makes them
-    falls_behind: bool  # that model has no keys of tokens it was not asked for drafts at, and can make up for it
+    falls_behind: bool  # that model has no keys of tokens it was not asked for drafts at, until a plan says so
     padded: bool  # a forward computes as many tokens for every row as for the one with the most drafts
 
     def begin(self, row: int, asked: int) -> int:

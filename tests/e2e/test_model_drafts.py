@@ -5,13 +5,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
 from cadence.core.errors import ConfigError, ModelNotFoundError
+from cadence.runner.layout import BatchLayout
+from cadence.runner.model_drafts import ModelDrafts
+from cadence.runner.shapes import StepShape
+from cadence.scheduler.draft_policy import DraftPolicy
 from tests.e2e.test_speculation import (
     DRAFTS,
     WAYS,
@@ -94,6 +100,57 @@ def test_heads_change_nothing(layout: str, tiny_model: Callable[[str], Path], tm
             found = run(engine, requests)
             assert_same(found, expected, layout)
             assert num_drafted(found) > 30
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Makes engines draft for three plans, then not for so many as it says, and so on; and holds the head, before each
+    forward, to what the host counts -> plans of a pause; and, appended, positions that a row had waiting then"""
+    seen, named = [5], ModelDrafts.name
+    plans = count()
+
+    def choose(policy: DraftPolicy, rows_np: np.ndarray) -> tuple[list[tuple[int, int]], int]:
+        most = policy.most if next(plans) % (3 + seen[0]) < 3 else 0
+        sent_np = policy._sent_np[rows_np]
+        return policy._send(rows_np, sent_np, np.full_like(sent_np, most)) if len(rows_np) else ([], 1)
+
+    def checked(drafts: ModelDrafts, layout: BatchLayout, shape: StepShape) -> int:
+        room = named(drafts, layout, shape)
+        rows, drafted = drafts._parts.rows, drafts._parts.drafted
+        num_waiting = drafts._num_waiting(layout, shape.depth)
+        for index, row in enumerate(layout.rows_np.tolist()):
+            if not rows.quiet[row]:
+                lacks = int(rows.num_computed[row] - drafted.computed[row])
+                assert lacks == (drafts._parts.waiting._count_np[row] if index < num_waiting else 0)
+                seen.append(lacks)
+        return room
+
+    monkeypatch.setattr(DraftPolicy, "choose", choose)
+    monkeypatch.setattr(ModelDrafts, "name", checked)
+    return seen
+
+
+RESTS = ("bursts of 4", "prompts in chunks", "tiny pool, bursts of 4, two steps in flight")
+
+
+@pytest.mark.parametrize("graphs", ["", "padded"])
+@pytest.mark.parametrize("way", RESTS)
+def test_heads_rest_and_go_on(
+    way: str, graphs: str, tiny_model: Callable[[str], Path], tmp_path: Path, pauses: list[int]
+) -> None:
+    method, directory, _ = LAYOUTS["eagle3"](tiny_model("llama"), tmp_path / "head")
+    options, requests = MODEL_WAYS[way], [*work(), ([8] * 9, SamplingParams(temperature=0, max_tokens=100))]
+    with opened(tiny_model("llama")) as plain:
+        expected = alone(plain, requests)
+    config = drafts_by(directory, method)
+    with opened(tiny_model("llama"), None, graphs, speculative_config=config, **options) as engine:
+        drafted = 0
+        for pauses[0] in (2, 11, 60):
+            found = run(engine, requests)
+            assert_same(found, expected, way)
+            drafted += num_drafted(found)
+    assert drafted > 30
+    assert max(pauses[1:]) > 20, "many positions waited"
 
 
 def test_a_draft_of_another_family_and_length(tiny_model: Callable[[str], Path]) -> None:
