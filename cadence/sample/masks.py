@@ -21,6 +21,8 @@ class MaskedRows:
         self._device = device
         self._ops = ops
         self._used_np = np.zeros(num_rows, dtype=np.bool_)
+        self._first_np = np.zeros(num_rows, dtype=np.int64)  # of the masks that are posted, a row's first ...
+        self._count_np = np.zeros(num_rows, dtype=np.int64)  # ... and how many it has
         self._mail = _NO_MAIL
 
     def add(self, row: int, request: NewRow) -> None:
@@ -39,9 +41,27 @@ class MaskedRows:
         self._mail = mail
 
     def apply(self, logits: torch.Tensor, ctx: SampleContext) -> torch.Tensor:
+        """The first line of a row has its first mask, and so on; lines behind its last are padding."""
         mail, self._mail = self._mail, _NO_MAIL
-        index_np = np.full(len(ctx.rows_np), _ANY, dtype=np.int32)
-        index_np[self._used_np[ctx.rows_np]] = np.arange(len(mail.rows_np), dtype=np.int32)
+        index_np = self._mask_of_line(ctx.rows_np, mail.rows_np)
         masks = self._device.upload(mail.words_np)
         self._ops.apply_token_mask(logits, masks, self._device.upload(index_np))
         return logits
+
+    def _mask_of_line(self, rows_np: np.ndarray, posted_np: np.ndarray) -> np.ndarray:
+        """Rows of lines [L], and of masks [M] -> [L] int32"""
+        self._count_np[posted_np] = 0
+        np.add.at(self._count_np, posted_np, 1)
+        self._first_np[posted_np[::-1]] = np.arange(len(posted_np) - 1, -1, -1)
+        place_np = _places(rows_np)
+        has_np = self._used_np[rows_np] & (place_np < self._count_np[rows_np])
+        index_np: np.ndarray = np.where(has_np, self._first_np[rows_np] + place_np, _ANY).astype(np.int32)
+        return index_np
+
+
+def _places(rows_np: np.ndarray) -> np.ndarray:
+    """[L] of which each one's equals stand one behind the other -> how many stand before it"""
+    here_np = np.arange(len(rows_np))
+    starts_np = np.where(np.diff(rows_np, prepend=-1) != 0, here_np, 0)
+    places_np: np.ndarray = here_np - np.maximum.accumulate(starts_np)
+    return places_np

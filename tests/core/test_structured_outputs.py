@@ -144,10 +144,9 @@ def test_pydantic_models_are_schemas() -> None:
 
 
 def test_a_spec_travels_with_its_request() -> None:
-    params = SamplingParams()
-    params.grammar = spec(json=SCHEMA, whitespace_pattern=" ?")
+    sent = spec(json=SCHEMA, whitespace_pattern=" ?")
     rule = StopRule(frozenset(), frozenset(), 0, 4)
-    request = EngineRequest("r", [1], params, rule, seed=0, arrival_time=0.0)
-    read = decode_request(encode_request(request)).sampling.grammar
-    assert read == params.grammar and read is not None
-    assert read.digest == params.grammar.digest and read.source == params.grammar.source
+    request = EngineRequest("r", [1], SamplingParams(), rule, seed=0, arrival_time=0.0, grammar=sent)
+    read = decode_request(encode_request(request)).grammar
+    assert read is not None and read == sent
+    assert read.digest == sent.digest and read.source == sent.source
