@@ -19,6 +19,7 @@ from cadence.config.reference import ModelFiles
 from cadence.config.resolve import resolve
 from cadence.core.engine_state import EngineState, EngineStats, RequestView
 from cadence.core.errors import EngineDeadError
+from cadence.core.grammar import GrammarSpec
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
@@ -80,6 +81,7 @@ class FakeLLM:
         self._death = ""
         self.step_age = 0.0
         self.started: list[str] = []  # ids of requests that reached the engine
+        self.grammars: list[GrammarSpec | None] = []  # of these
         self.aborted: list[str] = []
         model = self.config.model
         self.vocab_size = 512
@@ -99,6 +101,7 @@ class FakeLLM:
         self._outputs.add(request_id, children, processed.prompt_text)
         self._running[request_id] = children
         self.started.append(request_id)
+        self.grammars.append(processed.request.grammar)
         try:
             for step in range(processed.request.stop.max_tokens):
                 await asyncio.sleep(self.delay)
