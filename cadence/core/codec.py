@@ -43,7 +43,8 @@ _PLAN = msgspec.msgpack.Decoder(StepPlan, dec_hook=_rich)
 _MAIL = msgspec.msgpack.Decoder(TokenMasks, dec_hook=_rich)
 _OUTPUTS = {kind: msgspec.msgpack.Decoder(kind, dec_hook=_rich) for kind in get_args(RowOutput)}
 _RESULT = msgspec.msgpack.Decoder(
-    tuple[int, IntArray, IntArray, list[tuple[int, int, msgspec.Raw]], dict[int, Failure]], dec_hook=_rich
+    tuple[int, IntArray, IntArray, list[tuple[int, int, msgspec.Raw]], dict[int, Failure], dict[int, list[int]]],
+    dec_hook=_rich,
 )
 _CALL = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _PAYLOADS = {verb: msgspec.msgpack.Decoder(payload) for verb, (payload, _) in VERBS.items()}
@@ -96,14 +97,15 @@ def encode_result(result: StepResult) -> bytes:
     """Outputs of rows travel as (row, number of their kind, fields)."""
     kinds = list(_OUTPUTS)
     outputs = [(row, kinds.index(type(output)), output) for row, output in result.outputs]
-    return _ENCODER.encode((result.step_id, result.token_ids_np, result.num_drafts_np, outputs, result.errors))
+    arrays = (result.token_ids_np, result.num_drafts_np)
+    return _ENCODER.encode((result.step_id, *arrays, outputs, result.errors, result.drafts))
 
 
 def decode_result(data: bytes) -> StepResult:
-    step_id, token_ids_np, num_drafts_np, found, errors = _RESULT.decode(data)
+    step_id, token_ids_np, num_drafts_np, found, errors, drafts = _RESULT.decode(data)
     decoders = list(_OUTPUTS.values())
     outputs = [(row, decoders[kind].decode(raw)) for row, kind, raw in found]
-    return StepResult(step_id, token_ids_np, num_drafts_np, outputs, errors)
+    return StepResult(step_id, token_ids_np, num_drafts_np, outputs, errors, drafts)
 
 
 def encode_call(verb: str, payload: Any) -> bytes:

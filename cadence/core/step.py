@@ -88,6 +88,7 @@ class StepPlan:
     drafts: list[NewDrafts] = field(default_factory=list)
     behind: list[tuple[int, int]] = field(default_factory=list)  # (row, tokens that a model which drafts may lack)
     waits: list[int] = field(default_factory=list)  # rows that sample and wait for mail, in plan order
+    given: list[tuple[int, list[int]]] = field(default_factory=list)  # (row, drafts by the host, in place of any other)
 
     @property
     def total_tokens(self) -> int:
@@ -137,3 +138,4 @@ class StepResult:
     num_drafts_np: IntArray  # [m, rows that sample]: how many drafts were verified
     outputs: list[tuple[int, RowOutput]] = field(default_factory=list)  # (row, output), of rows that asked, in order
     errors: dict[int, Failure] = field(default_factory=dict)  # by row: this request failed, the others did not
+    drafts: dict[int, list[int]] = field(default_factory=dict)  # by row that waited: proposed for its next forward

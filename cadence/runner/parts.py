@@ -37,6 +37,28 @@ class NoSample:
         return np.empty(0, dtype=np.int32), {}, {}
 
 
+class DraftsAhead:
+    """What rows that waited will verify next, for the host to know. None: there are no drafts."""
+
+    def __init__(self, rows_np: IntArray, tensors: Sequence[torch.Tensor] = ()) -> None:
+        """rows [n]; tensors: their drafts [n, most], of which there are so many [n]"""
+        self._rows_np = rows_np
+        self._tensors = list(tensors)
+
+    def tensors(self) -> list[torch.Tensor]:
+        return self._tensors
+
+    def unpack(self, arrays_np: list[np.ndarray]) -> dict[int, list[int]]:
+        """-> by row"""
+        if not arrays_np:
+            return {}
+        rows = zip(self._rows_np.tolist(), *(array_np.tolist() for array_np in arrays_np), strict=True)
+        return {row: drafts[:count] for row, drafts, count in rows if count > 0}
+
+
+NO_DRAFTS_AHEAD = DraftsAhead(np.zeros(0, dtype=np.int32))
+
+
 class Part(Protocol):
     """Some forwards of a step, queued."""
 
@@ -56,16 +78,19 @@ class SampledPart:
         layout: BatchLayout,
         sampled: SampleOutput | NoSample,
         observations: Sequence[Observation] = (),
+        ahead: DraftsAhead = NO_DRAFTS_AHEAD,
     ) -> None:
         self._layout = layout
         self._sampled = sampled
         self._observations = observations
-        self._tensors = [sampled.tensors(), *(observation.tensors() for observation in observations)]
+        self._ahead = ahead
+        of_hooks = (observation.tensors() for observation in observations)
+        self._tensors = [sampled.tensors(), ahead.tensors(), *of_hooks]
         self._transfer = device.download([tensor for group in self._tensors for tensor in group])
 
     def result(self, step_id: int) -> StepResult:
         arrays_np = iter(self._transfer.wait())
-        first, *rest = [[next(arrays_np) for _ in group] for group in self._tensors]
+        first, ahead, *rest = [[next(arrays_np) for _ in group] for group in self._tensors]
         lines_np, logprobs, failures = self._sampled.unpack(first)
         rows, num_drafts_np = self._layout.line_rows_np.tolist(), _num_drafts(self._layout, lines_np[None])
         lines_np, errors = _failed(rows, lines_np, failures)
@@ -73,7 +98,7 @@ class SampledPart:
         for observation, group_np in zip(self._observations, rest, strict=True):
             outputs += observation.unpack(group_np).items()
         tokens_np = self._layout.by_row(np.maximum(lines_np[None], NO_TOKEN), NO_TOKEN, self._layout.width)
-        return StepResult(step_id, tokens_np, num_drafts_np, outputs, errors)
+        return StepResult(step_id, tokens_np, num_drafts_np, outputs, errors, self._ahead.unpack(ahead))
 
 
 @dataclass(frozen=True, slots=True)

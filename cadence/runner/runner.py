@@ -15,6 +15,7 @@ from cadence.runner.layout import BatchLayout
 from cadence.runner.parts import Part
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.drafts import DraftRows
+from cadence.runner.state.requests import RequestRows
 from cadence.runner.step_loop import Computed, ForwardCount, HiddenHook, StepLoop
 from cadence.sample.pipeline import SamplePipeline
 
@@ -23,6 +24,7 @@ from cadence.sample.pipeline import SamplePipeline
 class RunnerParts:
     """Everything the runner works with, made by `setup`."""
 
+    requests: RequestRows
     blocks: BlockTables
     drafts: DraftRows
     tables: Sequence[RequestTable]  # all per-request state, `blocks` included
@@ -84,6 +86,7 @@ class Runner:
             self._parts.drafts.change(drafts)
         for table in self._parts.tables:
             table.flush()
+        self._parts.requests.give(plan.given)
 
 
 class Forwards:
@@ -97,6 +100,7 @@ class Forwards:
         self._following = self._first.following(plan.width, plan.waits)
         self._draws = parts.sampler.only_draws(self._following.sampling_np)
         self._hooks = [hook for hook in parts.hooks if hook.active(plan.rows_np)]  # of the first
+        self._waiting = plan.waits
         self.waits = bool(plan.waits)  # the first, before tokens are chosen
         self._computed = Computed(self._first)  # the first, while it waits
         self._asked = 0  # forwards, meanwhile
@@ -115,7 +119,7 @@ class Forwards:
 
     def go_on(self) -> Iterator[Part]:
         """Queues what was asked for, behind what `compute` has queued."""
-        yield self._loop.choose(self._computed)
+        yield self._loop.choose(self._computed, self._waiting)
         self._computed = Computed(self._first)  # its tensors are used up
         yield from self._launch_following(1, self._asked)
 

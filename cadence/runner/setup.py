@@ -92,8 +92,10 @@ def build_parts(
         places = (requests.quiet_row, requests.state, waiting)
         drafting = ModelDrafts(ModelDraftsParts(device, ops, draft, state, sampler, shapes, *places))
     of_drafts = (drafts, drafted, waiting)
-    loop = LoopParts(device, ops, model, requests, blocks, sampler, shapes, graphs, drafting, layout.block_size)
+    sizes = (layout.block_size, limits.width - 1)
+    loop = LoopParts(device, ops, model, requests, blocks, sampler, shapes, graphs, drafting, *sizes)
     return RunnerParts(
+        requests=requests,
         blocks=blocks,
         drafts=drafts,
         tables=[requests, blocks, *of_drafts, *sampler.tables, prompt_logprobs, *proposer.tables(requests.state)],

@@ -22,7 +22,16 @@ from cadence.runner.buffers import StepBuffers
 from cadence.runner.drafting import Drafting, States
 from cadence.runner.graphs import StepGraphs, StepOutputs
 from cadence.runner.layout import BatchLayout, decode_layout
-from cadence.runner.parts import DrawnLines, DrawnPart, NoSample, Observation, Part, SampledPart
+from cadence.runner.parts import (
+    NO_DRAFTS_AHEAD,
+    DraftsAhead,
+    DrawnLines,
+    DrawnPart,
+    NoSample,
+    Observation,
+    Part,
+    SampledPart,
+)
 from cadence.runner.shapes import Shapes, StepShape, Until, WantedShapes, shape_of
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows
@@ -67,6 +76,7 @@ class LoopParts:
     graphs: StepGraphs
     drafting: Drafting
     block_size: int
+    most_drafts: int = 0  # that are proposed for a row and forward
 
 
 _NO_LOGITS = torch.zeros((0, 0))
@@ -132,13 +142,13 @@ class StepLoop:
         return self._compute_once(layout, _until(layout, False, hooks), hooks, depth)
 
     @torch.inference_mode()
-    def choose(self, computed: Computed) -> Part:
-        """Queues the rest of it, with whatever its rows ask for."""
+    def choose(self, computed: Computed, waiting: Sequence[int] = ()) -> Part:
+        """Queues the rest of it, with whatever its rows ask for. waiting: rows whose drafts the host wants to know."""
         layout, batch = computed.layout, self._buffers.batch(shape_of(computed.layout, computed.until))
         if not layout.num_lines:
             self._commit_without_lines(batch, computed.states)
             return SampledPart(self._parts.device, layout, NoSample(), computed.observations)
-        return self._sample(layout, batch, computed.logits, computed.states, computed.observations)
+        return self._sample(batch, computed, waiting)
 
     def _compute_once(self, layout: BatchLayout, until: Until, hooks: Sequence[HiddenHook], depth: int) -> Computed:
         layout, width = self._as_long_as_it_is(layout), layout.width
@@ -257,23 +267,24 @@ class StepLoop:
     def _num_quiet(self, rows_np: IntArray) -> int:
         return 0 if self._parts.device.queues_work else self._parts.requests.num_quiet(rows_np)
 
-    def _sample(
-        self,
-        layout: BatchLayout,
-        batch: StepBatch,
-        logits: torch.Tensor,
-        states: States,
-        observations: Sequence[Observation],
-    ) -> Part:
+    def _sample(self, batch: StepBatch, computed: Computed, waiting: Sequence[int]) -> Part:
         """What the rows asked for beyond a draw is done as the host finds it, outside any graph."""
-        parts, requests = self._parts, self._parts.requests
+        parts, requests, layout = self._parts, self._parts.requests, computed.layout
         ctx = SampleContext.of(
             layout.line_rows_np, batch.line_rows, batch.line_lengths, requests.tokens, requests.prompt_len
         )
-        sampled = parts.sampler.sample(logits, ctx)
+        sampled = parts.sampler.sample(computed.logits, ctx)
         committed = self._tokens[0, : layout.num_lines]
-        self._commit(batch, (sampled.tokens, sampled.peaks[-1]), states, committed)
-        return SampledPart(parts.device, layout, replace(sampled, tokens=committed), observations)
+        self._commit(batch, (sampled.tokens, sampled.peaks[-1]), computed.states, committed)
+        lines, ahead = replace(sampled, tokens=committed), self._drafts_ahead(waiting)
+        return SampledPart(parts.device, layout, lines, computed.observations, ahead)
+
+    def _drafts_ahead(self, waiting: Sequence[int]) -> DraftsAhead:
+        if not (waiting and self._parts.most_drafts):
+            return NO_DRAFTS_AHEAD
+        rows_np = np.array(waiting, dtype=np.int64)
+        drafts = self._parts.requests.drafts(self._parts.device.upload(rows_np), self._parts.most_drafts)
+        return DraftsAhead(rows_np.astype(np.int32), drafts)
 
     def _commit_without_lines(self, batch: StepBatch, states: States) -> None:
         nothing = self._tokens[0, :0]

@@ -20,20 +20,35 @@ class MaskWriter:
         self._rows = rows
 
     def write(self, waiting: list[int]) -> tuple[TokenMasks, list[RequestUpdate]]:
-        """For rows of which all tokens are known -> their masks, and the ends of requests that no token can follow.
-        Those that have ended get any token: nobody reads it."""
+        """For rows of which all tokens are known -> their masks, one for each line, and the ends of requests that no
+        token can follow. Those that have ended get any token: nobody reads it."""
         requests = [self._rows.requests[row] for row in waiting]
-        words_np = np.full((len(waiting), requests[0].constraint.num_words), _ANY, dtype=np.int32)
-        ended = []
-        for request, mask_np in zip(requests, words_np, strict=True):
-            if request.status is Status.FINISHED:
-                continue
-            request.constraint.fill(mask_np)
-            end = _end_of(request, mask_np)
-            if end is not None:
-                mask_np[:] = _ANY
-                ended.append(end)
-        return TokenMasks(np.array(waiting, dtype=np.int32), words_np), ended
+        counts = [1 + len(request.drafts) for request in requests]
+        words_np = np.full((sum(counts), requests[0].constraint.num_words), _ANY, dtype=np.int32)
+        ended, first = [], 0
+        for request, count in zip(requests, counts, strict=True):
+            if request.status is not Status.FINISHED:
+                masks_np = words_np[first : first + count]
+                _fill(request, masks_np)
+                end = _end_of(request, masks_np[0])
+                if end is not None:
+                    masks_np[:] = _ANY
+                    ended.append(end)
+            first += count
+        return TokenMasks(np.repeat(np.array(waiting, dtype=np.int32), counts), words_np), ended
+
+
+def _fill(request: RequestState, masks_np: IntArray) -> None:
+    """masks [1 + drafts, words]: of the next token, and behind each draft. Behind one that may not come, nothing is
+    read: it is not what will be chosen in its place."""
+    constraint, accepted = request.constraint, 0
+    constraint.fill(masks_np[0])
+    for draft, mask_np in zip(request.drafts, masks_np[1:], strict=True):
+        if not constraint.accept(draft):
+            break
+        accepted += 1
+        constraint.fill(mask_np)
+    constraint.rollback(accepted)
 
 
 def _end_of(request: RequestState, mask_np: IntArray) -> RequestUpdate | None:

@@ -27,6 +27,7 @@ class RequestState:
     __slots__ = (
         "blocks",
         "constraint",
+        "drafts",
         "first_scheduled_time",
         "id",
         "key",
@@ -55,6 +56,7 @@ class RequestState:
     ) -> None:
         self.request = request
         self.constraint = constraint  # its state is that behind `tokens`
+        self.drafts: list[int] = []  # that its next forward verifies, where it is constrained
         self.id = request.request_id
         self.key = key
         self.blocks = blocks
@@ -75,7 +77,7 @@ class RequestState:
 
     def num_drafts(self, most: int) -> int:
         """Of `most` in a forward, those it wants. Where the host has a say, it sees no token that may not come."""
-        return 0 if self.needs_host or self.is_constrained else self.request.sampling.num_draft_tokens(most)
+        return 0 if self.needs_host else self.request.sampling.num_draft_tokens(most)
 
     @property
     def is_constrained(self) -> bool:

@@ -48,6 +48,7 @@ class RowTable:
         """A request takes a row; step `step_id` computes its tokens from `cached` up to `end` -> whether it samples."""
         row = request.row = self._free.pop()
         self.requests[row] = request
+        request.drafts = []
         known = len(request.tokens)
         samples = end == known
         self.known_np[row] = known

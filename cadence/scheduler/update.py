@@ -75,15 +75,16 @@ class Reconciler:
             else:
                 request.tokens.extend(new)
         if step.plan.waits and not step.num_returned:
-            self._move_on(step.plan.waits, news)
+            self._move_on(step.plan.waits, news, result.drafts)
         return news
 
-    def _move_on(self, waiting: list[int], news: News) -> None:
+    def _move_on(self, waiting: list[int], news: News, drafts: dict[int, list[int]]) -> None:
         """Rows whose tokens had to be allowed go on from there, or end: nothing may follow."""
         for row in waiting:
             if row not in news or news[row].finish_reason is not None:
                 continue
-            constraint = self._rows.requests[row].constraint
+            request = self._rows.requests[row]
+            request.drafts, constraint = drafts.get(row, []), request.constraint
             for token in news[row].new_token_ids:
                 constraint.accept(token)
             if constraint.finished:

@@ -62,7 +62,7 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
         "core": "step table",
         "models.interface": "model",
         "runner": "layout parts step_loop",
-        "runner.state": "blocks drafts",
+        "runner.state": "blocks drafts requests",
         "sample": "pipeline",
     },
     "cadence/runner/step_loop.py": {

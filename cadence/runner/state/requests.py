@@ -28,6 +28,7 @@ class RequestRows:
     """
 
     def __init__(self, device: Device, num_rows: int, max_model_len: int) -> None:
+        self._device = device
         # One column more than the model's length: the token sampled at the very end needs a place to land.
         self._tokens = RowLists(device, num_rows, max_model_len + 1)
         self._stops = RowLists(device, num_rows, MOST_STOPS)
@@ -60,6 +61,34 @@ class RequestRows:
     def num_drafts(self, rows_np: np.ndarray) -> IntArray:
         """Of each of those rows, where the device's memory is the host's."""
         return self._num_drafts_np[rows_np]
+
+    def drafts(self, rows: torch.Tensor, most: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """rows [n] int64 -> the drafts of each [n, most], of which there are so many [n]"""
+        counts, first = self.state.num_drafts[rows], self.state.num_computed[rows].long() + 1
+        places = first[:, None] + torch.arange(most, device=rows.device)
+        return self.tokens[rows[:, None], places.clamp(max=self.tokens.shape[1] - 1)], counts
+
+    def give(self, given: list[tuple[int, list[int]]]) -> None:
+        """(row, drafts) of rows that have these from now on, unless they have ended. They lie behind the newest token,
+        and where that is only the device may know."""
+        if not given:
+            return
+        counts_np = np.array([len(drafts) for _, drafts in given], dtype=np.int32)
+        drafts_np = np.zeros((len(given), int(counts_np.max())), dtype=np.int32)
+        for line_np, (_, drafts) in zip(drafts_np, given, strict=True):
+            line_np[: len(drafts)] = drafts
+        rows_np = np.array([row for row, _ in given], dtype=np.int64)
+        self._put(*map(self._device.upload, (rows_np, drafts_np, counts_np)))
+
+    def _put(self, rows: torch.Tensor, drafts: torch.Tensor, counts: torch.Tensor) -> None:
+        """rows [n], their drafts [n, most], of which there are so many [n]"""
+        state, last = self.state, self.tokens.shape[1] - 1
+        counts = torch.where(state.quiet[rows] == 0, counts, 0)
+        offsets = torch.arange(drafts.shape[1], device=rows.device)
+        places = (state.num_computed[rows].long()[:, None] + 1 + offsets).clamp(max=last)
+        kept = self.tokens[rows[:, None], places]
+        self.tokens[rows[:, None], places] = torch.where(offsets < counts[:, None], drafts, kept)
+        state.num_drafts[rows] = counts
 
     def add(self, row: int, request: NewRow) -> None:
         self._tokens.write(row, 0, request.token_ids_np)
