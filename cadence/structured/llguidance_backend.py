@@ -10,6 +10,7 @@ from typing import Any
 from cadence.core.grammar import GrammarKind, GrammarSpec
 from cadence.core.shown import cut
 from cadence.structured.grammar import MaskArray
+from cadence.structured.schema import closed_text
 from cadence.structured.structural_tag import structural_tag_as_lark
 from cadence.structured.vocabulary import Vocabulary
 
@@ -85,7 +86,7 @@ def _written(spec: GrammarSpec, form: Any) -> str:
         case GrammarKind.JSON_OBJECT:
             return _json(spec, '{"type": "object"}', form)
         case GrammarKind.JSON_SCHEMA:
-            return _json(spec, spec.text, form)
+            return _json(spec, closed_text(spec.text), form)
         case GrammarKind.REGEX:
             return str(form.grammar_from_regex(spec.text))
         case GrammarKind.CHOICE:
@@ -136,7 +137,7 @@ class LlguidancePosition:
 
     @property
     def error(self) -> str:
-        return cut(self._matcher.get_error()) if self._matcher.is_error() else ""
+        return cut(self._matcher.get_error().replace("<non-verbose/>", "")).strip() if self._matcher.is_error() else ""
 
     @property
     def complete(self) -> bool:

@@ -116,9 +116,7 @@ class GrammarService:
         if isinstance(answer, CompileRefused):
             return answer.message
         assert self._backends is not None
-        vocabulary = self._backends.vocabulary
         try:
-            compiled = self._backends.read(work.spec, answer.backend, answer.data)
+            return self._backends.read(work.spec, answer.backend, answer.data)
         except (CadenceError, RefusedGrammarError, ValueError, RuntimeError) as error:
             return f"cannot be read back: {error}"
-        return Grammar(work.digest, answer.backend, compiled, vocabulary.size, frozenset(vocabulary.stop_ids))
