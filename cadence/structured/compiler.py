@@ -11,9 +11,10 @@ import numpy as np
 from cadence.core.errors import ConfigError
 from cadence.core.grammar import GrammarBackend, GrammarKind, GrammarSpec
 from cadence.core.shown import cut
+from cadence.structured.canonical import Encode
 from cadence.structured.choose import choose_backend
 from cadence.structured.grammar import CompiledGrammar, Grammar, MaskArray, Matcher, mask_words
-from cadence.structured.llguidance_backend import Encode, LlguidanceGrammar, LlguidanceTables, compile_with_llguidance
+from cadence.structured.llguidance_backend import LlguidanceGrammar, LlguidanceTables, compile_with_llguidance
 from cadence.structured.packages import import_llguidance, import_xgrammar
 from cadence.structured.vocabulary import Vocabulary
 from cadence.structured.xgrammar_backend import XgrammarGrammar, XgrammarTables, compile_with_xgrammar
@@ -36,7 +37,7 @@ class Backends:
 
     @cached_property
     def xgrammar(self) -> XgrammarTables:
-        return XgrammarTables(self.vocabulary, import_xgrammar(self._stand_ins))
+        return XgrammarTables(self.vocabulary, self._encode, import_xgrammar(self._stand_ins))
 
     @cached_property
     def llguidance(self) -> LlguidanceTables:

@@ -73,7 +73,7 @@ def test_a_small_vocabulary(backend: str, pattern: str, data: st.DataObject) -> 
 
 
 def test_what_is_allowed_is_what_is_accepted() -> None:
-    """By xgrammar, token by token. (llguidance allows less than it accepts: forced text only as it is tokenised.)"""
+    """Token by token, but for forced text, of which only the tokenizer's way to write it is allowed."""
     backends = tiny_backends([b"ab", b"ba", b"aab"])
     for pattern in ("(ab)+", "a*b", "(a|b){3}", "aab|ba"):
         found = grammar("regex", pattern, backends, "xgrammar")
@@ -82,7 +82,8 @@ def test_what_is_allowed_is_what_is_accepted() -> None:
             matcher = found.matcher()
             for token in tokens:
                 able = [one for one in range(found.vocab_size) if found_accepts(matcher, one)]
-                assert able == allowed(matcher, found.vocab_size)
+                choice = allowed(matcher, found.vocab_size)
+                assert choice == able or (len(choice) == 1 and choice[0] in able and len(matcher.forced_text()) > 1)
                 matcher.accept(token)
 
 
@@ -100,4 +101,4 @@ def test_a_real_vocabulary(backend: str, pattern: str, seed: int) -> None:
     found = grammar("regex", f"(?:{pattern})x", backends, backend)
     tokens, finished = drawn(found, seed, most=30)
     output = text_of(tokens, backends.vocabulary).decode("utf-8", "replace")
-    assert not finished or re.fullmatch(f"(?:{pattern})x", output, re.DOTALL), output
+    assert not finished or re.fullmatch(f"(?:{pattern})x", output, re.DOTALL | re.ASCII), output
