@@ -157,7 +157,7 @@ class CompileLoop:
         backend, data = self._backends.compile(spec)
         if len(data) > limits.compiled_bytes:
             raise RefusedGrammarError(f"is too large: compiled, it has more than {limits.compiled_bytes // 2**20} MiB")
-        try_out(self._backends.read(spec, backend, data), self._backends.vocabulary, limits.step_seconds)
+        try_out(self._backends.read(spec, backend, data), limits.step_seconds)
         return CompileResult(job.number, backend, data)
 
     def _read(self, child: _CompileChild) -> None:
@@ -178,7 +178,7 @@ class CompileLoop:
             return f"takes more than {self._limits.seconds:.3g} s to compile"
         if code == -signal.SIGSEGV:  # the end of the stack, or of the memory
             return f"is nested too deeply, or {self._too_large()}"
-        return self._too_large()
+        return self._too_large() if code < 0 else "cannot be compiled: the process that did it ended"
 
     def _too_large(self) -> str:
         return f"needs more than {self._limits.memory_bytes // 2**20} MiB of memory to compile"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -12,9 +11,10 @@ import numpy as np
 from cadence.core.errors import ConfigError
 from cadence.core.grammar import GrammarBackend, GrammarKind, GrammarSpec
 from cadence.core.shown import cut
+from cadence.structured.canonical import Encode
 from cadence.structured.choose import choose_backend
-from cadence.structured.grammar import CompiledGrammar, Position, mask_words
-from cadence.structured.llguidance_backend import Encode, LlguidanceGrammar, LlguidanceTables, compile_with_llguidance
+from cadence.structured.grammar import CompiledGrammar, Grammar, MaskArray, Matcher, mask_words
+from cadence.structured.llguidance_backend import LlguidanceGrammar, LlguidanceTables, compile_with_llguidance
 from cadence.structured.packages import import_llguidance, import_xgrammar
 from cadence.structured.vocabulary import Vocabulary
 from cadence.structured.xgrammar_backend import XgrammarGrammar, XgrammarTables, compile_with_xgrammar
@@ -37,7 +37,7 @@ class Backends:
 
     @cached_property
     def xgrammar(self) -> XgrammarTables:
-        return XgrammarTables(self.vocabulary, import_xgrammar(self._stand_ins))
+        return XgrammarTables(self.vocabulary, self._encode, import_xgrammar(self._stand_ins))
 
     @cached_property
     def llguidance(self) -> LlguidanceTables:
@@ -66,40 +66,38 @@ class Backends:
                 raise MemoryError from None
             raise RefusedGrammarError(f"is no {_NAMES[spec.kind]} that can be followed: {_reason(error)}") from None
 
-    def read(self, spec: GrammarSpec, backend: str, data: str) -> CompiledGrammar:
+    def read(self, spec: GrammarSpec, backend: str, data: str) -> Grammar:
+        """From what `compile` gave, here or in a process with the same vocabulary."""
+        compiled: CompiledGrammar
         if backend == GrammarBackend.XGRAMMAR:
-            return XgrammarGrammar.read(spec, data, self.xgrammar)
-        return LlguidanceGrammar.read(spec, data, self.llguidance)
+            compiled = XgrammarGrammar.read(spec, data, self.xgrammar)
+        else:
+            compiled = LlguidanceGrammar.read(spec, data, self.llguidance)
+        return Grammar(spec.digest, backend, compiled, self.vocabulary.size, frozenset(self.vocabulary.stop_ids))
 
 
-def try_out(compiled: CompiledGrammar, vocabulary: Vocabulary, step_seconds: float) -> None:
+def try_out(grammar: Grammar, step_seconds: float) -> None:
     """Follows the grammar for a while. Raises RefusedGrammarError where that takes too long or leads nowhere."""
-    trial = _Trial(np.empty(mask_words(vocabulary.size), np.int32), frozenset(vocabulary.stop_ids), step_seconds)
+    mask_np = np.empty(mask_words(grammar.vocab_size), np.int32)
     for seed in range(TRIALS):
-        trial.walk(compiled.position(), np.random.default_rng(seed))
-
-
-@dataclass(slots=True)
-class _Trial:
-    mask_np: np.ndarray  # [words]
-    stop_ids: frozenset[int]
-    step_seconds: float
-
-    def walk(self, position: Position, random: np.random.Generator) -> None:
+        matcher, random = grammar.matcher(), np.random.default_rng(seed)
         for _ in range(TRIAL_TOKENS):
+            if matcher.finished:
+                break
             start = time.process_time()
-            position.fill(self.mask_np)
-            allowed = np.unpackbits(self.mask_np.view(np.uint8), bitorder="little").nonzero()[0]
-            text = [token for token in random.permutation(allowed)[:2].tolist() if token not in self.stop_ids]
-            if position.error:
-                raise RefusedGrammarError(f"takes more work than it may: {position.error}")
-            if not len(allowed):
-                raise RefusedGrammarError("leads to where no token of this model can follow")
-            if not text:
-                return
-            position.accept(text[0])
-            if time.process_time() - start > self.step_seconds:
-                raise RefusedGrammarError(f"takes more than {self.step_seconds:.3g} s for a single token")
+            _step(matcher, mask_np, random)
+            if time.process_time() - start > step_seconds:
+                raise RefusedGrammarError(f"takes more than {step_seconds:.3g} s for a single token")
+
+
+def _step(matcher: Matcher, mask_np: MaskArray, random: np.random.Generator) -> None:
+    matcher.fill(mask_np)
+    allowed = np.unpackbits(mask_np.view(np.uint8), bitorder="little").nonzero()[0]
+    if matcher.error:
+        raise RefusedGrammarError(f"takes more work than it may: {matcher.error}")
+    if not len(allowed):
+        raise RefusedGrammarError("leads to where no token of this model can follow")
+    matcher.accept(int(random.choice(allowed)))
 
 
 _NAMES = {
@@ -120,4 +118,4 @@ def _reason(error: Exception) -> str:
     text = rest if found and head.startswith("[") else text
     head, found, rest = text.partition(": ")
     text = rest if found and "/cpp/" in head else text
-    return cut(text).rstrip(".")
+    return cut(text.replace("<non-verbose/>", "")).strip().rstrip(".")

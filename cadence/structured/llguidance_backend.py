@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from cadence.core.grammar import GrammarKind, GrammarSpec
 from cadence.core.shown import cut
+from cadence.structured.canonical import Encode
 from cadence.structured.grammar import MaskArray
+from cadence.structured.schema import closed_text
 from cadence.structured.structural_tag import structural_tag_as_lark
 from cadence.structured.vocabulary import Vocabulary
-
-Encode = Callable[[bytes], list[int]]
 
 # Of llguidance's own units. Half of what it allows by default: about 10 ms for a mask at worst.
 _STEP_FUEL = 100_000
@@ -73,21 +72,23 @@ def greedy_encoder(vocabulary: Vocabulary) -> Encode:
 
 def compile_with_llguidance(spec: GrammarSpec, tables: LlguidanceTables) -> str:
     """-> the grammar as llguidance reads it. Raises ValueError for one that it refuses."""
-    written = _written(spec, tables.package.LLMatcher)
+    written = _written(spec, tables.package)
     problem = tables.package.LLMatcher.validate_grammar(written, tables.tokenizer, limits=tables.limits)
     if problem and not problem.startswith("WARNING"):
         raise ValueError(problem)
     return written
 
 
-def _written(spec: GrammarSpec, form: Any) -> str:
+def _written(spec: GrammarSpec, package: Any) -> str:
+    form = package.LLMatcher
     match spec.kind:
         case GrammarKind.JSON_OBJECT:
             return _json(spec, '{"type": "object"}', form)
         case GrammarKind.JSON_SCHEMA:
-            return _json(spec, spec.text, form)
+            return _json(spec, closed_text(spec.text), form)
         case GrammarKind.REGEX:
-            return str(form.grammar_from_regex(spec.text))
+            # \d, \w and \s are of ASCII, as xgrammar has them.
+            return str(form.grammar_from_lark(f"start: /{package.regex_to_lark(spec.text, 'dws')}/"))
         case GrammarKind.CHOICE:
             return str(form.grammar_from_lark(choice_as_lark(json.loads(spec.text))))
         case GrammarKind.EBNF:
@@ -136,7 +137,7 @@ class LlguidancePosition:
 
     @property
     def error(self) -> str:
-        return cut(self._matcher.get_error()) if self._matcher.is_error() else ""
+        return cut(self._matcher.get_error().replace("<non-verbose/>", "")).strip() if self._matcher.is_error() else ""
 
     @property
     def complete(self) -> bool:

@@ -10,12 +10,12 @@ from cadence.core.errors import CadenceError
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.grammar import GrammarSpec
 from cadence.structured.cache import GrammarCache, Outcome
+from cadence.structured.canonical import Encode
 from cadence.structured.compile_client import CompileClient
 from cadence.structured.compile_jobs import CompileRefused, CompileResult
 from cadence.structured.compiler import Backends, RefusedGrammarError
 from cadence.structured.grammar import Grammar
 from cadence.structured.limits import GrammarLimits
-from cadence.structured.llguidance_backend import Encode
 from cadence.structured.vocabulary import Vocabulary
 
 _BUSY = "cannot be compiled at the moment: too many others wait; try again a little later"
@@ -116,9 +116,7 @@ class GrammarService:
         if isinstance(answer, CompileRefused):
             return answer.message
         assert self._backends is not None
-        vocabulary = self._backends.vocabulary
         try:
-            compiled = self._backends.read(work.spec, answer.backend, answer.data)
+            return self._backends.read(work.spec, answer.backend, answer.data)
         except (CadenceError, RefusedGrammarError, ValueError, RuntimeError) as error:
             return f"cannot be read back: {error}"
-        return Grammar(work.digest, answer.backend, compiled, vocabulary.size, frozenset(vocabulary.stop_ids))

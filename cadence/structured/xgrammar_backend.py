@@ -6,16 +6,22 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from cadence.core.grammar import GrammarKind, GrammarSpec
+from cadence.structured.canonical import CanonicalTokens, Encode
 from cadence.structured.grammar import MaskArray
 from cadence.structured.vocabulary import Vocabulary
+
+FEW = 16  # words of a mask with any token: forced text has no more beginnings than that
 
 
 class XgrammarTables:
     """The vocabulary as xgrammar wants it. In structural tags special tokens are text: a tag may begin with one."""
 
-    def __init__(self, vocabulary: Vocabulary, package: Any) -> None:
+    def __init__(self, vocabulary: Vocabulary, encode: Encode, package: Any) -> None:
         self.package = package
+        self.canonical = CanonicalTokens(encode)
         self._vocabulary = vocabulary
         self._infos: dict[bool, tuple[Any, list[bytes]]] = {}  # by whether special tokens are text
 
@@ -84,6 +90,7 @@ class XgrammarGrammar:
     compiled: Any
     package: Any
     pieces: list[bytes]
+    canonical: CanonicalTokens
     num_bytes: int
 
     @classmethod
@@ -91,18 +98,19 @@ class XgrammarGrammar:
         """From what `compile_with_xgrammar` gave in a process with the same vocabulary."""
         package = tables.package
         compiled = package.CompiledGrammar.deserialize_json(data, tables.info(spec.kind))
-        return cls(compiled, package, tables.pieces(spec.kind), int(compiled.memory_size_bytes))
+        return cls(compiled, package, tables.pieces(spec.kind), tables.canonical, int(compiled.memory_size_bytes))
 
     def position(self) -> XgrammarPosition:
-        return XgrammarPosition(self.package.GrammarMatcher(self.compiled), self.pieces)
+        return XgrammarPosition(self.package.GrammarMatcher(self.compiled), self.pieces, self.canonical)
 
 
 class XgrammarPosition:
     error = ""  # compiled in full: nothing is left to go wrong
 
-    def __init__(self, matcher: Any, pieces: list[bytes]) -> None:
+    def __init__(self, matcher: Any, pieces: list[bytes], canonical: CanonicalTokens) -> None:
         self._matcher = matcher
         self._pieces = pieces
+        self._canonical = canonical
 
     @property
     def complete(self) -> bool:
@@ -116,6 +124,16 @@ class XgrammarPosition:
 
     def fill(self, mask_np: MaskArray) -> None:
         self._matcher.fill_next_token_bitmask(mask_np.reshape(1, -1))
+        if 1 < np.count_nonzero(mask_np) <= FEW:
+            self._keep_canonical(mask_np)
+
+    def _keep_canonical(self, mask_np: MaskArray) -> None:
+        """Of the tokens that forced text can begin with, the one that the tokenizer begins it with."""
+        text = self.forced_text()
+        token = self._canonical.first(text) if text else -1
+        if token >= 0 and int(mask_np[token // 32]) >> token % 32 & 1:
+            mask_np[:] = 0
+            mask_np.view(np.uint32)[token // 32] = 1 << token % 32
 
     def forced_text(self) -> bytes:
         return str(self._matcher.find_jump_forward_string()).encode()

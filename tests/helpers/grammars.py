@@ -40,10 +40,7 @@ def tiny_backends(pieces: Sequence[bytes]) -> Backends:
 
 
 def compiled(spec: GrammarSpec, backends: Backends) -> Grammar:
-    backend, data = backends.compile(spec)
-    vocabulary = backends.vocabulary
-    stops = frozenset(vocabulary.stop_ids)
-    return Grammar(spec.digest, backend, backends.read(spec, backend, data), vocabulary.size, stops)
+    return backends.read(spec, *backends.compile(spec))
 
 
 def grammar(kind: str, text: str, backends: Backends, backend: str = "auto", **options: bool) -> Grammar:
@@ -74,6 +71,32 @@ def drawn(grammar: Grammar, seed: int, most: int = 200, end: float = 0.3) -> tup
         assert matcher.accept(token)
         tokens.append(token)
     return tokens, matcher.finished
+
+
+@cache
+def json_backends() -> Backends:
+    """A small vocabulary in which JSON is written letter by letter, or in a few larger pieces."""
+    letters = [bytes([code]) for code in range(32, 127)]
+    larger = ['": ', '", "', "true", "false", "null", '{"', '"}', "12", "foo", "bar", "[]", "\n", "é"]
+    return tiny_backends([*letters, *(piece.encode() for piece in larger)])
+
+
+_CLOSING = frozenset(b'"}]1truenull0{[')
+
+
+def json_text(found: Grammar, vocabulary: Vocabulary, seed: int, most: int = 200) -> str | None:
+    """An output drawn at random, the more in a hurry the longer it gets; None where it does not end."""
+    draw, matcher, tokens = random.Random(seed), found.matcher(), list[int]()
+    while len(tokens) < most and not matcher.finished:
+        choice = allowed(matcher, found.vocab_size)
+        assert choice, f"no token is left behind {text_of(tokens, vocabulary)!r}: {matcher.error}"
+        quick = [token for token in choice if set(vocabulary.pieces[token]) <= _CLOSING]
+        hurries = draw.random() < 0.3 + 0.7 * len(tokens) / most
+        stops = [token for token in choice if token in found.stop_ids]
+        token = draw.choice(stops if stops and draw.random() < 0.5 else quick if quick and hurries else choice)
+        assert matcher.accept(token)
+        tokens.append(token)
+    return text_of(tokens, vocabulary).decode() if matcher.finished else None
 
 
 def text_of(tokens: Sequence[int], vocabulary: Vocabulary) -> bytes:

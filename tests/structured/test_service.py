@@ -1,0 +1,173 @@
+"""Grammars are compiled beside the engine: what is hostile fails alone, within its limits, and the rest goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cadence.core.failure import Failure, FailureCode
+from cadence.core.grammar import GrammarBackend, GrammarKind, GrammarSpec
+from cadence.structured.cache import GrammarCache
+from cadence.structured.grammar import Grammar
+from cadence.structured.limits import GrammarLimits
+from cadence.structured.service import GrammarService
+from tests.helpers.grammars import grammar, outcome_of, smollm2_backends, tiny_backends
+
+LIMITS = GrammarLimits(seconds=3.0, memory_bytes=2**28, max_waiting=16)
+Open = Callable[..., GrammarService]
+
+
+@pytest.fixture
+def open_service() -> Iterator[Open]:
+    opened = []
+
+    def service(limits: GrammarLimits = LIMITS, on_ready: Callable[[], None] = lambda: None) -> GrammarService:
+        backends = smollm2_backends()
+        opened.append(GrammarService(lambda: (backends.vocabulary, backends._encode), limits, on_ready))
+        return opened[-1]
+
+    yield service
+    for one in opened:
+        one.close()
+
+
+def spec(kind: str, text: str, backend: str = "auto") -> GrammarSpec:
+    return GrammarSpec(GrammarKind(kind), text, GrammarBackend(backend), source=f"structured_outputs.{kind}")
+
+
+def test_a_grammar_comes_once_and_is_kept(open_service: Open) -> None:
+    ready = threading.Event()
+    service = open_service(on_ready=ready.set)
+    begun = time.monotonic()
+    ticket = service.request(spec("regex", "[ab]+"))
+    twin = service.request(spec("regex", "[ab]+"))
+    assert time.monotonic() - begun < 0.5 and ticket.outcome is None
+    assert ready.wait(60)
+    found = outcome_of(ticket)
+    assert isinstance(found, Grammar) and outcome_of(twin) is found
+    assert service.request(spec("regex", "[ab]+")).outcome is found
+    matcher = found.matcher()
+    assert matcher.accept(smollm2_backends()._encode(b"ab")[0]) and not matcher.finished
+
+
+WIDE = {f"p{n}": {"type": "string", "maxLength": 500} for n in range(99)}
+HOSTILE = {
+    "exponential regex": ("regex", "((a{1,100}){1,100}){1,100}", "xgrammar"),
+    "exponential regex, lazily": ("regex", "((a{1,100}){1,100}){1,100}b", "llguidance"),
+    "large repetition": ("regex", "[a-z ]{1,100000}", "xgrammar"),
+    "many choices": ("choice", json.dumps([f"choice number {n}" for n in range(50_000)]), "xgrammar"),
+    "wide schema": (
+        "json_schema",
+        json.dumps(
+            {"type": "object", "properties": {f"p{n}": {"type": "string", "maxLength": 500} for n in range(99)}}
+        ),
+        "xgrammar",
+    ),
+    "recursive grammar": ("ebnf", 'root ::= root root "a"', "auto"),
+    "grammar without words": ("ebnf", 'root ::= a\na ::= "x" a', "llguidance"),
+    "unknown rule": ("ebnf", "root ::= nothing", "auto"),
+    "bad regex": ("regex", "(a", "auto"),
+    "bad regex, lazily": ("regex", "(a", "llguidance"),
+    "bad Lark": ("lark", "start", "auto"),
+    "unknown type": ("json_schema", '{"type": "nonsense"}', "auto"),
+    "dangling reference": ("json_schema", '{"$ref": "#/$defs/nothing"}', "auto"),
+    "reference to itself": ("json_schema", '{"$ref": "#"}', "auto"),
+    "remote reference": ("json_schema", '{"$ref": "https://example.com/schema.json"}', "auto"),
+    "bad tag": ("structural_tag", '{"type": "structural_tag"}', "auto"),
+    "deep schema": ("json_schema", '{"type":"array","items":' * 400 + "{}" + "}" * 400, "auto"),
+}
+
+
+MAYBE = ("exponential regex", "exponential regex, lazily", "large repetition", "many choices", "deep schema")
+
+
+@pytest.mark.slow
+def test_what_is_hostile_fails_alone(open_service: Open) -> None:
+    """All at once, and an honest one among them."""
+    service = open_service(dataclasses.replace(LIMITS, max_waiting=64))
+    outcome_of(service.request(spec("regex", "warm")))
+    begun = time.monotonic()
+    hostile = {name: service.request(spec(*fields)) for name, fields in HOSTILE.items()}
+    honest = service.request(spec("json_schema", '{"type": "object", "properties": {"a": {"type": "integer"}}}'))
+    assert time.monotonic() - begun < 0.5
+    assert isinstance(outcome_of(honest), Grammar)
+    for name, ticket in hostile.items():
+        found = outcome_of(ticket, 90)
+        if isinstance(found, Grammar):  # it may well be followed, if in time
+            assert name in MAYBE, name
+            continue
+        assert found.code is FailureCode.BAD_GRAMMAR, name
+        assert found.message.startswith(f"structured_outputs.{HOSTILE[name][0]} "), name
+        assert len(found.message) < 400 and "\n" not in found.message, name
+    again = time.monotonic()
+    assert all(service.request(spec(*fields)).outcome is not None for fields in HOSTILE.values())  # known by now
+    assert time.monotonic() - again < 0.2
+
+
+def test_limits_are_named(open_service: Open) -> None:
+    slow = open_service(dataclasses.replace(LIMITS, seconds=0.3))
+    outcome_of(slow.request(spec("regex", "warm")))
+    begun = time.monotonic()
+    found = outcome_of(slow.request(spec(*HOSTILE["wide schema"])))
+    assert isinstance(found, Failure) and "takes more than 0.3 s to compile" in found.message
+    assert time.monotonic() - begun < 3
+    small = open_service(dataclasses.replace(LIMITS, compiled_bytes=2**20))
+    found = outcome_of(small.request(spec("regex", "[a-z]{1,200}", "xgrammar")))
+    assert isinstance(found, Failure) and "more than 1 MiB" in found.message
+    tight = open_service(dataclasses.replace(LIMITS, memory_bytes=2**24, seconds=20))
+    found = outcome_of(tight.request(spec("regex", "[a-z ]{1,5000}", "xgrammar")))
+    assert isinstance(found, Failure) and "more than 16 MiB of memory" in found.message
+
+
+def test_a_killed_process_is_started_again(open_service: Open) -> None:
+    service = open_service()
+    outcome_of(service.request(spec("regex", "first")))
+    first = service._client.pid
+    waiting = service.request(spec("regex", "[a-z]{1,40}", "xgrammar"))
+    os.kill(first, signal.SIGKILL)
+    assert isinstance(outcome_of(waiting), Grammar)
+    assert service._client.pid not in (0, first)
+    assert isinstance(outcome_of(service.request(spec("regex", "second"))), Grammar)
+
+
+def test_a_queue_has_an_end(open_service: Open) -> None:
+    service = open_service(dataclasses.replace(LIMITS, max_waiting=3))
+    tickets = [service.request(spec("regex", f"a{n}")) for n in range(6)]
+    refused = [ticket.outcome for ticket in tickets[3:]]
+    assert all(isinstance(found, Failure) and "too many others wait" in found.message for found in refused)
+    assert all(isinstance(outcome_of(ticket), Grammar) for ticket in tickets[:3])
+    assert isinstance(outcome_of(service.request(spec("regex", "a5"))), Grammar)  # a little later
+
+
+def test_closing_leaves_nothing_behind(open_service: Open) -> None:
+    service = open_service()
+    outcome_of(service.request(spec("regex", "a")))
+    pid = service._client.pid
+    service.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    open_service().close()  # nothing was ever asked
+
+
+def test_the_least_recently_used_is_forgotten() -> None:
+    backends = tiny_backends([b"abc"])
+    one = grammar("regex", "a", backends)
+    cache = GrammarCache(GrammarLimits(cache_count=3, cache_bytes=10 * one.num_bytes))
+    for name in "abc":
+        cache.put(name, dataclasses.replace(one, digest=name))
+    assert cache.get("a") is not None
+    cache.put("d", "is no good")
+    assert [cache.get(name) is not None for name in "abcd"] == [True, False, True, True]
+    small = GrammarCache(GrammarLimits(cache_count=9, cache_bytes=2 * one.num_bytes))
+    for name in "abc":
+        small.put(name, one)
+    assert len(small) == 2 and small.num_bytes == 2 * one.num_bytes and small.get("a") is None
+    small.put("c", "is no good")
+    assert small.num_bytes == one.num_bytes + len("is no good")
