@@ -12,7 +12,7 @@ import torch
 
 from cadence.core.errors import AdapterError
 from cadence.core.shown import shown
-from cadence.kernels.interface.lora_ops import NO_PART, NOTHING, LoraOps, LoraPart, in_panels
+from cadence.kernels.interface.lora_ops import NO_PART, NOTHING, LoraOps, LoraPart
 from cadence.lora.adapter import WEIGHTS_FILE, AdaptedModule, Adapter
 from cadence.lora.buffer import BufferSpan, Gathered, narrow_type
 from cadence.lora.magnitude import embedding_factor, linear_factor
@@ -81,7 +81,7 @@ class Fitting:
         self._parts = parts
         self._weights = weights
         self._dtype = dtype
-        self._panels = ops.panels
+        self._ops = ops
         self._narrows = ops.any_type and dtype is torch.float32
 
     def prepare(self, adapter: Adapter) -> PreparedAdapter:
@@ -126,8 +126,9 @@ class Fitting:
         if self._narrows:
             dtype = narrow_type([tensor for tensor in (a, b, saved) if tensor.numel()])
         saved = saved.to(dtype) if saved.numel() else NOTHING
-        b = in_panels(b.to(dtype)) if self._panels else b.to(dtype)
-        return LoraPart(a.to(dtype), b, module.scale, factor, _offset(module, found, factor, where), saved)
+        offset = _offset(module, found, factor, where)
+        made = LoraPart(a.to(dtype), b.to(dtype), module.scale, factor, offset, saved)
+        return self._ops.arranged(made, kind is TargetKind.EMBEDDING)
 
 
 class _RowsOf:

@@ -19,7 +19,6 @@ NOTHING = torch.empty(0)
 # Words of an entry: addresses (0 = none), the rank, the bits of the scale, the type of a, b and saved.
 WORD_A, WORD_B, WORD_RANK, WORD_SCALE, WORD_FACTOR, WORD_OFFSET, WORD_TYPE, WORD_SAVED = range(8)
 ENTRY_WORDS = 8
-PANEL = 16  # columns of b that lie together, where it lies in panels
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 
@@ -27,8 +26,8 @@ TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 class LoraPart:
     """y becomes factor * (y + scale * x a^T b) + offset. Of what is empty, nothing is done."""
 
-    a: torch.Tensor  # [rank, in]; of an embedding [vocabulary, rank]
-    b: torch.Tensor  # [rank, out] of a's type, or as the ops have it: [panels, rank, PANEL], zeros behind the last
+    a: torch.Tensor  # [rank, in], or as the ops have it; of an embedding [vocabulary, rank]
+    b: torch.Tensor  # [rank, out] of a's type, or as the ops have it
     scale: float = 1.0
     factor: torch.Tensor = NOTHING  # [out] float32
     offset: torch.Tensor = NOTHING  # [out] float32
@@ -36,12 +35,7 @@ class LoraPart:
 
     @property
     def rank(self) -> int:
-        return self.b.shape[-2]
-
-    @property
-    def b_rows(self) -> torch.Tensor:
-        """b as it is multiplied by, [rank, out or more]"""
-        return self.b if self.b.dim() == 2 else self.b.transpose(0, 1).flatten(1)
+        return self.b.shape[-2]  # in any form
 
     def words(self) -> list[int]:
         """Its entry, good as long as the tensors are."""
@@ -71,20 +65,15 @@ class LoraMap:
         return self.entries.shape[0]
 
 
-def in_panels(b: torch.Tensor) -> torch.Tensor:
-    """b [rank, out] -> [panels, rank, PANEL]"""
-    rank, out = b.shape
-    panels = -(-out // PANEL)
-    padded = b.new_zeros((rank, panels * PANEL))
-    padded[:, :out] = b
-    return padded.view(rank, panels, PANEL).transpose(0, 1).contiguous()
-
-
 class LoraOps(Protocol):
     """slots [T] int32: of each line of y; below 0: the line stays as it is. Results are rounded to y's dtype once."""
 
-    panels: bool  # b lies in panels
     any_type: bool  # adapters may be of another type than activations are
+
+    def arranged(self, part: LoraPart, embedding: bool) -> LoraPart:
+        """A part with a [rank, in] (of an `embedding` [vocabulary, rank]) and b [rank, out] as they are, contiguous or
+        not -> in the form that these ops read; on the host, in any thread."""
+        ...
 
     def token_slots(
         self, row_slots: torch.Tensor, rows: torch.Tensor, query_start: torch.Tensor, out: torch.Tensor

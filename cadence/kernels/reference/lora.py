@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -10,8 +11,10 @@ from cadence.kernels.interface.lora_ops import LoraMap, LoraPart
 
 
 class ReferenceLoraOps:
-    panels = False
     any_type = True
+
+    def arranged(self, part: LoraPart, embedding: bool) -> LoraPart:
+        return replace(part, a=part.a.contiguous(), b=part.b.contiguous())
 
     def token_slots(
         self, row_slots: torch.Tensor, rows: torch.Tensor, query_start: torch.Tensor, out: torch.Tensor
@@ -48,7 +51,7 @@ def _changed(y: torch.Tensor, inner: torch.Tensor, part: LoraPart, scale: float)
     """y [n, out], inner [n, rank]"""
     result = y.float()
     if part.rank:
-        result = result + (inner * (part.scale * scale)) @ part.b_rows.float()[:, : y.shape[1]]
+        result = result + (inner * (part.scale * scale)) @ part.b.float()
     if part.factor.numel():
         result = result * part.factor
     if part.offset.numel():

@@ -10,6 +10,8 @@ Matrices are found by their addresses in the table of entries: a captured launch
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import triton
 import triton.language as tl
@@ -25,6 +27,7 @@ from cadence.kernels.interface.lora_ops import (
     WORD_SAVED,
     WORD_SCALE,
     LoraMap,
+    LoraPart,
 )
 from cadence.kernels.triton.launch import quick
 
@@ -243,12 +246,14 @@ def _token_slots(
 class TritonLoraOps:
     """With `deterministic`, a line's bits do not depend on how many lines there are."""
 
-    panels = False
     any_type = False
 
     def __init__(self, deterministic: bool = False, pdl: bool = False) -> None:
         self._deterministic = deterministic
         self._pdl = pdl
+
+    def arranged(self, part: LoraPart, embedding: bool) -> LoraPart:
+        return replace(part, a=part.a.contiguous(), b=part.b.contiguous())
 
     def token_slots(
         self, row_slots: torch.Tensor, rows: torch.Tensor, query_start: torch.Tensor, out: torch.Tensor

@@ -7,7 +7,8 @@
 enum { A, B, RANK, SCALE, FACTOR, OFFSET, TYPE, SAVED, ENTRY_WORDS }; /* of an entry, as interface/lora_ops.py has them */
 
 #define LINES 8        /* of a chunk, at most */
-#define RANKS 8        /* rows of a that are one item of work */
+#define TILE_LINES (NR_MAX == 4 ? 4 : 2) /* of a tile: four times as many accumulators fit beside the operands */
+#define RANKS 8        /* rows of a that are one item of work: two groups */
 #define COLUMNS 256    /* of a part of y that are one item of work: whole panels */
 #define LOGITS 64      /* rows of a saved matrix that are one item of work */
 #define SMALL 24576    /* products that one thread does sooner than several */
@@ -69,15 +70,15 @@ static void share_items(int64_t items, int64_t products, Body *body, void *work)
 
 /* out[t * out_stride + r] = x[t] . a[r], for nt lines and nr rows. */
 INLINE void dot_tile(
-    const int nt, const int nr, float *out, int64_t out_stride, const void *const *x, const char *a, int64_t width,
-    const int xtype, const int atype
+    const int nt, const int nr, float *out, int64_t out_stride, const float *const *x, const char *a, int64_t width,
+    const int atype
 ) {
-    vf acc[4][8];
+    vf acc[4][4];
     EACH(t, nt) EACH(r, nr) acc[t][r] = splat(0.0f);
     int64_t whole = width / VL * VL, rest = width - whole;
     for (int64_t i = 0; i < whole; i += VL) {
         vf xs[4];
-        EACH(t, nt) xs[t] = load(x[t], i, xtype);
+        EACH(t, nt) xs[t] = loadf(x[t] + i);
         EACH(r, nr) {
             vf row = load(a, r * width + i, atype);
             EACH(t, nt) acc[t][r] += xs[t] * row;
@@ -86,7 +87,7 @@ INLINE void dot_tile(
     if (rest) {
         EACH(r, nr) {
             vf row = load_part(a, r * width + whole, atype, rest);
-            EACH(t, nt) acc[t][r] += load_part(x[t], whole, xtype, rest) * row;
+            EACH(t, nt) acc[t][r] += load_part(x[t], whole, F32, rest) * row;
         }
     }
     EACH(t, nt) EACH(r, nr) out[t * out_stride + r] = sum1(acc[t][r]);
@@ -94,42 +95,89 @@ INLINE void dot_tile(
 
 /* The same for any number of rows, in tiles. */
 INLINE void dot_lines(
-    const int nt, const int most, float *out, int64_t out_stride, const void *const *x, const char *a, int64_t rows,
-    int64_t width, const int xtype, const int atype
+    const int nt, float *out, int64_t out_stride, const float *const *x, const char *a, int64_t rows, int64_t width,
+    const int atype
 ) {
     int64_t r = 0, row_bytes = width * element_size(atype);
-    for (; r + most <= rows; r += most) dot_tile(nt, most, out + r, out_stride, x, a + r * row_bytes, width, xtype, atype);
-    for (; r < rows; r++) dot_tile(nt, 1, out + r, out_stride, x, a + r * row_bytes, width, xtype, atype);
+    for (; r + 4 <= rows; r += 4) dot_tile(nt, 4, out + r, out_stride, x, a + r * row_bytes, width, atype);
+    for (; r < rows; r++) dot_tile(nt, 1, out + r, out_stride, x, a + r * row_bytes, width, atype);
 }
 
+/* Of x. */
 typedef struct {
-    const void *x[LINES];
+    const float *x[LINES];
     int64_t count, width;
-    int xtype, atype;
 } Lines;
 
 /* out [count lines, rows], out_stride apart. */
-static void dots(float *out, int64_t out_stride, const Lines *l, const char *a, int64_t rows) {
+static void dots(float *out, int64_t out_stride, const Lines *l, const char *a, int64_t rows, int type) {
     int64_t t = 0;
-    WITH_DTYPE(l->xtype, {
-        enum { XTYPE = DTYPE };
-        WITH_DTYPE(l->atype, {
-            for (; t + 4 <= l->count; t += 4)
-                dot_lines(4, NR_MAX, out + t * out_stride, out_stride, l->x + t, a, rows, l->width, XTYPE, DTYPE);
-            for (; t < l->count; t++)
-                dot_lines(1, 8, out + t * out_stride, out_stride, l->x + t, a, rows, l->width, XTYPE, DTYPE);
-        })
+    WITH_DTYPE(type, {
+        for (; t + TILE_LINES <= l->count; t += TILE_LINES)
+            dot_lines(TILE_LINES, out + t * out_stride, out_stride, l->x + t, a, rows, l->width, DTYPE);
+        for (; t < l->count; t++) dot_lines(1, out + t * out_stride, out_stride, l->x + t, a, rows, l->width, DTYPE);
     })
 }
 
-static void gather_lines(
-    Lines *l, const Chunks *chunks, const Chunk *c, const void *x, int64_t x_stride, int xtype, int64_t width
-) {
-    l->count = c->count, l->width = width, l->xtype = xtype;
-    for (int64_t t = 0; t < c->count; t++) l->x[t] = crow_of(x, chunks->order[c->begin + t] * x_stride, xtype);
+static Lines lines_of(const Chunks *chunks, const Chunk *c, const float *x, int64_t x_stride, int64_t width) {
+    Lines l = {.count = c->count, .width = width};
+    for (int64_t t = 0; t < c->count; t++) l.x[t] = x + chunks->order[c->begin + t] * x_stride;
+    return l;
 }
 
 /* ---- x a^T ---- */
+
+/* a lies in panels of GROUP rows: [groups][width / SPAN][GROUP][SPAN], zeros behind the last row and column, so that a
+ * tile reads it in one stream. */
+#define GROUP 4
+#define SPAN 16
+
+/* out[t * RANKS + r] = x[t] . a[r] for nt lines and all rows of ng groups, `panel` elements apart. */
+INLINE void group_tile(
+    const int nt, const int ng, float *out, const float *const *x, const char *a, int64_t panel, int64_t width,
+    const int atype
+) {
+    vf acc[4][2 * GROUP];
+    EACH(t, nt) EACH(r, ng * GROUP) acc[t][r] = splat(0.0f);
+    int64_t whole = width / SPAN * SPAN;
+    for (int64_t i = 0; i < whole; i += SPAN) {
+        __builtin_prefetch(a + (i * GROUP + 1024) * element_size(atype));
+        for (int v = 0; v < SPAN / VL; v++) {
+            vf xs[4];
+            EACH(t, nt) xs[t] = loadf(x[t] + i + v * VL);
+            EACH(r, ng * GROUP) {
+                vf row = load(a, r / GROUP * panel + i * GROUP + r % GROUP * SPAN + v * VL, atype);
+                EACH(t, nt) acc[t][r] += xs[t] * row;
+            }
+        }
+    }
+    for (int64_t i = whole; i < width; i += VL) {
+        EACH(r, ng * GROUP) {
+            vf row = load(a, r / GROUP * panel + whole * GROUP + r % GROUP * SPAN + i - whole, atype);
+            EACH(t, nt) acc[t][r] += load_upto(x[t], i, F32, width - i) * row;
+        }
+    }
+    EACH(t, nt) EACH(g, ng) {
+        vf *s = acc[t] + g * GROUP;
+        *(v4 *)(out + t * RANKS + g * GROUP) = sum4(s[0], s[1], s[2], s[3]);
+    }
+}
+
+/* out [count lines, RANKS]: rows of a from a group on, as many groups as hold `rows`. */
+static void group_dots(float *out, const Lines *l, const char *a, int64_t rows, int type) {
+    int64_t t = 0, w = l->width, groups = (rows + GROUP - 1) / GROUP;
+    int64_t panel = round_up(w, SPAN) * GROUP, bytes = panel * element_size(type);
+    WITH_DTYPE(type, {
+        for (; t + TILE_LINES <= l->count; t += TILE_LINES)
+            for (int64_t g = 0; g < groups; g++)
+                group_tile(TILE_LINES, 1, out + t * RANKS + g * GROUP, l->x + t, a + g * bytes, panel, w, DTYPE);
+        for (; t < l->count; t++)
+            if (groups == 2)
+                group_tile(1, 2, out + t * RANKS, l->x + t, a, panel, w, DTYPE);
+            else
+                group_tile(1, 1, out + t * RANKS, l->x + t, a, panel, w, DTYPE);
+    })
+}
 
 typedef struct {
     const struct lora_add *w;
@@ -152,7 +200,7 @@ static void look_up(float *out, int64_t out_stride, const Adding *j, const Chunk
 static void shrink_items(void *work, int64_t begin, int64_t end, int64_t thread) {
     const Adding *j = work;
     const struct lora_add *w = j->w;
-    float found[LINES * RANKS];
+    _Alignas(16) float found[LINES * RANKS];
     (void)thread;
     for (int64_t item = begin; item < end; item++) {
         int64_t block = item % j->blocks, part = item / j->blocks % w->parts;
@@ -161,9 +209,8 @@ static void shrink_items(void *work, int64_t begin, int64_t end, int64_t thread)
         int64_t first = block * RANKS, rows = min64(RANKS, e.rank - first);
         if (rows <= 0) continue;
         if (w->x) {
-            Lines l = {.atype = e.type};
-            gather_lines(&l, &j->chunks, c, w->x, w->x_stride, (int)w->x_dtype, w->width);
-            dots(found, RANKS, &l, e.a + first * w->width * element_size(e.type), rows);
+            Lines l = lines_of(&j->chunks, c, w->x, w->x_stride, w->width);
+            group_dots(found, &l, e.a + first * round_up(w->width, SPAN) * element_size(e.type), rows, e.type);
         } else {
             look_up(found, RANKS, j, c, &e, first, rows);
         }
@@ -182,10 +229,11 @@ static void shrink_items(void *work, int64_t begin, int64_t end, int64_t thread)
 #define VECTORS (PANEL / VL)
 #define PANELS (VL == 16 ? 4 : 1) /* of a tile: NEON and AVX2 have it full with one */
 
-/* np panels of nt lines y, from column `at` of the part on; `left` columns to the end of the part. */
+#define SUMS (PANELS * PANEL)
+
+/* sums [nt, SUMS] of np panels, from column `at` of the part on. */
 INLINE void expand_tile(
-    const int nt, const int np, void *const *y, const float *const *inner, const Entry *e, int64_t at, int64_t left,
-    const int ytype, const int btype
+    const int nt, const int np, float *sums, const float *const *inner, const Entry *e, int64_t at, const int btype
 ) {
     vf acc[4][4];
     int64_t panel = e->rank * PANEL;
@@ -201,27 +249,38 @@ INLINE void expand_tile(
             EACH(v, np * VECTORS) acc[t][v] += h * row[v];
         }
     }
-    EACH(v, np * VECTORS) {
-        int64_t i = at + v * VL, n = left - v * VL;
-        if (n <= 0) break;
-        vf factor = splat(1.0f), offset = splat(0.0f);
-        if (e->factor) factor = load_upto(e->factor, i, F32, n);
-        if (e->offset) offset = load_upto(e->offset, i, F32, n);
-        EACH(t, nt) { /* without a choice in it: the compiler rounds the product of all variants, or of none */
-            vf sum = load_upto(y[t], i, ytype, n) + acc[t][v];
-            store_upto(y[t], i, ytype, n, sum * factor + offset);
-        }
+    EACH(t, nt) EACH(v, np * VECTORS) storef(sums + t * SUMS + v * VL, acc[t][v]);
+}
+
+/* y = (y + sums) * factor + offset over n columns from column `at` of the part on. */
+INLINE void put_sums(void *y, const float *sums, const Entry *e, int64_t at, int64_t n, int ytype) {
+    int64_t i = 0;
+    if (ytype == F32 && !e->factor && !e->offset)
+        for (float *to = (float *)y + at; i + VL <= n; i += VL) storef(to + i, loadf(to + i) + loadf(sums + i));
+    for (; i < n; i += VL) {
+        vf factor = e->factor ? load_upto(e->factor, at + i, F32, n - i) : splat(1.0f);
+        vf offset = e->offset ? load_upto(e->offset, at + i, F32, n - i) : splat(0.0f);
+        vf sum = load_upto(y, at + i, ytype, n - i) + loadf(sums + i);
+        store_upto(y, at + i, ytype, n - i, sum * factor + offset);
     }
 }
 
 /* Columns [at, end) of a part; at is the beginning of a panel, end that of one or of the part. */
 INLINE void expand_lines(
-    const int nt, void *const *y, const float *const *inner, const Entry *e, int64_t at, int64_t end, const int ytype,
+    const int nt, void *const *y, const float *const *inner, const Entry *e, int64_t at, int64_t end, int ytype,
     const int btype
 ) {
-    for (; at + PANELS * PANEL <= end; at += PANELS * PANEL)
-        expand_tile(nt, PANELS, y, inner, e, at, end - at, ytype, btype);
-    for (; at < end; at += PANEL) expand_tile(nt, 1, y, inner, e, at, end - at, ytype, btype);
+    _Alignas(64) float sums[4 * SUMS];
+    while (at < end) {
+        int whole = at + SUMS <= end;
+        int64_t count = whole ? SUMS : min64(PANEL, end - at);
+        if (whole)
+            expand_tile(nt, PANELS, sums, inner, e, at, btype);
+        else
+            expand_tile(nt, 1, sums, inner, e, at, btype);
+        for (int t = 0; t < nt; t++) put_sums(y[t], sums + t * SUMS, e, at, count, ytype);
+        at += count;
+    }
 }
 
 static int64_t blocks_of(int64_t width) { return (width + COLUMNS - 1) / COLUMNS; }
@@ -238,12 +297,11 @@ static void expand_part(const Adding *j, const Chunk *c, int64_t part, int64_t b
         y[i] = row_of(w->y, line * w->y_stride + start, (int)w->y_dtype);
         inner[i] = w->inner + (line * w->parts + part) * w->max_rank;
     }
-    WITH_DTYPE(w->y_dtype, {
-        enum { YTYPE = DTYPE };
-        WITH_DTYPE(e.type, {
-            for (; t + 4 <= c->count; t += 4) expand_lines(4, y + t, inner + t, &e, begin, end, YTYPE, DTYPE);
-            for (; t < c->count; t++) expand_lines(1, y + t, inner + t, &e, begin, end, YTYPE, DTYPE);
-        })
+    int ytype = (int)w->y_dtype;
+    WITH_DTYPE(e.type, {
+        for (; t + TILE_LINES <= c->count; t += TILE_LINES)
+            expand_lines(TILE_LINES, y + t, inner + t, &e, begin, end, ytype, DTYPE);
+        for (; t < c->count; t++) expand_lines(1, y + t, inner + t, &e, begin, end, ytype, DTYPE);
     })
 }
 
@@ -326,9 +384,8 @@ static void saved_logit_items(void *work, int64_t begin, int64_t end, int64_t th
         Entry e = entry_at(w->entries + c->slot * w->slot_words + w->first * ENTRY_WORDS);
         if (!e.saved) continue;
         int64_t first = item % j->blocks * LOGITS, rows = min64(LOGITS, w->vocabulary - first);
-        Lines l = {.atype = e.type};
-        gather_lines(&l, &j->chunks, c, w->x, w->x_stride, (int)w->x_dtype, w->width);
-        dots(found, LOGITS, &l, e.saved + first * w->width * element_size(e.type), rows);
+        Lines l = lines_of(&j->chunks, c, w->x, w->x_stride, w->width);
+        dots(found, LOGITS, &l, e.saved + first * w->width * element_size(e.type), rows, e.type);
         for (int64_t t = 0; t < c->count; t++) {
             void *y = row_of(w->y, j->chunks.order[c->begin + t] * w->y_stride + first, (int)w->y_dtype);
             for (int64_t i = 0; i < rows; i += VL)

@@ -191,13 +191,13 @@ struct draw {
  * is theirs to write. */
 struct lora_add {
     void *y;
-    const void *x;      /* [lines, width]; NULL: a [ids, rank] is looked up */
+    const float *x;     /* [lines, width]; NULL: a [ids, rank] is looked up */
     const int32_t *ids; /* [lines], where x is NULL */
     const int32_t *slots, *starts;
     const int64_t *entries;
     float *inner;
     int64_t lines, width, parts, first, num_slots, slot_words, max_rank;
-    int64_t x_stride, y_stride, x_dtype, y_dtype;
+    int64_t x_stride, y_stride, y_dtype;
     Float scale;
 };
 
@@ -213,10 +213,10 @@ struct lora_saved_rows {
 /* y [lines, vocabulary] = x [lines, width] times the saved matrix. */
 struct lora_saved_logits {
     void *y;
-    const void *x;
+    const float *x;
     const int32_t *slots;
     const int64_t *entries;
-    int64_t lines, width, vocabulary, first, num_slots, slot_words, x_stride, y_stride, x_dtype, y_dtype;
+    int64_t lines, width, vocabulary, first, num_slots, slot_words, x_stride, y_stride, y_dtype;
 };
 
 struct lora_token_slots {
