@@ -11,6 +11,7 @@ from cadence.scheduler.constraint import NO_CONSTRAINT, Constraint
 from cadence.scheduler.kv.groups.block import RequestBlocks
 
 NO_ROW = -1
+MOST_AHEAD = 16  # tokens that a constraint forces, which are looked for
 
 OrderKey = tuple[int, float, int]  # (priority, arrival, number): smaller is served first and preempted last
 
@@ -25,6 +26,7 @@ class RequestState:
     """Counters of running requests lie in `RowTable`, by row; here is what outlives a row."""
 
     __slots__ = (
+        "ahead",
         "blocks",
         "constraint",
         "drafts",
@@ -56,6 +58,7 @@ class RequestState:
     ) -> None:
         self.request = request
         self.constraint = constraint  # its state is that behind `tokens`
+        self.ahead: list[int] = constraint.ahead(MOST_AHEAD)  # tokens that must follow `tokens`
         self.drafts: list[int] = []  # that its next forward verifies, where it is constrained
         self.id = request.request_id
         self.key = key
