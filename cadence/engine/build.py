@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig, ModelConfig
@@ -26,10 +26,10 @@ from cadence.scheduler.draft_policy import DraftPolicy
 from cadence.scheduler.drafts import NO_DRAFTS, Drafts
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
-from cadence.structured.llguidance_backend import Encode
-from cadence.structured.service import GrammarService
-from cadence.structured.vocabulary import Vocabulary
 from cadence.text.null_tokenizer import AnyTokenizer
+
+if TYPE_CHECKING:
+    from cadence.structured.service import GrammarService
 
 logger = logging.getLogger("cadence.engine")
 
@@ -94,7 +94,10 @@ def build_engine(
 def _grammar_service(
     tokenizer: AnyTokenizer, vocab_size: int, model: ModelConfig, on_ready: Callable[[], None]
 ) -> GrammarService:
-    def load() -> tuple[Vocabulary, Encode]:
+    from cadence.structured.service import GrammarService  # needs packages that engines without grammars do without
+    from cadence.structured.vocabulary import Vocabulary
+
+    def load() -> tuple[Vocabulary, Callable[[bytes], list[int]]]:
         stop_ids = InputLimits.of(model, vocab_size, tokenizer).eos_token_ids
         return Vocabulary.of(tokenizer, vocab_size, stop_ids), encode
 
