@@ -100,8 +100,11 @@ class Reconciler:
     def _take_runs(self, step: StepInFlight, result: StepResult, news: News) -> None:
         """What became of drafts, forward by forward."""
         drafts_np, tokens_np = result.num_drafts_np, (result.token_ids_np != NO_TOKEN).sum(axis=2)
-        step.num_drafts += int(drafts_np.sum())
+        num_drafts = int(drafts_np.sum())
         self._drafts.observe(step.returning_np, _proposed(step, drafts_np), tokens_np)
+        if not num_drafts:
+            return
+        step.num_drafts += num_drafts
         columns = zip(step.returning_np.tolist(), drafts_np.T.tolist(), tokens_np.T.tolist(), strict=True)
         for row, drafts, tokens in columns:
             if row in news:
