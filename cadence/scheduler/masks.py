@@ -63,7 +63,9 @@ def _end_of(request: RequestState, mask_np: IntArray) -> RequestUpdate | None:
     update = news_of(request, [])
     error = request.constraint.error
     update.finish_reason = FinishReason.ERROR if error else FinishReason.STOP
-    update.stop_reason = Failure(FailureCode.BAD_GRAMMAR, error) if error else None
+    grammar = request.request.grammar
+    source = grammar.source if grammar is not None else ""
+    update.stop_reason = Failure(FailureCode.BAD_GRAMMAR, f"{source} takes too much work: {error}") if error else None
     return update
 
 
