@@ -51,11 +51,13 @@ def build_engine(
     logits_processors: Sequence[Callable[..., Any]] = (),
     *,
     offline: bool = False,
+    holds_text: bool = True,
     new_executor: ExecutorFactory = open_executor,
 ) -> EngineParts:
     """Loads tokenizer and weights side by side, sizes the KV cache, and ties scheduler and executor together.
 
-    offline: as `ResolveInputs` has it.
+    offline: as `ResolveInputs` has it. holds_text: without, text is another process's, and a tokenizer is loaded for
+    the first grammar alone.
     """
     source = find_source(args)
 
@@ -64,7 +66,7 @@ def build_engine(
         return source.resolve(args, caps, offline)
 
     with ThreadPoolExecutor(1) as pool:
-        tokenizer_job = pool.submit(source.load_tokenizer, args.skip_tokenizer_init)
+        tokenizer_job = pool.submit(source.load_tokenizer, args.skip_tokenizer_init or not holds_text)
         opened = new_executor(args.device, resolve, logits_processors)
         tokenizer = tokenizer_job.result()
     check_vocabulary(tokenizer, opened.vocab_size)
@@ -77,7 +79,8 @@ def build_engine(
     scheduler = Scheduler(config.scheduler, config.cache, layout, *limits, drafts)
     allocate_kv(call, num_blocks)
     warm_up(call, config.device.warmup)
-    grammars = GrammarDesk(partial(_grammar_service, tokenizer, opened.vocab_size, config.model))
+    load = (lambda: tokenizer) if holds_text else partial(source.load_tokenizer, args.skip_tokenizer_init)
+    grammars = GrammarDesk(partial(_grammar_service, load, opened.vocab_size, config.model))
     core = EngineCore(scheduler, opened.executor, grammars, config.scheduler.steps_in_flight, opened.queues_work)
     return EngineParts(
         config=config,
@@ -92,17 +95,23 @@ def build_engine(
 
 
 def _grammar_service(
-    tokenizer: AnyTokenizer, vocab_size: int, model: ModelConfig, on_ready: Callable[[], None]
+    load_tokenizer: Callable[[], AnyTokenizer], vocab_size: int, model: ModelConfig, on_ready: Callable[[], None]
 ) -> GrammarService:
+<<<<<<< HEAD
     from cadence.structured.service import GrammarService  # needs packages that engines without grammars do without
     from cadence.structured.vocabulary import Vocabulary
 
     def load() -> tuple[Vocabulary, Callable[[bytes], list[int]]]:
+=======
+    def load() -> tuple[Vocabulary, Encode]:
+        tokenizer = load_tokenizer().loaded()
+>>>>>>> part-tools
         stop_ids = InputLimits.of(model, vocab_size, tokenizer).eos_token_ids
-        return Vocabulary.of(tokenizer, vocab_size, stop_ids), encode
 
-    def encode(text: bytes) -> list[int]:
-        return tokenizer.loaded().encode(text.decode("utf-8", "replace"), add_special_tokens=False)
+        def encode(text: bytes) -> list[int]:
+            return tokenizer.encode(text.decode("utf-8", "replace"), add_special_tokens=False)
+
+        return Vocabulary.of(tokenizer, vocab_size, stop_ids), encode
 
     return GrammarService(load, on_ready=on_ready)
 

@@ -146,9 +146,9 @@ class Reconciler:
 
 def end_of_output(request: RequestState) -> tuple[FinishReason, Failure | None]:
     """Why a request ends whose output no token may follow."""
-    error = request.constraint.error
-    if error:
-        return FinishReason.ERROR, Failure(FailureCode.BAD_GRAMMAR, error)
+    error, grammar = request.constraint.error, request.request.grammar
+    if error and grammar is not None:
+        return FinishReason.ERROR, Failure(FailureCode.BAD_GRAMMAR, f"{grammar.source} takes too much work: {error}")
     return FinishReason.STOP, None
 
 
