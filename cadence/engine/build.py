@@ -97,15 +97,11 @@ def build_engine(
 def _grammar_service(
     load_tokenizer: Callable[[], AnyTokenizer], vocab_size: int, model: ModelConfig, on_ready: Callable[[], None]
 ) -> GrammarService:
-<<<<<<< HEAD
     from cadence.structured.service import GrammarService  # needs packages that engines without grammars do without
     from cadence.structured.vocabulary import Vocabulary
 
     def load() -> tuple[Vocabulary, Callable[[bytes], list[int]]]:
-=======
-    def load() -> tuple[Vocabulary, Encode]:
         tokenizer = load_tokenizer().loaded()
->>>>>>> part-tools
         stop_ids = InputLimits.of(model, vocab_size, tokenizer).eos_token_ids
 
         def encode(text: bytes) -> list[int]:
