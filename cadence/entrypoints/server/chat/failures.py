@@ -8,6 +8,7 @@ from cadence.entrypoints.server.chat.events import MISSING_CALL, ChatEvent, Choi
 from cadence.entrypoints.server.http.errors import ApiError
 
 _NO_CALL = "tool_calls could not be produced: the model's answer is not the call that tool_choice demands"
+_BY_REQUEST = (FailureCode.NO_TOKEN_LEFT, FailureCode.BAD_GRAMMAR, FailureCode.BAD_ADAPTER)
 
 
 def check_event(event: ChatEvent) -> None:
@@ -20,7 +21,7 @@ def raise_failure(choice: ChoiceEnd | CompletionOutput) -> None:
     finish_reason, why = choice.finish_reason, choice.stop_reason
     if finish_reason == MISSING_CALL:
         raise ApiError(400, _NO_CALL, param="tool_choice", code="tool_calls_not_produced")
-    if choice.failure in (FailureCode.NO_TOKEN_LEFT, FailureCode.BAD_GRAMMAR):
+    if choice.failure in _BY_REQUEST:
         raise ApiError(400, f"The request failed: {why}.", code=choice.failure)
     if finish_reason == "error":
         raise ApiError(500, f"The request failed: {why or 'no reason was given'}.")
