@@ -15,9 +15,11 @@ from cadence.config.generation import default_sampling
 from cadence.config.resolve import Caps, fit_context, idle_options
 from cadence.core.kv_spec import KVLayout
 from cadence.core.sampling_params import is_on_device
+from cadence.engine.adapter_desk import AdapterDesk
 from cadence.engine.core import EngineCore
 from cadence.engine.grammar_desk import GrammarDesk
 from cadence.engine.input_processor import InputLimits
+from cadence.engine.intake import IntakeChain
 from cadence.engine.source import check_vocabulary, find_source
 from cadence.executor.control import allocate_kv, kv_bytes, warm_up
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
@@ -81,7 +83,9 @@ def build_engine(
     warm_up(call, config.device.warmup)
     load = (lambda: tokenizer) if holds_text else partial(source.load_tokenizer, args.skip_tokenizer_init)
     grammars = GrammarDesk(partial(_grammar_service, load, opened.vocab_size, config.model))
-    core = EngineCore(scheduler, opened.executor, grammars, config.scheduler.steps_in_flight, opened.queues_work)
+    adapters = AdapterDesk(call, config.lora.max_cpu_loras, lambda: scheduler.adapters_in_use)
+    intake = IntakeChain(grammars, adapters)
+    core = EngineCore(scheduler, opened.executor, intake, config.scheduler.steps_in_flight, opened.queues_work)
     return EngineParts(
         config=config,
         core=core,

@@ -17,6 +17,7 @@ class PlanDraft:
     def __init__(self, step_id: int) -> None:
         self.step_id = step_id
         self.begun: list[NewRow] = []
+        self.adapters: list[tuple[int, str]] = []  # (slot, digest of what lies there from now on)
         self.blocks: list[NewBlocks] = []
         self.claimed = 0  # blocks spoken for by rows that sit this step out until blocks come free
         self.short = False  # blocks or budget ran out for running rows: nobody is admitted
@@ -95,4 +96,5 @@ class PlanDraft:
             behind=self.behind,
             waits=self.waits,
             given=self.given,
+            adapters=self.adapters,
         )

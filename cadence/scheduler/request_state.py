@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from cadence.core.adapter import NO_ADAPTER_DIGEST, NO_SLOT
 from cadence.core.request import EngineRequest
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.scheduler.burst import needs_host
@@ -26,6 +27,7 @@ class RequestState:
     """Counters of running requests lie in `RowTable`, by row; here is what outlives a row."""
 
     __slots__ = (
+        "adapter",
         "ahead",
         "blocks",
         "constraint",
@@ -38,10 +40,12 @@ class RequestState:
         "next_prompt_logprob",
         "num_cached",
         "num_preemptions",
+        "parked",
         "prompt_len",
         "reads_cache",
         "request",
         "row",
+        "slot",
         "status",
         "stop_ids",
         "streams",
@@ -72,6 +76,9 @@ class RequestState:
         self.needs_host = needs_host(sampling)
         self.streams = sampling.output_kind is not RequestOutputKind.FINAL_ONLY
         self.status = Status.WAITING
+        self.adapter = request.adapter.digest if request.adapter is not None else NO_ADAPTER_DIGEST
+        self.slot = NO_SLOT  # of its adapter, as long as it has a row
+        self.parked = False  # in the waiting queue
         self.row = NO_ROW  # kept after the end of the row until the last step naming it has returned
         self.num_cached = 0
         self.num_preemptions = 0
