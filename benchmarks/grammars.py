@@ -57,7 +57,10 @@ class Bench:
         messages = [[{"role": "user", "content": prompt}] for prompt in prompts]
         outputs = self._llm.chat(messages, params, use_tqdm=False)
         seconds = time.perf_counter() - start
-        return sum(len(output.outputs[0].token_ids) for output in outputs) / seconds, seconds
+        completions = [output.outputs[0] for output in outputs]
+        if failed := [each.stop_reason for each in completions if each.finish_reason == "error"]:
+            raise RuntimeError(f"{len(failed)} requests failed: {failed[0]}")
+        return sum(len(each.token_ids) for each in completions) / seconds, seconds
 
     @staticmethod
     def _params(schema: dict[str, Any] | None, out: int) -> SamplingParams:

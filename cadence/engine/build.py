@@ -25,7 +25,7 @@ from cadence.executor.control import allocate_kv, kv_bytes, warm_up
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.draft_policy import DraftPolicy
-from cadence.scheduler.drafts import NO_DRAFTS, Drafts
+from cadence.scheduler.drafts import Drafts, NoDrafts
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
 from cadence.text.null_tokenizer import AnyTokenizer
@@ -137,6 +137,6 @@ def _drafts(config: EngineConfig, padded: bool) -> Drafts:
     """padded: a forward computes as many drafts for every row as for the one with the most."""
     asked = config.speculative
     if not asked.enabled:
-        return NO_DRAFTS
+        return NoDrafts(padded)
     most, falls_behind = asked.num_tokens, asked.method == "draft_model"  # heads keep up by themselves
     return DraftPolicy(most, config.scheduler.max_num_seqs, asked.adaptive, padded, asked.by_model, falls_behind)

@@ -39,7 +39,9 @@ class NoDrafts:
     most = 0
     reserve = 0
     falls_behind = False
-    padded = False
+
+    def __init__(self, padded: bool = False) -> None:
+        self.padded = padded
 
     def begin(self, row: int, asked: int) -> int:
         return 0

@@ -10,6 +10,8 @@ from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.rows import Column, RowTable
 
+_MOST_UNEVEN = 8  # rows; where only even forwards are recorded, an uneven one of more rows takes too long to launch
+
 
 class GivenDrafts:
     """They are verified like any other: what must come is what will be chosen. As far as a step has room for lines and
@@ -27,7 +29,8 @@ class GivenDrafts:
         waiting: others may be admitted to the step."""
         drafts_np: Column = np.full(len(rows_np), draft.width - 1, dtype=np.int64)
         decodes_np = tokens_np == 1
-        if self._drafts.reserve or not (waiting_np := self._rows.waits_np[rows_np] & decodes_np).any():
+        waiting_np = self._rows.waits_np[rows_np] & decodes_np
+        if self._drafts.reserve or not waiting_np.any() or (self._drafts.padded and len(rows_np) > _MOST_UNEVEN):
             return drafts_np
         lines = len(rows_np) + (draft.width - 1) * int(decodes_np.sum()) + waiting * self._rows.num_free
         room = min(self._budget.step - int(tokens_np.sum()) - lines, self._most_lines - lines)
