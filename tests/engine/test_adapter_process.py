@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,14 +20,8 @@ from tests.helpers.adapters import make_adapter
 
 pytestmark = pytest.mark.engine
 
-OPTIONS = {
-    "dtype": "float32",
-    "max_model_len": 512,
-    "num_gpu_blocks_override": 500,
-    "enable_lora": True,
-    "max_loras": 2,
-}
-SLOTS = {"enable_lora": True, "max_loras": 2}
+OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 512, "num_gpu_blocks_override": 500}
+SLOTS: dict[str, Any] = {"enable_lora": True, "max_loras": 2}
 PARAMS = SamplingParams(temperature=0, max_tokens=200, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY)
 PROMPT = [5, 6, 7]
 
