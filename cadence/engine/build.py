@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig, ModelConfig
@@ -28,10 +28,10 @@ from cadence.scheduler.draft_policy import DraftPolicy
 from cadence.scheduler.drafts import NO_DRAFTS, Drafts
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
-from cadence.structured.llguidance_backend import Encode
-from cadence.structured.service import GrammarService
-from cadence.structured.vocabulary import Vocabulary
 from cadence.text.null_tokenizer import AnyTokenizer
+
+if TYPE_CHECKING:
+    from cadence.structured.service import GrammarService
 
 logger = logging.getLogger("cadence.engine")
 
@@ -53,11 +53,13 @@ def build_engine(
     logits_processors: Sequence[Callable[..., Any]] = (),
     *,
     offline: bool = False,
+    holds_text: bool = True,
     new_executor: ExecutorFactory = open_executor,
 ) -> EngineParts:
     """Loads tokenizer and weights side by side, sizes the KV cache, and ties scheduler and executor together.
 
-    offline: as `ResolveInputs` has it.
+    offline: as `ResolveInputs` has it. holds_text: without, text is another process's, and a tokenizer is loaded for
+    the first grammar alone.
     """
     source = find_source(args)
 
@@ -66,7 +68,7 @@ def build_engine(
         return source.resolve(args, caps, offline)
 
     with ThreadPoolExecutor(1) as pool:
-        tokenizer_job = pool.submit(source.load_tokenizer, args.skip_tokenizer_init)
+        tokenizer_job = pool.submit(source.load_tokenizer, args.skip_tokenizer_init or not holds_text)
         opened = new_executor(args.device, resolve, logits_processors)
         tokenizer = tokenizer_job.result()
     check_vocabulary(tokenizer, opened.vocab_size)
@@ -79,7 +81,8 @@ def build_engine(
     scheduler = Scheduler(config.scheduler, config.cache, layout, *limits, drafts)
     allocate_kv(call, num_blocks)
     warm_up(call, config.device.warmup)
-    grammars = GrammarDesk(partial(_grammar_service, tokenizer, opened.vocab_size, config.model))
+    load = (lambda: tokenizer) if holds_text else partial(source.load_tokenizer, args.skip_tokenizer_init)
+    grammars = GrammarDesk(partial(_grammar_service, load, opened.vocab_size, config.model))
     adapters = AdapterDesk(call, config.lora.max_cpu_loras, lambda: scheduler.adapters_in_use)
     intake = IntakeChain(grammars, adapters)
     core = EngineCore(scheduler, opened.executor, intake, config.scheduler.steps_in_flight, opened.queues_work)
@@ -96,14 +99,19 @@ def build_engine(
 
 
 def _grammar_service(
-    tokenizer: AnyTokenizer, vocab_size: int, model: ModelConfig, on_ready: Callable[[], None]
+    load_tokenizer: Callable[[], AnyTokenizer], vocab_size: int, model: ModelConfig, on_ready: Callable[[], None]
 ) -> GrammarService:
-    def load() -> tuple[Vocabulary, Encode]:
-        stop_ids = InputLimits.of(model, vocab_size, tokenizer).eos_token_ids
-        return Vocabulary.of(tokenizer, vocab_size, stop_ids), encode
+    from cadence.structured.service import GrammarService  # needs packages that engines without grammars do without
+    from cadence.structured.vocabulary import Vocabulary
 
-    def encode(text: bytes) -> list[int]:
-        return tokenizer.loaded().encode(text.decode("utf-8", "replace"), add_special_tokens=False)
+    def load() -> tuple[Vocabulary, Callable[[bytes], list[int]]]:
+        tokenizer = load_tokenizer().loaded()
+        stop_ids = InputLimits.of(model, vocab_size, tokenizer).eos_token_ids
+
+        def encode(text: bytes) -> list[int]:
+            return tokenizer.encode(text.decode("utf-8", "replace"), add_special_tokens=False)
+
+        return Vocabulary.of(tokenizer, vocab_size, stop_ids), encode
 
     return GrammarService(load, on_ready=on_ready)
 

@@ -74,7 +74,7 @@ def build_core(args: EngineArgs, new_executor: ExecutorFactory | None = None) ->
     from cadence.engine.build import build_engine
     from cadence.executor.factory import open_executor
 
-    parts = build_engine(args, new_executor=new_executor or open_executor)
+    parts = build_engine(args, holds_text=False, new_executor=new_executor or open_executor)
     info = EngineInfo(
         num_blocks=parts.num_blocks,
         max_model_len=parts.config.model.max_model_len,

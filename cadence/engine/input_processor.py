@@ -183,7 +183,7 @@ class InputProcessor:
         if params.structured_outputs is None:
             return None
         spec = params.structured_outputs.spec(self._limits.structured)
-        self._tokenizer.require("structured output", spec.source)
+        self._tokenizer.require("structured outputs", spec.source)
         return spec
 
     def _bad_words(self, params: SamplingParams) -> list[list[int]] | None:

@@ -321,10 +321,10 @@ class _Clock:
 
 
 def _engine_options(args: EngineArgs, source: ModelSource) -> dict[str, Any]:
-    """What the engine process is told. The model's files are found by now, so it needs no access to the hub; and text
-    stays on this side, so it needs no tokenizer."""
+    """What the engine process is told. The model's files are found by now, so it needs no access to the hub."""
     found: dict[str, Any] = {"model": source.files.path, "revision": None, "hf_token": None}
+    found |= {"tokenizer": source.tokenizer_files.path, "tokenizer_revision": None}
     if (draft := source.draft) is not None:
         names = {"method": draft.method, "model": draft.files.path, "revision": None}
         found["speculative_config"] = {**args.speculative_config, **names}
-    return {**dataclasses.asdict(args), **found, "tokenizer": None, "skip_tokenizer_init": True}
+    return {**dataclasses.asdict(args), **found}

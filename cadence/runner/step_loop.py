@@ -164,7 +164,6 @@ class StepLoop:
         shape = self._parts.shapes.shape(layout, until, 1, self._depth(depth))
         self._name(layout, shape, depth)
         outputs = self._run(shape)
-        self._parts.drafting.queued(layout, depth, 1)
         if shape.until is Until.TOKENS:
             return Computed(layout, width, shape.until)
         batch = self._buffers.batch(shape_of(layout, shape.until))  # without the padding
@@ -237,7 +236,8 @@ class StepLoop:
         while True:
             shape, room = self._name_drawn(layout, depth, count.most - done)
             ran = self._run_drawn(shape, 1 if layout.width > 1 else min(count.together - done, room), before)
-            self._parts.drafting.queued(layout, depth, ran)
+            if ran > shape.num_forwards:
+                self._parts.drafting.repeated(layout, depth, ran - shape.num_forwards)
             drawn.append(self._drawn_lines(layout, ran))
             done += ran
             if device.queues_work or done + shape.num_forwards > count.together or self._num_quiet(rows_np) > before:

@@ -26,6 +26,7 @@ class PlanDraft:
         self.drafts: list[NewDrafts] = []
         self.behind: list[tuple[int, int]] = []  # (row, tokens that a model which drafts may lack)
         self.waits: list[int] = []  # rows that sample and wait for mail, in plan order
+        self.given: list[tuple[int, list[int]]] = []  # (row, drafts by the host)
         self.rows_np = _NO_ROWS_NP  # [n]
         self.sampling_np = _NO_ROWS_NP  # [s] rows that sample, in plan order; known when closed
         self._tokens_np = _NO_ROWS_NP
@@ -94,5 +95,6 @@ class PlanDraft:
             drafts=self.drafts,
             behind=self.behind,
             waits=self.waits,
+            given=self.given,
             adapters=self.adapters,
         )

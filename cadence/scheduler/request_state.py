@@ -12,6 +12,7 @@ from cadence.scheduler.constraint import NO_CONSTRAINT, Constraint
 from cadence.scheduler.kv.groups.block import RequestBlocks
 
 NO_ROW = -1
+MOST_AHEAD = 16  # tokens that a constraint forces, which are looked for
 
 OrderKey = tuple[int, float, int]  # (priority, arrival, number): smaller is served first and preempted last
 
@@ -27,6 +28,7 @@ class RequestState:
 
     __slots__ = (
         "adapter",
+        "ahead",
         "blocks",
         "constraint",
         "drafts",
@@ -60,6 +62,7 @@ class RequestState:
     ) -> None:
         self.request = request
         self.constraint = constraint  # its state is that behind `tokens`
+        self.ahead: list[int] = constraint.ahead(MOST_AHEAD)  # tokens that must follow `tokens`
         self.drafts: list[int] = []  # that its next forward verifies, where it is constrained
         self.id = request.request_id
         self.key = key

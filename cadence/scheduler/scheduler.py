@@ -129,7 +129,7 @@ class Scheduler:
     def mail(self, step: StepInFlight) -> tuple[TokenMasks, list[RequestUpdate]]:
         """What rows of a step wait for; all steps before it have returned. -> it, and the ends of requests that cannot
         go on: theirs is not waited for"""
-        mail, ended = self._masks.write(step.plan.waits)
+        mail, ended = self._masks.write(step.plan.waits, step.plan.given)
         for update in ended:
             self._end(self._requests[update.request_id])
         return mail, ended

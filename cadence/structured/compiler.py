@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +18,7 @@ from cadence.structured.choose import choose_backend
 from cadence.structured.grammar import CompiledGrammar, Grammar, MaskArray, Matcher, mask_words
 from cadence.structured.llguidance_backend import LlguidanceGrammar, LlguidanceTables, compile_with_llguidance
 from cadence.structured.packages import import_llguidance, import_xgrammar
+from cadence.structured.structural_tag import schemas_in
 from cadence.structured.vocabulary import Vocabulary
 from cadence.structured.xgrammar_backend import XgrammarGrammar, XgrammarTables, compile_with_xgrammar
 
@@ -64,7 +67,20 @@ class Backends:
         except Exception as error:
             if "bad_alloc" in str(error):
                 raise MemoryError from None
-            raise RefusedGrammarError(f"is no {_NAMES[spec.kind]} that can be followed: {_reason(error)}") from None
+            why = self._bad_schema(spec) or _reason(error)
+            raise RefusedGrammarError(f"is no {_NAMES[spec.kind]} that can be followed: {why}") from None
+
+    def _bad_schema(self, spec: GrammarSpec) -> str:
+        """Which schema of a structural tag is refused alone, by its title, and why; "" = none, or it has no title."""
+        schemas = schemas_in(spec.text) if spec.kind is GrammarKind.STRUCTURAL_TAG else ()
+        for schema in schemas:
+            alone = replace(spec, kind=GrammarKind.JSON_SCHEMA, text=json.dumps(schema))
+            try:
+                self.compile(alone)
+            except RefusedGrammarError as error:
+                title = schema.get("title") if isinstance(schema, dict) else None
+                return f"the JSON schema {cut(title)!r} {error}" if isinstance(title, str) else ""
+        return ""
 
     def read(self, spec: GrammarSpec, backend: str, data: str) -> Grammar:
         """From what `compile` gave, here or in a process with the same vocabulary."""

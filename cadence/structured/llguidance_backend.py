@@ -26,12 +26,17 @@ class LlguidanceTables:
 
     def __init__(self, vocabulary: Vocabulary, encode: Encode, package: Any) -> None:
         self.package = package
+        self.special = {name.decode(errors="replace"): token for token, name in vocabulary.special.items()}
         self.tokenizer = package.LLTokenizer(
             _TokenizerForm(vocabulary, encode), eos_token=list(vocabulary.stop_ids) or None
         )
         self.limits = package.LLParserLimits(
             step_lexer_fuel=_STEP_FUEL, step_max_items=_STEP_ITEMS, verbose_errors=False
         )
+
+    def regex(self, pattern: str) -> str:
+        r"""As it stands between slashes. \d, \w and \s are of ASCII, as xgrammar has them."""
+        return str(self.package.regex_to_lark(pattern, "dws"))
 
 
 class _TokenizerForm:
@@ -72,23 +77,22 @@ def greedy_encoder(vocabulary: Vocabulary) -> Encode:
 
 def compile_with_llguidance(spec: GrammarSpec, tables: LlguidanceTables) -> str:
     """-> the grammar as llguidance reads it. Raises ValueError for one that it refuses."""
-    written = _written(spec, tables.package)
+    written = _written(spec, tables)
     problem = tables.package.LLMatcher.validate_grammar(written, tables.tokenizer, limits=tables.limits)
     if problem and not problem.startswith("WARNING"):
         raise ValueError(problem)
     return written
 
 
-def _written(spec: GrammarSpec, package: Any) -> str:
-    form = package.LLMatcher
+def _written(spec: GrammarSpec, tables: LlguidanceTables) -> str:
+    form = tables.package.LLMatcher
     match spec.kind:
         case GrammarKind.JSON_OBJECT:
             return _json(spec, '{"type": "object"}', form)
         case GrammarKind.JSON_SCHEMA:
             return _json(spec, closed_text(spec.text), form)
         case GrammarKind.REGEX:
-            # \d, \w and \s are of ASCII, as xgrammar has them.
-            return str(form.grammar_from_lark(f"start: /{package.regex_to_lark(spec.text, 'dws')}/"))
+            return str(form.grammar_from_lark(f"start: /{tables.regex(spec.text)}/"))
         case GrammarKind.CHOICE:
             return str(form.grammar_from_lark(choice_as_lark(json.loads(spec.text))))
         case GrammarKind.EBNF:
@@ -98,7 +102,7 @@ def _written(spec: GrammarSpec, package: Any) -> str:
         case GrammarKind.LARK:
             return str(form.grammar_from_lark(spec.text))
         case GrammarKind.STRUCTURAL_TAG:
-            return str(form.grammar_from_lark(structural_tag_as_lark(spec.text)))
+            return str(form.grammar_from_lark(structural_tag_as_lark(spec.text, tables.special, tables.regex)))
 
 
 def _json(spec: GrammarSpec, schema: str, form: Any) -> str:

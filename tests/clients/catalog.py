@@ -25,6 +25,7 @@ CLIENTS = (
     Client("LiteLLM", "litellm", "litellm", "python/litellm_client.py"),
     Client("LlamaIndex", "llama-index-core", "llamaindex", "python/llamaindex_client.py"),
     Client("Pydantic AI", "pydantic-ai-slim", "sdk", "python/pydantic_ai_client.py"),
+    Client("Instructor", "instructor", "instructor", "python/instructor_client.py"),
     Client("OpenAI Agents", "openai-agents", "sdk", "python/openai_agents_client.py"),
     Client("Vercel AI SDK", "ai", "node", "node/vercel_ai.mjs"),
     Client("lm-eval", "lm-eval", "lmeval", "python/lm_eval_client.py", 600.0),

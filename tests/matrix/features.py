@@ -103,11 +103,23 @@ ON_DEVICE = Feature(
     "device processor", "`logits_processors`, with `on_device = True`", {"logits_processors": [_echo_on_device]}
 )
 ON_HOST = Feature("host processor", "`logits_processors`", {"logits_processors": [_echo_on_host]})
+JSON_SCHEMA = Feature(
+    "JSON schema",
+    "`structured_outputs` with `json`; `response_format`",
+    {
+        "structured_outputs": {
+            "json": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+            "disable_any_whitespace": True,
+        }
+    },
+)
+REGEX = Feature("regex", "`structured_outputs` with `regex`", {"structured_outputs": {"regex": "[a-z ]{3,}[0-9]?"}})
 ONE_TOKEN = Feature("one token", "`max_tokens=1`", {"max_tokens": 1})
 REQUEST = (
     *(GREEDY, SEEDED, FILTERS, PENALTIES, BIAS, ALLOWED, BAD_WORDS, MIN_TOKENS, LOGPROBS, LOGPROB_IDS),
-    *(PROMPT_LOGPROBS, SEVERAL, BEAM, THINKING, STOP, ON_DEVICE, ON_HOST, ONE_TOKEN),
+    *(PROMPT_LOGPROBS, SEVERAL, BEAM, THINKING, STOP, ON_DEVICE, ON_HOST, ONE_TOKEN, JSON_SCHEMA, REGEX),
 )
+GRAMMARS = frozenset({JSON_SCHEMA.name, REGEX.name})
 FEATURES = {feature.name: feature for feature in ENGINE + REQUEST}
 
 Cell = tuple[str, str]  # names, in the order of the lists above
@@ -119,6 +131,7 @@ ONE_OR_OTHER: dict[Cell, str] = {
     (SPECULATION.name, MODEL_DRAFTS.name): "drafts are looked up, or made by a model",
     (GREEDY.name, SEEDED.name): "a temperature is 0, or it is not",
     (GREEDY.name, SEVERAL.name): "greedy completions would all be the same, so more than one is refused",
+    (JSON_SCHEMA.name, REGEX.name): "the output is held to one grammar",
     **{
         cell: "a search has no sampling options; it runs beside requests that do"
         for cell in CELLS

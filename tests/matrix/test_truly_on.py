@@ -15,6 +15,7 @@ from tests.matrix.features import (
     BEAM,
     CHUNK,
     CHUNKED,
+    GRAMMARS,
     GRAPHS,
     MODEL_DRAFTS,
     MULTI_STEP,
@@ -58,7 +59,8 @@ def bursts_were_long(run: Run, point: Point) -> None:
     early = {request_id for batch in batches()[:2] for request_id in batch.requests}  # the third has host processors
     for session in run.rounds:
         for request_id, output in session.outputs.items():
-            if request_id in early and len(output.outputs[0].token_ids) > 2:
+            held = features_of(request_id) & GRAMMARS  # takes no part beyond a burst's first forward
+            if request_id in early and not held and len(output.outputs[0].token_ids) > 2:
                 assert run.trace.bursts[request_id] > 0, f"{request_id} was in no burst"
 
 
@@ -153,3 +155,15 @@ def test_a_host_processor_makes_bursts_one(matrix_of: MatrixOf, family: str) -> 
     run = matrix_of(family).run((MULTI_STEP.name,))
     on_host = [key for key in run.rounds[0].outputs if ON_HOST.name in features_of(key)]
     assert on_host and not any(run.trace.bursts[key] for key in on_host)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_grammars_name_the_tokens(matrix_of: MatrixOf, family: str) -> None:
+    """Those of rows with one, each of them, and of no others."""
+    run = matrix_of(family).run((MULTI_STEP.name,))
+    for request_id, output in run.rounds[0].outputs.items():
+        count = len(output.outputs[0].token_ids)
+        if features_of(request_id) & GRAMMARS:
+            assert run.trace.masks[request_id] >= count, f"{request_id} was free"
+        else:
+            assert not run.trace.masks[request_id], f"{request_id} was held to a grammar"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from exchange import (
     CAPITAL,
@@ -23,8 +23,17 @@ from langchain.agents import create_agent
 from langchain_anthropic import ChatAnthropic
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI
+from pydantic import BaseModel
 
 weather = tool(get_weather)
+
+
+class Capital(BaseModel):
+    """A capital."""
+
+    city: str
+    is_large: bool
+    continent: Literal["Europe", "Asia", "Africa"]
 
 
 def openai_model(url: str, model: str, **options: Any) -> ChatOpenAI:
@@ -96,6 +105,16 @@ def completions() -> None:
     model = OpenAI(base_url=f"{REAL_URL}/v1", api_key="none", model=REAL, max_tokens=8, temperature=0)  # type: ignore[call-arg, arg-type]
     whole = model.invoke("The capital of France is")
     expect(whole and whole == "".join(model.stream("The capital of France is")), whole)
+
+
+@check
+def structured_output() -> None:
+    model = openai_model(REAL_URL, REAL, temperature=0, max_tokens=120)
+    for method in ("json_schema", "function_calling"):
+        answer = model.with_structured_output(Capital, method=method).invoke(CAPITAL)
+        expect(isinstance(answer, Capital), (method, answer))
+    answer = anthropic_model(REAL_URL, REAL, max_tokens=120).with_structured_output(Capital).invoke(CAPITAL)
+    expect(isinstance(answer, Capital), answer)
 
 
 finish()

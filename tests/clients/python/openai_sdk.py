@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import openai
 from exchange import (
@@ -23,11 +23,18 @@ from exchange import (
     finish,
     get_weather,
 )
+from pydantic import BaseModel
 
 real = openai.OpenAI(base_url=f"{REAL_URL}/v1", api_key="none", max_retries=0, timeout=60)
 scripted = openai.OpenAI(base_url=f"{SCRIPTED_URL}/v1", api_key="none", max_retries=0, timeout=60)
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS: Any = [{"type": "function", "function": {"name": "get_weather", "description": "Weather", "parameters": SCHEMA}}]
+
+
+class Capital(BaseModel):
+    city: str
+    is_large: bool
+    continent: Literal["Europe", "Asia", "Africa"]
 
 
 def ask(text: str) -> Any:
@@ -164,6 +171,34 @@ async def asynchronous() -> None:
         )
         text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
         expect("Paris" in text, text)
+
+
+@check
+def parse() -> None:
+    answer = real.chat.completions.parse(model=REAL, messages=ask(CAPITAL), response_format=Capital, max_tokens=120)
+    expect(isinstance(answer.choices[0].message.parsed, Capital), answer)
+    with real.chat.completions.stream(
+        model=REAL, messages=ask(CAPITAL), response_format=Capital, max_tokens=120
+    ) as stream:
+        expect(isinstance(stream.get_final_completion().choices[0].message.parsed, Capital))
+
+
+@check
+def responses_parse() -> None:
+    answer = real.responses.parse(model=REAL, input=CAPITAL, text_format=Capital, max_output_tokens=120)
+    expect(isinstance(answer.output_parsed, Capital), answer)
+
+
+@check
+def demanded_tools() -> None:
+    tool = openai.pydantic_function_tool(Capital)
+    answer = real.chat.completions.parse(
+        model=REAL, messages=ask(CAPITAL), tools=[tool], tool_choice="required", parallel_tool_calls=False,
+        max_tokens=120,
+    )  # fmt: skip
+    (call,) = answer.choices[0].message.tool_calls or ()
+    expect(isinstance(call.function.parsed_arguments, Capital), answer)
+    expect(answer.choices[0].finish_reason == "tool_calls", answer)
 
 
 finish()

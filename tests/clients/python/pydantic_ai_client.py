@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from exchange import (
     AS_DATA,
@@ -20,7 +20,7 @@ from exchange import (
     get_weather,
 )
 from pydantic import BaseModel
-from pydantic_ai import Agent
+from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -30,6 +30,12 @@ from pydantic_ai.providers.openai import OpenAIProvider
 class City(BaseModel):
     name: str
     country: str
+
+
+class Capital(BaseModel):
+    city: str
+    is_large: bool
+    continent: Literal["Europe", "Asia", "Africa"]
 
 
 def models(url: str, name: str) -> list[Any]:
@@ -76,6 +82,18 @@ async def structured_output() -> None:
     for model in models(SCRIPTED_URL, SCRIPTED):
         answer = (await Agent(model, output_type=City).run(AS_DATA)).output
         expect(answer == City(name="Paris", country="France"), (type(model), answer))
+
+
+@check
+async def demanded_output() -> None:
+    """By a tool, and in the format that the model is held to; of a model that would hardly manage by itself."""
+    settings: Any = {"max_tokens": 120, "temperature": 0, "parallel_tool_calls": False}
+    for model in models(REAL_URL, REAL):
+        answer = (await Agent(model, output_type=Capital, model_settings=settings).run(CAPITAL)).output
+        expect(isinstance(answer, Capital), (type(model), answer))
+    for model in models(REAL_URL, REAL)[:2]:
+        agent = Agent(model, output_type=NativeOutput(Capital), model_settings=settings)
+        expect(isinstance((await agent.run(CAPITAL)).output, Capital), type(model))
 
 
 finish()

@@ -14,6 +14,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.engine.prompts import TokensPrompt
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.server.chat.choice import Choice, ParsedChoice, PlainChoice
+from cadence.entrypoints.server.chat.constraint import constraint_of
 from cadence.entrypoints.server.chat.events import (
     ChatEvent,
     ChatJob,
@@ -27,6 +28,7 @@ from cadence.entrypoints.server.chat.events import (
     ToolCallDelta,
     Usage,
 )
+from cadence.entrypoints.server.chat.failures import raise_failure
 from cadence.entrypoints.server.chat.format_tables import FormatTables
 from cadence.entrypoints.server.chat.formats import choose_formats
 from cadence.entrypoints.server.chat.request_errors import as_sent, check_room
@@ -66,6 +68,7 @@ class ChatEngine:
         async with aclosing(await self._outputs(prompt, params, job)) as outputs:
             async for output in outputs:
                 if last is None:
+                    _check_first(output)
                     yield PromptRead(prompt["prompt_token_ids"], output.prompt_logprobs, prompt["prompt"])
                 last = output
                 for completion in output.outputs:
@@ -151,6 +154,10 @@ class ChatEngine:
         if params.skip_special_tokens and self._formats.needs_special_tokens(self._calls_tools(job)):
             params = params.clone()
             params.skip_special_tokens = False
+        constraint = constraint_of(job, self._formats, self._thought_mark(job) or prompt)
+        if constraint is not params.structured_outputs and job.beam is None:
+            params = params.clone()
+            params.structured_outputs = constraint
         return params
 
     def _calls_tools(self, job: ChatJob) -> bool:
@@ -178,8 +185,8 @@ class ChatEngine:
         if not calls and formats.reasoning is None:
             return PlainChoice()
         before = self._thought_mark(job) or prompt
-        parser = formats.parser(job.tools if calls else None, before, job.stream)
         demanded = job.tool_choice if calls and job.tool_choice != "auto" else ""
+        parser = formats.parser(job.tools if calls else None, before, job.stream, bool(demanded))
         return ParsedChoice(index, parser, demanded, formats.new_id())
 
     async def _count_reasoning(self, choices: list[Choice]) -> int:
@@ -187,6 +194,13 @@ class ChatEngine:
         texts = [choice.reasoning for choice in choices if choice.reasoning]
         how = Encoding(add_special_tokens=False, kept=(0, 0))  # only their number counts
         return sum([(await self._llm.texts.encode(text, how)).total for text in texts])
+
+
+def _check_first(output: RequestOutput) -> None:
+    """A request that fails before its first token is answered with a status of its own, also where it streams."""
+    for completion in output.outputs:
+        if completion.finish_reason is not None and not completion.token_ids:
+            raise_failure(completion)
 
 
 def _templates_and_special(llm: AsyncLLM, template: str) -> tuple[list[str], set[str]]:

@@ -24,6 +24,7 @@ class ChatJob:
     stream: bool
     tools: Sequence[Mapping[str, Any]] = ()  # OpenAI's shape: {"type": "function", "function": {...}}
     tool_choice: str = "none"  # "none", "auto", "required", or the name of a function
+    parallel_calls: bool = True  # more than one call at once
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     continue_thought: bool = False  # the final message is a thought, and no more

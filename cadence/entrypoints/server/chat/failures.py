@@ -21,6 +21,9 @@ def raise_failure(choice: ChoiceEnd | CompletionOutput) -> None:
     finish_reason, why = choice.finish_reason, choice.stop_reason
     if finish_reason == MISSING_CALL:
         raise ApiError(400, _NO_CALL, param="tool_choice", code="tool_calls_not_produced")
+    if choice.failure is FailureCode.BAD_GRAMMAR:
+        field = str(why).partition(" ")[0]  # the sentence begins with it
+        raise ApiError(400, f"The request failed: {why}.", param=field, code=choice.failure)
     if choice.failure in _BY_REQUEST:
         raise ApiError(400, f"The request failed: {why}.", code=choice.failure)
     if finish_reason == "error":

@@ -16,6 +16,7 @@ from cadence.entrypoints.server.chat.reasoning import reasoning_parser
 from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
 from cadence.entrypoints.server.chat.tools.base import Tools, WholeCalls
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
+from cadence.entrypoints.server.chat.tools.formats_json import JSON_CALLS
 from cadence.entrypoints.server.chat.tools.registry import tool_parser
 
 FALLBACK = "hermes"
@@ -40,9 +41,20 @@ class AnswerFormats:
     special_tools: bool = False
     special_reasoning: bool = False
 
-    def parser(self, tools: Tools | None, prompt: str, stream: bool) -> AnswerParser:
+    @property
+    def thinks(self) -> bool:
+        return self.reasoning is not None and bool(self.reasoning.open)
+
+    @property
+    def demanded(self) -> ToolFormat:
+        """How calls are written that a request demands."""
+        if self.tools is not None and (self.tools.form is not None or self.tools.names[0] in CHANNELS):
+            return self.tools
+        return JSON_CALLS
+
+    def parser(self, tools: Tools | None, prompt: str, stream: bool, demanded: bool = False) -> AnswerParser:
         """For an answer to `prompt`; tools=None: nothing is a call."""
-        format = self.tools if tools is not None else None
+        format = None if tools is None else self.demanded if demanded else self.tools
         calls = tool_parser(format, tools or ())
         thoughts = reasoning_parser(self.reasoning, prompt)
         kind = CallsFirst if format is not None and format.ends_thinking else ThoughtsFirst

@@ -27,7 +27,7 @@ from cadence.entrypoints.server.protocol.response_tools import check_name
 from cadence.entrypoints.server.protocol.structured import of_format
 from cadence.entrypoints.server.protocol.unsupported import HintField, RefusedField, Unsupported
 
-_TOOL_NAMES = ("name", "description", "input_schema", "type", "cache_control")
+_TOOL_NAMES = ("name", "description", "input_schema", "type", "cache_control", "strict")
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 _UNSUPPORTED: dict[str, Unsupported] = {
@@ -184,4 +184,6 @@ def _chat_tool(tool: Mapping[str, Any], where: str, ignored: Ignored) -> dict[st
         ignored.add(f"{where}.{name[:40]}", "tools are offered as they are")
     description = string_of(tool.get("description") or "", f"{where}.description")
     function = {"name": tool["name"], "description": description, "parameters": tool["input_schema"]}
+    if tool.get("strict") is True:
+        function["strict"] = True
     return {"type": "function", "function": function}

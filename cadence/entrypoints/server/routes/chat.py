@@ -78,6 +78,7 @@ def make_job(body: ChatCompletionBody, state: ServerState, name: str, request: R
         stream=bool(body.stream),
         tools=body.tools or (),
         tool_choice=body.choice(),
+        parallel_calls=body.parallel_tool_calls is not False,
         add_generation_prompt=not continues if body.add_generation_prompt is None else body.add_generation_prompt,
         continue_final_message=continues,
         chat_template=body.chat_template or "",

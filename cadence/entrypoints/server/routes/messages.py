@@ -92,6 +92,7 @@ def _job(body: CountTokensBody, engine_id: str, params: SamplingParams) -> ChatJ
         stream=bool(getattr(body, "stream", False)),
         tools=body.chat_tools,
         tool_choice=body.choice(),
+        parallel_calls=body.parallel_calls(),
         add_generation_prompt=not continues,
         continue_final_message=continues,
         template_kwargs=body.template_kwargs(),

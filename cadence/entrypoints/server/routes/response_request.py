@@ -75,6 +75,7 @@ def _job(
         stream=bool(body.stream),
         tools=tools.chat,
         tool_choice=choice,
+        parallel_calls=body.parallel_tool_calls is not False,
         chat_template=body.chat_template or "",
         template_kwargs=body.template_kwargs(),
         cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),

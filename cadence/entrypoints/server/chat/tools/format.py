@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cadence.entrypoints.server.chat.tools.call_form import CallForm
 from cadence.entrypoints.server.chat.tools.syntax import Syntax
 
 SPACE = " \t\r\n"
@@ -22,6 +23,7 @@ class ToolFormat:
     silent: bool = False  # text behind the calls is not for the reader
     ends_thinking: bool = True  # a call in unclosed thoughts ends them: the opening is no accident
     random_ids: str = "call_"  # how an id is made where the model gives none: this and hex, or "mistral"
+    form: CallForm | None = None  # how calls are written that a request demands; None = as `JSON_CALLS`
     models: str = ""  # for the documents
 
     @property

@@ -1,0 +1,96 @@
+"""What the answer of a chat must be: what its request says of it, the calls it demands, and free thoughts before."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cadence.core.errors import InvalidRequestError
+from cadence.core.grammar import NO_DEFAULTS, GrammarKind, GrammarSpec
+from cadence.core.structured_outputs import StructuredOutputsParams
+from cadence.entrypoints.server.chat.events import ChatJob
+from cadence.entrypoints.server.chat.formats import AnswerFormats
+from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
+from cadence.entrypoints.server.chat.tools.forced import Part, const, forced_calls, sequence, triggered_calls
+
+_ANY_TEXT = {"type": "any_text"}
+_GAP = {"type": "regex", "pattern": "[ \\n]{0,2}"}  # white space behind thoughts
+
+
+def constraint_of(job: ChatJob, formats: AnswerFormats, before: str) -> StructuredOutputsParams | None:
+    """None = the model says what it likes. `before`: the text that the answer goes on from."""
+    asked = job.params.structured_outputs
+    spec = asked.spec(NO_DEFAULTS) if asked is not None else None
+    answer, source = _answer(job, formats, spec)
+    if answer is None:
+        return asked
+    if answer["type"] != "triggered_tags":  # in thoughts, calls are calls too
+        answer = behind_thoughts(answer, formats.reasoning, before)
+    tag = {"type": "structural_tag", "format": answer}
+    return StructuredOutputsParams(structural_tag=tag, source=source, backend=asked.backend if asked else None)
+
+
+def _answer(job: ChatJob, formats: AnswerFormats, spec: GrammarSpec | None) -> tuple[Part | None, str]:
+    """What comes behind the thoughts, and the field that wants it. None where a plain constraint will do, or none."""
+    calls = bool(job.tools) and job.tool_choice != "none"
+    if calls and job.tool_choice != "auto":
+        return _demanded(job, formats), "tools"
+    if calls and (format := formats.tools) is not None and (form := format.form) is not None:
+        if spec is not None:
+            written = forced_calls(form, job.tools, job.parallel_calls, strict_only=True)
+            return {"type": "or", "elements": [_part(spec), written]}, spec.source
+        if any(tool["function"].get("strict") for tool in job.tools):
+            return triggered_calls(format, form, job.tools, job.parallel_calls), "tools"
+    if spec is not None and formats.thinks:
+        return _part(spec), spec.source
+    return None, ""
+
+
+def _demanded(job: ChatJob, formats: AnswerFormats) -> Part | None:
+    """None for models whose calls stand among channels."""
+    format = formats.demanded
+    if format.form is None:
+        return None
+    named = job.tool_choice != "required"
+    tools = [tool for tool in job.tools if not named or tool["function"]["name"] == job.tool_choice]
+    return forced_calls(format.form, tools, several=job.parallel_calls and not named)
+
+
+def behind_thoughts(answer: Part, format: ThinkFormat | None, before: str) -> Part:
+    """The answer, after thoughts that the prompt has begun, or after thoughts or none."""
+    if format is None or not format.open:
+        return answer
+    close = list(format.close)
+    if format.begun(before):
+        thoughts = {"type": "tag", "begin": "", "content": _ANY_TEXT, "end": close}
+        return sequence([thoughts, _GAP, answer])
+    if before.rstrip().endswith(tuple(tag.rstrip() for tag in close)):
+        return answer
+    tags = [{"type": "tag", "begin": tag, "content": _ANY_TEXT, "end": close} for tag in format.open]
+    thoughts = sequence([{"type": "or", "elements": tags}, _GAP])
+    return sequence([{"type": "optional", "content": thoughts}, answer])
+
+
+def _part(spec: GrammarSpec) -> Part:
+    """A constraint as a part of a structural tag."""
+    if spec.whitespace_pattern or spec.kind is GrammarKind.LARK:
+        message = f"{spec.source} cannot stand beside thoughts or calls: no pattern for white space can, nor Lark"
+        raise InvalidRequestError(message, spec.source)
+    match spec.kind:
+        case GrammarKind.JSON_OBJECT:
+            return _schema({"type": "object"}, spec)
+        case GrammarKind.JSON_SCHEMA:
+            return _schema(json.loads(spec.text), spec)
+        case GrammarKind.REGEX:
+            return {"type": "regex", "pattern": spec.text}
+        case GrammarKind.CHOICE:
+            return {"type": "or", "elements": [const(choice) for choice in json.loads(spec.text)]}
+        case GrammarKind.EBNF:
+            return {"type": "grammar", "grammar": spec.text}
+        case _:
+            return dict(json.loads(spec.text)["format"])
+
+
+def _schema(schema: Any, spec: GrammarSpec) -> Part:
+    part: Part = {"type": "json_schema", "json_schema": schema}
+    return part if spec.any_whitespace else {**part, "max_whitespace_cnt": 0}
