@@ -12,6 +12,7 @@ from cadence.config.env import keep_freed_memory
 from cadence.config.version import __version__
 
 if TYPE_CHECKING:
+    from cadence.core.lora_request import LoRARequest
     from cadence.core.outputs import CompletionOutput, Logprob, RequestOutput
     from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
     from cadence.engine.llm_engine import LLMEngine
@@ -33,6 +34,7 @@ _HOMES = {
     "SamplingParams": "cadence.core.sampling_params",
     "BeamSearchParams": "cadence.core.sampling_params",
     "RequestOutputKind": "cadence.core.sampling_params",
+    "LoRARequest": "cadence.core.lora_request",
     "RequestOutput": "cadence.core.outputs",
     "CompletionOutput": "cadence.core.outputs",
     "Logprob": "cadence.core.outputs",
@@ -50,6 +52,7 @@ __all__ = [
     "CompletionOutput",
     "EngineArgs",
     "LLMEngine",
+    "LoRARequest",
     "Logprob",
     "PromptType",
     "RequestOutput",

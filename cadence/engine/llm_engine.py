@@ -88,7 +88,7 @@ class LLMEngine:
         self._processors.check(processed.request.sampling)
         warnings = self._unused.warnings(params, priority, hints)
         children = fan_out(processed.request)
-        self._outputs.add(request_id, children, processed.prompt_text, warnings)
+        self._outputs.add(request_id, children, processed.prompt_text, warnings, lora_request)
         for child in children:
             self._processors.give(child)
             core.add(child)

@@ -30,9 +30,16 @@ class OutputProcessor:
         self._children: dict[str, list[str]] = {}  # by the user's request id
 
     def add(
-        self, user_id: str, children: list[EngineRequest], prompt: str | None, warnings: Sequence[str] = ()
+        self,
+        user_id: str,
+        children: list[EngineRequest],
+        prompt: str | None,
+        warnings: Sequence[str] = (),
+        lora_request: object = None,
     ) -> None:
-        group = CompletionGroup(user_id, len(children), children[0].sampling.output_kind, list(warnings))
+        """lora_request: what outputs say of it, as it was given"""
+        kind = children[0].sampling.output_kind
+        group = CompletionGroup(user_id, len(children), kind, list(warnings), lora_request)
         self._children[user_id] = [child.request_id for child in children]
         for index, child in enumerate(children):
             self._texts[child.request_id] = RequestText(child, prompt, index, self._tokenizer)

@@ -31,13 +31,16 @@ def fan_out(request: EngineRequest) -> list[EngineRequest]:
 class CompletionGroup:
     """Gathers the completions of one user request into `RequestOutput`s."""
 
-    def __init__(self, request_id: str, count: int, kind: RequestOutputKind, warnings: list[str]) -> None:
+    def __init__(
+        self, request_id: str, count: int, kind: RequestOutputKind, warnings: list[str], lora_request: object = None
+    ) -> None:
         self.request_id = request_id
         self.count = count
         self.longest = 0  # tokens of the longest completion that has ended
         self._num_ended = 0
         self._kind = kind
         self._warnings = warnings
+        self._lora_request = lora_request
         self._finished: dict[int, CompletionOutput] = {}
         self._speculation: dict[int, DraftStats] = {}  # of each completion, as last told
 
@@ -50,6 +53,7 @@ class CompletionGroup:
     def output(self, text: RequestText) -> RequestOutput | None:
         """The output to show now that one completion changed; None while only the final one is wanted."""
         completion = text.completion()
+        completion.lora_request = self._lora_request
         if completion.speculation is not NO_DRAFTS:
             self._speculation[text.index] = completion.speculation
         if text.finish_reason is not None:
@@ -70,6 +74,7 @@ class CompletionGroup:
             outputs=outputs,
             finished=finished,
             metrics=text.metrics,
+            lora_request=self._lora_request,
             num_cached_tokens=text.num_cached_tokens,
             speculation=functools.reduce(DraftStats.plus, self._speculation.values(), NO_DRAFTS),
             warnings=self._warnings,

@@ -135,7 +135,7 @@ class AsyncLLM:
         if request_id in self._streams:
             raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
         warnings = self._unused.warnings(params, priority, list(hints))
-        self._outputs.add(request_id, children, processed.prompt_text, warnings)
+        self._outputs.add(request_id, children, processed.prompt_text, warnings, lora_request)
         self._streams[request_id] = stream
         try:
             for entry in entries:

@@ -76,7 +76,7 @@ def build_parts(
     new_proposer: ProposerFactory = proposer_of,
 ) -> RunnerParts:
     model, graphs = models.target, StepGraphs(device)
-    shapes = _shapes(graphs, limits)
+    shapes = _shapes(graphs, limits, models.adapters is not None)
     waiting = _waiting(device, models.draft, limits.num_rows, shapes)
     max_len = limits.max_model_len + max(limits.width, waiting.room)  # padding of a run is looked up, too
     requests = RequestRows(device, limits.num_rows, limits.max_model_len)
@@ -135,8 +135,8 @@ def _waiting(device: Device, draft: AnyDraftModel, num_rows: int, shapes: Shapes
     return KeptStateRows(KeptStates(tuple(device.zeros(size, states.dtype) for _ in range(states.count))))
 
 
-def _shapes(graphs: StepGraphs, limits: RunnerLimits) -> Shapes:
+def _shapes(graphs: StepGraphs, limits: RunnerLimits, adapters: bool) -> Shapes:
     if limits.graphs == "padded":
         most = (limits.max_num_seqs, limits.max_num_tokens, limits.burst_steps, limits.width)
-        return PaddedShapes(graphs, *most, limits.speculative.by_model)
+        return PaddedShapes(graphs, *most, limits.speculative.by_model, adapters)
     return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, limits.graphs == "exact", limits.width)

@@ -161,8 +161,10 @@ class PaddedShapes:
         most_forwards: int,
         width: int = 1,
         by_model: bool = False,
+        adapters: bool = False,
     ) -> None:
-        """known: what is recorded already; width: most lines of a row; by_model: drafts are made by one"""
+        """known: what is recorded already; width: most lines of a row; by_model: drafts are made by one; adapters: rows
+        may have some"""
         self._known = known
         self._sizes = padded_sizes(max_num_seqs)
         self.most_rows = max(self._sizes[-1], PROMPT_ROWS)
@@ -171,6 +173,7 @@ class PaddedShapes:
         self.most_forwards = most_forwards
         self._width = width
         self._by_model = by_model
+        self._adapters = adapters
         self._bursts: Counter[tuple[int, int]] = Counter()  # met so far, by padded number of rows and width
 
     def shape(self, layout: BatchLayout, until: Until, most_forwards: int, depth: int = 0) -> StepShape:
@@ -222,6 +225,8 @@ class PaddedShapes:
         if self._width > 1:
             first += self._single_forwards(ladder, self._width)
             later += [shape for width in padded_widths(self._width) for shape in self._single_forwards(ladder, width)]
+        if self._adapters:
+            later = [replace(shape, adapted=True) for shape in first] + later
         return WantedShapes(first + bursts, later)
 
     def _single_forwards(self, sizes: list[int], width: int = 1) -> list[StepShape]:

@@ -1,8 +1,8 @@
 """Which adapters lie on the device: a running request has one of few slots, and shares it with others of its adapter.
 
 A slot is given to another adapter when no row uses it, the one that was given out longest ago first. A request that
-finds none waits aside, and holds up none that needs no slot or has one. It is not starved: a slot is kept for it, which
-no younger request may use, so that it comes free.
+finds none waits aside, and holds up none that needs no slot or has one. It is not starved: a slot is kept for it, so
+that it comes free. Of younger requests that slot still serves those that were there when it was given to their adapter.
 """
 
 from __future__ import annotations
@@ -19,10 +19,14 @@ class AdapterSlots:
         self._digests = [""] * num_slots  # [slots] what lies there
         self._users = [0] * num_slots  # [slots] rows that use it, those in flight included
         self._given = [0] * num_slots  # [slots] number of the row that got it last
+        self._terms = [
+            0
+        ] * num_slots  # [slots] number of the last request that there was when it was given to its adapter
         self._slots: dict[str, int] = {}  # by digest
         self._kept: dict[str, tuple[int, OrderKey]] = {}  # by digest that waits: the slot kept for it, and its oldest
         self._in_use: Counter[str] = Counter()  # digests of all requests that have not ended
         self._num_given = 0
+        self._newest = 0  # the last request, by the number in its key
         self.changes = 0  # counts what may let somebody in who was turned away
 
     @property
@@ -35,6 +39,7 @@ class AdapterSlots:
         return self._in_use.keys()
 
     def join(self, request: RequestState) -> None:
+        self._newest = max(self._newest, request.key[-1])
         if request.adapter:
             self._in_use[request.adapter] += 1
 
@@ -48,10 +53,10 @@ class AdapterSlots:
     def admits(self, request: RequestState) -> bool:
         """Whether it may have a row now. If not, a slot is kept for it, unless all are."""
         digest = request.adapter
-        if not digest or self._is_open(self._slots.get(digest, NO_SLOT), request.key):
+        if not digest:
             return True
-        if digest in self._slots:
-            return False  # kept for an older one
+        if (slot := self._slots.get(digest, NO_SLOT)) != NO_SLOT:
+            return request.key[-1] <= self._terms[slot] or not self._is_kept(slot, request.key)
         if self._idle(request) != NO_SLOT:
             return True
         self._keep(digest, request.key)
@@ -66,6 +71,7 @@ class AdapterSlots:
             slot = self._idle(request)
             self._slots.pop(self._digests[slot], None)
             self._digests[slot], self._slots[request.adapter] = request.adapter, slot
+            self._terms[slot] = self._newest
             self._kept.pop(request.adapter, None)
             self.changes += 1
             changed = [(slot, request.adapter)]
@@ -108,13 +114,13 @@ class AdapterSlots:
         if free:
             self._kept[digest] = (min(free, key=self._given.__getitem__), key)
 
-    def _is_open(self, slot: int, key: OrderKey) -> bool:
-        """Whether it holds an adapter and is kept for none older."""
-        return slot != NO_SLOT and all(slot != kept or key < oldest for kept, oldest in self._kept.values())
+    def _is_kept(self, slot: int, key: OrderKey) -> bool:
+        """For one that is older."""
+        return any(slot == kept and oldest < key for kept, oldest in self._kept.values())
 
     def _idle(self, request: RequestState) -> int:
         """The slot to put another adapter into, or none."""
         mine, _ = self._kept.get(request.adapter, (NO_SLOT, request.key))
         idle = [slot for slot, users in enumerate(self._users) if not users]
-        idle = [slot for slot in idle if slot == mine or self._is_open(slot, request.key)]
+        idle = [slot for slot in idle if slot == mine or not self._is_kept(slot, request.key)]
         return min(idle, key=self._given.__getitem__, default=NO_SLOT)

@@ -67,6 +67,7 @@ def test_tokens_are_those_of_peft(
         plain = llm.generate(prompts, params, use_tqdm=False)
         outputs = llm.generate(prompts, params, lora_request=named(tmp_path / "one"), use_tqdm=False)
         again = llm.generate(prompts, params, use_tqdm=False)
+    assert {output.lora_request.name for output in outputs} == {"one"} and plain[0].lora_request is None
     assert [o.outputs[0].token_ids for o in outputs] == [greedy(oracle, prompt, 12) for prompt in prompts]
     with oracle.disable_adapter():
         base = [greedy(oracle, prompt, 12) for prompt in prompts]

@@ -1,0 +1,5 @@
+"""`LoRARequest`, where scripts look for it."""
+
+from cadence.core.lora_request import LoRARequest
+
+__all__ = ["LoRARequest"]

@@ -1,0 +1,63 @@
+"""Adapters in an engine process: the same tokens as in this one, also when the engine dies under them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cadence import LLM, RequestOutputKind, SamplingParams
+from cadence.config.args import EngineArgs
+from cadence.core.failure import FailureCode
+from cadence.core.lora_request import LoRARequest
+from cadence.entrypoints.async_llm import AsyncLLM
+from tests.helpers.adapters import make_adapter
+
+pytestmark = pytest.mark.engine
+
+OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 512, "num_gpu_blocks_override": 500}
+SLOTS: dict[str, Any] = {"enable_lora": True, "max_loras": 2}
+PARAMS = SamplingParams(temperature=0, max_tokens=200, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY)
+PROMPT = [5, 6, 7]
+
+
+async def tokens_of(llm: AsyncLLM, name: str, adapter: LoRARequest | None) -> list[int]:
+    job = llm.generate(PROMPT, PARAMS, name, lora_request=adapter)
+    return list([output async for output in job][-1].outputs[0].token_ids)
+
+
+def test_a_restarted_engine_has_its_adapters_again(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    directory = tiny_model("llama")
+    adapters: list[LoRARequest | None] = [None]
+    for index in range(4):
+        path = tmp_path / str(index)
+        make_adapter(directory, path, seed=index, r=8, target_modules=["q_proj", "v_proj", "down_proj"])
+        adapters.append(LoRARequest(str(index), index + 1, str(path)))
+    with LLM(str(directory), **OPTIONS, **SLOTS) as offline:
+        outputs = offline.generate([PROMPT] * len(adapters), PARAMS, lora_request=adapters, use_tqdm=False)
+    expected = [list(output.outputs[0].token_ids) for output in outputs]
+    assert len(set(map(tuple, expected))) == len(adapters)
+
+    async def scenario() -> None:
+        llm = await AsyncLLM.start(EngineArgs(model=str(directory), **OPTIONS, **SLOTS))
+        try:
+            jobs = [tokens_of(llm, str(index), adapter) for index, adapter in enumerate(adapters)]
+            streams = asyncio.gather(*jobs)
+            while not (await llm.engine_state()).running:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+            os.kill(llm.engine_pid, signal.SIGKILL)
+            assert await streams == expected
+            assert llm.num_restarts == 1
+            nowhere = llm.generate(PROMPT, PARAMS, "no", lora_request=LoRARequest("no", 9, str(tmp_path / "no")))
+            (failed,) = [output.outputs[0] async for output in nowhere]
+            assert failed.failure is FailureCode.BAD_ADAPTER and "no such file" in str(failed.stop_reason)
+        finally:
+            await llm.shutdown(drain=False)
+
+    asyncio.run(scenario())
