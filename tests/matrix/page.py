@@ -27,8 +27,8 @@ prefixes were found, graphs were replayed, aborts came in mid-burst.
 
 A host processor has a say between any two forwards, so plans with such a request are one forward long; a device
 processor runs inside bursts. A row that a grammar holds waits for the host before each of its tokens: it computes one
-forward of a burst, the others go on. A stop string is found in the text, by the host: what a burst computed beyond it is
-dropped.
+forward of a burst, the others go on. A stop string is found in the text, by the host: what a burst computed beyond it
+is dropped.
 
 ## One or the other
 
