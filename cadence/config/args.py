@@ -111,6 +111,14 @@ class EngineArgs:
         {}, "JSON: what applies to structured output where a request does not say: backend, disable_any_whitespace"
     )
 
+    # LoRA adapters
+    enable_lora: bool = option(False, "requests may name a LoRA adapter")
+    max_loras: int = option(1, "most different adapters of the requests that run at once")
+    max_lora_rank: int = option(16, "highest rank of an adapter")
+    max_cpu_loras: int | None = option(
+        None, "most adapters kept in host memory (8, or twice max_loras where that is more)"
+    )
+
     # KV cache
     block_size: int | None = option(None, "tokens per KV block (16)")
     enable_prefix_caching: bool | None = option(None, "reuse the KV of prompts that begin alike (on)")

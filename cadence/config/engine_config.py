@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cadence.config.hf import HFConfig
+from cadence.config.lora import NO_ADAPTERS, LoraConfig
 from cadence.config.reference import ModelFiles
 from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults
@@ -58,6 +59,7 @@ class SchedulerConfig:
     burst_seconds: float = 0.0  # automatic bursts: most seconds a burst may take; 0 = all are burst_steps long
     max_inter_token_seconds: float = 0.0  # of a step with prompts that streams wait for; 0 = no limit
     min_prompt_tokens: int = 1  # that such a step may have, whatever they take
+    adapter_slots: int = 0  # most different adapters of running requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class EngineConfig:
     device: DeviceConfig
     speculative: SpeculativeConfig = NO_SPECULATION
     structured: GrammarDefaults = NO_DEFAULTS
+    lora: LoraConfig = NO_ADAPTERS
 
     # As scripts for vLLM call them.
 
@@ -103,6 +106,10 @@ class EngineConfig:
     @property
     def structured_outputs_config(self) -> GrammarDefaults:
         return self.structured
+
+    @property
+    def lora_config(self) -> LoraConfig | None:
+        return self.lora if self.lora.enabled else None
 
     @property
     def speculative_config(self) -> SpeculativeConfig:

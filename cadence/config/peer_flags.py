@@ -21,11 +21,12 @@ KERNELS = "kernels are chosen for the device; the option `kernels` names others"
 GRAPHS = "decode steps are recorded when first met, or beforehand (`warmup`), or never (`enforce_eager`)"
 ON_DEVICE = "the KV cache lives on the device only"
 WHOLE = "weights stay on the device whole; take a smaller model or a quantised GGUF"
-NO_LORA = "LoRA adapters are not in this version; merge the adapter into the weights"
-WITHOUT_LORA = "it is for LoRA adapters, which are not in this version"
+ADAPTER_TYPE = "adapters keep their own type where the kernels read it, and have the model's elsewhere"
+WHOLE_ADAPTER = "an adapter is applied whole, or the answers would be those of another one"
+NO_EXPERTS = "no family with experts is in this version"
 ADAPTED = "the number of drafts follows what is accepted and how long forwards take"
 EVERY_LENGTH = "drafts of all lengths are verified in one batch"
-EXACT_TOKENS = "speculation changes no token here: drafts are accepted by their merit alone"
+EXACT_TOKENS = "speculation changes no text here, or no distribution of texts: drafts are accepted by their merit alone"
 NO_TRACES = "traces are not in this version; timings are on /metrics"
 NO_METRICS = "these metrics are not in this version"
 NOT_RETURNED = "this version does not return them"
@@ -218,18 +219,18 @@ ENGINE_GROUPS = (
         no_effect("mm_device_do_normalize", True, TEXT_ONLY),
     )),
     Group("LoRAConfig", (
-        refused("enable_lora", False, NO_LORA),
-        no_effect("max_loras", 1, WITHOUT_LORA),
-        no_effect("max_lora_rank", 16, WITHOUT_LORA),
-        no_effect("lora_dtype", "auto", WITHOUT_LORA),
-        refused("enable_tower_connector_lora", False, NO_LORA),
-        no_effect("max_cpu_loras", None, WITHOUT_LORA),
-        no_effect("fully_sharded_loras", False, WITHOUT_LORA),
-        no_effect("lora_target_modules", [], WITHOUT_LORA),
-        refused("default_mm_loras", {}, NO_LORA),
-        no_effect("specialize_active_lora", False, WITHOUT_LORA),
-        no_effect("enable_mixed_moe_lora_format", False, WITHOUT_LORA),
-        no_effect("enable_moe_shared_loras", False, WITHOUT_LORA),
+        works("enable_lora"),
+        works("max_loras"),
+        works("max_lora_rank", "any rank"),
+        no_effect("lora_dtype", "auto", ADAPTER_TYPE),
+        refused("enable_tower_connector_lora", False, TEXT_ONLY),
+        works("max_cpu_loras"),
+        no_effect("fully_sharded_loras", False, OF_SEVERAL_DEVICES),
+        refused("lora_target_modules", [], WHOLE_ADAPTER),
+        no_effect("default_mm_loras", {}, TEXT_ONLY),
+        no_effect("specialize_active_lora", False, "kernels take as long as the adapters of a batch need"),
+        no_effect("enable_mixed_moe_lora_format", False, NO_EXPERTS),
+        no_effect("enable_moe_shared_loras", False, NO_EXPERTS),
     )),
     Group("ObservabilityConfig", (
         no_effect("show_hidden_metrics_for_version", None, "no metric is hidden"),
@@ -326,13 +327,13 @@ REMOVED = Group("Removed", (
           means="structured_outputs_config.backend"),
     no_effect("max_seq_len_to_capture", None, "recorded decode steps serve sequences of every length"),
     no_effect("calculate_kv_scales", False, "the KV cache is not scaled"),
-    refused("qlora_adapter_name_or_path", None, NO_LORA),
+    refused("qlora_adapter_name_or_path", None, "requests name their adapters: enable_lora"),
     refused("enable_prompt_adapter", False, "prompt adapters are not in this version"),
     no_effect("max_prompt_adapters", None, "prompt adapters are not in this version"),
     no_effect("max_prompt_adapter_token", None, "prompt adapters are not in this version"),
-    no_effect("lora_extra_vocab_size", 256, WITHOUT_LORA),
-    no_effect("long_lora_scaling_factors", None, WITHOUT_LORA),
-    no_effect("enable_lora_bias", False, WITHOUT_LORA),
+    no_effect("lora_extra_vocab_size", 256, "adapters have the vocabulary of the model"),
+    refused("long_lora_scaling_factors", None, "adapters are for the context of the model"),
+    no_effect("enable_lora_bias", False, "the biases of an adapter are always applied"),
     no_effect("max_num_partial_prefills", 1, "every request may be prefilled in parts"),
     no_effect("max_long_partial_prefills", 1, "every request may be prefilled in parts"),
     refused("worker_use_ray", False, ONE_DEVICE),

@@ -13,7 +13,7 @@ NEVER_LOGGED = "prompts and outputs are never logged"
 
 SERVER_GROUPS = (
     Group("Frontend", (
-        refused("lora_modules", [], "LoRA adapters are not in this version; merge the adapter into the weights"),
+        refused("lora_modules", [], "LoRA adapters are named by LoRARequest in Python, not on a server"),
         works("chat_template"),
         works("chat_template_content_format"),
         works("trust_request_chat_template"),

@@ -23,6 +23,9 @@ RANGES: dict[str, tuple[int, int | None]] = {  # least and most; None = no limit
     "max_inter_token_ms": (0, None),
     "kv_cache_memory_bytes": (0, None),
     "num_gpu_blocks_override": (0, None),
+    "max_loras": (1, 1024),
+    "max_lora_rank": (1, 1024),
+    "max_cpu_loras": (1, None),
     "cpu_threads": (0, MOST_CPU_THREADS),
 }
 

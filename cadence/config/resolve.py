@@ -19,6 +19,7 @@ from cadence.config.engine_config import (
     TokenizerConfig,
 )
 from cadence.config.hf import HFConfig
+from cadence.config.lora import resolve_lora
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
 from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
@@ -130,6 +131,7 @@ def resolve(
         device=_device(args, caps.kind, inputs),
         speculative=_speculative(args, model, scheduler, inputs.draft),
         structured=read_structured(args.structured_outputs_config),
+        lora=resolve_lora(args),
     )
 
 
@@ -308,6 +310,7 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
         burst_seconds=0.0 if asked_steps else DEFAULTS[kind].burst_seconds,
         max_inter_token_seconds=gap_ms / 1e3,
         min_prompt_tokens=DEFAULTS[kind].min_prompt_tokens,
+        adapter_slots=args.max_loras if args.enable_lora else 0,
     )
 
 

@@ -11,6 +11,7 @@ class FailureCode(StrEnum):
     BAD_LOGITS = "bad_logits"  # NaN or infinite, from the model
     LOGITS_PROCESSOR = "logits_processor"  # one of the user's raised
     BAD_GRAMMAR = "bad_grammar"  # what the output must look like cannot be compiled or followed within its limits
+    BAD_ADAPTER = "bad_adapter"  # it cannot be read, or does not fit the model or its limits
     NOT_ACCEPTED = "not_accepted"  # the engine could not take the request
     ENGINE_DIED = "engine_died"  # with this request in it, too often
 

@@ -3,7 +3,7 @@
 A plan is a difference: rows that begin, rows that end, blocks that were added, and for this step two
 small arrays saying who computes how many tokens. What did not change is not repeated.
 
-Order of application: `ended`, then `begun`, then `blocks` and `drafts`, then the step itself.
+Order of application: `ended`, then `adapters`, then `begun`, then `blocks` and `drafts`, then the step itself.
 
 A row computes a *run* of consecutive tokens and samples behind the last of them: behind none (a piece of a prompt),
 behind one, or behind several: the newest token and the drafts that were proposed to follow it. The plan says how many
@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from cadence.core.adapter import NO_SLOT
 from cadence.core.failure import Failure
 from cadence.core.sampling_params import SamplingParams
 
@@ -52,6 +53,7 @@ class NewRow:
     max_len: int  # most tokens (prompt + output) this request may ever hold
     most_drafts: int = 0  # that may be proposed for one forward
     constrained: bool = False  # mail says which tokens it may get, each time
+    slot: int = NO_SLOT  # of its adapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class StepPlan:
     drafts: list[NewDrafts] = field(default_factory=list)
     behind: list[tuple[int, int]] = field(default_factory=list)  # (row, tokens that a model which drafts may lack)
     waits: list[int] = field(default_factory=list)  # rows that sample and wait for mail, in plan order
+    adapters: list[tuple[int, str]] = field(default_factory=list)  # (slot, digest of what lies there from now on)
     given: list[tuple[int, list[int]]] = field(default_factory=list)  # (row, drafts by the host, in place of any other)
 
     @property

@@ -24,7 +24,8 @@ class RequestUpdate:
     num_cached_tokens: int  # prompt tokens found in the prefix cache when the request was first admitted
     num_preemptions: int
     first_scheduled_time: float  # seconds, time.monotonic; 0.0 = never scheduled
-    runs: Sequence[Run] = ()  # of each forward that brought tokens, in order; empty where nobody speculates
+    runs: Sequence[Run] = ()  # of each forward that brought tokens, in order; empty where no draft was verified
+    complete: bool = False  # it ended without a stop token: the last token is part of the output
 
     @classmethod
     def end(cls, request_id: str, reason: FinishReason, failure: Failure | None = None) -> RequestUpdate:

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from cadence.core.adapter import AdapterOutcome
+
 VERBS: dict[str, tuple[Any, Any]] = {  # verb -> (payload, answer)
     "kv_bytes": (None, int),
     "allocate_kv": (int, None),
     "warm_up": (str, None),
     "warm_up_more": (None, bool),
+    "prepare_adapter": (str, None),
+    "prepared_adapters": (None, list[AdapterOutcome]),
+    "forget_adapter": (str, None),
 }

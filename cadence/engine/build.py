@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig, ModelConfig
@@ -15,9 +15,11 @@ from cadence.config.generation import default_sampling
 from cadence.config.resolve import Caps, fit_context, idle_options
 from cadence.core.kv_spec import KVLayout
 from cadence.core.sampling_params import is_on_device
+from cadence.engine.adapter_desk import AdapterDesk
 from cadence.engine.core import EngineCore
 from cadence.engine.grammar_desk import GrammarDesk
 from cadence.engine.input_processor import InputLimits
+from cadence.engine.intake import IntakeChain
 from cadence.engine.source import check_vocabulary, find_source
 from cadence.executor.control import allocate_kv, kv_bytes, warm_up
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
@@ -26,10 +28,10 @@ from cadence.scheduler.draft_policy import DraftPolicy
 from cadence.scheduler.drafts import NO_DRAFTS, Drafts
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
-from cadence.structured.llguidance_backend import Encode
-from cadence.structured.service import GrammarService
-from cadence.structured.vocabulary import Vocabulary
 from cadence.text.null_tokenizer import AnyTokenizer
+
+if TYPE_CHECKING:
+    from cadence.structured.service import GrammarService
 
 logger = logging.getLogger("cadence.engine")
 
@@ -81,7 +83,9 @@ def build_engine(
     warm_up(call, config.device.warmup)
     load = (lambda: tokenizer) if holds_text else partial(source.load_tokenizer, args.skip_tokenizer_init)
     grammars = GrammarDesk(partial(_grammar_service, load, opened.vocab_size, config.model))
-    core = EngineCore(scheduler, opened.executor, grammars, config.scheduler.steps_in_flight, opened.queues_work)
+    adapters = AdapterDesk(call, config.lora.max_cpu_loras, lambda: scheduler.adapters_in_use)
+    intake = IntakeChain(grammars, adapters)
+    core = EngineCore(scheduler, opened.executor, intake, config.scheduler.steps_in_flight, opened.queues_work)
     return EngineParts(
         config=config,
         core=core,
@@ -97,7 +101,10 @@ def build_engine(
 def _grammar_service(
     load_tokenizer: Callable[[], AnyTokenizer], vocab_size: int, model: ModelConfig, on_ready: Callable[[], None]
 ) -> GrammarService:
-    def load() -> tuple[Vocabulary, Encode]:
+    from cadence.structured.service import GrammarService  # needs packages that engines without grammars do without
+    from cadence.structured.vocabulary import Vocabulary
+
+    def load() -> tuple[Vocabulary, Callable[[bytes], list[int]]]:
         tokenizer = load_tokenizer().loaded()
         stop_ids = InputLimits.of(model, vocab_size, tokenizer).eos_token_ids
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.request import EngineRequest
 from cadence.engine.intake import Prepared
 from cadence.structured.grammar import Grammar, Matcher
-from cadence.structured.service import GrammarService, GrammarTicket
 
-NewService = Callable[[Callable[[], None]], GrammarService]  # (what to call when an outcome is there)
+if TYPE_CHECKING:  # with packages that an engine without grammars does without
+    from cadence.structured.service import GrammarService, GrammarTicket
+
+NewService = Callable[[Callable[[], None]], "GrammarService"]  # (what to call when an outcome is there)
 
 
 class GrammarDesk:

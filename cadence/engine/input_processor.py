@@ -12,6 +12,7 @@ from typing import Any
 from cadence.config.engine_config import ModelConfig
 from cadence.core.errors import ContextLengthError, InvalidRequestError
 from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults, GrammarSpec
+from cadence.core.lora_request import adapter_of
 from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.prompts import ParsedPrompt, parse_prompt
@@ -30,14 +31,20 @@ class InputLimits:
     seed: int
     eos_token_ids: frozenset[int]
     structured: GrammarDefaults = NO_DEFAULTS
+    adapters: bool = False  # requests may have one
 
     @classmethod
     def of(
-        cls, model: ModelConfig, vocab_size: int, tokenizer: AnyTokenizer, structured: GrammarDefaults = NO_DEFAULTS
+        cls,
+        model: ModelConfig,
+        vocab_size: int,
+        tokenizer: AnyTokenizer,
+        structured: GrammarDefaults = NO_DEFAULTS,
+        adapters: bool = False,
     ) -> InputLimits:
         """What the model's files and its tokenizer each call an end of text counts as one."""
         eos = frozenset(model.hf.eos_token_ids) | tokenizer.eos_token_ids
-        return cls(vocab_size, model.max_model_len, model.max_logprobs, model.seed, eos, structured)
+        return cls(vocab_size, model.max_model_len, model.max_logprobs, model.seed, eos, structured, adapters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +70,15 @@ class InputProcessor:
         self._spelled: tuple[list[str], list[list[int]]] = ([], [])  # the last bad words, and their tokens
 
     def process(
-        self, request_id: str, prompt: Any, params: SamplingParams, priority: int = 0, cap_logprobs: bool = True
+        self,
+        request_id: str,
+        prompt: Any,
+        params: SamplingParams,
+        priority: int = 0,
+        cap_logprobs: bool = True,
+        lora_request: object = None,
     ) -> ProcessedInput:
+        adapter = adapter_of(lora_request, self._limits.adapters)
         parsed = parse_prompt(prompt)
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(f"sampling_params must be SamplingParams, not {type(params).__name__}")
@@ -93,6 +107,7 @@ class InputProcessor:
             priority=priority,
             cache_salt=parsed.cache_salt,
             grammar=grammar,
+            adapter=adapter,
         )
         return ProcessedInput(request, parsed.text)
 
@@ -168,7 +183,7 @@ class InputProcessor:
         if params.structured_outputs is None:
             return None
         spec = params.structured_outputs.spec(self._limits.structured)
-        self._tokenizer.require("structured output", spec.source)
+        self._tokenizer.require("structured outputs", spec.source)
         return spec
 
     def _bad_words(self, params: SamplingParams) -> list[list[int]] | None:

@@ -34,3 +34,42 @@ class Intake(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class IntakeChain:
+    """Two of them: what the first has prepared goes on to the second, if that one takes it."""
+
+    def __init__(self, first: Intake, second: Intake) -> None:
+        """second: leaves the output as it is"""
+        self._first = first
+        self._second = second
+        self._constraints: dict[str, Constraint] = {}  # by id, of requests that the first has handed on
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+    def takes(self, request: EngineRequest) -> bool:
+        return self._first.takes(request) or self._second.takes(request)
+
+    def drop(self, request_ids: Iterable[str]) -> list[EngineRequest]:
+        request_ids = list(request_ids)
+        for request_id in request_ids:
+            self._constraints.pop(request_id, None)
+        return [*self._first.drop(request_ids), *self._second.drop(request_ids)]
+
+    def ready(self) -> Iterator[Prepared]:
+        for request, outcome in self._first.ready():
+            if isinstance(outcome, Failure) or not self._second.takes(request):
+                yield request, outcome
+            else:
+                self._constraints[request.request_id] = outcome
+        for request, outcome in self._second.ready():
+            constraint = self._constraints.pop(request.request_id, outcome)
+            yield request, outcome if isinstance(outcome, Failure) else constraint
+
+    def wait(self, seconds: float) -> None:
+        (self._second if self._second else self._first).wait(seconds)
+
+    def close(self) -> None:
+        self._first.close()
+        self._second.close()

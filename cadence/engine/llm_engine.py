@@ -22,7 +22,7 @@ from cadence.engine.missing import missing_attribute
 from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.parallel_sampling import fan_out
 from cadence.engine.prompts import parse_prompt
-from cadence.engine.unused import UnusedOptions, check_keywords, name_start_keywords, refuse_lora
+from cadence.engine.unused import UnusedOptions, check_keywords, name_start_keywords
 from cadence.executor.factory import ExecutorFactory, open_executor
 from cadence.text.tokenizer import Tokenizer
 
@@ -33,7 +33,9 @@ class LLMEngine:
     def __init__(self, parts: EngineParts, processors: Sequence[Any] = ()) -> None:
         """`processors`: logits processors of every request, as callables or as classes."""
         model, most_drafts = parts.config.model, parts.config.speculative.num_tokens
-        limits = InputLimits.of(model, parts.vocab_size, parts.tokenizer, parts.config.structured)
+        limits = InputLimits.of(
+            model, parts.vocab_size, parts.tokenizer, parts.config.structured, parts.config.lora.enabled
+        )
         self.eos_token_ids = limits.eos_token_ids
         self.config = parts.config
         self.num_blocks = parts.num_blocks
@@ -79,11 +81,10 @@ class LLMEngine:
     ) -> None:
         """Accepts a request, or raises and leaves everything as it was."""
         core = self._core
-        refuse_lora(lora_request)
         hints = check_keywords("LLMEngine", {"arrival_time": arrival_time, **extras})
         if self._outputs.core_ids(request_id):
             raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
-        processed = self._inputs.process(request_id, prompt, params, priority, cap_logprobs)
+        processed = self._inputs.process(request_id, prompt, params, priority, cap_logprobs, lora_request)
         self._processors.check(processed.request.sampling)
         warnings = self._unused.warnings(params, priority, hints)
         children = fan_out(processed.request)

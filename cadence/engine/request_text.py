@@ -62,7 +62,8 @@ class RequestText:
 
     def _accept_tokens(self, update: RequestUpdate, names: LogprobNames) -> None:
         """Up to the one that ends the request, if one does."""
-        hide_last = update.finish_reason is FinishReason.STOP and not self._params.include_stop_str_in_output
+        by_token = update.finish_reason is FinishReason.STOP and not update.complete
+        hide_last = by_token and not self._params.include_stop_str_in_output
         for number, token_id in enumerate(update.new_token_ids, start=1):
             self._accept_token(token_id, show=not (hide_last and number == len(update.new_token_ids)))
             if update.logprobs and self._logprobs is not None:

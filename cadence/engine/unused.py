@@ -66,11 +66,6 @@ def name_start_keywords(owner: str, keywords: Mapping[str, Any]) -> None:
             logger.warning("%s has no effect: %s", name, _START_HINTS[name])
 
 
-def refuse_lora(lora_request: object | None) -> None:
-    if lora_request is not None:
-        raise InvalidRequestError("LoRA adapters are not in this version; merge them into the weights", "lora_request")
-
-
 class UnusedOptions:
     """Finds the options of requests that this engine, as it is configured, does not read."""
 

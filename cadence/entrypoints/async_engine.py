@@ -20,7 +20,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
 from cadence.engine.prompts import PromptType
-from cadence.engine.unused import check_keywords, name_start_keywords, refuse_lora
+from cadence.engine.unused import check_keywords, name_start_keywords
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.text.tokenizer import Tokenizer
 
@@ -70,9 +70,9 @@ class AsyncLLMEngine:
         """Outputs as they come. Leaving the loop early ends the request."""
         if self._stopped:
             raise EngineDeadError("this engine was shut down; make a new one to go on")
-        refuse_lora(lora_request)
         hints = check_keywords("AsyncLLMEngine", extras)
-        stream = self._llm.generate(prompt, sampling_params, request_id, priority=priority, hints=hints)
+        given = {"priority": priority, "hints": hints, "lora_request": lora_request}
+        stream = self._llm.generate(prompt, sampling_params, request_id, **given)
         try:
             while (output := await self._call(_next(stream))) is not None:
                 if output.finished:  # readers leave with the last output, and may shut the engine down before this ends

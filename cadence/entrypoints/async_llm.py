@@ -52,7 +52,7 @@ class AsyncLLM:
 
     def __init__(self, config: EngineConfig, tokenizer: AnyTokenizer, supervisor: Supervisor, info: EngineInfo) -> None:
         model, most_drafts = config.model, config.speculative.num_tokens
-        limits = InputLimits.of(model, info.vocab_size, tokenizer, config.structured)
+        limits = InputLimits.of(model, info.vocab_size, tokenizer, config.structured, config.lora.enabled)
         self.config = config
         self.model_name = model.files.name
         self.info = info
@@ -122,10 +122,11 @@ class AsyncLLM:
         priority: int = 0,
         hints: Sequence[str] = (),
         cap_logprobs: bool = True,
+        lora_request: object = None,
     ) -> AsyncGenerator[RequestOutput]:
         """Outputs as they come. Leaving the loop early ends the request. `hints` are warnings to hand on."""
         self._check_alive()
-        processed = await self._process(request_id, prompt, params, priority, cap_logprobs)
+        processed = await self._process(request_id, prompt, params, priority, cap_logprobs, lora_request)
         stream = OutputStream(params.output_kind)
         whole = entry_of(processed.request)  # raises, before n completions are made of what cannot be sent
         children = fan_out(processed.request)
@@ -225,8 +226,9 @@ class AsyncLLM:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _process(
-        self, request_id: str, prompt: PromptType, params: SamplingParams, priority: int, cap_logprobs: bool
+        self, request_id: str, prompt: PromptType, params: SamplingParams, *options: Any
     ) -> ProcessedInput:
+        """options: the further parameters of `InputProcessor.process`, in that order"""
         if params.logits_processors:
             raise InvalidRequestError(
                 "logits_processors are Python functions and cannot be sent to an engine in another process; use LLM",
@@ -237,8 +239,8 @@ class AsyncLLM:
             ids = (await self._texts.encode(parsed.text or "")).ids
             prompt = {"prompt": parsed.text or "", "prompt_token_ids": ids, "cache_salt": parsed.cache_salt}
         if weight_of(params) > HEAVY:
-            return await asyncio.to_thread(self._inputs.process, request_id, prompt, params, priority, cap_logprobs)
-        return self._inputs.process(request_id, prompt, params, priority, cap_logprobs)
+            return await asyncio.to_thread(self._inputs.process, request_id, prompt, params, *options)
+        return self._inputs.process(request_id, prompt, params, *options)
 
     def _drop(self, request_id: str) -> list[RequestOutput]:
         """Ends what still runs of a request, here and in the engine. Nothing to do for one that is over."""

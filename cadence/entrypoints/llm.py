@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.args import names as option_names
 from cadence.core.errors import InvalidRequestError
+from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import BeamSearchOutput, RequestOutput
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from cadence.engine.beam import BeamSearch, run_rounds
@@ -19,7 +20,7 @@ from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
 from cadence.engine.profiler import Profiler
 from cadence.engine.prompts import PromptType, TokensPrompt, split_prompts, tokenised
-from cadence.engine.unused import check_keywords, refuse_lora
+from cadence.engine.unused import check_keywords
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
 from cadence.entrypoints.progress import open_progress
 from cadence.text.chat_template import ChatRequest
@@ -27,6 +28,7 @@ from cadence.text.chats import Chats, chats_for
 from cadence.text.tokenizer import Tokenizer
 
 ParamsType = SamplingParams | Sequence[SamplingParams] | None
+LoraType = LoRARequest | Sequence[LoRARequest | None] | None  # one for all prompts, or one each
 
 
 class LLM:
@@ -69,7 +71,7 @@ class LLM:
         sampling_params: ParamsType = None,
         *,
         use_tqdm: bool | Callable[..., Any] = True,
-        lora_request: object | None = None,
+        lora_request: LoraType = None,
         priority: Sequence[int] | None = None,
         prompt_token_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
         **extras: Any,
@@ -86,7 +88,7 @@ class LLM:
         self,
         prompts: PromptType | Sequence[PromptType],
         sampling_params: ParamsType = None,
-        lora_request: object | None = None,
+        lora_request: LoraType = None,
         priority: Sequence[int] | None = None,
         use_tqdm: bool | Callable[..., Any] = True,
         **extras: Any,
@@ -109,7 +111,7 @@ class LLM:
         messages: Sequence[Any],
         sampling_params: ParamsType = None,
         use_tqdm: bool | Callable[..., Any] = True,
-        lora_request: object | None = None,
+        lora_request: LoraType = None,
         chat_template: str | None = None,
         chat_template_content_format: str = "auto",
         add_generation_prompt: bool = True,
@@ -146,20 +148,20 @@ class LLM:
         self,
         prompts: PromptType | Sequence[PromptType],
         params: BeamSearchParams,
-        lora_request: object | None = None,
+        lora_request: LoraType = None,
         use_tqdm: bool | Callable[..., Any] = False,
         concurrency_limit: int | None = None,
     ) -> list[BeamSearchOutput]:
         """The `beam_width` best continuations of every prompt; `concurrency_limit` bounds prompts searched at once."""
-        refuse_lora(lora_request)
         engine = self.llm_engine
         search = BeamSearch(engine.config.model.max_model_len, engine.eos_token_ids, params)
         many = [engine.encode(prompt) for prompt in split_prompts(prompts)]
         at_once = concurrency_limit or len(many)
+        probe = partial(self._probe, adapter=lora_request)
         outputs: list[BeamSearchOutput] = []
         with open_progress(use_tqdm, len(many)) as progress:
             for start in range(0, len(many), at_once):
-                for output in run_rounds(search, many[start : start + at_once], self._probe):
+                for output in run_rounds(search, many[start : start + at_once], probe):
                     for beam in output.sequences:
                         beam.text = self.get_tokenizer().decode(beam.tokens)
                     outputs.append(output)
@@ -211,16 +213,16 @@ class LLM:
         prompts: Any,
         params: ParamsType,
         priority: Sequence[int] | None,
-        lora_request: object,
+        lora_request: LoraType,
         extras: dict[str, Any],
     ) -> list[str]:
-        refuse_lora(lora_request)
         options = extras.pop("tokenization_kwargs", None) or {}
         check_keywords("LLM", extras)
         many = self._tokenised(split_prompts(prompts), options)
         if priority is not None and len(priority) != len(many):
             raise InvalidRequestError(f"{len(priority)} priorities for {len(many)} prompts", "priority")
-        return self._submit(many, self._params_for(params, len(many)), priority or [0] * len(many), extras)
+        adapters = _one_each(lora_request, len(many))
+        return self._submit(many, self._params_for(params, len(many)), priority or [0] * len(many), adapters, extras)
 
     def _tokenised(self, prompts: list[PromptType], options: dict[str, Any]) -> list[PromptType]:
         return [tokenised(prompt, self.get_tokenizer(), options) for prompt in prompts] if options else prompts
@@ -239,25 +241,27 @@ class LLM:
         prompts: list[PromptType],
         params: list[SamplingParams],
         priorities: Sequence[int],
+        adapters: Sequence[object],
         extras: dict[str, Any],
     ) -> list[str]:
         """All or nothing: a bad prompt leaves no half-submitted batch behind."""
         ids: list[str] = []
         try:
-            for prompt, param, priority in zip(prompts, params, priorities, strict=True):
+            for prompt, param, priority, adapter in zip(prompts, params, priorities, adapters, strict=True):
                 ids.append(str(next(self._ids)))
-                self.llm_engine.add_request(ids[-1], prompt, _final_only(param), priority=priority, **extras)
+                given = {"lora_request": adapter, "priority": priority, **extras}
+                self.llm_engine.add_request(ids[-1], prompt, _final_only(param), **given)
                 self.llm_engine.begin()
         except Exception:
             self.llm_engine.abort_request(ids)
             raise
         return ids
 
-    def _probe(self, prompts: list[list[int]], params: SamplingParams) -> list[RequestOutput]:
+    def _probe(self, prompts: list[list[int]], params: SamplingParams, adapter: object) -> list[RequestOutput]:
         """One round of beam search. Its logprobs are not the user's, so the cap on those does not apply."""
         ids = [str(next(self._ids)) for _ in prompts]
         for request_id, prompt in zip(ids, prompts, strict=True):
-            self.llm_engine.add_request(request_id, prompt, params, cap_logprobs=False)
+            self.llm_engine.add_request(request_id, prompt, params, lora_request=adapter, cap_logprobs=False)
         return self._run(ids, use_tqdm=False)
 
     def _run(self, ids: list[str], use_tqdm: bool | Callable[..., Any]) -> list[RequestOutput]:
@@ -289,3 +293,12 @@ def _final_only(params: SamplingParams) -> SamplingParams:
     final = params.clone()
     final.output_kind = RequestOutputKind.FINAL_ONLY
     return final
+
+
+def _one_each(lora_request: object, count: int) -> Sequence[object]:
+    """The adapters of so many prompts: the same for all, or one of a list for each."""
+    if not isinstance(lora_request, (list, tuple)):
+        return [lora_request] * count
+    if len(lora_request) != count:
+        raise InvalidRequestError(f"{len(lora_request)} lora_requests for {count} prompts", "lora_request")
+    return lora_request

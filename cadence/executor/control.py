@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cadence.core.adapter import AdapterOutcome
+
 Call = Callable[[str, Any], Any]  # (verb, payload) -> answer
 
 
@@ -27,3 +29,19 @@ def warm_up_more(call: Call) -> bool:
     """A piece of what `lazy` has left, some tens of milliseconds -> whether there is more"""
     answer: bool = call("warm_up_more", None)
     return answer
+
+
+def prepare_adapter(call: Call, path: str) -> None:
+    """Begins to read an adapter, and returns at once; one that was begun is not begun again."""
+    call("prepare_adapter", path)
+
+
+def prepared_adapters(call: Call) -> list[AdapterOutcome]:
+    """Of those begun, the ones that were read since the last call. Plans may name their digests from now on."""
+    answer: list[AdapterOutcome] = call("prepared_adapters", None)
+    return answer
+
+
+def forget_adapter(call: Call, digest: str) -> None:
+    """No later plan puts it into a slot; where it lies in one, it stays there."""
+    call("forget_adapter", digest)

@@ -50,5 +50,5 @@ def open_on(
     new_proposer: ProposerFactory = proposer_of,
 ) -> OpenExecutor:
     sections = (config.model, config.load, config.cache, config.scheduler, config.device, config.speculative)
-    worker = Worker(device, WorkerConfig(*sections), logits_processors, new_proposer)
+    worker = Worker(device, WorkerConfig(*sections, config.lora), logits_processors, new_proposer)
     return OpenExecutor(worker, config, device.caps, device.queues_work, worker.layout, worker.vocab_size)

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from cadence.config.engine_config import CacheConfig, DeviceConfig, LoadConfig, ModelConfig, SchedulerConfig
+from cadence.config.lora import NO_ADAPTERS, LoraConfig
 from cadence.config.speculative import SpeculativeConfig
+from cadence.core.adapter import AdapterOutcome
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import KVLayout, plan_layout
 from cadence.core.sampling_params import SamplingParams
 from cadence.device.base import Device
 from cadence.device.dtypes import DTYPES
+from cadence.executor.adapters import open_adapters
 from cadence.kernels.select import select_ops
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.load import load_model
@@ -36,6 +39,7 @@ class WorkerConfig:
     scheduler: SchedulerConfig
     device: DeviceConfig
     speculative: SpeculativeConfig
+    lora: LoraConfig = NO_ADAPTERS
 
 
 class Worker:
@@ -54,7 +58,9 @@ class Worker:
         model_len, memory = model_config.max_model_len, device.caps.total_memory
         build = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory)
         model = load_model(model_config, config.load, build)
-        models = LoadedModels(model, load_draft(config.speculative, model_config, config.load, build, model))
+        draft = load_draft(config.speculative, model_config, config.load, build, model)
+        self._lora = open_adapters(model, config.lora, device, ops, build.dtype)
+        models = LoadedModels(model, draft, self._lora.store)
         self.vocab_size = model.vocab_size
         self.layout: KVLayout = plan_layout(models.kv_layers(), cache.block_size, cache.dtype)
         self._limits = RunnerLimits(
@@ -80,9 +86,10 @@ class Worker:
     def stop(self) -> None:
         device = self._device
         device.synchronize()
+        self._lora.close()
         self._warmup.clear()  # its pieces hold the loop, and with it the model
         del self.step, self.advance, self.post, self.result
-        del self._runner, self._loop, self._device  # with them the model, the KV cache, graphs and threads
+        del self._runner, self._loop, self._device, self._lora  # with them the model, the KV cache, graphs and threads
         device.trim_memory()
 
     def run_dummy(self, counts: list[int], sampling: SamplingParams) -> None:
@@ -98,7 +105,7 @@ class Worker:
     def _kv_bytes(self, _: None) -> int:
         if self._cache.kv_cache_memory_bytes:
             return self._cache.kv_cache_memory_bytes
-        used = self._device.caps.total_memory - self._device.free_memory()
+        used = self._lora.num_bytes + self._device.caps.total_memory - self._device.free_memory()
         self._device.reset_peak_memory()
         before = self._device.peak_memory()
         limits = self._limits
@@ -133,9 +140,21 @@ class Worker:
             self._warmup.popleft().run()
         return bool(self._warmup)
 
+    def _prepare_adapter(self, path: str) -> None:
+        self._lora.opened.prepare(path)
+
+    def _prepared_adapters(self, _: None) -> list[AdapterOutcome]:
+        return self._lora.opened.prepared()
+
+    def _forget_adapter(self, digest: str) -> None:
+        self._lora.opened.forget(digest)
+
     _VERBS: ClassVar[Mapping[str, Callable[[Worker, Any], Any]]] = {  # those of core/verbs.py
         "kv_bytes": _kv_bytes,
         "allocate_kv": _allocate_kv,
         "warm_up": _warm_up,
         "warm_up_more": _warm_up_more,
+        "prepare_adapter": _prepare_adapter,
+        "prepared_adapters": _prepared_adapters,
+        "forget_adapter": _forget_adapter,
     }

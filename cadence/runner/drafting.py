@@ -48,12 +48,13 @@ class Drafting(Protocol):
         ...
 
     def name(self, layout: BatchLayout, shape: StepShape) -> int:
-        """What is in the layout is what the next forwards of this shape compute, and drafts behind -> how many may
-        follow before it is named again, at least those of the shape."""
+        """What is in the layout is what the next forwards of this shape compute, and drafts behind: once, or again and
+        again -> how many there may be before it is named again, at least those of the shape"""
         ...
 
-    def queued(self, layout: BatchLayout, depth: int, num_forwards: int) -> None:
-        """So many forwards of a layout that was named, with so many drafts behind each, are queued."""
+    def repeated(self, layout: BatchLayout, depth: int, num_forwards: int) -> None:
+        """So many forwards more than its shape has were made of a layout that was named, with `depth` drafts behind
+        each."""
         ...
 
     def propose(self, state: RowState, batch: StepBatch, states: States) -> None:
@@ -76,7 +77,7 @@ class LookedUpDrafts:
     def name(self, layout: BatchLayout, shape: StepShape) -> int:
         return MANY
 
-    def queued(self, layout: BatchLayout, depth: int, num_forwards: int) -> None:
+    def repeated(self, layout: BatchLayout, depth: int, num_forwards: int) -> None:
         """The batch says all."""
 
     def propose(self, state: RowState, batch: StepBatch, states: States) -> None:

@@ -53,3 +53,8 @@ class StepGraphs:
 
     def forget(self) -> None:
         self._graphs.clear()
+
+    def forget_adapted(self) -> None:
+        """Those of forwards with adapters."""
+        for shape in [shape for shape in self._graphs if shape.adapted]:
+            del self._graphs[shape]

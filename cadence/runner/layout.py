@@ -26,6 +26,7 @@ class BatchLayout:
     max_query_len: int
     width: int  # most lines of a row
     behind: tuple[tuple[int, int], ...] = ()  # (row, more positions than usual that a model which drafts may lack)
+    adapted: bool = False  # some row has an adapter
 
     @staticmethod
     def of(plan: StepPlan) -> BatchLayout:
@@ -53,7 +54,8 @@ class BatchLayout:
         counts_np = np.diff(self.query_start_np)
         counts_np[has_lines_np] -= spare_np
         lines_np[has_lines_np] -= spare_np
-        return replace(_layout(self.rows_np, counts_np, lines_np, self.num_computed_np), behind=self.behind)
+        layout = _layout(self.rows_np, counts_np, lines_np, self.num_computed_np)
+        return replace(layout, behind=self.behind, adapted=self.adapted)
 
     def of_head(self, first: int = 0) -> BatchLayout:
         """What a head on the states of these tokens computes, from row number `first` on: the same runs, with one line

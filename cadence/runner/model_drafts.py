@@ -19,7 +19,7 @@ from cadence.runner.buffers import StepBuffers
 from cadence.runner.drafting import BeginsWith, States
 from cadence.runner.graphs import StepGraphs, StepOutputs
 from cadence.runner.layout import MODEL_RUN, BatchLayout
-from cadence.runner.shapes import Shapes, StepShape, Until, decode_shape, shape_of
+from cadence.runner.shapes import ExactShapes, Shapes, StepShape, Until, decode_shape, shape_of
 from cadence.runner.waiting_positions import WaitingPositions
 from cadence.sample.pipeline import SamplePipeline
 from cadence.speculate.draft_model import DraftModel
@@ -56,7 +56,8 @@ class ModelDrafts:
         spare = MODEL_RUN * shapes.most_rows + lacks  # what a model lacks comes on top of a full step
         self._most_tokens = shapes.most_tokens + spare
         self._first = StepBuffers(device, shapes, num_groups, parts.quiet_row, spare)
-        self._next = StepBuffers(device, shapes, num_groups, parts.quiet_row)
+        one_each = ExactShapes(shapes.most_rows, shapes.most_rows, recorded=False)
+        self._next = StepBuffers(device, one_each, num_groups, parts.quiet_row)
         self._each = torch.arange(shapes.most_rows + 1, dtype=torch.int32, device=device.torch_device)
         self._at_first = torch.zeros(1, dtype=torch.int64, device=device.torch_device)
         vocabulary = drafter.vocabulary
@@ -75,15 +76,16 @@ class ModelDrafts:
         depth = min(shape.depth, self._drafter.most_drafts or shape.depth)
         num_waiting = self._num_waiting(layout, depth)
         overdue, room = self._parts.waiting.begin(layout, num_waiting, shape.num_forwards)
-        for piece in overdue.pieces(self._most_tokens):
-            self._make_up(piece)
+        if overdue.num_rows:
+            for piece in overdue.pieces(self._most_tokens):
+                self._make_up(piece)
         self._shape = _NOTHING
         if num_waiting < layout.num_rows or depth or not self._waits:
             self._name_first(layout, shape, depth, num_waiting)
         return room
 
-    def queued(self, layout: BatchLayout, depth: int, num_forwards: int) -> None:
-        self._parts.waiting.wait(layout, self._num_waiting(layout, depth), num_forwards)
+    def repeated(self, layout: BatchLayout, depth: int, num_forwards: int) -> None:
+        self._parts.waiting.add_forwards(layout, self._num_waiting(layout, depth), num_forwards)
 
     def propose(self, state: RowState, batch: StepBatch, states: States) -> None:
         drafter, ops, shape = self._drafter, self._parts.ops, self._shape

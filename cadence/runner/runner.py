@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from cadence.core.step import NO_PLAN, StepPlan, StepResult, TokenMasks
-from cadence.core.table import RequestTable
+from cadence.core.table import PlanHook, RequestTable
 from cadence.models.interface.model import LayerCache
 from cadence.runner.layout import BatchLayout
 from cadence.runner.parts import Part
@@ -28,6 +28,7 @@ class RunnerParts:
     blocks: BlockTables
     drafts: DraftRows
     tables: Sequence[RequestTable]  # all per-request state, `blocks` included
+    plan_hooks: Sequence[PlanHook]
     hooks: Sequence[HiddenHook]
     sampler: SamplePipeline
     loop: StepLoop
@@ -77,6 +78,8 @@ class Runner:
     def _apply(self, plan: StepPlan) -> None:
         for row in plan.ended:
             self.vacate(row)
+        for hook in self._parts.plan_hooks:
+            hook.apply(plan)
         for request in plan.begun:
             for table in self._parts.tables:
                 table.add(request.row, request)
@@ -96,8 +99,8 @@ class Forwards:
         self._loop = parts.loop
         self._num_together = plan.num_together
         self._depth = plan.width - 1
-        self._first = BatchLayout.of(plan)
-        self._following = self._first.following(plan.width, plan.waits)
+        self._first = parts.loop.adapted(BatchLayout.of(plan))
+        self._following = parts.loop.adapted(self._first.following(plan.width, plan.waits))
         self._draws = parts.sampler.only_draws(self._following.sampling_np)
         self._hooks = [hook for hook in parts.hooks if hook.active(plan.rows_np)]  # of the first
         self._waiting = plan.waits

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.kv_spec import KVLayout, LayerKV
+from cadence.core.table import PlanHook, RequestTable
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import DraftState, KeptStates
+from cadence.lora.store import AdapterStore
 from cadence.models.interface.model import CausalLM
 from cadence.runner.drafting import Drafting, LookedUpDrafts
 from cadence.runner.graphs import StepGraphs
 from cadence.runner.model_drafts import ModelDrafts, ModelDraftsParts
+from cadence.runner.row_adapters import AdapterRows, NoRowAdapters, RowAdapters, SlotContents
 from cadence.runner.runner import RunnerParts
 from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes
 from cadence.runner.state.blocks import BlockTables
@@ -56,6 +59,7 @@ class RunnerLimits:
 class LoadedModels:
     target: CausalLM
     draft: AnyDraftModel = NO_DRAFT_MODEL
+    adapters: AdapterStore | None = None  # of the target; None = its requests have none
 
     def kv_layers(self) -> list[LayerKV]:
         """The target's first."""
@@ -84,6 +88,7 @@ def build_parts(
         device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors, new_sampler
     )
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
+    adapters = _adapters(device, ops, models, limits.num_rows, shapes, graphs)
     proposer = new_proposer(limits.speculative, ops, drafts.most)
     drafting: Drafting = LookedUpDrafts(proposer)
     if isinstance(draft := models.draft, DraftModel):
@@ -91,18 +96,35 @@ def build_parts(
         state = DraftState(*counts, draft.drafter.ahead, draft.max_len, draft.vocab_size)
         places = (requests.quiet_row, requests.state, waiting)
         drafting = ModelDrafts(ModelDraftsParts(device, ops, draft, state, sampler, shapes, *places))
-    of_drafts = (drafts, drafted, waiting)
+    of_drafts, tables = (drafts, drafted, waiting), [*proposer.tables(requests.state), *adapters.tables]
     sizes = (layout.block_size, limits.width - 1)
-    loop = LoopParts(device, ops, model, requests, blocks, sampler, shapes, graphs, drafting, *sizes)
+    loop = LoopParts(device, ops, model, requests, blocks, sampler, shapes, graphs, drafting, adapters.rows, *sizes)
     return RunnerParts(
         requests=requests,
         blocks=blocks,
         drafts=drafts,
-        tables=[requests, blocks, *of_drafts, *sampler.tables, prompt_logprobs, *proposer.tables(requests.state)],
+        tables=[requests, blocks, *of_drafts, *sampler.tables, prompt_logprobs, *tables],
+        plan_hooks=adapters.plan_hooks,
         hooks=[prompt_logprobs],
         sampler=sampler,
         loop=StepLoop(loop),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _AdapterParts:
+    rows: RowAdapters
+    tables: Sequence[RequestTable]
+    plan_hooks: Sequence[PlanHook]
+
+
+def _adapters(
+    device: Device, ops: Ops, models: LoadedModels, num_rows: int, shapes: Shapes, graphs: StepGraphs
+) -> _AdapterParts:
+    if models.adapters is None:
+        return _AdapterParts(NoRowAdapters(), (), ())
+    rows = AdapterRows(device, num_rows, ops.lora, shapes)
+    return _AdapterParts(rows, [rows], [SlotContents(device, models.adapters, graphs)])
 
 
 def _waiting(device: Device, draft: AnyDraftModel, num_rows: int, shapes: Shapes) -> WaitingPositions:

@@ -41,11 +41,18 @@ class StepShape:
     num_forwards: int = 1
     depth: int = 0  # drafts that a model makes behind each forward
     recorded: bool = False  # kept when it is first met
+    adapted: bool = False  # some row has an adapter
 
     @property
     def is_decode(self) -> bool:
         """There is a line behind every token."""
         return self.until > Until.HIDDEN and self.num_tokens == self.num_lines
+
+    def with_rows(self, num_rows: int) -> StepShape:
+        """Where every row has as many tokens and lines as any: so many of them."""
+        width = self.max_query_len
+        tokens, single = num_rows * width, num_rows if width == 1 else 0
+        return replace(self, num_rows=num_rows, num_tokens=tokens, num_lines=tokens, num_single=single)
 
     def is_even_as(self, layout: BatchLayout) -> bool:
         """Whether every row of a layout, and of the padding added to it, has as many tokens and lines as any."""
@@ -65,6 +72,7 @@ def shape_of(layout: BatchLayout, until: Until, depth: int = 0) -> StepShape:
         max_query_len=layout.max_query_len,
         until=until,
         depth=depth if until is Until.TOKENS else 0,
+        adapted=layout.adapted,
     )
 
 
@@ -175,7 +183,8 @@ class PaddedShapes:
         if not small or exact.num_single > _MOST_SINGLE:
             return exact
         size = PROMPT_SIZES[bisect.bisect_left(PROMPT_SIZES, exact.num_tokens)]
-        return StepShape(PROMPT_ROWS, size, PROMPT_ROWS, 0, size, Until.HIDDEN, recorded=True)
+        adapted = layout.adapted
+        return StepShape(PROMPT_ROWS, size, PROMPT_ROWS, 0, size, Until.HIDDEN, recorded=True, adapted=adapted)
 
     def keys_shape(self, layout: BatchLayout, run: int) -> StepShape:
         rows = self._sizes[bisect.bisect_left(self._sizes, layout.num_rows)]
@@ -184,23 +193,23 @@ class PaddedShapes:
         return StepShape(rows, rows * run, 0, 0, run, Until.KEYS, recorded=True)
 
     def _decode(self, layout: BatchLayout, num_forwards: int, draws: bool, depth: int) -> StepShape:
-        width = layout.width
-        padded = self._padded(layout.num_rows, draws, width, depth)
+        one = replace(decode_shape(layout.num_rows, 1, draws, layout.width, depth), adapted=layout.adapted)
+        padded, width = self._padded(one), layout.width
         # One forward or a whole burst: what lies between, and bursts of large batches, would be recorded for little.
-        whole = draws and num_forwards >= self.most_forwards and padded <= _MOST_BURST_ROWS
-        self._bursts[padded, width] += whole
-        burst = decode_shape(padded, self.most_forwards, draws, width, depth)
-        worth = whole and (burst in self._known or self._bursts[padded, width] >= _WORTH_RECORDING)
-        return burst if worth else decode_shape(padded, 1, draws, width, depth)
+        whole = draws and num_forwards >= self.most_forwards and padded.num_rows <= _MOST_BURST_ROWS
+        self._bursts[padded.num_rows, width] += whole
+        burst = replace(padded, num_forwards=self.most_forwards)
+        worth = whole and (burst in self._known or self._bursts[padded.num_rows, width] >= _WORTH_RECORDING)
+        return burst if worth else padded
 
-    def _padded(self, num_rows: int, draws: bool, width: int, depth: int) -> int:
-        """The least size that holds the rows, or one up to half as large again that is recorded already."""
-        first = bisect.bisect_left(self._sizes, num_rows)
+    def _padded(self, shape: StepShape) -> StepShape:
+        """With the least size that holds the rows, or one up to half as large again that is recorded already."""
+        first = bisect.bisect_left(self._sizes, shape.num_rows)
         least = self._sizes[first]
         for size in self._sizes[first : bisect.bisect_right(self._sizes, least * 3 // 2)]:
-            if decode_shape(size, 1, draws, width, depth) in self._known:
-                return size
-        return least
+            if (found := shape.with_rows(size)) in self._known:
+                return found
+        return shape.with_rows(least)
 
     def wanted(self) -> WantedShapes:
         """First a ladder of sizes on which every number of rows finds a place, and bursts, whose capture would keep a

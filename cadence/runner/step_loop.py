@@ -32,6 +32,7 @@ from cadence.runner.parts import (
     Part,
     SampledPart,
 )
+from cadence.runner.row_adapters import RowAdapters
 from cadence.runner.shapes import Shapes, StepShape, Until, WantedShapes, shape_of
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows
@@ -59,7 +60,9 @@ class HiddenHook(Protocol):
 
     def collect(
         self, hidden: torch.Tensor, step: PromptSlice, logits_fn: Callable[[torch.Tensor], torch.Tensor]
-    ) -> Observation: ...
+    ) -> Observation:
+        """hidden [T, H]; logits_fn: tokens [n] of the T -> logits [n, V]"""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class LoopParts:
     shapes: Shapes
     graphs: StepGraphs
     drafting: Drafting
+    adapters: RowAdapters
     block_size: int
     most_drafts: int = 0  # that are proposed for a row and forward
 
@@ -118,6 +122,11 @@ class StepLoop:
         """What is worth recording before it is met."""
         return self._parts.shapes.wanted()
 
+    def adapted(self, layout: BatchLayout) -> BatchLayout:
+        """With what the rows say of their adapters."""
+        adapted = self._parts.adapters.active(layout.rows_np)
+        return layout if adapted == layout.adapted else replace(layout, adapted=adapted)
+
     @torch.inference_mode()
     def prepare(self, shape: StepShape) -> None:
         """Records it, on the dummy row alone."""
@@ -155,7 +164,6 @@ class StepLoop:
         shape = self._parts.shapes.shape(layout, until, 1, self._depth(depth))
         self._name(layout, shape, depth)
         outputs = self._run(shape)
-        self._parts.drafting.queued(layout, depth, 1)
         if shape.until is Until.TOKENS:
             return Computed(layout, width, shape.until)
         batch = self._buffers.batch(shape_of(layout, shape.until))  # without the padding
@@ -163,7 +171,8 @@ class StepLoop:
         states = tuple(each[: layout.num_tokens] for each in outputs.states)
         logits = outputs.logits[: layout.num_lines]
         if shape.until is Until.HIDDEN and layout.num_lines:
-            logits = self._parts.model.logits(outputs.hidden[batch.line_at], self._context(batch, EVERY_TOKEN))
+            ctx = self._with_adapters(self._context(batch, EVERY_TOKEN), batch, layout.adapted)
+            logits = self._parts.model.logits(outputs.hidden[batch.line_at], ctx)
         return Computed(layout, width, shape.until, logits, states, observations)
 
     def _draw_computed(self, computed: Computed) -> Part:
@@ -181,10 +190,12 @@ class StepLoop:
         """All of a shape. It may be recorded: no decision depends on what the device holds."""
         parts, batch = self._parts, self._buffers.batch(shape)
         begins_with = parts.drafting.begins_with
-        ctx = self._context(batch, EVERY_TOKEN if begins_with.every_token else _wanted(batch, shape, self._counted))
+        wanted = EVERY_TOKEN if begins_with.every_token else _wanted(batch, shape, self._counted)
+        ctx = self._context(batch, wanted)
         logits = self._no_logits
         for forward in range(shape.num_forwards):
             parts.ops.rows.gather(parts.requests.state, parts.blocks.tables, parts.block_size, batch)
+            ctx = self._with_adapters(ctx, batch, shape.adapted)
             hidden = parts.model.forward(ModelInputs(batch.ids, batch.positions), ctx)
             states = begins_with.of(hidden, ctx)
             if shape.until > Until.HIDDEN:
@@ -201,6 +212,10 @@ class StepLoop:
     def _context(self, batch: StepBatch, wanted: Wanted) -> ForwardContext:
         aux = AuxHiddenStates(self._parts.drafting.begins_with.aux_layers)
         return ForwardContext(self._parts.ops, batch.attention(self._parts.blocks.tables), self._caches, wanted, aux)
+
+    def _with_adapters(self, ctx: ForwardContext, batch: StepBatch, adapted: bool) -> ForwardContext:
+        """The batch was gathered."""
+        return replace(ctx, lora=self._parts.adapters.batch(batch, ctx.wanted)) if adapted else ctx
 
     def _draw(self, batch: StepBatch, logits: torch.Tensor, states: States, out: torch.Tensor) -> None:
         """out [L] int32: what each line's row got"""
@@ -221,7 +236,8 @@ class StepLoop:
         while True:
             shape, room = self._name_drawn(layout, depth, count.most - done)
             ran = self._run_drawn(shape, 1 if layout.width > 1 else min(count.together - done, room), before)
-            self._parts.drafting.queued(layout, depth, ran)
+            if ran > shape.num_forwards:
+                self._parts.drafting.repeated(layout, depth, ran - shape.num_forwards)
             drawn.append(self._drawn_lines(layout, ran))
             done += ran
             if device.queues_work or done + shape.num_forwards > count.together or self._num_quiet(rows_np) > before:
@@ -295,7 +311,11 @@ class StepLoop:
     ) -> list[Observation]:
         """hidden [T, H]"""
         view = PromptSlice(layout.rows_np, layout.query_start_np, layout.num_computed_np, self._parts.requests.tokens)
-        logits_fn = partial(self._parts.model.logits, ctx=self._context(batch, EVERY_TOKEN))
+        ctx = self._with_adapters(self._context(batch, EVERY_TOKEN), batch, layout.adapted)
+
+        def logits_fn(lines: torch.Tensor) -> torch.Tensor:
+            return self._parts.model.logits(hidden[lines], ctx.at_lines(lines))
+
         return [hook.collect(hidden, view, logits_fn) for hook in hooks]
 
 

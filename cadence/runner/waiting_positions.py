@@ -22,12 +22,12 @@ class WaitingPositions(RequestTable, Protocol):
     room: int  # most positions of a row
 
     def begin(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> tuple[BatchLayout, int]:
-        """Before so many forwards, behind which tokens of the layout's first rows are to wait, one of each -> what the
-        drafter has to compute at once; and how many forwards there is room for then"""
+        """So many forwards are about to be queued, behind which tokens of the layout's first rows wait, one of each ->
+        what the drafter has to compute at once; and how many forwards there is room for, these included"""
         ...
 
-    def wait(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> None:
-        """So many such forwards are queued."""
+    def add_forwards(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> None:
+        """So many more such forwards were queued."""
         ...
 
     def keep(self, ops: Ops, batch: StepBatch, states: States) -> None:
@@ -56,7 +56,7 @@ class NoWaitingPositions:
     def begin(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> tuple[BatchLayout, int]:
         return NO_LAYOUT, MANY
 
-    def wait(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> None:
+    def add_forwards(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> None:
         """Nothing waits."""
 
     def keep(self, ops: Ops, batch: StepBatch, states: States) -> None:
@@ -89,23 +89,29 @@ class KeptStateRows:
         full: one run of many rows costs less than one of each."""
         counts_np = self._count_np[layout.rows_np]
         waiting_np = counts_np[:num_waiting]
-        enough = self.room + 1  # positions of a row that waits, with which it is due
-        if waiting_np.max(initial=0) + num_forwards > self.room:
-            enough = max(min(self.room // 2, self.room + 1 - num_forwards), 1)
-        due_np = counts_np > 0
-        due_np[:num_waiting] = waiting_np >= enough
-        overdue = self._take(np.unique(layout.rows_np[due_np])) if due_np.any() else NO_LAYOUT
-        left = self.room - int(waiting_np[~due_np[:num_waiting]].max(initial=0))
-        return overdue, left if num_waiting else MANY
+        overdue, most = NO_LAYOUT, int(waiting_np.max(initial=0))
+        has_room = most + num_forwards <= self.room
+        if not has_room or num_waiting < len(counts_np):
+            due_np = counts_np > 0
+            due_np[:num_waiting] = not has_room and waiting_np >= self._enough(num_forwards)
+            if due_np.any():
+                overdue = self._take(np.unique(layout.rows_np[due_np]))
+                counts_np[due_np] = 0
+                most = int(waiting_np.max(initial=0))
+        self._count_np[layout.rows_np[:num_waiting]] = waiting_np + num_forwards
+        return overdue, self.room - most if num_waiting else MANY
+
+    def add_forwards(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> None:
+        self._count_np[layout.rows_np[:num_waiting]] += num_forwards
+
+    def _enough(self, num_forwards: int) -> int:
+        """Positions with which a row is due before so many forwards."""
+        return max(min(self.room // 2, self.room + 1 - num_forwards), 1)
 
     def _take(self, rows_np: IntArray) -> BatchLayout:
         counts_np = self._count_np[rows_np]
         self._count_np[rows_np] = 0
         return keys_layout(rows_np, counts_np)
-
-    def wait(self, layout: BatchLayout, num_waiting: int, num_forwards: int) -> None:
-        if num_waiting:
-            self._count_np[layout.rows_np[:num_waiting]] += num_forwards
 
     def keep(self, ops: Ops, batch: StepBatch, states: States) -> None:
         if batch.num_single:

@@ -16,7 +16,7 @@ from cadence.sample.prompt_slice import PromptSlice
 _MAX_POSITIONS = 256  # positions whose logits exist at once, ...
 _LOGITS_BYTES = {"cpu": 1 << 24, "cuda": 1 << 27}  # ... within so many bytes in float32
 
-LogitsFn = Callable[[torch.Tensor], torch.Tensor]  # hidden [n, H] -> logits [n, V] float32
+LogitsFn = Callable[[torch.Tensor], torch.Tensor]  # tokens [n] int64 of a step -> logits [n, V] float32 behind each
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class PromptLogprobsTable:
         for index in torch.split(self._device.upload(index_np), self._at_once, dim=1):
             lines, rows, positions = index.unbind(0)
             own, end = tokens[rows, positions].to(torch.int64), start + len(rows)
-            scores.lines(slice(start, end)).fill(logits_fn(hidden[lines]).float(), own, self._as_logits)
+            scores.lines(slice(start, end)).fill(logits_fn(lines).float(), own, self._as_logits)
             start = end
         return scores
 

@@ -1,4 +1,4 @@
-"""From the waiting queue to a row: prefix cache, budget, blocks."""
+"""From the waiting queue to a row: prefix cache, budget, blocks, and a slot for an adapter."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from cadence.core.step import NewRow
+from cadence.scheduler.adapter_slots import AdapterSlots
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.kv.manager import KVManager, PrefixHit
@@ -19,7 +20,8 @@ from cadence.scheduler.running import RunningList
 
 
 class Admission:
-    """Strictly in order: whoever is first in the queue and cannot be admitted holds up the rest."""
+    """Strictly in order: whoever is first in the queue and cannot be admitted holds up the rest, unless all it lacks is
+    a slot for its adapter."""
 
     def __init__(
         self,
@@ -29,6 +31,7 @@ class Admission:
         rows: RowTable,
         kv: KVManager,
         drafts: Drafts,
+        slots: AdapterSlots,
     ) -> None:
         self._budget = budget
         self._waiting = waiting
@@ -36,6 +39,8 @@ class Admission:
         self._rows = rows
         self._kv = kv
         self._drafts = drafts
+        self._slots = slots
+        self._seen_changes = 0  # of the slots, when parked requests were looked at last
         self._refused_key: OrderKey = (0, 0.0, 0)  # last request for which there were too few blocks
         self._refused_at = 0  # blocks that were free then
         self.prefix_queries = 0  # tokens of fresh requests that consulted the prefix cache
@@ -43,10 +48,14 @@ class Admission:
 
     def run(self, draft: PlanDraft, room: PromptRoom) -> None:
         """Admits while rows, blocks and the step's room for prompts last."""
-        while room.tokens > 0 and self._waiting and self._rows.num_free:
+        self._recall_parked()
+        while room.tokens > 0 and self._waiting.num_ready and self._rows.num_free:
             request = self._waiting.peek()
             if request.row != NO_ROW:
                 return  # preempted, and a step naming its old row is still in flight
+            if not self._slots.admits(request):
+                self._waiting.park()
+                continue
             if self._was_refused(request):
                 return
             hit = self._kv.find_prefix(request.blocks, request.tokens, request.reads_cache)
@@ -65,10 +74,17 @@ class Admission:
 
     def could_admit(self) -> bool:
         """Whether the first in the queue may get a row in the next plan, as far as can be told at a glance."""
-        if not (self._waiting and self._rows.num_free):
+        self._recall_parked()
+        if not (self._waiting.num_ready and self._rows.num_free):
             return False
         request = self._waiting.peek()
         return request.row == NO_ROW and not self._was_refused(request)
+
+    def _recall_parked(self) -> None:
+        if self._seen_changes != self._slots.changes:
+            self._seen_changes = self._slots.changes
+            for adapter in self._slots.recall(self._waiting.parked()):
+                self._waiting.recall(adapter)
 
     def _was_refused(self, request: RequestState) -> bool:
         """Too few blocks for it the last time, and no more now: a long prompt is not looked up every step."""
@@ -82,6 +98,7 @@ class Admission:
         request.status = Status.RUNNING
         self._running.add(request)
         self._note_blocks(request, hit, computed + num_tokens)
+        draft.adapters += self._slots.take(request)
         most_drafts = self._drafts.begin(request.row, request.num_drafts(self._drafts.most))
         draft.admit(_new_row(request, computed, most_drafts), num_tokens, samples)
 
@@ -124,4 +141,5 @@ def _new_row(request: RequestState, computed: int, most_drafts: int) -> NewRow:
         max_len=request.max_len,
         constrained=request.is_constrained,
         most_drafts=most_drafts,
+        slot=request.slot,
     )

@@ -7,6 +7,7 @@ import numpy as np
 from cadence.core.step import NewBlocks, NewDrafts
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.drafts import Drafts
+from cadence.scheduler.given import GivenDrafts
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.pace import PacePolicy, PromptRoom
 from cadence.scheduler.plan import PlanDraft
@@ -36,6 +37,7 @@ class Advance:
         self._rows = rows
         self._kv = kv
         self._preemption = preemption
+        self._given = GivenDrafts(budget, drafts, rows, kv)
 
     def run(self, draft: PlanDraft, waiting: bool) -> PromptRoom:
         """Fills the draft; returns what room is left for prompts. waiting: somebody may want it."""
@@ -44,7 +46,8 @@ class Advance:
         room = self._room(rows_np, tokens_np, waiting)
         tokens_np = self._limited(draft, room, rows_np, tokens_np)
         self._widen(draft, rows_np, tokens_np)
-        ends_np = self._rows.computed_np[rows_np] + tokens_np + (tokens_np == 1) * (draft.width - 1)
+        drafts_np = self._given.run(draft, rows_np, tokens_np, waiting)
+        ends_np = self._rows.computed_np[rows_np] + tokens_np + (tokens_np == 1) * drafts_np
         last_np = self._rows.limit_np[rows_np] - 1  # the last token a request may have is never computed
         ends_np = np.minimum(ends_np + self._drafts.reserve, last_np)
         for index in np.flatnonzero(ends_np > self._rows.capacity_np[rows_np]).tolist():
@@ -53,7 +56,7 @@ class Advance:
             if not self._grow(draft, self._running[index], int(ends_np[index])):
                 tokens_np[index] = 0
         chosen_np = np.flatnonzero(tokens_np[: len(self._running)])
-        self._book(draft, rows_np[chosen_np], tokens_np[chosen_np])
+        self._book(draft, rows_np[chosen_np], tokens_np[chosen_np], drafts_np[chosen_np])
         room.tokens = min(room.tokens, self._budget.step - draft.num_tokens)
         return room
 
@@ -102,11 +105,11 @@ class Advance:
         grow_row(draft, self._rows, kv, request, num_tokens)
         return True
 
-    def _book(self, draft: PlanDraft, rows_np: Column, tokens_np: Column) -> None:
-        """These rows [n] compute these numbers of tokens [n] in the step."""
+    def _book(self, draft: PlanDraft, rows_np: Column, tokens_np: Column, drafts_np: Column) -> None:
+        """These rows [n] compute these numbers of tokens [n] in the step, and verify so many drafts [n]."""
         rows = self._rows
         computed_np = rows.computed_np[rows_np]
-        lines_np = rows.book(rows_np, tokens_np, draft.width - 1, draft.step_id)
+        lines_np = rows.book(rows_np, tokens_np, drafts_np, draft.step_id)
         if self._drafts.falls_behind:
             self._keep_up(draft, rows_np[tokens_np == 1])
         draft.set_running(rows_np, tokens_np, computed_np, lines_np)

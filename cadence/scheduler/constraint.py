@@ -28,6 +28,9 @@ class Constraint(Protocol):
     def rollback(self, count: int) -> None:
         """Takes the last `count` accepted tokens back."""
 
+    def ahead(self, most: int) -> list[int]:
+        """The tokens that must come next, as far as exactly one may; at most so many."""
+
     def fill(self, mask_np: IntArray) -> None:
         """Which tokens may come next: [num_words], one bit each."""
 
@@ -44,6 +47,9 @@ class Unconstrained:
 
     def rollback(self, count: int) -> None:
         """There is no state."""
+
+    def ahead(self, most: int) -> list[int]:
+        return []
 
     def fill(self, mask_np: IntArray) -> None:
         mask_np[:] = -1

@@ -12,12 +12,14 @@ _EDGES = (1.0, 1.0625, 1.125, 1.25)  # tokens per row: what forwards took is ave
 _CELLS = 4  # ... and so many for each token beyond: few drafts may cost as much as some more
 _SLOWER = 0.125  # weight of a measurement above the average ...
 _FASTER = 0.25  # ... and of one below
-_RENEWED = 0.5  # weight of a measurement where the average is old
+_RENEWED = 0.5  # weight of a measurement where the average is old, or was much too high
+_SURPRISE = 0.8  # times the average: nothing makes a forward so much faster than it can be
 _OLD = 32  # measurements after which an average is old, unless renewed ...
 _LEADER_AGE = 8  # ... after which another leads ...
 _FORGOTTEN = 1024  # ... and after which it is forgotten
 _OUTLIER = 1.5  # times the average: believed when the next measurement is such a one too
 _TRUSTED = 2  # measurements from which on an average counts: the first launch of a shape may take long ...
+_SOON = 8  # measurements after which forwards without drafts are measured again, times how often they were
 _PLAUSIBLE = 1.25  # ... unless it takes less than so many times the time in proportion to its tokens
 _PAYS = 1.02  # times as many tokens a second: worth trying
 _FURTHER = 2  # times the drafts of which the cost is known may be tried
@@ -96,8 +98,9 @@ class RowsCost:
         return self._curve
 
     def needs_base(self, age: int) -> bool:
-        """Forwards without drafts were not measured, or not within the last `age` measurements."""
-        return self._count[0] < _TRUSTED or self._clock - self._seen[0] >= age
+        """Forwards without drafts were not measured, or not within the last `age` measurements; sooner where that was
+        seldom done: the first ones may have taken longer than they will."""
+        return self._count[0] < _TRUSTED or self._clock - self._seen[0] >= min(age, _SOON * self._count[0])
 
     def observe(self, x: float, seconds: float) -> None:
         """A forward of so many tokens per row took `seconds`."""
@@ -126,7 +129,8 @@ class RowsCost:
         if not self._trusted[cell]:
             return 1.0 if seconds < self._seconds[cell] else 0.0
         usual = _SLOWER if seconds > self._seconds[cell] else _FASTER
-        return _RENEWED if self._clock - self._seen[cell] > _OLD else usual
+        is_surprise = seconds < _SURPRISE * self._seconds[cell]
+        return _RENEWED if is_surprise or self._clock - self._seen[cell] > _OLD else usual
 
     def _is_plausible(self, cell: int) -> bool:
         below = [lower for lower in range(cell) if self._trusted[lower]]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cadence.core.failure import Failure, FailureCode
-from cadence.core.request import FinishReason
 from cadence.core.step import IntArray, TokenMasks
 from cadence.core.update import RequestUpdate
 from cadence.scheduler.request_state import RequestState, Status
 from cadence.scheduler.rows import RowTable
-from cadence.scheduler.update import news_of
+from cadence.scheduler.update import end_of_output, news_of
 
 _ANY = -1  # all bits of a word
 
@@ -19,10 +17,12 @@ class MaskWriter:
     def __init__(self, rows: RowTable) -> None:
         self._rows = rows
 
-    def write(self, waiting: list[int]) -> tuple[TokenMasks, list[RequestUpdate]]:
+    def write(self, waiting: list[int], given: list[tuple[int, list[int]]]) -> tuple[TokenMasks, list[RequestUpdate]]:
         """For rows of which all tokens are known -> their masks, one for each line, and the ends of requests that no
         token can follow. Those that have ended get any token: nobody reads it."""
         requests = [self._rows.requests[row] for row in waiting]
+        for row, drafts in given:
+            self._rows.requests[row].drafts = drafts
         counts = [1 + len(request.drafts) for request in requests]
         words_np = np.full((sum(counts), requests[0].constraint.num_words), _ANY, dtype=np.int32)
         ended, first = [], 0
@@ -40,7 +40,7 @@ class MaskWriter:
 
 def _fill(request: RequestState, masks_np: IntArray) -> None:
     """masks [1 + drafts, words]: of the next token, and behind each draft. Behind one that may not come, nothing is
-    read: it is not what will be chosen in its place."""
+    read: it is not what will be chosen in its place. Where no token can follow any is chosen: the host will see it."""
     constraint, accepted = request.constraint, 0
     constraint.fill(masks_np[0])
     for draft, mask_np in zip(request.drafts, masks_np[1:], strict=True):
@@ -48,25 +48,26 @@ def _fill(request: RequestState, masks_np: IntArray) -> None:
             break
         accepted += 1
         constraint.fill(mask_np)
+        if _is_closed(request, mask_np, request.num_output_tokens + accepted):
+            mask_np[:] = _ANY
     constraint.rollback(accepted)
 
 
 def _end_of(request: RequestState, mask_np: IntArray) -> RequestUpdate | None:
-    """Its end, if no token can follow: the output is complete and may not be ended by a stop token yet, or at all."""
-    stop = request.request.stop
-    closed_np = mask_np
-    if request.num_output_tokens < stop.min_tokens:
-        closed_np = mask_np.copy()
-        _clear(closed_np, request.stop_ids)
-    if closed_np.any():
+    """Its end, if no token can follow."""
+    if not _is_closed(request, mask_np, request.num_output_tokens):
         return None
     update = news_of(request, [])
-    error = request.constraint.error
-    update.finish_reason = FinishReason.ERROR if error else FinishReason.STOP
-    grammar = request.request.grammar
-    source = grammar.source if grammar is not None else ""
-    update.stop_reason = Failure(FailureCode.BAD_GRAMMAR, f"{source} takes too much work: {error}") if error else None
+    update.finish_reason, update.stop_reason = end_of_output(request)
     return update
+
+
+def _is_closed(request: RequestState, mask_np: IntArray, num_output_tokens: int) -> bool:
+    """No token can follow so many: the output is complete, and may not be ended by a stop token yet, or at all."""
+    if num_output_tokens < request.request.stop.min_tokens:
+        mask_np = mask_np.copy()
+        _clear(mask_np, request.stop_ids)
+    return not mask_np.any()
 
 
 def _clear(mask_np: IntArray, tokens: frozenset[int]) -> None:

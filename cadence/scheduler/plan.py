@@ -17,6 +17,7 @@ class PlanDraft:
     def __init__(self, step_id: int) -> None:
         self.step_id = step_id
         self.begun: list[NewRow] = []
+        self.adapters: list[tuple[int, str]] = []  # (slot, digest of what lies there from now on)
         self.blocks: list[NewBlocks] = []
         self.claimed = 0  # blocks spoken for by rows that sit this step out until blocks come free
         self.short = False  # blocks or budget ran out for running rows: nobody is admitted
@@ -25,6 +26,7 @@ class PlanDraft:
         self.drafts: list[NewDrafts] = []
         self.behind: list[tuple[int, int]] = []  # (row, tokens that a model which drafts may lack)
         self.waits: list[int] = []  # rows that sample and wait for mail, in plan order
+        self.given: list[tuple[int, list[int]]] = []  # (row, drafts by the host)
         self.rows_np = _NO_ROWS_NP  # [n]
         self.sampling_np = _NO_ROWS_NP  # [s] rows that sample, in plan order; known when closed
         self._tokens_np = _NO_ROWS_NP
@@ -93,4 +95,6 @@ class PlanDraft:
             drafts=self.drafts,
             behind=self.behind,
             waits=self.waits,
+            given=self.given,
+            adapters=self.adapters,
         )

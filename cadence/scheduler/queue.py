@@ -10,16 +10,25 @@ from cadence.scheduler.request_state import OrderKey, RequestState, Status
 class WaitingQueue:
     """A heap by order key. Requests that end while they wait are skipped, and swept when they are the majority.
 
-    A preempted request keeps its key, so it is ahead of all of its class that came later.
+    A preempted request keeps its key, so it is ahead of all of its class that came later. Requests whose adapter finds
+    no slot are parked: they wait, and are not met at the head of the queue until they are recalled.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[OrderKey, RequestState]] = []
+        self._parked: dict[str, list[tuple[OrderKey, RequestState]]] = {}  # by the digest of their adapter: a heap each
         self._live = 0
+        self._num_parked = 0
         self.num_prompt_tokens = 0  # of all that wait; other tokens may still come to one that was preempted
 
     def __len__(self) -> int:
+        """All that wait, the parked ones included."""
         return self._live
+
+    @property
+    def num_ready(self) -> int:
+        """Those that are not parked."""
+        return self._live - self._num_parked
 
     def push(self, request: RequestState) -> None:
         heapq.heappush(self._heap, (request.key, request))
@@ -27,7 +36,7 @@ class WaitingQueue:
         self.num_prompt_tokens += request.prompt_len
 
     def peek(self) -> RequestState:
-        """The most urgent one. The caller has checked the length."""
+        """The most urgent one that is ready. The caller has checked that there is one."""
         while self._heap[0][1].status is not Status.WAITING:
             heapq.heappop(self._heap)
         return self._heap[0][1]
@@ -41,12 +50,40 @@ class WaitingQueue:
 
     def live(self) -> list[RequestState]:
         """All that wait, the most urgent first."""
-        return [request for _, request in sorted(self._heap) if request.status is Status.WAITING]
+        entries = [*self._heap, *(entry for parked in self._parked.values() for entry in parked)]
+        return [request for _, request in sorted(entries) if request.status is Status.WAITING]
+
+    def park(self) -> None:
+        """The most urgent one waits aside from now on."""
+        request = self.peek()
+        heapq.heappush(self._parked.setdefault(request.adapter, []), heapq.heappop(self._heap))
+        request.parked = True
+        self._num_parked += 1
+
+    def parked(self) -> list[tuple[OrderKey, str]]:
+        """(key of the oldest request, adapter) of all adapters for which some are parked, the oldest first."""
+        for adapter, heap in list(self._parked.items()):
+            while heap and heap[0][1].status is not Status.WAITING:
+                heapq.heappop(heap)
+            if not heap:
+                del self._parked[adapter]
+        return sorted((heap[0][0], adapter) for adapter, heap in self._parked.items())
+
+    def recall(self, adapter: str) -> None:
+        """Those parked for it are ready again."""
+        for key, request in self._parked.pop(adapter):
+            if request.status is Status.WAITING:
+                request.parked = False
+                self._num_parked -= 1
+                heapq.heappush(self._heap, (key, request))
 
     def forget(self, request: RequestState) -> None:
         """It waited, and has just been marked as finished."""
         self._live -= 1
         self.num_prompt_tokens -= request.prompt_len
+        if request.parked:
+            request.parked = False
+            self._num_parked -= 1
         if len(self._heap) > 2 * self._live + 64:
             self._heap = [entry for entry in self._heap if entry[1].status is Status.WAITING]
             heapq.heapify(self._heap)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from cadence.core.adapter import NO_ADAPTER_DIGEST, NO_SLOT
 from cadence.core.request import EngineRequest
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.scheduler.burst import needs_host
@@ -11,6 +12,7 @@ from cadence.scheduler.constraint import NO_CONSTRAINT, Constraint
 from cadence.scheduler.kv.groups.block import RequestBlocks
 
 NO_ROW = -1
+MOST_AHEAD = 16  # tokens that a constraint forces, which are looked for
 
 OrderKey = tuple[int, float, int]  # (priority, arrival, number): smaller is served first and preempted last
 
@@ -25,6 +27,8 @@ class RequestState:
     """Counters of running requests lie in `RowTable`, by row; here is what outlives a row."""
 
     __slots__ = (
+        "adapter",
+        "ahead",
         "blocks",
         "constraint",
         "drafts",
@@ -36,10 +40,12 @@ class RequestState:
         "next_prompt_logprob",
         "num_cached",
         "num_preemptions",
+        "parked",
         "prompt_len",
         "reads_cache",
         "request",
         "row",
+        "slot",
         "status",
         "stop_ids",
         "streams",
@@ -56,6 +62,7 @@ class RequestState:
     ) -> None:
         self.request = request
         self.constraint = constraint  # its state is that behind `tokens`
+        self.ahead: list[int] = constraint.ahead(MOST_AHEAD)  # tokens that must follow `tokens`
         self.drafts: list[int] = []  # that its next forward verifies, where it is constrained
         self.id = request.request_id
         self.key = key
@@ -69,6 +76,9 @@ class RequestState:
         self.needs_host = needs_host(sampling)
         self.streams = sampling.output_kind is not RequestOutputKind.FINAL_ONLY
         self.status = Status.WAITING
+        self.adapter = request.adapter.digest if request.adapter is not None else NO_ADAPTER_DIGEST
+        self.slot = NO_SLOT  # of its adapter, as long as it has a row
+        self.parked = False  # in the waiting queue
         self.row = NO_ROW  # kept after the end of the row until the last step naming it has returned
         self.num_cached = 0
         self.num_preemptions = 0

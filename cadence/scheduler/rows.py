@@ -64,12 +64,12 @@ class RowTable:
         self.streams_np[row] = request.streams
         return samples
 
-    def book(self, rows_np: Column, tokens_np: Column, drafts: int, step_id: int) -> Column:
+    def book(self, rows_np: Column, tokens_np: Column, drafts_np: Column, step_id: int) -> Column:
         """The first forward of step `step_id` computes so many tokens [n] of these rows [n], and where that is all they
-        have, up to `drafts` more -> [n] how many tokens each samples at most: 0, or 1 + drafts."""
+        have, up to so many drafts [n] more -> [n] how many tokens each samples at most: 0, or 1 + drafts."""
         ends_np = self.computed_np[rows_np] + tokens_np
         samples_np = ends_np == self.length_np[rows_np]
-        lines_np: Column = samples_np * np.where(tokens_np == 1, 1 + drafts, 1)
+        lines_np: Column = samples_np * np.where(tokens_np == 1, 1 + drafts_np, 1)
         self.computed_np[rows_np] = ends_np + np.maximum(lines_np - 1, 0)
         self.length_np[rows_np] += lines_np
         self.due_np[rows_np] += samples_np

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from cadence.core.kv_spec import KVLayout
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.step import StepPlan, StepResult, TokenMasks
 from cadence.core.update import RequestUpdate
+from cadence.scheduler.adapter_slots import AdapterSlots
 from cadence.scheduler.admission import Admission
 from cadence.scheduler.advance import Advance
 from cadence.scheduler.budget import TokenBudget
@@ -65,13 +66,14 @@ class Scheduler:
         self._rows = RowTable(config.max_num_seqs)
         self._waiting = WaitingQueue()
         self._running = RunningList()
-        self._retiring = Retiring(self._rows, self._kv)
+        self._slots = slots = AdapterSlots(config.adapter_slots)
+        self._retiring = Retiring(self._rows, self._kv, slots)
         self._preemption = Preemption(self._running, self._waiting, self._retiring, self._kv)
         self._decodes = DecodeTimes()
         self._pace = PacePolicy(config, layout.block_size, self._decodes)
         self._drafts = drafts
         self._advance = Advance(budget, self._pace, drafts, self._running, self._rows, self._kv, self._preemption)
-        self._admission = Admission(budget, self._waiting, self._running, self._rows, self._kv, drafts)
+        self._admission = Admission(budget, self._waiting, self._running, self._rows, self._kv, drafts, slots)
         self._bursts = BurstPolicy(config, host_bound, self._decodes)
         self._extension = Extension(budget, self._bursts, drafts, self._rows, self._kv)
         self._reconciler = Reconciler(self._rows, self._kv, drafts)
@@ -81,9 +83,11 @@ class Scheduler:
         """Joins the waiting queue. constraint: on its output, behind the tokens that it has."""
         self.check(request)
         self._num_added += 1
+        tables = self._kv.new_tables(request.cache_salt, request.adapter.digest if request.adapter is not None else "")
         self._requests[request.request_id] = state = RequestState(
-            request, self._key_of(request), self._kv.new_tables(request.cache_salt), self._max_model_len, constraint
+            request, self._key_of(request), tables, self._max_model_len, constraint
         )
+        self._slots.join(state)
         self._waiting.push(state)
 
     def abort(self, request_ids: Iterable[str], reason: FinishReason = FinishReason.ABORT) -> list[RequestUpdate]:
@@ -106,13 +110,13 @@ class Scheduler:
         """The next step. A plan without rows says that there is nothing to do before a step in flight returns:
         it is not carried out, and no result is expected."""
         draft = PlanDraft(self._last_step + 1)
-        room = self._advance.run(draft, waiting=len(self._waiting) > 0)
+        room = self._advance.run(draft, waiting=self._waiting.num_ready > 0)
         if not draft.short:
             self._admission.run(draft, room)
         draft.close(self._rows.waits_np)
         if not len(draft.rows_np):
             return draft.build(ended=[], num_together=1)
-        self._extension.run(draft, waiting=len(self._waiting) > 0)
+        self._extension.run(draft, waiting=self._waiting.num_ready > 0)
         streams = bool(self._rows.streams_np[draft.sampling_np].any())
         together = 1 if streams else self._bursts.together(len(draft.rows_np), draft.num_forwards)
         plan = draft.build(self._retiring.take_ended(), together)
@@ -125,7 +129,7 @@ class Scheduler:
     def mail(self, step: StepInFlight) -> tuple[TokenMasks, list[RequestUpdate]]:
         """What rows of a step wait for; all steps before it have returned. -> it, and the ends of requests that cannot
         go on: theirs is not waited for"""
-        mail, ended = self._masks.write(step.plan.waits)
+        mail, ended = self._masks.write(step.plan.waits, step.plan.given)
         for update in ended:
             self._end(self._requests[update.request_id])
         return mail, ended
@@ -175,6 +179,11 @@ class Scheduler:
             self._decodes.observe(num_rows, num_forwards, seconds)
             self._drafts.observe_time(num_rows, num_forwards, tokens, seconds)
 
+    @property
+    def adapters_in_use(self) -> Collection[str]:
+        """Digests of the adapters of all requests that have not ended."""
+        return self._slots.in_use
+
     def has_unfinished(self) -> bool:
         """Anything waiting, running, or ended but named by a step in flight."""
         return bool(self._requests or self._retiring)
@@ -219,6 +228,8 @@ class Scheduler:
                 f"(max_model_len is {self._max_model_len}, one token is to be generated)",
                 field="prompt_token_ids",
             )
+        if request.adapter is not None and not self._slots.count:
+            raise InvalidRequestError("an adapter needs an engine with slots for adapters: enable_lora", "adapter")
         if request.stop.max_tokens < 1:
             raise InvalidRequestError(f"max_tokens must be at least 1, got {request.stop.max_tokens}", "max_tokens")
 
@@ -239,6 +250,7 @@ class Scheduler:
 
     def _end(self, request: RequestState) -> None:
         del self._requests[request.id]
+        self._slots.leave(request)
         was_running = request.status is Status.RUNNING
         request.status = Status.FINISHED
         if was_running:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import numpy as np
 
 from cadence.core.draft_stats import DraftStats, Run
+from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import FinishReason
 from cadence.core.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult
 from cadence.core.update import RequestUpdate
 from cadence.scheduler.advance import register_filled
 from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.kv.manager import KVManager
-from cadence.scheduler.request_state import RequestState, Status
+from cadence.scheduler.request_state import MOST_AHEAD, RequestState, Status
 from cadence.scheduler.rows import Column, RowTable
 from cadence.scheduler.step_in_flight import StepInFlight
 from cadence.scheduler.stop import take_until_stop
@@ -85,17 +88,23 @@ class Reconciler:
                 continue
             request = self._rows.requests[row]
             request.drafts, constraint = drafts.get(row, []), request.constraint
-            for token in news[row].new_token_ids:
-                constraint.accept(token)
-            if constraint.finished:
-                news[row].finish_reason = FinishReason.STOP
+            new = news[row].new_token_ids
+            allowed = list(takewhile(constraint.accept, new))
+            request.ahead = constraint.ahead(MOST_AHEAD)
+            if constraint.finished or len(allowed) < len(new):
+                news[row].new_token_ids, news[row].complete = allowed, not constraint.finished
+                news[row].finish_reason, news[row].stop_reason = end_of_output(request)
+                del request.tokens[len(request.tokens) - len(new) + len(allowed) :]
                 self._rows.stop(row)
 
     def _take_runs(self, step: StepInFlight, result: StepResult, news: News) -> None:
         """What became of drafts, forward by forward."""
         drafts_np, tokens_np = result.num_drafts_np, (result.token_ids_np != NO_TOKEN).sum(axis=2)
-        step.num_drafts += int(drafts_np.sum())
-        self._drafts.observe(step.returning_np, drafts_np, tokens_np)
+        num_drafts = int(drafts_np.sum())
+        self._drafts.observe(step.returning_np, _proposed(step, drafts_np), tokens_np)
+        if not num_drafts:
+            return
+        step.num_drafts += num_drafts
         columns = zip(step.returning_np.tolist(), drafts_np.T.tolist(), tokens_np.T.tolist(), strict=True)
         for row, drafts, tokens in columns:
             if row in news:
@@ -133,6 +142,22 @@ class Reconciler:
             if request.status is Status.RUNNING:
                 kv.release_outside(request.blocks, int(confirmed_np[index]))
                 rows.release_later(row, kv.next_release(request.blocks))
+
+
+def end_of_output(request: RequestState) -> tuple[FinishReason, Failure | None]:
+    """Why a request ends whose output no token may follow."""
+    error, grammar = request.constraint.error, request.request.grammar
+    if error and grammar is not None:
+        return FinishReason.ERROR, Failure(FailureCode.BAD_GRAMMAR, f"{grammar.source} takes too much work: {error}")
+    return FinishReason.STOP, None
+
+
+def _proposed(step: StepInFlight, drafts_np: IntArray) -> IntArray:
+    """Of the drafts verified [m, s], those that were not given by the host, which knew them to be right."""
+    if not step.plan.given or step.num_returned:
+        return drafts_np
+    given_np = np.isin(step.returning_np, [row for row, _ in step.plan.given])
+    return np.where(given_np, 0, drafts_np)
 
 
 def _kept_runs(drafts: list[int], tokens: list[int], kept: int) -> list[Run]:

@@ -137,6 +137,10 @@ class Matcher:
         self.rollback(len(found))
         return found
 
+    def ahead(self, most: int) -> list[int]:
+        """As `forced`; most positions are passed over at a glance."""
+        return self.forced(most) if self.forced_text() else []
+
     def forced_text(self) -> bytes:
         """Text that must come next, whatever its tokens are: a source of drafts, not of tokens. b"" = none known."""
         return b"" if self._stops else self._position.forced_text()

@@ -20,31 +20,6 @@ ChatCompletionMessageParam = dict[str, Any]
 
 
 @dataclass(slots=True)
-class LoRARequest:
-    """Names an adapter. Every call that takes one refuses it until there are adapters."""
-
-    lora_name: str
-    lora_int_id: int
-    lora_path: str = ""
-    base_model_name: str | None = None
-    tensorizer_config_dict: dict[str, Any] | None = None
-    load_inplace: bool = False
-    is_3d_lora_weight: bool = False
-
-    @property
-    def adapter_id(self) -> int:
-        return self.lora_int_id
-
-    @property
-    def name(self) -> str:
-        return self.lora_name
-
-    @property
-    def path(self) -> str:
-        return self.lora_path
-
-
-@dataclass(slots=True)
 class PoolingParams:
     """What to ask of a model that embeds or classifies; no engine takes it yet."""
 

@@ -106,7 +106,7 @@ MODULES: dict[str, dict[str, str]] = {
     "inputs.llm": _PROMPT_NAMES,
     "logprobs": _LOGPROB_NAMES,
     "sequence": {**_LOGPROB_NAMES, "RequestMetrics": _OUTPUTS},
-    "lora.request": {"LoRARequest": _DATA},
+    "lora.request": {"LoRARequest": "cadence.core.lora_request"},
     "engine.arg_utils": {"EngineArgs": _ARGS, "AsyncEngineArgs": _ARGS},
     "engine.llm_engine": {"LLMEngine": _ENGINE},
     "engine.async_llm_engine": {"AsyncLLMEngine": _ASYNC, "AsyncEngineDeadError": f"{_ERRORS}:EngineDeadError"},

@@ -29,8 +29,8 @@ MAY_IMPORT = {
     "lora": {"core", "config", "device", "kernels", "models"},
     "sample": {"core", "config", "device", "kernels"},
     "speculate": {"core", "config", "device", "kernels", "models", "sample"},
-    "runner": {"core", "config", "device", "kernels", "models", "sample", "speculate"},
-    "executor": {"core", "config", "device", "kernels", "models", "sample", "speculate", "runner"},
+    "runner": {"core", "config", "device", "kernels", "lora", "models", "sample", "speculate"},
+    "executor": {"core", "config", "device", "kernels", "lora", "models", "sample", "speculate", "runner"},
     "engine": {"core", "config", "text", "structured", "scheduler", "executor"},
     "entrypoints": {"core", "config", "text", "engine"},
 }
@@ -54,8 +54,8 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
     "cadence/scheduler/scheduler.py": {
         "config": "engine_config",
         "core": "engine_state errors kv_spec request step update",
-        "scheduler": "admission advance budget burst constraint decode_times drafts extension masks pace plan preempt "
-        "queue request_state retiring rows running snapshot step_in_flight update",
+        "scheduler": "adapter_slots admission advance budget burst constraint decode_times drafts extension masks pace "
+        "plan preempt queue request_state retiring rows running snapshot step_in_flight update",
         "scheduler.kv": "manager sizing",
     },
     "cadence/runner/runner.py": {
@@ -70,7 +70,7 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
         "device": "base",
         "kernels.interface": "ops row_ops",
         "models.interface": "aux_hidden model wanted",
-        "runner": "buffers drafting graphs layout parts shapes",
+        "runner": "buffers drafting graphs layout parts row_adapters shapes",
         "runner.state": "blocks requests",
         "sample": "context pipeline prompt_slice sampler",
     },

@@ -131,7 +131,7 @@ WRONG = [
     ["generate", "hi", "--gpu-memory-utilization", "2"],
     ["chat", "-q", "hi", "--block-size", "7"],
     ["bench", "latency", "--cpu-threads", "-1"],
-    ["bench", "throughput", "--enable-lora"],
+    ["bench", "throughput", "--max-loras", "0"],
 ]
 
 

@@ -100,7 +100,7 @@ def test_unknown_flags_name_the_nearest(capsys: pytest.CaptureFixture[str]) -> N
         (["--tensor-parallel-size=2"], "one device"),
         (["--speculative-config", '{"method": "dflash"}'], "speculative_config.method=dflash is not in this version"),
         (["-sc.method=ngram", "-sc.num_speculative_tokens=0"], "num_speculative_tokens=0 is not between 1 and 31"),
-        (["--enable-lora"], "LoRA"),
+        (["--max-lora-rank", "0"], "max_lora_rank=0 is not between 1 and 1024"),
         (["-O", "4"], "not one of 0, 1"),
         (["--dtype", "int3"], "not one of"),
     ],

@@ -129,7 +129,7 @@ def test_verifiers_under_the_names_of_vllm(given: dict[str, str], verifier: str)
         ),
         ({"method": "ngram", "suffix_decoding_min_token_prob": 2}, "suffix_decoding_min_token_prob", "between 0 and 1"),
         ({"method": "ngram", "draft_tensor_parallel_size": 2}, "draft_tensor_parallel_size", "one device"),
-        ({"method": "ngram", "synthetic_acceptance_length": 2.0}, "synthetic_acceptance_length", "changes no token"),
+        ({"method": "ngram", "synthetic_acceptance_length": 2.0}, "synthetic_acceptance_length", "changes no text"),
     ],
 )
 def test_mistakes_are_one_sentence_that_names_the_key(given: dict[str, Any], key: str, said: str) -> None:

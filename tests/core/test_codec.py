@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
+from cadence.core.adapter import AdapterOutcome
 from cadence.core.codec import (
     decode_answer,
     decode_call,
@@ -158,7 +159,13 @@ def test_plans_and_results_cross_as_bytes() -> None:
     assert other.start == 1 and other.ranks_np.tolist() == [3, 1]
 
 
-SAMPLES = {None: None, int: 2**40, str: "lazy", bool: True}  # by the type of a payload or an answer
+SAMPLES = {  # by the type of a payload or an answer
+    None: None,
+    int: 2**40,
+    str: "lazy",
+    bool: True,
+    list[AdapterOutcome]: [AdapterOutcome("/sql", "9f", ""), AdapterOutcome("/no", "", "no such file")],
+}
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -14,6 +14,7 @@ import torch
 
 from cadence import LLM, AsyncEngineArgs, AsyncLLMEngine, EngineArgs, LLMEngine, RequestOutputKind, SamplingParams
 from cadence.core.errors import ConfigError, EngineDeadError, InvalidRequestError, ModelNotFoundError
+from cadence.core.lora_request import LoRARequest
 from cadence.engine.logits_processors import (
     AdapterLogitsProcessor,
     BatchUpdate,
@@ -21,7 +22,6 @@ from cadence.engine.logits_processors import (
     RequestLogitsProcessor,
     process_dict_updates,
 )
-from cadence.vllm.data import LoRARequest
 
 pytestmark = pytest.mark.engine
 
@@ -114,7 +114,7 @@ def test_a_processor_may_read_extra_args(llm: LLM) -> None:
 
 
 def test_what_would_change_the_answer_is_refused(llm: LLM) -> None:
-    with pytest.raises(InvalidRequestError, match="LoRA adapters are not in this version"):
+    with pytest.raises(InvalidRequestError, match="start it with enable_lora"):
         llm.generate("a", greedy(), lora_request=LoRARequest("sql", 1, "/adapter"))
     with pytest.raises(InvalidRequestError, match="mm_processor_kwargs cannot be used"):
         llm.generate("a", greedy(), mm_processor_kwargs={"crops": 4})

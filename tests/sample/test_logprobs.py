@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -104,16 +105,16 @@ class PromptBench:
         self.table.add(row, NewRow(row, "", np.array(prompt), len(prompt), 0, (), sampling, 0, frozenset(), 700))
         self.table.flush()
 
-    def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        self.calls.append(len(hidden))
-        return torch.from_numpy(TRANSITIONS)[hidden[:, 0].long()]
+    def head(self, hidden: torch.Tensor, lines: torch.Tensor) -> torch.Tensor:
+        self.calls.append(len(lines))
+        return torch.from_numpy(TRANSITIONS)[hidden[lines, 0].long()]
 
     def step(self, *runs: tuple[int, int, int]) -> dict[int, PromptLogprobs]:
         """Runs (row, first position, number of tokens) computed together."""
         hidden = torch.cat([self.tokens[row, first : first + n] for row, first, n in runs])[:, None].float()
         starts = np.cumsum([0, *(n for _, _, n in runs)])
         step = PromptSlice(np.array([r for r, _, _ in runs]), starts, np.array([f for _, f, _ in runs]), self.tokens)
-        pending = self.table.collect(hidden, step, self.head)
+        pending = self.table.collect(hidden, step, partial(self.head, hidden))
         return pending.unpack(self.device.download(pending.tensors()).wait())
 
 

@@ -20,5 +20,9 @@ class LoraBatch:
     lines: torch.Tensor  # [L] int32: of those that `logits` is called with
     active: bool = True  # False: no token has an adapter, and every product is the model's own
 
+    def at_lines(self, tokens: torch.Tensor) -> LoraBatch:
+        """With lines behind these tokens [n] int64."""
+        return LoraBatch(self.tokens, self.wanted, self.tokens[tokens])
+
 
 NO_LORA = LoraBatch(_NOBODY, _NOBODY, _NOBODY, active=False)

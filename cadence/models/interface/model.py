@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -60,6 +60,10 @@ class ForwardContext:
     def kept(self, layer: int, x: torch.Tensor) -> torch.Tensor:
         """x [T, H] as it goes on beside the layer's attention."""
         return self._tokens_after(layer).pick(x, self.ops)
+
+    def at_lines(self, tokens: torch.Tensor) -> ForwardContext:
+        """For `logits` of these tokens [n] int64 of the batch."""
+        return replace(self, lora=self.lora.at_lines(tokens)) if self.lora.active else self
 
     def _tokens_after(self, layer: int) -> Wanted:
         return self.wanted if layer == len(self.caches) - 1 else EVERY_TOKEN

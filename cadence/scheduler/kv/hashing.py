@@ -1,4 +1,5 @@
-"""The hash chain of the prefix cache: each block's digest covers all tokens before it, and the salt at the root."""
+"""The hash chain of the prefix cache: each block's digest covers all tokens before it, and at the root the salt and
+the adapter."""
 
 from __future__ import annotations
 
@@ -8,8 +9,11 @@ from hashlib import sha256
 from cadence.scheduler.kv.groups.block import RequestBlocks
 
 
-def root_digest(salt: str) -> bytes:
-    """Parent of a request's first block: requests with different salts share nothing."""
+def root_digest(salt: str, adapter: str = "") -> bytes:
+    """Parent of a request's first block: requests with different salts, or adapters of different digests, share
+    nothing."""
+    if adapter:
+        return sha256(b"cadence/kv+adapter/" + sha256(adapter.encode()).digest() + salt.encode()).digest()
     return sha256(b"cadence/kv/" + salt.encode()).digest()
 
 

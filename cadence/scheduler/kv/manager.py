@@ -44,8 +44,8 @@ class KVManager:
         """Share of the pool that requests hold, 0 to 1."""
         return 1.0 - self._pool.num_free / self._pool.num_usable
 
-    def new_tables(self, salt: str) -> RequestBlocks:
-        return RequestBlocks(self.num_groups, root_digest(salt))
+    def new_tables(self, salt: str, adapter: str = "") -> RequestBlocks:
+        return RequestBlocks(self.num_groups, root_digest(salt, adapter))
 
     def find_prefix(self, blocks: RequestBlocks, tokens: list[int], read: bool) -> PrefixHit:
         """The longest cached prefix of `tokens` that leaves at least one of them to compute."""

@@ -8,6 +8,7 @@ from cadence.entrypoints.server.chat.events import MISSING_CALL, ChatEvent, Choi
 from cadence.entrypoints.server.http.errors import ApiError
 
 _NO_CALL = "tool_calls could not be produced: the model's answer is not the call that tool_choice demands"
+_BY_REQUEST = (FailureCode.NO_TOKEN_LEFT, FailureCode.BAD_GRAMMAR, FailureCode.BAD_ADAPTER)
 
 
 def check_event(event: ChatEvent) -> None:
@@ -23,7 +24,7 @@ def raise_failure(choice: ChoiceEnd | CompletionOutput) -> None:
     if choice.failure is FailureCode.BAD_GRAMMAR:
         field = str(why).partition(" ")[0]  # the sentence begins with it
         raise ApiError(400, f"The request failed: {why}.", param=field, code=choice.failure)
-    if choice.failure is FailureCode.NO_TOKEN_LEFT:
+    if choice.failure in _BY_REQUEST:
         raise ApiError(400, f"The request failed: {why}.", code=choice.failure)
     if finish_reason == "error":
         raise ApiError(500, f"The request failed: {why or 'no reason was given'}.")

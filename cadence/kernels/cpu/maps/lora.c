@@ -81,13 +81,13 @@ INLINE void dot_tile(
         EACH(t, nt) xs[t] = loadf(x[t] + i);
         EACH(r, nr) {
             vf row = load(a, r * width + i, atype);
-            EACH(t, nt) acc[t][r] += xs[t] * row;
+            EACH(t, nt) acc[t][r] = madd(acc[t][r], xs[t], row);
         }
     }
     if (rest) {
         EACH(r, nr) {
             vf row = load_part(a, r * width + whole, atype, rest);
-            EACH(t, nt) acc[t][r] += load_part(x[t], whole, F32, rest) * row;
+            EACH(t, nt) acc[t][r] = madd(acc[t][r], load_part(x[t], whole, F32, rest), row);
         }
     }
     EACH(t, nt) EACH(r, nr) out[t * out_stride + r] = sum1(acc[t][r]);
@@ -147,14 +147,14 @@ INLINE void group_tile(
             EACH(t, nt) xs[t] = loadf(x[t] + i + v * VL);
             EACH(r, ng * GROUP) {
                 vf row = load(a, r / GROUP * panel + i * GROUP + r % GROUP * SPAN + v * VL, atype);
-                EACH(t, nt) acc[t][r] += xs[t] * row;
+                EACH(t, nt) acc[t][r] = madd(acc[t][r], xs[t], row);
             }
         }
     }
     for (int64_t i = whole; i < width; i += VL) {
         EACH(r, ng * GROUP) {
             vf row = load(a, r / GROUP * panel + whole * GROUP + r % GROUP * SPAN + i - whole, atype);
-            EACH(t, nt) acc[t][r] += load_upto(x[t], i, F32, width - i) * row;
+            EACH(t, nt) acc[t][r] = madd(acc[t][r], load_upto(x[t], i, F32, width - i), row);
         }
     }
     EACH(t, nt) EACH(g, ng) {
@@ -246,7 +246,7 @@ INLINE void expand_tile(
         }
         EACH(t, nt) {
             vf h = splat(inner[t][r]);
-            EACH(v, np * VECTORS) acc[t][v] += h * row[v];
+            EACH(v, np * VECTORS) acc[t][v] = madd(acc[t][v], h, row[v]);
         }
     }
     EACH(t, nt) EACH(v, np * VECTORS) storef(sums + t * SUMS + v * VL, acc[t][v]);
@@ -261,7 +261,7 @@ INLINE void put_sums(void *y, const float *sums, const Entry *e, int64_t at, int
         vf factor = e->factor ? load_upto(e->factor, at + i, F32, n - i) : splat(1.0f);
         vf offset = e->offset ? load_upto(e->offset, at + i, F32, n - i) : splat(0.0f);
         vf sum = load_upto(y, at + i, ytype, n - i) + loadf(sums + i);
-        store_upto(y, at + i, ytype, n - i, sum * factor + offset);
+        store_upto(y, at + i, ytype, n - i, madd(offset, sum, factor));
     }
 }
 

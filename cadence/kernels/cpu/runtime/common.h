@@ -55,6 +55,22 @@ INLINE void storef(float *p, vf v) { *(vf *)p = v; }
 INLINE vf pick(vi mask, vf yes, vf no) { return (vf)(((vi)yes & mask) | ((vi)no & ~mask)); }
 INLINE vf maxv(vf a, vf b) { return pick(a > b, a, b); }
 
+/* sum + a * b, rounded once where the machine can. Written as such, compilers decide tile by tile whether they round
+ * once or twice, and a row's bits would depend on the rows beside it. */
+INLINE vf madd(vf sum, vf a, vf b) {
+#if defined(__AVX512F__) && VL == 16
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+#elif defined(__FMA__) && VL == 8
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+#elif defined(__aarch64__) && VL == 4
+    return (vf)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
+#else
+    vf product = a * b;
+    __asm__("" : "+m"(product)); /* rounded here */
+    return sum + product;
+#endif
+}
+
 /* Memory of `bytes` in place of `old` (or NULL), 64-byte aligned, that goes when the calling thread does. */
 void *thread_memory(void *old, int64_t bytes);
 

@@ -1,0 +1,26 @@
+"""The adapter of a request, as plain data: it travels with the request and is read where the model is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NO_SLOT = -1  # of a row without an adapter
+NO_ADAPTER_DIGEST = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSpec:
+    """One LoRA adapter. Equal digests are the same adapter, whatever their names and paths."""
+
+    name: str
+    path: str  # of its PEFT directory, on the machine of the model
+    digest: str = NO_ADAPTER_DIGEST  # of the content, as hexadecimal digits, once it was read
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterOutcome:
+    """What came of reading an adapter."""
+
+    path: str
+    digest: str
+    error: str  # why it cannot be used; "" = it can

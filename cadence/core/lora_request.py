@@ -1,0 +1,70 @@
+"""`LoRARequest`: how users name the adapter of a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cadence.core.adapter import AdapterSpec
+from cadence.core.errors import InvalidRequestError
+from cadence.core.shown import shown
+
+_MOST_CHARACTERS = 4096  # of a name or a path
+
+
+@dataclass(slots=True)
+class LoRARequest:
+    """An adapter in PEFT's format. `lora_path` is its directory; adapters are told apart by their content, so the
+    number is only kept."""
+
+    lora_name: str
+    lora_int_id: int
+    lora_path: str = ""
+    base_model_name: str | None = None
+    tensorizer_config_dict: dict[str, Any] | None = None
+    load_inplace: bool = False
+    is_3d_lora_weight: bool = False
+
+    @property
+    def adapter_id(self) -> int:
+        return self.lora_int_id
+
+    @property
+    def name(self) -> str:
+        return self.lora_name
+
+    @property
+    def path(self) -> str:
+        return self.lora_path
+
+
+def adapter_of(request: object, enabled: bool) -> AdapterSpec | None:
+    """What `lora_request` asks for; None = no adapter. Raises one InvalidRequestError."""
+    if request is None:
+        return None
+    if not isinstance(request, LoRARequest):
+        raise InvalidRequestError(
+            f"lora_request must be a LoRARequest, not {type(request).__name__}", field="lora_request"
+        )
+    if not enabled:
+        raise InvalidRequestError(
+            "lora_request needs an engine with LoRA adapters: start it with enable_lora", field="lora_request"
+        )
+    for name in ("lora_name", "lora_path"):
+        _check_text(f"lora_request.{name}", getattr(request, name))
+    number = request.lora_int_id
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise InvalidRequestError("lora_request.lora_int_id must be an integer of at least 1", "lora_request")
+    if request.tensorizer_config_dict:
+        raise InvalidRequestError(
+            "lora_request.tensorizer_config_dict cannot be used: adapters are read from PEFT directories",
+            field="lora_request",
+        )
+    return AdapterSpec(request.lora_name, request.lora_path)
+
+
+def _check_text(field: str, value: object) -> None:
+    if not isinstance(value, str) or not 0 < len(value) <= _MOST_CHARACTERS or "\0" in value:
+        raise InvalidRequestError(
+            f"{field} must be a text of 1 to {_MOST_CHARACTERS} characters, not {shown(str(value))}", "lora_request"
+        )

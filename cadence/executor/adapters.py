@@ -1,0 +1,46 @@
+"""The adapters of one device's model, or none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from cadence.config.lora import LoraConfig
+from cadence.core.errors import ConfigError
+from cadence.device.base import Device
+from cadence.kernels.interface.ops import Ops
+from cadence.lora.limits import LoraLimits
+from cadence.lora.model import LoraModel
+from cadence.lora.store import AdapterStore
+from cadence.models.decoder import DecoderLM
+from cadence.models.interface.model import CausalLM
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAdapters:
+    store: AdapterStore | None = None  # None: the engine has no adapters
+    num_bytes: int = 0  # of the device's memory, that full slots take at most
+
+    @property
+    def opened(self) -> AdapterStore:
+        if self.store is None:
+            raise ConfigError("this engine has no adapters: start it with enable_lora", "enable_lora")
+        return self.store
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.close()
+
+
+def open_adapters(model: CausalLM, config: LoraConfig, device: Device, ops: Ops, dtype: torch.dtype) -> WorkerAdapters:
+    """Around a model whose weights are loaded. dtype: of activations"""
+    if not config.enabled:
+        return WorkerAdapters()
+    if not isinstance(model, DecoderLM):
+        raise ConfigError(f"enable_lora: adapters do not know models like {type(model).__name__}", "enable_lora")
+    limits = LoraLimits(config.max_loras, config.max_lora_rank)
+    lora = LoraModel(model, limits, device, ops.lora, dtype)
+    if device.queues_work:  # where a forward is recorded for long, an adapter that comes later should not outdate it
+        lora.adapt_everywhere()
+    return WorkerAdapters(AdapterStore(lora), config.max_loras * lora.slot_bytes)

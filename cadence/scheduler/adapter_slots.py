@@ -1,0 +1,120 @@
+"""Which adapters lie on the device: a running request has one of few slots, and shares it with others of its adapter.
+
+A slot is given to another adapter when no row uses it, the one that was given out longest ago first. A request that
+finds none waits aside, and holds up none that needs no slot or has one. It is not starved: a slot is kept for it, which
+no younger request may use, so that it comes free.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+from cadence.core.adapter import NO_SLOT
+from cadence.scheduler.request_state import OrderKey, RequestState
+
+
+class AdapterSlots:
+    def __init__(self, num_slots: int) -> None:
+        self._digests = [""] * num_slots  # [slots] what lies there
+        self._users = [0] * num_slots  # [slots] rows that use it, those in flight included
+        self._given = [0] * num_slots  # [slots] number of the row that got it last
+        self._slots: dict[str, int] = {}  # by digest
+        self._kept: dict[str, tuple[int, OrderKey]] = {}  # by digest that waits: the slot kept for it, and its oldest
+        self._in_use: Counter[str] = Counter()  # digests of all requests that have not ended
+        self._num_given = 0
+        self.changes = 0  # counts what may let somebody in who was turned away
+
+    @property
+    def count(self) -> int:
+        return len(self._digests)
+
+    @property
+    def in_use(self) -> Collection[str]:
+        """Digests of all requests that have not ended."""
+        return self._in_use.keys()
+
+    def join(self, request: RequestState) -> None:
+        if request.adapter:
+            self._in_use[request.adapter] += 1
+
+    def leave(self, request: RequestState) -> None:
+        """It has ended. A row that it has uses its slot until it is released."""
+        if request.adapter:
+            self._in_use[request.adapter] -= 1
+            if not self._in_use[request.adapter]:
+                del self._in_use[request.adapter]
+
+    def admits(self, request: RequestState) -> bool:
+        """Whether it may have a row now. If not, a slot is kept for it, unless all are."""
+        digest = request.adapter
+        if not digest or self._is_open(self._slots.get(digest, NO_SLOT), request.key):
+            return True
+        if digest in self._slots:
+            return False  # kept for an older one
+        if self._idle(request) != NO_SLOT:
+            return True
+        self._keep(digest, request.key)
+        return False
+
+    def take(self, request: RequestState) -> list[tuple[int, str]]:
+        """A request that is admitted gets its slot -> what has to be put there first: (slot, digest), or nothing"""
+        if not request.adapter:
+            return []
+        slot, changed = self._slots.get(request.adapter, NO_SLOT), []
+        if slot == NO_SLOT:
+            slot = self._idle(request)
+            self._slots.pop(self._digests[slot], None)
+            self._digests[slot], self._slots[request.adapter] = request.adapter, slot
+            self._kept.pop(request.adapter, None)
+            self.changes += 1
+            changed = [(slot, request.adapter)]
+        self._num_given += 1
+        self._users[slot] += 1
+        self._given[slot] = self._num_given
+        request.slot = slot
+        return changed
+
+    def release(self, request: RequestState) -> None:
+        """The last step naming its row has returned."""
+        slot, request.slot = request.slot, NO_SLOT
+        if slot != NO_SLOT:
+            self._users[slot] -= 1
+            self.changes += not self._users[slot]
+
+    def recall(self, waiting: Iterable[tuple[OrderKey, str]]) -> list[str]:
+        """Something has changed for digests that wait aside, each with the key of its oldest request, oldest first ->
+        those that should be looked at again. For the others slots are kept."""
+        self._kept.clear()
+        num_idle = sum(not users for users in self._users)
+        recalled = []
+        for key, digest in waiting:
+            if digest in self._slots:
+                recalled.append(digest)
+            elif num_idle:
+                num_idle -= 1
+                recalled.append(digest)
+            else:
+                self._keep(digest, key)
+        return recalled
+
+    def _keep(self, digest: str, key: OrderKey) -> None:
+        """Of the slots that nobody waits for, the one given out longest ago. Since it is given out no more, a later
+        choice is the same."""
+        if digest in self._kept:
+            return
+        kept = {slot for slot, _ in self._kept.values()}
+        free = [slot for slot in range(len(self._users)) if slot not in kept]
+        if free:
+            self._kept[digest] = (min(free, key=self._given.__getitem__), key)
+
+    def _is_open(self, slot: int, key: OrderKey) -> bool:
+        """Whether it holds an adapter and is kept for none older."""
+        return slot != NO_SLOT and all(slot != kept or key < oldest for kept, oldest in self._kept.values())
+
+    def _idle(self, request: RequestState) -> int:
+        """The slot to put another adapter into, or none."""
+        mine, _ = self._kept.get(request.adapter, (NO_SLOT, request.key))
+        idle = [slot for slot, users in enumerate(self._users) if not users]
+        idle = [slot for slot in idle if slot == mine or self._is_open(slot, request.key)]
+        return min(idle, key=self._given.__getitem__, default=NO_SLOT)
