@@ -210,7 +210,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"top_logprobs": 2}, "top_logprobs", "logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "20"),
     ({"logprobs": 3}, "logprobs", "boolean"),
-    ({"response_format": {"type": "json_object"}}, "response_format", "grammar"),
+    ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "response_format", "give one"),
     ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.json_schema.schema", "schema"),
     ({"response_format": {"type": "xml"}}, "response_format", "must be one of text"),
     ({"max_completion_tokens": 0}, "max_completion_tokens", "greater than or equal to 1"),

@@ -65,7 +65,7 @@ BOTH = {"messages": USER, "continue_final_message": True, "add_generation_prompt
 REFUSED = [
     ("/tokenize", BOTH, "add_generation_prompt"),
     ("/v1/completions", {"prompt": "a", "response_format": {"type": "json_schema"}}, "response_format.json_schema"),
-    ("/v1/completions", {"prompt": "a", "response_format": {"type": "json_object"}}, "response_format"),
+    ("/v1/completions", {"prompt": "a", "response_format": {"type": "xml"}}, "response_format"),
     ("/v1/chat/completions", {**CHAT, "reasoning_effort": "extra_high"}, "reasoning_effort"),
     ("/v1/chat/completions", {**CHAT, "cache_salt": ""}, "cache_salt"),
     ("/v1/chat/completions", {**CHAT, "prompt_logprobs": "2"}, "prompt_logprobs"),

@@ -246,7 +246,7 @@ REFUSED = [
     ({"truncation": "some"}, "truncation"),
     ({"conversation": "conv_1"}, "conversation"),
     ({"prompt": {"id": "p"}}, "prompt"),
-    ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}}, "text.format.schema"),
+    ({"text": {"format": {"type": "json_schema", "name": "x", "schema": 3}}}, "text.format.schema"),
     ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
     ({"tools": [{"name": "f"}]}, "tools[0].type"),
     ({"tools": [{"type": "namespace", "name": "n"}]}, "tools[0].tools"),
