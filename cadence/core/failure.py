@@ -12,6 +12,7 @@ class FailureCode(StrEnum):
     LOGITS_PROCESSOR = "logits_processor"  # one of the user's raised
     BAD_GRAMMAR = "bad_grammar"  # what the output must look like cannot be compiled or followed within its limits
     BAD_ADAPTER = "bad_adapter"  # it cannot be read, or does not fit the model or its limits
+    BUSY = "busy"  # too much of what it needs is under way: it may be tried again
     NOT_ACCEPTED = "not_accepted"  # the engine could not take the request
     ENGINE_DIED = "engine_died"  # with this request in it, too often
 

@@ -10,6 +10,11 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.shown import shown
 
 _MOST_CHARACTERS = 4096  # of a name or a path
+_REFUSED = {
+    "tensorizer_config_dict": "adapters are read from PEFT directories",
+    "load_inplace": "an adapter is read once and kept by its path; give a changed one a path of its own",
+    "is_3d_lora_weight": "there are no models with experts yet",
+}
 
 
 @dataclass(slots=True)
@@ -55,11 +60,9 @@ def adapter_of(request: object, enabled: bool) -> AdapterSpec | None:
     number = request.lora_int_id
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise InvalidRequestError("lora_request.lora_int_id must be an integer of at least 1", "lora_request")
-    if request.tensorizer_config_dict:
-        raise InvalidRequestError(
-            "lora_request.tensorizer_config_dict cannot be used: adapters are read from PEFT directories",
-            field="lora_request",
-        )
+    for name, why in _REFUSED.items():
+        if getattr(request, name):
+            raise InvalidRequestError(f"lora_request.{name} cannot be used: {why}", field="lora_request")
     return AdapterSpec(request.lora_name, request.lora_path)
 
 

@@ -81,7 +81,7 @@ class GrammarService:
             work = self._pending.get(digest)
             if work is None:
                 if len(self._pending) >= self._limits.max_waiting:
-                    return GrammarTicket(spec.source, _Compilation(spec, digest, _BUSY), FailureCode.NOT_ACCEPTED)
+                    return GrammarTicket(spec.source, _Compilation(spec, digest, _BUSY), FailureCode.BUSY)
                 work = self._pending[digest] = _Compilation(spec, digest)
                 self._last += 1
                 self._numbers[self._last] = work

@@ -200,6 +200,7 @@ def test_what_the_door_refuses(tiny_model: Callable[[str], Path], adapters: list
             (object(), "must be a LoRARequest"),
             (LoRARequest("a", 0, "x"), "lora_int_id must be an integer of at least 1"),
             (LoRARequest("a", 1), "lora_request.lora_path must be a text of 1 to 4096"),
+            (LoRARequest("a", 1, "x", load_inplace=True), "lora_request.load_inplace cannot be used"),
         ):
             with pytest.raises(InvalidRequestError, match=said):
                 engine.add_request("0", [5], SamplingParams(), lora_request=lora)
