@@ -50,7 +50,7 @@ VARIABLES = (
     _no_effect("VLLM_CPU_OMP_THREADS_BIND", "threads stay on the cores of this process; `--cpu-threads` counts them"),
     _no_effect("VLLM_CPU_NUM_OF_RESERVED_CPU", "`--cpu-threads` says how many threads compute"),
     _no_effect("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "the model's own length is the limit; hf_overrides may extend it"),
-    _no_effect("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "adapters are not loaded or unloaded by requests to a server"),
+    _no_effect("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "serve --allow-runtime-lora-updating says it"),
     _works("VLLM_SERVER_DEV_MODE", "as `--server-dev-mode`"),
     _works("VLLM_SKIP_MODEL_NAME_VALIDATION", "as `--skip-model-name-validation`"),
     _works("VLLM_BATCH_INVARIANT", "as `--deterministic`; on a CPU it always holds"),

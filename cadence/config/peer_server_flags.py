@@ -13,7 +13,7 @@ NEVER_LOGGED = "prompts and outputs are never logged"
 
 SERVER_GROUPS = (
     Group("Frontend", (
-        refused("lora_modules", [], "LoRA adapters are named by LoRARequest in Python, not on a server"),
+        works("lora_modules"),
         works("chat_template"),
         works("chat_template_content_format"),
         works("trust_request_chat_template"),

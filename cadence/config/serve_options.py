@@ -67,6 +67,9 @@ class ServeOptions:
 
     # What answers look like
     served_model_name: list[str] = option((), "name of the model in the API; several may be given (else its own)")
+    lora_modules: list[str] = option((), "adapter to serve under a name: NAME=PATH; several may be given")
+    allow_runtime_lora_updating: bool = option(False, "let requests load and unload adapters")
+    lora_root: str = option("", "directory under which adapters must lie that requests load (else anywhere)")
     response_role: str = option("assistant", "role of the answers")
     chat_template: str = option("", "chat template, or the path of a file holding one")
     chat_template_content_format: str = option("auto", "how templates see message content", CONTENT_FORMATS)

@@ -157,6 +157,7 @@ class AsyncLLM:
         *,
         priority: int = 0,
         skip_special_tokens: bool = True,
+        lora_request: object = None,
     ) -> AsyncGenerator[RequestOutput]:
         """One output: the `beam_width` best continuations. Leaving the loop early ends the search."""
         parsed = parse_prompt(prompt)
@@ -170,7 +171,8 @@ class AsyncLLM:
         async def ask(number: int, tokens: list[int]) -> RequestOutput:
             beam: PromptType = {"prompt_token_ids": tokens, "cache_salt": parsed.cache_salt}
             name = f"{request_id}-beam-{number}"
-            outputs = self.generate(beam, search.probe, name, priority=priority, cap_logprobs=False)
+            given: dict[str, Any] = {"priority": priority, "cap_logprobs": False, "lora_request": lora_request}
+            outputs = self.generate(beam, search.probe, name, **given)
             return [output async for output in outputs][-1]
 
         yield await search_beams(search, request, ask, self._tokenizer)

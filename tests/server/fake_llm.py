@@ -20,6 +20,7 @@ from cadence.config.resolve import resolve
 from cadence.core.engine_state import EngineState, EngineStats, RequestView
 from cadence.core.errors import EngineDeadError
 from cadence.core.grammar import GrammarSpec
+from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
@@ -82,6 +83,7 @@ class FakeLLM:
         self.step_age = 0.0
         self.started: list[str] = []  # ids of requests that reached the engine
         self.grammars: list[GrammarSpec | None] = []  # of these
+        self.adapters: list[LoRARequest | None] = []  # of those that were asked for
         self.aborted: list[str] = []
         model = self.config.model
         self.vocab_size = 512
@@ -93,9 +95,10 @@ class FakeLLM:
         self._last_words: dict[str, list[RequestOutput]] = {}  # of aborted requests
 
     async def generate(
-        self, prompt: Any, params: SamplingParams, request_id: str, *, priority: int = 0
+        self, prompt: Any, params: SamplingParams, request_id: str, *, priority: int = 0, lora_request: Any = None
     ) -> AsyncIterator[RequestOutput]:
         self._check_alive()
+        self.adapters.append(lora_request)
         processed = self._inputs.process(request_id, prompt, params, priority)
         children = fan_out(processed.request)
         self._outputs.add(request_id, children, processed.prompt_text)
@@ -123,6 +126,7 @@ class FakeLLM:
         *,
         priority: int = 0,
         skip_special_tokens: bool = True,
+        lora_request: Any = None,
     ) -> AsyncIterator[RequestOutput]:
         """All beams say what one request would."""
         drawn = SamplingParams(n=params.beam_width, max_tokens=params.max_tokens, logprobs=1)

@@ -17,6 +17,7 @@ from cadence.config.version import __version__
 from cadence.core.errors import CadenceError
 from cadence.engine.log_queue import LogQueue, NullLogQueue
 from cadence.entrypoints.conversation import read_template
+from cadence.entrypoints.server.adapters import served_at_start
 from cadence.entrypoints.server.chat.engine import ChatEngine
 from cadence.entrypoints.server.chat.format_tables import load_formats
 from cadence.entrypoints.server.http.admission import AdmissionControl
@@ -33,6 +34,7 @@ from cadence.entrypoints.server.http.request_deadline import with_deadline
 from cadence.entrypoints.server.http.tenants import Tenants
 from cadence.entrypoints.server.openapi import install_schema
 from cadence.entrypoints.server.routes import (
+    adapters,
     chat,
     chat_batch,
     completions,
@@ -78,6 +80,8 @@ def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQue
     app.include_router(page.page_router())
     if options.enable_tokenizer_info_endpoint:
         app.include_router(tokenize.info_router)
+    if options.allow_runtime_lora_updating:
+        app.include_router(adapters.router)
     if options.server_dev_mode:
         app.include_router(develop.router)
     if documented:
@@ -96,6 +100,7 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
         max_model_len=llm.config.model.max_model_len,
     )
     timed = with_deadline(llm, options.request_deadline)
+    names = list(options.served_model_name) or [llm.model_name]
     own = {"stream_interval": options.stream_interval} if options.stream_interval > 1 else {}
     return ServerState(
         llm=timed,
@@ -108,6 +113,7 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
         tenants=Tenants(options.api_key, options.share_prefix_cache),
         logs=logs,
         ignored=IgnoredFields(options.strict_requests),
+        adapters=served_at_start(options.lora_modules, names, options.lora_root, llm.config.lora.enabled),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cadence.core.failure import FailureCode
+from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import PositionLogprobs
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.entrypoints.server.chat.truncation import NO_TRUNCATION, Truncation
@@ -34,6 +35,7 @@ class ChatJob:
     truncation: Truncation = NO_TRUNCATION
     add_special_tokens: bool = False  # beside those that the template writes
     priority: int = 0
+    adapter: LoRARequest | None = None  # that the model answers with
     beam: BeamSearchParams | None = None  # instead of `params`, of which only the shape of the answer counts then
     max_output: int | None = None  # the client's own limit: it must fit behind the prompt
     sent_names: Mapping[str, str] = field(default_factory=dict)  # name in the engine -> the one the client sent

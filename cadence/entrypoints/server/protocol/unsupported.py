@@ -94,5 +94,5 @@ UNSUPPORTED: dict[str, Unsupported] = {
     **_hints("only /v1/responses keeps its answers", store=False),
     **_refused("messages are never shortened silently", truncate_prompt_tokens=None, truncation_side=None),
     **_refused("chat templates write the special tokens themselves", add_special_tokens=False),
-    **_refused("adapters are not in this version", lora_request=None),
+    **_refused("the name of an adapter goes where that of the model does", lora_request=None),
 }  # fmt: skip

@@ -87,6 +87,7 @@ def make_job(body: ChatCompletionBody, state: ServerState, name: str, request: R
         truncation=Truncation(body.truncate_prompt_tokens, body.truncation_side),
         add_special_tokens=bool(body.add_special_tokens),
         priority=priority_of(body, request.headers),
+        adapter=state.adapters.of(body.model),
         beam=beam,
         max_output=own_limit,
         sent_names={**chosen.sent_names, "prompt": "messages"},

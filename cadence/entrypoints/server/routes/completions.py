@@ -100,11 +100,12 @@ async def _sources(work: Work, state: ServerState) -> list[AsyncGenerator[Reques
 def _outputs(
     work: Work, prompt: PromptType, engine_id: str, state: ServerState, priority: int
 ) -> AsyncGenerator[RequestOutput, None]:
+    given: dict[str, Any] = {"priority": priority, "lora_request": state.adapters.of(work.body.model)}
     if work.beam is None:
-        outputs = state.llm.generate(prompt, work.params, engine_id, priority=priority)
+        outputs = state.llm.generate(prompt, work.params, engine_id, **given)
     else:
-        skips = work.view.skip_special
-        outputs = state.llm.beam_search(prompt, work.beam, engine_id, priority=priority, skip_special_tokens=skips)
+        given["skip_special_tokens"] = work.view.skip_special
+        outputs = state.llm.beam_search(prompt, work.beam, engine_id, **given)
     return cast(AsyncGenerator[RequestOutput, None], outputs)
 
 

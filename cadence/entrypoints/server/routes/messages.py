@@ -72,6 +72,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
         cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),
         priority=priority_of(generation, request.headers),
         max_output=body.max_tokens,
+        adapter=state.adapters.of(body.model),
     )
     return job, MessageAnswer(message_id, model, body.parallel_calls()), job.estimated_tokens()
 

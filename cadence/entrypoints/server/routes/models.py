@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from cadence.core.lora_request import LoRARequest
 from cadence.entrypoints.server.http.errors import model_not_found
 from cadence.entrypoints.server.routes.state import ServerState, State
 
@@ -46,15 +47,24 @@ class ModelList(BaseModel):
 
 @router.get("/v1/models")
 async def list_models(state: State) -> ModelList:
-    """One card per served name."""
-    return ModelList(data=[_card(state, name) for name in state.model_names])
+    """One card per served name, then one per adapter."""
+    adapters = [_adapter_card(state, adapter) for adapter in state.adapters.all()]
+    return ModelList(data=[_card(state, name) for name in state.model_names] + adapters)
 
 
 @router.get("/v1/models/{model:path}")
 async def get_model(model: str, state: State) -> ModelCard:
+    adapter = state.adapters.of(model)
+    if adapter is not None:
+        return _adapter_card(state, adapter)
     if model not in state.model_names:
         raise model_not_found(model)
     return _card(state, model)
+
+
+def _adapter_card(state: ServerState, adapter: LoRARequest) -> ModelCard:
+    card = _card(state, adapter.lora_name)
+    return card.model_copy(update={"root": adapter.lora_path, "parent": state.model_names[0]})
 
 
 def _card(state: ServerState, name: str) -> ModelCard:

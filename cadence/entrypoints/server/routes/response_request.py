@@ -80,6 +80,7 @@ def _job(
         template_kwargs=body.template_kwargs(),
         cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),
         priority=priority_of(body, request.headers),
+        adapter=state.adapters.of(body.model),
         sent_names=SENT_NAMES,
     )
 

@@ -12,6 +12,7 @@ from starlette.requests import HTTPConnection
 
 from cadence.config.serve_options import ServeOptions
 from cadence.engine.log_queue import LogQueue, NullLogQueue
+from cadence.entrypoints.server.adapters import ServedAdapters
 from cadence.entrypoints.server.http.admission import AdmissionControl
 from cadence.entrypoints.server.http.bodies import BodyReader
 from cadence.entrypoints.server.http.errors import model_not_found
@@ -36,6 +37,7 @@ class ServerState:
     tenants: Tenants
     logs: LogQueue | NullLogQueue
     ignored: IgnoredFields
+    adapters: ServedAdapters
     responses: ResponseStore = field(default_factory=ResponseStore)
     started: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 
@@ -48,7 +50,8 @@ class ServerState:
         """The name to sign an answer with: the one asked for, if it is ours or any will do. None asks for the first."""
         if not name:
             return self.model_names[0]
-        if name not in self.model_names and not self.options.skip_model_name_validation:
+        known = name in self.model_names or self.adapters.of(name) is not None
+        if not known and not self.options.skip_model_name_validation:
             raise model_not_found(name)
         return name
 

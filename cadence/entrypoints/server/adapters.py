@@ -1,0 +1,85 @@
+"""The adapters that a server serves, each under a name of its own: clients ask for one as `model`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from cadence.core.errors import ConfigError, InvalidRequestError
+from cadence.core.lora_request import LoRARequest
+
+MOST_ADAPTERS = 1024  # names
+_FILES = ("adapter_config.json", "adapter_model.safetensors")
+
+
+class ServedAdapters:
+    """Names are given and taken on the server's event loop; a request keeps the adapter that it found."""
+
+    def __init__(self, model_names: Sequence[str], root: str = "") -> None:
+        """root: the directory under which those lie that are added later; "" = anywhere"""
+        self._taken = frozenset(model_names)
+        self._root = Path(root).resolve() if root else None
+        self._by_name: dict[str, LoRARequest] = {}
+        self._last = 0
+
+    def of(self, name: str | None) -> LoRARequest | None:
+        """What the model answers with under this name; None: it answers as it is."""
+        return self._by_name.get(name or "")
+
+    def all(self) -> list[LoRARequest]:
+        return list(self._by_name.values())
+
+    def check(self, name: str, path: str) -> LoRARequest:
+        """Raises InvalidRequestError for one that cannot be added."""
+        if not name or name in self._taken or name in self._by_name:
+            why = "must not be empty" if not name else f"{name!r} is the name of a model that is served already"
+            raise InvalidRequestError(f"lora_name {why}", "lora_name")
+        if len(self._by_name) >= MOST_ADAPTERS:
+            raise InvalidRequestError(f"at most {MOST_ADAPTERS} adapters are served; unload one first", "lora_name")
+        place = Path(path).resolve()
+        if self._root is not None and not place.is_relative_to(self._root):
+            raise InvalidRequestError("lora_path must lie under the directory that --lora-root names", "lora_path")
+        if missing := [file for file in _FILES if not (place / file).is_file()]:
+            raise InvalidRequestError(f"lora_path has no {missing[0]}: it must be a PEFT directory", "lora_path")
+        return LoRARequest(name, self._last + 1, str(place))
+
+    def add(self, adapter: LoRARequest) -> None:
+        self._last += 1
+        self._by_name[adapter.lora_name] = adapter
+
+    def remove(self, name: str) -> bool:
+        """Those that run go on with it. -> whether there was one"""
+        return self._by_name.pop(name, None) is not None
+
+
+def served_at_start(given: Sequence[str], model_names: Sequence[str], root: str, enabled: bool) -> ServedAdapters:
+    """given: NAME=PATH, or JSON with `name` and `path`. ConfigError names what is wrong with one."""
+    if given and not enabled:
+        raise ConfigError("lora_modules needs enable_lora", "lora_modules")
+    served = ServedAdapters(model_names, root="")
+    for text in given:
+        name, path = _name_and_path(text)
+        try:
+            served.add(served.check(name, path))
+        except InvalidRequestError as error:
+            raise ConfigError(f"lora_modules {text!r}: {error}", "lora_modules") from None
+    later = ServedAdapters(model_names, root)
+    for adapter in served.all():
+        later.add(adapter)
+    return later
+
+
+def _name_and_path(text: str) -> tuple[str, str]:
+    if not text.lstrip().startswith("{"):
+        name, equals, path = text.partition("=")
+        if not (name and equals and path):
+            raise ConfigError(
+                f"lora_modules must be NAME=PATH, or JSON with name and path; got {text!r}", "lora_modules"
+            )
+        return name, path
+    try:
+        found = json.loads(text)
+        return str(found["name"]), str(found["path"])
+    except (ValueError, KeyError):
+        raise ConfigError(f"lora_modules as JSON must have name and path; got {text!r}", "lora_modules") from None

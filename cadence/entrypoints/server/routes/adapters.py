@@ -1,0 +1,54 @@
+"""Adapters while the server runs, behind `--allow-runtime-lora-updating`."""
+
+from __future__ import annotations
+
+import secrets
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+from starlette.responses import PlainTextResponse, Response
+
+from cadence.core.lora_request import LoRARequest
+from cadence.core.sampling_params import SamplingParams
+from cadence.entrypoints.server.http.errors import ApiError, model_not_found
+from cadence.entrypoints.server.routes.state import ServerState, State
+
+router = APIRouter(tags=["adapters"])
+
+
+class LoadBody(BaseModel):
+    lora_name: str
+    lora_path: str
+    load_inplace: bool = False
+
+
+class UnloadBody(BaseModel):
+    lora_name: str
+    lora_int_id: int | None = None  # the name says it
+
+
+@router.post("/v1/load_lora_adapter")
+async def load_lora_adapter(body: LoadBody, state: State) -> Response:
+    """Serves an adapter under its name from now on, once a token was written with it."""
+    adapter = state.adapters.check(body.lora_name, body.lora_path)
+    adapter.load_inplace = body.load_inplace
+    await _try(adapter, state)
+    state.adapters.check(body.lora_name, body.lora_path)  # nobody took the name meanwhile
+    state.adapters.add(adapter)
+    return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
+
+
+@router.post("/v1/unload_lora_adapter")
+async def unload_lora_adapter(body: UnloadBody, state: State) -> Response:
+    """No further request gets it; those that run go on."""
+    if not state.adapters.remove(body.lora_name):
+        raise model_not_found(body.lora_name)
+    return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
+
+
+async def _try(adapter: LoRARequest, state: ServerState) -> None:
+    """What cannot be read, or does not fit the model, is refused before anybody asks for it."""
+    name, params = f"lora-{secrets.token_hex(8)}", SamplingParams(max_tokens=1, temperature=0, detokenize=False)
+    async for output in state.llm.generate({"prompt_token_ids": [0]}, params, name, lora_request=adapter):
+        if output.outputs[0].finish_reason == "error":
+            raise ApiError(400, f"{output.outputs[0].stop_reason}.", param="lora_path", code="bad_adapter")

@@ -1,0 +1,138 @@
+"""Adapters on a server: an adapter's name is a model's, and requests load and unload adapters where that is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cadence import LLM, SamplingParams
+from cadence.core.errors import ConfigError
+from cadence.core.lora_request import LoRARequest
+from cadence.entrypoints.server.adapters import served_at_start
+from tests.helpers.adapters import make_adapter
+from tests.server.helpers import ServerProcess
+
+PROMPT = [5, 6, 7, 8]
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+
+
+@pytest.fixture(scope="module")
+def root(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with adapters `first` and `second`, one of too high a rank, and one for another model."""
+    place = tmp_path_factory.mktemp("served")
+    for name, rank, family in (("first", 4, "llama"), ("second", 8, "llama"), ("large", 64, "llama")):
+        make_adapter(tiny_model(family), place / name, seed=rank, r=rank, lora_alpha=rank, target_modules=ATTENTION)
+    make_adapter(tiny_model("gpt2"), place / "other", r=4, target_modules=["c_attn"], fan_in_fan_out=True)
+    return place
+
+
+@pytest.fixture(scope="module")
+def server(tiny_model: Callable[[str], Path], root: Path) -> Iterator[ServerProcess]:
+    options = (
+        "--served-model-name", "tiny", "--dtype", "float32", "--max-model-len", "128",
+        "--num-gpu-blocks-override", "200",
+        "--enable-lora", "--max-loras", "2", "--max-lora-rank", "16", "--lora-modules", f"first={root / 'first'}",
+        "--allow-runtime-lora-updating", "--lora-root", str(root),
+    )  # fmt: skip
+    with ServerProcess(tiny_model("llama"), *options) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_model: Callable[[str], Path], root: Path) -> dict[str, str]:
+    """What each says, by the name of the model."""
+    options: dict[str, Any] = {"dtype": "float32", "max_model_len": 128, "num_gpu_blocks_override": 200}
+    with LLM(str(tiny_model("llama")), enable_lora=True, max_lora_rank=16, **options) as llm:
+        said = {}
+        for name in ("tiny", "first", "second"):
+            adapter = None if name == "tiny" else LoRARequest(name, 1, str(root / name))
+            params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+            (output,) = llm.generate([PROMPT], params, lora_request=adapter, use_tqdm=False)
+            said[name] = output.outputs[0].text
+    return said
+
+
+def said(server: ServerProcess, model: str) -> str:
+    body = {"model": model, "prompt": PROMPT, "temperature": 0, "max_tokens": 12, "ignore_eos": True}
+    reply = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["model"] == model
+    return str(reply.json()["choices"][0]["text"])
+
+
+def load(server: ServerProcess, name: str, path: Path | str) -> httpx.Response:
+    return httpx.post(
+        f"{server.url}/v1/load_lora_adapter", json={"lora_name": name, "lora_path": str(path)}, timeout=60
+    )
+
+
+def unload(server: ServerProcess, name: str) -> httpx.Response:
+    return httpx.post(f"{server.url}/v1/unload_lora_adapter", json={"lora_name": name}, timeout=60)
+
+
+def test_an_adapter_is_a_model_of_its_own_name(server: ServerProcess, root: Path, expected: dict[str, str]) -> None:
+    assert said(server, "tiny") == expected["tiny"]
+    assert said(server, "first") == expected["first"] != expected["tiny"]
+    cards = {card["id"]: card for card in httpx.get(f"{server.url}/v1/models").json()["data"]}
+    assert cards["first"]["parent"] == "tiny" and cards["first"]["root"] == str(root / "first")
+    assert httpx.get(f"{server.url}/v1/models/first").json()["id"] == "first"
+    chat = {"model": "first", "messages": [{"role": "user", "content": "a"}], "max_tokens": 3}
+    reply = httpx.post(f"{server.url}/v1/chat/completions", json=chat, timeout=60)
+    assert reply.status_code == 200 and reply.json()["model"] == "first", reply.text
+
+
+def test_adapters_come_and_go(server: ServerProcess, root: Path, expected: dict[str, str]) -> None:
+    assert httpx.get(f"{server.url}/v1/models/second").status_code == 404
+    assert load(server, "second", root / "second").status_code == 200
+    assert said(server, "second") == expected["second"] not in (expected["first"], expected["tiny"])
+    assert unload(server, "second").status_code == 200
+    body = {"model": "second", "prompt": PROMPT, "max_tokens": 1}
+    assert httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).status_code == 404
+    assert unload(server, "second").status_code == 404
+    assert load(server, "second", root / "second").status_code == 200, "and again"
+    assert said(server, "second") == expected["second"]
+    assert unload(server, "second").status_code == 200
+
+
+def test_what_cannot_be_served_is_refused(server: ServerProcess, root: Path, expected: dict[str, str]) -> None:
+    (root / "empty").mkdir(exist_ok=True)
+    link = root / "out"
+    link.symlink_to("/etc") if not link.exists() else None
+    for name, path, why in (
+        ("first", root / "first", "served already"),
+        ("tiny", root / "first", "served already"),
+        ("", root / "first", "must not be empty"),
+        ("x", root / "empty", "adapter_config.json"),
+        ("x", root / "nowhere", "adapter_config.json"),
+        ("x", root / ".." / "..", "--lora-root"),
+        ("x", link, "--lora-root"),
+        ("x", "/", "--lora-root"),
+        ("x", root / "large", "rank"),
+        ("x", root / "other", ""),
+    ):
+        reply = load(server, name, path)
+        assert reply.status_code == 400 and why in reply.text, (name, path, reply.text)
+    assert said(server, "first") == expected["first"], "nobody else is disturbed"
+
+
+def test_updates_are_off_unless_allowed(tiny_server: ServerProcess) -> None:
+    assert load(tiny_server, "x", "/tmp").status_code == 404
+
+
+def test_bad_modules_end_the_start(root: Path) -> None:
+    served = served_at_start([f"a={root / 'first'}", f'{{"name": "b", "path": "{root / "second"}"}}'], ["m"], "", True)
+    assert [adapter.lora_name for adapter in served.all()] == ["a", "b"] and served.of("m") is None
+    for given, why in (
+        (["a"], "NAME=PATH"),
+        (['{"name": "a"}'], "name and path"),
+        ([f"a={root / 'nowhere'}"], "adapter_config.json"),
+        ([f"m={root / 'first'}"], "served already"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            served_at_start(given, ["m"], "", True)
+    with pytest.raises(ConfigError, match="enable_lora"):
+        served_at_start([f"a={root / 'first'}"], ["m"], "", False)
