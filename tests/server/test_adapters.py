@@ -12,7 +12,7 @@ import pytest
 from cadence import LLM, SamplingParams
 from cadence.core.errors import ConfigError
 from cadence.core.lora_request import LoRARequest
-from cadence.entrypoints.server.adapters import served_at_start
+from cadence.entrypoints.server.routes.served_adapters import served_at_start
 from tests.helpers.adapters import make_adapter
 from tests.server.helpers import ServerProcess
 

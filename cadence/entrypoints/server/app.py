@@ -17,7 +17,6 @@ from cadence.config.version import __version__
 from cadence.core.errors import CadenceError
 from cadence.engine.log_queue import LogQueue, NullLogQueue
 from cadence.entrypoints.conversation import read_template
-from cadence.entrypoints.server.adapters import served_at_start
 from cadence.entrypoints.server.chat.engine import ChatEngine
 from cadence.entrypoints.server.chat.format_tables import load_formats
 from cadence.entrypoints.server.http.admission import AdmissionControl
@@ -50,6 +49,7 @@ from cadence.entrypoints.server.routes import (
     responses,
     tokenize,
 )
+from cadence.entrypoints.server.routes.served_adapters import served_at_start
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.entrypoints.webui import page
 

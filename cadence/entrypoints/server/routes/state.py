@@ -12,13 +12,13 @@ from starlette.requests import HTTPConnection
 
 from cadence.config.serve_options import ServeOptions
 from cadence.engine.log_queue import LogQueue, NullLogQueue
-from cadence.entrypoints.server.adapters import ServedAdapters
 from cadence.entrypoints.server.http.admission import AdmissionControl
 from cadence.entrypoints.server.http.bodies import BodyReader
 from cadence.entrypoints.server.http.errors import model_not_found
 from cadence.entrypoints.server.http.ignored import IgnoredFields
 from cadence.entrypoints.server.http.tenants import Tenants
 from cadence.entrypoints.server.responses.store import ResponseStore
+from cadence.entrypoints.server.routes.served_adapters import ServedAdapters
 
 if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
