@@ -177,7 +177,7 @@ class EngineCore:
         self._in_flight.clear()
         self._executor.stop()
         self._intake.close()
-        del self._scheduler, self._executor  # an exception of a step, kept by a caller, holds this object
+        del self._scheduler, self._executor, self._intake  # an exception of a step, kept by a caller, holds this object
 
     def _begin(self, step: StepInFlight) -> None:
         try:

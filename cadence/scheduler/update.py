@@ -100,8 +100,9 @@ class Reconciler:
     def _take_runs(self, step: StepInFlight, result: StepResult, news: News) -> None:
         """What became of drafts, forward by forward."""
         drafts_np, tokens_np = result.num_drafts_np, (result.token_ids_np != NO_TOKEN).sum(axis=2)
+        drafts_np = _proposed(step, drafts_np)
         num_drafts = int(drafts_np.sum())
-        self._drafts.observe(step.returning_np, _proposed(step, drafts_np), tokens_np)
+        self._drafts.observe(step.returning_np, drafts_np, tokens_np)
         if not num_drafts:
             return
         step.num_drafts += num_drafts

@@ -78,6 +78,7 @@ class Matcher:
         self._grammar = grammar
         self._position = position
         self._stops = 0  # stop tokens accepted: the first ends the text, the others change nothing
+        self._failure = ""  # what a backend raised: the output goes no further, and nobody else's stops
         self._stop_mask_np = np.zeros(mask_words(grammar.vocab_size), np.int32)
         for token in grammar.stop_ids:
             self._stop_mask_np.view(np.uint32)[token // 32] |= np.uint32(1 << token % 32)
@@ -96,10 +97,17 @@ class Matcher:
     @property
     def error(self) -> str:
         """Why no token is left, where following the grammar took more work than it may; "" = it did not."""
-        return self._position.error
+        return self._failure or self._position.error
 
     def accept(self, token: int) -> bool:
         """False, and nothing is changed, where the grammar does not allow the token."""
+        try:
+            return self._accept(token)
+        except Exception as error:  # whatever a backend raises is the matter of this output alone
+            self._failure = f"{type(error).__name__}: {error}"
+            return False
+
+    def _accept(self, token: int) -> bool:
         if token in self._grammar.stop_ids:
             accepted = self._stops > 0 or self._position.complete
             self._stops += accepted
@@ -118,9 +126,14 @@ class Matcher:
         vocabulary are 0. All are 0 where there is an `error`."""
         if self._stops:
             mask_np[:] = self._stop_mask_np
-        else:
+            return
+        try:
             self._position.fill(mask_np)
             mask_np[-1] &= self._last_word
+        except Exception as error:
+            self._failure = f"{type(error).__name__}: {error}"
+        if self._failure:
+            mask_np[:] = 0
 
     def forced(self, most: int = MAX_FORCED) -> list[int]:
         """The tokens that must come next: as long as exactly one is allowed. The state is left as it was."""
@@ -139,7 +152,11 @@ class Matcher:
 
     def ahead(self, most: int) -> list[int]:
         """As `forced`; most positions are passed over at a glance."""
-        return self.forced(most) if self.forced_text() else []
+        try:
+            return self.forced(most) if self.forced_text() else []
+        except Exception as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            return []
 
     def forced_text(self) -> bytes:
         """Text that must come next, whatever its tokens are: a source of drafts, not of tokens. b"" = none known."""

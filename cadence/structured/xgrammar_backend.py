@@ -136,4 +136,7 @@ class XgrammarPosition:
             mask_np.view(np.uint32)[token // 32] = 1 << token % 32
 
     def forced_text(self) -> bytes:
-        return str(self._matcher.find_jump_forward_string()).encode()
+        try:
+            return str(self._matcher.find_jump_forward_string()).encode()
+        except UnicodeDecodeError:  # it begins within a character
+            return b""

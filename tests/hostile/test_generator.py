@@ -19,7 +19,7 @@ from tests.hostile.values import boundaries, example, fixed, largest
 from tests.hostile.wire import Answer, Request
 from tests.server.helpers import FakeLLM, save_fake_model
 
-CI_REQUESTS = 1600
+CI_REQUESTS = 1800
 
 
 @pytest.fixture(scope="module")

@@ -58,8 +58,8 @@ def test_hints_are_named_and_promises_refused(serve: Serve) -> None:
         assert reply.status_code == 200 and set(reply.headers[HEADER].split(", ")) == set(hints)
         reply = client.post("/v1/chat/completions", json={**CHAT, **nothing})
         assert reply.status_code == 200 and HEADER not in reply.headers
-        reply = client.post("/v1/chat/completions", json={**CHAT, "guided_json": {"type": "object"}})
-        assert reply.status_code == 400 and "guided_json is not supported" in reply.text
+        reply = client.post("/v1/chat/completions", json={**CHAT, "lora_request": {"lora_name": "x"}})
+        assert reply.status_code == 400 and "lora_request is not supported" in reply.text
 
 
 def test_streams_name_them_in_their_head(serve: Serve) -> None:

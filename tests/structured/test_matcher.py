@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import random
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from cadence.structured.grammar import Grammar, Matcher, only_token
+from cadence.structured.grammar import Grammar, MaskArray, Matcher, only_token
 from tests.helpers.grammars import (
     EOS,
     allowed,
@@ -215,3 +216,48 @@ def test_forced_text_is_written_as_the_tokenizer_writes_it(backend: str) -> None
             assert matcher.accept(end)
     assert forced >= 0.6 * len(tokens), (forced, len(tokens))
     assert list(json.loads(text_of(tokens, backends.vocabulary))) == list(names)
+
+
+class Breaking:
+    """A position that raises from some token on."""
+
+    complete, error = False, ""
+
+    def __init__(self) -> None:
+        self.left = 2
+
+    def accept(self, token: int) -> bool:
+        self._count()
+        return True
+
+    def rollback(self, count: int) -> None: ...
+
+    def fill(self, mask_np: MaskArray) -> None:
+        self._count()
+        mask_np[:] = -1
+
+    def forced_text(self) -> bytes:
+        self._count()
+        return b""
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise UnicodeDecodeError("utf-8", b"\x9f", 0, 1, "invalid start byte")
+
+
+@pytest.mark.parametrize("then", ["fill", "accept", "ahead"])
+def test_what_a_backend_raises_ends_one_output(then: str) -> None:
+    compiled: Any = None
+    matcher = Matcher(Grammar("", "", compiled, 40, frozenset({1})), Breaking())
+    mask_np = np.zeros(2, np.int32)
+    matcher.fill(mask_np)
+    assert mask_np.all() and matcher.accept(5) and not matcher.error
+    calls = {
+        "fill": lambda: matcher.fill(mask_np),
+        "accept": lambda: matcher.accept(5),
+        "ahead": lambda: matcher.ahead(4),
+    }
+    assert calls[then]() in (None, False, [])
+    matcher.fill(mask_np)
+    assert not mask_np.any() and "UnicodeDecodeError" in matcher.error
