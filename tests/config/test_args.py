@@ -113,7 +113,6 @@ def test_wrong_options_are_named(options: dict[str, object], said: str) -> None:
     ("options", "said"),
     [
         ({"tensor_parallel_size": 2}, "one device"),
-        ({"lora_modules": ["a=b"]}, "LoRA"),
         ({"quantization_config": {"bits": 4}}, "GGUF"),
         ({"lora_target_modules": ["q_proj"]}, "applied whole"),
         ({"speculative_config": {"method": "ngram", "kv_cache_dtype": "fp8"}}, "its target's type"),

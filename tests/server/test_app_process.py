@@ -85,7 +85,6 @@ def test_a_port_in_use_is_one_clear_line() -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--lora-modules", "a=b"], "lora_modules=['a=b'] cannot be honoured: LoRA"),
         (["--headless"], "headless=True cannot be honoured"),
         (["--middleware", "os.system"], "middleware='os.system' is neither a class nor"),
         (["--middleware", "no.such.module"], "middleware='no.such.module' cannot be imported"),

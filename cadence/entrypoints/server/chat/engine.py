@@ -168,12 +168,10 @@ class ChatEngine:
     ) -> StartedStream[RequestOutput]:
         """The engine knows of no messages: what is wrong with the prompt is wrong with them, and shows at once."""
         if job.beam is not None:
-            given = {"skip_special_tokens": params.skip_special_tokens, "lora_request": job.adapter}
+            given = {"skip_special_tokens": params.skip_special_tokens, **job.of_adapter}
             outputs = self._llm.beam_search(prompt, job.beam, job.request_id, priority=job.priority, **given)
         else:
-            outputs = self._llm.generate(
-                prompt, params, job.request_id, priority=job.priority, lora_request=job.adapter
-            )
+            outputs = self._llm.generate(prompt, params, job.request_id, priority=job.priority, **job.of_adapter)
         try:
             return await started_stream(cast(AsyncGenerator[RequestOutput, None], outputs))
         except InvalidRequestError as error:

@@ -41,6 +41,11 @@ class ChatJob:
     sent_names: Mapping[str, str] = field(default_factory=dict)  # name in the engine -> the one the client sent
 
     @property
+    def of_adapter(self) -> dict[str, Any]:
+        """What the engine is told of it."""
+        return {} if self.adapter is None else {"lora_request": self.adapter}
+
+    @property
     def messages_field(self) -> str:
         """Where the client wrote what became the prompt."""
         return self.sent_names.get("prompt", "messages")

@@ -100,7 +100,7 @@ async def _sources(work: Work, state: ServerState) -> list[AsyncGenerator[Reques
 def _outputs(
     work: Work, prompt: PromptType, engine_id: str, state: ServerState, priority: int
 ) -> AsyncGenerator[RequestOutput, None]:
-    given: dict[str, Any] = {"priority": priority, "lora_request": state.adapters.of(work.body.model)}
+    given: dict[str, Any] = {"priority": priority, **state.adapters.given(work.body.model)}
     if work.beam is None:
         outputs = state.llm.generate(prompt, work.params, engine_id, **given)
     else:

@@ -91,8 +91,8 @@ async def _outputs(work: _Work, request: Request, state: ServerState) -> AsyncGe
         "cache_salt": state.tenants.cache_salt(scope, body.cache_salt),
     }
     priority = priority_of(body, request.headers)
-    name, adapter = state.tenants.engine_id(scope, work.name), state.adapters.of(body.model)
-    source = state.llm.generate(prompt, work.params, name, priority=priority, lora_request=adapter)
+    name, adapter = state.tenants.engine_id(scope, work.name), state.adapters.given(body.model)
+    source = state.llm.generate(prompt, work.params, name, priority=priority, **adapter)
     try:
         async with aclosing(cast(AsyncGenerator[RequestOutput, None], source)) as outputs:
             async for output in outputs:

@@ -27,6 +27,11 @@ class ServedAdapters:
         """What the model answers with under this name; None: it answers as it is."""
         return self._by_name.get(name or "")
 
+    def given(self, name: str | None) -> dict[str, LoRARequest]:
+        """What the engine is told of it."""
+        adapter = self.of(name)
+        return {} if adapter is None else {"lora_request": adapter}
+
     def all(self) -> list[LoRARequest]:
         return list(self._by_name.values())
 
