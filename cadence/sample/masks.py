@@ -41,7 +41,7 @@ class MaskedRows:
         self._mail = mail
 
     def apply(self, logits: torch.Tensor, ctx: SampleContext) -> torch.Tensor:
-        """The first line of a row has its first mask, and so on; lines behind its last are padding."""
+        """In place. The first line of a row has its first mask, and so on; lines behind its last are padding."""
         mail, self._mail = self._mail, _NO_MAIL
         index_np = self._mask_of_line(ctx.rows_np, mail.rows_np)
         masks = self._device.upload(mail.words_np)

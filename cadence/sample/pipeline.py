@@ -66,14 +66,18 @@ class SamplePipeline:
         ]
         self._logprobs = LogprobsTable(device, num_rows, vocab_size, logprobs_mode)
         self._steps: list[LogitsStep] = [*features, *filters]
-        self._beyond_draw = [step for step in self._steps if not isinstance(step, Temperature)]
+        self._beyond_masks = [step for step in self._steps if not isinstance(step, Temperature | MaskedRows)]
         self._sampler = new_sampler(device, ops, sampling)
         self.tables = [sampling, *features, self._logprobs, *self._sampler.tables]
 
     def only_draws(self, rows_np: np.ndarray) -> bool:
         """Whether `draw` is all these rows need: no step but the temperature, no logprobs."""
+        return not self._masks.active(rows_np) and self._only_masked(rows_np)
+
+    def _only_masked(self, rows_np: np.ndarray) -> bool:
+        """Whether masks and `draw` are all these rows need."""
         more = self._logprobs.active(rows_np) or self._sampler.beyond_draw(rows_np)
-        return not (more or any(step.active(rows_np) for step in self._beyond_draw))
+        return not (more or any(step.active(rows_np) for step in self._beyond_masks))
 
     def post(self, mail: TokenMasks) -> None:
         """What rows of the forward whose tokens are chosen next have waited for."""
@@ -91,6 +95,8 @@ class SamplePipeline:
 
     def sample(self, logits: torch.Tensor, ctx: SampleContext) -> SampleOutput:
         """logits [S, V], written to."""
+        if self._masks.active(ctx.rows_np) and self._only_masked(ctx.rows_np):
+            return self._draw_masked(logits, ctx)
         logits = logits.float()
         steps = [step for step in self._steps if step.active(ctx.rows_np)]
         peaks = [logits.amax(dim=-1)] if steps else []  # a step may hide what the model did wrong
@@ -103,3 +109,8 @@ class SamplePipeline:
         peaks.append(best)
         scored = [group.score(tokens, self._logprobs.as_logits) for group in asked]
         return SampleOutput(tokens, peaks, scored, ctx.errors)
+
+    def _draw_masked(self, logits: torch.Tensor, ctx: SampleContext) -> SampleOutput:
+        self._masks.apply(logits, ctx)
+        tokens, peaks = self._sampler.draw(logits, ctx.rows, ctx.lengths)
+        return SampleOutput(tokens, [peaks], [], ctx.errors)

@@ -51,4 +51,4 @@ class GivenDrafts:
         if in_flight > 1:
             return []  # nobody knows how many of these will be kept
         left = int(rows.limit_np[row] - rows.length_np[row]) - 1
-        return rows.requests[row].ahead[in_flight:][: max(left, 0)]
+        return rows.requests[row].ahead()[in_flight:][: max(left, 0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from itertools import takewhile
 
 from cadence.core.adapter import NO_ADAPTER_DIGEST, NO_SLOT
 from cadence.core.request import EngineRequest
@@ -27,8 +28,9 @@ class RequestState:
     """Counters of running requests lie in `RowTable`, by row; here is what outlives a row."""
 
     __slots__ = (
+        "_ahead",
+        "_looked",
         "adapter",
-        "ahead",
         "blocks",
         "constraint",
         "drafts",
@@ -62,7 +64,8 @@ class RequestState:
     ) -> None:
         self.request = request
         self.constraint = constraint  # its state is that behind `tokens`
-        self.ahead: list[int] = constraint.ahead(MOST_AHEAD)  # tokens that must follow `tokens`
+        self._ahead: list[int] = []  # tokens that must follow `tokens`, as far as they were looked for
+        self._looked = not self.is_constrained  # for these
         self.drafts: list[int] = []  # that its next forward verifies, where it is constrained
         self.id = request.request_id
         self.key = key
@@ -92,6 +95,20 @@ class RequestState:
     @property
     def is_constrained(self) -> bool:
         return self.constraint is not NO_CONSTRAINT
+
+    def ahead(self) -> list[int]:
+        """Tokens that its constraint forces behind `tokens`."""
+        if not self._looked:
+            self._ahead, self._looked = self.constraint.ahead(MOST_AHEAD), True
+        return self._ahead
+
+    def follow(self, new: list[int]) -> list[int]:
+        """New tokens -> as many as its constraint allows, which has gone on by them."""
+        allowed = list(takewhile(self.constraint.accept, new))
+        foreseen = self._ahead[: len(new)] == new
+        self._ahead = self._ahead[len(new) :] if foreseen else []
+        self._looked = bool(self._ahead)
+        return allowed
 
     @property
     def num_output_tokens(self) -> int:

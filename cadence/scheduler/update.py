@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
-
 import numpy as np
 
 from cadence.core.draft_stats import DraftStats, Run
@@ -14,7 +12,7 @@ from cadence.core.update import RequestUpdate
 from cadence.scheduler.advance import register_filled
 from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.kv.manager import KVManager
-from cadence.scheduler.request_state import MOST_AHEAD, RequestState, Status
+from cadence.scheduler.request_state import RequestState, Status
 from cadence.scheduler.rows import Column, RowTable
 from cadence.scheduler.step_in_flight import StepInFlight
 from cadence.scheduler.stop import take_until_stop
@@ -89,8 +87,7 @@ class Reconciler:
             request = self._rows.requests[row]
             request.drafts, constraint = drafts.get(row, []), request.constraint
             new = news[row].new_token_ids
-            allowed = list(takewhile(constraint.accept, new))
-            request.ahead = constraint.ahead(MOST_AHEAD)
+            allowed = request.follow(new)
             if constraint.finished or len(allowed) < len(new):
                 news[row].new_token_ids, news[row].complete = allowed, not constraint.finished
                 news[row].finish_reason, news[row].stop_reason = end_of_output(request)

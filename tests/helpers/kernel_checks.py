@@ -111,9 +111,11 @@ def check_token_mask(ops: Ops, vocab: int, dtype: torch.dtype, device: str) -> N
     masks[0], masks[1] = -1, 0
     mask_of_line = torch.tensor([3, -1, 0, 1, 3, 2, 4], dtype=torch.int32)
     table = torch.randn((7, vocab + 3), generator=generator).to(dtype)
-    table[0, vocab // 2] = float("nan")
+    for line, bad in ((0, "nan"), (3, "nan"), (4, "inf"), (5, "-inf"), (6, "-nan")):  # line 3 may get no token
+        table[line, vocab // 2] = float(bad)
     wanted, there = table.clone(), table.to(device)
     REFERENCE.apply_token_mask(wanted[:, :vocab], masks, mask_of_line)
     ops.apply_token_mask(there[:, :vocab], masks.to(device), mask_of_line.to(device))
     assert torch.equal(there.cpu().view(torch.int16), wanted.view(torch.int16))
     assert torch.equal(wanted[1].view(torch.int16), table[1].view(torch.int16))
+    assert wanted[3, vocab // 2].isnan() and wanted[4, vocab // 2] == float("inf")  # a fault of the model is not hidden

@@ -198,7 +198,8 @@ class Ops(Protocol):
         ...
 
     def apply_token_mask(self, logits: torch.Tensor, masks: torch.Tensor, mask_of_line: torch.Tensor) -> None:
-        """Sets to -inf, in place, what a line's mask does not allow. Lines without a mask are not touched.
+        """Sets to -inf, in place, what a line's mask does not allow; NaN and infinities stay, so that no mask hides a
+        fault of the model. Lines without a mask are not touched.
 
         logits [L, V], contiguous lines; masks [M, ceil(V / 32)] int32, contiguous: bit t % 32 of word t // 32 is set
         where token t is allowed; mask_of_line [L] int32: a line of masks, or -1 = no mask.

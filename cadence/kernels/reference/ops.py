@@ -105,7 +105,7 @@ class ReferenceOps(TorchOps):
         words = masks[mask_of_line[lines].long()]
         bits = words[:, :, None] >> torch.arange(32, device=words.device, dtype=torch.int32) & 1
         barred = bits.flatten(1)[:, : logits.shape[1]] == 0
-        logits[lines] = logits[lines].masked_fill(barred, float("-inf"))
+        logits[lines] = logits[lines].masked_fill(barred & logits[lines].isfinite(), float("-inf"))
 
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
         return gumbel_noise(seeds, positions, vocab_size)

@@ -4,13 +4,19 @@
 
 #define ALL 0xffffffffu
 
-/* Columns [begin, end), at most 32, of which bit i of `word` allows the one at begin + i. */
+/* Columns [begin, end), at most 32, of which bit i of `word` allows the one at begin + i. What is not finite stays. */
 INLINE void mask_f32(uint32_t *line, int64_t begin, int64_t end, uint32_t word) {
-    for (int64_t i = begin; i < end; i++) line[i] = word >> (i - begin) & 1 ? line[i] : 0xff800000u;
+    for (int64_t i = begin; i < end; i++) {
+        int stays = (word >> (i - begin) & 1) | ((line[i] & 0x7f800000u) == 0x7f800000u);
+        line[i] = stays ? line[i] : 0xff800000u;
+    }
 }
 
-INLINE void mask_half(uint16_t *line, int64_t begin, int64_t end, uint32_t word, uint16_t minus_infinity) {
-    for (int64_t i = begin; i < end; i++) line[i] = word >> (i - begin) & 1 ? line[i] : minus_infinity;
+INLINE void mask_half(uint16_t *line, int64_t begin, int64_t end, uint32_t word, uint16_t infinity) {
+    for (int64_t i = begin; i < end; i++) {
+        int stays = (word >> (i - begin) & 1) | ((line[i] & infinity) == infinity);
+        line[i] = stays ? line[i] : (uint16_t)(infinity | 0x8000);
+    }
 }
 
 static void mask_lines(void *work, int64_t first, int64_t last, int64_t thread) {
@@ -28,7 +34,7 @@ static void mask_lines(void *work, int64_t first, int64_t last, int64_t thread) 
             if (dtype == F32)
                 mask_f32((uint32_t *)line, begin, end, word);
             else
-                mask_half((uint16_t *)line, begin, end, word, dtype == BF16 ? 0xff80 : 0xfc00);
+                mask_half((uint16_t *)line, begin, end, word, dtype == BF16 ? 0x7f80 : 0x7c00);
         }
     }
 }
