@@ -1,9 +1,9 @@
 """What it costs to hold outputs to grammars, and what the tokens that they force save.
 
-    python -m benchmarks.grammars [--streams 32] [--out 96] [--rounds 3]
+    python -m benchmarks.grammars [--streams 32] [--out 96] [--rounds 3] [--shape llama-3.1-8b --tokenizer FOLDER]
 
-SmolLM2, greedy, all streams at once, each with a schema of its own; the same without, side by side in one process, the
-best of some rounds. One JSON line each.
+SmolLM2, or a well-known shape with dummy weights and a tokenizer from a folder; greedy, all streams at once, each with
+a schema of its own; the same without, side by side in one process, the best of some rounds. One JSON line each.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import time
 from typing import Any
 
+from benchmarks.gpu import open_shape
 from benchmarks.machine import describe_machine
 from cadence import LLM, SamplingParams
 from cadence.core.structured_outputs import StructuredOutputsParams
@@ -54,8 +55,7 @@ class Bench:
         prompts = [f"Describe thing number {stream} as JSON." for stream in range(len(schemas))]
         params = [self._params(schema, out) for schema in schemas]
         start = time.perf_counter()
-        messages = [[{"role": "user", "content": prompt}] for prompt in prompts]
-        outputs = self._llm.chat(messages, params, use_tqdm=False)
+        outputs = self._llm.generate(prompts, params, use_tqdm=False)
         seconds = time.perf_counter() - start
         completions = [output.outputs[0] for output in outputs]
         if failed := [each.stop_reason for each in completions if each.finish_reason == "error"]:
@@ -74,14 +74,23 @@ def _nothing(matcher: Matcher, most: int) -> list[int]:
     return []
 
 
+def open_model(asked: argparse.Namespace) -> LLM:
+    sizes = {"max_model_len": 1024, "max_num_seqs": max(asked.streams, 16)}
+    if not asked.shape:
+        return LLM("smollm2", **sizes)
+    return open_shape(asked.shape, {"tokenizer": asked.tokenizer, "skip_tokenizer_init": False, **sizes})[0]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=32)
     parser.add_argument("--out", type=int, default=96)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--shape", default="")
+    parser.add_argument("--tokenizer", default="")
     asked = parser.parse_args()
     print(json.dumps({"machine": describe_machine(), **vars(asked)}))
-    bench = Bench(LLM("smollm2", max_model_len=1024, max_num_seqs=max(asked.streams, 16)), asked.rounds)
+    bench = Bench(open_model(asked), asked.rounds)
     streams = [of_stream(stream) for stream in range(asked.streams)]
     free, _ = bench.best([None] * asked.streams, asked.out)
     for jumps in (True, False):

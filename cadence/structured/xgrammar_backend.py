@@ -10,7 +10,7 @@ import numpy as np
 
 from cadence.core.grammar import GrammarKind, GrammarSpec
 from cadence.structured.canonical import CanonicalTokens, Encode
-from cadence.structured.grammar import MaskArray
+from cadence.structured.grammar import MaskArray, mask_words
 from cadence.structured.vocabulary import Vocabulary
 
 FEW = 16  # words of a mask with any token: forced text has no more beginnings than that
@@ -44,8 +44,10 @@ class XgrammarTables:
         for token, name in vocabulary.special.items() if with_special else ():
             pieces[token] = name
         stops = list(vocabulary.stop_ids)
+        # Without the padding behind the last token, which would be gone through for every mask and token.
+        size = 1 + max([*(token for token, piece in enumerate(pieces) if piece), *stops], default=0)
         raw = package.VocabType.RAW
-        return package.TokenizerInfo(pieces, raw, vocab_size=vocabulary.size, stop_token_ids=stops), pieces
+        return package.TokenizerInfo(pieces[:size], raw, vocab_size=size, stop_token_ids=stops), pieces[:size]
 
 
 def compile_with_xgrammar(spec: GrammarSpec, tables: XgrammarTables) -> str:
@@ -117,13 +119,16 @@ class XgrammarPosition:
         return bool(self._matcher.is_completed())
 
     def accept(self, token: int) -> bool:
-        return bool(self._pieces[token]) and bool(self._matcher.accept_token(token))
+        known = token < len(self._pieces) and bool(self._pieces[token])
+        return known and bool(self._matcher.accept_token(token))
 
     def rollback(self, count: int) -> None:
         self._matcher.rollback(count)
 
     def fill(self, mask_np: MaskArray) -> None:
-        self._matcher.fill_next_token_bitmask(mask_np.reshape(1, -1))
+        words = mask_words(len(self._pieces))
+        self._matcher.fill_next_token_bitmask(mask_np[:words].reshape(1, -1))
+        mask_np[words:] = 0
         if 1 < np.count_nonzero(mask_np) <= FEW:
             self._keep_canonical(mask_np)
 

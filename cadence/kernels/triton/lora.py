@@ -37,8 +37,9 @@ _FACTOR, _OFFSET, _SAVED = tl.constexpr(WORD_FACTOR), tl.constexpr(WORD_OFFSET),
 
 _RANKS = 16  # rows of a at a time: the least that a tile product takes
 _COLUMNS = 128  # of x at a time
-_SPAN = 1024  # columns of x that a program takes at least, where they are split
-_MOST_SPLITS = 4
+_FEW_LINES = 32  # of a tile; with no more, a program takes more columns of x at a time
+_MANY_COLUMNS = 512
+_MOST_SPLITS = 16
 _OUTPUTS = 128  # columns of y
 _MOST_LINES = 64
 _TOKENS = 256
@@ -57,39 +58,60 @@ def _address(entry, WORD: tl.constexpr, TYPE: tl.constexpr):
     return tl.multiple_of(tl.load(entry + WORD).to(tl.pointer_type(TYPE)), 16)
 
 
+@triton.jit
+def _piece_of_x(x_ptr, line, column, mine, x_stride, WIDTH: tl.constexpr):
+    """[lines, columns]"""
+    at = x_ptr + line[:, None] * x_stride + column[None, :]
+    return tl.load(at, mine[:, None] & (column < WIDTH)[None, :], other=0.0)
+
+
+@triton.jit
+def _piece_of_a(a_ptr, row, column, rank, WIDTH: tl.constexpr):
+    """[columns, ranks]"""
+    at = a_ptr + row[None, :] * WIDTH + column[:, None]
+    return tl.load(at, (row < rank)[None, :] & (column < WIDTH)[:, None], other=0.0)
+
+
 @quick
 @triton.jit(do_not_specialize=["lines"])
 def _shrink(
     inner_ptr, x_ptr, slots_ptr, entries_ptr, lines, slot_words, first, x_stride,
-    WIDTH: tl.constexpr, PARTS: tl.constexpr, MAX_RANK: tl.constexpr, SPLITS: tl.constexpr,
+    WIDTH: tl.constexpr, PARTS: tl.constexpr, MAX_RANK: tl.constexpr, SPLITS: tl.constexpr, SPAN: tl.constexpr,
     LINES: tl.constexpr, RANKS: tl.constexpr, COLUMNS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """inner [SPLITS, lines, PARTS, MAX_RANK], whose sum is x [lines, WIDTH] times a of each part."""
+    """inner [SPLITS, lines, PARTS, MAX_RANK], whose sum is x [lines, WIDTH] times a of each part. A program takes SPAN
+    columns of x; its first piece of a is on its way while the launch before ends."""
     slot, part, split = tl.program_id(1), tl.program_id(2) // SPLITS, tl.program_id(2) % SPLITS
     if PDL:
         gdc_launch_dependents()
+    entry = entries_ptr + slot * slot_words + (first + part) * _ENTRY
+    a_ptr = _address(entry, _A, x_ptr.dtype.element_ty)
+    rank = tl.load(entry + _RANK).to(tl.int32)
+    begin = split * SPAN
+    end = tl.minimum(begin + SPAN, WIDTH)
+    piece = tl.arange(0, COLUMNS)
+    row = tl.arange(0, RANKS)
+    a = _piece_of_a(a_ptr, row, begin + piece, rank, WIDTH)
+    if PDL:
         gdc_wait()
     line, mine = _lines_of(slots_ptr, slot, lines, LINES)
     if tl.max(mine.to(tl.int32), 0) > 0:
-        SPAN: tl.constexpr = (WIDTH + SPLITS * COLUMNS - 1) // (SPLITS * COLUMNS) * COLUMNS
-        entry = entries_ptr + slot * slot_words + (first + part) * _ENTRY
-        a_ptr = _address(entry, _A, x_ptr.dtype.element_ty)
-        rank = tl.load(entry + _RANK).to(tl.int32)
-        begin = split * SPAN
-        end = tl.minimum(begin + SPAN, WIDTH)
-        for from_rank in range(0, rank, RANKS):
-            row = from_rank + tl.arange(0, RANKS)
+        place = ((split * lines + line) * PARTS + part) * MAX_RANK
+        x = _piece_of_x(x_ptr, line, begin + piece, mine, x_stride, WIDTH)
+        acc = tl.dot(x, a, input_precision="ieee")
+        for from_column in range(begin + COLUMNS, end, COLUMNS):
+            x = _piece_of_x(x_ptr, line, from_column + piece, mine, x_stride, WIDTH)
+            a = _piece_of_a(a_ptr, row, from_column + piece, rank, WIDTH)
+            acc = tl.dot(x, a, acc, input_precision="ieee")
+        tl.store(inner_ptr + place[:, None] + row[None, :], acc, mine[:, None] & (row < rank)[None, :])
+        for from_rank in range(RANKS, rank, RANKS):
             acc = tl.zeros([LINES, RANKS], tl.float32)
+            more = from_rank + row
             for from_column in range(begin, end, COLUMNS):
-                column = from_column + tl.arange(0, COLUMNS)
-                inside = column < WIDTH
-                x_at = x_ptr + line[:, None] * x_stride + column[None, :]
-                x = tl.load(x_at, mine[:, None] & inside[None, :], other=0.0)
-                a_at = a_ptr + row[None, :] * WIDTH + column[:, None]
-                a = tl.load(a_at, (row < rank)[None, :] & inside[:, None], other=0.0)
+                x = _piece_of_x(x_ptr, line, from_column + piece, mine, x_stride, WIDTH)
+                a = _piece_of_a(a_ptr, more, from_column + piece, rank, WIDTH)
                 acc = tl.dot(x, a, acc, input_precision="ieee")
-            place = ((split * lines + line) * PARTS + part) * MAX_RANK
-            tl.store(inner_ptr + place[:, None] + row[None, :], acc, mine[:, None] & (row < rank)[None, :])
+            tl.store(inner_ptr + place[:, None] + more[None, :], acc, mine[:, None] & (more < rank)[None, :])
 
 
 @quick
@@ -126,47 +148,62 @@ def _inner_of(inner_ptr, place, column, inside, split_size, SPLITS: tl.constexpr
     return inner
 
 
+@triton.jit
+def _piece_of_b(b_ptr, row, output, rank, width):
+    """[ranks, outputs]"""
+    at = b_ptr + row[:, None] * width + output[None, :]
+    return tl.load(at, (row < rank)[:, None] & (output < width)[None, :], other=0.0)
+
+
 @quick
 @triton.jit(do_not_specialize=["lines"])
 def _expand(
     y_ptr, inner_ptr, slots_ptr, starts_ptr, entries_ptr, lines, slot_words, first, y_stride, more_scale,
     PARTS: tl.constexpr, BLOCKS: tl.constexpr, MAX_RANK: tl.constexpr, SPLITS: tl.constexpr,
-    LINES: tl.constexpr, RANKS: tl.constexpr, OUTPUTS: tl.constexpr, PDL: tl.constexpr,
+    LINES: tl.constexpr, RANKS: tl.constexpr, OUTPUTS: tl.constexpr, ALIGNED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """y [lines, outputs] as `LoraPart` says; b is of y's type. BLOCKS tiles of OUTPUTS columns cover any part."""
+    """y [lines, outputs] as `LoraPart` says; b is of y's type. BLOCKS tiles of OUTPUTS columns cover any part. A
+    program's first piece of b is on its way while the launch before ends."""
     part, block, slot = tl.program_id(1) // BLOCKS, tl.program_id(1) % BLOCKS, tl.program_id(2)
     if PDL:
         gdc_launch_dependents()
-        gdc_wait()
     start = tl.load(starts_ptr + part)
     width = tl.load(starts_ptr + part + 1) - start
+    if ALIGNED:  # so that loads are wide
+        start, width = tl.multiple_of(start, 16), tl.multiple_of(width, 16)
+    entry = entries_ptr + slot * slot_words + (first + part) * _ENTRY
+    rank = tl.load(entry + _RANK).to(tl.int32)
+    has_factor, has_offset = tl.load(entry + _FACTOR) != 0, tl.load(entry + _OFFSET) != 0
+    b_ptr = _address(entry, _B, y_ptr.dtype.element_ty)
+    scale = tl.load(entry + _SCALE).to(tl.int32).to(tl.float32, bitcast=True) * more_scale
+    output = block * OUTPUTS + tl.arange(0, OUTPUTS)
+    row = tl.arange(0, RANKS)
+    b = _piece_of_b(b_ptr, row, output, rank, width)
+    if PDL:
+        gdc_wait()
     line, mine = _lines_of(slots_ptr, slot, lines, LINES)
-    if (tl.max(mine.to(tl.int32), 0) > 0) & (block * OUTPUTS < width):
-        entry = entries_ptr + slot * slot_words + (first + part) * _ENTRY
-        rank = tl.load(entry + _RANK).to(tl.int32)
-        has_factor, has_offset = tl.load(entry + _FACTOR) != 0, tl.load(entry + _OFFSET) != 0
-        if (rank > 0) | has_factor | has_offset:
-            b_ptr = _address(entry, _B, y_ptr.dtype.element_ty)
-            scale = tl.load(entry + _SCALE).to(tl.int32).to(tl.float32, bitcast=True) * more_scale
-            output = block * OUTPUTS + tl.arange(0, OUTPUTS)
-            exists = output < width
-            place = (line * PARTS + part) * MAX_RANK
-            split_size = lines.to(tl.int64) * PARTS * MAX_RANK
-            acc = tl.zeros([LINES, OUTPUTS], tl.float32)
-            for from_rank in range(0, rank, RANKS):
-                row = from_rank + tl.arange(0, RANKS)
-                inside = mine[:, None] & (row < rank)[None, :]
-                inner = _inner_of(inner_ptr, place, row, inside, split_size, SPLITS) * scale
-                b_at = b_ptr + row[:, None] * width + output[None, :]
-                b = tl.load(b_at, (row < rank)[:, None] & exists[None, :], other=0.0)
-                acc = tl.dot(inner.to(b.dtype), b, acc, input_precision="ieee")
-            y_at = y_ptr + line[:, None] * y_stride + (start + output)[None, :]
-            inside = mine[:, None] & exists[None, :]
-            acc += tl.load(y_at, inside, other=0.0).to(tl.float32)
-            factor_ptr, offset_ptr = _address(entry, _FACTOR, tl.float32), _address(entry, _OFFSET, tl.float32)
-            acc = acc * tl.load(factor_ptr + output, exists & has_factor, other=1.0)[None, :]
-            acc = acc + tl.load(offset_ptr + output, exists & has_offset, other=0.0)[None, :]
-            tl.store(y_at, acc.to(y_ptr.dtype.element_ty), inside)
+    some = tl.max(mine.to(tl.int32), 0) > 0
+    if some & (block * OUTPUTS < width) & ((rank > 0) | has_factor | has_offset):
+        exists = output < width
+        y_at = y_ptr + line[:, None] * y_stride + (start + output)[None, :]
+        touched = mine[:, None] & exists[None, :]
+        before = tl.load(y_at, touched, other=0.0).to(tl.float32)
+        place = (line * PARTS + part) * MAX_RANK
+        split_size = lines.to(tl.int64) * PARTS * MAX_RANK
+        inside = mine[:, None] & (row < rank)[None, :]
+        inner = _inner_of(inner_ptr, place, row, inside, split_size, SPLITS) * scale
+        acc = tl.dot(inner.to(b.dtype), b, input_precision="ieee")
+        for from_rank in range(RANKS, rank, RANKS):
+            more = from_rank + row
+            inside = mine[:, None] & (more < rank)[None, :]
+            inner = _inner_of(inner_ptr, place, more, inside, split_size, SPLITS) * scale
+            b = _piece_of_b(b_ptr, more, output, rank, width)
+            acc = tl.dot(inner.to(b.dtype), b, acc, input_precision="ieee")
+        acc += before
+        factor_ptr, offset_ptr = _address(entry, _FACTOR, tl.float32), _address(entry, _OFFSET, tl.float32)
+        acc = acc * tl.load(factor_ptr + output, exists & has_factor, other=1.0)[None, :]
+        acc = acc + tl.load(offset_ptr + output, exists & has_offset, other=0.0)[None, :]
+        tl.store(y_at, acc.to(y_ptr.dtype.element_ty), touched)
 
 
 @quick
@@ -266,13 +303,15 @@ class TritonLoraOps:
     def add(self, y: torch.Tensor, x: torch.Tensor, lora: LoraMap, slots: torch.Tensor) -> None:
         x = x if x.stride(1) == 1 else x.contiguous()
         (lines, width), parts = x.shape, len(lora.widths)
-        splits = min(max(width // _SPAN, 1), _MOST_SPLITS)
-        inner = torch.empty((splits, lines, parts, lora.max_rank), dtype=torch.float32, device=x.device)
         tile = self._lines(lines)
+        columns = _MANY_COLUMNS if tile <= _FEW_LINES and width >= _MANY_COLUMNS else _COLUMNS
+        span = max(triton.cdiv(width, _MOST_SPLITS * columns) * columns, _MANY_COLUMNS)
+        splits = triton.cdiv(width, span)
+        inner = torch.empty((splits, lines, parts, lora.max_rank), dtype=torch.float32, device=x.device)
         _shrink[(triton.cdiv(lines, tile), lora.num_slots, parts * splits)](
             inner, x, slots, lora.entries, lines, lora.entries.stride(0), lora.first, x.stride(0),
-            WIDTH=width, PARTS=parts, MAX_RANK=lora.max_rank, SPLITS=splits,
-            LINES=tile, RANKS=_RANKS, COLUMNS=_COLUMNS, PDL=self._pdl, launch_pdl=self._pdl,
+            WIDTH=width, PARTS=parts, MAX_RANK=lora.max_rank, SPLITS=splits, SPAN=span,
+            LINES=tile, RANKS=_RANKS, COLUMNS=columns, PDL=self._pdl, launch_pdl=self._pdl,
         )  # fmt: skip
         self._expand(y, inner, lora, slots, 1.0)
 
@@ -307,10 +346,11 @@ class TritonLoraOps:
     def _expand(self, y: torch.Tensor, inner: torch.Tensor, lora: LoraMap, slots: torch.Tensor, scale: float) -> None:
         splits, lines, parts, _ = inner.shape
         tile, blocks = self._lines(lines), triton.cdiv(max(lora.widths), _OUTPUTS)
+        aligned = all(width % 16 == 0 for width in lora.widths)
         _expand[(triton.cdiv(lines, tile), parts * blocks, lora.num_slots)](
             y, inner, slots, lora.starts, lora.entries, lines, lora.entries.stride(0), lora.first, y.stride(0), scale,
             PARTS=parts, BLOCKS=blocks, MAX_RANK=lora.max_rank, SPLITS=splits,
-            LINES=tile, RANKS=_RANKS, OUTPUTS=_OUTPUTS, PDL=self._pdl, launch_pdl=self._pdl,
+            LINES=tile, RANKS=_RANKS, OUTPUTS=_OUTPUTS, ALIGNED=aligned, PDL=self._pdl, launch_pdl=self._pdl,
         )  # fmt: skip
 
     def _lines(self, lines: int) -> int:
