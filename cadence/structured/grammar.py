@@ -18,6 +18,11 @@ def mask_words(vocab_size: int) -> int:
     return (vocab_size + 31) // 32
 
 
+def last_word(vocab_size: int) -> np.int32:
+    """Of a mask that allows every token: bits past the vocabulary are 0."""
+    return np.array((1 << (vocab_size - 1) % 32 + 1) - 1, np.uint32).view(np.int32)[()]
+
+
 class Position(Protocol):
     """Where a text stands in a backend's grammar. Stop tokens are no part of a text: they are not accepted here."""
 
@@ -82,7 +87,7 @@ class Matcher:
         self._stop_mask_np = np.zeros(mask_words(grammar.vocab_size), np.int32)
         for token in grammar.stop_ids:
             self._stop_mask_np.view(np.uint32)[token // 32] |= np.uint32(1 << token % 32)
-        self._last_word = np.array((1 << (grammar.vocab_size - 1) % 32 + 1) - 1, np.uint32).view(np.int32)
+        self._last_word = last_word(grammar.vocab_size)
 
     @property
     def num_words(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cadence.core.grammar import GrammarKind, GrammarSpec
 from cadence.structured.canonical import CanonicalTokens, Encode
-from cadence.structured.grammar import MaskArray, mask_words
+from cadence.structured.grammar import MaskArray, last_word, mask_words
 from cadence.structured.vocabulary import Vocabulary
 
 FEW = 16  # words of a mask with any token: forced text has no more beginnings than that
@@ -113,6 +113,8 @@ class XgrammarPosition:
         self._matcher = matcher
         self._pieces = pieces
         self._canonical = canonical
+        self._words = mask_words(len(pieces))
+        self._last_word = last_word(len(pieces))
 
     @property
     def complete(self) -> bool:
@@ -126,8 +128,9 @@ class XgrammarPosition:
         self._matcher.rollback(count)
 
     def fill(self, mask_np: MaskArray) -> None:
-        words = mask_words(len(self._pieces))
+        words = self._words
         self._matcher.fill_next_token_bitmask(mask_np[:words].reshape(1, -1))
+        mask_np[words - 1] &= self._last_word
         mask_np[words:] = 0
         if 1 < np.count_nonzero(mask_np) <= FEW:
             self._keep_canonical(mask_np)
