@@ -13,6 +13,7 @@ import pytest
 
 from cadence import LLM, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
+from cadence.core.errors import AdapterError, InvalidRequestError
 from cadence.core.failure import FailureCode
 from cadence.core.lora_request import LoRARequest
 from cadence.entrypoints.async_llm import AsyncLLM
@@ -46,6 +47,9 @@ def test_a_restarted_engine_has_its_adapters_again(tiny_model: Callable[[str], P
     async def scenario() -> None:
         llm = await AsyncLLM.start(EngineArgs(model=str(directory), **OPTIONS, **SLOTS))
         try:
+            for number in (1, 2):
+                assert await llm.add_lora(adapters[number]) and await llm.list_loras() >= {number}
+            assert await llm.pin_lora(1)
             jobs = [tokens_of(llm, str(index), adapter) for index, adapter in enumerate(adapters)]
             streams = asyncio.gather(*jobs)
             while not (await llm.engine_state()).running:
@@ -54,6 +58,13 @@ def test_a_restarted_engine_has_its_adapters_again(tiny_model: Callable[[str], P
             os.kill(llm.engine_pid, signal.SIGKILL)
             assert await streams == expected
             assert llm.num_restarts == 1
+            await llm._supervisor._repeating
+            assert {1, 2} <= await llm.list_loras() and await llm.pin_lora(3)
+            with pytest.raises(InvalidRequestError, match="2 slots"):  # 1 is still pinned
+                await llm.pin_lora(2)
+            assert await llm.remove_lora(1) and await llm.pin_lora(2)
+            with pytest.raises(AdapterError, match="no such file"):
+                await llm.add_lora(LoRARequest("no", 9, str(tmp_path / "no")))
             nowhere = llm.generate(PROMPT, PARAMS, "no", lora_request=LoRARequest("no", 9, str(tmp_path / "no")))
             (failed,) = [output.outputs[0] async for output in nowhere]
             assert failed.failure is FailureCode.BAD_ADAPTER and "no such file" in str(failed.stop_reason)

@@ -47,15 +47,16 @@ class ServedAdapters:
             raise InvalidRequestError("lora_path must lie under the directory that --lora-root names", "lora_path")
         if missing := [file for file in _FILES if not (place / file).is_file()]:
             raise InvalidRequestError(f"lora_path has no {missing[0]}: it must be a PEFT directory", "lora_path")
-        return LoRARequest(name, self._last + 1, str(place))
+        self._last += 1
+        return LoRARequest(name, self._last, str(place))
 
     def add(self, adapter: LoRARequest) -> None:
-        self._last += 1
+        self._last = max(self._last, adapter.lora_int_id)
         self._by_name[adapter.lora_name] = adapter
 
-    def remove(self, name: str) -> bool:
-        """Those that run go on with it. -> whether there was one"""
-        return self._by_name.pop(name, None) is not None
+    def remove(self, name: str) -> LoRARequest | None:
+        """Those that run go on with it. -> what it was; None = there is none"""
+        return self._by_name.pop(name, None)
 
 
 def served_at_start(given: Sequence[str], model_names: Sequence[str], root: str, enabled: bool) -> ServedAdapters:
