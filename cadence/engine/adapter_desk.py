@@ -7,7 +7,14 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from cadence.core.adapter import AdapterAnswer, AdapterOrder, AdapterOutcome, AdapterSpec, AdapterVerb
+from cadence.core.adapter import (
+    NO_ADAPTER_DIGEST,
+    AdapterAnswer,
+    AdapterOrder,
+    AdapterOutcome,
+    AdapterSpec,
+    AdapterVerb,
+)
 from cadence.core.errors import InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import EngineRequest
@@ -143,6 +150,9 @@ class AdapterDesk:
     def _hand_on(self, request_id: str) -> Prepared:
         request, adapter = self._requests.pop(request_id)
         digest = self._use(adapter)
+        if adapter.digest not in (NO_ADAPTER_DIGEST, digest):
+            why = f"the files of adapter {adapter.name!r} were changed while the engine was restarted: this request"
+            return request, Failure(FailureCode.BAD_ADAPTER, f"{why} cannot go on with what it has so far")
         if not self._slots.serves(digest):
             why = f"all {self._slots.count} slots for adapters (max_loras) have pinned ones: adapter {adapter.name!r}"
             return request, Failure(FailureCode.BAD_ADAPTER, f"{why} cannot run")

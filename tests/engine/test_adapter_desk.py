@@ -38,13 +38,21 @@ class Reader:
 
 
 class SlotsInUse(AdapterSlots):
-    in_use: set[str]  # as a test says
+    """In use is what a test says."""
+
+    def __init__(self, num_slots: int) -> None:
+        super().__init__(num_slots)
+        self.said = set[str]()
+
+    @property
+    def in_use(self) -> set[str]:  # type: ignore[override]
+        return self.said
 
 
 class World:
     def __init__(self, most: int, slots: int = 2) -> None:
         self.reader, self.slots = Reader(), SlotsInUse(slots)
-        self.in_use = self.slots.in_use = set()
+        self.in_use = self.slots.said
         self.desk = AdapterDesk(self.reader.call, most, self.slots)
         self.answers: list[AdapterAnswer] = []
 
@@ -185,3 +193,16 @@ def test_pinned_ones_stay() -> None:
 def test_orders_need_slots() -> None:
     answer = World(most=0, slots=0).order(AdapterVerb.LIST)
     assert answer is not None and "enable_lora" in answer.error
+
+
+def test_a_request_goes_on_with_the_adapter_it_had() -> None:
+    """One that was written with other files, by an engine that died, does not."""
+    world = World(most=2)
+    for request_id, digest in (("new", ""), ("same", "a"), ("other", "b")):
+        spec = AdapterSpec("sql", "/a", digest)
+        assert world.desk.takes(make_request(request_id, [5], adapter=spec))
+    world.ready()
+    world.reader.finish("/a")
+    new, same, other = world.ready()
+    assert (new, same) == ("new", "same")
+    assert "the files of adapter 'sql' were changed" in other and "cannot go on" in other
