@@ -45,10 +45,19 @@ class ServedAdapters:
         place = Path(path).resolve()
         if self._root is not None and not place.is_relative_to(self._root):
             raise InvalidRequestError("lora_path must lie under the directory that --lora-root names", "lora_path")
-        if missing := [file for file in _FILES if not (place / file).is_file()]:
-            raise InvalidRequestError(f"lora_path has no {missing[0]}: it must be a PEFT directory", "lora_path")
+        self._check_files(place)
         self._last += 1
         return LoRARequest(name, self._last, str(place))
+
+    def _check_files(self, place: Path) -> None:
+        """They are there, and no link leads out of the root."""
+        if missing := [file for file in _FILES if not (place / file).is_file()]:
+            raise InvalidRequestError(f"lora_path has no {missing[0]}: it must be a PEFT directory", "lora_path")
+        if self._root is None:
+            return
+        for file in _FILES:
+            if not (place / file).resolve().is_relative_to(self._root):
+                raise InvalidRequestError(f"lora_path has a {file} that leads out of --lora-root", "lora_path")
 
     def add(self, adapter: LoRARequest) -> None:
         self._last = max(self._last, adapter.lora_int_id)
