@@ -10,6 +10,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.shown import shown
 
 _MOST_CHARACTERS = 4096  # of a name or a path
+_MOST_NUMBERS = 1 << 63
 _REFUSED = {
     "tensorizer_config_dict": "adapters are read from PEFT directories",
     "load_inplace": "an adapter is read once and kept by its path; give a changed one a path of its own",
@@ -19,8 +20,8 @@ _REFUSED = {
 
 @dataclass(slots=True)
 class LoRARequest:
-    """An adapter in PEFT's format. `lora_path` is its directory; adapters are told apart by their content, so the
-    number is only kept."""
+    """An adapter in PEFT's format. `lora_path` is its directory. Requests tell adapters apart by their content; the
+    number names one to `pin_lora` and `remove_lora`."""
 
     lora_name: str
     lora_int_id: int
@@ -58,12 +59,14 @@ def adapter_of(request: object, enabled: bool) -> AdapterSpec | None:
     for name in ("lora_name", "lora_path"):
         _check_text(f"lora_request.{name}", getattr(request, name))
     number = request.lora_int_id
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise InvalidRequestError("lora_request.lora_int_id must be an integer of at least 1", "lora_request")
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number < _MOST_NUMBERS:
+        raise InvalidRequestError(
+            "lora_request.lora_int_id must be an integer of at least 1, of 63 bits", "lora_request"
+        )
     for name, why in _REFUSED.items():
         if getattr(request, name):
             raise InvalidRequestError(f"lora_request.{name} cannot be used: {why}", field="lora_request")
-    return AdapterSpec(request.lora_name, request.lora_path)
+    return AdapterSpec(request.lora_name, request.lora_path, number=number)
 
 
 def _check_text(field: str, value: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cadence.core.adapter import AdapterAnswer, AdapterOrder
 from cadence.core.engine_state import EngineState
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate
@@ -24,8 +25,9 @@ class ToEngine:
     add: list[AddRequest] = field(default_factory=list)
     abort: list[str] = field(default_factory=list)
     abort_reason: FinishReason = FinishReason.ABORT
-    call: str = ""  # "", "state" (with the map of blocks), "stats" (without) or "reset_prefix_cache"
+    call: str = ""  # "", "state" (with the map of blocks), "stats" (without), "reset_prefix_cache" or "order"
     call_id: int = 0
+    order: AdapterOrder | None = None  # of the call "order"
     stop: bool = False  # leave at once
 
 
@@ -58,5 +60,6 @@ class FromEngine:
     call_id: int = 0  # the call answered here; 0 = none
     state: EngineState | None = None
     done: bool = False
+    answer: AdapterAnswer | None = None  # to an order
     heartbeat: Heartbeat | None = None
     fatal: str = ""  # the engine is about to exit because of this

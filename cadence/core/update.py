@@ -26,6 +26,7 @@ class RequestUpdate:
     first_scheduled_time: float  # seconds, time.monotonic; 0.0 = never scheduled
     runs: Sequence[Run] = ()  # of each forward that brought tokens, in order; empty where no draft was verified
     complete: bool = False  # it ended without a stop token: the last token is part of the output
+    adapter: str = ""  # the digest of its adapter, with its first tokens from an engine
 
     @classmethod
     def end(cls, request_id: str, reason: FinishReason, failure: Failure | None = None) -> RequestUpdate:

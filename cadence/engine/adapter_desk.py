@@ -1,38 +1,70 @@
-"""Requests with an adapter, until it was read. They hold up nobody: others run meanwhile."""
+"""Requests with an adapter, until it was read. They hold up nobody: others run meanwhile. And orders about adapters."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import Protocol
 
-from cadence.core.adapter import AdapterOutcome, AdapterSpec
+from cadence.core.adapter import (
+    NO_ADAPTER_DIGEST,
+    AdapterAnswer,
+    AdapterOrder,
+    AdapterOutcome,
+    AdapterSpec,
+    AdapterVerb,
+)
 from cadence.core.errors import InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import EngineRequest
-from cadence.engine.intake import Prepared
+from cadence.engine.intake import Prepared, Told
 from cadence.executor.control import Call, forget_adapter, prepare_adapter, prepared_adapters
 from cadence.scheduler.constraint import NO_CONSTRAINT
 
 _POLL_S = 0.001
 
 
-class AdapterDesk:
-    """An `Intake`. At most `most` adapters are in host memory: those of requests that have not ended, and of others the
-    ones used last. Where all are in use, requests wait for their turn, in order of arrival."""
+class Slots(Protocol):
+    """What the scheduler says of adapters, by their digests."""
 
-    def __init__(self, call: Call, most: int, in_use: Callable[[], Collection[str]]) -> None:
-        """in_use: digests that requests which were handed on may still need."""
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def in_use(self) -> Collection[str]:
+        """Those that requests which were handed on may still need."""
+        ...
+
+    @property
+    def pinned(self) -> Collection[str]: ...
+
+    def serves(self, digest: str) -> bool: ...
+
+    def pin(self, digest: str) -> None: ...
+
+    def unpin(self, digest: str) -> None: ...
+
+
+class AdapterDesk:
+    """An `Intake`. At most `most` adapters are in host memory: those of requests that have not ended, pinned ones, and
+    of others the ones used last. Where all are in use, requests wait for their turn, in order of arrival."""
+
+    def __init__(self, call: Call, most: int, slots: Slots) -> None:
         self._call = call
         self._most = most
-        self._in_use = in_use
+        self._slots = slots
         self._requests: dict[str, tuple[EngineRequest, AdapterSpec]] = {}  # by id, in order of arrival
         self._digests: dict[str, str] = {}  # by path, of those in host memory; the one used last is the last
+        self._numbers: dict[int, str] = {}  # paths of those in host memory, by the number that users gave them
+        self._pinned: dict[int, str] = {}  # digests, by number
         self._reading: set[str] = set()  # paths
+        self._orders: dict[str, list[tuple[int, Told]]] = {}  # (number, who waits for it to be read), by path
+        self._removed: set[str] = set()  # digests that were in use when they were removed
 
     def __len__(self) -> int:
-        """Requests that wait."""
-        return len(self._requests)
+        """Requests and orders that wait."""
+        return len(self._requests) + len(self._orders)
 
     def takes(self, request: EngineRequest) -> bool:
         if request.adapter is None:
@@ -47,17 +79,30 @@ class AdapterDesk:
 
     def ready(self) -> Iterator[Prepared]:
         """Requests whose adapter is in host memory, or cannot be used."""
-        if not self._requests:
+        if not len(self):
             return
         failed = self._take_outcomes()
         for request_id, (request, adapter) in list(self._requests.items()):
             if adapter.path in self._digests:
-                yield self._hand_on(request_id), NO_CONSTRAINT
+                yield self._hand_on(request_id)
             elif adapter.path in failed:
                 del self._requests[request_id]
                 yield request, Failure(FailureCode.BAD_ADAPTER, failed[adapter.path])
             elif not self._begin(adapter.path):
                 return
+
+    def order(self, order: AdapterOrder, told: Told) -> None:
+        if not self._slots.count:
+            return told(AdapterAnswer(error="this engine has no adapters: start it with enable_lora"))
+        match order.verb, order.adapter:
+            case AdapterVerb.ADD, AdapterSpec() as adapter:
+                self._add(adapter, told)
+            case AdapterVerb.REMOVE, _:
+                told(AdapterAnswer(done=self._remove(order.number)))
+            case AdapterVerb.PIN, _:
+                told(self._pin(order.number))
+            case _:
+                told(AdapterAnswer(done=True, numbers=tuple(sorted(self._numbers))))
 
     def wait(self, seconds: float) -> None:
         time.sleep(min(seconds, _POLL_S))
@@ -65,11 +110,61 @@ class AdapterDesk:
     def close(self) -> None:
         """The executor keeps what there is."""
 
-    def _hand_on(self, request_id: str) -> EngineRequest:
+    def _add(self, adapter: AdapterSpec, told: Told) -> None:
+        if adapter.path in self._digests:
+            self._use(adapter)
+            told(AdapterAnswer(done=True))
+        elif self._begin(adapter.path):
+            self._orders.setdefault(adapter.path, []).append((adapter.number, told))
+        else:
+            why = f"{self._most} adapters are in host memory (max_cpu_loras), and all are in use or pinned"
+            told(AdapterAnswer(error=why))
+
+    def _pin(self, number: int) -> AdapterAnswer:
+        if number not in self._numbers:
+            return AdapterAnswer(error=f"lora_id {number} is no adapter in host memory: add_lora reads one")
+        digest = self._digests[self._numbers[number]]
+        try:
+            self._slots.pin(digest)
+        except InvalidRequestError as error:
+            return AdapterAnswer(error=f"lora_id {number} cannot be pinned: {error}")
+        self._pinned[number] = digest
+        return AdapterAnswer(done=True)
+
+    def _remove(self, number: int) -> bool:
+        """Requests that were handed on keep it; one that comes later has its files read again. -> whether there was
+        one"""
+        path = self._numbers.pop(number, None)
+        if path is None:
+            return False
+        pinned = self._pinned.pop(number, "")
+        if pinned and pinned not in self._pinned.values():
+            self._slots.unpin(pinned)
+        if path not in self._numbers.values():
+            digest = self._digests.pop(path)
+            if digest not in self._digests.values():
+                self._removed.add(digest)
+                self._forget_removed()
+        return True
+
+    def _hand_on(self, request_id: str) -> Prepared:
         request, adapter = self._requests.pop(request_id)
+        digest = self._use(adapter)
+        if adapter.digest not in (NO_ADAPTER_DIGEST, digest):
+            why = f"the files of adapter {adapter.name!r} were changed while the engine was restarted: this request"
+            return request, Failure(FailureCode.BAD_ADAPTER, f"{why} cannot go on with what it has so far")
+        if not self._slots.serves(digest):
+            why = f"all {self._slots.count} slots for adapters (max_loras) have pinned ones: adapter {adapter.name!r}"
+            return request, Failure(FailureCode.BAD_ADAPTER, f"{why} cannot run")
+        return replace(request, adapter=replace(adapter, digest=digest)), NO_CONSTRAINT
+
+    def _use(self, adapter: AdapterSpec) -> str:
+        """Of one in host memory -> its digest"""
         digest = self._digests.pop(adapter.path)
         self._digests[adapter.path] = digest  # the last is the one used last
-        return replace(request, adapter=replace(adapter, digest=digest))
+        if adapter.number and adapter.number not in self._pinned:
+            self._numbers[adapter.number] = adapter.path
+        return digest
 
     def _take_outcomes(self) -> dict[str, str]:
         """-> why adapters cannot be used, by path"""
@@ -78,6 +173,10 @@ class AdapterDesk:
             self._reading.remove(outcome.path)
             if not outcome.error:
                 self._digests[outcome.path] = outcome.digest
+                self._removed.discard(outcome.digest)
+            for number, told in self._orders.pop(outcome.path, ()):
+                self._numbers |= {number: outcome.path} if not outcome.error else {}
+                told(AdapterAnswer(done=not outcome.error, error=outcome.error))
         return {outcome.path: outcome.error for outcome in outcomes if outcome.error}
 
     def _begin(self, path: str) -> bool:
@@ -90,10 +189,11 @@ class AdapterDesk:
         return True
 
     def _make_room(self) -> bool:
-        in_use = self._in_use()
-        kept = set(self._digests.values())
+        self._forget_removed()
+        needed = {*self._slots.in_use, *self._slots.pinned}
+        kept = {*self._digests.values(), *self._removed}
         while len(kept) + len(self._reading) >= self._most:
-            unused = [path for path, digest in self._digests.items() if digest not in in_use]
+            unused = [path for path, digest in self._digests.items() if digest not in needed]
             if not unused:
                 return False
             kept.discard(self._forget(unused[0]))
@@ -101,7 +201,13 @@ class AdapterDesk:
 
     def _forget(self, path: str) -> str:
         digest = self._digests[path]
-        for same in [each for each, found in self._digests.items() if found == digest]:
-            del self._digests[same]
+        gone = {each for each, found in self._digests.items() if found == digest}
+        self._digests = {each: found for each, found in self._digests.items() if each not in gone}
+        self._numbers = {number: each for number, each in self._numbers.items() if each not in gone}
         forget_adapter(self._call, digest)
         return digest
+
+    def _forget_removed(self) -> None:
+        for digest in self._removed - set(self._slots.in_use):
+            self._removed.remove(digest)
+            forget_adapter(self._call, digest)

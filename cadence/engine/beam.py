@@ -9,7 +9,10 @@ import itertools
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
+from cadence.core.errors import AdapterError, CadenceError, InvalidRequestError
+from cadence.core.failure import FailureCode
 from cadence.core.outputs import BeamSearchOutput, BeamSearchSequence, Logprob, RequestOutput
+from cadence.core.request import FinishReason
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 
 # The tokens of every live beam -> one more token for each, with the logprobs of the likeliest ones.
@@ -112,7 +115,22 @@ def run_rounds(search: BeamSearch, token_lists: list[list[int]], probe: Probe) -
     try:
         beams = next(rounds)
         while True:
-            beams = rounds.send(probe(beams, search.probe))
+            answers = probe(beams, search.probe)
+            _raise_failed(answers)
+            beams = rounds.send(answers)
     except StopIteration as done:
         found: list[BeamSearchOutput] = done.value
         return found
+
+
+def _raise_failed(answers: list[RequestOutput]) -> None:
+    """What one beam failed of is the whole search's error."""
+    for output in (answer.outputs[0] for answer in answers):
+        if output.finish_reason != FinishReason.ERROR.value:
+            continue
+        why = str(output.stop_reason)
+        if output.failure is FailureCode.BAD_ADAPTER:
+            raise AdapterError(why)
+        if output.failure is FailureCode.BAD_GRAMMAR:
+            raise InvalidRequestError(why, "structured_outputs")
+        raise CadenceError(why)

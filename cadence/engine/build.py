@@ -83,7 +83,7 @@ def build_engine(
     warm_up(call, config.device.warmup)
     load = (lambda: tokenizer) if holds_text else partial(source.load_tokenizer, args.skip_tokenizer_init)
     grammars = GrammarDesk(partial(_grammar_service, load, opened.vocab_size, config.model))
-    adapters = AdapterDesk(call, config.lora.max_cpu_loras, lambda: scheduler.adapters_in_use)
+    adapters = AdapterDesk(call, config.lora.max_cpu_loras, scheduler.slots)
     intake = IntakeChain(grammars, adapters)
     core = EngineCore(scheduler, opened.executor, intake, config.scheduler.steps_in_flight, opened.queues_work)
     return EngineParts(

@@ -16,7 +16,7 @@ from cadence.core.forward_counts import ForwardCounts
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.step import StepResult
 from cadence.core.update import RequestUpdate
-from cadence.engine.intake import Intake
+from cadence.engine.intake import Intake, Order, Told
 from cadence.executor.base import Executor
 from cadence.scheduler.scheduler import Scheduler
 from cadence.scheduler.step_in_flight import StepInFlight
@@ -55,6 +55,16 @@ class EngineCore:
         dropped = self._intake.drop(request_ids)
         self._outbox.extend(RequestUpdate.end(request.request_id, reason) for request in dropped)
         self._outbox.extend(self._scheduler.abort(request_ids, reason))
+
+    def order(self, order: Order, told: Told) -> None:
+        """What is to be kept for requests to come. `told` hears what came of it: here, in `step` or in `prepare`."""
+        self._check_alive()
+        self._intake.order(order, told)
+
+    def prepare(self) -> None:
+        """For callers that wait for an order: takes in what was prepared, and computes nothing."""
+        self._take_prepared()
+        self._intake.wait(_PREPARING_S)
 
     def step(self) -> list[RequestUpdate]:
         """Launches a step if one more may be in flight, and takes in one part of the oldest one."""

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from dataclasses import replace
 
+from cadence.core.adapter import AdapterOrder
 from cadence.core.codec import decode_request, decode_to_engine, encode
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError, InvalidRequestError
@@ -56,7 +57,9 @@ class CoreLoop:
             self._send(FromEngine(updates=refused))
         if commands.abort:
             self._core.abort(commands.abort, commands.abort_reason)
-        if commands.call:
+        if commands.order is not None:
+            self._order(commands.order, commands.call_id)
+        elif commands.call:
             self._answer(commands.call, commands.call_id)
         self._running = self._running and not commands.stop
 
@@ -80,6 +83,9 @@ class CoreLoop:
             self._send(FromEngine(call_id=call_id, state=self._state(with_blocks=call == "state")))
         elif call == "reset_prefix_cache":
             self._send(FromEngine(call_id=call_id, done=self._core.reset_prefix_cache()))
+
+    def _order(self, order: AdapterOrder, call_id: int) -> None:
+        self._core.order(order, lambda answer: self._send(FromEngine(call_id=call_id, answer=answer)))
 
     def _step(self) -> None:
         start = time.perf_counter()

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from cadence.core.adapter import AdapterAnswer
 from cadence.core.errors import InvalidRequestError
 from cadence.core.request import EngineRequest
-from cadence.engine.intake import Prepared
+from cadence.engine.intake import Order, Prepared, Told
 from cadence.structured.grammar import Grammar, Matcher
 
 if TYPE_CHECKING:  # with packages that an engine without grammars does without
@@ -54,6 +55,10 @@ class GrammarDesk:
             if outcome is not None:
                 del self._tickets[request_id]
                 yield request, _matcher(outcome, request) if isinstance(outcome, Grammar) else outcome
+
+    def order(self, order: Order, told: Told) -> None:
+        """Grammars come with requests alone."""
+        told(AdapterAnswer(error="this engine keeps nothing beside requests"))
 
     def wait(self, seconds: float) -> None:
         self._news.wait(seconds)

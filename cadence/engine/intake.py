@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
+from cadence.core.adapter import AdapterAnswer, AdapterOrder
 from cadence.core.failure import Failure
 from cadence.core.request import EngineRequest
 from cadence.scheduler.constraint import Constraint
 
 Prepared = tuple[EngineRequest, Constraint | Failure]  # (a request, what is put on its output or why it failed)
+
+Order = AdapterOrder  # what is to be kept for requests to come
+Told = Callable[[AdapterAnswer], None]
 
 
 class Intake(Protocol):
@@ -25,8 +29,12 @@ class Intake(Protocol):
         """Requests that can be scheduled now, or never."""
         ...
 
+    def order(self, order: Order, told: Told) -> None:
+        """Carries out an order. `told` hears what came of it: here, or in a later call of `ready`."""
+        ...
+
     def __len__(self) -> int:
-        """Requests that are being prepared."""
+        """Requests that are being prepared, and orders that are not done."""
         ...
 
     def wait(self, seconds: float) -> None:
@@ -66,6 +74,9 @@ class IntakeChain:
         for request, outcome in self._second.ready():
             constraint = self._constraints.pop(request.request_id, outcome)
             yield request, outcome if isinstance(outcome, Failure) else constraint
+
+    def order(self, order: Order, told: Told) -> None:
+        self._second.order(order, told)
 
     def wait(self, seconds: float) -> None:
         (self._second if self._second else self._first).wait(seconds)

@@ -32,7 +32,7 @@ MAX_DEATHS = 6  # recent ones
 class JournalEntry:
     """An open request: as it came, with its tokens and the deaths counted against it."""
 
-    request: EngineRequest
+    request: EngineRequest  # once it has tokens, with the digest of its adapter
     payload: bytes  # the request as it came, encoded
     token_ids: list[int] = field(default_factory=list)
     in_engine: bool = False
@@ -50,6 +50,11 @@ class JournalEntry:
 
     def resumed(self) -> EngineRequest:
         return replace(self.request, output_token_ids=tuple(self.token_ids))
+
+    def keep_adapter(self, digest: str) -> None:
+        """Its tokens were written with this adapter: it goes on with no other, whatever lies at its path then."""
+        if self.request.adapter is not None:
+            self.request = replace(self.request, adapter=replace(self.request.adapter, digest=digest))
 
     def count_death(self) -> None:
         self.in_engine = False
@@ -102,6 +107,8 @@ class Journal:
                 self._dropped.discard(update.request_id)
             return False
         entry.token_ids.extend(update.new_token_ids)
+        if update.adapter:
+            entry.keep_adapter(update.adapter)
         if update.finish_reason is not None:
             del self._entries[update.request_id]
             self._end_retry(entry, released=True)

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from cadence.config.args import EngineArgs
+from cadence.core.adapter import AdapterAnswer, AdapterOrder, AdapterVerb
 from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import SamplingParams
+from cadence.engine.adapter_orders import LIST_ORDER, add_order, checked, order_of
 from cadence.engine.build import EngineParts, build_engine
 from cadence.engine.core import EngineCore
 from cadence.engine.input_processor import InputLimits, InputProcessor
@@ -160,6 +162,30 @@ class LLMEngine:
 
     def reset_prefix_cache(self) -> bool:
         return self._core.reset_prefix_cache()
+
+    def add_lora(self, lora_request: object) -> bool:
+        """Reads an adapter into host memory before a request names it. Raises an AdapterError for one that cannot be
+        used."""
+        return self._order(add_order(lora_request, self.config.lora.enabled)).done
+
+    def remove_lora(self, lora_id: int) -> bool:
+        """Forgets an adapter: requests that run keep it, later ones have it read again. -> whether there was one"""
+        return self._order(order_of(AdapterVerb.REMOVE, lora_id)).done
+
+    def list_loras(self) -> set[int]:
+        """The ids of the adapters in host memory."""
+        return set(self._order(LIST_ORDER).numbers)
+
+    def pin_lora(self, lora_id: int) -> bool:
+        """Keeps an adapter in host memory, and in the slot that its first request gets, until it is removed."""
+        return self._order(order_of(AdapterVerb.PIN, lora_id)).done
+
+    def _order(self, order: AdapterOrder) -> AdapterAnswer:
+        answers: list[AdapterAnswer] = []
+        self._core.order(order, answers.append)
+        while not answers:
+            self._core.prepare()
+        return checked(order, answers[0])
 
     def get_metrics(self) -> list[Metric]:
         return self._metrics.snapshot(self._core.stats())

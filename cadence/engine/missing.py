@@ -5,7 +5,6 @@ from __future__ import annotations
 _POOLING = "models that embed, classify or score are not in this version"
 _WEIGHTS = "weights are read once; make a new engine for others"
 _SLEEP = "an engine does not sleep; shutdown() gives all its memory back"
-_ADAPTERS = "adapters are read when a request names one: give it lora_request=LoRARequest(...)"
 _PAUSE = "an engine is not paused; abort requests, or send them later"
 _WORKERS = "there are no workers to call: the model runs in one process, on one device"
 _PROFILE = "profiles are taken of an LLM object, in its own process: LLM(..., profiler_config=...)"
@@ -14,7 +13,6 @@ MISSING_METHODS = {
     **dict.fromkeys(("encode", "embed", "classify", "score", "reward"), _POOLING),
     **dict.fromkeys(("sleep", "wake_up", "is_sleeping"), _SLEEP),
     **dict.fromkeys(("pause_generation", "resume_generation", "is_paused"), _PAUSE),
-    **dict.fromkeys(("add_lora", "remove_lora", "list_loras", "pin_lora"), _ADAPTERS),
     **dict.fromkeys(("collective_rpc", "apply_model"), _WORKERS),
     **dict.fromkeys(("start_profile", "stop_profile"), _PROFILE),
     **dict.fromkeys(

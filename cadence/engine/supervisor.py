@@ -11,13 +11,15 @@ import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
+from cadence.core.adapter import AdapterAnswer, AdapterOrder
 from cadence.core.codec import encode_request
 from cadence.core.engine_state import EngineState
-from cadence.core.errors import EngineDeadError, InvalidRequestError
+from cadence.core.errors import CadenceError, EngineDeadError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.messages import AddRequest, EngineInfo, FromEngine, ToEngine
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.update import RequestUpdate
+from cadence.engine.adapter_orders import KeptOrders, checked
 from cadence.engine.async_client import EXIT_S, KILL_S, EngineProcess
 from cadence.engine.descriptors import DescriptorReserve
 from cadence.engine.journal import JournalEntry
@@ -46,6 +48,8 @@ class Supervisor:
         self._reserve = DescriptorReserve()
         self._calls: dict[int, asyncio.Future[FromEngine]] = {}
         self._num_calls = 0
+        self._orders = KeptOrders()
+        self._repeating: asyncio.Future[None] = _done_future()
         self._num_steps = 0  # by the last heartbeat
         self._updates: asyncio.Queue[list[RequestUpdate]] = asyncio.Queue()
         self._stop_asked = asyncio.Event()
@@ -124,6 +128,20 @@ class Supervisor:
 
     async def reset_prefix_cache(self) -> bool:
         return (await self._call("reset_prefix_cache")).done
+
+    async def order(self, order: AdapterOrder) -> AdapterAnswer:
+        """Reading an adapter takes as long as it takes; an engine that hangs is found by its heartbeats."""
+        answer = checked(order, (await self._call("order", order)).answer or AdapterAnswer())
+        self._orders.note(order)
+        return answer
+
+    async def _repeat_orders(self) -> None:
+        """By an engine that has just been started."""
+        for order in self._orders.again():
+            try:
+                await self.order(order)
+            except CadenceError as error:
+                logger.warning("the restarted engine lacks adapter %d: %s", order.number, error)
 
     async def _run(self) -> None:
         """Whatever happens here, `updates` ends: a supervisor that fails gives up, and says so."""
@@ -207,6 +225,7 @@ class Supervisor:
         now = time.monotonic()
         if message.ready is not None and not self._stop_asked.is_set():
             self._logic.ready(now)
+            self._repeating = asyncio.ensure_future(self._repeat_orders())
             self.last_progress = now
             if not self._info.done():
                 self._info.set_result(message.ready)
@@ -266,16 +285,16 @@ class Supervisor:
                 future.set_exception(error)
         self._calls.clear()
 
-    async def _call(self, name: str) -> FromEngine:
+    async def _call(self, name: str, order: AdapterOrder | None = None) -> FromEngine:
         if not self.is_ready:
             raise EngineDeadError("the engine is starting")
         self._num_calls += 1
         number = self._num_calls
         future: asyncio.Future[FromEngine] = asyncio.get_running_loop().create_future()
         self._calls[number] = future
-        self._send(ToEngine(call=name, call_id=number))
+        self._send(ToEngine(call=name, call_id=number, order=order))
         try:
-            return await asyncio.wait_for(future, self._limits.call_s)
+            return await asyncio.wait_for(future, self._limits.call_s if order is None else None)
         except TimeoutError:
             raise EngineDeadError(f"the engine gave no answer for {self._limits.call_s:g} s") from None
         finally:

@@ -95,6 +95,21 @@ class AsyncLLMEngine:
     async def reset_prefix_cache(self) -> bool:
         return await self._call(self._llm.reset_prefix_cache())
 
+    async def add_lora(self, lora_request: object) -> bool:
+        """Reads an adapter into host memory before a request names it."""
+        return await self._call(self._llm.add_lora(lora_request))
+
+    async def remove_lora(self, lora_id: int) -> bool:
+        """Forgets an adapter; what runs keeps it."""
+        return await self._call(self._llm.remove_lora(lora_id))
+
+    async def list_loras(self) -> set[int]:
+        return await self._call(self._llm.list_loras())
+
+    async def pin_lora(self, lora_id: int) -> bool:
+        """Keeps an adapter in host memory, and in the slot that its first request gets, until it is removed."""
+        return await self._call(self._llm.pin_lora(lora_id))
+
     async def do_log_stats(self) -> None:
         """Statistics are never logged; `get_metrics` returns them."""
 

@@ -14,6 +14,7 @@ from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
+from cadence.core.adapter import AdapterVerb
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.messages import EngineInfo
@@ -21,6 +22,7 @@ from cadence.core.outputs import RequestOutput
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.core.update import RequestUpdate
+from cadence.engine.adapter_orders import LIST_ORDER, add_order, order_of
 from cadence.engine.async_beam import BeamRequest, search_beams
 from cadence.engine.beam import BeamSearch
 from cadence.engine.input_processor import InputLimits, InputProcessor, ProcessedInput, weight_of
@@ -215,6 +217,27 @@ class AsyncLLM:
     async def reset_prefix_cache(self) -> bool:
         self._check_alive()
         return await self._supervisor.reset_prefix_cache()
+
+    async def add_lora(self, lora_request: object) -> bool:
+        """Reads an adapter into host memory before a request names it. Raises an AdapterError for one that cannot be
+        used. A restarted engine has it again."""
+        self._check_alive()
+        return (await self._supervisor.order(add_order(lora_request, self.config.lora.enabled))).done
+
+    async def remove_lora(self, lora_id: int) -> bool:
+        """Forgets an adapter: requests that run keep it, later ones have it read again. -> whether there was one"""
+        self._check_alive()
+        return (await self._supervisor.order(order_of(AdapterVerb.REMOVE, lora_id))).done
+
+    async def list_loras(self) -> set[int]:
+        """The ids of the adapters in host memory."""
+        self._check_alive()
+        return set((await self._supervisor.order(LIST_ORDER)).numbers)
+
+    async def pin_lora(self, lora_id: int) -> bool:
+        """Keeps an adapter in host memory, and in the slot that its first request gets, until it is removed."""
+        self._check_alive()
+        return (await self._supervisor.order(order_of(AdapterVerb.PIN, lora_id))).done
 
     async def shutdown(self, drain: bool) -> None:
         """With `drain`, requests under way finish first; without, their readers get an error."""

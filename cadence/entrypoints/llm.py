@@ -183,6 +183,22 @@ class LLM:
             )
         return self.llm_engine.reset_prefix_cache()
 
+    def add_lora(self, lora_request: LoRARequest) -> bool:
+        """Reads an adapter into host memory before a request names it."""
+        return self.llm_engine.add_lora(lora_request)
+
+    def remove_lora(self, lora_id: int) -> bool:
+        """Forgets an adapter; what runs keeps it."""
+        return self.llm_engine.remove_lora(lora_id)
+
+    def list_loras(self) -> set[int]:
+        """The ids (`lora_int_id`) of the adapters in host memory."""
+        return self.llm_engine.list_loras()
+
+    def pin_lora(self, lora_id: int) -> bool:
+        """Keeps an adapter in host memory, and in the slot that its first request gets, until it is removed."""
+        return self.llm_engine.pin_lora(lora_id)
+
     def get_metrics(self) -> list[Metric]:
         return self.llm_engine.get_metrics()
 

@@ -3,6 +3,7 @@
 A slot is given to another adapter when no row uses it, the one that was given out longest ago first. A request that
 finds none waits aside, and holds up none that needs no slot or has one. It is not starved: a slot is kept for it, so
 that it comes free. Of younger requests that slot still serves those that were there when it was given to their adapter.
+An adapter that is pinned keeps the slot that it gets with its first request.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from cadence.core.adapter import NO_SLOT
+from cadence.core.errors import InvalidRequestError
 from cadence.scheduler.request_state import OrderKey, RequestState
 
 
@@ -19,12 +21,11 @@ class AdapterSlots:
         self._digests = [""] * num_slots  # [slots] what lies there
         self._users = [0] * num_slots  # [slots] rows that use it, those in flight included
         self._given = [0] * num_slots  # [slots] number of the row that got it last
-        self._terms = [
-            0
-        ] * num_slots  # [slots] number of the last request that there was when it was given to its adapter
+        self._terms = [0] * num_slots  # [slots] the last request that there was when it was given to its adapter
         self._slots: dict[str, int] = {}  # by digest
         self._kept: dict[str, tuple[int, OrderKey]] = {}  # by digest that waits: the slot kept for it, and its oldest
         self._in_use: Counter[str] = Counter()  # digests of all requests that have not ended
+        self._pinned: set[str] = set()  # digests
         self._num_given = 0
         self._newest = 0  # the last request, by the number in its key
         self.changes = 0  # counts what may let somebody in who was turned away
@@ -37,6 +38,32 @@ class AdapterSlots:
     def in_use(self) -> Collection[str]:
         """Digests of all requests that have not ended."""
         return self._in_use.keys()
+
+    @property
+    def pinned(self) -> Collection[str]:
+        """Digests."""
+        return self._pinned
+
+    def serves(self, digest: str) -> bool:
+        """Whether requests of this adapter may ever have a slot."""
+        return digest in self._pinned or len(self._pinned) < self.count
+
+    def pin(self, digest: str) -> None:
+        """Its slot goes to no other adapter. Raises InvalidRequestError where others would be left without one."""
+        if digest in self._pinned:
+            return
+        limit = f"there are {self.count} slots for adapters (max_loras)"
+        if len(self._pinned) >= self.count:
+            raise InvalidRequestError(f"{limit}, and as many adapters are pinned", "lora_id")
+        if len(self._pinned) + 1 == self.count and self._in_use.keys() - self._pinned - {digest}:
+            raise InvalidRequestError(f"{limit}, and requests with other adapters need the last one", "lora_id")
+        self._pinned.add(digest)
+        self._kept.clear()
+        self.changes += 1
+
+    def unpin(self, digest: str) -> None:
+        self._pinned.discard(digest)
+        self.changes += 1
 
     def join(self, request: RequestState) -> None:
         self._newest = max(self._newest, request.key[-1])
@@ -92,7 +119,7 @@ class AdapterSlots:
         """Something has changed for digests that wait aside, each with the key of its oldest request, oldest first ->
         those that should be looked at again. For the others slots are kept."""
         self._kept.clear()
-        num_idle = sum(not users for users in self._users)
+        num_idle = sum(map(self._is_idle, range(self.count)))
         recalled = []
         for key, digest in waiting:
             if digest in self._slots:
@@ -110,7 +137,7 @@ class AdapterSlots:
         if digest in self._kept:
             return
         kept = {slot for slot, _ in self._kept.values()}
-        free = [slot for slot in range(len(self._users)) if slot not in kept]
+        free = [slot for slot in range(self.count) if slot not in kept and self._digests[slot] not in self._pinned]
         if free:
             self._kept[digest] = (min(free, key=self._given.__getitem__), key)
 
@@ -121,6 +148,10 @@ class AdapterSlots:
     def _idle(self, request: RequestState) -> int:
         """The slot to put another adapter into, or none."""
         mine, _ = self._kept.get(request.adapter, (NO_SLOT, request.key))
-        idle = [slot for slot, users in enumerate(self._users) if not users]
-        idle = [slot for slot in idle if slot == mine or not self._is_kept(slot, request.key)]
-        return min(idle, key=self._given.__getitem__, default=NO_SLOT)
+        idle = filter(self._is_idle, range(self.count))
+        free = [slot for slot in idle if slot == mine or not self._is_kept(slot, request.key)]
+        return min(free, key=self._given.__getitem__, default=NO_SLOT)
+
+    def _is_idle(self, slot: int) -> bool:
+        """No row uses what lies there, and nobody wants it to stay."""
+        return not self._users[slot] and self._digests[slot] not in self._pinned

@@ -111,5 +111,10 @@ class RequestState:
         return allowed
 
     @property
+    def has_no_news(self) -> bool:
+        """It has no tokens but those that it came with."""
+        return self.num_output_tokens == len(self.request.output_token_ids)
+
+    @property
     def num_output_tokens(self) -> int:
         return len(self.tokens) - self.prompt_len

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -180,9 +180,9 @@ class Scheduler:
             self._drafts.observe_time(num_rows, num_forwards, tokens, seconds)
 
     @property
-    def adapters_in_use(self) -> Collection[str]:
-        """Digests of the adapters of all requests that have not ended."""
-        return self._slots.in_use
+    def slots(self) -> AdapterSlots:
+        """Of adapters."""
+        return self._slots
 
     def has_unfinished(self) -> bool:
         """Anything waiting, running, or ended but named by a step in flight."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cadence.core.adapter import NO_ADAPTER_DIGEST
 from cadence.core.draft_stats import DraftStats, Run
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import FinishReason
@@ -31,6 +32,7 @@ def news_of(request: RequestState, new_token_ids: list[int]) -> RequestUpdate:
         request.num_cached,
         request.num_preemptions,
         request.first_scheduled_time,
+        adapter=request.adapter if request.has_no_news else NO_ADAPTER_DIGEST,
     )
 
 

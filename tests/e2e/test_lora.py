@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cadence import LLM, RequestOutput, SamplingParams
-from cadence.core.errors import InvalidRequestError
+from cadence.core.errors import AdapterError, InvalidRequestError
 from cadence.core.lora_request import LoRARequest
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind
 from cadence.core.structured_outputs import StructuredOutputsParams
@@ -236,3 +236,19 @@ def test_beam_search_has_the_adapter(tiny_model: Callable[[str], Path], adapters
             search = BeamSearchParams(beam_width=1, max_tokens=8, ignore_eos=True)
             (found,) = llm.beam_search([{"prompt_token_ids": [5, 6, 7]}], search, lora_request=lora)
             assert found.sequences[0].tokens[3:] == list(greedy_output.outputs[0].token_ids)
+
+
+def test_a_search_that_cannot_be_made_raises(
+    tiny_model: Callable[[str], Path], adapters: list[Path], tmp_path: Path
+) -> None:
+    """The sentence of its adapter, or of its grammar; never no beams."""
+    options = {"dtype": "float32", "max_model_len": 128, "num_gpu_blocks_override": 160}
+    search, prompt = BeamSearchParams(beam_width=2, max_tokens=3), {"prompt_token_ids": [5, 6, 7]}
+    with LLM(str(tiny_model("llama")), **SLOTS, **options) as llm:
+        with pytest.raises(AdapterError, match=r"nowhere.*no such file"):
+            llm.beam_search([prompt], search, lora_request=named(tmp_path / "nowhere"))
+        broken = BeamSearchParams(beam_width=2, max_tokens=3, structured_outputs=StructuredOutputsParams(regex="((("))
+        with pytest.raises(InvalidRequestError, match="regex"):
+            llm.beam_search([prompt], broken, lora_request=named(adapters[0]))
+        (found,) = llm.beam_search([prompt], search, lora_request=named(adapters[0]))
+        assert len(found.sequences) == 2

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cadence.core.adapter import AdapterOutcome, AdapterSpec
+from cadence.core.adapter import AdapterAnswer, AdapterOrder, AdapterOutcome, AdapterSpec, AdapterVerb
 from cadence.core.failure import Failure
 from cadence.core.request import EngineRequest
 from cadence.engine.adapter_desk import AdapterDesk
+from cadence.scheduler.adapter_slots import AdapterSlots
 from tests.helpers.toy_model import make_request
 
 
@@ -36,15 +37,47 @@ class Reader:
             self.kept |= set() if error else {path[1:]}
 
 
+class SlotsInUse(AdapterSlots):
+    """In use is what a test says."""
+
+    def __init__(self, num_slots: int) -> None:
+        super().__init__(num_slots)
+        self.said = set[str]()
+
+    @property
+    def in_use(self) -> set[str]:  # type: ignore[override]
+        return self.said
+
+
 class World:
-    def __init__(self, most: int) -> None:
-        self.reader, self.in_use = Reader(), set[str]()
-        self.desk = AdapterDesk(self.reader.call, most, lambda: self.in_use)
+    def __init__(self, most: int, slots: int = 2) -> None:
+        self.reader, self.slots = Reader(), SlotsInUse(slots)
+        self.in_use = self.slots.said
+        self.desk = AdapterDesk(self.reader.call, most, self.slots)
+        self.answers: list[AdapterAnswer] = []
 
     def add(self, request_id: str, adapter: str) -> EngineRequest:
         request = make_request(request_id, [5], adapter=AdapterSpec(adapter, f"/{adapter}"))
         assert self.desk.takes(request)
         return request
+
+    def order(self, verb: AdapterVerb, number: int = 0, adapter: str = "") -> AdapterAnswer | None:
+        """-> what came of it; None = it is under way"""
+        before = len(self.answers)
+        spec = AdapterSpec(adapter, f"/{adapter}", number=number) if adapter else None
+        self.desk.order(AdapterOrder(verb, number, spec), self.answers.append)
+        return self.answers[-1] if len(self.answers) > before else None
+
+    def read(self, number: int, adapter: str) -> AdapterAnswer:
+        assert self.order(AdapterVerb.ADD, number, adapter) is None and len(self.desk) == 1
+        self.reader.finish(f"/{adapter}")
+        assert self.ready() == [] and not len(self.desk)
+        return self.answers[-1]
+
+    def listed(self) -> tuple[int, ...]:
+        answer = self.order(AdapterVerb.LIST)
+        assert answer is not None
+        return answer.numbers
 
     def ready(self) -> list[str]:
         found = []
@@ -104,3 +137,72 @@ def test_aborted_ones_wait_no_more() -> None:
     assert world.ready() == [] and not len(world.desk)
     world.add("a2", "a")
     assert world.ready() == ["a2"]
+
+
+def test_adapters_are_added_listed_and_removed() -> None:
+    world = World(most=2)
+    assert world.read(7, "a").done and world.listed() == (7,)
+    assert world.order(AdapterVerb.ADD, 8, "a") == AdapterAnswer(done=True), "it is there, under another number too"
+    world.add("a1", "a")
+    assert world.ready() == ["a1"] and world.reader.begun == []
+    assert world.order(AdapterVerb.ADD, 9, "c") is None
+    world.reader.finish("/c", error="no such file")
+    world.ready()
+    assert world.answers[-1] == AdapterAnswer(error="no such file") and world.listed() == (7, 8)
+    removed = AdapterAnswer(done=True)
+    assert world.order(AdapterVerb.REMOVE, 7) == removed and world.listed() == (8,)
+    assert world.order(AdapterVerb.REMOVE, 8) == removed and world.listed() == ()
+    assert world.order(AdapterVerb.REMOVE, 8) == AdapterAnswer()
+    assert world.reader.kept == {"a"}, "a request has it"
+    world.add("a2", "a")
+    assert world.ready() == [] and world.reader.begun == ["/a"], "its files are read again"
+    world.reader.finish("/a")
+    assert world.ready() == ["a2"]
+    world.order(AdapterVerb.ADD, 8, "a")
+    world.in_use.clear()
+    world.order(AdapterVerb.REMOVE, 8)
+    assert world.reader.kept == set()
+
+
+def test_pinned_ones_stay() -> None:
+    world = World(most=3, slots=2)
+    world.read(1, "a")
+    assert world.order(AdapterVerb.PIN, 1) == AdapterAnswer(done=True)
+    for number, adapter in enumerate("bcde", 2):
+        assert world.read(number, adapter).done
+    assert world.reader.kept == {"a", "d", "e"} and world.listed() == (1, 4, 5)
+    missing = world.order(AdapterVerb.PIN, 2)
+    assert missing is not None and "lora_id 2" in missing.error and "add_lora" in missing.error
+    assert world.order(AdapterVerb.PIN, 4) == AdapterAnswer(done=True)
+    refused = world.order(AdapterVerb.PIN, 5)
+    assert refused is not None and "2 slots" in refused.error and "lora_id 5" in refused.error
+    for request_id in ("a1", "e1"):
+        world.add(request_id, request_id[0])
+    first, second = world.ready()
+    assert first == "a1" and "all 2 slots" in second and "'e'" in second, "it would wait for ever"
+    assert world.read(6, "f").done and world.reader.kept == {"a", "d", "f"}
+    world.in_use.add("f")
+    full = world.order(AdapterVerb.ADD, 7, "g")
+    assert full is not None and "max_cpu_loras" in full.error and "pinned" in full.error
+    world.in_use.clear()
+    world.order(AdapterVerb.REMOVE, 4)
+    world.add("f1", "f")
+    assert world.ready() == ["f1"], "a slot is free again"
+
+
+def test_orders_need_slots() -> None:
+    answer = World(most=0, slots=0).order(AdapterVerb.LIST)
+    assert answer is not None and "enable_lora" in answer.error
+
+
+def test_a_request_goes_on_with_the_adapter_it_had() -> None:
+    """One that was written with other files, by an engine that died, does not."""
+    world = World(most=2)
+    for request_id, digest in (("new", ""), ("same", "a"), ("other", "b")):
+        spec = AdapterSpec("sql", "/a", digest)
+        assert world.desk.takes(make_request(request_id, [5], adapter=spec))
+    world.ready()
+    world.reader.finish("/a")
+    new, same, other = world.ready()
+    assert (new, same) == ("new", "same")
+    assert "the files of adapter 'sql' were changed" in other and "cannot go on" in other

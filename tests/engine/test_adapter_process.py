@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from cadence import LLM, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
+from cadence.core.errors import AdapterError, InvalidRequestError
 from cadence.core.failure import FailureCode
 from cadence.core.lora_request import LoRARequest
 from cadence.entrypoints.async_llm import AsyncLLM
@@ -46,6 +48,9 @@ def test_a_restarted_engine_has_its_adapters_again(tiny_model: Callable[[str], P
     async def scenario() -> None:
         llm = await AsyncLLM.start(EngineArgs(model=str(directory), **OPTIONS, **SLOTS))
         try:
+            for number in (1, 2):
+                assert await llm.add_lora(adapters[number]) and await llm.list_loras() >= {number}
+            assert await llm.pin_lora(1)
             jobs = [tokens_of(llm, str(index), adapter) for index, adapter in enumerate(adapters)]
             streams = asyncio.gather(*jobs)
             while not (await llm.engine_state()).running:
@@ -54,9 +59,45 @@ def test_a_restarted_engine_has_its_adapters_again(tiny_model: Callable[[str], P
             os.kill(llm.engine_pid, signal.SIGKILL)
             assert await streams == expected
             assert llm.num_restarts == 1
+            await llm._supervisor._repeating
+            assert {1, 2} <= await llm.list_loras() and await llm.pin_lora(3)
+            with pytest.raises(InvalidRequestError, match="2 slots"):  # 1 is still pinned
+                await llm.pin_lora(2)
+            assert await llm.remove_lora(1) and await llm.pin_lora(2)
+            with pytest.raises(AdapterError, match="no such file"):
+                await llm.add_lora(LoRARequest("no", 9, str(tmp_path / "no")))
             nowhere = llm.generate(PROMPT, PARAMS, "no", lora_request=LoRARequest("no", 9, str(tmp_path / "no")))
             (failed,) = [output.outputs[0] async for output in nowhere]
             assert failed.failure is FailureCode.BAD_ADAPTER and "no such file" in str(failed.stop_reason)
+        finally:
+            await llm.shutdown(drain=False)
+
+    asyncio.run(scenario())
+
+
+def test_a_changed_adapter_does_not_go_on_with_a_stream(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    """The engine dies, and its successor finds other files: the stream ends with a sentence, a new one has the new."""
+    directory = tiny_model("llama")
+    config: dict[str, Any] = {"r": 8, "target_modules": ["q_proj", "v_proj"]}
+    make_adapter(directory, tmp_path / "changed", seed=1, **config)
+    make_adapter(directory, tmp_path / "kept", seed=2, **config)
+    make_adapter(directory, tmp_path / "new", seed=3, **config)
+    changed, kept = (LoRARequest(name, 1, str(tmp_path / name)) for name in ("changed", "kept"))
+
+    async def scenario() -> None:
+        llm = await AsyncLLM.start(EngineArgs(model=str(directory), **OPTIONS, **SLOTS))
+        try:
+            expected = await tokens_of(llm, "alone", kept)
+            before = await tokens_of(llm, "before", changed)
+            long = SamplingParams(temperature=0, max_tokens=400, ignore_eos=True, output_kind=RequestOutputKind.DELTA)
+            stream = llm.generate(PROMPT, long, "stream", lora_request=changed)
+            await anext(stream)
+            other = asyncio.ensure_future(tokens_of(llm, "other", kept))
+            shutil.copytree(tmp_path / "new", tmp_path / "changed", dirs_exist_ok=True)
+            os.kill(llm.engine_pid, signal.SIGKILL)
+            last = [output async for output in stream][-1].outputs[0]
+            assert last.failure is FailureCode.BAD_ADAPTER and "'changed' were changed" in str(last.stop_reason)
+            assert await other == expected and await tokens_of(llm, "after", changed) != before
         finally:
             await llm.shutdown(drain=False)
 

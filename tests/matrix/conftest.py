@@ -9,13 +9,29 @@ from pathlib import Path
 import pytest
 import torch
 
+from cadence.core.lora_request import LoRARequest
 from cadence.runner import shapes
+from tests.helpers.adapters import make_adapter
+from tests.matrix.features import LORA, TWO_LORAS
 from tests.matrix.runs import Matrix, MatrixOf
+
+TRAINED = {
+    LORA.name: {"r": 4, "target_modules": ["q_proj", "v_proj", "down_proj"]},
+    TWO_LORAS.name: {"r": 8, "target_modules": ["k_proj", "o_proj", "gate_proj", "up_proj"]},
+}
 
 
 @pytest.fixture(scope="session")
-def matrix_of(tiny_model: Callable[[str], Path]) -> MatrixOf:
-    return cache(lambda family: Matrix(family, tiny_model(family)))
+def matrix_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> MatrixOf:
+    def opened(family: str) -> Matrix:
+        adapters = {}
+        for number, (name, config) in enumerate(TRAINED.items(), 1):
+            path = tmp_path_factory.mktemp("adapter")
+            make_adapter(tiny_model(family), path, seed=number, lora_alpha=16, **config)
+            adapters[name] = LoRARequest(name, number, str(path))
+        return Matrix(family, tiny_model(family), adapters)
+
+    return cache(opened)
 
 
 @pytest.fixture(autouse=True)

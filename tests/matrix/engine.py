@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from cadence.core.codec import (
     encode_result,
 )
 from cadence.core.engine_state import EngineStats
+from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import BeamSearchOutput
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NO_PLAN, StepPlan, StepResult, TokenMasks
@@ -37,6 +39,7 @@ from tests.matrix.features import ITSELF
 from tests.matrix.work import Batch
 
 VICTIM_TOKENS = 3  # a victim is aborted once it has that many
+NO_ADAPTERS: Mapping[str, LoRARequest] = {}
 MOST_STEPS = 2_000  # of one session: what waits longer waits forever
 
 
@@ -53,12 +56,14 @@ class Trace:
         self.forwards = 0  # that were asked for
         self.forwards_before: dict[str, int] = {}  # by request id: how many there were when a plan first had it
         self.masks: Counter[str] = Counter()  # by request id: choices among tokens that the host named
+        self.slots: set[frozenset[int]] = set()  # adapter slots of the rows of one plan, of each that there was
         self.captures = 0
         self.replays = 0
         self.newest = NO_PLAN
         self._queued = 0  # forwards that were asked for, and have not come up
         self._returned = 0  # forwards of the newest plan that have come up
         self._ids: dict[int, str] = {}  # by row
+        self._slots: dict[int, int] = {}  # by row
 
     def plan_went_down(self, plan: StepPlan) -> None:
         self.overlaps += self._queued > 0
@@ -66,7 +71,9 @@ class Trace:
         self.longest_burst = max(self.longest_burst, plan.num_forwards)
         for new in plan.begun:
             self._ids[new.row] = _user_id(new.request_id)
+            self._slots[new.row] = new.slot
             self.forwards_before.setdefault(new.request_id, self.forwards)
+        self.slots.add(frozenset(self._slots[row] for row in plan.rows_np.tolist()))
         for row, samples in zip(plan.rows_np.tolist(), (plan.num_samples_np > 0).tolist(), strict=True):
             self.bursts[self._ids[row]] += samples and plan.num_forwards > 1
             self.chunks[self._ids[row]] += not samples
@@ -188,7 +195,10 @@ def stats_of(engine: LLMEngine) -> EngineStats:
 class Session:
     """Requests, searches and aborts on one engine, all under way at once."""
 
-    def __init__(self, engine: LLMEngine, trace: Trace, aborts: bool) -> None:
+    def __init__(
+        self, engine: LLMEngine, trace: Trace, aborts: bool, adapters: Mapping[str, LoRARequest] = NO_ADAPTERS
+    ) -> None:
+        """adapters: by the feature that they are"""
         self.engine = engine
         self.trace = trace
         self.outputs: dict[str, RequestOutput] = {}  # of all that have finished
@@ -196,15 +206,18 @@ class Session:
         self.aborted: dict[str, bool] = {}  # by id: whether a burst was under way
         self.others_left = 0  # requests that went on when the last abort came
         self._aborts = aborts
+        self._adapters = adapters
         self._bursts = engine.config.scheduler.burst_steps > 1
         self._num_probes = self._num_steps = 0
 
     def run(self, batch: Batch) -> None:
         for request_id, request in {**batch.victims, **batch.requests}.items():
-            self.engine.add_request(request_id, request.prompt, request.params)
-        for name, (prompt, params) in batch.beams.items():
-            search = BeamSearch(self.engine.config.model.max_model_len, self.engine.eos_token_ids, params)
-            self.searches[name] = run_rounds(search, [prompt], self._probe)[0]
+            adapter = self._adapter(request.features)
+            self.engine.add_request(request_id, request.prompt, request.params, lora_request=adapter)
+        for name, asked in batch.searches.items():
+            search = BeamSearch(self.engine.config.model.max_model_len, self.engine.eos_token_ids, asked.params)
+            probe = partial(self._probe, self._adapter(asked.features))
+            self.searches[name] = run_rounds(search, [asked.prompt], probe)[0]
         while self.engine.has_unfinished_requests():
             self._step()
 
@@ -224,11 +237,16 @@ class Session:
         ready = len(output.outputs[0].token_ids) >= VICTIM_TOKENS and output.request_id not in self.aborted
         return ready and (self.trace.mid_burst or not self._bursts)
 
-    def _probe(self, prompts: list[list[int]], params: SamplingParams) -> list[RequestOutput]:
+    def _adapter(self, features: frozenset[str]) -> LoRARequest | None:
+        return next((self._adapters[name] for name in features if name in self._adapters), None)
+
+    def _probe(
+        self, adapter: LoRARequest | None, prompts: list[list[int]], params: SamplingParams
+    ) -> list[RequestOutput]:
         ids = [f"probe {self._num_probes + index}" for index in range(len(prompts))]
         self._num_probes += len(ids)
         for request_id, prompt in zip(ids, prompts, strict=True):
-            self.engine.add_request(request_id, prompt, params, cap_logprobs=False)
+            self.engine.add_request(request_id, prompt, params, lora_request=adapter, cap_logprobs=False)
         while not self.outputs.keys() >= set(ids):
             self._step()
         return [self.outputs.pop(request_id) for request_id in ids]

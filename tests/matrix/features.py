@@ -115,10 +115,15 @@ JSON_SCHEMA = Feature(
 )
 REGEX = Feature("regex", "`structured_outputs` with `regex`", {"structured_outputs": {"regex": "[a-z ]{3,}[0-9]?"}})
 ONE_TOKEN = Feature("one token", "`max_tokens=1`", {"max_tokens": 1})
+LORA = Feature("LoRA", "`enable_lora=True`, and a `lora_request`")
+TWO_LORAS = Feature("two LoRAs in one batch", "`max_loras`, and another `lora_request` beside the first")
 REQUEST = (
     *(GREEDY, SEEDED, FILTERS, PENALTIES, BIAS, ALLOWED, BAD_WORDS, MIN_TOKENS, LOGPROBS, LOGPROB_IDS),
     *(PROMPT_LOGPROBS, SEVERAL, BEAM, THINKING, STOP, ON_DEVICE, ON_HOST, ONE_TOKEN, JSON_SCHEMA, REGEX),
+    *(LORA, TWO_LORAS),
 )
+ADAPTERS = frozenset({LORA.name, TWO_LORAS.name})  # each is a request with an adapter of its own
+FOR_ADAPTERS: dict[str, Any] = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}  # of engines that run them
 GRAMMARS = frozenset({JSON_SCHEMA.name, REGEX.name})
 FEATURES = {feature.name: feature for feature in ENGINE + REQUEST}
 
@@ -132,10 +137,11 @@ ONE_OR_OTHER: dict[Cell, str] = {
     (GREEDY.name, SEEDED.name): "a temperature is 0, or it is not",
     (GREEDY.name, SEVERAL.name): "greedy completions would all be the same, so more than one is refused",
     (JSON_SCHEMA.name, REGEX.name): "the output is held to one grammar",
+    (LORA.name, TWO_LORAS.name): "a request has one adapter",
     **{
         cell: "a search has no sampling options; it runs beside requests that do"
         for cell in CELLS
-        if BEAM.name in cell and set(cell) <= {feature.name for feature in REQUEST}
+        if BEAM.name in cell and set(cell) <= {feature.name for feature in REQUEST} - ADAPTERS
     },
 }
 

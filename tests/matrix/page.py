@@ -15,7 +15,7 @@ Everything with everything. The {num_features} features below make {num_cells} p
 which runs the two together on small float32 models and holds them to what the plain engine gives (one forward per plan,
 one plan at a time, all prompts at once, nothing cached): the same tokens, texts, finish and stop reasons, and logprobs
 within 0.00001. It also checks that a feature was truly on: bursts were several forwards long, requests were preempted,
-prefixes were found, graphs were replayed, aborts came in mid-burst.
+prefixes were found, graphs were replayed, aborts came in mid-burst, rows of two adapters and of none were in one plan.
 
 ## Of an engine
 
@@ -28,7 +28,8 @@ prefixes were found, graphs were replayed, aborts came in mid-burst.
 A host processor has a say between any two forwards, so plans with such a request are one forward long; a device
 processor runs inside bursts. A row that a grammar holds waits for the host before each of its tokens: it computes one
 forward of a burst, the others go on. A stop string is found in the text, by the host: what a burst computed beyond it
-is dropped.
+is dropped. A row with an adapter runs in bursts and graphs beside rows with another one or with none; a draft has no
+adapter.
 
 ## One or the other
 
@@ -67,7 +68,7 @@ def _common(cells: list[Cell]) -> str:
     if len(cells) == 1:
         return name_of(cells[0])
     (shared,) = set.intersection(*map(set, cells))
-    return f"{shared} x every other feature of a request"
+    return f"{shared} x every other feature of a request but an adapter"
 
 
 if __name__ == "__main__":

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cadence.core.lora_request import LoRARequest
 from cadence.engine.llm_engine import LLMEngine
 from tests.matrix.compare import begins_alike, difference, search_difference
 from tests.matrix.engine import Session, Trace, open_engine
-from tests.matrix.features import ABORT, BEAM, FEATURES, GRAPHS, PLAIN, PREFIX
-from tests.matrix.work import Batch, batches
+from tests.matrix.features import ABORT, ADAPTERS, FEATURES, FOR_ADAPTERS, GRAPHS, PLAIN, PREFIX
+from tests.matrix.work import Batch, adapter_batches, batches
 
 SHARE = 3  # an engine with two features runs one in SHARE of the requests with two ...
 SMALL = 10  # ... unless a batch has no more of them than this
@@ -27,44 +28,37 @@ class Run:
     engine: LLMEngine
     trace: Trace
     rounds: list[Session]
+    with_adapters: bool
 
 
 class Matrix:
-    """The runs on one model. Point: the features of an engine, () for the plain one."""
+    """The runs on one model. Point: the features of an engine, () for the plain one. Requests with adapters have
+    engines of their own; all other engines know of none."""
 
-    def __init__(self, family: str, directory: Path) -> None:
+    def __init__(self, family: str, directory: Path, adapters: Mapping[str, LoRARequest]) -> None:
+        """adapters: by the feature that they are"""
         self.family = family
+        self.adapters = adapters
         self._directory = directory
-        self.run = cache(self._run)
+        self._cached = cache(self._run)
 
-    @cached_property
-    def wanted(self) -> Session:
+    def run(self, point: tuple[str, ...], with_adapters: bool = False) -> Run:
+        return self._cached(point, with_adapters)
+
+    def wanted(self, with_adapters: bool = False) -> Session:
         """What the plain engine gives."""
-        return self.run(()).rounds[0]
+        return self.run((), with_adapters).rounds[0]
 
     def faults(self, point: tuple[str, ...], features: frozenset[str] = frozenset()) -> list[str]:
         """What differs on an engine, of requests that have all of `features`."""
-        found = []
-        for number, one in enumerate(self.run(point).rounds):
+        found, with_adapters = [], bool(features & ADAPTERS)
+        for number, one in enumerate(self.run(point, with_adapters).rounds):
             where = f"{self.family}, engine with {' x '.join(point)}" + (", warm" if number else "")
-            found += [f"{where}: {text}" for text in self._differences(one, features)]
+            found += [f"{where}: {text}" for text in _differences(one, self.wanted(with_adapters), features)]
         return found
 
-    def _differences(self, one: Session, features: frozenset[str]) -> list[str]:
-        found = []
-        for request_id, output in one.outputs.items():
-            if not features <= features_of(request_id):
-                continue
-            compare = begins_alike if request_id in one.aborted else difference
-            told = compare(output, self.wanted.outputs[request_id])
-            found += [f"{request_id}: {told}"] if told else []
-        if features <= {BEAM.name}:
-            told = search_difference(one.searches[BEAM.name], self.wanted.searches[BEAM.name])
-            found += [f"{BEAM.name}: {told}"] if told else []
-        return found
-
-    def _run(self, point: tuple[str, ...]) -> Run:
-        options: dict[str, Any] = dict(PLAIN)
+    def _run(self, point: tuple[str, ...], with_adapters: bool) -> Run:
+        options: dict[str, Any] = {**PLAIN, **FOR_ADAPTERS} if with_adapters else dict(PLAIN)
         for name in point:
             options |= FEATURES[name].options
         # The plain engine launches op by op; others record their forwards as a CPU does, or as a GPU where asked.
@@ -72,11 +66,25 @@ class Matrix:
         engine, trace = open_engine(self._directory, options, graphs)
         rounds = []
         for number in range(2 if PREFIX.name in point else 1):
-            session = Session(engine, trace, ABORT.name in point)
-            for batch in _chosen(point, number):
+            session = Session(engine, trace, ABORT.name in point, self.adapters)
+            for batch in _chosen(point, number, with_adapters):
                 session.run(batch)
             rounds.append(session)
-        return Run(engine, trace, rounds)
+        return Run(engine, trace, rounds, with_adapters)
+
+
+def _differences(one: Session, wanted: Session, features: frozenset[str]) -> list[str]:
+    found = []
+    for request_id, output in one.outputs.items():
+        if features <= features_of(request_id):
+            compare = begins_alike if request_id in one.aborted else difference
+            told = compare(output, wanted.outputs[request_id])
+            found += [f"{request_id}: {told}"] if told else []
+    for name, beams in one.searches.items():
+        if features <= search_features(name):
+            told = search_difference(beams, wanted.searches[name])
+            found += [f"{name}: {told}"] if told else []
+    return found
 
 
 def features_of(request_id: str) -> frozenset[str]:
@@ -84,22 +92,27 @@ def features_of(request_id: str) -> frozenset[str]:
     return _features()[request_id]
 
 
+def search_features(name: str) -> frozenset[str]:
+    return frozenset(name.split(" x "))
+
+
 @cache
 def _features() -> dict[str, frozenset[str]]:
     return {
         request_id: request.features
-        for batch in batches()
+        for batch in [*batches(), *adapter_batches()]
         for request_id, request in {**batch.requests, **batch.victims}.items()
     }
 
 
-def _chosen(point: tuple[str, ...], number: int) -> list[Batch]:
+def _chosen(point: tuple[str, ...], number: int, with_adapters: bool) -> list[Batch]:
     """In an order of its own, except for the plain engine; the order must not matter."""
+    all_batches = adapter_batches() if with_adapters else batches()
     if not point:
-        return batches()
+        return all_batches
     rng = random.Random(f"{point} {number}")
     chosen = []
-    for batch in batches():
+    for batch in all_batches:
         pairs = [request_id for request_id, request in batch.requests.items() if len(request.features) > 1]
         sampled = len(point) > 1 and len(pairs) > SMALL
         left_out = set(rng.sample(pairs, len(pairs) - len(pairs) // SHARE) if sampled else ())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 
 import pytest
 
-from tests.matrix.compare import difference
+from cadence.core.adapter import NO_SLOT
+from tests.matrix.compare import difference, search_difference
 from tests.matrix.engine import Session, stats_of
 from tests.matrix.features import (
     ABORT,
+    ADAPTERS,
     ASYNC,
     AUTOMATIC,
     BEAM,
@@ -29,20 +32,31 @@ from tests.matrix.features import (
 )
 from tests.matrix.runs import MatrixOf, Run, features_of
 from tests.matrix.test_matrix import FAMILIES
-from tests.matrix.work import Batch, batches, prompts, twin
+from tests.matrix.work import Batch, adapter_batches, batches, prompts, twin
 
 pytestmark = pytest.mark.engine
 
 Point = tuple[str, ...]
 POINTS = engine_points()
-NAMES = {feature.name for feature in REQUEST} - {BEAM.name}
+NAMES = {feature.name for feature in REQUEST} - {BEAM.name} - ADAPTERS
 LONGEST = {MULTI_STEP.name: 4, AUTOMATIC.name: 16}  # forwards of a burst
 
 
 @pytest.mark.parametrize("point", POINTS, ids=" x ".join)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_engine_features(matrix_of: MatrixOf, family: str, point: Point) -> None:
-    run = matrix_of(family).run(point)
+    features_were_on(matrix_of(family).run(point), point)
+
+
+@pytest.mark.parametrize("point", [point for point in POINTS if len(point) == 1], ids=" x ".join)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_engine_features_beside_adapters(matrix_of: MatrixOf, family: str, point: Point) -> None:
+    run = matrix_of(family).run(point, with_adapters=True)
+    features_were_on(run, point)
+    assert frozenset({NO_SLOT, 0, 1}) in run.trace.slots, "rows of both adapters and of none were in one plan"
+
+
+def features_were_on(run: Run, point: Point) -> None:
     for name in point:
         SEEN[name](run, point)
     assert stats_of(run.engine).kv_usage == 0, "blocks did not come back"
@@ -56,7 +70,8 @@ def bursts_were_long(run: Run, point: Point) -> None:
     assert run.trace.longest_burst == longest
     if CHUNKED.name in point:
         return  # some have got all they want before automatic bursts begin
-    early = {request_id for batch in batches()[:2] for request_id in batch.requests}  # the third has host processors
+    first_two = [*batches()[:2], *adapter_batches()[:2]]  # the third has host processors
+    early = {request_id for batch in first_two for request_id in batch.requests}
     for session in run.rounds:
         for request_id, output in session.outputs.items():
             held = features_of(request_id) & GRAMMARS  # takes no part beyond a burst's first forward
@@ -108,8 +123,8 @@ def victims_were_aborted(run: Run, point: Point) -> None:
 
 def drafts_were_verified(run: Run, point: Point) -> None:
     drafts = stats_of(run.engine).drafts
-    assert drafts.num_forwards > 50 and 0 < drafts.num_accepted < drafts.num_drafted
-    if len(point) == 1:  # of all requests, not of some
+    assert drafts.num_forwards > 40 and 0 < drafts.num_accepted < drafts.num_drafted
+    if len(point) == 1 and not run.with_adapters:  # of all requests, not of some
         assert len(drafts.accepted_by_position) == 3 and drafts.accepted_by_position[-1] > 0, "no run was kept whole"
 
 
@@ -130,7 +145,7 @@ SEEN: dict[str, Callable[[Run, Point], None]] = {
 @pytest.mark.parametrize("family", FAMILIES)
 def test_most_requests_were_preempted_somewhere(matrix_of: MatrixOf, family: str) -> None:
     matrix = matrix_of(family)
-    growing = {key for key, output in matrix.wanted.outputs.items() if len(output.outputs[0].token_ids) > 6}
+    growing = {key for key, output in matrix.wanted().outputs.items() if len(output.outputs[0].token_ids) > 6}
     points = [point for point in POINTS if PREEMPTION.name in point]
     seen = set().union(*(preempted(session) for point in points for session in matrix.run(point).rounds))
     assert len(seen & growing) > len(growing) // 2
@@ -145,9 +160,25 @@ def test_request_features_show(matrix_of: MatrixOf, family: str) -> None:
     alone = {key: request for batch in batches() for key, request in batch.requests.items() if key in NAMES}
     session = Session(matrix.run(()).engine, matrix.run(()).trace, aborts=False)
     session.run(Batch({key: twin(request) for key, request in alone.items()}, {}))
-    silent = [key for key, output in session.outputs.items() if not difference(matrix.wanted.outputs[key], output)]
+    silent = [key for key, output in session.outputs.items() if not difference(matrix.wanted().outputs[key], output)]
     assert not silent and len(session.outputs) == len(NAMES)
-    assert matrix.wanted.searches.keys() == {BEAM.name}
+    assert matrix.wanted().searches.keys() == {BEAM.name}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_adapters_show(matrix_of: MatrixOf, family: str) -> None:
+    """Each changes what is said and found; who has none gets what an engine that knows of none gives."""
+    matrix = matrix_of(family)
+    adapted, plain = matrix.wanted(with_adapters=True), matrix.wanted()
+    session = Session(matrix.run((), True).engine, matrix.run((), True).trace, aborts=False)
+    requests = {key: request for batch in adapter_batches() for key, request in batch.requests.items()}
+    session.run(Batch({key: twin(requests[key]) for key in ADAPTERS}, {}))
+    assert [key for key in ADAPTERS if not difference(adapted.outputs[key], session.outputs[key])] == []
+    searches = [*adapted.searches.values(), *plain.searches.values()]
+    assert all(search_difference(one, other) for one, other in combinations(searches, 2)) and len(searches) == 3
+    without = {key.removesuffix(" beside adapters"): key for key in requests if not features_of(key) & ADAPTERS}
+    assert without.keys() == NAMES
+    assert [key for key, here in without.items() if difference(adapted.outputs[here], plain.outputs[key])] == []
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -45,6 +45,48 @@ def test_an_adapter_that_is_there_is_not_put_there_again() -> None:
         engine.drain()
 
 
+def test_a_pinned_adapter_keeps_its_slot() -> None:
+    engine = make_engine(adapter_slots=2)
+    engine.scheduler.slots.pin("A")
+    put = []
+    for index, adapter in enumerate("ABCDABEA"):
+        engine.add(adapted(str(index), adapter, max_tokens=2))
+        put += engine.step().adapters
+        engine.drain()
+    assert put == [(0, "A"), (1, "B"), (1, "C"), (1, "D"), (1, "B"), (1, "E")]
+    engine.scheduler.slots.unpin("A")
+    for index, adapter in enumerate("FG", 100):
+        engine.add(adapted(str(index), adapter, max_tokens=2))
+    assert {slot for slot, _ in engine.step().adapters} == {0, 1}
+    engine.drain()
+
+
+def test_the_last_slot_is_pinned_only_where_nobody_else_needs_it() -> None:
+    engine = make_engine(adapter_slots=2)
+    slots = engine.scheduler.slots
+    slots.pin("A")
+    slots.pin("A")
+    engine.add(adapted("1", "B"))
+    with pytest.raises(InvalidRequestError, match=r"2 slots .* requests with other adapters need the last one"):
+        slots.pin("C")
+    engine.drain()
+    slots.pin("C")
+    assert slots.serves("A") and not slots.serves("B")
+    with pytest.raises(InvalidRequestError, match=r"2 slots .* as many adapters are pinned"):
+        slots.pin("B")
+
+
+def test_pinning_lets_those_that_wait_go_on() -> None:
+    """The slot that was kept for one who waits is pinned: another one is kept."""
+    engine = make_engine(adapter_slots=2, max_num_seqs=8)
+    for request_id in ("A1", "B1", "C1", "D1"):
+        engine.add(adapted(request_id, request_id[0]))
+    engine.step()
+    engine.scheduler.slots.pin("A")
+    engine.drain()
+    assert all(outcome.finish for outcome in engine.outcomes.values())
+
+
 @pytest.mark.parametrize("slots", [1, 2, 3])
 def test_nobody_is_starved(slots: int) -> None:
     """While requests of some adapters come without end, others get their turn."""
@@ -66,10 +108,10 @@ def test_requests_that_wait_for_a_slot_can_be_aborted() -> None:
         engine.add(adapted(request_id, request_id[0]))
     engine.step()
     engine.abort(["B1", "C1"])
-    assert engine.scheduler.adapters_in_use == {"A", "B"}
+    assert engine.scheduler.slots.in_use == {"A", "B"}
     assert [request.request_id for request in engine.scheduler.snapshot(False).waiting] == ["B2"]
     engine.drain()
-    assert len(engine.outcomes["B2"].tokens) == 4 and not engine.scheduler.adapters_in_use
+    assert len(engine.outcomes["B2"].tokens) == 4 and not engine.scheduler.slots.in_use
 
 
 def test_an_engine_without_slots_takes_no_adapters() -> None:
@@ -122,4 +164,4 @@ def test_a_slot_holds_what_its_rows_need(depth: int, seed: int) -> None:
             engine.settle()
     engine.drain()
     assert all(outcome.finish for outcome in engine.outcomes.values())
-    assert not engine.scheduler.adapters_in_use
+    assert not engine.scheduler.slots.in_use

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +105,14 @@ def test_what_cannot_be_served_is_refused(server: ServerProcess, root: Path, exp
     (root / "empty").mkdir(exist_ok=True)
     link = root / "out"
     link.symlink_to("/etc") if not link.exists() else None
+    linked = root / "linked"
+    linked.mkdir(exist_ok=True)
+    for file in ("adapter_config.json", "adapter_model.safetensors"):
+        outside = root.parent / f"{root.name}-{file}"
+        outside.write_bytes((root / "first" / file).read_bytes())
+        (linked / file).symlink_to(outside) if not (linked / file).exists() else None
     for name, path, why in (
+        ("x", linked, "leads out of --lora-root"),
         ("first", root / "first", "served already"),
         ("tiny", root / "first", "served already"),
         ("", root / "first", "must not be empty"),
@@ -117,6 +127,54 @@ def test_what_cannot_be_served_is_refused(server: ServerProcess, root: Path, exp
         reply = load(server, name, path)
         assert reply.status_code == 400 and why in reply.text, (name, path, reply.text)
     assert said(server, "first") == expected["first"], "nobody else is disturbed"
+
+
+def long_answer(server: ServerProcess, model: str) -> str:
+    body = {"model": model, "prompt": PROMPT, "temperature": 0, "max_tokens": 110, "ignore_eos": True}
+    reply = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60)
+    assert reply.status_code == 200, reply.text
+    return str(reply.json()["choices"][0]["text"])
+
+
+def test_others_are_not_disturbed_by_loads_and_unloads(server: ServerProcess, root: Path) -> None:
+    """Twelve times an adapter comes and goes, one more fails, and answers of the model and of another adapter are
+    those of a quiet server."""
+    quiet = {model: long_answer(server, model) for model in ("tiny", "first")}
+    over = threading.Event()
+
+    def ask(model: str) -> list[str]:
+        answers = [long_answer(server, model)]
+        while not over.is_set():
+            answers.append(long_answer(server, model))
+        return answers
+
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [(model, pool.submit(ask, model)) for model in ("tiny", "first") * 2]
+        try:
+            for count in range(12):
+                assert load(server, f"second {count}", root / "second").status_code == 200
+                assert load(server, "large", root / "large").status_code == 400
+                assert unload(server, f"second {count}").status_code == 200
+        finally:
+            over.set()
+        for model, job in jobs:
+            assert set(job.result()) == {quiet[model]}
+
+
+def test_an_adapter_unloaded_in_use_serves_those_that_have_it(server: ServerProcess, root: Path) -> None:
+    assert load(server, "second", root / "second").status_code == 200
+    whole = long_answer(server, "second")
+    body = {"model": "second", "prompt": PROMPT, "temperature": 0, "max_tokens": 110, "ignore_eos": True}
+    texts = []
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=body | {"stream": True}, timeout=60) as stream:
+        for line in stream.iter_lines():
+            if not texts:
+                assert unload(server, "second").status_code == 200
+                reply = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60)
+                assert reply.status_code == 404 and "second" in reply.text
+            if line.startswith("data: {"):
+                texts.append(json.loads(line.removeprefix("data: "))["choices"][0]["text"])
+    assert "".join(texts) == whole
 
 
 def test_updates_are_off_unless_allowed(tiny_server: ServerProcess) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 
 from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import PlainTextResponse, Response
 
+from cadence.core.errors import EngineDeadError
 from cadence.core.lora_request import LoRARequest
 from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.server.http.errors import ApiError, model_not_found
@@ -40,9 +42,12 @@ async def load_lora_adapter(body: LoadBody, state: State) -> Response:
 
 @router.post("/v1/unload_lora_adapter")
 async def unload_lora_adapter(body: UnloadBody, state: State) -> Response:
-    """No further request gets it; those that run go on."""
-    if not state.adapters.remove(body.lora_name):
+    """No further request gets it; those that run go on. Whoever loads it again has its files read again."""
+    adapter = state.adapters.remove(body.lora_name)
+    if adapter is None:
         raise model_not_found(body.lora_name)
+    with contextlib.suppress(EngineDeadError):  # an engine that starts has none
+        await state.llm.remove_lora(adapter.lora_int_id)
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
 

@@ -45,17 +45,27 @@ class ServedAdapters:
         place = Path(path).resolve()
         if self._root is not None and not place.is_relative_to(self._root):
             raise InvalidRequestError("lora_path must lie under the directory that --lora-root names", "lora_path")
+        self._check_files(place)
+        self._last += 1
+        return LoRARequest(name, self._last, str(place))
+
+    def _check_files(self, place: Path) -> None:
+        """They are there, and no link leads out of the root."""
         if missing := [file for file in _FILES if not (place / file).is_file()]:
             raise InvalidRequestError(f"lora_path has no {missing[0]}: it must be a PEFT directory", "lora_path")
-        return LoRARequest(name, self._last + 1, str(place))
+        if self._root is None:
+            return
+        for file in _FILES:
+            if not (place / file).resolve().is_relative_to(self._root):
+                raise InvalidRequestError(f"lora_path has a {file} that leads out of --lora-root", "lora_path")
 
     def add(self, adapter: LoRARequest) -> None:
-        self._last += 1
+        self._last = max(self._last, adapter.lora_int_id)
         self._by_name[adapter.lora_name] = adapter
 
-    def remove(self, name: str) -> bool:
-        """Those that run go on with it. -> whether there was one"""
-        return self._by_name.pop(name, None) is not None
+    def remove(self, name: str) -> LoRARequest | None:
+        """Those that run go on with it. -> what it was; None = there is none"""
+        return self._by_name.pop(name, None)
 
 
 def served_at_start(given: Sequence[str], model_names: Sequence[str], root: str, enabled: bool) -> ServedAdapters:
