@@ -28,7 +28,6 @@ LEAVES = st.one_of(
     st.sampled_from(["string", "integer", "number", "boolean", "null"]).map(lambda kind: {"type": kind}),
     st.just({"type": ["string", "null"]}),
     _limits("minLength", "maxLength").map(lambda limits: {"type": "string", **limits}),
-    st.sampled_from(["^[a-c]+$", "^x{2,3}$", "^(ab|c)$"]).map(lambda pattern: {"type": "string", "pattern": pattern}),
     st.tuples(st.integers(-30, 30), st.integers(0, 40)).map(
         lambda pair: {"type": "integer", "minimum": pair[0], "maximum": sum(pair)}
     ),
@@ -109,7 +108,7 @@ BEYOND = [
     {"type": "integer", "multipleOf": 3}, {"type": "array", "uniqueItems": True}, {"not": {}}, {"properties": {}},
     {"allOf": [WANTED]}, {"oneOf": [WANTED]}, {"$ref": "other.json"}, {"$ref": "#"}, {"if": {}},
     {"type": "object", "required": ["a"]}, {"enum": [1], "minimum": 2},
-    {"type": "string", "maxLength": 500}, {"type": "string", "pattern": "a{100}"},
+    {"type": "string", "maxLength": 500}, {"type": "string", "pattern": "^a(b[0-9]+)?$"},
     {**WANTED, "patternProperties": {}}, {"type": "array", "contains": {}}, {"$id": "x", "type": "null"},
     {"type": "number", "minimum": 0}, {"type": "object", "properties": {"a": {"not": {}}}},
     {"$defs": {"a": {"not": {}}}},
