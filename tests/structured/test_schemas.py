@@ -104,6 +104,35 @@ def test_what_is_put_together_stays_open() -> None:
     assert closed(opened) == opened
 
 
+FURTHER = [  # (what a schema says of further properties, outputs that fit, outputs that do not)
+    ({}, ['{"a": 1}'], ['{"a": 1, "x": true}']),
+    ({"additionalProperties": True}, ['{"a": 1, "x": true}', '{"a": 1, "y": 2}'], ["{}"]),
+    ({"additionalProperties": {"type": "boolean"}}, ['{"a": 1, "x": true}'], ['{"a": 1, "x": 2}']),
+    ({"patternProperties": {"^x": {"type": "boolean"}}, "additionalProperties": False}, ['{"a": 1, "x": true}'],
+     ['{"a": 1, "x": 2}', '{"a": 1, "y": true}']),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "fitting", "others"), FURTHER)
+def test_what_a_schema_says_of_further_properties_is_kept(
+    backends: Backends, said: dict[str, Any], fitting: list[str], others: list[str]
+) -> None:
+    found = grammar("json_schema", json.dumps({**WANTED, **said}), backends)
+    numbers = {piece: token for token, piece in enumerate(backends.vocabulary.pieces)}
+
+    def fits(text: str) -> bool:
+        matcher = found.matcher()
+        return all(matcher.accept(numbers[letter.encode()]) for letter in text) and matcher.accept(1)
+
+    assert all(map(fits, fitting)) and not any(map(fits, others))
+
+
+@pytest.mark.parametrize("keyword", ["propertyNames", "unevaluatedProperties"])
+def test_what_is_not_kept_of_further_properties_is_refused_by_name(backends: Backends, keyword: str) -> None:
+    with pytest.raises(RefusedGrammarError, match=keyword):
+        grammar("json_schema", json.dumps({**WANTED, keyword: {}}), backends)
+
+
 BEYOND = [
     {"type": "integer", "multipleOf": 3}, {"type": "array", "uniqueItems": True}, {"not": {}}, {"properties": {}},
     {"allOf": [WANTED]}, {"oneOf": [WANTED]}, {"$ref": "other.json"}, {"$ref": "#"}, {"if": {}},
