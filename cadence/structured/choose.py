@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from cadence.core.grammar import GrammarBackend, GrammarKind, GrammarSpec
 from cadence.structured.schema import MAX_REPETITIONS, repetitions, suits_xgrammar
-from cadence.structured.structural_tag import schemas_in, structural_tag_as_lark
+from cadence.structured.structural_tag import schema_parts, structural_tag_as_lark
 
+LIMITS_OF_STRINGS = ("minLength", "maxLength", "pattern", "format")
 MAX_CHOICE_BYTES = 4096  # of all choices together: beyond, xgrammar takes seconds
 
 
@@ -35,9 +38,18 @@ def _suits_xgrammar(spec: GrammarSpec) -> bool:
             return True
 
 
+def _part_suits_xgrammar(part: Mapping[str, Any]) -> bool:
+    """What strings must not have within, it does not look for in strings of a pattern, and forgets their lengths."""
+    schema = part.get("json_schema")
+    if isinstance(schema, bool):
+        return True
+    limited = bool(part.get("excludes")) and any(f'"{name}"' in json.dumps(schema) for name in LIMITS_OF_STRINGS)
+    return not limited and suits_xgrammar(schema)
+
+
 def _tag_suits_xgrammar(text: str) -> bool:
     """A tag with a schema that it would not keep is llguidance's, if that can do all the rest."""
-    if all(isinstance(schema, bool) or suits_xgrammar(schema) for schema in schemas_in(text)):
+    if all(map(_part_suits_xgrammar, schema_parts(text))):
         return True
     try:
         structural_tag_as_lark(text, {}, str)

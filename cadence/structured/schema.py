@@ -18,7 +18,9 @@ _TABLES = frozenset({"$defs", "definitions", "$schema", "$id"})  # of the whole 
 _OF_TYPE = {  # what a schema of this type may say
     "object": frozenset({"properties", "required", "additionalProperties"}),
     "array": frozenset({"items", "minItems", "maxItems"}),
-    "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
+    "string": frozenset(
+        {"minLength", "maxLength", "format"}
+    ),  # of a pattern it may forget what an optional part begins with
     "integer": frozenset({"minimum", "maximum"}),
     "number": frozenset(),
     "boolean": frozenset(),
@@ -81,8 +83,6 @@ def _parts_are_plain(said: dict[str, Any]) -> bool:
         and said.get("minItems", 0) <= said.get("maxItems", MAX_REPETITIONS)
         and said.get("minLength", 0) <= said.get("maxLength", MAX_REPETITIONS)
         and said.get("minimum", 0) <= said.get("maximum", said.get("minimum", 0))
-        and isinstance(said.get("pattern", ""), str)
-        and not ("pattern" in said and ("minLength" in said or "maxLength" in said))
     )
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from cadence.structured.schema import closed_text
+from cadence.structured.schema_marks import without_marks
 
 Part = Mapping[str, Any]
 
 _KEYS = {  # what a part of this type may say, beside its type
     "const_string": {"value"},
-    "json_schema": {"json_schema", "style", "max_whitespace_cnt"},
+    "json_schema": {"json_schema", "style", "max_whitespace_cnt", "excludes"},
     "regex": {"pattern"},
-    "any_text": set[str](),
+    "any_text": {"excludes"},
     "sequence": {"elements"},
     "or": {"elements"},
     "optional": {"content"},
@@ -29,6 +31,11 @@ _SIGNS = {"optional": "?", "plus": "+", "star": "*"}
 
 def schemas_in(text: str) -> Iterator[Any]:
     """The JSON schemas of a structural tag, whose contents are written as JSON."""
+    return (part.get("json_schema") for part in schema_parts(text))
+
+
+def schema_parts(text: str) -> Iterator[Part]:
+    """The parts of a structural tag that are JSON of a schema."""
     todo = [json.loads(text).get("format")]
     while todo:
         part = todo.pop()
@@ -36,7 +43,7 @@ def schemas_in(text: str) -> Iterator[Any]:
             todo += reversed(part)
         elif isinstance(part, dict):
             if part.get("type") == "json_schema" and part.get("style", "json") == "json":
-                yield part.get("json_schema")
+                yield part
             else:
                 todo += [value for key, value in part.items() if key in ("elements", "tags", "content")]
 
@@ -50,6 +57,11 @@ def structural_tag_as_lark(text: str, special: Mapping[str, int], regex: Callabl
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a part of the structural tag is not as it must be: {error}") from None
     return "\n".join(writer.lines) + "\n"
+
+
+def _in_slashes(text: str) -> str:
+    """As a regular expression between slashes."""
+    return re.escape(text).replace("/", "\\/").replace("\\\n", "\\n")
 
 
 class _LarkWriter:
@@ -74,7 +86,7 @@ class _LarkWriter:
             case "regex":
                 return f"/{self._regex(part['pattern'])}/"
             case "any_text":
-                return "TEXT"
+                return self._plain_text(part.get("excludes", []))
             case "sequence":
                 return "(" + " ".join(map(self.written, part["elements"])) + ")"
             case "or":
@@ -91,7 +103,7 @@ class _LarkWriter:
     def _json(self, part: Part) -> str:
         if part.get("style", "json") != "json":
             raise ValueError(f"llguidance takes no arguments in the style {part['style']}")
-        schema = json.loads(closed_text(json.dumps(part["json_schema"])))
+        schema = without_marks(json.loads(closed_text(json.dumps(part["json_schema"]))), part.get("excludes", []))
         if isinstance(schema, dict) and (most := part.get("max_whitespace_cnt")) is not None:
             schema["x-guidance"] = {"whitespace_pattern": f"[ \\n\\r\\t]{{0,{most}}}"}
         return f"%json {json.dumps(schema)}"
@@ -99,7 +111,7 @@ class _LarkWriter:
     def _tag(self, part: Part, begin: str) -> str:
         ends = [part["end"]] if isinstance(part["end"], str) else list(part["end"])
         if part["content"].get("type") == "any_text":
-            return f"({begin} {self._until(ends)})"
+            return f"({begin} {self._until(ends, part['content'].get('excludes', []))})"
         return f"({begin} {self.written(part['content'])} {self._either([self._text(end) for end in ends])})"
 
     def _triggered(self, part: Part) -> str:
@@ -109,7 +121,7 @@ class _LarkWriter:
             if not trigger:
                 raise ValueError(f"no trigger of the structural tag begins its tag {tag['begin'][:40]!r}")
             tags.append((trigger, self._tag(tag, self._text(tag["begin"][len(trigger) :]))))
-        leads = {trigger: self._until([trigger]) for trigger, _ in tags}
+        leads = {trigger: self._until([trigger], []) for trigger, _ in tags}
         block = self._either([f"{leads[trigger]} {tag}" for trigger, tag in tags])
         if part.get("stop_after_first"):
             return block if part.get("at_least_one") else f"({block} | TEXT)"
@@ -120,11 +132,20 @@ class _LarkWriter:
         block = tag if part.get("stop_after_first") else f"({tag} ({self._text(part['separator'])} {tag})*)"
         return block if part.get("at_least_one") else f"({block})?"
 
-    def _until(self, ends: list[str]) -> str:
-        """Any text, up to the first of `ends` and with it."""
+    def _until(self, ends: list[str], excludes: list[str]) -> str:
+        """Any text without `excludes`, up to the first of `ends` and with it."""
+        text = self._plain_text(excludes)
         if any(end in self._special for end in ends):  # no text has a special token
-            return f"(TEXT {self._either([self._text(end) for end in ends])})"
-        return self._rule(f"TEXT {self._either([json.dumps(end) for end in ends])}", "[lazy]")
+            return f"({text} {self._either([self._text(end) for end in ends])})"
+        return self._rule(f"{text} {self._either([json.dumps(end) for end in ends])}", "[lazy]")
+
+    def _plain_text(self, excludes: list[str]) -> str:
+        if not excludes:
+            return "TEXT"
+        self._count += 1
+        parts = "|".join(_in_slashes(text) for text in excludes)
+        self.lines.append(f"TEXT_{self._count}: /(.|\\n)*/ & ~/(.|\\n)*({parts})(.|\\n)*/")
+        return f"TEXT_{self._count}"
 
     def _rule(self, body: str, how: str = "") -> str:
         self._count += 1

@@ -28,7 +28,6 @@ LEAVES = st.one_of(
     st.sampled_from(["string", "integer", "number", "boolean", "null"]).map(lambda kind: {"type": kind}),
     st.just({"type": ["string", "null"]}),
     _limits("minLength", "maxLength").map(lambda limits: {"type": "string", **limits}),
-    st.sampled_from(["^[a-c]+$", "^x{2,3}$", "^(ab|c)$"]).map(lambda pattern: {"type": "string", "pattern": pattern}),
     st.tuples(st.integers(-30, 30), st.integers(0, 40)).map(
         lambda pair: {"type": "integer", "minimum": pair[0], "maximum": sum(pair)}
     ),
@@ -105,11 +104,40 @@ def test_what_is_put_together_stays_open() -> None:
     assert closed(opened) == opened
 
 
+FURTHER = [  # (what a schema says of further properties, outputs that fit, outputs that do not)
+    ({}, ['{"a": 1}'], ['{"a": 1, "x": true}']),
+    ({"additionalProperties": True}, ['{"a": 1, "x": true}', '{"a": 1, "y": 2}'], ["{}"]),
+    ({"additionalProperties": {"type": "boolean"}}, ['{"a": 1, "x": true}'], ['{"a": 1, "x": 2}']),
+    ({"patternProperties": {"^x": {"type": "boolean"}}, "additionalProperties": False}, ['{"a": 1, "x": true}'],
+     ['{"a": 1, "x": 2}', '{"a": 1, "y": true}']),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "fitting", "others"), FURTHER)
+def test_what_a_schema_says_of_further_properties_is_kept(
+    backends: Backends, said: dict[str, Any], fitting: list[str], others: list[str]
+) -> None:
+    found = grammar("json_schema", json.dumps({**WANTED, **said}), backends)
+    numbers = {piece: token for token, piece in enumerate(backends.vocabulary.pieces)}
+
+    def fits(text: str) -> bool:
+        matcher = found.matcher()
+        return all(matcher.accept(numbers[letter.encode()]) for letter in text) and matcher.accept(1)
+
+    assert all(map(fits, fitting)) and not any(map(fits, others))
+
+
+@pytest.mark.parametrize("keyword", ["propertyNames", "unevaluatedProperties"])
+def test_what_is_not_kept_of_further_properties_is_refused_by_name(backends: Backends, keyword: str) -> None:
+    with pytest.raises(RefusedGrammarError, match=keyword):
+        grammar("json_schema", json.dumps({**WANTED, keyword: {}}), backends)
+
+
 BEYOND = [
     {"type": "integer", "multipleOf": 3}, {"type": "array", "uniqueItems": True}, {"not": {}}, {"properties": {}},
     {"allOf": [WANTED]}, {"oneOf": [WANTED]}, {"$ref": "other.json"}, {"$ref": "#"}, {"if": {}},
     {"type": "object", "required": ["a"]}, {"enum": [1], "minimum": 2},
-    {"type": "string", "maxLength": 500}, {"type": "string", "pattern": "a{100}"},
+    {"type": "string", "maxLength": 500}, {"type": "string", "pattern": "^a(b[0-9]+)?$"},
     {**WANTED, "patternProperties": {}}, {"type": "array", "contains": {}}, {"$id": "x", "type": "null"},
     {"type": "number", "minimum": 0}, {"type": "object", "properties": {"a": {"not": {}}}},
     {"$defs": {"a": {"not": {}}}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from cadence.core.errors import InvalidRequestError
@@ -11,7 +12,9 @@ from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.entrypoints.server.chat.events import ChatJob
 from cadence.entrypoints.server.chat.formats import AnswerFormats
 from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
-from cadence.entrypoints.server.chat.tools.forced import Part, const, forced_calls, sequence, triggered_calls
+from cadence.entrypoints.server.chat.tools.call_form import CallForm
+from cadence.entrypoints.server.chat.tools.forced import forced_calls, triggered_calls
+from cadence.entrypoints.server.chat.tools.parts import Part, const, either, optional, sequence
 
 _ANY_TEXT = {"type": "any_text"}
 _GAP = {"type": "regex", "pattern": "[ \\n]{0,2}"}  # white space behind thoughts
@@ -25,7 +28,7 @@ def constraint_of(job: ChatJob, formats: AnswerFormats, before: str) -> Structur
     if answer is None:
         return asked
     if answer["type"] != "triggered_tags":  # in thoughts, calls are calls too
-        answer = behind_thoughts(answer, formats.reasoning, before)
+        answer = behind_thoughts(answer, formats.reasoning, before, _openings(job, formats))
     tag = {"type": "structural_tag", "format": answer}
     return StructuredOutputsParams(structural_tag=tag, source=source, backend=asked.backend if asked else None)
 
@@ -38,37 +41,64 @@ def _answer(job: ChatJob, formats: AnswerFormats, spec: GrammarSpec | None) -> t
     if calls and (format := formats.tools) is not None and (form := format.form) is not None:
         if spec is not None:
             written = forced_calls(form, job.tools, job.parallel_calls, strict_only=True)
-            return {"type": "or", "elements": [_part(spec), written]}, spec.source
+            said = [_message(_part(spec), formats), _calls_message(written, form, formats)]
+            return {"type": "or", "elements": said}, spec.source
         if any(tool["function"].get("strict") for tool in job.tools):
             return triggered_calls(format, form, job.tools, job.parallel_calls), "tools"
     if spec is not None and formats.thinks:
-        return _part(spec), spec.source
+        return _message(_part(spec), formats), spec.source
     return None, ""
 
 
-def _demanded(job: ChatJob, formats: AnswerFormats) -> Part | None:
-    """None for models whose calls stand among channels."""
-    format = formats.demanded
-    if format.form is None:
-        return None
+def _demanded(job: ChatJob, formats: AnswerFormats) -> Part:
+    form = formats.demanded(job.tools).form
+    assert form is not None
     named = job.tool_choice != "required"
     tools = [tool for tool in job.tools if not named or tool["function"]["name"] == job.tool_choice]
-    return forced_calls(format.form, tools, several=job.parallel_calls and not named)
+    calls = forced_calls(form, tools, several=job.parallel_calls and not named)
+    return _calls_message(calls, form, formats)
 
 
-def behind_thoughts(answer: Part, format: ThinkFormat | None, before: str) -> Part:
-    """The answer, after thoughts that the prompt has begun, or after thoughts or none."""
+def _calls_message(calls: Part, form: CallForm, formats: AnswerFormats) -> Part:
+    return calls if form.is_message else _message(calls, formats)
+
+
+def _message(answer: Part, formats: AnswerFormats) -> Part:
+    """Behind what opens a message for the reader, where the model writes among channels."""
+    format = formats.reasoning
+    if format is None or not format.lead:
+        return answer
+    return sequence([const(format.lead), answer, *([optional(const(format.tail))] if format.tail else [])])
+
+
+def _openings(job: ChatJob, formats: AnswerFormats) -> tuple[str, ...]:
+    """What would begin a call in thoughts, and end them."""
+    calls = bool(job.tools) and job.tool_choice != "none"
+    format = formats.demanded(job.tools) if calls and job.tool_choice != "auto" else formats.tools
+    return format.marks if calls and format is not None and format.ends_thinking else ()
+
+
+def behind_thoughts(answer: Part, format: ThinkFormat | None, before: str, never: Sequence[str] = ()) -> Part:
+    """The answer, after thoughts that the prompt has begun, or after thoughts or none. What is in
+    `never` is not in them."""
     if format is None or not format.open:
         return answer
     close = list(format.close)
+    ended = [mark for mark in dict.fromkeys((*never, *format.implied)) if mark not in close]
+    free = {"type": "any_text", "excludes": ended} if ended else _ANY_TEXT
+    gap = const(format.turn) if format.turn else _GAP
     if format.begun(before):
-        thoughts = {"type": "tag", "begin": "", "content": _ANY_TEXT, "end": close}
-        return sequence([thoughts, _GAP, answer])
+        thoughts = {"type": "tag", "begin": "", "content": free, "end": close}
+        return sequence([thoughts, gap, answer])
+    turn = const("" if before.rstrip().endswith(format.turn) else format.turn)
     if before.rstrip().endswith(tuple(tag.rstrip() for tag in close)):
-        return answer
-    tags = [{"type": "tag", "begin": tag, "content": _ANY_TEXT, "end": close} for tag in format.open]
-    thoughts = sequence([{"type": "or", "elements": tags}, _GAP])
-    return sequence([{"type": "optional", "content": thoughts}, answer])
+        return sequence([turn, answer])
+    space = " " if format.lead.startswith(" ") else ""
+    tags = [{"type": "tag", "begin": space + tag, "content": free, "end": close} for tag in format.open]
+    if format.turn:  # each message begins with it, unless the prompt has ended with it
+        return either([sequence([turn, answer]), sequence([turn, either(tags), gap, answer])])
+    thoughts = sequence([either(tags), gap])
+    return sequence([optional(thoughts), answer])
 
 
 def _part(spec: GrammarSpec) -> Part:
@@ -93,4 +123,4 @@ def _part(spec: GrammarSpec) -> Part:
 
 def _schema(schema: Any, spec: GrammarSpec) -> Part:
     part: Part = {"type": "json_schema", "json_schema": schema}
-    return part if spec.any_whitespace else {**part, "max_whitespace_cnt": 0}
+    return part if spec.any_whitespace else {**part, "max_whitespace_cnt": 1}

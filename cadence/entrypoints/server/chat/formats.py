@@ -15,6 +15,7 @@ from cadence.entrypoints.server.chat.format_tables import AUTO, FormatTables
 from cadence.entrypoints.server.chat.reasoning import reasoning_parser
 from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
 from cadence.entrypoints.server.chat.tools.base import Tools, WholeCalls
+from cadence.entrypoints.server.chat.tools.forced import can_force
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
 from cadence.entrypoints.server.chat.tools.formats_json import JSON_CALLS
 from cadence.entrypoints.server.chat.tools.registry import tool_parser
@@ -45,16 +46,13 @@ class AnswerFormats:
     def thinks(self) -> bool:
         return self.reasoning is not None and bool(self.reasoning.open)
 
-    @property
-    def demanded(self) -> ToolFormat:
-        """How calls are written that a request demands."""
-        if self.tools is not None and (self.tools.form is not None or self.tools.names[0] in CHANNELS):
-            return self.tools
-        return JSON_CALLS
+    def demanded(self, tools: Tools) -> ToolFormat:
+        """How calls are written that a request demands: as JSON where the model's own format cannot keep a schema."""
+        return self.tools if self.tools is not None and can_force(self.tools.form, tools) else JSON_CALLS
 
     def parser(self, tools: Tools | None, prompt: str, stream: bool, demanded: bool = False) -> AnswerParser:
         """For an answer to `prompt`; tools=None: nothing is a call."""
-        format = None if tools is None else self.demanded if demanded else self.tools
+        format = None if tools is None else self.demanded(tools) if demanded else self.tools
         calls = tool_parser(format, tools or ())
         thoughts = reasoning_parser(self.reasoning, prompt)
         kind = CallsFirst if format is not None and format.ends_thinking else ThoughtsFirst

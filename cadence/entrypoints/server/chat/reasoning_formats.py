@@ -29,6 +29,9 @@ class ThinkFormat:
     drop: tuple[str, ...] = ()  # markers of the answer, which are not for the reader
     inline: tuple[str, ...] = ()  # such that stand inside a text, also a thought, whose white space stays
     spans: tuple[SpanMarker, ...] = ()
+    turn: str = ""  # begins each message of an answer, also the one behind thoughts
+    lead: str = ""  # begins the message that is for the reader
+    tail: str = ""  # may end it
     put_back: str = ""  # the thoughts stay in the answer, behind this tag
     models: str = ""  # for the documents
 
@@ -79,16 +82,19 @@ FORMATS = (
     ThinkFormat(("gemma4",), ("<|channel>thought\n", "<|channel>"), ("<channel|>",), again=True, models="Gemma 4"),
     ThinkFormat(("openai_gptoss", "gpt_oss"), ("<|channel|>analysis<|message|>",), ("<|end|>",), again=True,
                 implied=("<|start|>", "<|channel|>"), drop=("<|start|>assistant", "<|end|>", "<|return|>", "<|call|>"),
-                spans=(SpanMarker("<|channel|>", "<|message|>"),), models="gpt-oss"),
+                spans=(SpanMarker("<|channel|>", "<|message|>"),), turn="<|start|>assistant",
+                lead="<|channel|>final<|message|>", models="gpt-oss"),
     ThinkFormat(("inkling",), ("<|message_model|><|content_thinking|>", "<|content_thinking|>"), ("<|end_message|>",),
                 again=True, implied=("<|message_model|>", "<|content_text|>"),
                 drop=("<|message_model|>", "<|content_text|>", "<|end_message|>", "<|content_model_end_sampling|>"),
-                models="Inkling"),
+                turn="<|message_model|>", lead="<|content_text|>", tail="<|end_message|>", models="Inkling"),
     ThinkFormat(("kimi_k3",), (f"<|open|>{K3_THINK}",), (f"<|close|>{K3_THINK}",), always=True,
                 implied=(f"<|open|>{K3_ANSWER}", "<|open|>tools<|sep|>"),
-                drop=(f"<|open|>{K3_ANSWER}", f"<|close|>{K3_ANSWER}", "<|close|>message<|sep|>"), models="Kimi K3"),
+                drop=(f"<|open|>{K3_ANSWER}", f"<|close|>{K3_ANSWER}", "<|close|>message<|sep|>"),
+                lead=f"<|open|>{K3_ANSWER}", tail=f"<|close|>{K3_ANSWER}", models="Kimi K3"),
     ThinkFormat(("muse_glimmer",), ("to=self<|message|>",), ("<|eom|>", "<|eot|>"), again=True, implied=("<|start|>",),
                 drop=("<|start|>assistant", "<|eom|>", "<|eot|>", "<|message|>"),
-                spans=(SpanMarker("to=", "<|message|>", re.compile(r"[\w.-]+")),), models="Muse Glimmer"),
+                spans=(SpanMarker("to=", "<|message|>", re.compile(r"[\w.-]+")),), turn="<|start|>assistant",
+                lead=" to=user<|message|>", models="Muse Glimmer"),
     ThinkFormat(("identity",), (), (), models="any: nothing is told apart"),
 )  # fmt: skip

@@ -1,66 +1,88 @@
-"""Calls that a model is held to, as structural tags: https://xgrammar.mlc.ai/docs names their parts."""
+"""Calls that a model is held to, as structural tags."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from cadence.core.errors import InvalidRequestError
 from cadence.entrypoints.server.chat.tools.base import Tools
 from cadence.entrypoints.server.chat.tools.call_form import NAME, NUMBER, CallForm
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
+from cadence.entrypoints.server.chat.tools.parameters import UnwritableError
+from cadence.entrypoints.server.chat.tools.parts import Part, const, either, regex, sequence
 
-Part = dict[str, Any]  # of a structural tag
 
-MAX_SPACE = 8  # characters of white space in a row, between the tokens of JSON: some models would never stop
-_NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
-_ANY_ARGUMENTS = {"type": "object"}
+def can_force(form: CallForm | None, tools: Tools) -> bool:
+    """Whether the form can keep the schemas of all of them."""
+    try:
+        for tool in tools if form is not None else ():
+            form.written.arguments(tool["function"])
+    except UnwritableError:
+        return False
+    return form is not None
 
 
 def forced_calls(form: CallForm, tools: Tools, several: bool, strict_only: bool = False) -> Part:
     """Nothing but calls: one, or at least one. `strict_only`: of tools that are not strict, only the names count."""
-    calls = {
+    forms = [form] if form.other is None else [form, form.other]
+    return either([_block(one, tools, several and not one.once, strict_only) for one in forms])
+
+
+def triggered_calls(format: ToolFormat, form: CallForm, tools: Tools, several: bool) -> Part:
+    """Free text, in which what begins a call has to go on as one."""
+    forms = [form] if form.other is None else [form, form.other]
+    several = several and not form.once
+    trigger = form.trigger or next((mark for mark in format.open if form.start.startswith(mark)), form.start)
+    tags = [tag for one in forms for tag in _triggered(one, tools, several, trigger)]
+    triggers = [trigger] if len(trigger) > 1 else [tag["begin"] for tag in tags]  # a bracket alone is no sign of a call
+    return {"type": "triggered_tags", "triggers": triggers, "tags": tags, "stop_after_first": not several}
+
+
+def _block(form: CallForm, tools: Tools, several: bool, strict_only: bool) -> Part:
+    return sequence([const(form.open), _calls(form, tools, several, strict_only), const(form.close)])
+
+
+def _calls(form: CallForm, tools: Tools, several: bool, strict_only: bool) -> Part:
+    return {
         "type": "tags_with_separator",
         "tags": [_tag(form, tool["function"], strict_only) for tool in tools],
         "separator": form.between,
         "at_least_one": True,
         "stop_after_first": not several,
     }
-    return sequence([const(form.open), calls, const(form.close)])
 
 
-def triggered_calls(format: ToolFormat, form: CallForm, tools: Tools, several: bool) -> Part:
-    """Free text, in which what begins a call has to go on as one."""
-    if form.open:
-        block = forced_calls(form, tools, several, strict_only=True)
-        inside = [part for part in block["elements"] if part["type"] != "const_string"]
-        tags = [{"type": "tag", "begin": form.open, "content": inside[0], "end": form.close}]
-    else:
-        tags = [_tag(form, tool["function"], strict_only=True) for tool in tools]
-    trigger = next((mark for mark in format.open if form.start.startswith(mark)), form.start)
-    return {"type": "triggered_tags", "triggers": [trigger], "tags": tags, "stop_after_first": not several}
+def _triggered(form: CallForm, tools: Tools, several: bool, trigger: str) -> list[Part]:
+    if not form.open:
+        return [_tag(form, tool["function"], strict_only=True, over=form.over) for tool in tools]
+    if len(trigger) > 1 and form.open.startswith(trigger):
+        inside = _calls(form, tools, several, strict_only=True)
+        return [{"type": "tag", "begin": form.open, "content": inside, "end": form.close}]
+    tags = [_tag(form, tool["function"], strict_only=True) for tool in tools]
+    more = {"type": "star", "content": sequence([const(form.between), either(tags)])}
+    return [_first(form, tag, [more] if several else []) for tag in tags]
 
 
-def const(text: str) -> Part:
-    return {"type": "const_string", "value": text}
+def _first(form: CallForm, tag: Part, more: list[Part]) -> Part:
+    """A block that begins with this call: what opens it alone does not tell that one comes."""
+    content = sequence([tag["content"], const(tag["end"]), *more])
+    return {"type": "tag", "begin": form.open + tag["begin"], "content": content, "end": form.close}
 
 
-def sequence(parts: Sequence[Part]) -> Part:
-    """Without texts that are empty."""
-    return {"type": "sequence", "elements": [part for part in parts if part != const("")]}
-
-
-def _tag(form: CallForm, function: Mapping[str, Any], strict_only: bool) -> Part:
+def _tag(form: CallForm, function: Mapping[str, Any], strict_only: bool, over: str = "") -> Part:
     begin, numbered, rest = form.begin.replace(NAME, json.dumps(function["name"])[1:-1]).partition(NUMBER)
-    arguments = _arguments(function, strict_only)
-    content = sequence([{"type": "regex", "pattern": "[0-9]"}, const(rest), arguments]) if numbered else arguments
-    return {"type": "tag", "begin": begin, "content": content, "end": form.end}
+    free = strict_only and not function.get("strict")
+    arguments = form.written.any_arguments() if free else _arguments(form, function)
+    if numbered:
+        arguments = sequence([regex("[0-9]"), const(rest), arguments])
+    return {"type": "tag", "begin": begin, "content": arguments, "end": (over if free else "") or form.end}
 
 
-def _arguments(function: Mapping[str, Any], strict_only: bool) -> Part:
-    """The title tells which function a schema is of, should it be a bad one."""
-    schema = function.get("parameters") or _NO_ARGUMENTS
-    if strict_only and not function.get("strict"):
-        schema = _ANY_ARGUMENTS
-    titled = {**schema, "title": function["name"]}
-    return {"type": "json_schema", "json_schema": titled, "max_whitespace_cnt": MAX_SPACE}
+def _arguments(form: CallForm, function: Mapping[str, Any]) -> Part:
+    try:
+        return form.written.arguments(function)
+    except UnwritableError as error:
+        message = f"tools: {function['name']!r} is strict, and calls of this model cannot be held to {error}"
+        raise InvalidRequestError(message, "tools") from None

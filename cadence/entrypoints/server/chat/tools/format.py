@@ -23,7 +23,7 @@ class ToolFormat:
     silent: bool = False  # text behind the calls is not for the reader
     ends_thinking: bool = True  # a call in unclosed thoughts ends them: the opening is no accident
     random_ids: str = "call_"  # how an id is made where the model gives none: this and hex, or "mistral"
-    form: CallForm | None = None  # how calls are written that a request demands; None = as `JSON_CALLS`
+    form: CallForm | None = None  # how calls are written that a request demands; None = `JSON_CALLS`
     models: str = ""  # for the documents
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from cadence.entrypoints.server.chat.tools.call_form import NAME, NUMBER, CallForm, list_form, object_form
 from cadence.entrypoints.server.chat.tools.call_object import Keys
@@ -17,6 +18,7 @@ HARMONY_HEADER = re.compile(
     rf"(?:<\|channel\|>)?{HARMONY_CHANNEL}?\s*to=(?:functions\.)?(?P<name>[\w.-]+)"
     rf"(?:<\|channel\|>{HARMONY_CHANNEL})?\s*(?:<\|constrain\|>)?\s*(?:json)?\s*"
 )
+HARMONY_CALL = "<|channel|>commentary to=functions."
 TOOL_CALL = object_form("<tool_call>", "</tool_call>")
 TOOL_CALLS = list_form("<tool_calls>", "</tool_calls>")
 COHERE = ObjectSyntax(Keys(name=("tool_name", "name"), id=("tool_call_id",)))
@@ -35,9 +37,12 @@ OBJECTS = (
                models="InternLM 2 and 2.5"),
     ToolFormat(("gigachat3",), OBJECT,
                ("<|message_sep|>\n\nfunction call<|role_sep|>\n", "function call<|role_sep|>\n", "<|function_call|>"),
-               ("</s>", "<|message_sep|>"), models="GigaChat 3"),
+               ("</s>", "<|message_sep|>"), models="GigaChat 3",
+               form=CallForm(f'function call<|role_sep|>\n{{"name": "{NAME}", "arguments": ', "}", once=True)),
     ToolFormat(("inkling",), ObjectSyntax(Keys(arguments=("args", "arguments", "parameters"))),
                ("<|message_model|><|content_invoke_tool_json|>", "<|content_invoke_tool_json|>"), ("<|end_message|>",),
+               form=CallForm(f'<|content_invoke_tool_json|>{{"name": "{NAME}", "args": ', "}<|end_message|>",
+                             between="<|message_model|>", is_message=True),
                models="Inkling"),
     ToolFormat(("llama3_json", "llama4_json"), ObjectSyntax(Keys(arguments_required=True, strict=True)),
                ("<|python_tag|>",), bare=("{",), between=SPACE + ";", ends_thinking=False,
@@ -76,7 +81,8 @@ NAMED = (
         OneOf((ObjectSyntax(Keys(id=("id",))), NamedSyntax("", "{", re.compile(
             r"(?P<name>[\w.:/-]+)\s*(?:\[CALL_ID\](?P<id>[\w-]*)\s*)?(?:\[ARGS\]\s*)?"
         ), inner=("[CALL_ID]", "[ARGS]")))),
-        ("[TOOL_CALLS]",), listed="may", random_ids="mistral", form=list_form("[TOOL_CALLS]", ""),
+        ("[TOOL_CALLS]",), listed="may", random_ids="mistral",
+        form=replace(list_form("[TOOL_CALLS]", ""), other=CallForm(f"[TOOL_CALLS]{NAME}[ARGS]", "", between="")),
         models="Mistral, Ministral, Magistral, Devstral",
     ),
     ToolFormat(
@@ -108,12 +114,18 @@ NAMED = (
         ("solar_open",),
         NamedSyntax("<|tool_call:begin|>", "<|tool_call:args|>",
                     re.compile(r"(?P<id>[^<]*)<\|tool_call:name\|>(?P<name>[^<]+)"), empty=("<|tool_call:end|>",)),
-        bare=("<|tool_call:begin|>",), noise=("<|tool_call:end|>",), models="Solar Open",
+        bare=("<|tool_call:begin|>",), noise=("<|tool_call:end|>",),
+        form=CallForm(f"<|tool_call:begin|>{NUMBER}<|tool_call:name|>{NAME}<|tool_call:args|>", "<|tool_call:end|>",
+                      between=""),
+        models="Solar Open",
     ),
     ToolFormat(
         ("openai", "gpt_oss"),
         NamedSyntax("", "<|message|>", HARMONY_HEADER, empty=("<|call|>",)),
-        ("<|start|>assistant", "<|channel|>"), ("<|call|>", "<|end|>"), models="gpt-oss",
+        ("<|start|>assistant", "<|channel|>"), ("<|call|>", "<|end|>"),
+        form=CallForm(f"{HARMONY_CALL}{NAME} <|constrain|>json<|message|>", "", once=True, trigger=HARMONY_CALL,
+                      is_message=True),
+        models="gpt-oss",
     ),
 )  # fmt: skip
 

@@ -16,6 +16,7 @@ _QUIET = re.compile(r"[^\"'()\[\]{}]+")  # a run outside strings
 _IN_STRING = {quote: re.compile(rf"[^{quote}\\]+") for quote in "\"'"}
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 _TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?P<zeros>(?<![\w.])0+(?=[1-9]))""", re.DOTALL)
+_LINE_TOKEN = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|[^\n\[\](){}"']+|.|\n""", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 
@@ -34,8 +35,7 @@ class PythonSyntax:
         end = place.rest.find(self.end)
         if end < 0 and not place.final:
             return WAIT
-        lines = [line.strip().rstrip(",") for line in place.rest[: max(end, 0)].splitlines()]
-        calls = read_calls("[" + ", ".join(line for line in lines if line) + "]")
+        calls = read_calls("[" + ", ".join(_whole_lines(place.rest[: max(end, 0)])) + "]")
         return _begun(end, place.number, calls)
 
     def _list(self, place: CallPosition) -> Beginning:
@@ -59,6 +59,19 @@ def _begun(length: int, number: int, calls: list[tuple[str, dict[str, Any]]]) ->
         return CallBegun(length, WholeArguments(number, calls)) if calls else None
     except (ValueError, RecursionError):
         return None
+
+
+def _whole_lines(text: str) -> list[str]:
+    """Without their commas and without empty ones; a line that leaves a bracket open goes on with the next."""
+    lines, depth = [list[str]()], 0
+    for token in _LINE_TOKEN.findall(text):
+        depth += (token in _CLOSES) - (token in _CLOSES.values())
+        if token == "\n" and depth <= 0:
+            lines.append([])
+            depth = 0
+        else:
+            lines[-1].append(token)
+    return [line for line in ("".join(parts).strip().rstrip(",") for parts in lines) if line]
 
 
 def _closing(text: str) -> int:

@@ -67,7 +67,7 @@ def _types(schema: object, root: Mapping[str, Any], depth: int) -> set[str]:
     said = schema.get("type")
     types = {said} if isinstance(said, str) else {t for t in said if isinstance(t, str)} if _is_list(said) else set()
     found = {ALIASES.get(name.strip().lower(), name.strip().lower()) for name in types}
-    values = schema.get("enum")
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
     for value in values if isinstance(values, list) else []:
         found.add(next(name for kind, name in _NAMES if isinstance(value, kind)))
     for key in ("anyOf", "oneOf", "allOf"):

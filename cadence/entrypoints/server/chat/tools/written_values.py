@@ -120,7 +120,12 @@ MARK = "]<]minimax[>["
 
 def minimax_m3(text: str, schemas: Schemas, name: str) -> dict[str, Any]:
     """<key>value</key> and <key><inner>…</inner></key>, each tag behind the marker."""
-    value, end = _element(text, 0, {"properties": schemas.properties(name), "type": "object"}, 0)
+    types = {key: sorted(schemas.types(name, key)) for key in schemas.properties(name)}
+    properties = {
+        key: {"type": types[key]} if isinstance(schema, Mapping) and "$ref" in schema else schema
+        for key, schema in schemas.properties(name).items()
+    }
+    value, end = _element(text, 0, {"properties": properties, "type": "object"}, 0)
     if text[end:].strip():
         raise ValueError(text)
     return value if isinstance(value, dict) else {}
