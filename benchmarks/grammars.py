@@ -78,7 +78,8 @@ def open_model(asked: argparse.Namespace) -> LLM:
     sizes = {"max_model_len": 1024, "max_num_seqs": max(asked.streams, 16)}
     if not asked.shape:
         return LLM("smollm2", **sizes)
-    return open_shape(asked.shape, {"tokenizer": asked.tokenizer, "skip_tokenizer_init": False, **sizes})[0]
+    known = {"tokenizer": asked.tokenizer, "skip_tokenizer_init": False, "hf_overrides": {"eos_token_id": 2}}
+    return open_shape(asked.shape, {**known, **sizes})[0]
 
 
 def main() -> None:

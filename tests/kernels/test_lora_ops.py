@@ -159,8 +159,11 @@ def test_triton_adds_what_the_reference_adds(case: Case) -> None:
     check_add("triton", case)
 
 
-def test_triton_splits_wide_inputs() -> None:
-    check_add("triton", Case(18, 2200, (130, 20), ((16, 3), (0, 40), (17, 0), (1, 1))))
+@pytest.mark.parametrize(("lines", "width"), [(18, 2200), (40, 2200), (3, 8704), (9, 9001)])
+@pytest.mark.parametrize("parts", [(130, 20), (144, 32)], ids=["narrow loads", "wide loads"])
+def test_triton_splits_wide_inputs(lines: int, width: int, parts: tuple[int, int]) -> None:
+    """Into fewer pieces than there may be, too, of which the last is shorter."""
+    check_add("triton", Case(lines, width, parts, ((16, 3), (0, 40), (17, 0), (1, 1))))
 
 
 @settings(max_examples=60, deadline=None)

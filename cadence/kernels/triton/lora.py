@@ -1,8 +1,9 @@
 """Adapters on top of products: two launches, x a^T and that times b.
 
-A program takes a tile of lines and one slot, and those of the lines that are in that slot; where none is, it ends at
-once. So lines of a tile belong to one program each, nothing is added up between programs, and a line's sums have one
-order. The first launch may split the columns of x among programs; what they leave is added up, in order, by the second.
+A program takes a tile of lines and one slot, and those of the lines that are in that slot, some at a time; where none
+is, it ends at once. So lines of a tile belong to one program each, nothing is added up between programs, and a line's
+sums have one order. The first launch may split the columns of x among programs; what they leave is added up, in order,
+by the second.
 
 Matrices are found by their addresses in the table of entries: a captured launch serves whatever lies in the slots.
 """
@@ -53,6 +54,16 @@ def _lines_of(slots_ptr, slot, lines, LINES: tl.constexpr):
 
 
 @triton.jit
+def _lane_lines(line, mine, from_lane, LANES: tl.constexpr):
+    """Of a tile's lines that are in a slot, numbers [from_lane, from_lane + LANES) -> (which lines these are, whether
+    there are so many)"""
+    number = tl.cumsum(mine.to(tl.int32), 0) - 1
+    lane = from_lane + tl.arange(0, LANES)
+    is_it = mine[None, :] & (number[None, :] == lane[:, None])
+    return tl.sum(tl.where(is_it, line[None, :], 0), 1), tl.max(is_it.to(tl.int32), 1) > 0
+
+
+@triton.jit
 def _address(entry, WORD: tl.constexpr, TYPE: tl.constexpr):
     """What a word of the entry points to; everything there begins at a multiple of 64 bytes."""
     return tl.multiple_of(tl.load(entry + WORD).to(tl.pointer_type(TYPE)), 16)
@@ -77,7 +88,7 @@ def _piece_of_a(a_ptr, row, column, rank, WIDTH: tl.constexpr):
 def _shrink(
     inner_ptr, x_ptr, slots_ptr, entries_ptr, lines, slot_words, first, x_stride,
     WIDTH: tl.constexpr, PARTS: tl.constexpr, MAX_RANK: tl.constexpr, SPLITS: tl.constexpr, SPAN: tl.constexpr,
-    LINES: tl.constexpr, RANKS: tl.constexpr, COLUMNS: tl.constexpr, PDL: tl.constexpr,
+    LINES: tl.constexpr, LANES: tl.constexpr, RANKS: tl.constexpr, COLUMNS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """inner [SPLITS, lines, PARTS, MAX_RANK], whose sum is x [lines, WIDTH] times a of each part. A program takes SPAN
     columns of x; its first piece of a is on its way while the launch before ends."""
@@ -94,23 +105,24 @@ def _shrink(
     a = _piece_of_a(a_ptr, row, begin + piece, rank, WIDTH)
     if PDL:
         gdc_wait()
-    line, mine = _lines_of(slots_ptr, slot, lines, LINES)
-    if tl.max(mine.to(tl.int32), 0) > 0:
-        place = ((split * lines + line) * PARTS + part) * MAX_RANK
-        x = _piece_of_x(x_ptr, line, begin + piece, mine, x_stride, WIDTH)
+    line, in_slot = _lines_of(slots_ptr, slot, lines, LINES)
+    for from_lane in tl.range(0, tl.sum(in_slot.to(tl.int32), 0), LANES, num_stages=1):
+        own, mine = _lane_lines(line, in_slot, from_lane, LANES)
+        place = ((split * lines + own) * PARTS + part) * MAX_RANK
+        x = _piece_of_x(x_ptr, own, begin + piece, mine, x_stride, WIDTH)
         acc = tl.dot(x, a, input_precision="ieee")
         for from_column in range(begin + COLUMNS, end, COLUMNS):
-            x = _piece_of_x(x_ptr, line, from_column + piece, mine, x_stride, WIDTH)
-            a = _piece_of_a(a_ptr, row, from_column + piece, rank, WIDTH)
-            acc = tl.dot(x, a, acc, input_precision="ieee")
+            x = _piece_of_x(x_ptr, own, from_column + piece, mine, x_stride, WIDTH)
+            more_of_a = _piece_of_a(a_ptr, row, from_column + piece, rank, WIDTH)
+            acc = tl.dot(x, more_of_a, acc, input_precision="ieee")
         tl.store(inner_ptr + place[:, None] + row[None, :], acc, mine[:, None] & (row < rank)[None, :])
-        for from_rank in range(RANKS, rank, RANKS):
-            acc = tl.zeros([LINES, RANKS], tl.float32)
+        for from_rank in tl.range(RANKS, rank, RANKS, num_stages=1):
+            acc = tl.zeros([LANES, RANKS], tl.float32)
             more = from_rank + row
             for from_column in range(begin, end, COLUMNS):
-                x = _piece_of_x(x_ptr, line, from_column + piece, mine, x_stride, WIDTH)
-                a = _piece_of_a(a_ptr, more, from_column + piece, rank, WIDTH)
-                acc = tl.dot(x, a, acc, input_precision="ieee")
+                x = _piece_of_x(x_ptr, own, from_column + piece, mine, x_stride, WIDTH)
+                more_of_a = _piece_of_a(a_ptr, more, from_column + piece, rank, WIDTH)
+                acc = tl.dot(x, more_of_a, acc, input_precision="ieee")
             tl.store(inner_ptr + place[:, None] + more[None, :], acc, mine[:, None] & (more < rank)[None, :])
 
 
@@ -160,7 +172,8 @@ def _piece_of_b(b_ptr, row, output, rank, width):
 def _expand(
     y_ptr, inner_ptr, slots_ptr, starts_ptr, entries_ptr, lines, slot_words, first, y_stride, more_scale,
     PARTS: tl.constexpr, BLOCKS: tl.constexpr, MAX_RANK: tl.constexpr, SPLITS: tl.constexpr,
-    LINES: tl.constexpr, RANKS: tl.constexpr, OUTPUTS: tl.constexpr, ALIGNED: tl.constexpr, PDL: tl.constexpr,
+    LINES: tl.constexpr, LANES: tl.constexpr, RANKS: tl.constexpr, OUTPUTS: tl.constexpr, ALIGNED: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """y [lines, outputs] as `LoraPart` says; b is of y's type. BLOCKS tiles of OUTPUTS columns cover any part. A
     program's first piece of b is on its way while the launch before ends."""
@@ -181,29 +194,31 @@ def _expand(
     b = _piece_of_b(b_ptr, row, output, rank, width)
     if PDL:
         gdc_wait()
-    line, mine = _lines_of(slots_ptr, slot, lines, LINES)
-    some = tl.max(mine.to(tl.int32), 0) > 0
-    if some & (block * OUTPUTS < width) & ((rank > 0) | has_factor | has_offset):
+    line, in_slot = _lines_of(slots_ptr, slot, lines, LINES)
+    count = tl.sum(in_slot.to(tl.int32), 0)
+    if (block * OUTPUTS < width) & ((rank > 0) | has_factor | has_offset):
         exists = output < width
-        y_at = y_ptr + line[:, None] * y_stride + (start + output)[None, :]
-        touched = mine[:, None] & exists[None, :]
-        before = tl.load(y_at, touched, other=0.0).to(tl.float32)
-        place = (line * PARTS + part) * MAX_RANK
-        split_size = lines.to(tl.int64) * PARTS * MAX_RANK
-        inside = mine[:, None] & (row < rank)[None, :]
-        inner = _inner_of(inner_ptr, place, row, inside, split_size, SPLITS) * scale
-        acc = tl.dot(inner.to(b.dtype), b, input_precision="ieee")
-        for from_rank in range(RANKS, rank, RANKS):
-            more = from_rank + row
-            inside = mine[:, None] & (more < rank)[None, :]
-            inner = _inner_of(inner_ptr, place, more, inside, split_size, SPLITS) * scale
-            b = _piece_of_b(b_ptr, more, output, rank, width)
-            acc = tl.dot(inner.to(b.dtype), b, acc, input_precision="ieee")
-        acc += before
         factor_ptr, offset_ptr = _address(entry, _FACTOR, tl.float32), _address(entry, _OFFSET, tl.float32)
-        acc = acc * tl.load(factor_ptr + output, exists & has_factor, other=1.0)[None, :]
-        acc = acc + tl.load(offset_ptr + output, exists & has_offset, other=0.0)[None, :]
-        tl.store(y_at, acc.to(y_ptr.dtype.element_ty), touched)
+        split_size = lines.to(tl.int64) * PARTS * MAX_RANK
+        for from_lane in tl.range(0, count, LANES, num_stages=1):
+            own, mine = _lane_lines(line, in_slot, from_lane, LANES)
+            y_at = y_ptr + own[:, None] * y_stride + (start + output)[None, :]
+            touched = mine[:, None] & exists[None, :]
+            before = tl.load(y_at, touched, other=0.0)
+            place = (own * PARTS + part) * MAX_RANK
+            inside = mine[:, None] & (row < rank)[None, :]
+            inner = _inner_of(inner_ptr, place, row, inside, split_size, SPLITS) * scale
+            acc = tl.dot(inner.to(b.dtype), b, input_precision="ieee")
+            for from_rank in tl.range(RANKS, rank, RANKS, num_stages=1):
+                more = from_rank + row
+                inside = mine[:, None] & (more < rank)[None, :]
+                inner = _inner_of(inner_ptr, place, more, inside, split_size, SPLITS) * scale
+                more_of_b = _piece_of_b(b_ptr, more, output, rank, width)
+                acc = tl.dot(inner.to(b.dtype), more_of_b, acc, input_precision="ieee")
+            acc += before.to(tl.float32)
+            acc = acc * tl.load(factor_ptr + output, exists & has_factor, other=1.0)[None, :]
+            acc = acc + tl.load(offset_ptr + output, exists & has_offset, other=0.0)[None, :]
+            tl.store(y_at, acc.to(y_ptr.dtype.element_ty), touched)
 
 
 @quick
@@ -311,7 +326,7 @@ class TritonLoraOps:
         _shrink[(triton.cdiv(lines, tile), lora.num_slots, parts * splits)](
             inner, x, slots, lora.entries, lines, lora.entries.stride(0), lora.first, x.stride(0),
             WIDTH=width, PARTS=parts, MAX_RANK=lora.max_rank, SPLITS=splits, SPAN=span,
-            LINES=tile, RANKS=_RANKS, COLUMNS=columns, PDL=self._pdl, launch_pdl=self._pdl,
+            LINES=tile, LANES=_lanes(tile), RANKS=_RANKS, COLUMNS=columns, PDL=self._pdl, launch_pdl=self._pdl,
         )  # fmt: skip
         self._expand(y, inner, lora, slots, 1.0)
 
@@ -350,9 +365,15 @@ class TritonLoraOps:
         _expand[(triton.cdiv(lines, tile), parts * blocks, lora.num_slots)](
             y, inner, slots, lora.starts, lora.entries, lines, lora.entries.stride(0), lora.first, y.stride(0), scale,
             PARTS=parts, BLOCKS=blocks, MAX_RANK=lora.max_rank, SPLITS=splits,
-            LINES=tile, RANKS=_RANKS, OUTPUTS=_OUTPUTS, ALIGNED=aligned, PDL=self._pdl, launch_pdl=self._pdl,
+            LINES=tile, LANES=_lanes(tile), RANKS=_RANKS, OUTPUTS=_OUTPUTS, ALIGNED=aligned,
+            PDL=self._pdl, launch_pdl=self._pdl,
         )  # fmt: skip
 
     def _lines(self, lines: int) -> int:
         """Of one tile: the least where results must not depend on how many there are."""
         return 16 if self._deterministic else min(max(triton.next_power_of_2(lines), 16), _MOST_LINES)
+
+
+def _lanes(tile: int) -> int:
+    """Lines of a slot that a program takes at a time: few, where a tile has rows of many slots; all of a prompt's."""
+    return 16 if tile <= _FEW_LINES else tile
