@@ -20,6 +20,7 @@ from cadence.config.engine_config import (
 )
 from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
+from cadence.config.parallel import resolve_parallel
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
 from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
@@ -132,6 +133,7 @@ def resolve(
         speculative=_speculative(args, model, scheduler, inputs.draft),
         structured=read_structured(args.structured_outputs_config),
         lora=resolve_lora(args),
+        parallel=resolve_parallel(args),
     )
 
 
