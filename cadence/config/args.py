@@ -93,7 +93,7 @@ class EngineArgs:
     enable_chunked_prefill: bool | None = option(None, "spread long prompts over several steps (on)")
     long_prefill_token_threshold: int = option(0, "most prompt tokens of one request in a step; 0 = no limit")
     scheduling_policy: str = option("fcfs", "who runs first", ("fcfs", "priority"))
-    async_scheduling: bool | None = option(None, "plan the next step while one runs (on; off on the CPU)")
+    async_scheduling: bool | None = option(None, "plan the next step while one runs (on; off on a CPU without workers)")
     max_inter_token_ms: float | None = option(
         None,
         "most milliseconds that prompts of others may hold up a streamed token (60; on the CPU 250); 0 = no limit",

@@ -5,30 +5,37 @@ from __future__ import annotations
 from cadence.core.codec import decode_call, decode_mail, decode_plan, encode_answer, encode_result
 from cadence.core.errors import CadenceError
 from cadence.device.probe import open_device
+from cadence.distributed.collectives import CollectiveArea, open_collectives
 from cadence.distributed.ring import RingReader, RingWriter
 from cadence.executor import wire
 from cadence.executor.wire import ModelFacts, Seat
 from cadence.executor.worker import Worker, WorkerConfig
+from cadence.kernels.interface.collectives import ONE_RANK, Collectives
+
+Rings = tuple[RingReader, RingWriter]  # of messages, and of results
 
 
 class Carrier:
     """Results leave as soon as they exist: a device that computes in its calls is asked for what may come back
     together, piece by piece, one that queues work for all at once."""
 
-    def __init__(self, worker: Worker, is_driver: bool, commands: RingReader, results: RingWriter) -> None:
+    def __init__(self, worker: Worker, is_driver: bool, rings: Rings, collectives: Collectives) -> None:
         self._worker = worker
         self._is_driver = is_driver  # whose results are those of all ranks
-        self._commands = commands
-        self._results = results
+        self._commands, self._results = rings
+        self._collectives = collectives
         self._num_together = 1  # of the newest step
         self._waits = False  # its first forward, for mail
         self._after_mail = (0, 0)  # forwards [first, end) that were asked for meanwhile
 
     @classmethod
-    def open(cls, seat: Seat, config: WorkerConfig, commands: RingReader, results: RingWriter) -> Carrier:
-        worker = Worker(open_device(config.device.kind, seat.num_threads), config)
-        results.write(wire.READY + wire.encode_plain(ModelFacts(worker.layout, worker.vocab_size)))
-        return cls(worker, seat.mesh.is_driver, commands, results)
+    def open(cls, seat: Seat, config: WorkerConfig, rings: Rings, shared: list[int]) -> Carrier:
+        """shared: the descriptor of what ranks compute together in, or none."""
+        device = open_device(config.device.kind, seat.num_threads)
+        collectives = open_collectives(CollectiveArea.attach(shared[0]), device, seat.mesh) if shared else ONE_RANK
+        worker = Worker(device, config)
+        rings[1].write(wire.READY + wire.encode_plain(ModelFacts(worker.layout, worker.vocab_size)))
+        return cls(worker, seat.mesh.is_driver, rings, collectives)
 
     def run(self) -> None:
         while True:
@@ -72,6 +79,8 @@ class Carrier:
         self._advance(step_id, first, end - first)
 
     def _send_results(self) -> None:
+        """What ranks have computed together counts only where all were there to the end."""
+        self._collectives.check()
         while self._worker.num_queued:
             result = self._worker.result()
             if self._is_driver:

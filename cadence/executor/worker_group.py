@@ -21,6 +21,7 @@ from pathlib import Path
 
 from cadence.config.env import engine_environment
 from cadence.core.errors import EngineDeadError
+from cadence.distributed.collectives import CollectiveArea
 from cadence.distributed.ring import Ring
 from cadence.executor.wire import Seat, encode_plain
 
@@ -67,13 +68,14 @@ class WorkerHandle:
 
 class WorkerGroup:
     """`commands` goes to all ranks, each has its own ring of results. When a process dies, `death` says how, and all
-    rings are closed: who waits at one wakes up."""
+    rings are closed: who waits at one wakes up, and so do ranks that wait for each other."""
 
     def __init__(self, seats: Sequence[Seat], command: Sequence[str] = WORKER_COMMAND) -> None:
         """Returns when all processes were made. Raises OSError where that cannot be."""
         self._seats = seats
         self._command = command
         self.commands = Ring.create(COMMAND_BYTES, len(seats))
+        self._areas = _areas(seats)  # by stage; none where its ranks have nothing to compute together
         self.workers: list[WorkerHandle] = []
         self.death = ""  # why they cannot be used any more; "" = they can
         self._lock = threading.Lock()  # guards the end
@@ -101,7 +103,8 @@ class WorkerGroup:
             self._ended = True
             os.write(self._waker, b"x")
             self._thread.join()
-            self.commands.release()
+            for shared in (self.commands, *self._areas):
+                shared.release()
             os.close(self._wake)
             os.close(self._waker)
 
@@ -122,7 +125,8 @@ class WorkerGroup:
         results = Ring.create(RESULT_BYTES, 1)
         theirs, ours = os.pipe()
         try:
-            fds = (theirs, self.commands.fd, results.fd)
+            area = [one.fd for one in self._areas[seat.mesh.pp_rank :][:1]]
+            fds = (theirs, self.commands.fd, results.fd, *area)
             process = subprocess.Popen(
                 [*self._command, *map(str, fds)], stdin=subprocess.DEVNULL, pass_fds=fds, env=engine_environment()
             )
@@ -162,6 +166,8 @@ class WorkerGroup:
 
     def _close_rings(self) -> None:
         self.commands.close()
+        for area in self._areas:
+            area.abort()
         for worker in self.workers:
             worker.results.close()
 
@@ -173,6 +179,13 @@ class WorkerGroup:
                 os.read(self._wake, 1)
         for worker in self.workers:
             worker.release()
+
+
+def _areas(seats: Sequence[Seat]) -> list[CollectiveArea]:
+    mesh = seats[0].mesh
+    return [
+        CollectiveArea.create(mesh.tensor_parallel) for _ in range(mesh.pipeline_parallel * (mesh.tensor_parallel > 1))
+    ]
 
 
 def check_pidfd() -> None:

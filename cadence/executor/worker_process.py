@@ -1,10 +1,11 @@
 """One rank: a `Worker` in a process of its own, which carries out an executor's messages in their order.
 
-    python -m cadence.executor.worker_process LIFE COMMANDS RESULTS
+    python -m cadence.executor.worker_process LIFE COMMANDS RESULTS [SHARED]
 
 The arguments are inherited descriptors: a pipe that brings the rank's `Seat` and ends when the parent does, the ring of
-messages to all ranks, of which the first is the configuration, and the ring of this rank's results and answers. It
-leaves when told to, when the parent is gone, or when a step fails.
+messages to all ranks, of which the first is the configuration, the ring of this rank's results and answers, and, where
+ranks share layers, the memory in which they compute together. It leaves when told to, when the parent or a rank that it
+computes with is gone, or when a step fails.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 BEAT_S = 0.1
 MOST_SEAT = 1 << 16  # bytes: what a pipe takes at once
-PARENT_GONE = 3  # exit status
+PARENT_GONE, RANK_GONE = 3, 4  # exit statuses
 CONFIG_S = 60.0  # for the configuration to arrive; it is written before this process exists
 _PR_SET_PDEATHSIG = 1
 
@@ -68,33 +69,36 @@ def settle(seat: Seat) -> None:
         os.sched_setaffinity(0, seat.cpus)
 
 
-def open_carrier(seat: Seat, commands: Ring, results: Ring) -> Carrier:
+def open_carrier(seat: Seat, commands: Ring, results: Ring, shared: list[int]) -> Carrier:
     """Imports torch and loads the model, which may take long: heartbeats are sent by now."""
     from cadence.executor.carrier import Carrier
     from cadence.executor.wire import decode_config
 
     reader = commands.reader(seat.mesh.rank)
     config = decode_config(reader.read(CONFIG_S))
-    return Carrier.open(seat, config, reader, results.writer())
+    return Carrier.open(seat, config, (reader, results.writer()), shared)
 
 
 def main(arguments: list[str]) -> int:
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the whole group; the front decides
     logging.basicConfig(level=env.log_level(), format="%(levelname)s: %(message)s")
-    life, commands, results = map(int, arguments)
+    life, commands, results, *shared = map(int, arguments)
     first = os.read(life, MOST_SEAT)
     watch_parent(life)
     rings = Ring.attach(commands), Ring.attach(results)
     start_beats(rings[1])
     from cadence.executor.wire import FAILURE, decode_seat, encode_error
+    from cadence.kernels.interface.collectives import CollectiveAbortedError
 
     seat = decode_seat(first)
     settle(seat)
     try:
-        open_carrier(seat, *rings).run()
+        open_carrier(seat, *rings, shared).run()
     except RingClosedError:
         return PARENT_GONE
+    except CollectiveAbortedError:
+        return RANK_GONE
     except Exception as error:
         rings[1].writer().write(FAILURE + encode_error(error), 1.0)
         if not isinstance(error, CadenceError):  # those are told to the user
