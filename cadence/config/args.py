@@ -16,6 +16,7 @@ from typing import Any
 
 from cadence.config import peer_table, ranges, values
 from cadence.config.argv import merged
+from cadence.config.parallel import BACKENDS, check_sizes
 from cadence.config.peer_flag import PeerFlag, Support
 from cadence.config.speculative_options import SpeculativeOptions, without_hints
 from cadence.config.structured_options import read_structured, structured_notices
@@ -92,7 +93,7 @@ class EngineArgs:
     enable_chunked_prefill: bool | None = option(None, "spread long prompts over several steps (on)")
     long_prefill_token_threshold: int = option(0, "most prompt tokens of one request in a step; 0 = no limit")
     scheduling_policy: str = option("fcfs", "who runs first", ("fcfs", "priority"))
-    async_scheduling: bool | None = option(None, "plan the next step while one runs (on; off on the CPU)")
+    async_scheduling: bool | None = option(None, "plan the next step while one runs (on; off on a CPU without workers)")
     max_inter_token_ms: float | None = option(
         None,
         "most milliseconds that prompts of others may hold up a streamed token (60; on the CPU 250); 0 = no limit",
@@ -130,6 +131,13 @@ class EngineArgs:
     kv_cache_memory_bytes: int | None = option(None, "size of the KV cache in bytes, instead of a share")
     num_gpu_blocks_override: int | None = option(None, "number of KV blocks, instead of a size")
 
+    # Processes
+    distributed_executor_backend: str | None = option(
+        None, "where the model runs: uni = in the engine's process, mp = in a process of its own (uni)", BACKENDS
+    )
+    tensor_parallel_size: int = option(1, "devices that share each layer")
+    pipeline_parallel_size: int = option(1, "stages, each with some of the layers on devices of its own")
+
     # Device
     device: str = option("auto", "where to run", ("auto", "cpu", "cuda"))
     kernels: str = option("auto", "which kernels to run", ("auto", "reference", "triton", "cpu"))
@@ -148,6 +156,7 @@ class EngineArgs:
             value = _checked(field, hints()[field.name], getattr(self, field.name))
             setattr(self, field.name, value)
         ranges.check(self)
+        check_sizes(self)
         SpeculativeOptions.read(self.speculative_config)
         read_structured(self.structured_outputs_config)
 

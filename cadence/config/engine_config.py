@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cadence.config.hf import HFConfig
 from cadence.config.lora import NO_ADAPTERS, LoraConfig
+from cadence.config.parallel import ONE_PROCESS, ParallelConfig
 from cadence.config.reference import ModelFiles
 from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults
@@ -84,6 +85,7 @@ class EngineConfig:
     speculative: SpeculativeConfig = NO_SPECULATION
     structured: GrammarDefaults = NO_DEFAULTS
     lora: LoraConfig = NO_ADAPTERS
+    parallel: ParallelConfig = ONE_PROCESS
 
     # As scripts for vLLM call them.
 
@@ -106,6 +108,10 @@ class EngineConfig:
     @property
     def structured_outputs_config(self) -> GrammarDefaults:
         return self.structured
+
+    @property
+    def parallel_config(self) -> ParallelConfig:
+        return self.parallel
 
     @property
     def lora_config(self) -> LoraConfig | None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 MOST_BURST_STEPS = 64
 MOST_CPU_THREADS = 1024
+MOST_RANKS = 1024
 
 RANGES: dict[str, tuple[int, int | None]] = {  # least and most; None = no limit
     "seed": (-(2**63), 2**64 - 1),
@@ -27,6 +28,8 @@ RANGES: dict[str, tuple[int, int | None]] = {  # least and most; None = no limit
     "max_lora_rank": (1, 1024),
     "max_cpu_loras": (1, None),
     "cpu_threads": (0, MOST_CPU_THREADS),
+    "tensor_parallel_size": (1, MOST_RANKS),
+    "pipeline_parallel_size": (1, MOST_RANKS),
 }
 
 

@@ -20,6 +20,7 @@ from cadence.config.engine_config import (
 )
 from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
+from cadence.config.parallel import ParallelConfig, resolve_parallel
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
 from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
@@ -90,6 +91,7 @@ IDLE = {  # options that are for the other kind of device
     "cpu": ("gpu_memory_utilization", "warmup"),
     "cuda": ("cpu_threads",),
 }
+WORKER_BURST_S = 0.03  # seconds of a burst in a CPU's worker process
 LARGE_GPU = 70 * GIB  # bytes of memory from which on there are, by default, ...
 LARGE_GPU_SEQS = 1024  # ... so many requests running at once
 LARGE_GPU_OFFLINE_TOKENS = 16384  # ... and so many tokens in a step
@@ -132,6 +134,7 @@ def resolve(
         speculative=_speculative(args, model, scheduler, inputs.draft),
         structured=read_structured(args.structured_outputs_config),
         lora=resolve_lora(args),
+        parallel=resolve_parallel(args),
     )
 
 
@@ -281,13 +284,14 @@ def _cache(args: EngineArgs, caps: Caps, cpu_kv_bytes: int, dtype: str) -> Cache
 
 def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) -> SchedulerConfig:
     kind, chunked = caps.kind, args.enable_chunked_prefill is not False
+    defaults = _defaults(kind, resolve_parallel(args))
     large = kind == "cuda" and caps.total_memory >= LARGE_GPU
     rows, budget = args.max_num_seqs, args.max_num_batched_tokens
     if budget is None:
-        usual = LARGE_GPU_OFFLINE_TOKENS if large and offline else DEFAULTS[kind].max_num_batched_tokens
+        usual = LARGE_GPU_OFFLINE_TOKENS if large and offline else defaults.max_num_batched_tokens
         budget = max(usual, rows or 0, 0 if chunked else max_model_len)
     if rows is None:
-        rows = min(LARGE_GPU_SEQS if large else DEFAULTS[kind].max_num_seqs, max(budget, 1))
+        rows = min(LARGE_GPU_SEQS if large else defaults.max_num_seqs, max(budget, 1))
     within("long_prefill_token_threshold", args.long_prefill_token_threshold, 0, max_model_len)
     check_budget(budget, rows)
     if not chunked and budget < max_model_len:
@@ -296,9 +300,9 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
             "enable_chunked_prefill=False a prompt has to fit in one step",
             "max_num_batched_tokens",
         )
-    depth = DEFAULTS[kind].steps_in_flight if args.async_scheduling is None else 1 + args.async_scheduling
+    depth = defaults.steps_in_flight if args.async_scheduling is None else 1 + args.async_scheduling
     asked_steps = args.num_scheduler_steps
-    gap_ms = DEFAULTS[kind].max_inter_token_ms if args.max_inter_token_ms is None else args.max_inter_token_ms
+    gap_ms = defaults.max_inter_token_ms if args.max_inter_token_ms is None else args.max_inter_token_ms
     return SchedulerConfig(
         max_num_seqs=rows,
         max_num_batched_tokens=budget,
@@ -306,12 +310,20 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
         enable_chunked_prefill=chunked,
         long_prefill_token_threshold=args.long_prefill_token_threshold,
         steps_in_flight=depth,
-        burst_steps=asked_steps or DEFAULTS[kind].burst_steps,
-        burst_seconds=0.0 if asked_steps else DEFAULTS[kind].burst_seconds,
+        burst_steps=asked_steps or defaults.burst_steps,
+        burst_seconds=0.0 if asked_steps else defaults.burst_seconds,
         max_inter_token_seconds=gap_ms / 1e3,
-        min_prompt_tokens=DEFAULTS[kind].min_prompt_tokens,
+        min_prompt_tokens=defaults.min_prompt_tokens,
         adapter_slots=args.max_loras if args.enable_lora else 0,
     )
+
+
+def _defaults(kind: str, parallel: ParallelConfig) -> Defaults:
+    """A CPU whose forwards run in other processes is planned for ahead, as a GPU is; what was asked of it runs to its
+    end, so a burst is no longer than a new request may wait."""
+    if kind == "cpu" and parallel.has_workers:
+        return dataclasses.replace(DEFAULTS["cpu"], steps_in_flight=2, burst_seconds=WORKER_BURST_S)
+    return DEFAULTS[kind]
 
 
 def _speculative(

@@ -47,8 +47,8 @@ _RESULT = msgspec.msgpack.Decoder(
     dec_hook=_rich,
 )
 _CALL = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
-_PAYLOADS = {verb: msgspec.msgpack.Decoder(payload) for verb, (payload, _) in VERBS.items()}
-_ANSWERS = {verb: msgspec.msgpack.Decoder(answer) for verb, (_, answer) in VERBS.items()}
+_PAYLOADS = {name: msgspec.msgpack.Decoder(verb.payload) for name, verb in VERBS.items()}
+_ANSWERS = {name: msgspec.msgpack.Decoder(verb.answer) for name, verb in VERBS.items()}
 _REQUEST = msgspec.msgpack.Decoder(EngineRequest, dec_hook=_rich)
 
 

@@ -22,6 +22,19 @@ def allowed_cpus() -> int:
     return len(_allowed())
 
 
+def cpu_shares(num_ranks: int, num_threads: int = 0) -> list[tuple[int, tuple[int, ...]]]:
+    """For each rank: its threads, of so many (0 = as are worth having) that are shared out, and the CPUs it may run on:
+    cores of its own, unless there are too few; () = any."""
+    if num_ranks == 1:
+        return [(num_threads, ())]
+    threads = max(1, (num_threads or usable_cpus()) // num_ranks)
+    cores = _cpus_by_core(_allowed(), _ROOT)
+    if threads * num_ranks > len(cores):
+        return [(threads, ())] * num_ranks
+    own = [cores[rank * threads : (rank + 1) * threads] for rank in range(num_ranks)]
+    return [(threads, tuple(cpu for core in some for cpu in core)) for some in own]
+
+
 def _allowed() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
@@ -30,7 +43,15 @@ def _allowed() -> set[int]:
 
 def _cores(cpus: set[int], root: Path) -> int:
     """CPUs of one core are counted once, where the system says which they are."""
-    return len({_siblings(root / f"sys/devices/system/cpu/cpu{cpu}/topology") or str(cpu) for cpu in cpus})
+    return len(_cpus_by_core(cpus, root))
+
+
+def _cpus_by_core(cpus: set[int], root: Path) -> list[list[int]]:
+    by_core: dict[str, list[int]] = {}
+    for cpu in sorted(cpus):
+        core = _siblings(root / f"sys/devices/system/cpu/cpu{cpu}/topology") or str(cpu)
+        by_core.setdefault(core, []).append(cpu)
+    return list(by_core.values())
 
 
 def _siblings(topology: Path) -> str:

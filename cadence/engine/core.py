@@ -170,6 +170,10 @@ class EngineCore:
         """Hands a call on to the executor."""
         return self._executor.call(verb, payload)
 
+    def check(self) -> None:
+        """Raises where the device half is gone; steps say so by themselves."""
+        self._executor.check()
+
     def reset_prefix_cache(self) -> bool:
         while self._in_flight:  # of requests that have ended, as a rule
             self._take_in(self._in_flight[0])

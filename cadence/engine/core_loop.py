@@ -48,7 +48,9 @@ class CoreLoop:
                 messages = self._channel.receive(0.0) if self._running else []
             if self._running and self._core.has_unfinished():
                 self._step()
-            elif quiet and self._warming:
+                continue
+            self._core.check()
+            if quiet and self._warming:
                 self._warming = warm_up_more(self._core.call)
 
     def _apply(self, commands: ToEngine) -> None:

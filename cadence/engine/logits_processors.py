@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from cadence.core.errors import ConfigError
+from cadence.core.errors import ConfigError, InvalidRequestError
 from cadence.core.request import EngineRequest
 from cadence.core.sampling_params import SamplingParams
 
@@ -92,15 +92,26 @@ class BatchOfOne:
         return self.processor.apply(logits[None])[0]
 
 
+_NOT_SENT = (
+    "logits_processors are Python code and cannot be sent to workers in other processes; "
+    "use distributed_executor_backend='uni'"
+)
+
+
 class ProcessorClasses:
     """The classes an engine was given, and the objects they make for requests."""
 
     def __init__(self, classes: Sequence[type[LogitsProcessor]], config: Any, device: str) -> None:
         self._classes = tuple(classes)
+        self._in_process = not config.parallel.has_workers
+        if classes and not self._in_process:
+            raise ConfigError(_NOT_SENT, "logits_processors")
         self._made_with = (config, _torch_device(device) if classes else None, False)
         self._adapters = [kind(*self._made_with) for kind in classes if issubclass(kind, AdapterLogitsProcessor)]
 
     def check(self, params: SamplingParams) -> None:
+        if params.logits_processors and not self._in_process:
+            raise InvalidRequestError(_NOT_SENT, "logits_processors")
         for kind in self._classes:
             kind.validate_params(params)
 

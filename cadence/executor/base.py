@@ -34,6 +34,10 @@ class Executor(Protocol):
         """Does what a verb of `core/verbs.py` says, and answers; `control.py` has a function for each."""
         ...
 
+    def check(self) -> None:
+        """Raises where what carries out messages is gone; between steps, when nothing else would tell."""
+        ...
+
     def stop(self) -> None:
         """Gives back all that the device holds, once what is queued is done. Nothing may be sent afterwards."""
         ...

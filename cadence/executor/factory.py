@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 from cadence.config.engine_config import EngineConfig
-from cadence.core.kv_spec import KVLayout
+from cadence.core.errors import ConfigError
 from cadence.device.base import Device, DeviceCaps
 from cadence.device.probe import open_device, probe_caps
-from cadence.executor.base import Executor
+from cadence.executor.opened import OpenExecutor, Processors
 from cadence.executor.worker import Worker, WorkerConfig
 from cadence.speculate.choose import ProposerFactory, proposer_of
 
-
-@dataclass(frozen=True, slots=True)
-class OpenExecutor:
-    """An executor with its model loaded, and what the engine must know of both."""
-
-    executor: Executor
-    config: EngineConfig  # resolved for the device
-    caps: DeviceCaps
-    queues_work: bool  # forwards run while the host goes on; where not, `advance` returns when they have run
-    layout: KVLayout
-    vocab_size: int
-
-
 Resolve = Callable[[DeviceCaps], EngineConfig]
-Processors = Sequence[Callable[..., Any]]  # on the logits of every request
 ExecutorFactory = Callable[[str, Resolve, Processors], OpenExecutor]  # (the kind of device asked for, ...)
 
 
@@ -38,8 +22,11 @@ def device_caps(kind: str) -> DeviceCaps:
 
 
 def open_executor(kind: str, resolve: Resolve, logits_processors: Processors) -> OpenExecutor:
-    """One device, in this process."""
-    config = resolve(probe_caps(kind))
+    """One device in this process, or workers in processes of their own."""
+    caps = probe_caps(kind)
+    config = resolve(caps)
+    if config.parallel.has_workers:
+        return _open_workers(config, caps, logits_processors)
     return open_on(open_device(config.device.kind, config.device.cpu_threads), config, logits_processors)
 
 
@@ -49,6 +36,14 @@ def open_on(
     logits_processors: Processors = (),
     new_proposer: ProposerFactory = proposer_of,
 ) -> OpenExecutor:
-    sections = (config.model, config.load, config.cache, config.scheduler, config.device, config.speculative)
-    worker = Worker(device, WorkerConfig(*sections, config.lora), logits_processors, new_proposer)
+    worker = Worker(device, WorkerConfig.of(config), logits_processors, new_proposer)
     return OpenExecutor(worker, config, device.caps, device.queues_work, worker.layout, worker.vocab_size)
+
+
+def _open_workers(config: EngineConfig, caps: DeviceCaps, logits_processors: Processors) -> OpenExecutor:
+    try:
+        from cadence.executor.processes import open_processes
+    except ModuleNotFoundError as error:  # messages between processes are written by a package of the server's
+        name = "distributed_executor_backend"
+        raise ConfigError(f"{name}={config.parallel.backend} needs the package {error.name}", name) from error
+    return open_processes(config, caps, logits_processors)

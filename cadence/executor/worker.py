@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from cadence.config.engine_config import CacheConfig, DeviceConfig, LoadConfig, ModelConfig, SchedulerConfig
+from cadence.config.engine_config import (
+    CacheConfig,
+    DeviceConfig,
+    EngineConfig,
+    LoadConfig,
+    ModelConfig,
+    SchedulerConfig,
+)
 from cadence.config.lora import NO_ADAPTERS, LoraConfig
 from cadence.config.speculative import SpeculativeConfig
 from cadence.core.adapter import AdapterOutcome
@@ -41,6 +48,11 @@ class WorkerConfig:
     speculative: SpeculativeConfig
     lora: LoraConfig = NO_ADAPTERS
 
+    @classmethod
+    def of(cls, config: EngineConfig) -> WorkerConfig:
+        sections = (config.model, config.load, config.cache, config.scheduler, config.device, config.speculative)
+        return cls(*sections, config.lora)
+
 
 class Worker:
     def __init__(
@@ -54,6 +66,7 @@ class Worker:
         self._cache = cache
         self._max_tokens = scheduler.max_num_batched_tokens
         self._device = device
+        self.queues_work = device.queues_work
         ops = select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa)
         model_len, memory = model_config.max_model_len, device.caps.total_memory
         build = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory)
@@ -79,6 +92,14 @@ class Worker:
         self._allocate_kv(num_blocks=1)
         self._loop = parts.loop
         self._warmup: deque[WarmupPiece] = deque()  # what is left of it
+
+    @property
+    def num_queued(self) -> int:
+        """Parts that `result` has yet to give."""
+        return self._runner.num_queued
+
+    def check(self) -> None:
+        """Nothing here can go by itself."""
 
     def call(self, verb: str, payload: Any) -> Any:
         return self._VERBS[verb](self, payload)

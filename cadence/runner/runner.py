@@ -62,6 +62,11 @@ class Runner:
         step_id, part = self._queued.popleft()
         return part.result(step_id)
 
+    @property
+    def num_queued(self) -> int:
+        """Parts whose results were not taken."""
+        return len(self._queued)
+
     def _queue(self, step_id: int, parts: Iterator[Part]) -> None:
         for part in parts:
             self._queued.append((step_id, part))

@@ -30,7 +30,10 @@ MAY_IMPORT = {
     "sample": {"core", "config", "device", "kernels"},
     "speculate": {"core", "config", "device", "kernels", "models", "sample"},
     "runner": {"core", "config", "device", "kernels", "lora", "models", "sample", "speculate"},
-    "executor": {"core", "config", "device", "kernels", "lora", "models", "sample", "speculate", "runner"},
+    "distributed": {"core", "config", "device", "kernels"},
+    "executor": {
+        *("core", "config", "device", "kernels", "lora", "models", "sample", "speculate", "runner", "distributed"),
+    },
     "engine": {"core", "config", "text", "structured", "scheduler", "executor"},
     "entrypoints": {"core", "config", "text", "engine"},
 }

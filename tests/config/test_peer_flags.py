@@ -100,7 +100,6 @@ def test_short_forms(flag: PeerFlag) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("distributed_executor_backend", "mp"),
         ("tokenizer_mode", "slow"),
         ("model_impl", "transformers"),
         ("load_format", "runai_streamer"),
@@ -115,7 +114,7 @@ def test_values_that_are_hints(name: str, value: str, caplog: pytest.LogCaptureF
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"distributed_executor_backend": "ray"}, "one device"),
+        ({"distributed_executor_backend": "ray"}, "not one of uni, mp"),
         ({"tensor_parallel_size": 2}, "one device"),
         ({"quantization": "awq"}, "none, gguf, int8, int4"),
         ({"prefix_caching_hash_algo": "invalid"}, "not one of sha256"),
@@ -160,7 +159,6 @@ def test_options_of_the_server_in_python(caplog: pytest.LogCaptureFixture) -> No
         ["--compilation-config.mode=3", "--compilation_config.pass_config.fuse_norm", "true"],
         ["--attention-backend", "FLASHINFER"],
         ["-ac.backend=FLASH_ATTN"],
-        ["--distributed-executor-backend", "mp"],
         ["--cudagraph-capture-sizes", "1", "2", "4", "8"],
         ["-ep"],
         ["--enable-expert-parallel", "--max-lora-rank", "64"],

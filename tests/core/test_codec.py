@@ -170,7 +170,7 @@ SAMPLES = {  # by the type of a payload or an answer
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_call_and_its_answer_arrive_as_they_left(verb: str) -> None:
-    payload, answer = (SAMPLES[kind] for kind in VERBS[verb])
+    payload, answer = SAMPLES[VERBS[verb].payload], SAMPLES[VERBS[verb].answer]
     assert decode_call(encode_call(verb, payload)) == (verb, payload)
     assert decode_answer(verb, encode_answer(answer)) == answer
 

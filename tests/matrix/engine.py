@@ -150,6 +150,9 @@ class WatchedExecutor:
         self._trace.calls[verb] += 1
         return decode_answer(verb, encode_answer(answer))
 
+    def check(self) -> None:
+        self._executor.check()
+
     def stop(self) -> None:
         self._executor.stop()
 

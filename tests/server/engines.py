@@ -74,6 +74,8 @@ class ToyExecutor:
         assert verb == "warm_up_more", f"the toy does not {verb}"
         return False
 
+    def check(self) -> None: ...
+
     def stop(self) -> None: ...
 
     def _next(self, row: int) -> int:
@@ -88,7 +90,7 @@ class PoisonedExecutor:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self.advance, self.post, self.result = executor.advance, executor.post, executor.result
-        self.call, self.stop = executor.call, executor.stop
+        self.call, self.check, self.stop = executor.call, executor.check, executor.stop
         self._fatal: dict[int, tuple[int, int]] = {}  # row -> (token, tokens after which it strikes)
 
     def step(self, plan: StepPlan) -> None:

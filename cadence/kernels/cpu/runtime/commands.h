@@ -331,4 +331,30 @@ struct suffix_propose {
     int64_t most_stride, num_rows, capacity, depth, factor, least_share;
 };
 
+/* ---- ranks: what several processes compute together, in memory that they share (ranks/collectives.c) ---- */
+
+/* out [count] = the sum of all ranks' x [count], in the order of ranks, in float32. */
+struct all_reduce {
+    void *out;
+    const void *x;
+    void *shared;
+    int64_t rank, count, dtype;
+};
+
+/* out [rows, ranks, row_bytes] = x [rows, row_bytes] of all ranks. */
+struct all_gather {
+    char *out;
+    const char *x;
+    void *shared;
+    int64_t rank, rows, row_bytes;
+};
+
+/* out [bytes] = x [bytes] of the root. */
+struct broadcast {
+    char *out;
+    const char *x;
+    void *shared;
+    int64_t rank, root, bytes;
+};
+
 #endif

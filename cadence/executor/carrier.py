@@ -1,0 +1,95 @@
+"""Carries out messages on a worker, in the order they come."""
+
+from __future__ import annotations
+
+from cadence.core.codec import decode_call, decode_mail, decode_plan, encode_answer, encode_result
+from cadence.core.errors import CadenceError
+from cadence.device.probe import open_device
+from cadence.distributed.collectives import CollectiveArea, open_collectives
+from cadence.distributed.ring import RingReader, RingWriter
+from cadence.executor import wire
+from cadence.executor.wire import ModelFacts, Seat
+from cadence.executor.worker import Worker, WorkerConfig
+from cadence.kernels.interface.collectives import ONE_RANK, Collectives
+
+Rings = tuple[RingReader, RingWriter]  # of messages, and of results
+
+
+class Carrier:
+    """Results leave as soon as they exist: a device that computes in its calls is asked for what may come back
+    together, piece by piece, one that queues work for all at once."""
+
+    def __init__(self, worker: Worker, is_driver: bool, rings: Rings, collectives: Collectives) -> None:
+        self._worker = worker
+        self._is_driver = is_driver  # whose results are those of all ranks
+        self._commands, self._results = rings
+        self._collectives = collectives
+        self._num_together = 1  # of the newest step
+        self._waits = False  # its first forward, for mail
+        self._after_mail = (0, 0)  # forwards [first, end) that were asked for meanwhile
+
+    @classmethod
+    def open(cls, seat: Seat, config: WorkerConfig, rings: Rings, shared: list[int]) -> Carrier:
+        """shared: the descriptor of what ranks compute together in, or none."""
+        device = open_device(config.device.kind, seat.num_threads)
+        collectives = open_collectives(CollectiveArea.attach(shared[0]), device, seat.mesh) if shared else ONE_RANK
+        worker = Worker(device, config)
+        rings[1].write(wire.READY + wire.encode_plain(ModelFacts(worker.layout, worker.vocab_size)))
+        return cls(worker, seat.mesh.is_driver, rings, collectives)
+
+    def run(self) -> None:
+        while True:
+            message = self._commands.read()
+            kind, data = message[:1], message[1:]
+            if kind == wire.STOP:
+                return self._worker.stop()
+            self._carry_out(kind, data)
+
+    def _carry_out(self, kind: bytes, data: bytes) -> None:
+        if kind == wire.STEP:
+            plan = decode_plan(data)
+            self._num_together, self._waits = plan.num_together, bool(plan.waits)
+            self._worker.step(plan)
+        elif kind == wire.ADVANCE:
+            self._advance(*wire.decode_advance(data))
+        elif kind == wire.POST:
+            step_id, mail = wire.decode_post(data)
+            self._post(step_id, mail)
+        elif kind == wire.CALL:
+            self._results.write(self._answer(data))
+        else:
+            raise CadenceError(f"a message of kind {kind!r} is none that a worker knows")
+
+    def _advance(self, step_id: int, first: int, count: int) -> None:
+        at, end = first, first + count
+        while at < end:
+            piece = end - at if self._worker.queues_work else min(self._num_together, end - at)
+            self._worker.advance(step_id, at, piece)
+            at += piece
+            if self._waits:
+                self._after_mail = (at, end)
+                return
+            self._send_results()
+
+    def _post(self, step_id: int, mail: bytes) -> None:
+        self._worker.post(step_id, decode_mail(mail))
+        self._waits = False
+        self._send_results()
+        first, end = self._after_mail
+        self._advance(step_id, first, end - first)
+
+    def _send_results(self) -> None:
+        """What ranks have computed together counts only where all were there to the end."""
+        self._collectives.check()
+        while self._worker.num_queued:
+            result = self._worker.result()
+            if self._is_driver:
+                self._results.write(wire.RESULT + encode_result(result))
+
+    def _answer(self, data: bytes) -> bytes:
+        """What a call raises is its answer; who asked decides what follows."""
+        verb, payload = decode_call(data)
+        try:
+            return wire.ANSWER + encode_answer(self._worker.call(verb, payload))
+        except Exception as error:
+            return wire.ERROR + wire.encode_error(error)

@@ -1,0 +1,154 @@
+"""An executor whose ranks are processes: every message goes to all of them, results come from one."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from cadence.config.engine_config import EngineConfig
+from cadence.core.codec import decode_answer, decode_result, encode_call, encode_mail, encode_plan
+from cadence.core.errors import ConfigError, EngineDeadError
+from cadence.core.step import StepPlan, StepResult, TokenMasks
+from cadence.core.verbs import VERBS
+from cadence.device.base import DeviceCaps
+from cadence.device.cpus import cpu_shares
+from cadence.distributed.mesh import Mesh
+from cadence.distributed.ring import RingClosedError, RingError, RingReader
+from cadence.executor import wire
+from cadence.executor.opened import OpenExecutor, Processors
+from cadence.executor.wire import ModelFacts, Seat
+from cadence.executor.worker import WorkerConfig
+from cadence.executor.worker_group import WorkerGroup, check_pidfd
+
+STOP_S = 1.0  # for the message that ends workers to be written
+
+
+class ProcessExecutor:
+    """Forwards run while the caller goes on. What a worker dies of is raised by whatever is called next."""
+
+    def __init__(self, group: WorkerGroup, driver: int) -> None:
+        self._group = group
+        self._commands = group.commands.writer()
+        self._readers = [worker.results.reader() for worker in group.workers]
+        self._driver = driver  # the rank that results come from
+        self._results: deque[bytes] = deque()  # that were met on the way to an answer
+        self._uncommon: dict[str, list[list[Any]]] = {}  # by cumulative verb, of each rank: what not all have said
+        self._finalize = weakref.finalize(self, group.end)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the workers, by rank."""
+        return self._group.pids
+
+    def configure(self, config: bytes) -> list[ModelFacts]:
+        """The first message. -> what each rank knows of its model, once it is loaded"""
+        self._send(config)
+        return [wire.decode_ready(self._next(reader, wire.READY)) for reader in self._readers]
+
+    def step(self, plan: StepPlan) -> None:
+        self._send(wire.STEP + encode_plan(plan))
+
+    def advance(self, step_id: int, first: int, count: int) -> None:
+        self._send(wire.encode_advance(step_id, first, count))
+
+    def post(self, step_id: int, mail: TokenMasks) -> None:
+        self._send(wire.encode_post(step_id, encode_mail(mail)))
+
+    def result(self) -> StepResult:
+        if self._results:
+            return decode_result(self._results.popleft())
+        return decode_result(self._next(self._readers[self._driver], wire.RESULT))
+
+    def call(self, verb: str, payload: Any) -> Any:
+        """Waits for what was queued before it. Every rank answers; the error of one is raised when all have."""
+        self._send(wire.CALL + encode_call(verb, payload))
+        answers = [self._answer(reader) for reader in self._readers]
+        for kind, data in answers:
+            if kind == wire.ERROR:
+                raise wire.decode_error(data)
+        return self._combined(verb, [decode_answer(verb, data) for _, data in answers])
+
+    def check(self) -> None:
+        if self._group.death:
+            self._raise_death()
+
+    def stop(self) -> None:
+        with contextlib.suppress(RingClosedError, TimeoutError, RingError):  # who does not hear it is killed
+            self._commands.write(wire.STOP, STOP_S)
+        self._finalize()
+
+    def _combined(self, verb: str, answers: list[Any]) -> Any:
+        if not VERBS[verb].cumulative:
+            return VERBS[verb].combined(answers)
+        kept = self._uncommon.setdefault(verb, [[] for _ in answers])
+        for before, answer in zip(kept, answers, strict=True):
+            before += answer
+        return VERBS[verb].combined(kept)
+
+    def _send(self, message: bytes) -> None:
+        self._guarded(lambda: self._commands.write(message))
+
+    def _answer(self, reader: RingReader) -> tuple[bytes, bytes]:
+        while True:
+            kind, data = self._read(reader)
+            if kind in (wire.ANSWER, wire.ERROR):
+                return kind, data
+            if kind != wire.RESULT:
+                raise RingError(f"{kind!r} where an answer was to come")
+            self._results.append(data)
+
+    def _next(self, reader: RingReader, wanted: bytes) -> bytes:
+        kind, data = self._read(reader)
+        if kind != wanted:
+            raise RingError(f"{kind!r} where {wanted!r} was to come")
+        return data
+
+    def _read(self, reader: RingReader) -> tuple[bytes, bytes]:
+        """-> (kind, content). The death of any worker ends the wait."""
+        message = self._guarded(reader.read)
+        if message[:1] == wire.FAILURE:
+            raise wire.decode_error(message[1:])
+        return message[:1], message[1:]
+
+    def _guarded(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except RingClosedError:
+            self._raise_death()
+
+    def _raise_death(self) -> NoReturn:
+        """What a worker said before it ended, else how it ended."""
+        for reader in self._readers:
+            try:
+                while True:
+                    message = reader.read(0)
+                    if message[:1] == wire.FAILURE:
+                        raise wire.decode_error(message[1:])
+            except (RingClosedError, RingError, TimeoutError):
+                continue
+        raise EngineDeadError(self._group.death or "the workers were stopped")
+
+
+def open_processes(config: EngineConfig, caps: DeviceCaps, processors: Processors, replicas: int = 1) -> OpenExecutor:
+    """replicas: ranks that all compute the same, of which the first is heard."""
+    if processors:
+        raise ConfigError(
+            "logits_processors are Python functions and cannot be sent to workers in other processes; "
+            "use distributed_executor_backend='uni'",
+            "logits_processors",
+        )
+    check_pidfd()
+    mesh = Mesh(0, replicas)
+    shares = cpu_shares(replicas, config.device.cpu_threads)
+    seats = [Seat(mesh.at(rank), *share) for rank, share in enumerate(shares)]
+    executor = ProcessExecutor(WorkerGroup(seats), mesh.driver)
+    try:
+        ready = executor.configure(wire.encode_plain(WorkerConfig.of(config)))
+    except BaseException:
+        executor.stop()
+        raise
+    told = ready[mesh.driver]
+    return OpenExecutor(executor, config, caps, True, told.layout, told.vocab_size)

@@ -1,0 +1,95 @@
+"""Collectives of CPU ranks: calls into C over shared memory, which can be recorded like any other."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_int64, c_void_p
+
+import torch
+
+from cadence.device.calls import Calls
+from cadence.kernels.cpu.runtime.dtypes import DTYPES
+from cadence.kernels.cpu.runtime.library import CpuLibrary
+from cadence.kernels.interface.collectives import CollectiveAbortedError
+
+SLOT_BYTES = 1 << 20  # of what one rank shows the others at a time
+
+
+class CollectiveMemory:
+    """The functions that treat memory which ranks share, at an address of this process."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._bytes, self._init = library.cadence_collectives_bytes, library.cadence_collectives_init
+        self._abort, self._aborted = library.cadence_collectives_abort, library.cadence_collectives_aborted
+        self._bytes.restype, self._bytes.argtypes = c_int64, [c_int64, c_int64]
+        self._init.restype, self._init.argtypes = None, [c_void_p, c_int64, c_int64]
+        self._abort.restype, self._abort.argtypes = None, [c_void_p]
+        self._aborted.restype, self._aborted.argtypes = c_int64, [c_void_p]
+
+    def num_bytes(self, num_ranks: int, slot_bytes: int = SLOT_BYTES) -> int:
+        count: int = self._bytes(num_ranks, slot_bytes)
+        return count
+
+    def init(self, address: int, num_ranks: int, slot_bytes: int = SLOT_BYTES) -> None:
+        """By one process, of zeroed memory, before others use it. slot_bytes: a multiple of 64."""
+        self._init(address, num_ranks, slot_bytes)
+
+    def abort(self, address: int) -> None:
+        """Wakes all ranks; what they are computing together ends, and nothing more begins."""
+        self._abort(address)
+
+    def is_aborted(self, address: int) -> bool:
+        return bool(self._aborted(address))
+
+
+class CpuCollectives:
+    def __init__(self, calls: Calls, library: CpuLibrary, address: int, rank: int, size: int) -> None:
+        """address: of memory that was made with `CollectiveMemory`, and outlives this."""
+        self.rank, self.size = rank, size
+        self._calls = calls
+        self._c = library
+        self._address = address
+        self._memory = CollectiveMemory(library.functions)
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
+        out = self._calls.empty(x.shape, x.dtype)
+        self._c.all_reduce(
+            out=out.data_ptr(),
+            x=x.data_ptr(),
+            shared=self._address,
+            rank=self.rank,
+            count=x.numel(),
+            dtype=DTYPES[x.dtype],
+        )
+        return out
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        x, width = x.contiguous(), x.shape[-1]
+        out = self._calls.empty((*x.shape[:-1], self.size * width), x.dtype)
+        self._c.all_gather(
+            out=out.data_ptr(),
+            x=x.data_ptr(),
+            shared=self._address,
+            rank=self.rank,
+            rows=x.numel() // max(width, 1),
+            row_bytes=width * x.element_size(),
+        )
+        return out
+
+    def broadcast(self, x: torch.Tensor, root: int) -> torch.Tensor:
+        x = x.contiguous()
+        out = self._calls.empty(x.shape, x.dtype)
+        self._c.broadcast(
+            out=out.data_ptr(),
+            x=x.data_ptr(),
+            shared=self._address,
+            rank=self.rank,
+            root=root,
+            bytes=x.numel() * x.element_size(),
+        )
+        return out
+
+    def check(self) -> None:
+        if self._memory.is_aborted(self._address):
+            raise CollectiveAbortedError("a rank is gone, or ranks did not compute the same together")

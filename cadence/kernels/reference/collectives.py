@@ -1,0 +1,23 @@
+"""What ranks compute together, told the tensors of all of them: the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+
+def all_reduce(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """By rank -> what each of them gets"""
+    total = tensors[0].float()
+    for tensor in tensors[1:]:
+        total = total + tensor.float()
+    return total.to(tensors[0].dtype)
+
+
+def all_gather(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat(list(tensors), dim=-1)
+
+
+def broadcast(tensors: Sequence[torch.Tensor], root: int) -> torch.Tensor:
+    return tensors[root].clone()

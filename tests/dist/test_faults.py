@@ -1,0 +1,182 @@
+"""Processes killed and stopped under load: noticed soon, replaced, and every stream ends with the same tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cadence import RequestOutputKind, SamplingParams
+from cadence.config.args import EngineArgs
+from cadence.core.errors import EngineDeadError
+from cadence.engine.limits import SupervisorLimits
+from cadence.engine.llm_engine import LLMEngine
+from cadence.entrypoints.async_llm import AsyncLLM
+
+pytestmark = pytest.mark.engine
+
+OPTIONS: dict[str, Any] = {
+    "dtype": "float32",
+    "max_model_len": 512,
+    "num_gpu_blocks_override": 2000,
+    "distributed_executor_backend": "mp",
+}
+NOTICED_S = 2.0
+STREAMS, TOKENS = 12, 300
+
+
+class Server:
+    """One AsyncLLM, its workers, and the event loop it lives in."""
+
+    def __init__(self, directory: Path) -> None:
+        self.runner = asyncio.Runner()
+        limits = SupervisorLimits(heartbeat_s=3.0)
+        args = EngineArgs(model=str(directory), **OPTIONS)
+        self.llm: AsyncLLM = self.runner.run(AsyncLLM.start(args, limits=limits))
+        self.undisturbed = self.runner.run(self.streams())
+
+    def worker(self) -> psutil.Process:
+        found = psutil.Process(self.llm.engine_pid).children()
+        (worker,) = (child for child in found if "cadence.executor.worker_process" in child.cmdline())
+        return worker
+
+    async def streams(self, strike: Callable[[], int] | None = None) -> list[list[int]]:
+        """The tokens of all; meanwhile `strike` strikes a process, and the engine dies of that."""
+        jobs = [asyncio.ensure_future(self._stream(number)) for number in range(STREAMS)]
+        if strike is not None:
+            while not (await self.llm.engine_state()).running:
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0.1)
+            pid, began = self.llm.engine_pid, time.monotonic()
+            struck = strike()
+            while self.llm.engine_pid == pid:
+                await asyncio.sleep(0.01)
+            self.noticed_after = time.monotonic() - began
+            assert struck
+        return [await job for job in jobs]
+
+    async def _stream(self, number: int) -> list[int]:
+        params = SamplingParams(
+            temperature=number % 2, seed=number, max_tokens=TOKENS, ignore_eos=True, output_kind=RequestOutputKind.DELTA
+        )
+        tokens: list[int] = []
+        async for output in self.llm.generate([5 + number, 6, 7], params, f"{number}"):
+            tokens += output.outputs[0].token_ids
+        return tokens
+
+    def close(self) -> None:
+        self.runner.run(self.llm.shutdown(drain=False))
+        self.runner.close()
+
+
+@pytest.fixture(scope="module")
+def directory(tiny_model: Callable[[str], Path]) -> Path:
+    return tiny_model("llama")
+
+
+@pytest.fixture(scope="module")
+def server(directory: Path) -> Iterator[Server]:
+    made = Server(directory)
+    yield made
+    made.close()
+
+
+def gone(process: psutil.Process, within_s: float = 2.0) -> bool:
+    ends = time.monotonic() + within_s
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_streams_go_on_when_a_worker_is_struck(server: Server, sent: signal.Signals) -> None:
+    worker, restarts = server.worker(), server.llm.num_restarts
+
+    def strike() -> int:
+        os.kill(worker.pid, sent)
+        return worker.pid
+
+    assert server.runner.run(server.streams(strike)) == server.undisturbed
+    assert server.llm.num_restarts == restarts + 1
+    assert server.noticed_after < NOTICED_S + 1.0  # and the engine process has ended
+    assert gone(worker)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_workers_end_with_their_engine(server: Server, sent: signal.Signals) -> None:
+    """Also one that is stopped itself."""
+    worker, engine = server.worker(), psutil.Process(server.llm.engine_pid)
+
+    def strike() -> int:
+        os.kill(worker.pid, signal.SIGSTOP)
+        os.kill(engine.pid, sent)
+        return engine.pid
+
+    assert server.runner.run(server.streams(strike)) == server.undisturbed
+    assert gone(engine) and gone(worker)
+
+
+def test_an_idle_engine_notices_a_dead_worker(server: Server) -> None:
+    pid = server.llm.engine_pid
+    os.kill(server.worker().pid, signal.SIGKILL)
+    began = time.monotonic()
+    server.runner.run(asyncio.wait_for(_until(lambda: server.llm.engine_pid != pid), 10))
+    assert time.monotonic() - began < NOTICED_S
+    assert server.runner.run(server.streams()) == server.undisturbed
+
+
+async def _until(happened: Callable[[], bool]) -> None:
+    while not happened():
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_engine_in_this_process_says_what_its_worker_died_of(directory: Path, sent: signal.Signals) -> None:
+    fds = len(os.listdir("/proc/self/fd"))
+    engine = LLMEngine.from_engine_args(EngineArgs(model=str(directory), **OPTIONS))
+    engine.add_request("x", [5, 6, 7], SamplingParams(max_tokens=500, ignore_eos=True))
+    engine.step()
+    (pid,) = engine._core._executor.pids  # type: ignore[attr-defined]
+    os.kill(pid, sent)
+    began = time.monotonic()
+    with pytest.raises(EngineDeadError, match=f"rank 0.*{'SIGKILL' if sent == signal.SIGKILL else 'stopped'}"):
+        while True:
+            engine.step()
+    assert time.monotonic() - began < NOTICED_S
+    engine.shutdown()
+    assert not psutil.pid_exists(pid)
+    assert len(os.listdir("/proc/self/fd")) == fds
+
+
+def test_a_worker_outlives_the_thread_that_asked_for_it_and_not_the_process(directory: Path) -> None:
+    """The engine is made in a thread that ends, and is used; then its process exits without a word."""
+    script = f"""
+import os, threading
+from cadence import LLM, SamplingParams
+made = []
+def make(): made.append(LLM({str(directory)!r}, **{OPTIONS!r}))
+thread = threading.Thread(target=make)
+thread.start(); thread.join()
+print(len(made[0].generate([[5, 6]], SamplingParams(max_tokens=4, ignore_eos=True), use_tqdm=False)[0].outputs[0].token_ids))
+import psutil
+print(psutil.Process().children()[0].pid, flush=True)
+os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    count, pid = map(int, done.stdout.split()[-2:])
+    assert count == 4
+    ends = time.monotonic() + 2
+    while psutil.pid_exists(pid) and time.monotonic() < ends:
+        time.sleep(0.01)
+    assert not psutil.pid_exists(pid)
