@@ -74,6 +74,8 @@ ALIASES: dict[str, Alias] = {
 
 MODEL_MAP = "cadence_model_map"  # an -X option of the interpreter
 _HUB_ID = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(:(?P<file>[\w./-]+\.gguf))?")
+_OF_MODEL = ("config.json",)  # a folder with one of these holds a model, whatever else is missing
+_OF_TOKENIZER = ("config.json", "tokenizer.json")
 _HUB_PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
 
@@ -104,10 +106,21 @@ def find_model(reference: str, *, revision: str = "", download_dir: str = "", to
 
     `revision`, `download_dir` and `token` are for the hub alone.
     """
+    return _find(reference, _OF_MODEL, {"revision": revision, "cache_dir": download_dir, "token": token or hf_token()})
+
+
+def find_tokenizer(reference: str, *, revision: str = "", download_dir: str = "", token: str = "") -> ModelFiles:
+    """As `find_model`; a folder that holds a tokenizer and no model will do."""
+    options = {"revision": revision, "cache_dir": download_dir, "token": token or hf_token()}
+    return _find(reference, _OF_TOKENIZER, options)
+
+
+def _find(reference: str, marks: tuple[str, ...], hub_options: dict[str, str]) -> ModelFiles:
+    """marks: files of which a folder needs one"""
     if reference in (mapped := find_mapped()):
         print(f"{reference} is taken to be {mapped[reference]} (--model-map)", file=sys.stderr, flush=True)
         reference = mapped[reference]
-    if (local := find_local(reference)) is not None:
+    if (local := _find_local(reference, marks)) is not None:
         return local
     if reference in ALIASES:
         alias = ALIASES[reference]
@@ -115,17 +128,21 @@ def find_model(reference: str, *, revision: str = "", download_dir: str = "", to
         return ModelFiles(reference, gguf.parent, gguf, alias.generation)
     hub_id = _HUB_ID.fullmatch(reference)
     assert hub_id is not None
-    options = {"revision": revision, "cache_dir": download_dir, "token": token or hf_token()}
-    return _from_hub(hub_id["repo"], hub_id["file"] or "", {key: value for key, value in options.items() if value})
+    given = {key: value for key, value in hub_options.items() if value}
+    return _from_hub(hub_id["repo"], hub_id["file"] or "", marks, given)
 
 
 def find_local(reference: str) -> ModelFiles | None:
     """What can be said without fetching anything: the files, None for an alias or a hub id, an error for all else."""
+    return _find_local(reference, _OF_MODEL)
+
+
+def _find_local(reference: str, marks: tuple[str, ...]) -> ModelFiles | None:
     if not reference.strip():
         raise ModelNotFoundError("the model reference is empty")
     path = Path(reference).expanduser()
     if path.is_dir():
-        return _from_directory(reference, path)
+        return _from_directory(reference, path, marks)
     if path.is_file():
         return _from_file(reference, path)
     hub_id = _HUB_ID.fullmatch(reference)
@@ -134,16 +151,20 @@ def find_local(reference: str) -> ModelFiles | None:
     return None
 
 
-def _from_directory(reference: str, directory: Path) -> ModelFiles:
+def _from_directory(reference: str, directory: Path, marks: tuple[str, ...]) -> ModelFiles:
     ggufs = sorted(directory.glob("*.gguf"))
-    if (directory / "config.json").is_file() and (not ggufs or any(directory.glob("*.safetensors"))):
+    if _has_one(directory, marks) and (not ggufs or any(directory.glob("*.safetensors"))):
         return ModelFiles(reference, directory, None)
     if len(ggufs) == 1:
         return ModelFiles(reference, directory, ggufs[0])
     if ggufs:
         names = ", ".join(path.name for path in ggufs)
         raise ModelNotFoundError(f"{directory} holds several GGUF files, name one of them: {names}")
-    raise ModelNotFoundError(f"{directory} holds neither a config.json nor a .gguf file")
+    raise ModelNotFoundError(f"{directory} holds neither a {' nor a '.join(marks)} nor a .gguf file")
+
+
+def _has_one(directory: Path, names: tuple[str, ...]) -> bool:
+    return any((directory / name).is_file() for name in names)
 
 
 def _from_file(reference: str, path: Path) -> ModelFiles:
@@ -153,18 +174,18 @@ def _from_file(reference: str, path: Path) -> ModelFiles:
     raise ModelNotFoundError(f"{path} is not a GGUF file; for other formats name the folder that holds config.json")
 
 
-def _from_hub(repo: str, file_name: str, options: dict[str, str]) -> ModelFiles:
+def _from_hub(repo: str, file_name: str, marks: tuple[str, ...], options: dict[str, str]) -> ModelFiles:
     hub = _hub_client(repo)
     name = f"{repo}:{file_name}" if file_name else repo
     try:
         wanted = [file_name] if file_name else _HUB_PATTERNS
         directory = Path(hub.snapshot_download(repo, allow_patterns=wanted, **options))
-        if not file_name and not (directory / "config.json").is_file():
+        if not file_name and not _has_one(directory, marks):
             directory = Path(hub.snapshot_download(repo, allow_patterns=["*.gguf"], **options))
     except Exception as error:  # the client's errors share no base; whatever they are, the model was not found
         raise ModelNotFoundError(f"{_hint(repo)}could not get {name!r} from the hub: {error}") from error
     if not file_name:
-        return _from_directory(repo, directory)
+        return _from_directory(repo, directory, marks)
     if not (directory / file_name).is_file():
         raise ModelNotFoundError(f"the hub repository {repo!r} has no file {file_name!r}")
     return ModelFiles(name, directory, directory / file_name)

@@ -28,6 +28,18 @@ class AdapterOutcome:
     error: str  # why it cannot be used; "" = it can
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterStats:
+    """The adapters of requests, by name, sorted. One that has both running and waiting requests is in both."""
+
+    running: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    time: float = 0.0  # seconds since 1970, when it was so
+
+
+NO_ADAPTER_STATS = AdapterStats()
+
+
 class AdapterVerb(StrEnum):
     ADD = "add"  # read it into host memory now
     REMOVE = "remove"  # forget it, once no request has it

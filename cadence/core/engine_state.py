@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cadence.core.adapter import NO_ADAPTER_STATS, AdapterStats
 from cadence.core.draft_stats import NO_DRAFTS, DraftStats
 
 FREE = 0  # owner of a block that no request holds and that caches nothing
@@ -34,6 +35,7 @@ class EngineStats:
     forward_counts: tuple[int, ...] = ()  # forwards by their tokens, in buckets of FORWARD_TOKENS
     forward_tokens: int = 0  # of all forwards together
     drafts: DraftStats = NO_DRAFTS  # since the start
+    adapters: AdapterStats = NO_ADAPTER_STATS
 
 
 @dataclass(frozen=True, slots=True)

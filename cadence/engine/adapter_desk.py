@@ -91,6 +91,9 @@ class AdapterDesk:
             elif not self._begin(adapter.path):
                 return
 
+    def requests(self) -> list[EngineRequest]:
+        return [request for request, _ in self._requests.values()]
+
     def order(self, order: AdapterOrder, told: Told) -> None:
         if not self._slots.count:
             return told(AdapterAnswer(error="this engine has no adapters: start it with enable_lora"))

@@ -183,7 +183,7 @@ class EngineCore:
         return replace(self._scheduler.snapshot(with_blocks), stats=self.stats())
 
     def stats(self) -> EngineStats:
-        forwards, stats = self._forwards, self._scheduler.stats()
+        forwards, stats = self._forwards, self._scheduler.stats(self._intake.requests())
         return replace(stats, forward_counts=tuple(forwards.counts), forward_tokens=forwards.tokens)
 
     def close(self) -> None:

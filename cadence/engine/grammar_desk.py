@@ -56,6 +56,9 @@ class GrammarDesk:
                 del self._tickets[request_id]
                 yield request, _matcher(outcome, request) if isinstance(outcome, Grammar) else outcome
 
+    def requests(self) -> list[EngineRequest]:
+        return [request for request, _ in self._tickets.values()]
+
     def order(self, order: Order, told: Told) -> None:
         """Grammars come with requests alone."""
         told(AdapterAnswer(error="this engine keeps nothing beside requests"))

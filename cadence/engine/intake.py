@@ -29,6 +29,10 @@ class Intake(Protocol):
         """Requests that can be scheduled now, or never."""
         ...
 
+    def requests(self) -> list[EngineRequest]:
+        """Those that are being prepared."""
+        ...
+
     def order(self, order: Order, told: Told) -> None:
         """Carries out an order. `told` hears what came of it: here, or in a later call of `ready`."""
         ...
@@ -74,6 +78,9 @@ class IntakeChain:
         for request, outcome in self._second.ready():
             constraint = self._constraints.pop(request.request_id, outcome)
             yield request, outcome if isinstance(outcome, Failure) else constraint
+
+    def requests(self) -> list[EngineRequest]:
+        return [*self._first.requests(), *self._second.requests()]
 
     def order(self, order: Order, told: Told) -> None:
         self._second.order(order, told)

@@ -45,7 +45,10 @@ class LLMEngine:
         self._default_sampling = parts.default_sampling
         self._tokenizer = parts.tokenizer
         self._metrics = MetricsRecorder(
-            model.files.name, cache_labels(parts.config.cache, parts.num_blocks), most_drafts
+            model.files.name,
+            cache_labels(parts.config.cache, parts.num_blocks),
+            most_drafts,
+            parts.config.lora.max_loras,
         )
         self._inputs = InputProcessor(limits, parts.tokenizer)
         self._outputs = OutputProcessor(parts.tokenizer, self._metrics)

@@ -9,7 +9,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.builtin_heads import builtin_head
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
-from cadence.config.reference import ModelFiles, find_model
+from cadence.config.reference import ModelFiles, find_model, find_tokenizer
 from cadence.config.resolve import Caps, ResolveInputs, resolve
 from cadence.config.speculative import DraftSource, settled_method
 from cadence.config.speculative_options import MAYBE_BUILT_IN, SpeculativeOptions, draft_not_found
@@ -43,8 +43,8 @@ class ModelSource:
 
 
 def find_source(args: EngineArgs) -> ModelSource:
-    files = _find(args.model, args.revision, args)
-    tokenizer_files = _find(args.tokenizer, args.tokenizer_revision, args) if args.tokenizer else files
+    files, named = find_model(args.model, **_hub_options(args.revision, args)), args.tokenizer
+    tokenizer_files = find_tokenizer(named, **_hub_options(args.tokenizer_revision, args)) if named else files
     hf = load_hf_config(files, args.hf_overrides)
     _check_supported(hf)
     return ModelSource(files, tokenizer_files, hf, _find_draft(args, hf))
@@ -70,7 +70,7 @@ def _find_draft(args: EngineArgs, target: HFConfig) -> DraftSource | None:
 
 def _named_draft(reference: str, revision: str | None, args: EngineArgs) -> ModelFiles:
     try:
-        return _find(reference, revision, args)
+        return find_model(reference, **_hub_options(revision, args))
     except ModelNotFoundError as error:
         raise draft_not_found(error) from None
 
@@ -90,9 +90,10 @@ def _check_supported(hf: HFConfig) -> None:
         )
 
 
-def _find(reference: str, revision: str | None, args: EngineArgs) -> ModelFiles:
+def _hub_options(revision: str | None, args: EngineArgs) -> dict[str, str]:
+    """As keywords of `find_model` and `find_tokenizer`."""
     token = args.hf_token if isinstance(args.hf_token, str) else ""
-    return find_model(reference, revision=revision or "", download_dir=args.download_dir or "", token=token)
+    return {"revision": revision or "", "download_dir": args.download_dir or "", "token": token}
 
 
 def check_vocabulary(tokenizer: AnyTokenizer, vocab_size: int) -> None:

@@ -63,7 +63,8 @@ class AsyncLLM:
         self._tokenizer = tokenizer
         self._texts = open_text_service(tokenizer, config.tokenizer, model.max_model_len)
         self._supervisor = supervisor
-        self._metrics = MetricsRecorder(self.model_name, cache_labels(config.cache, info.num_blocks), most_drafts)
+        cache = cache_labels(config.cache, info.num_blocks)
+        self._metrics = MetricsRecorder(self.model_name, cache, most_drafts, config.lora.max_loras)
         self._inputs = InputProcessor(limits, tokenizer)
         self._outputs = OutputProcessor(tokenizer, self._metrics)
         self._unused = UnusedOptions(config.scheduler.policy, False, most_drafts)

@@ -29,6 +29,7 @@ _REFUSED = (
     "use_qalora",
 )
 _CHANGED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga", "mica")  # ways to begin that change the model itself
+_MOST_RANK = 1 << 20  # above any width of a model
 _MOST_PATTERNS = 4096
 _MOST_PATTERN = 256  # characters
 _MOST_REPEATS = 3  # in one pattern: matching a name takes no longer than its length to that power
@@ -95,8 +96,8 @@ def _refuse_other_kinds(path: Path, raw: dict[str, Any]) -> None:
 
 
 def _rank(path: Path, field: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise AdapterError(f"{path}: {field!r} must be ranks of at least 1, found {shown(value)}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_RANK:
+        raise AdapterError(f"{path}: {field!r} must be ranks of 1 to {_MOST_RANK}, found {shown(value)}")
     return value
 
 

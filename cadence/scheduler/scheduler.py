@@ -33,7 +33,7 @@ from cadence.scheduler.request_state import OrderKey, RequestState, Status
 from cadence.scheduler.retiring import Retiring
 from cadence.scheduler.rows import RowTable
 from cadence.scheduler.running import RunningList
-from cadence.scheduler.snapshot import block_owners, views
+from cadence.scheduler.snapshot import adapter_stats, block_owners, views
 from cadence.scheduler.step_in_flight import StepInFlight
 from cadence.scheduler.update import News, Reconciler, news_of
 
@@ -201,7 +201,8 @@ class Scheduler:
         owners = block_owners(running, self._kv) if with_blocks else []
         return EngineState(*views(running, waiting, self._rows), owners, self._kv.block_size, self.stats())
 
-    def stats(self) -> EngineStats:
+    def stats(self, preparing: Iterable[EngineRequest] = ()) -> EngineStats:
+        """preparing: requests that will be added; their adapters count as waiting"""
         return EngineStats(
             num_running=len(self._running),
             num_waiting=len(self._waiting),
@@ -210,6 +211,7 @@ class Scheduler:
             prefix_hits=self._admission.prefix_hits,
             num_preemptions=self._preemption.count,
             drafts=self._reconciler.draft_stats,
+            adapters=adapter_stats(self._slots, self._requests.values(), preparing),
         )
 
     def _key_of(self, request: EngineRequest) -> OrderKey:

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from cadence.config.reference import find_model
+from cadence.config.reference import find_tokenizer
 from cadence.core.architectures import ARCHITECTURES
 from cadence.entrypoints.conversation import read_template
 from cadence.text.load import tokenizer_for
@@ -66,7 +66,7 @@ current_platform = Platform()
 
 
 def get_tokenizer(tokenizer_name: str, *, revision: str | None = None, **_: object) -> Tokenizer:
-    return tokenizer_for(find_model(str(tokenizer_name), revision=revision or ""))
+    return tokenizer_for(find_tokenizer(str(tokenizer_name), revision=revision or ""))
 
 
 def load_chat_template(chat_template: Path | str | None, is_literal: bool = False) -> str | None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from cadence.config import reference
-from cadence.config.reference import Alias, alias_table, find_model
+from cadence.config.reference import Alias, alias_table, find_model, find_tokenizer
 from cadence.core.errors import ModelNotFoundError
 
 CONTENT = b"GGUF" + bytes(1000)
@@ -35,6 +35,16 @@ def test_folder_with_config(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     files = find_model(str(tmp_path))
     assert (files.name, files.directory, files.gguf) == (str(tmp_path), tmp_path, None)
+
+
+def test_a_folder_with_a_tokenizer_alone_is_one_for_tokenizers(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match=r"neither a config\.json nor a tokenizer\.json nor a \.gguf"):
+        find_tokenizer(str(tmp_path))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    files = find_tokenizer(str(tmp_path))
+    assert (files.directory, files.gguf, find_tokenizer(files.path)) == (tmp_path, None, files)
+    with pytest.raises(ModelNotFoundError, match=r"neither a config\.json nor a \.gguf"):
+        find_model(str(tmp_path))
 
 
 def test_gguf_file_and_folder_holding_one(tmp_path: Path) -> None:
@@ -203,6 +213,12 @@ def test_hub_gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hub_with_one_gguf_needs_no_file_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_hub(monkeypatch, FakeHub(tmp_path / "snap", {"q4.gguf": CONTENT}))
     assert find_model("org/name").gguf == tmp_path / "snap" / "q4.gguf"
+
+
+def test_a_tokenizer_alone_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = use_hub(monkeypatch, FakeHub(tmp_path / "snap", {"tokenizer.json": b"{}"}))
+    assert find_tokenizer("org/name", revision="main").directory == tmp_path / "snap"
+    assert [call["revision"] for call in hub.calls] == ["main"]
 
 
 def test_hub_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

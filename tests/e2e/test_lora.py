@@ -194,6 +194,26 @@ def test_a_broken_adapter_fails_alone(
     assert "trained on another model" in reasons[2] or "none of this model's" in reasons[2]
 
 
+def test_an_adapter_that_is_being_read_is_told_as_waiting(
+    tiny_model: Callable[[str], Path], adapters: list[Path]
+) -> None:
+    """With a grammar before it, too."""
+    grammar = SamplingParams(structured_outputs=StructuredOutputsParams(choice=["it"]), max_tokens=4)
+
+    def told(engine: LLMEngine) -> list[str]:
+        (info,) = [metric for metric in engine.get_metrics() if metric.name == "vllm:lora_requests_info"]
+        return [info.labels[f"{kind}_lora_adapters"] for kind in ("running", "waiting")]
+
+    with opened(tiny_model("llama"), **SLOTS) as engine:
+        assert told(engine) == ["", ""]
+        engine.add_request("0", [5], SamplingParams(max_tokens=4), lora_request=named(adapters[1]))
+        engine.add_request("1", [5], grammar, lora_request=named(adapters[0], 2))
+        assert told(engine) == ["", "0,1"]
+        while engine.has_unfinished_requests():
+            engine.step()
+        assert told(engine) == ["", ""]
+
+
 def test_what_the_door_refuses(tiny_model: Callable[[str], Path], adapters: list[Path]) -> None:
     with opened(tiny_model("llama"), **SLOTS) as engine:
         for lora, said in (

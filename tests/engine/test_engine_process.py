@@ -251,6 +251,27 @@ def test_options_at_fault_are_said_and_not_retried(tmp_path: Path, tiny_model: C
         asyncio.run(start())
 
 
+def test_a_tokenizer_may_lie_in_a_folder_of_its_own(tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
+    """Without a model beside it, or one beside the model."""
+    model = Path(shutil.copytree(tiny_model("llama"), tmp_path / "model"))
+    apart = tmp_path / "tokenizer"
+    apart.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (model / name).rename(apart / name)
+
+    async def said() -> str:
+        llm = await AsyncLLM.start(EngineArgs(model=str(model), tokenizer=str(apart), **OPTIONS))
+        try:
+            outputs = [each async for each in llm.generate("the dog", SamplingParams(temperature=0), "0")]
+            return outputs[-1].outputs[0].text
+        finally:
+            await llm.shutdown(drain=False)
+
+    with LLM(str(tiny_model("llama")), **OPTIONS) as whole:
+        (expected,) = whole.generate(["the dog"], SamplingParams(temperature=0), use_tqdm=False)
+    assert asyncio.run(said()) == expected.outputs[0].text != ""
+
+
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
     copy = Path(shutil.copytree(tiny_model("llama"), tmp_path / "copy"))
     content = json.loads((copy / "tokenizer.json").read_text())

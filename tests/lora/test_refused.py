@@ -103,6 +103,94 @@ def test_files(tmp_path: Path) -> None:
     refused(directory, "no tensors")
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"a": ' * 5000 + "1" + "}" * 5000, ("nested too deeply",)),
+        ('{"target_modules": ' + "[" * 60000 + "]" * 60000 + "}", ("nested too deeply",)),
+        ('{"a": [' + "{}," * (1 << 18) + "{}]}", ("lists and objects",)),
+        ('{"a": "' + "x" * (5 << 20) + '"}', ("larger than 4 MiB",)),
+        ('{"peft_type": "' + "x" * (1 << 20) + '"}', ("'peft_type'", "LORA")),
+        ('{"peft_type": "LORA", "r": 1' + "0" * 4000 + "}", ("'r'",)),
+        ('{"peft_type": "LORA", "r": 1' + "0" * 5000 + "}", ("JSON", "digits")),
+        ('{"peft_type": "LORA", "lora_alpha": 1e999}', ("lora_alpha",)),
+    ],
+    ids=["objects", "lists", "many", "huge", "a long text", "a long number", "a longer number", "infinite"],
+)
+def test_configurations_that_are_huge_or_deep(content: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    directory = write(tmp_path / "a")
+    (directory / CONFIG_FILE).write_text(content)
+    start = time.monotonic()
+    refused(directory, CONFIG_FILE, *words)
+    assert time.monotonic() - start < 2
+
+
+A, B = f"{Q}.lora_A.weight", f"{Q}.lora_B.weight"
+SIZE = 4 * 64 * 4  # bytes of either
+
+
+def entry(begin: int, end: int, shape: object = (4, 64), dtype: str = "F32") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+FINE = {A: entry(0, SIZE), B: entry(SIZE, 2 * SIZE, (64, 4))}
+
+
+def write_raw(directory: Path, header: object, length: int | None = None, data: int = 2 * SIZE) -> None:
+    """length: what the file says of its header's; data: bytes behind it"""
+    text = header.encode() if isinstance(header, str) else json.dumps(header).encode()
+    said = len(text) if length is None else length
+    (directory / WEIGHTS_FILE).write_bytes(said.to_bytes(8, "little") + text + bytes(data))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {**FINE, B: entry(SIZE, 1 << 40, (64, 4))},
+        {**FINE, B: entry(1 << 40, (1 << 40) + SIZE, (64, 4))},
+        {**FINE, B: entry(2 * SIZE, SIZE, (64, 4))},
+        {**FINE, B: entry(-SIZE, 0, (64, 4))},
+        {**FINE, B: entry(0, SIZE, (64, 4))},
+        {**FINE, B: entry(SIZE // 2, SIZE // 2 + SIZE, (64, 4))},
+        {**FINE, B: entry(SIZE, 2 * SIZE, (64, 5))},
+        {**FINE, B: entry(SIZE, 2 * SIZE, (1 << 40, 1 << 40))},
+        {**FINE, B: entry(SIZE, 2 * SIZE, (-64, -4))},
+        {**FINE, B: entry(SIZE, 2 * SIZE, (64, 4), "F16")},
+        {**FINE, B: entry(SIZE, 2 * SIZE, (64, 4), "F99")},
+        {**FINE, B: entry(SIZE, 2 * SIZE, "64")},
+        {**FINE, B: {"dtype": "F32"}},
+        {**FINE, B: 1},
+        [FINE],
+        "{",
+        '{"a": ' * 100_000,
+    ],
+    ids=[
+        "ends beyond the file", "begins beyond the file", "ends before it begins", "begins before the data", "the same",
+        "overlap", "shape", "overflow", "negative", "half the size", "type", "no shape", "no offsets", "no entry",
+        "a list", "no JSON", "deep",
+    ],
+)  # fmt: skip
+def test_tensors_that_are_not_where_the_file_says(wrong: object, tmp_path: Path) -> None:
+    directory = write(tmp_path / "a")
+    write_raw(directory, FINE)
+    assert read_adapter(directory, LIMITS).max_rank == 4, "but for what is wrong, such a file is read"
+    write_raw(directory, wrong)
+    refused(directory, WEIGHTS_FILE)
+
+
+def test_lengths_that_a_file_does_not_have(tmp_path: Path) -> None:
+    directory = write(tmp_path / "a")
+    for length in (0, 1, 1 << 20, 1 << 40, (1 << 64) - 1):
+        write_raw(directory, FINE, length)
+        refused(directory, WEIGHTS_FILE, "truncated or corrupt")
+    for data in (0, 2 * SIZE - 1, 2 * SIZE + 1):
+        write_raw(directory, FINE, data=data)
+        refused(directory, WEIGHTS_FILE, "truncated or corrupt")
+    for content in (b"", b"1234567", bytes(8)):
+        (directory / WEIGHTS_FILE).write_bytes(content)
+        refused(directory, WEIGHTS_FILE, "truncated or corrupt")
+
+
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     directory = write(tmp_path / "a")
     with open(directory / WEIGHTS_FILE, "r+b") as file:

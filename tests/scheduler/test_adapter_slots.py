@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cadence.core.adapter import NO_SLOT, AdapterSpec
+from cadence.core.adapter import NO_ADAPTER_STATS, NO_SLOT, AdapterSpec
 from cadence.core.errors import InvalidRequestError
 from cadence.core.request import EngineRequest
 from cadence.core.step import StepPlan
@@ -114,7 +114,21 @@ def test_requests_that_wait_for_a_slot_can_be_aborted() -> None:
     assert len(engine.outcomes["B2"].tokens) == 4 and not engine.scheduler.slots.in_use
 
 
-def test_an_engine_without_slots_takes_no_adapters() -> None:
+def test_stats_name_the_adapters_of_requests() -> None:
+    """Those still being prepared count as waiting. An adapter may run and wait; two names of one are two."""
+    engine = make_engine(adapter_slots=1, max_num_seqs=2)
+    for request_id in ("A1", "A2", "-1", "A3", "B1"):
+        engine.add(adapted(request_id, request_id[0].strip("-")))
+    engine.step()
+    preparing = [make_request(name, [5], adapter=AdapterSpec(name, "/x")) for name in ("D", "C")]
+    stats = engine.scheduler.stats([*preparing, make_request("plain", [5])])
+    assert stats.adapters.running == ("A",) and stats.adapters.waiting == ("A", "B", "C", "D")
+    engine.drain()
+    assert engine.scheduler.stats().adapters.running == engine.scheduler.stats().adapters.waiting == ()
+
+
+def test_an_engine_without_slots_takes_no_adapters_and_looks_for_none() -> None:
+    assert make_engine().scheduler.stats().adapters is NO_ADAPTER_STATS
     with pytest.raises(InvalidRequestError, match="enable_lora"):
         make_engine().add(adapted("a", "A"))
 

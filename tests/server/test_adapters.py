@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from cadence import LLM, SamplingParams
 from cadence.core.errors import ConfigError
@@ -25,10 +28,10 @@ ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 
 @pytest.fixture(scope="module")
 def root(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with adapters `first` and `second`, one of too high a rank, and one for another model."""
+    """A directory with adapters `first` to `third`, one of too high a rank, and one for another model."""
     place = tmp_path_factory.mktemp("served")
-    for name, rank, family in (("first", 4, "llama"), ("second", 8, "llama"), ("large", 64, "llama")):
-        make_adapter(tiny_model(family), place / name, seed=rank, r=rank, lora_alpha=rank, target_modules=ATTENTION)
+    for name, rank in (("first", 4), ("second", 8), ("third", 2), ("large", 64)):
+        make_adapter(tiny_model("llama"), place / name, seed=rank, r=rank, lora_alpha=rank, target_modules=ATTENTION)
     make_adapter(tiny_model("gpt2"), place / "other", r=4, target_modules=["c_attn"], fan_in_fan_out=True)
     return place
 
@@ -177,7 +180,49 @@ def test_an_adapter_unloaded_in_use_serves_those_that_have_it(server: ServerProc
     assert "".join(texts) == whole
 
 
-def test_updates_are_off_unless_allowed(tiny_server: ServerProcess) -> None:
+def adapters_on_metrics(server: ServerProcess, prefix: str = "vllm") -> list[Sample]:
+    families = text_string_to_metric_families(httpx.get(f"{server.url}/metrics").text)
+    name = f"{prefix}:lora_requests_info"
+    return [sample for family in families for sample in family.samples if sample.name == name]
+
+
+def until_on_metrics(server: ServerProcess, seen: Callable[[set[str], set[str]], bool]) -> Sample:
+    """seen(running, waiting). The engine is looked at once a second."""
+    for _ in range(200):
+        (sample,) = adapters_on_metrics(server)
+        names = [sample.labels[f"{kind}_lora_adapters"].split(",") for kind in ("running", "waiting")]
+        running, waiting = ({name for name in each if name} for each in names)
+        assert len(running) <= int(sample.labels["max_lora"]) == 2
+        if seen(running, waiting):
+            return sample
+        time.sleep(0.1)
+    raise AssertionError(f"still {sample}")
+
+
+def test_metrics_name_the_adapters_that_run_and_those_that_wait(server: ServerProcess, root: Path) -> None:
+    """With two slots, one of three adapters waits, whichever it is."""
+    names = {"first", "second", "third"}
+    for name in ("second", "third"):
+        assert load(server, name, root / name).status_code == 200
+
+    def ask(model: str) -> int:
+        body = {"model": model, "prompt": PROMPT, "n": 40, "max_tokens": 110, "ignore_eos": True}
+        return httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).status_code
+
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(ask, model) for model in (*names, "tiny")]
+        until_on_metrics(server, lambda running, waiting: bool(running) and running | waiting == names)
+        assert {job.result() for job in jobs} == {200}
+    idle = until_on_metrics(server, lambda running, waiting: not running | waiting)
+    assert idle.labels["model_name"] == "tiny"
+    assert time.time() - 5 < idle.value <= time.time(), "the last look"
+    assert len(adapters_on_metrics(server, "cadence")) == 1
+    for name in ("second", "third"):
+        assert unload(server, name).status_code == 200
+
+
+def test_updates_and_their_metric_are_off_unless_allowed(tiny_server: ServerProcess) -> None:
+    assert adapters_on_metrics(tiny_server) == []
     assert load(tiny_server, "x", "/tmp").status_code == 404
 
 

@@ -8,6 +8,7 @@ DESCRIPTIONS = {
     "num_requests_waiting_by_reason": "Requests that wait, by what they wait for.",
     "kv_cache_usage_perc": "Share of the KV cache that requests hold, 0 to 1.",
     "cache_config_info": "The KV cache's settings, as labels; always 1.",
+    "lora_requests_info": "Adapters of running and waiting requests, as labels; the value is the time of the look.",
     "num_preemptions": "Times that a request lost its KV blocks and had to start again.",
     "prefix_cache_queries": "Prompt tokens that were looked up in the prefix cache.",
     "prefix_cache_hits": "Prompt tokens that were found in the prefix cache.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cadence.core.adapter import AdapterStats
 from cadence.core.draft_stats import DraftStats
 from cadence.core.engine_state import FORWARD_TOKENS, EngineStats
 from cadence.core.request import FinishReason
@@ -21,9 +22,13 @@ _SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
 
 
 class MetricsRecorder:
-    def __init__(self, model_name: str, cache: Mapping[str, str] | None = None, most_drafts: int = 0) -> None:
-        """`cache`: the settings of the KV cache, by name. `most_drafts`: of a forward; 0 = nobody speculates."""
+    def __init__(
+        self, model_name: str, cache: Mapping[str, str] | None = None, most_drafts: int = 0, max_loras: int = 0
+    ) -> None:
+        """`cache`: the settings of the KV cache, by name. `most_drafts`: of a forward; 0 = nobody speculates.
+        `max_loras`: 0 = requests have no adapters."""
         self._most_drafts = most_drafts
+        self._max_loras = max_loras
         self._labels = {"model_name": model_name, "engine": "0"}
         self._cache_info = Gauge("vllm:cache_config_info", {**self._labels, **(cache or {})}, 1.0)
         self._prompt_tokens = self._counter("prompt_tokens")
@@ -93,6 +98,7 @@ class MetricsRecorder:
             self._gauge("num_requests_waiting_by_reason", stats.num_waiting, reason="capacity"),
             self._gauge("kv_cache_usage_perc", stats.kv_usage),
             self._cache_info,
+            *self._adapters(stats.adapters),
             self._counter("num_preemptions", stats.num_preemptions),
             self._counter("prefix_cache_queries", stats.prefix_queries),
             self._counter("prefix_cache_hits", stats.prefix_hits),
@@ -112,6 +118,14 @@ class MetricsRecorder:
             Counter("cadence:requests_quarantined", self._labels, num_quarantined),
             Counter("cadence:requests_failed_by_quarantine", self._labels, num_failed),
         ]
+
+    def _adapters(self, adapters: AdapterStats) -> list[Metric]:
+        """The names are labels; the value is the time at which they were right."""
+        if not self._max_loras:
+            return []
+        running, waiting = ",".join(adapters.running), ",".join(adapters.waiting)
+        labels = {"max_lora": str(self._max_loras), "running_lora_adapters": running, "waiting_lora_adapters": waiting}
+        return [self._gauge("lora_requests_info", adapters.time, **labels)]
 
     def _drafts(self, drafts: DraftStats) -> list[Metric]:
         if not self._most_drafts:
