@@ -56,4 +56,4 @@ def open_collectives(area: CollectiveArea, device: Device, mesh: Mesh) -> Collec
         return ONE_RANK
     if not isinstance(device, CpuDevice):
         raise ConfigError("tensor_parallel_size above 1 is for the CPU so far", "tensor_parallel_size")
-    return CpuCollectives(device.calls, CpuLibrary(device.calls), area.address, mesh.tp_rank, mesh.tensor_parallel)
+    return CpuCollectives(device.calls, CpuLibrary(device.calls), area, mesh.tp_rank, mesh.tensor_parallel)

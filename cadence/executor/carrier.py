@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from cadence.core.codec import decode_call, decode_mail, decode_plan, encode_answer, encode_result
 from cadence.core.errors import CadenceError
 from cadence.device.probe import open_device
@@ -34,6 +36,8 @@ class Carrier:
         device = open_device(config.device.kind, seat.num_threads)
         collectives = open_collectives(CollectiveArea.attach(shared[0]), device, seat.mesh) if shared else ONE_RANK
         worker = Worker(device, config)
+        collectives.all_reduce(torch.zeros(1))  # all are here; where one is gone, the others are told
+        collectives.check()
         rings[1].write(wire.READY + wire.encode_plain(ModelFacts(worker.layout, worker.vocab_size)))
         return cls(worker, seat.mesh.is_driver, rings, collectives)
 

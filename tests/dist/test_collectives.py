@@ -50,10 +50,11 @@ class Ranks:
         try:
             torch.set_num_threads(1)
             calls = Calls(1)
-            work(CpuCollectives(calls, CpuLibrary(calls), self.address, rank, self.size), calls)
+            work(CpuCollectives(calls, CpuLibrary(calls), self, rank, self.size), calls)
             status = 0
         except BaseException:
             traceback.print_exc()
+            self.functions.abort(self.address)  # the others do not wait for it
         finally:
             os._exit(status)
 
@@ -90,6 +91,16 @@ def test_thousands_of_rounds_at_changing_speeds() -> None:
         ranks.check()
 
     Ranks(2).run(work)
+
+
+def test_nobody_writes_over_what_another_still_reads() -> None:
+    def work(ranks: CpuCollectives, calls: Calls) -> None:
+        x, wanted = torch.empty(250_000), torch.empty(250_000)
+        for number in range(300):
+            found = ranks.all_reduce(x.fill_(float(number)))
+            assert torch.equal(found, wanted.fill_(2.0 * number)), number
+
+    Ranks(2, slot_bytes=1 << 20).run(work)
 
 
 def test_they_stand_in_a_recorded_list() -> None:

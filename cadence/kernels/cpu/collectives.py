@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_int64, c_void_p
+from typing import Protocol
 
 import torch
 
@@ -42,13 +43,19 @@ class CollectiveMemory:
         return bool(self._aborted(address))
 
 
+class SharedArea(Protocol):
+    """Memory that was made with `CollectiveMemory`, mapped as long as this lives."""
+
+    address: int
+
+
 class CpuCollectives:
-    def __init__(self, calls: Calls, library: CpuLibrary, address: int, rank: int, size: int) -> None:
-        """address: of memory that was made with `CollectiveMemory`, and outlives this."""
+    def __init__(self, calls: Calls, library: CpuLibrary, area: SharedArea, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self._calls = calls
         self._c = library
-        self._address = address
+        self._area = area  # the mapping goes with it
+        self._address = area.address
         self._memory = CollectiveMemory(library.functions)
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
