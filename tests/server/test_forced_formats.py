@@ -21,6 +21,7 @@ from cadence.entrypoints.server.chat.tools.base import CallArguments, CallBroken
 from cadence.entrypoints.server.chat.tools.call_form import NAME, NUMBER
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
 from cadence.entrypoints.server.chat.tools.formats_json import JSON_CALLS
+from cadence.entrypoints.server.chat.tools.parts import written_size
 from cadence.entrypoints.server.chat.tools.registry import ROWS, tool_format
 from cadence.structured.compiler import Backends
 from tests.helpers.grammars import allowed, compiled, text_of, tiny_backends
@@ -189,3 +190,19 @@ def test_what_a_format_cannot_keep_is_json_or_refused() -> None:
         with pytest.raises(InvalidRequestError, match=r"'odd' is strict.*minProperties"):
             constraint_of(job([strict("odd", odd)], "auto"), formats, "")
     assert AnswerFormats(tool_format("hermes")).demanded([tool("odd", odd)]).names[0] == "hermes"
+
+
+def test_what_a_short_schema_is_written_out_to_has_a_limit() -> None:
+    """A hundred characters of nested arrays may say what takes millions to write out: nobody waits for that."""
+    nested: dict[str, Any] = {"type": "string"}
+    for _ in range(4):
+        nested = {"type": "array", "items": nested, "maxItems": 16}
+    many = schema_of({"a": nested}, ["a"])
+    formats = AnswerFormats(tool_format("pythonic"))
+    assert formats.demanded([tool("many", many)]) is JSON_CALLS
+    with pytest.raises(InvalidRequestError, match=r"'many' is strict.*characters to write out, of at most"):
+        constraint_of(job([strict("many", many)], "auto"), formats, "")
+    few = [strict(f"tool_{number}", schema_of({"a": {"type": "string"}}, ["a"])) for number in range(200)]
+    with pytest.raises(InvalidRequestError, match=r"tools: .* characters, of at most"):
+        constraint_of(job(few, "auto"), formats, "")
+    assert written_size({"a": ["bc", 1]}) >= len('{"a": ["bc", 1]}') - 4

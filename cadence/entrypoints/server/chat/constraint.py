@@ -14,8 +14,9 @@ from cadence.entrypoints.server.chat.formats import AnswerFormats
 from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
 from cadence.entrypoints.server.chat.tools.call_form import CallForm
 from cadence.entrypoints.server.chat.tools.forced import forced_calls, triggered_calls
-from cadence.entrypoints.server.chat.tools.parts import Part, const, either, optional, sequence
+from cadence.entrypoints.server.chat.tools.parts import Part, const, either, optional, sequence, written_size
 
+MAX_TAG = 1 << 21  # characters of all that an answer is held to
 _ANY_TEXT = {"type": "any_text"}
 _GAP = {"type": "regex", "pattern": "[ \\n]{0,2}"}  # white space behind thoughts
 
@@ -29,6 +30,8 @@ def constraint_of(job: ChatJob, formats: AnswerFormats, before: str) -> Structur
         return asked
     if answer["type"] != "triggered_tags":  # in thoughts, calls are calls too
         answer = behind_thoughts(answer, formats.reasoning, before, _openings(job, formats))
+    if (size := written_size(answer)) > MAX_TAG:
+        raise InvalidRequestError(f"{source}: to be held to, it takes {size} characters, of at most {MAX_TAG}", source)
     tag = {"type": "structural_tag", "format": answer}
     return StructuredOutputsParams(structural_tag=tag, source=source, backend=asked.backend if asked else None)
 

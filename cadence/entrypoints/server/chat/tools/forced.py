@@ -11,14 +11,16 @@ from cadence.entrypoints.server.chat.tools.base import Tools
 from cadence.entrypoints.server.chat.tools.call_form import NAME, NUMBER, CallForm
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
 from cadence.entrypoints.server.chat.tools.parameters import UnwritableError
-from cadence.entrypoints.server.chat.tools.parts import Part, const, either, regex, sequence
+from cadence.entrypoints.server.chat.tools.parts import Part, const, either, regex, sequence, written_size
+
+MAX_WRITTEN = 1 << 18  # characters that say how the calls of one tool are written
 
 
 def can_force(form: CallForm | None, tools: Tools) -> bool:
     """Whether the form can keep the schemas of all of them."""
     try:
         for tool in tools if form is not None else ():
-            form.written.arguments(tool["function"])
+            _written_out(form, tool["function"])
     except UnwritableError:
         return False
     return form is not None
@@ -80,9 +82,16 @@ def _tag(form: CallForm, function: Mapping[str, Any], strict_only: bool, over: s
     return {"type": "tag", "begin": begin, "content": arguments, "end": (over if free else "") or form.end}
 
 
+def _written_out(form: CallForm, function: Mapping[str, Any]) -> Part:
+    part = form.written.arguments(function)
+    if (size := written_size(part)) > MAX_WRITTEN:
+        raise UnwritableError(f"a schema that takes {size} characters to write out, of at most {MAX_WRITTEN}")
+    return part
+
+
 def _arguments(form: CallForm, function: Mapping[str, Any]) -> Part:
     try:
-        return form.written.arguments(function)
+        return _written_out(form, function)
     except UnwritableError as error:
         message = f"tools: {function['name']!r} is strict, and calls of this model cannot be held to {error}"
         raise InvalidRequestError(message, "tools") from None

@@ -48,6 +48,21 @@ def json_value(schema: Any, excludes: Sequence[str] = (), space: int = MAX_SPACE
     return {**part, "excludes": list(excludes)} if excludes else part
 
 
+def written_size(value: Any, known: dict[int, int] | None = None) -> int:
+    """Characters of a part as text, about. What stands in it many times is looked at once: some short schemas are long
+    when they are written out."""
+    known = {} if known is None else known
+    if not isinstance(value, dict | list | tuple):
+        return len(value) if isinstance(value, str) else 8
+    if (found := known.get(id(value))) is None:
+        inner = value.items() if isinstance(value, dict) else value
+        known[id(value)] = found = 2 + sum(
+            len(one[0]) + 6 + written_size(one[1], known) if isinstance(value, dict) else 2 + written_size(one, known)
+            for one in inner
+        )
+    return found
+
+
 def joined(members: Sequence[tuple[Part, bool]], separator: str) -> Part:
     """(member, whether it is required), in their order but the required first. Of many that are all optional each
     has a separator behind it: so the part grows with their number and not with its square."""
