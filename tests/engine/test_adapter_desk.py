@@ -128,6 +128,19 @@ def test_host_memory_has_a_limit() -> None:
     assert world.ready() == ["a2"] and world.reader.kept == {"a", "c"}
 
 
+def test_what_was_used_last_stays() -> None:
+    """By a request, or by an order."""
+    world = World(most=2)
+    for number, adapter in ((1, "a"), (2, "b")):
+        world.read(number, adapter)
+    world.add("a1", "a")
+    assert world.ready() == ["a1"]
+    world.in_use.clear()
+    assert world.read(3, "c").done and world.reader.kept == {"a", "c"}
+    assert world.order(AdapterVerb.ADD, 1, "a") == AdapterAnswer(done=True)
+    assert world.read(4, "d").done and world.reader.kept == {"a", "d"}
+
+
 def test_aborted_ones_wait_no_more() -> None:
     world = World(most=2)
     world.add("a1", "a")

@@ -87,6 +87,31 @@ def test_pinning_lets_those_that_wait_go_on() -> None:
     assert all(outcome.finish for outcome in engine.outcomes.values())
 
 
+def test_a_slot_that_is_pinned_is_not_what_one_waits_for() -> None:
+    """It never comes free: the other one does, though requests for what lies there come without end."""
+    engine = make_engine(adapter_slots=2, max_num_seqs=8, num_blocks=200)
+    engine.scheduler.slots.pin("A")
+    engine.add(adapted("A", "A"))
+    for step in range(60):
+        engine.add(adapted(f"B{step}", "B", max_tokens=3 + step % 4))
+        if step == 5:
+            engine.add(adapted("C", "C"))
+        engine.step()
+    assert engine.outcomes["C"].finish
+
+
+def test_prefixes_are_shared_within_an_adapter_alone() -> None:
+    """Whatever its name; and neither with another one nor with the model itself."""
+    engine = make_engine(adapter_slots=2)
+    hits = []
+    for index, adapter in enumerate(["", "A", "B", "A", "", "B"]):
+        spec = AdapterSpec(f"name {index}", f"/{index}", adapter) if adapter else None
+        engine.add(make_request(str(index), list(range(13)), 2, adapter=spec))
+        engine.drain()
+        hits.append(engine.scheduler.stats().prefix_hits)
+    assert hits == [0, 0, 0, 12, 24, 36]
+
+
 @pytest.mark.parametrize("slots", [1, 2, 3])
 def test_nobody_is_starved(slots: int) -> None:
     """While requests of some adapters come without end, others get their turn."""
