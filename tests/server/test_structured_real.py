@@ -223,3 +223,34 @@ def test_a_message_calls(client: httpx.Client, choice: dict[str, Any]) -> None:
     (block,) = whole["content"]
     assert whole["stop_reason"] == "tool_use" and block["type"] == "tool_use" and block["name"] == "forecast"
     jsonschema.validate(block["input"], TOOL_SCHEMA)
+
+
+ARGUMENTS = {"type": "object", "properties": {"kind": {"enum": ["fox", "dog"]}, "ok": {"type": "boolean"}},
+             "required": ["kind", "ok"], "additionalProperties": False}  # fmt: skip
+TOOLS: dict[str, list[dict[str, Any]]] = {
+    MESSAGES: [{"name": name, "input_schema": ARGUMENTS} for name in ("look", "hunt")],
+    RESPONSES: [{"type": "function", "name": name, "parameters": ARGUMENTS} for name in ("look", "hunt")],
+}
+DEMANDS = [
+    (MESSAGES, {"type": "any"}, {"look", "hunt"}),
+    (MESSAGES, {"type": "any", "disable_parallel_tool_use": True}, {"look", "hunt"}),
+    (MESSAGES, {"type": "tool", "name": "hunt"}, {"hunt"}),
+    (RESPONSES, "required", {"look", "hunt"}),
+    (RESPONSES, {"type": "function", "name": "hunt"}, {"hunt"}),
+]
+
+
+@pytest.mark.parametrize(("path", "choice", "names"), DEMANDS)
+def test_a_demanded_call_is_valid(client: httpx.Client, path: str, choice: Any, names: set[str]) -> None:
+    limit = {"max_tokens": 400} if path == MESSAGES else {"max_output_tokens": 400, "parallel_tool_calls": False}
+    reply = client.post(path, json=body_of(path, {"tools": TOOLS[path], "tool_choice": choice, **limit}))
+    assert reply.status_code == 200, reply.text
+    if path == MESSAGES:
+        calls = [(block["name"], block["input"]) for block in reply.json()["content"] if block["type"] == "tool_use"]
+    else:
+        items = [item for item in reply.json()["output"] if item["type"] == "function_call"]
+        calls = [(item["name"], json.loads(item["arguments"])) for item in items]
+    assert calls, reply.text
+    for name, arguments in calls:
+        assert name in names
+        jsonschema.validate(arguments, ARGUMENTS)
