@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -254,3 +256,22 @@ def test_a_demanded_call_is_valid(client: httpx.Client, path: str, choice: Any, 
     for name, arguments in calls:
         assert name in names
         jsonschema.validate(arguments, ARGUMENTS)
+
+
+def test_a_hostile_grammar_holds_up_nobody(client: httpx.Client) -> None:
+    """Streams beside it get their tokens, whether it is refused or followed."""
+    hostile = ["([a-z ]+)?" * 40, "([a-z ]*){1,50}[a-z ]*x", "[a-z ]{1,100000}"]
+
+    def post(regex: str) -> int:
+        fields = {"structured_outputs": {"regex": regex}, "max_tokens": 60}
+        return client.post(COMPLETIONS, json=body_of(COMPLETIONS, fields), timeout=60).status_code
+
+    with ThreadPoolExecutor(3) as pool:
+        replies = [pool.submit(post, regex) for regex in hostile]
+        times = [time.monotonic()]
+        while not all(reply.done() for reply in replies):
+            body = body_of(COMPLETIONS, {"max_tokens": 100, "ignore_eos": True, "stream": True})
+            with client.stream("POST", COMPLETIONS, json=body) as stream:
+                times += [time.monotonic() for line in stream.iter_lines() if line]
+    assert {reply.result() for reply in replies} <= {200, 400}
+    assert max(later - sooner for sooner, later in pairwise(times)) < 2.0
