@@ -15,7 +15,8 @@ _MOST_UNEVEN = 8  # rows; where only even forwards are recorded, an uneven one o
 
 class GivenDrafts:
     """They are verified like any other: what must come is what will be chosen. As far as a step has room for lines and
-    blocks are free; and not beside a model that drafts, which would lack their keys."""
+    blocks are free; not beside a model that drafts, which would lack their keys, and not where the host has a say
+    before each token."""
 
     def __init__(self, budget: TokenBudget, drafts: Drafts, rows: RowTable, kv: KVManager) -> None:
         self._budget = budget
@@ -29,7 +30,7 @@ class GivenDrafts:
         waiting: others may be admitted to the step."""
         drafts_np: Column = np.full(len(rows_np), draft.width - 1, dtype=np.int64)
         decodes_np = tokens_np == 1
-        waiting_np = self._rows.waits_np[rows_np] & decodes_np
+        waiting_np = self._rows.waits_np[rows_np] & decodes_np & ~self._rows.needs_host_np[rows_np]
         if self._drafts.reserve or not waiting_np.any() or (self._drafts.padded and len(rows_np) > _MOST_UNEVEN):
             return drafts_np
         lines = len(rows_np) + (draft.width - 1) * int(decodes_np.sum()) + waiting * self._rows.num_free

@@ -51,10 +51,11 @@ class Scheduler:
         host_bound: bool = False,
         drafts: Drafts = NO_DRAFTS,
     ) -> None:
-        """host_bound: the host has a say between any two forwards, so there are no bursts."""
+        """host_bound: the host has a say between any two forwards of every request: there are no bursts, no drafts."""
         budget = TokenBudget.of(config, max_model_len, 1 + drafts.most)
         check_pool(layout, num_blocks, budget.in_flight, max_model_len)
         self._by_priority = config.policy == "priority"
+        self._host_bound = host_bound
         self._max_model_len = max_model_len
         self._max_step_tokens = config.max_num_batched_tokens
         self._num_added = 0
@@ -87,6 +88,7 @@ class Scheduler:
         self._requests[request.request_id] = state = RequestState(
             request, self._key_of(request), tables, self._max_model_len, constraint
         )
+        state.needs_host |= self._host_bound
         self._slots.join(state)
         self._waiting.push(state)
 

@@ -171,6 +171,7 @@ class CompileClient:
             memory_bytes=limits.memory_bytes,
             compiled_bytes=limits.compiled_bytes,
             step_seconds=limits.step_seconds,
+            median_seconds=limits.median_seconds,
             at_once=limits.at_once,
         )
 

@@ -21,6 +21,7 @@ class LoadVocabulary(msgspec.Struct, frozen=True, tag=True):
     memory_bytes: int
     compiled_bytes: int
     step_seconds: float
+    median_seconds: float
     at_once: int
 
 

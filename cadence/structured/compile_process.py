@@ -15,9 +15,11 @@ import socket
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from cadence.core.grammar import GrammarBackend, GrammarSpec
+from cadence.structured.choose import choose_backend
 from cadence.structured.compile_jobs import (
     Compile,
     CompileRefused,
@@ -30,7 +32,7 @@ from cadence.structured.compile_jobs import (
     receive,
     to_compiler,
 )
-from cadence.structured.compiler import Backends, RefusedGrammarError, try_out
+from cadence.structured.compiler import Backends, RefusedGrammarError, SlowGrammarError, try_out
 from cadence.structured.llguidance_backend import greedy_encoder
 from cadence.structured.vocabulary import Vocabulary
 
@@ -153,12 +155,24 @@ class CompileLoop:
         os._exit(0)
 
     def _compiled(self, job: Compile) -> CompileResult:
-        limits, spec = self._limits, job.spec
+        """By the backend that suits it; by llguidance where that is left open and xgrammar would be too slow."""
+        try:
+            return self._tried(job.number, job.spec)
+        except SlowGrammarError as slow:
+            if job.spec.backend is not GrammarBackend.AUTO or choose_backend(job.spec) is GrammarBackend.LLGUIDANCE:
+                raise
+            try:
+                return self._tried(job.number, replace(job.spec, backend=GrammarBackend.LLGUIDANCE))
+            except RefusedGrammarError:
+                raise slow from None
+
+    def _tried(self, number: int, spec: GrammarSpec) -> CompileResult:
+        limits = self._limits
         backend, data = self._backends.compile(spec)
         if len(data) > limits.compiled_bytes:
             raise RefusedGrammarError(f"is too large: compiled, it has more than {limits.compiled_bytes // 2**20} MiB")
-        try_out(self._backends.read(spec, backend, data), limits.step_seconds)
-        return CompileResult(job.number, backend, data)
+        try_out(self._backends.read(spec, backend, data), limits.step_seconds, limits.median_seconds)
+        return CompileResult(number, backend, data)
 
     def _read(self, child: _CompileChild) -> None:
         chunk = os.read(child.pipe, _PIPE_BYTES)

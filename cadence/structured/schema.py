@@ -7,11 +7,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-# Repetitions with a bound ({2,50}, maxLength, maxItems) are states of their own to xgrammar, each with a table of
-# tokens: some 20 ms and 300 KB each with a vocabulary of 50,000.
-MAX_REPETITIONS = 64
+# Repetitions with a bound ({2,50}, maxLength) are states of their own to xgrammar, each with a table of tokens: some
+# 20 ms and 300 KB each with a vocabulary of 50,000, and the mask where a string begins takes milliseconds. Those of
+# items (maxItems) share the tables of what is repeated.
+MAX_REPETITIONS = 16
+MAX_ITEMS = 64
 _REPETITION = re.compile(r"\{(\d{1,9})?(?:,(\d{1,9})?)?\}")
-_BOUNDS = ("minLength", "maxLength", "minItems", "maxItems")
+_LENGTHS = ("minLength", "maxLength")
+_COUNTS = ("minItems", "maxItems")
 
 _SAID = frozenset({"title", "description", "default", "examples", "example", "$comment", "deprecated", "readOnly"})
 _TABLES = frozenset({"$defs", "definitions", "$schema", "$id"})  # of the whole schema
@@ -31,7 +34,8 @@ _LOCAL = re.compile(r"#/(\$defs|definitions)/[A-Za-z0-9_.\-]+")
 
 def suits_xgrammar(schema: dict[str, Any]) -> bool:
     """Only what it is known to keep: of other keywords it reads past many without a word."""
-    if schema.get("$id") or _repetitions_of(schema) > MAX_REPETITIONS:
+    lengths, items = _repetitions_of(schema)
+    if schema.get("$id") or lengths > MAX_REPETITIONS or items > MAX_ITEMS:
         return False
     nodes = [schema, *_values(schema, "$defs"), *_values(schema, "definitions")]
     body = {name: value for name, value in schema.items() if name not in _TABLES}
@@ -79,8 +83,8 @@ def _parts_are_plain(said: dict[str, Any]) -> bool:
         and all(name in properties for name in required)
         and (further is False or (not properties and (further is True or _is_plain(further))))
         and _is_plain(said.get("items", {}))
-        and all(type(said.get(name, 0)) is int for name in (*_BOUNDS, "minimum", "maximum"))
-        and said.get("minItems", 0) <= said.get("maxItems", MAX_REPETITIONS)
+        and all(type(said.get(name, 0)) is int for name in (*_LENGTHS, *_COUNTS, "minimum", "maximum"))
+        and said.get("minItems", 0) <= said.get("maxItems", MAX_ITEMS)
         and said.get("minLength", 0) <= said.get("maxLength", MAX_REPETITIONS)
         and said.get("minimum", 0) <= said.get("maximum", said.get("minimum", 0))
     )
@@ -91,18 +95,19 @@ def _values(schema: dict[str, Any], name: str) -> list[Any]:
     return list(table.values()) if isinstance(table, dict) else [None]
 
 
-def _repetitions_of(schema: Any) -> int:
-    """Of all objects within, whatever they mean."""
-    total, todo = 0, [schema]
+def _repetitions_of(schema: Any) -> tuple[int, int]:
+    """Of characters and of items; of all objects within, whatever they mean."""
+    lengths, items, todo = 0, 0, [schema]
     while todo:
         item = todo.pop()
         if isinstance(item, dict):
-            total += sum(item[name] for name in _BOUNDS if type(item.get(name)) is int)
-            total += repetitions(item["pattern"]) if isinstance(item.get("pattern"), str) else 0
+            lengths += sum(item[name] for name in _LENGTHS if type(item.get(name)) is int)
+            lengths += repetitions(item["pattern"]) if isinstance(item.get("pattern"), str) else 0
+            items += sum(item[name] for name in _COUNTS if type(item.get(name)) is int)
             todo += item.values()
         elif isinstance(item, list):
             todo += item
-    return total
+    return lengths, items
 
 
 _COMBINES = frozenset(

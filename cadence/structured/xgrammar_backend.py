@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from cadence.structured.canonical import CanonicalTokens, Encode
 from cadence.structured.grammar import MaskArray, last_word, mask_words
 from cadence.structured.vocabulary import Vocabulary
 
+SLOW_SECONDS = 0.1  # to accept a token and work out the mask behind it
+MOST_SLOW = 8  # in a row: a busy machine may take that long for any of them, but hardly for all
 FEW = 16  # words of a mask with any token: forced text has no more beginnings than that
 
 
@@ -107,9 +110,12 @@ class XgrammarGrammar:
 
 
 class XgrammarPosition:
-    error = ""  # compiled in full: nothing is left to go wrong
+    """xgrammar has no limits of its own: what takes too long too often goes no further."""
 
     def __init__(self, matcher: Any, pieces: list[bytes], canonical: CanonicalTokens) -> None:
+        self.error = ""
+        self._num_slow = 0  # the last masks, in a row
+        self._seconds = 0.0  # since the last mask
         self._matcher = matcher
         self._pieces = pieces
         self._canonical = canonical
@@ -121,19 +127,33 @@ class XgrammarPosition:
         return bool(self._matcher.is_completed())
 
     def accept(self, token: int) -> bool:
-        known = token < len(self._pieces) and bool(self._pieces[token])
-        return known and bool(self._matcher.accept_token(token))
+        if self.error or token >= len(self._pieces) or not self._pieces[token]:
+            return False
+        begun = time.perf_counter()
+        accepted = bool(self._matcher.accept_token(token))
+        self._seconds += time.perf_counter() - begun
+        return accepted
 
     def rollback(self, count: int) -> None:
         self._matcher.rollback(count)
 
     def fill(self, mask_np: MaskArray) -> None:
-        words = self._words
+        if self.error:
+            mask_np[:] = 0
+            return
+        words, begun = self._words, time.perf_counter()
         self._matcher.fill_next_token_bitmask(mask_np[:words].reshape(1, -1))
+        self._judge(self._seconds + time.perf_counter() - begun)
         mask_np[words - 1] &= self._last_word
         mask_np[words:] = 0
         if 1 < np.count_nonzero(mask_np) <= FEW:
             self._keep_canonical(mask_np)
+
+    def _judge(self, seconds: float) -> None:
+        self._seconds = 0.0
+        self._num_slow = self._num_slow + 1 if seconds > SLOW_SECONDS else 0
+        if self._num_slow > MOST_SLOW:
+            self.error = f"one token after another takes more than {SLOW_SECONDS:.3g} s"
 
     def _keep_canonical(self, mask_np: MaskArray) -> None:
         """Of the tokens that forced text can begin with, the one that the tokenizer begins it with."""

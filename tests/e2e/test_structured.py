@@ -186,3 +186,25 @@ def test_complete_outputs_end_where_no_stop_token_may(tiny_model: Callable[[str]
             [5, 6], SamplingParams(structured_outputs=asked, max_tokens=30, **options), use_tqdm=False
         )
         assert (output.outputs[0].text, output.outputs[0].finish_reason) == ("the fox", "stop"), options
+
+
+@pytest.mark.parametrize("of_engine", [False, True])
+def test_host_processors_see_forced_tokens_one_by_one(tiny_model: Callable[[str], Path], of_engine: bool) -> None:
+    """Nothing is drafted where the host has a say before each token, neither by the grammar nor by looking it up."""
+    seen: list[list[int]] = []
+
+    def watch(output: list[int], logits: torch.Tensor) -> torch.Tensor:
+        seen.append(list(output))
+        return logits
+
+    llm = LLM(
+        str(tiny_model("llama")), max_model_len=128, num_gpu_blocks_override=160, dtype="float32",
+        speculative_config=LOOKED_UP, logits_processors=[watch] if of_engine else [],
+    )  # fmt: skip
+    params = SamplingParams(
+        structured_outputs=StructuredOutputsParams(choice=["the fox the fox the fox"]), max_tokens=30,
+        logits_processors=None if of_engine else [watch],
+    )  # fmt: skip
+    (output,) = llm.generate([5, 6], params, use_tqdm=False)
+    tokens = list(output.outputs[0].token_ids)
+    assert len(tokens) > 5 and seen == [tokens[:count] for count in range(len(tokens))]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
 import torch
+
+from cadence.entrypoints.server.chat.tools.forced import forced_calls
+from cadence.entrypoints.server.chat.tools.registry import tool_format
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,17 @@ def _echo_on_host(prompt: list[int], output: list[int], logits: torch.Tensor) ->
     """Pushes a token that all tokens so far name. logits [V]"""
     logits[(sum(prompt) + 3 * sum(output)) % len(logits)] += 4.0
     return logits
+
+
+def _call() -> dict[str, Any]:
+    """A call as a chat demands it, of a format whose calls are JSON. Without the marks around them, so that the few
+    tokens of a request get to the arguments."""
+    parameters = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "boolean"}}}
+    tools = [{"type": "function", "function": {"name": name, "parameters": parameters}} for name in ("f", "g", "th")]
+    form = tool_format("apertus").form
+    assert form is not None
+    calls = forced_calls(replace(form, open="", close=""), tools, several=True)
+    return {"structural_tag": {"type": "structural_tag", "format": calls}}
 
 
 PLAIN: dict[str, Any] = {
@@ -114,17 +128,20 @@ JSON_SCHEMA = Feature(
     },
 )
 REGEX = Feature("regex", "`structured_outputs` with `regex`", {"structured_outputs": {"regex": "[a-z ]{3,}[0-9]?"}})
+FORCED_CALL = Feature(
+    "forced tool call", "`tools` with a `tool_choice` of `required` or by name", {"structured_outputs": _call()}
+)
 ONE_TOKEN = Feature("one token", "`max_tokens=1`", {"max_tokens": 1})
 LORA = Feature("LoRA", "`enable_lora=True`, and a `lora_request`")
 TWO_LORAS = Feature("two LoRAs in one batch", "`max_loras`, and another `lora_request` beside the first")
 REQUEST = (
     *(GREEDY, SEEDED, FILTERS, PENALTIES, BIAS, ALLOWED, BAD_WORDS, MIN_TOKENS, LOGPROBS, LOGPROB_IDS),
     *(PROMPT_LOGPROBS, SEVERAL, BEAM, THINKING, STOP, ON_DEVICE, ON_HOST, ONE_TOKEN, JSON_SCHEMA, REGEX),
-    *(LORA, TWO_LORAS),
+    *(FORCED_CALL, LORA, TWO_LORAS),
 )
 ADAPTERS = frozenset({LORA.name, TWO_LORAS.name})  # each is a request with an adapter of its own
 FOR_ADAPTERS: dict[str, Any] = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}  # of engines that run them
-GRAMMARS = frozenset({JSON_SCHEMA.name, REGEX.name})
+GRAMMARS = frozenset({JSON_SCHEMA.name, REGEX.name, FORCED_CALL.name})
 FEATURES = {feature.name: feature for feature in ENGINE + REQUEST}
 
 Cell = tuple[str, str]  # names, in the order of the lists above
@@ -136,7 +153,7 @@ ONE_OR_OTHER: dict[Cell, str] = {
     (SPECULATION.name, MODEL_DRAFTS.name): "drafts are looked up, or made by a model",
     (GREEDY.name, SEEDED.name): "a temperature is 0, or it is not",
     (GREEDY.name, SEVERAL.name): "greedy completions would all be the same, so more than one is refused",
-    (JSON_SCHEMA.name, REGEX.name): "the output is held to one grammar",
+    **{cell: "the output is held to one grammar" for cell in CELLS if set(cell) <= GRAMMARS},
     (LORA.name, TWO_LORAS.name): "a request has one adapter",
     **{
         cell: "a search has no sampling options; it runs beside requests that do"

@@ -67,8 +67,10 @@ def _grouped() -> dict[str, str]:
 def _common(cells: list[Cell]) -> str:
     if len(cells) == 1:
         return name_of(cells[0])
-    (shared,) = set.intersection(*map(set, cells))
-    return f"{shared} x every other feature of a request but an adapter"
+    shared = set.intersection(*map(set, cells))
+    if not shared:
+        return "; ".join(map(name_of, cells))
+    return f"{shared.pop()} x every other feature of a request but an adapter"
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -223,3 +225,53 @@ def test_a_message_calls(client: httpx.Client, choice: dict[str, Any]) -> None:
     (block,) = whole["content"]
     assert whole["stop_reason"] == "tool_use" and block["type"] == "tool_use" and block["name"] == "forecast"
     jsonschema.validate(block["input"], TOOL_SCHEMA)
+
+
+ARGUMENTS = {"type": "object", "properties": {"kind": {"enum": ["fox", "dog"]}, "ok": {"type": "boolean"}},
+             "required": ["kind", "ok"], "additionalProperties": False}  # fmt: skip
+TOOLS: dict[str, list[dict[str, Any]]] = {
+    MESSAGES: [{"name": name, "input_schema": ARGUMENTS} for name in ("look", "hunt")],
+    RESPONSES: [{"type": "function", "name": name, "parameters": ARGUMENTS} for name in ("look", "hunt")],
+}
+DEMANDS = [
+    (MESSAGES, {"type": "any"}, {"look", "hunt"}),
+    (MESSAGES, {"type": "any", "disable_parallel_tool_use": True}, {"look", "hunt"}),
+    (MESSAGES, {"type": "tool", "name": "hunt"}, {"hunt"}),
+    (RESPONSES, "required", {"look", "hunt"}),
+    (RESPONSES, {"type": "function", "name": "hunt"}, {"hunt"}),
+]
+
+
+@pytest.mark.parametrize(("path", "choice", "names"), DEMANDS)
+def test_a_demanded_call_is_valid(client: httpx.Client, path: str, choice: Any, names: set[str]) -> None:
+    limit = {"max_tokens": 400} if path == MESSAGES else {"max_output_tokens": 400, "parallel_tool_calls": False}
+    reply = client.post(path, json=body_of(path, {"tools": TOOLS[path], "tool_choice": choice, **limit}))
+    assert reply.status_code == 200, reply.text
+    if path == MESSAGES:
+        calls = [(block["name"], block["input"]) for block in reply.json()["content"] if block["type"] == "tool_use"]
+    else:
+        items = [item for item in reply.json()["output"] if item["type"] == "function_call"]
+        calls = [(item["name"], json.loads(item["arguments"])) for item in items]
+    assert calls, reply.text
+    for name, arguments in calls:
+        assert name in names
+        jsonschema.validate(arguments, ARGUMENTS)
+
+
+def test_a_hostile_grammar_holds_up_nobody(client: httpx.Client) -> None:
+    """Streams beside it get their tokens, whether it is refused or followed."""
+    hostile = ["([a-z ]+)?" * 40, "([a-z ]*){1,50}[a-z ]*x", "[a-z ]{1,100000}"]
+
+    def post(regex: str) -> int:
+        fields = {"structured_outputs": {"regex": regex}, "max_tokens": 60}
+        return client.post(COMPLETIONS, json=body_of(COMPLETIONS, fields), timeout=60).status_code
+
+    with ThreadPoolExecutor(3) as pool:
+        replies = [pool.submit(post, regex) for regex in hostile]
+        times = [time.monotonic()]
+        while not all(reply.done() for reply in replies):
+            body = body_of(COMPLETIONS, {"max_tokens": 100, "ignore_eos": True, "stream": True})
+            with client.stream("POST", COMPLETIONS, json=body) as stream:
+                times += [time.monotonic() for line in stream.iter_lines() if line]
+    assert {reply.result() for reply in replies} <= {200, 400}
+    assert max(later - sooner for sooner, later in pairwise(times)) < 2.0

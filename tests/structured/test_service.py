@@ -171,3 +171,20 @@ def test_the_least_recently_used_is_forgotten() -> None:
     assert len(small) == 2 and small.num_bytes == 2 * one.num_bytes and small.get("a") is None
     small.put("c", "is no good")
     assert small.num_bytes == one.num_bytes + len("is no good")
+
+
+SLOW = {
+    "repeated stars": ("regex", "([a-z ]+)?" * 40),
+    "rules that may be nothing": ("ebnf", "root ::= " + "r? " * 40 + "\nr ::= [a-z ]+ | [a-y]*"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_what_xgrammar_follows_too_slowly_is_not_left_to_it(open_service: Open, name: str) -> None:
+    service = open_service(dataclasses.replace(LIMITS, seconds=20.0))
+    kind, text = SLOW[name]
+    found = outcome_of(service.request(spec(kind, text)), 90)
+    assert isinstance(found, Grammar) and found.backend == GrammarBackend.LLGUIDANCE
+    forced = outcome_of(service.request(spec(kind, text, "xgrammar")), 90)
+    assert isinstance(forced, Failure) and "takes more" in forced.message
