@@ -1,4 +1,4 @@
-"""Which backend compiles a spec: a function of the spec alone, so that a restarted engine chooses as the first did."""
+"""Which backend compiles a spec first: a function of the spec alone. What is too slow for it goes to the other."""
 
 from __future__ import annotations
 
