@@ -35,7 +35,7 @@ ONE_PROCESS = ParallelConfig()
 def check_sizes(args: EngineArgs) -> None:
     """As soon as they are given."""
     if (stages := args.pipeline_parallel_size) > 1:
-        message = f"pipeline_parallel_size={stages} cannot be honoured: this version runs all layers in one place"
+        message = f"pipeline_parallel_size={stages} cannot be honoured: this version runs all layers on one device"
         raise ConfigError(message, "pipeline_parallel_size")
     if args.tensor_parallel_size > 1 and args.distributed_executor_backend == "uni":
         raise ConfigError(
