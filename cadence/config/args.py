@@ -135,7 +135,7 @@ class EngineArgs:
     distributed_executor_backend: str | None = option(
         None, "where the model runs: uni = in the engine's process, mp = in a process of its own (uni)", BACKENDS
     )
-    tensor_parallel_size: int = option(1, "devices that share each layer")
+    tensor_parallel_size: int = option(1, "processes that share each layer; on the CPU so far")
     pipeline_parallel_size: int = option(1, "stages, each with some of the layers on devices of its own")
 
     # Device

@@ -34,11 +34,31 @@ ONE_PROCESS = ParallelConfig()
 
 def check_sizes(args: EngineArgs) -> None:
     """As soon as they are given."""
-    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
-        if (size := getattr(args, name)) > 1:
-            raise ConfigError(f"{name}={size} cannot be honoured: this version runs on one device", name)
+    if (stages := args.pipeline_parallel_size) > 1:
+        message = f"pipeline_parallel_size={stages} cannot be honoured: this version runs all layers on one device"
+        raise ConfigError(message, "pipeline_parallel_size")
+    if args.tensor_parallel_size > 1 and args.distributed_executor_backend == "uni":
+        raise ConfigError(
+            f"tensor_parallel_size={args.tensor_parallel_size} needs a process for each rank: "
+            "distributed_executor_backend=mp",
+            "distributed_executor_backend",
+        )
+
+
+def check_parts(args: EngineArgs, kind: str, drafts_by_model: bool) -> None:
+    """What ranks that share layers cannot do yet. kind: of device"""
+    if args.tensor_parallel_size == 1:
+        return
+    size = f"tensor_parallel_size={args.tensor_parallel_size}"
+    if kind != "cpu":
+        raise ConfigError(f"{size} is for the CPU so far", "tensor_parallel_size")
+    if args.enable_lora:
+        raise ConfigError(f"{size} goes with no adapters so far (enable_lora)", "enable_lora")
+    if drafts_by_model:
+        raise ConfigError(f"{size} goes with no drafts by models so far (speculative_config)", "speculative_config")
 
 
 def resolve_parallel(args: EngineArgs) -> ParallelConfig:
     sizes = (args.tensor_parallel_size, args.pipeline_parallel_size)
-    return ParallelConfig(args.distributed_executor_backend or "uni", *sizes)
+    backend = "mp" if max(sizes) > 1 else "uni"
+    return ParallelConfig(args.distributed_executor_backend or backend, *sizes)

@@ -124,7 +124,7 @@ ENGINE_GROUPS = (
         no_effect("numa_bind_nodes", [], BOUND),
         no_effect("numa_bind_cpus", [], BOUND),
         refused("device_ids", (0, [0], ["0"]), FIRST_GPU),
-        works("tensor_parallel_size", "1 so far: " + ONE_DEVICE, short="-tp"),
+        works("tensor_parallel_size", "processes that share each layer, on the CPU so far", short="-tp"),
         refused("decode_context_parallel_size", 1, ONE_DEVICE, short="-dcp"),
         no_effect("dcp_comm_backend", None, OF_SEVERAL_DEVICES, choices=("ag_rs", "a2a")),
         no_effect("dcp_q_replicate", False, OF_SEVERAL_DEVICES),

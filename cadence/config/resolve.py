@@ -20,7 +20,7 @@ from cadence.config.engine_config import (
 )
 from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
-from cadence.config.parallel import ParallelConfig, resolve_parallel
+from cadence.config.parallel import ParallelConfig, check_parts, resolve_parallel
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
 from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
@@ -119,6 +119,8 @@ def resolve(
     kv_dtype = _kv_dtype(args, model, quantization, caps.kind, halves)
     scheduler = _scheduler(args, caps, model.max_model_len, inputs.offline)
     _check_tables(model, scheduler, caps)
+    speculative = _speculative(args, model, scheduler, inputs.draft)
+    check_parts(args, caps.kind, speculative.by_model)
     return EngineConfig(
         model=model,
         tokenizer=TokenizerConfig(
@@ -131,7 +133,7 @@ def resolve(
         cache=_cache(args, caps, inputs.cpu_kv_bytes, kv_dtype),
         scheduler=scheduler,
         device=_device(args, caps.kind, inputs),
-        speculative=_speculative(args, model, scheduler, inputs.draft),
+        speculative=speculative,
         structured=read_structured(args.structured_outputs_config),
         lora=resolve_lora(args),
         parallel=resolve_parallel(args),

@@ -35,7 +35,7 @@ class Carrier:
         """shared: the descriptor of what ranks compute together in, or none."""
         device = open_device(config.device.kind, seat.num_threads)
         collectives = open_collectives(CollectiveArea.attach(shared[0]), device, seat.mesh) if shared else ONE_RANK
-        worker = Worker(device, config)
+        worker = Worker(device, config, ranks=ONE_RANK if seat.has_all else collectives)
         collectives.all_reduce(torch.zeros(1))  # all are here; where one is gone, the others are told
         collectives.check()
         rings[1].write(wire.READY + wire.encode_plain(ModelFacts(worker.layout, worker.vocab_size)))

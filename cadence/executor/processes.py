@@ -141,9 +141,11 @@ def open_processes(config: EngineConfig, caps: DeviceCaps, processors: Processor
             "logits_processors",
         )
     check_pidfd()
-    mesh = Mesh(0, replicas)
-    shares = cpu_shares(replicas, config.device.cpu_threads)
-    seats = [Seat(mesh.at(rank), *share) for rank, share in enumerate(shares)]
+    mesh = Mesh(0, config.parallel.tensor_parallel_size, config.parallel.pipeline_parallel_size)
+    if replicas > 1:
+        mesh = Mesh(0, replicas)
+    shares = cpu_shares(mesh.world_size, config.device.cpu_threads)
+    seats = [Seat(mesh.at(rank), *share, has_all=replicas > 1) for rank, share in enumerate(shares)]
     executor = ProcessExecutor(WorkerGroup(seats), mesh.driver)
     try:
         ready = executor.configure(wire.encode_plain(WorkerConfig.of(config)))

@@ -31,6 +31,7 @@ class Seat:
     mesh: Mesh
     num_threads: int  # of its kernels; 0 = as many as are worth having
     cpus: tuple[int, ...] = ()  # that it may run on; () = those of its parent
+    has_all: bool = False  # of every layer, whatever others have
 
 
 @dataclass(frozen=True, slots=True)

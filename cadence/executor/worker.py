@@ -24,6 +24,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.device.base import Device
 from cadence.device.dtypes import DTYPES
 from cadence.executor.adapters import open_adapters
+from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.select import select_ops
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.load import load_model
@@ -61,7 +62,9 @@ class Worker:
         config: WorkerConfig,
         logits_processors: Sequence[Callable] = (),
         new_proposer: ProposerFactory = proposer_of,
+        ranks: Collectives = ONE_RANK,
     ) -> None:
+        """ranks: that share the layers of the model, this one among them"""
         model_config, cache, scheduler, asked = config.model, config.cache, config.scheduler, config.device
         self._cache = cache
         self._max_tokens = scheduler.max_num_batched_tokens
@@ -69,7 +72,7 @@ class Worker:
         self.queues_work = device.queues_work
         ops = select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa)
         model_len, memory = model_config.max_model_len, device.caps.total_memory
-        build = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory)
+        build = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory, ranks)
         model = load_model(model_config, config.load, build)
         draft = load_draft(config.speculative, model_config, config.load, build, model)
         self._lora = open_adapters(model, config.lora, device, ops, build.dtype)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cadence.gguf.config import gguf_config
-from cadence.gguf.file import GGUFFile
+from cadence.gguf.file import GGML_TYPES, GGUFFile
 
 if TYPE_CHECKING:
     from cadence.gguf.tokenizer import GGUFTokenizer
@@ -33,3 +33,8 @@ def open_weights(path: Path, config: Mapping[str, Any]) -> GGUFWeights:
     from cadence.gguf.weights import GGUFWeights
 
     return GGUFWeights(GGUFFile(path), config)
+
+
+def block_size(kind: str) -> tuple[int, int]:
+    """Of a type by its name -> (values, bytes) of a block"""
+    return next((each.block, each.nbytes) for each in GGML_TYPES.values() if each.name == kind)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.ops import Ops
 
 
@@ -54,6 +55,7 @@ class BuildContext:
     ops: Ops  # whose form matrices take; what computes comes with every forward
     max_model_len: int  # tokens; positions 0 .. max_model_len - 1 are served
     memory: int = 2**63  # bytes of the device: a model that needs more is not built
+    ranks: Collectives = ONE_RANK  # that share each layer, and which of them this is
 
     @property
     def bias_dtype(self) -> torch.dtype:

@@ -16,6 +16,7 @@ from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.norm import Norm, RMSNorm
+from cadence.models.layers.rank_share import HeadShare, Held
 from cadence.models.layers.rotary import NoRotary, Rotary
 from cadence.models.layers.weight import Stream
 
@@ -48,11 +49,10 @@ class Attention(nn.Module):
         norms: HeadNorms | None = None,
     ) -> None:
         super().__init__()
-        shape = spec.shape
-        heads, kv_heads, dim = shape.num_heads, shape.num_kv_heads, shape.head_dim
-        sizes = {"q": heads * dim, "k": kv_heads * dim, "v": kv_heads * dim}
-        self.qkv = Linear(build, spec.hidden, sizes, bias=spec.qkv_bias)
-        self.out = Linear(build, heads * dim, spec.hidden, bias=spec.out_bias)
+        share, every = HeadShare.of(spec.shape, build.ranks), (spec.hidden, range(spec.hidden))
+        shape, queries, keys = share.shape, share.queries_of_dim, share.keys_of_dim
+        self.qkv = Linear.shared(build, Held({"q": queries, "k": keys, "v": keys}, every), bias=spec.qkv_bias)
+        self.out = Linear.shared(build, Held({"": every}, queries), bias=spec.out_bias)
         self.rotary = rotary
         if norms is None:
             self._rotation = rotary.rotation((), 0.0)
@@ -61,7 +61,7 @@ class Attention(nn.Module):
             self._rotation = rotary.rotation((norms.q.weight, norms.k.weight), norms.q.eps)
         self.shape = shape
         self._layer = layer
-        self._heads = (heads, kv_heads, kv_heads)
+        self._heads = (shape.num_heads, shape.num_kv_heads, shape.num_kv_heads)
 
     @property
     def kv(self) -> LayerKV:

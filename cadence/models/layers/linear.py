@@ -10,6 +10,7 @@ from torch import nn
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext
 from cadence.models.layers.parameter import empty_parameter, empty_weight
+from cadence.models.layers.rank_share import Held, all_of
 from cadence.models.layers.weight import RMSScale, Stream, WeightHolder
 
 
@@ -23,8 +24,17 @@ class Linear(WeightHolder):
     ) -> None:
         rows = out if isinstance(out, int) else sum(out.values())
         super().__init__(empty_weight(build, rows, in_features))
+        self.held = all_of(out, in_features)
         self.parts: dict[str, int] = {} if isinstance(out, int) else dict(out)  # rows of each part; {} = not divided
         self.bias = empty_parameter(build, rows, dtype=build.bias_dtype) if bias else None
+
+    @classmethod
+    def shared(cls, build: BuildContext, held: Held, *, bias: bool = False) -> Linear:
+        """What this rank has of a map that ranks share."""
+        own = {name: len(rows) for name, (_, rows) in held.rows.items()}
+        linear = cls(build, len(held.columns[1]), own.get("", own), bias=bias)
+        linear.held = held
+        return linear
 
     def part_rows(self, part: str) -> slice:
         """Rows of one part in weight and bias."""

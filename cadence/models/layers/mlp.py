@@ -16,6 +16,7 @@ from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext
 from cadence.models.layers.linear import Gate, Linear
 from cadence.models.layers.norm import Norm
+from cadence.models.layers.rank_share import Held, inner_part
 from cadence.models.layers.weight import Stream
 
 _Value = TypeVar("_Value")
@@ -46,8 +47,9 @@ class GatedMLP(nn.Module):
         self, build: BuildContext, hidden: int, intermediate: int, activation: str, *, bias: bool = False
     ) -> None:
         super().__init__()
-        self.gate_up = Linear(build, hidden, {"gate": intermediate, "up": intermediate}, bias=bias)
-        self.down = Linear(build, intermediate, hidden, bias=bias)
+        inner, every = (intermediate, inner_part(intermediate, build.ranks)), (hidden, range(hidden))
+        self.gate_up = Linear.shared(build, Held({"gate": inner, "up": inner}, every), bias=bias)
+        self.down = Linear.shared(build, Held({"": every}, inner), bias=bias)
         self._gate = Gate(_known(_GATED_GELU, activation))
 
     def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
@@ -68,8 +70,9 @@ class PlainMLP(nn.Module):
         self, build: BuildContext, hidden: int, intermediate: int, activation: str, *, bias: bool = True
     ) -> None:
         super().__init__()
-        self.up = Linear(build, hidden, intermediate, bias=bias)
-        self.down = Linear(build, intermediate, hidden, bias=bias)
+        inner, every = (intermediate, inner_part(intermediate, build.ranks)), (hidden, range(hidden))
+        self.up = Linear.shared(build, Held({"": inner}, every), bias=bias)
+        self.down = Linear.shared(build, Held({"": every}, inner), bias=bias)
         self._act = _known(_PLAIN, activation)
 
     def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:

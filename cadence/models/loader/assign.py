@@ -79,6 +79,11 @@ def check_fit(model: MappedModule, source: WeightsSource, where: str) -> Plan:
     return plan
 
 
+def copies_of(model: MappedModule, source: WeightsSource) -> list[Copy]:
+    """What the source has for a model, which may be one without memory."""
+    return _plan(model, set(source.names())).copies
+
+
 def _load_all(copies: list[Copy], source: WeightsSource, packing: Packing) -> Iterator[None]:
     """Matrices that `packing` takes are filled by it, the rest is copied."""
     groups: dict[Slot, list[Copy]] = {}

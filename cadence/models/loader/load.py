@@ -10,12 +10,15 @@ from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.models.decoder import DecoderLM
 from cadence.models.heads.mtp import mtp_prefixes
 from cadence.models.interface.build import BuildContext
+from cadence.models.layers.linear import Linear
+from cadence.models.layers.summed_weight import SummedWeight
 from cadence.models.loader.assign import assign, no_progress
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.loader.packing import MatrixPacking, NoPacking, Packing
-from cadence.models.loader.plausible import build_model, check_dummy, check_source
+from cadence.models.loader.plausible import build_model, check_dummy, check_source, without_memory
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.loader.selected_weights import SelectedWeights
+from cadence.models.loader.sliced_weights import sliced
 from cadence.models.loader.source import WeightsSource
 
 
@@ -26,13 +29,23 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
         check_dummy(model_config.hf, build, load_config.quantization)
         model = build_model(model_config.hf, build)
         fill_dummy(model, model_config.seed, packing)
-        return model
+        return add_up(model, build)
     source, where = open_weights(model_config)
     source = SelectedWeights(source, without=mtp_prefixes(model_config.hf))
+    if build.ranks.size > 1:
+        source = sliced(source, without_memory(model_config.hf, build))
     check_source(model_config.hf, build, source, where)
     model = build_model(model_config.hf, build)
     progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
     assign(model, source, where, progress, packing)
+    return add_up(model, build)
+
+
+def add_up(model: DecoderLM, build: BuildContext) -> DecoderLM:
+    """Products of which each rank has a term are the sum of these."""
+    for module in model.modules():
+        if isinstance(module, Linear) and module.held.sums:
+            module.use(SummedWeight(module.weight, build.ranks))
     return model
 
 

@@ -38,19 +38,19 @@ def check_source(hf: HFConfig, build: BuildContext, source: WeightsSource, where
     if field and hf[field] * _LEAST_TENSORS > count:
         message = f"{hf.source}: {field!r} is {hf[field]}, but {where} holds {count} tensors in all"
         raise ModelFileError(message, field)
-    check_fit(_draft(hf, build), source, where)
+    check_fit(without_memory(hf, build), source, where)
 
 
 def check_dummy(hf: HFConfig, build: BuildContext, quantization: str) -> None:
     """Weights made up to measure with take what the configuration says."""
     each = _WEIGHT_BYTES.get(quantization, build.dtype.itemsize)
-    needed = sum(slot.tensor.numel() for slot in slots(_draft(hf, build))) * each
+    needed = sum(slot.tensor.numel() for slot in slots(without_memory(hf, build))) * each
     if needed > build.memory:
         sizes = ", ".join(f"{name}={hf[name]}" for name in _SIZES if name in hf.raw)
         gib = f"{needed / 2**30:.1f} GiB of weights, but the device has {build.memory / 2**30:.1f} GiB of memory"
         raise ModelFileError(f"{hf.source}: {sizes} are {gib}", field="hidden_size")
 
 
-def _draft(hf: HFConfig, build: BuildContext) -> DecoderLM:
+def without_memory(hf: HFConfig, build: BuildContext) -> DecoderLM:
     """The model with shapes and no memory; of one position, since its tables do not depend on the weights."""
     return build_model(hf, replace(build, device=torch.device("meta"), max_model_len=1))

@@ -1,0 +1,100 @@
+"""What one of the ranks that share each layer has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from cadence.core.errors import ConfigError
+from cadence.kernels.interface.attention_batch import AttentionShape
+from cadence.kernels.interface.collectives import Collectives
+
+_UNITS = (256, 64, 32, 16)  # columns that quantised blocks and kernels like to have together
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The rows and columns of a checkpoint's matrix that a linear map has; of a fused one, the rows of each part."""
+
+    rows: Mapping[str, tuple[int, range]]  # by part ("" = not divided): how many there are, and those it has
+    columns: tuple[int, range]
+
+    @property
+    def is_all(self) -> bool:
+        return all(len(own) == count for count, own in (*self.rows.values(), self.columns))
+
+    @property
+    def sums(self) -> bool:
+        """Whether products are a term of what all ranks have together."""
+        return len(self.columns[1]) < self.columns[0]
+
+    def stored_rows(self, part: str) -> tuple[int, tuple[range, ...]]:
+        """Of a part in the checkpoint, or of all of them in one -> (rows in all, those that are held)"""
+        if part in self.rows:
+            count, own = self.rows[part]
+            return count, (own,)
+        before, found = 0, []
+        for count, own in self.rows.values():
+            found.append(range(before + own.start, before + own.stop))
+            before += count
+        return before, tuple(found)
+
+
+def all_of(rows: int | Mapping[str, int], columns: int) -> Held:
+    named = {"": rows} if isinstance(rows, int) else rows
+    return Held({name: (count, range(count)) for name, count in named.items()}, (columns, range(columns)))
+
+
+def part_of(count: int, ranks: Collectives, unit: int = 1) -> range:
+    """Of so many, those of this rank: in whole units, as evenly as can be, the first ranks having more."""
+    each, more = divmod(count // unit, ranks.size)
+    start = ranks.rank * each + min(ranks.rank, more)
+    return range(start * unit, (start + each + (ranks.rank < more)) * unit)
+
+
+def inner_part(count: int, ranks: Collectives) -> range:
+    """Of the values between the two maps of a feed-forward block."""
+    fits = (unit for unit in _UNITS if count % unit == 0 and count // unit >= ranks.size)
+    return part_of(count, ranks, next(fits, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class HeadShare:
+    """The heads of queries and of keys that this rank attends with."""
+
+    shape: AttentionShape  # of these alone
+    queries: tuple[int, range]  # in all, own
+    keys: tuple[int, range]
+
+    @classmethod
+    def of(cls, shape: AttentionShape, ranks: Collectives) -> HeadShare:
+        """Heads that share keys stay together; where there are fewer keys than ranks, several ranks have the same."""
+        heads, kv_heads = shape.num_heads, shape.num_kv_heads
+        if kv_heads >= ranks.size:
+            keys = part_of(kv_heads, ranks)
+            group = heads // kv_heads
+            queries = range(keys.start * group, keys.stop * group)
+        elif ranks.size % kv_heads or heads % ranks.size:
+            raise ConfigError(
+                f"tensor_parallel_size={ranks.size} does not divide {heads} heads of queries with {kv_heads} of keys",
+                "tensor_parallel_size",
+            )
+        else:
+            queries = part_of(heads, ranks)
+            key = ranks.rank * kv_heads // ranks.size
+            keys = range(key, key + 1)
+        own = replace(shape, num_heads=len(queries), num_kv_heads=len(keys))
+        return cls(own, (heads, queries), (kv_heads, keys))
+
+    @property
+    def queries_of_dim(self) -> tuple[int, range]:
+        return _times(self.queries, self.shape.head_dim)
+
+    @property
+    def keys_of_dim(self) -> tuple[int, range]:
+        return _times(self.keys, self.shape.head_dim)
+
+
+def _times(share: tuple[int, range], size: int) -> tuple[int, range]:
+    count, own = share
+    return count * size, range(own.start * size, own.stop * size)

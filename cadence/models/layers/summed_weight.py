@@ -1,0 +1,27 @@
+"""A matrix of which each rank has some columns: a product is the sum of what all ranks have of it."""
+
+from __future__ import annotations
+
+import torch
+
+from cadence.kernels.interface.collectives import Collectives
+from cadence.models.interface.model import ForwardContext
+from cadence.models.layers.weight import Weight
+
+
+class SummedWeight(Weight):
+    """The bias is added once, by the first rank."""
+
+    def __init__(self, base: Weight, ranks: Collectives) -> None:
+        self.base = base
+        self._ranks = ranks
+        self.rows, self.cols = base.rows, base.cols
+
+    def linear(self, x: torch.Tensor, bias: torch.Tensor | None, ctx: ForwardContext) -> torch.Tensor:
+        return self._ranks.all_reduce(self.base.linear(x, bias if self._ranks.rank == 0 else None, ctx))
+
+    def logits(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return self._ranks.all_reduce(self.base.logits(x, ctx))
+
+    def lookup(self, ids: torch.Tensor, scale: float, ctx: ForwardContext) -> torch.Tensor:
+        raise TypeError("no rank has all of a row")
