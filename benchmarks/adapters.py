@@ -36,7 +36,7 @@ def modules_of(shape: dict[str, Any]) -> list[tuple[str, int, int]]:
         ("mlp.down_proj", inner, hidden),
     ]
     layers = range(shape["num_hidden_layers"])
-    return [(f"model.layers.{layer}.{name}", *sizes) for layer in layers for name, *sizes in of_layer]  # type: ignore[misc]
+    return [(f"model.layers.{layer}.{name}", cols, rows) for layer in layers for name, cols, rows in of_layer]
 
 
 def rate(llm: LLM, rows: int, out: int, adapters: list[LoRARequest], rounds: int) -> float:

@@ -20,10 +20,6 @@ class ParallelConfig:
     pipeline_parallel_size: int = 1  # stages, each with some of the layers
 
     @property
-    def world_size(self) -> int:
-        return self.tensor_parallel_size * self.pipeline_parallel_size
-
-    @property
     def has_workers(self) -> bool:
         """Whether the model runs in processes of its own, while the engine goes on."""
         return self.backend != "uni"

@@ -54,6 +54,9 @@ def part_of(count: int, ranks: Collectives, unit: int = 1) -> range:
 
 def inner_part(count: int, ranks: Collectives) -> range:
     """Of the values between the two maps of a feed-forward block."""
+    if count < ranks.size:
+        message = f"tensor_parallel_size={ranks.size} is more than the {count} inner values of a feed-forward block"
+        raise ConfigError(message, "tensor_parallel_size")
     fits = (unit for unit in _UNITS if count % unit == 0 and count // unit >= ranks.size)
     return part_of(count, ranks, next(fits, 1))
 
