@@ -56,6 +56,7 @@ class Advance:
             if not self._grow(draft, self._running[index], int(ends_np[index])):
                 tokens_np[index] = 0
         chosen_np = np.flatnonzero(tokens_np[: len(self._running)])
+        draft.drop_given(rows_np[chosen_np])
         self._book(draft, rows_np[chosen_np], tokens_np[chosen_np], drafts_np[chosen_np])
         room.tokens = min(room.tokens, self._budget.step - draft.num_tokens)
         return room

@@ -50,6 +50,12 @@ class PlanDraft:
         """[s] most tokens that each row which samples does so in the first forward; known when closed"""
         return self._lines_np[self._lines_np > 0]
 
+    def drop_given(self, kept_np: Column) -> None:
+        """Drafts stay with rows [n] alone: others lost their blocks, or sit the step out."""
+        if self.given:
+            kept = set(kept_np.tolist())
+            self.given = [(row, drafts) for row, drafts in self.given if row in kept]
+
     def set_running(self, rows_np: Column, tokens_np: Column, computed_np: Column, lines_np: Column) -> None:
         """tokens [n], without drafts; lines [n]: 0, 1, or 1 and as many as there may be drafts"""
         self.rows_np, self._tokens_np = rows_np, tokens_np + np.maximum(lines_np - 1, 0)
