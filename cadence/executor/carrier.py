@@ -7,12 +7,13 @@ import torch
 from cadence.core.codec import decode_call, decode_mail, decode_plan, encode_answer, encode_result
 from cadence.core.errors import CadenceError
 from cadence.device.probe import open_device
-from cadence.distributed.collectives import CollectiveArea, open_collectives
 from cadence.distributed.ring import RingReader, RingWriter
+from cadence.distributed.shared_areas import open_shared
 from cadence.executor import wire
 from cadence.executor.wire import ModelFacts, Seat
 from cadence.executor.worker import Worker, WorkerConfig
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
+from cadence.kernels.interface.links import StageLinks
 
 Rings = tuple[RingReader, RingWriter]  # of messages, and of results
 
@@ -21,25 +22,25 @@ class Carrier:
     """Results leave as soon as they exist: a device that computes in its calls is asked for what may come back
     together, piece by piece, one that queues work for all at once."""
 
-    def __init__(self, worker: Worker, is_driver: bool, rings: Rings, collectives: Collectives) -> None:
+    def __init__(self, worker: Worker, is_driver: bool, rings: Rings, others: tuple[Collectives, StageLinks]) -> None:
         self._worker = worker
         self._is_driver = is_driver  # whose results are those of all ranks
         self._commands, self._results = rings
-        self._collectives = collectives
+        self._others = others
         self._num_together = 1  # of the newest step
         self._waits = False  # its first forward, for mail
         self._after_mail = (0, 0)  # forwards [first, end) that were asked for meanwhile
 
     @classmethod
     def open(cls, seat: Seat, config: WorkerConfig, rings: Rings, shared: list[int]) -> Carrier:
-        """shared: the descriptor of what ranks compute together in, or none."""
+        """shared: descriptors of the memory in which this rank computes with others."""
         device = open_device(config.device.kind, seat.num_threads)
-        collectives = open_collectives(CollectiveArea.attach(shared[0]), device, seat.mesh) if shared else ONE_RANK
-        worker = Worker(device, config, ranks=ONE_RANK if seat.has_all else collectives)
+        collectives, links = open_shared(shared, device, seat.mesh)
+        worker = Worker(device, config, ranks=ONE_RANK if seat.has_all else collectives, links=links)
         collectives.all_reduce(torch.zeros(1))  # all are here; where one is gone, the others are told
         collectives.check()
         rings[1].write(wire.READY + wire.encode_plain(ModelFacts(worker.layout, worker.vocab_size)))
-        return cls(worker, seat.mesh.is_driver, rings, collectives)
+        return cls(worker, seat.mesh.is_driver, rings, (collectives, links))
 
     def run(self) -> None:
         while True:
@@ -84,7 +85,8 @@ class Carrier:
 
     def _send_results(self) -> None:
         """What ranks have computed together counts only where all were there to the end."""
-        self._collectives.check()
+        for others in self._others:
+            others.check()
         while self._worker.num_queued:
             result = self._worker.result()
             if self._is_driver:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.kv_spec import KVLayout, LayerKV
 from cadence.core.table import PlanHook, RequestTable
 from cadence.device.base import Device
+from cadence.kernels.interface.links import ONE_STAGE, StageLinks
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import DraftState, KeptStates
 from cadence.lora.store import AdapterStore
@@ -19,10 +20,11 @@ from cadence.runner.model_drafts import ModelDrafts, ModelDraftsParts
 from cadence.runner.row_adapters import AdapterRows, NoRowAdapters, RowAdapters, SlotContents
 from cadence.runner.runner import RunnerParts
 from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes
+from cadence.runner.stage_loop import StageLoop, ToldStages
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.drafts import DraftedRows, DraftRows
 from cadence.runner.state.requests import RequestRows
-from cadence.runner.step_loop import LoopParts, StepLoop
+from cadence.runner.step_loop import ChosenTokens, LoopParts, NobodyElse, StepLoop
 from cadence.runner.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
@@ -60,6 +62,7 @@ class LoadedModels:
     target: CausalLM
     draft: AnyDraftModel = NO_DRAFT_MODEL
     adapters: AdapterStore | None = None  # of the target; None = its requests have none
+    links: StageLinks = ONE_STAGE  # to the other stages of the target
 
     def kv_layers(self) -> list[LayerKV]:
         """The target's first."""
@@ -98,7 +101,9 @@ def build_parts(
         drafting = ModelDrafts(ModelDraftsParts(device, ops, draft, state, sampler, shapes, *places))
     of_drafts, tables = (drafts, drafted, waiting), [*proposer.tables(requests.state), *adapters.tables]
     sizes = (layout.block_size, limits.width - 1)
-    loop = LoopParts(device, ops, model, requests, blocks, sampler, shapes, graphs, drafting, adapters.rows, *sizes)
+    told: ChosenTokens = NobodyElse() if models.links.count == 1 else ToldStages(models.links)
+    of_rows, forwards = (requests, blocks, sampler), (shapes, graphs, drafting, adapters.rows, told)
+    loop = LoopParts(device, ops, model, *of_rows, *forwards, *sizes)
     return RunnerParts(
         requests=requests,
         blocks=blocks,
@@ -107,8 +112,14 @@ def build_parts(
         plan_hooks=adapters.plan_hooks,
         hooks=[prompt_logprobs],
         sampler=sampler,
-        loop=StepLoop(loop),
+        loop=_loop(loop, models.links),
     )
+
+
+def _loop(parts: LoopParts, links: StageLinks) -> StepLoop:
+    if links.stage == links.count - 1:
+        return StepLoop(parts)
+    return StageLoop(replace(parts, told=NobodyElse()), links)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,22 @@ class LoopParts:
     graphs: StepGraphs
     drafting: Drafting
     adapters: RowAdapters
+    told: ChosenTokens  # to the stages before, where there are some
     block_size: int
     most_drafts: int = 0  # that are proposed for a row and forward
+
+
+class ChosenTokens(Protocol):
+    """Who must know what was chosen."""
+
+    def tell(self, tokens: torch.Tensor, peaks: torch.Tensor) -> None:
+        """Of each line [L]. It may be recorded."""
+        ...
+
+
+class NobodyElse:
+    def tell(self, tokens: torch.Tensor, peaks: torch.Tensor) -> None:
+        """All that read them are here."""
 
 
 _NO_LOGITS = torch.zeros((0, 0))
@@ -113,10 +127,14 @@ class StepLoop:
         self._no_logits = torch.zeros((0, 0), device=device.torch_device)
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
-        """Of all layers, the model's first."""
-        self._caches = caches[: len(self._parts.model.kv_layers())]
+        """Of all layers that are here, the model's first."""
+        own = self._parts.model.own_layers
+        self._caches = [*[caches[0]] * own.start, *caches[: len(own)]]  # by layer; others' are not looked at
         self._parts.drafting.use_caches(caches)
         self._parts.graphs.forget()
+
+    def settle(self, rows_np: IntArray) -> None:
+        """Rows [n] are about to end, to begin or to get drafts: whatever forwards before have brought them is there."""
 
     def wanted(self) -> WantedShapes:
         """What is worth recording before it is met."""
@@ -139,7 +157,7 @@ class StepLoop:
     ) -> Part:
         """Queues one or more forwards, several only where there is a line behind every token. draws: the rows want
         tokens and nothing else. depth: drafts that rows may have behind each."""
-        until = _until(layout, draws, hooks)
+        until = until_of(layout, draws, hooks)
         if until is Until.TOKENS and layout.is_decode:
             return self._drawn(layout, depth, count)
         computed = self._compute_once(layout, until, hooks, depth)
@@ -148,7 +166,7 @@ class StepLoop:
     @torch.inference_mode()
     def compute(self, layout: BatchLayout, hooks: Sequence[HiddenHook], depth: int) -> Computed:
         """Queues one forward up to its logits. Nothing else may be launched before `choose`."""
-        return self._compute_once(layout, _until(layout, False, hooks), hooks, depth)
+        return self._compute_once(layout, until_of(layout, False, hooks), hooks, depth)
 
     @torch.inference_mode()
     def choose(self, computed: Computed, waiting: Sequence[int] = ()) -> Part:
@@ -224,6 +242,7 @@ class StepLoop:
 
     def _commit(self, batch: StepBatch, chosen: Choice, states: States, out: torch.Tensor) -> None:
         state = self._parts.requests.state
+        self._parts.told.tell(*chosen)
         self._parts.ops.rows.commit(state, batch, *chosen, out)
         self._parts.drafting.propose(state, batch, states)
 
@@ -319,7 +338,8 @@ class StepLoop:
         return [hook.collect(hidden, view, logits_fn) for hook in hooks]
 
 
-def _until(layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook]) -> Until:
+def until_of(layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook]) -> Until:
+    """How far a forward goes by itself. draws: its rows want tokens and nothing else"""
     if hooks:
         return Until.HIDDEN
     if not layout.num_lines:

@@ -357,4 +357,17 @@ struct broadcast {
     int64_t rank, root, bytes;
 };
 
+/* Bytes to another process, and from another (ranks/links.c). */
+struct link_send {
+    const char *x;
+    void *link;
+    int64_t bytes;
+};
+
+struct link_receive {
+    char *out;
+    void *link;
+    int64_t bytes;
+};
+
 #endif

@@ -1,0 +1,135 @@
+"""The forwards of a stage that is not the last: it computes its layers, hands the stream on, and hears which tokens
+were chosen when a row needs them; until then it goes on with other rows."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from cadence.core.step import IntArray, StepResult
+from cadence.kernels.interface.links import StageLinks
+from cadence.models.interface.model import ModelInputs
+from cadence.models.interface.wanted import EVERY_TOKEN
+from cadence.runner.buffers import StepBuffers
+from cadence.runner.graphs import StepOutputs
+from cadence.runner.layout import BatchLayout
+from cadence.runner.parts import Part
+from cadence.runner.shapes import StepShape, Until, shape_of
+from cadence.runner.step_loop import ONE, Computed, ForwardCount, HiddenHook, LoopParts, StepLoop, until_of
+from cadence.sample.sampler import Choice
+
+_NO_TOKENS_NP: IntArray = np.zeros((0, 0, 1), dtype=np.int32)
+_NO_DRAFTS_NP: IntArray = np.zeros((0, 0), dtype=np.int32)
+
+
+class StagePart:
+    """One forward, of which another stage has the tokens."""
+
+    num_forwards = 1
+
+    def result(self, step_id: int) -> StepResult:
+        return StepResult(step_id, _NO_TOKENS_NP, _NO_DRAFTS_NP)
+
+
+class ToldStages:
+    """The stages before the last."""
+
+    def __init__(self, links: StageLinks) -> None:
+        self._links = links
+
+    def tell(self, tokens: torch.Tensor, peaks: torch.Tensor) -> None:
+        if len(tokens):
+            self._links.tell(tokens)
+            self._links.tell(peaks)
+
+
+@dataclass(frozen=True, slots=True)
+class Unheard:
+    """A forward whose rows with lines lack what was chosen there."""
+
+    layout: BatchLayout  # of these rows
+    num_told: int  # lines, padding included
+
+
+class StageLoop(StepLoop):
+    """Rows are here as the last stage has them, but for tokens that nobody has needed yet."""
+
+    def __init__(self, parts: LoopParts, links: StageLinks) -> None:
+        super().__init__(parts)
+        self._links = links
+        self._unheard: deque[Unheard] = deque()  # in the order of forwards
+        device, shapes = parts.device, parts.shapes
+        self._late = StepBuffers(device, shapes, len(parts.blocks.tables), parts.requests.quiet_row)
+        self._tokens_heard, self._out = (
+            torch.zeros(shapes.most_lines, dtype=torch.int32, device=device.torch_device) for _ in range(2)
+        )
+        self._peaks_heard = torch.zeros(shapes.most_lines, device=device.torch_device)
+
+    @torch.inference_mode()
+    def settle(self, rows_np: IntArray) -> None:
+        """Waits for what forwards before have brought these rows."""
+        while any(np.isin(unheard.layout.rows_np, rows_np).any() for unheard in self._unheard):
+            self._hear(self._unheard.popleft())
+
+    @torch.inference_mode()
+    def launch(
+        self, layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook], depth: int, count: ForwardCount = ONE
+    ) -> Part:
+        self._forward(layout, until_of(layout, draws, hooks), depth)
+        return StagePart()
+
+    @torch.inference_mode()
+    def compute(self, layout: BatchLayout, hooks: Sequence[HiddenHook], depth: int) -> Computed:
+        self._forward(layout, until_of(layout, False, hooks), depth)
+        return Computed(layout)
+
+    def choose(self, computed: Computed, waiting: Sequence[int] = ()) -> Part:
+        return StagePart()
+
+    @torch.inference_mode()
+    def prepare(self, shape: StepShape) -> None:
+        super().prepare(shape)
+        if shape.until is Until.TOKENS:
+            self._hear_lines(shape.num_lines)
+
+    def _forward(self, layout: BatchLayout, until: Until, depth: int) -> None:
+        self.settle(layout.rows_np)
+        layout = self._as_long_as_it_is(layout)
+        shape = self._parts.shapes.shape(layout, until, 1, self._depth(depth))
+        self._name(layout, shape, depth)
+        self._run(shape)
+        going, pausing = layout.apart()
+        if going.num_rows:
+            self._commit_late(going, self._out[:0], self._peaks_heard[:0])
+        if pausing.num_rows:
+            told = shape.num_lines if shape.until is Until.TOKENS else layout.num_lines
+            self._unheard.append(Unheard(pausing, told))
+
+    def _compute(self, shape: StepShape) -> StepOutputs:
+        parts, batch = self._parts, self._buffers.batch(shape)
+        ctx = self._context(batch, EVERY_TOKEN)
+        parts.ops.rows.gather(parts.requests.state, parts.blocks.tables, parts.block_size, batch)
+        ctx = self._with_adapters(ctx, batch, shape.adapted)
+        hidden = parts.model.forward(ModelInputs(batch.ids, batch.positions), ctx)
+        return StepOutputs(hidden, self._no_logits)
+
+    def _hear(self, unheard: Unheard) -> None:
+        lines = unheard.layout.num_lines
+        tokens, peaks = self._hear_lines(unheard.num_told)
+        self._commit_late(unheard.layout, tokens[:lines], peaks[:lines])
+
+    def _hear_lines(self, count: int) -> Choice:
+        tokens, peaks = self._tokens_heard[:count], self._peaks_heard[:count]
+        self._links.hear(tokens)
+        self._links.hear(peaks)
+        return tokens, peaks
+
+    def _commit_late(self, layout: BatchLayout, tokens: torch.Tensor, peaks: torch.Tensor) -> None:
+        """The rows have gone nowhere since: what is gathered of them is what the forward computed."""
+        parts, batch = self._parts, self._late.named(layout, shape_of(layout, Until.TOKENS))
+        parts.ops.rows.gather(parts.requests.state, parts.blocks.tables, parts.block_size, batch)
+        self._commit(batch, (tokens, peaks), (), self._out[: layout.num_lines])
