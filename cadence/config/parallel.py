@@ -67,7 +67,7 @@ def check_parts(args: EngineArgs, kind: str, drafts_by_model: bool) -> None:
             raise ConfigError(f"{size} is for the CPU so far", name)
         if args.enable_lora:
             raise ConfigError(f"{size} goes with no adapters so far (enable_lora)", "enable_lora")
-        if drafts_by_model:
+        if drafts_by_model and name == "tensor_parallel_size":
             raise ConfigError(f"{size} goes with no drafts by models so far (speculative_config)", "speculative_config")
 
 

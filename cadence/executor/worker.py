@@ -16,14 +16,15 @@ from cadence.config.engine_config import (
     SchedulerConfig,
 )
 from cadence.config.lora import NO_ADAPTERS, LoraConfig
-from cadence.config.speculative import SpeculativeConfig
+from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.adapter import AdapterOutcome
 from cadence.core.errors import ConfigError
-from cadence.core.kv_spec import KVLayout, plan_layout
+from cadence.core.kv_spec import plan_layout
 from cadence.core.sampling_params import SamplingParams
 from cadence.device.base import Device
 from cadence.device.dtypes import DTYPES
 from cadence.executor.adapters import open_adapters
+from cadence.executor.stage_facts import DraftFacts, share_facts
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
 from cadence.kernels.select import select_ops
@@ -58,14 +59,6 @@ class WorkerConfig:
         return cls(*sections, config.lora)
 
 
-def _layout(models: LoadedModels, config: ModelConfig, whole: BuildContext, cache: CacheConfig) -> KVLayout:
-    """What this device keeps, in groups that are the same on all stages."""
-    if models.links.count == 1:
-        return plan_layout(models.kv_layers(), cache.block_size, cache.dtype)
-    layers = without_memory(config.hf, whole).kv_layers()
-    return plan_layout(layers, cache.block_size, cache.dtype).of_layers(models.target.own_layers)
-
-
 class Worker:
     def __init__(
         self,
@@ -85,13 +78,18 @@ class Worker:
         ops = select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa)
         model_len, memory = model_config.max_model_len, device.caps.total_memory
         whole = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory, ranks)
-        build = replace(whole, stage=Stage(links, config.load.stage_layers))
-        model = load_model(model_config, config.load, build)
-        draft = load_draft(config.speculative, model_config, config.load, build, model)
-        self._lora = open_adapters(model, config.lora, device, ops, build.dtype)
-        models = LoadedModels(model, draft, self._lora.store, links)
+        stage = Stage(links, config.load.stage_layers, keeps_embedding=config.speculative.by_model)
+        model = load_model(model_config, config.load, replace(whole, stage=stage))
+        drafts = config.speculative if links.is_last else NO_SPECULATION
+        draft = load_draft(drafts, model_config, config.load, whole, model)
+        facts = share_facts(links, DraftFacts(draft.kv_layers(), draft.aux_layers))
+        self._lora = open_adapters(model, config.lora, device, ops, whole.dtype)
+        models = LoadedModels(model, draft, self._lora.store, links, facts.aux_layers)
         self.vocab_size = model.vocab_size
-        self.layout = _layout(models, model_config, whole, cache)
+        all_layers = model if stage.is_all else without_memory(model_config.hf, whole)
+        layers = [*all_layers.kv_layers(), *facts.kv_layers]
+        own = [*model.own_layers, *(range(len(layers))[len(model.layers) :] if links.is_last else ())]
+        self.layout = plan_layout(layers, cache.block_size, cache.dtype).of_layers(own)
         self._limits = RunnerLimits(
             max_num_seqs=scheduler.max_num_seqs,
             max_model_len=model_len,

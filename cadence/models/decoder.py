@@ -21,7 +21,7 @@ from cadence.models.layers.mlp import GatedMLP, PlainMLP
 from cadence.models.layers.norm import Norm
 from cadence.models.layers.weight import Stream
 from cadence.models.mapped_module import MappedModule
-from cadence.models.stage_ends import StageEntry, FromTokens
+from cadence.models.stage_ends import FromTokens, StageEntry
 
 
 class PreNormLayer(nn.Module):

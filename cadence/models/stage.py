@@ -26,7 +26,7 @@ def as_stage(model: DecoderLM, stage: Stage, dtype: torch.dtype) -> DecoderLM:
         model.lm_head = Absent()
         for name in [name for name, part in model.named_children() if isinstance(part, Linear)]:
             setattr(model, name, NoLinear())  # behind the last norm
-    if not stage.is_first and not (stage.is_last and tied):
+    if not stage.is_first and not (stage.is_last and (tied or stage.keeps_embedding)):
         model.embed = Absent()
     return model
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.kv_spec import KVLayout, LayerKV
@@ -14,17 +14,17 @@ from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import DraftState, KeptStates
 from cadence.lora.store import AdapterStore
 from cadence.models.interface.model import CausalLM
-from cadence.runner.drafting import Drafting, LookedUpDrafts
+from cadence.runner.drafting import Drafting, DraftsElsewhere, LookedUpDrafts
 from cadence.runner.graphs import StepGraphs
 from cadence.runner.model_drafts import ModelDrafts, ModelDraftsParts
 from cadence.runner.row_adapters import AdapterRows, NoRowAdapters, RowAdapters, SlotContents
 from cadence.runner.runner import RunnerParts
 from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes
-from cadence.runner.stage_loop import StageLoop, ToldStages
+from cadence.runner.stage_loop import EarlierStages, StageLoop
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.drafts import DraftedRows, DraftRows
 from cadence.runner.state.requests import RequestRows
-from cadence.runner.step_loop import ChosenTokens, LoopParts, NobodyElse, StepLoop
+from cadence.runner.step_loop import Listeners, LoopParts, NobodyElse, StepLoop
 from cadence.runner.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
@@ -63,6 +63,7 @@ class LoadedModels:
     draft: AnyDraftModel = NO_DRAFT_MODEL
     adapters: AdapterStore | None = None  # of the target; None = its requests have none
     links: StageLinks = ONE_STAGE  # to the other stages of the target
+    aux_layers: Sequence[int] = ()  # of the target, whose streams the drafter of the last stage begins with
 
     def kv_layers(self) -> list[LayerKV]:
         """The target's first."""
@@ -85,15 +86,15 @@ def build_parts(
     requests = RequestRows(device, limits.num_rows, limits.max_model_len)
     drafts, drafted = DraftRows(device, limits.num_rows), DraftedRows(device, limits.num_rows)
     blocks = BlockTables(device, limits.num_rows, -(-max_len // layout.block_size), len(layout.groups))
-    distributions = distributions_of(limits.speculative, limits.num_rows, models.draft)
-    new_sampler = sampler_of(limits.speculative, requests.state, distributions)
+    speculative = limits.speculative if models.links.is_last else NO_SPECULATION
+    new_sampler = sampler_of(speculative, requests.state, distributions_of(speculative, limits.num_rows, models.draft))
     sampler = SamplePipeline(
         device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors, new_sampler
     )
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
     adapters = _adapters(device, ops, models, limits.num_rows, shapes, graphs)
-    proposer = new_proposer(limits.speculative, ops, drafts.most)
-    drafting: Drafting = LookedUpDrafts(proposer)
+    proposer = new_proposer(speculative, ops, drafts.most)
+    drafting: Drafting = LookedUpDrafts(proposer) if models.links.is_last else DraftsElsewhere(models.aux_layers)
     if isinstance(draft := models.draft, DraftModel):
         counts = (drafted.computed, drafts.most, blocks.tables, layout.block_size)
         state = DraftState(*counts, draft.drafter.ahead, draft.max_len, draft.vocab_size)
@@ -101,8 +102,8 @@ def build_parts(
         drafting = ModelDrafts(ModelDraftsParts(device, ops, draft, state, sampler, shapes, *places))
     of_drafts, tables = (drafts, drafted, waiting), [*proposer.tables(requests.state), *adapters.tables]
     sizes = (layout.block_size, limits.width - 1)
-    told: ChosenTokens = NobodyElse() if models.links.count == 1 else ToldStages(models.links)
-    of_rows, forwards = (requests, blocks, sampler), (shapes, graphs, drafting, adapters.rows, told)
+    listeners = _listeners(models.links, ops, limits.width - 1)
+    of_rows, forwards = (requests, blocks, sampler), (shapes, graphs, drafting, adapters.rows, listeners)
     loop = LoopParts(device, ops, model, *of_rows, *forwards, *sizes)
     return RunnerParts(
         requests=requests,
@@ -116,10 +117,12 @@ def build_parts(
     )
 
 
+def _listeners(links: StageLinks, ops: Ops, most_drafts: int) -> Listeners:
+    return EarlierStages(links, ops.rows, most_drafts) if links.count > 1 and links.is_last else NobodyElse()
+
+
 def _loop(parts: LoopParts, links: StageLinks) -> StepLoop:
-    if links.stage == links.count - 1:
-        return StepLoop(parts)
-    return StageLoop(replace(parts, told=NobodyElse()), links)
+    return StepLoop(parts) if links.is_last else StageLoop(parts, links)
 
 
 @dataclass(frozen=True, slots=True)

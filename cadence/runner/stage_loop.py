@@ -12,6 +12,7 @@ import torch
 
 from cadence.core.step import IntArray, StepResult
 from cadence.kernels.interface.links import StageLinks
+from cadence.kernels.interface.row_ops import RowOps, RowState, StepBatch
 from cadence.models.interface.model import ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN
 from cadence.runner.buffers import StepBuffers
@@ -35,16 +36,22 @@ class StagePart:
         return StepResult(step_id, _NO_TOKENS_NP, _NO_DRAFTS_NP)
 
 
-class ToldStages:
-    """The stages before the last."""
+class EarlierStages:
+    """Those before the last, which tells them."""
 
-    def __init__(self, links: StageLinks) -> None:
+    def __init__(self, links: StageLinks, ops: RowOps, most_drafts: int) -> None:
         self._links = links
+        self._ops = ops
+        self._most_drafts = most_drafts
 
-    def tell(self, tokens: torch.Tensor, peaks: torch.Tensor) -> None:
-        if len(tokens):
-            self._links.tell(tokens)
-            self._links.tell(peaks)
+    def tell_chosen(self, chosen: Choice) -> None:
+        if len(chosen[0]):
+            for values in chosen:
+                self._links.tell(values)
+
+    def tell_drafts(self, state: RowState, batch: StepBatch) -> None:
+        if self._most_drafts and len(batch.line_at):
+            self._links.tell(self._ops.drafts(state, batch, self._most_drafts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,9 @@ class Unheard:
     """A forward whose rows with lines lack what was chosen there."""
 
     layout: BatchLayout  # of these rows
-    num_told: int  # lines, padding included
+    at_np: IntArray  # [S] their places among all rows of the forward
+    num_lines: int  # padding included
+    num_rows: int
 
 
 class StageLoop(StepLoop):
@@ -95,6 +104,7 @@ class StageLoop(StepLoop):
         super().prepare(shape)
         if shape.until is Until.TOKENS:
             self._hear_lines(shape.num_lines)
+            self._hear_drafts(shape.num_rows)
 
     def _forward(self, layout: BatchLayout, until: Until, depth: int) -> None:
         self.settle(layout.rows_np)
@@ -106,8 +116,9 @@ class StageLoop(StepLoop):
         if going.num_rows:
             self._commit_late(going, self._out[:0], self._peaks_heard[:0])
         if pausing.num_rows:
-            told = shape.num_lines if shape.until is Until.TOKENS else layout.num_lines
-            self._unheard.append(Unheard(pausing, told))
+            told = shape if shape.until is Until.TOKENS else layout
+            at_np = np.flatnonzero(np.diff(layout.line_start_np))
+            self._unheard.append(Unheard(pausing, at_np, told.num_lines, told.num_rows))
 
     def _compute(self, shape: StepShape) -> StepOutputs:
         parts, batch = self._parts, self._buffers.batch(shape)
@@ -118,9 +129,12 @@ class StageLoop(StepLoop):
         return StepOutputs(hidden, self._no_logits)
 
     def _hear(self, unheard: Unheard) -> None:
-        lines = unheard.layout.num_lines
-        tokens, peaks = self._hear_lines(unheard.num_told)
+        lines, requests = unheard.layout.num_lines, self._parts.requests
+        tokens, peaks = self._hear_lines(unheard.num_lines)
         self._commit_late(unheard.layout, tokens[:lines], peaks[:lines])
+        if self._parts.most_drafts:
+            drafts = self._hear_drafts(unheard.num_rows)[unheard.at_np]
+            requests.put_drafts(self._parts.device.upload(unheard.layout.rows_np).long(), drafts[:, 1:], drafts[:, 0])
 
     def _hear_lines(self, count: int) -> Choice:
         tokens, peaks = self._tokens_heard[:count], self._peaks_heard[:count]
@@ -128,8 +142,15 @@ class StageLoop(StepLoop):
         self._links.hear(peaks)
         return tokens, peaks
 
+    def _hear_drafts(self, num_rows: int) -> torch.Tensor:
+        """[R, 1 + most]: how many, and these"""
+        heard = torch.empty((num_rows, 1 + self._parts.most_drafts), dtype=torch.int32, device=self._out.device)
+        if self._parts.most_drafts:
+            self._links.hear(heard)
+        return heard
+
     def _commit_late(self, layout: BatchLayout, tokens: torch.Tensor, peaks: torch.Tensor) -> None:
         """The rows have gone nowhere since: what is gathered of them is what the forward computed."""
         parts, batch = self._parts, self._late.named(layout, shape_of(layout, Until.TOKENS))
         parts.ops.rows.gather(parts.requests.state, parts.blocks.tables, parts.block_size, batch)
-        self._commit(batch, (tokens, peaks), (), self._out[: layout.num_lines])
+        parts.ops.rows.commit(parts.requests.state, batch, tokens, peaks, self._out[: layout.num_lines])

@@ -14,7 +14,7 @@ import torch
 from cadence.core.step import IntArray
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
-from cadence.kernels.interface.row_ops import StepBatch, Turns
+from cadence.kernels.interface.row_ops import RowState, StepBatch, Turns
 from cadence.models.interface.aux_hidden import AuxHiddenStates
 from cadence.models.interface.model import CausalLM, ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
@@ -79,22 +79,29 @@ class LoopParts:
     graphs: StepGraphs
     drafting: Drafting
     adapters: RowAdapters
-    told: ChosenTokens  # to the stages before, where there are some
+    listeners: Listeners
     block_size: int
     most_drafts: int = 0  # that are proposed for a row and forward
 
 
-class ChosenTokens(Protocol):
-    """Who must know what was chosen."""
+class Listeners(Protocol):
+    """Who must know what was chosen, and what is proposed to follow it. Both may be recorded."""
 
-    def tell(self, tokens: torch.Tensor, peaks: torch.Tensor) -> None:
-        """Of each line [L]. It may be recorded."""
+    def tell_chosen(self, chosen: Choice) -> None:
+        """Of each line [L]."""
+        ...
+
+    def tell_drafts(self, state: RowState, batch: StepBatch) -> None:
+        """Of each row of the batch, which has just been committed."""
         ...
 
 
 class NobodyElse:
-    def tell(self, tokens: torch.Tensor, peaks: torch.Tensor) -> None:
-        """All that read them are here."""
+    """All that read them are here."""
+
+    def tell_chosen(self, chosen: Choice) -> None: ...
+
+    def tell_drafts(self, state: RowState, batch: StepBatch) -> None: ...
 
 
 _NO_LOGITS = torch.zeros((0, 0))
@@ -242,9 +249,10 @@ class StepLoop:
 
     def _commit(self, batch: StepBatch, chosen: Choice, states: States, out: torch.Tensor) -> None:
         state = self._parts.requests.state
-        self._parts.told.tell(*chosen)
+        self._parts.listeners.tell_chosen(chosen)
         self._parts.ops.rows.commit(state, batch, *chosen, out)
         self._parts.drafting.propose(state, batch, states)
+        self._parts.listeners.tell_drafts(state, batch)
 
     def _drawn(self, whole: BatchLayout, depth: int, count: ForwardCount) -> Part:
         """Forwards that end with tokens; where the host waits for them anyway, several, until a row ends."""

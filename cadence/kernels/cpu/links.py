@@ -58,6 +58,7 @@ class CpuStageLinks:
     ) -> None:
         """place: (stage, stages). streams: from each stage to the next. told: from the last stage to each before it"""
         self.stage, self.count = place
+        self.is_last = self.stage == self.count - 1
         self._calls = calls
         self._c = library
         self._streams, self._told = streams, told

@@ -13,6 +13,7 @@ import torch
 class StageLinks(Protocol):
     stage: int
     count: int  # stages
+    is_last: bool
 
     def send(self, x: torch.Tensor) -> None:
         """To the next stage."""
@@ -38,7 +39,7 @@ class StageLinks(Protocol):
 class OneStage:
     """Nobody to hand anything to."""
 
-    stage, count = 0, 1
+    stage, count, is_last = 0, 1, True
 
     def send(self, x: torch.Tensor) -> None:
         raise NotImplementedError

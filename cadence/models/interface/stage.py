@@ -22,6 +22,7 @@ class Absent(nn.Module):
 class Stage:
     links: StageLinks = ONE_STAGE
     partition: tuple[int, ...] = ()  # layers of each stage; () = as even as can be
+    keeps_embedding: bool = False  # the last stage too: for one who drafts there
 
     @property
     def is_first(self) -> bool:
@@ -29,7 +30,7 @@ class Stage:
 
     @property
     def is_last(self) -> bool:
-        return self.links.stage == self.links.count - 1
+        return self.links.is_last
 
     @property
     def is_all(self) -> bool:
