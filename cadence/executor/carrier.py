@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from cadence.core.codec import decode_call, decode_mail, decode_plan, encode_answer, encode_result
@@ -69,7 +73,8 @@ class Carrier:
         at, end = first, first + count
         while at < end:
             piece = end - at if self._worker.queues_work else min(self._num_together, end - at)
-            self._worker.advance(step_id, at, piece)
+            with self._busy():
+                self._worker.advance(step_id, at, piece)
             at += piece
             if self._waits:
                 self._after_mail = (at, end)
@@ -77,11 +82,19 @@ class Carrier:
             self._send_results()
 
     def _post(self, step_id: int, mail: bytes) -> None:
-        self._worker.post(step_id, decode_mail(mail))
+        with self._busy():
+            self._worker.post(step_id, decode_mail(mail))
         self._waits = False
         self._send_results()
         first, end = self._after_mail
         self._advance(step_id, first, end - first)
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        """What is done inside begins when this stage has what it computes with."""
+        begin = time.monotonic()
+        yield
+        self._results.ring.add_busy(time.monotonic() - max(begin, self._others[1].arrived()))
 
     def _send_results(self) -> None:
         """What ranks have computed together counts only where all were there to the end."""

@@ -115,6 +115,9 @@ class Worker:
     def check(self) -> None:
         """Nothing here can go by itself."""
 
+    def busy_seconds(self) -> list[float]:
+        return []
+
     def call(self, verb: str, payload: Any) -> Any:
         return self._VERBS[verb](self, payload)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,22 @@ def test_stages_have_the_same_groups() -> None:
     assert [group.window for group in first.groups] == [group.window for group in whole.groups]
     assert sum(len(group.layers) for group in last.groups) == 2 and len(last.groups) == len(whole.groups)
     assert first.block_bytes <= whole.block_bytes and whole.of_layers(range(4)) == whole
+
+
+def test_both_stages_compute_at_the_same_time(tiny_model: Callable[[str], Path]) -> None:
+    """What they have computed since the start is more than the time that has passed: some of it was at once. With one
+    step in flight it is not."""
+    shares = []
+    for options in ({}, {"async_scheduling": False}):
+        llm = LLM(str(tiny_model("llama")), **OPTIONS, pipeline_parallel_size=2, **options)
+        prompts = [[5 + number] * 20 for number in range(64)]
+        llm.generate(prompts[:2], PLAIN, use_tqdm=False)
+        before, began = busy(llm), time.perf_counter()
+        llm.generate(prompts, PLAIN, use_tqdm=False)
+        shares.append((busy(llm) - before) / (time.perf_counter() - began))
+        del llm
+    assert shares[0] > 1.1 * shares[1] and shares[1] <= 1.0
+
+
+def busy(llm: LLM) -> float:
+    return sum(metric.value for metric in llm.get_metrics() if metric.name == "cadence:rank_busy_seconds")

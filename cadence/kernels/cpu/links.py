@@ -79,6 +79,10 @@ class CpuStageLinks:
     def hear(self, out: torch.Tensor) -> None:
         self._receive(out, self._told[self.stage])
 
+    def arrived(self) -> float:
+        received = [*self._streams[self.stage - 1 :][: self.stage > 0], *self._told[self.stage :][:1]]
+        return max(self._memory.arrived(link.address) for link in received)
+
     def check(self) -> None:
         if any(self._memory.is_aborted(link.address) for link in (*self._streams, *self._told)):
             raise CollectiveAbortedError("a stage is gone, or stages did not compute the same")

@@ -31,6 +31,10 @@ class StageLinks(Protocol):
         """What the last stage told next, put into `out`, which is dense."""
         ...
 
+    def arrived(self) -> float:
+        """When what was received last had come, by time.monotonic; 0 = nothing was."""
+        ...
+
     def check(self) -> None:
         """Raises CollectiveAbortedError; to be called before results are used."""
         ...
@@ -52,6 +56,9 @@ class OneStage:
 
     def hear(self, out: torch.Tensor) -> None:
         raise NotImplementedError
+
+    def arrived(self) -> float:
+        return 0.0
 
     def check(self) -> None:
         """Nobody can be gone."""
