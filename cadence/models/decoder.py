@@ -82,7 +82,7 @@ class DecoderLM(MappedModule):
         self.layers = nn.ModuleList(layers)
         self.norm = norm
         self.lm_head = lm_head
-        self.vocab_size = lm_head.weight.rows
+        self.vocab_size = lm_head.vocab_size
 
     def kv_layers(self) -> list[LayerKV]:
         return [layer.attn.kv for layer in self.layers]

@@ -10,8 +10,7 @@ from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.models.decoder import DecoderLM
 from cadence.models.heads.mtp import mtp_prefixes
 from cadence.models.interface.build import BuildContext
-from cadence.models.layers.linear import Linear
-from cadence.models.layers.summed_weight import SummedWeight
+from cadence.models.layers.joined import joined
 from cadence.models.loader.assign import assign, no_progress
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.loader.packing import MatrixPacking, NoPacking, Packing
@@ -29,7 +28,7 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
         check_dummy(model_config.hf, build, load_config.quantization)
         model = build_model(model_config.hf, build)
         fill_dummy(model, model_config.seed, packing)
-        return add_up(model, build)
+        return joined(model, build.ranks)
     source, where = open_weights(model_config)
     source = SelectedWeights(source, without=mtp_prefixes(model_config.hf))
     if build.ranks.size > 1:
@@ -38,15 +37,7 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
     model = build_model(model_config.hf, build)
     progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
     assign(model, source, where, progress, packing)
-    return add_up(model, build)
-
-
-def add_up(model: DecoderLM, build: BuildContext) -> DecoderLM:
-    """Products of which each rank has a term are the sum of these."""
-    for module in model.modules():
-        if isinstance(module, Linear) and module.held.sums:
-            module.use(SummedWeight(module.weight, build.ranks))
-    return model
+    return joined(model, build.ranks)
 
 
 def new_packing(quantization: str, build: BuildContext) -> Packing:
