@@ -41,17 +41,13 @@ def check_sizes(args: EngineArgs) -> None:
         )
 
 
-def check_parts(args: EngineArgs, kind: str, drafts_by_model: bool) -> None:
+def check_parts(args: EngineArgs, kind: str) -> None:
     """What ranks that share layers cannot do yet. kind: of device"""
     if args.tensor_parallel_size == 1:
         return
     size = f"tensor_parallel_size={args.tensor_parallel_size}"
     if kind != "cpu":
         raise ConfigError(f"{size} is for the CPU so far", "tensor_parallel_size")
-    if args.enable_lora:
-        raise ConfigError(f"{size} goes with no adapters so far (enable_lora)", "enable_lora")
-    if drafts_by_model:
-        raise ConfigError(f"{size} goes with no drafts by models so far (speculative_config)", "speculative_config")
 
 
 def resolve_parallel(args: EngineArgs) -> ParallelConfig:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from cadence.config.lora import LoraConfig
 from cadence.core.errors import ConfigError
 from cadence.device.base import Device
-from cadence.kernels.interface.ops import Ops
 from cadence.lora.limits import LoraLimits
 from cadence.lora.model import LoraModel
 from cadence.lora.store import AdapterStore
 from cadence.models.decoder import DecoderLM
+from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import CausalLM
 
 
@@ -33,14 +31,14 @@ class WorkerAdapters:
             self.store.close()
 
 
-def open_adapters(model: CausalLM, config: LoraConfig, device: Device, ops: Ops, dtype: torch.dtype) -> WorkerAdapters:
-    """Around a model whose weights are loaded. dtype: of activations"""
+def open_adapters(model: CausalLM, config: LoraConfig, device: Device, build: BuildContext) -> WorkerAdapters:
+    """Around a model whose weights are loaded. build: what it was built with"""
     if not config.enabled:
         return WorkerAdapters()
     if not isinstance(model, DecoderLM):
         raise ConfigError(f"enable_lora: adapters do not know models like {type(model).__name__}", "enable_lora")
     limits = LoraLimits(config.max_loras, config.max_lora_rank)
-    lora = LoraModel(model, limits, device, ops.lora, dtype)
+    lora = LoraModel(model, limits, device, build.ops.lora, build.dtype, build.ranks)
     if device.queues_work:  # where a forward is recorded for long, an adapter that comes later should not outdate it
         lora.adapt_everywhere()
     return WorkerAdapters(AdapterStore(lora), config.max_loras * lora.slot_bytes)

@@ -75,7 +75,7 @@ class Worker:
         build = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory, ranks)
         model = load_model(model_config, config.load, build)
         draft = load_draft(config.speculative, model_config, config.load, build, model)
-        self._lora = open_adapters(model, config.lora, device, ops, build.dtype)
+        self._lora = open_adapters(model, config.lora, device, build)
         models = LoadedModels(model, draft, self._lora.store)
         self.vocab_size = model.vocab_size
         self.layout: KVLayout = plan_layout(models.kv_layers(), cache.block_size, cache.dtype)
