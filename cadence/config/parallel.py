@@ -18,6 +18,7 @@ class ParallelConfig:
     backend: str = "uni"  # one of BACKENDS
     tensor_parallel_size: int = 1  # ranks that share each layer
     pipeline_parallel_size: int = 1  # stages, each with some of the layers
+    data_parallel_size: int = 1  # engines, each with all of the above
 
     @property
     def has_workers(self) -> bool:
@@ -42,7 +43,10 @@ def check_sizes(args: EngineArgs) -> None:
 
 
 def check_parts(args: EngineArgs, kind: str, drafts_by_model: bool) -> None:
-    """What ranks that share layers cannot do yet. kind: of device"""
+    """What ranks that share layers, and several engines, cannot do yet. kind: of device"""
+    if kind != "cpu" and args.data_parallel_size > 1:
+        size = f"data_parallel_size={args.data_parallel_size}"
+        raise ConfigError(f"{size} is for the CPU so far: start a server for each GPU", "data_parallel_size")
     if args.tensor_parallel_size == 1:
         return
     size = f"tensor_parallel_size={args.tensor_parallel_size}"
@@ -57,4 +61,4 @@ def check_parts(args: EngineArgs, kind: str, drafts_by_model: bool) -> None:
 def resolve_parallel(args: EngineArgs) -> ParallelConfig:
     sizes = (args.tensor_parallel_size, args.pipeline_parallel_size)
     backend = "mp" if max(sizes) > 1 else "uni"
-    return ParallelConfig(args.distributed_executor_backend or backend, *sizes)
+    return ParallelConfig(args.distributed_executor_backend or backend, *sizes, args.data_parallel_size)

@@ -186,6 +186,9 @@ class EngineCore:
         forwards, stats = self._forwards, self._scheduler.stats(self._intake.requests())
         return replace(stats, forward_counts=tuple(forwards.counts), forward_tokens=forwards.tokens)
 
+    def stats_by_engine(self) -> list[EngineStats]:
+        return [self.stats()]
+
     def close(self) -> None:
         """Gives back all that the device holds. Nothing may be called afterwards."""
         self._in_flight.clear()

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from cadence.core.adapter import AdapterOrder
 from cadence.core.codec import decode_request, decode_to_engine, encode
-from cadence.core.engine_state import EngineState
+from cadence.core.engine_state import MOST_STEP_TIMES, EngineState
 from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.messages import AddRequest, FromEngine, ToEngine
@@ -32,7 +32,7 @@ class CoreLoop:
         self._core = core
         self._channel = channel
         self._clock = clock
-        self._step_seconds: deque[float] = deque(maxlen=64)
+        self._step_seconds: deque[float] = deque(maxlen=MOST_STEP_TIMES)
         self._running = True
         self._warming = True  # the device may have more to prepare
 

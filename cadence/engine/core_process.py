@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cadence.config import env
@@ -64,8 +64,16 @@ def receive_options(channel: Channel) -> EngineArgs:
     ends = time.monotonic() + OPTIONS_S
     while time.monotonic() < ends:
         for message in channel.receive(1.0):  # exactly one: commands follow once the engine is ready
-            return EngineArgs(**json.loads(message))
+            options = json.loads(message)
+            keep_to(options.pop("cpus", ()))
+            return EngineArgs(**options)
     raise TimeoutError("no options came")
+
+
+def keep_to(cpus: Sequence[int]) -> None:
+    """Runs on these CPUs alone, as do all threads and processes made from now on; () = on any."""
+    if cpus and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cpus)
 
 
 def build_core(args: EngineArgs, new_executor: ExecutorFactory | None = None) -> tuple[EngineCore, EngineInfo]:
@@ -75,6 +83,7 @@ def build_core(args: EngineArgs, new_executor: ExecutorFactory | None = None) ->
     from cadence.executor.factory import open_executor
 
     parts = build_engine(args, holds_text=False, new_executor=new_executor or open_executor)
+    assert isinstance(parts.core, EngineCore)
     info = EngineInfo(
         num_blocks=parts.num_blocks,
         max_model_len=parts.config.model.max_model_len,

@@ -99,6 +99,19 @@ class Journal:
             self._dropped.add(request_id)
         return entry.in_engine
 
+    def release(self, everything: bool) -> list[JournalEntry]:
+        """Requests that are not in the engine leave, for another journal: those that are free to go to an engine, and
+        with `everything` the quarantined ones too."""
+        left = list(self._waiting.values())
+        self._waiting.clear()
+        if everything:
+            left += self._quarantined.values()
+            self._quarantined.clear()
+            self._isolated = None
+        for entry in left:
+            del self._entries[entry.request_id]
+        return left
+
     def record(self, update: RequestUpdate) -> bool:
         """Takes an update in. -> whether it is news of an open request"""
         entry = self._entries.get(update.request_id)

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 from cadence.core.adapter import AdapterAnswer, AdapterOrder
@@ -22,6 +22,7 @@ from cadence.core.update import RequestUpdate
 from cadence.engine.adapter_orders import KeptOrders, checked
 from cadence.engine.async_client import EXIT_S, KILL_S, EngineProcess
 from cadence.engine.descriptors import DescriptorReserve
+from cadence.engine.engine_client import EngineCounts
 from cadence.engine.journal import JournalEntry
 from cadence.engine.lifecycle import EngineStatus
 from cadence.engine.limits import SupervisorLimits
@@ -40,7 +41,7 @@ class Supervisor:
     def __init__(
         self, options: dict[str, Any], command: Sequence[str] = ENGINE_COMMAND, limits: SupervisorLimits | None = None
     ) -> None:
-        self._options = options  # EngineArgs, as JSON knows it
+        self._options = options  # EngineArgs, as JSON knows it; and the CPUs it keeps to, where these are told
         self._command = command
         self._limits = limits or SupervisorLimits()
         self._logic = Supervision(self._limits)
@@ -57,6 +58,7 @@ class Supervisor:
         self._task: asyncio.Future[None] = _done_future()
         self._death: EngineDeadError | None = None  # why it was given up
         self.last_progress = time.monotonic()  # when a step last ended, or there was nothing to do
+        self.on_change: Callable[[], None] = lambda: None  # hears that the engine is ready, or is no longer
 
     @property
     def status(self) -> EngineStatus:
@@ -71,16 +73,17 @@ class Supervisor:
         return self._engine.pid if self._engine is not None else 0
 
     @property
-    def num_restarts(self) -> int:
-        return self._logic.num_restarts
+    def pids(self) -> list[int]:
+        return [self.pid]
 
     @property
-    def num_quarantined(self) -> int:
-        return self._logic.journal.num_quarantined
+    def num_open(self) -> int:
+        """Requests."""
+        return len(self._logic.journal)
 
-    @property
-    def num_failed(self) -> int:
-        return self._logic.journal.num_failed
+    def counts(self) -> list[EngineCounts]:
+        journal = self._logic.journal
+        return [EngineCounts(self._logic.num_restarts, journal.num_quarantined, journal.num_failed)]
 
     def start(self) -> None:
         self._task = asyncio.ensure_future(self._run())
@@ -102,6 +105,10 @@ class Supervisor:
             self._send(ToEngine(abort=ids))
         self._hand_over()
 
+    def release(self, everything: bool) -> list[JournalEntry]:
+        """Requests for another supervisor to go on with, as `Journal.release` has them."""
+        return self._logic.journal.release(everything)
+
     async def updates(self) -> AsyncIterator[list[RequestUpdate]]:
         """Everything all engines report, one after the other. Ends when stopped; raises when the engine is given up."""
         while not (self._task.done() and self._updates.empty()):
@@ -122,9 +129,9 @@ class Supervisor:
         await asyncio.wait({self._task}, timeout=self._limits.stop_s + EXIT_S + KILL_S)
         self._reserve.close()
 
-    async def state(self, with_blocks: bool) -> EngineState:
+    async def states(self, with_blocks: bool) -> list[EngineState]:
         answer = await self._call("state" if with_blocks else "stats")
-        return answer.state or EngineState()
+        return [answer.state or EngineState()]
 
     async def reset_prefix_cache(self) -> bool:
         return (await self._call("reset_prefix_cache")).done
@@ -134,6 +141,10 @@ class Supervisor:
         answer = checked(order, (await self._call("order", order)).answer or AdapterAnswer())
         self._orders.note(order)
         return answer
+
+    def keep(self, order: AdapterOrder) -> None:
+        """The next engine carries it out."""
+        self._orders.note(order)
 
     async def _repeat_orders(self) -> None:
         """By an engine that has just been started."""
@@ -174,6 +185,7 @@ class Supervisor:
             why, grace_s = await self._monitor(engine)
             if not self._stop_asked.is_set():
                 decision = self._logic.died(time.monotonic())  # before its exit: nothing is sent to it any more
+                self.on_change()
         finally:
             self._engine = None
             self._fail_calls(EngineDeadError("the engine died"))
@@ -229,6 +241,7 @@ class Supervisor:
             self.last_progress = now
             if not self._info.done():
                 self._info.set_result(message.ready)
+            self.on_change()
         if message.call_id:
             future = self._calls.pop(message.call_id, None)
             if future is not None and not future.done():

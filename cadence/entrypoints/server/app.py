@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cadence.config.engine_config import EngineConfig
 from cadence.config.serve_options import ServeOptions
 from cadence.config.version import __version__
 from cadence.core.errors import CadenceError
@@ -95,7 +96,7 @@ def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQue
 
 def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue) -> ServerState:
     admission = AdmissionControl(
-        max_requests=llm.config.scheduler.max_num_seqs + options.max_queued_requests,
+        max_requests=_max_running(llm.config) + options.max_queued_requests,
         max_tokens=options.max_queued_tokens,
         max_model_len=llm.config.model.max_model_len,
     )
@@ -115,6 +116,10 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
         ignored=IgnoredFields(options.strict_requests),
         adapters=served_at_start(options.lora_modules, names, options.lora_root, llm.config.lora.enabled),
     )
+
+
+def _max_running(config: EngineConfig) -> int:
+    return config.scheduler.max_num_seqs * config.parallel.data_parallel_size
 
 
 def _add_layers(app: FastAPI, options: ServeOptions) -> None:

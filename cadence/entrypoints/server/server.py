@@ -89,7 +89,7 @@ async def _start_and_serve(
 
     def last() -> None:
         """A stopped engine would not notice that its front is gone."""
-        if pid := llm.engine_pid:
+        for pid in filter(None, llm.engine_pids):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         logs.flush(LOG_FLUSH_S)
