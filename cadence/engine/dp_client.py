@@ -28,12 +28,19 @@ NO_UPDATES: list[RequestUpdate] = []  # in the queue: the last engine is gone
 
 def open_engines(options: dict[str, Any], command: Sequence[str], limits: SupervisorLimits) -> EngineClient:
     """options: `EngineArgs`, as JSON knows them."""
-    size = options["data_parallel_size"]
-    if size == 1:
-        return Supervisor(options, command, limits)
-    shares = cpu_shares(size, options["cpu_threads"])
-    own = [{**options, "cpu_threads": threads, "cpus": cpus} for threads, cpus in shares]
-    return DpClient([Supervisor(each, command, limits) for each in own], options["block_size"] or DEFAULT_BLOCK_SIZE)
+    return client_of([Supervisor(own, command, limits) for own in options_by_engine(options)], options)
+
+
+def options_by_engine(options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each engine has a share of the cores; one alone is not bound to any."""
+    shares = cpu_shares(options["data_parallel_size"], options["cpu_threads"])
+    return [{**options, "cpu_threads": threads, "cpus": cpus} for threads, cpus in shares]
+
+
+def client_of(supervisors: Sequence[Supervisor], options: dict[str, Any]) -> EngineClient:
+    if len(supervisors) == 1:
+        return supervisors[0]
+    return DpClient(supervisors, options["block_size"] or DEFAULT_BLOCK_SIZE)
 
 
 class DpClient:

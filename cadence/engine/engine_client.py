@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from cadence.core.adapter import AdapterAnswer, AdapterOrder
 from cadence.core.engine_state import EngineState
 from cadence.core.messages import EngineInfo
 from cadence.core.update import RequestUpdate
 from cadence.engine.journal import JournalEntry
+from cadence.engine.limits import SupervisorLimits
 
 
 class EngineCounts(NamedTuple):
@@ -67,3 +68,7 @@ class EngineClient(Protocol):
     async def reset_prefix_cache(self) -> bool: ...
 
     async def order(self, order: AdapterOrder) -> AdapterAnswer: ...
+
+
+# From an engine's options as JSON knows them, the command that starts one, and limits.
+ClientFactory = Callable[[dict[str, Any], Sequence[str], SupervisorLimits], EngineClient]

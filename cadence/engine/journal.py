@@ -73,6 +73,7 @@ class Journal:
         self._dropped: set[str] = set()  # ended by the front; the engine has not yet said that it has ended them
         self._isolated: JournalEntry | None = None  # retried in isolation in this engine, or in the next one
         self._isolated_until = 0.0
+        self._held_until = 0.0  # seconds; quarantined requests wait until then
         self._max_retried = 1  # at once
         self._num_handed_over = 0  # to this engine
         self.num_quarantined = 0
@@ -130,6 +131,10 @@ class Journal:
             self._end_retry(entry, released=True)
         return True
 
+    def hold_quarantined(self, until: float) -> None:
+        """Of an engine that several fronts share, they are retried by one front at a time."""
+        self._held_until = until
+
     def take_due(self, now: float, limit: int) -> list[JournalEntry]:
         """At most `limit` of those to be handed over now. They count as being in the engine from here on."""
         if not self._waiting and not self._quarantined:
@@ -160,7 +165,8 @@ class Journal:
         return failed
 
     def _due(self, now: float, limit: int) -> list[JournalEntry]:
-        if self._isolated is not None:
+        is_held = now < self._held_until
+        if self._isolated is not None and (self._isolated.in_engine or not is_held):
             if not self._isolated.in_engine:
                 self._isolated_until = now + self._isolation_s
                 return [self._retry(self._isolated)]
@@ -171,7 +177,7 @@ class Journal:
         due = list(itertools.islice(free, limit))
         for entry in due:
             del self._waiting[entry.request_id]
-        while len(due) < limit and self._quarantined:
+        while len(due) < limit and self._quarantined and not is_held:
             candidate = min(self._quarantined.values(), key=lambda entry: entry.recent_deaths)
             if not self._has_room(candidate):
                 break

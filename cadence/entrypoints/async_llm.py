@@ -25,7 +25,7 @@ from cadence.engine.adapter_orders import LIST_ORDER, add_order, order_of
 from cadence.engine.async_beam import BeamRequest, search_beams
 from cadence.engine.beam import BeamSearch
 from cadence.engine.dp_client import open_engines
-from cadence.engine.engine_client import EngineClient
+from cadence.engine.engine_client import ClientFactory, EngineClient
 from cadence.engine.input_processor import InputLimits, InputProcessor, ProcessedInput, weight_of
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.metrics.by_engine import MetricsByEngine
@@ -84,14 +84,16 @@ class AsyncLLM:
         *,
         engine_command: Sequence[str] = ENGINE_COMMAND,
         limits: SupervisorLimits = DEFAULT_LIMITS,
+        open_client: ClientFactory = open_engines,
     ) -> AsyncLLM:
-        """Starts the engine process and reads the tokenizer meanwhile. `on_stage` hears what was done and how long."""
+        """Starts the engine process and reads the tokenizer meanwhile. `on_stage` hears what was done and how long.
+        `open_client`: for a front whose engines are another process's."""
         env.tokenise_in_caller()
         args = peer_env.applied(args, env.peer_variables())
         clock = _Clock(on_stage)
         source = await asyncio.to_thread(find_source, args)
         clock.lap(f"found {args.model}: {source.hf.architecture}")
-        supervisor = open_engines(source.engine_options(args), engine_command, limits)
+        supervisor = open_client(source.engine_options(args), engine_command, limits)
         supervisor.start()
         try:
             tokenizer = await asyncio.to_thread(source.load_tokenizer, args.skip_tokenizer_init)

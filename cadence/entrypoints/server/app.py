@@ -50,6 +50,7 @@ from cadence.entrypoints.server.routes import (
     responses,
     tokenize,
 )
+from cadence.entrypoints.server.routes.peers import NO_PEERS, Peers
 from cadence.entrypoints.server.routes.served_adapters import served_at_start
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.entrypoints.webui import page
@@ -65,7 +66,9 @@ ROUTES = (
 )  # fmt: skip
 
 
-def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue = NO_LOGS) -> FastAPI:
+def create_app(
+    llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue = NO_LOGS, peers: Peers = NO_PEERS
+) -> FastAPI:
     documented = not options.disable_fastapi_docs
     app = FastAPI(
         title="Cadence",
@@ -75,7 +78,7 @@ def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQue
         redoc_url=None,
         openapi_url="/openapi.json" if documented else None,
     )
-    app.state.server = _make_state(llm, options, logs)
+    app.state.server = _make_state(llm, options, logs, peers)
     for routes in ROUTES:
         app.include_router(routes.router)
     app.include_router(page.page_router())
@@ -94,10 +97,12 @@ def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQue
     return app
 
 
-def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue) -> ServerState:
+def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue, peers: Peers) -> ServerState:
+    """Of several processes each admits its share."""
+    share = options.api_server_count
     admission = AdmissionControl(
-        max_requests=_max_running(llm.config) + options.max_queued_requests,
-        max_tokens=options.max_queued_tokens,
+        max_requests=-(-(_max_running(llm.config) + options.max_queued_requests) // share),
+        max_tokens=-(-options.max_queued_tokens // share),
         max_model_len=llm.config.model.max_model_len,
     )
     timed = with_deadline(llm, options.request_deadline)
@@ -114,6 +119,7 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
         tenants=Tenants(options.api_key, options.share_prefix_cache),
         logs=logs,
         ignored=IgnoredFields(options.strict_requests),
+        peers=peers,
         adapters=served_at_start(options.lora_modules, names, options.lora_root, llm.config.lora.enabled),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
+from cadence.engine.metrics.summed import with_others
 from cadence.entrypoints.server.routes.state import State
 from cadence.entrypoints.webui.state_view import describe, seen_by
 
@@ -17,6 +18,7 @@ async def engine_state(request: Request, state: State) -> JSONResponse:
     the others are shown as one."""
     engine = await state.llm.engine_state()
     shown = seen_by(engine, lambda request_id: state.tenants.owns(request.scope, request_id))
-    body = describe(shown, state.llm.get_metrics(), state.model_names[0])
+    metrics = with_others(state.llm.get_metrics(), await state.peers.counts())
+    body = describe(shown, metrics, state.model_names[0])
     body |= {"num_running": len(engine.running), "num_waiting": len(engine.waiting)}
     return JSONResponse(body, headers={"Cache-Control": "no-store"})
