@@ -40,6 +40,7 @@ class EngineStats:
     forward_tokens: int = 0  # of all forwards together
     drafts: DraftStats = NO_DRAFTS  # since the start
     adapters: AdapterStats = NO_ADAPTER_STATS
+    busy_seconds: tuple[float, ...] = ()  # since the start, of each rank that is a process of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def _summed(stats: Sequence[EngineStats]) -> EngineStats:
             _names(one.adapters.waiting for one in stats),
             max(one.adapters.time for one in stats),
         ),
+        busy_seconds=tuple(seconds for one in stats for seconds in one.busy_seconds),
     )
 
 

@@ -12,6 +12,7 @@ from cadence.engine.metrics.metric import Counter, Histogram, Metric
 # By name without a prefix: told by engines to every front alike.
 OF_ENGINES = frozenset({
     "num_preemptions", "prefix_cache_queries", "prefix_cache_hits", "iteration_tokens_total", "engine_restarts",
+    "rank_busy_seconds",
     "spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens",
     "spec_decode_num_accepted_tokens_per_pos",
 })  # fmt: skip
@@ -24,7 +25,7 @@ def plain_metrics(metrics: Iterable[Metric]) -> list[PlainMetric]:
         if metric.name.partition(":")[2] in OF_ENGINES:
             continue
         if isinstance(metric, Counter):
-            found.append((metric.name, metric.labels, [metric.value], 0.0))
+            found.append((metric.name, metric.labels, [int(metric.value)], 0.0))
         elif isinstance(metric, Histogram):
             found.append((metric.name, metric.labels, metric.counts, metric.sum))
     return found

@@ -14,6 +14,7 @@ from torch import nn
 
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.models.interface.model import ForwardContext
+from cadence.models.layers.rank_share import Held, all_of
 
 # x, residual: [T, hidden] each, or what was made of x. Where an RMS norm comes next, x may be terms [P, T, hidden].
 Stream = tuple[torch.Tensor, torch.Tensor]
@@ -129,9 +130,11 @@ class WeightHolder(nn.Module):
 
     inner = True  # between the layers; not where tokens become vectors or vectors logits, which keeps more bits
 
-    def __init__(self, weight: Weight) -> None:
+    def __init__(self, weight: Weight, held: Held | None = None) -> None:
+        """held: what of a checkpoint's matrix this is, where ranks share it"""
         super().__init__()
         self.weight = weight
+        self.held = held or all_of(weight.rows, weight.cols)
 
     def use(self, weight: Weight) -> None:
         """From now on it multiplies by this one, of the same size."""

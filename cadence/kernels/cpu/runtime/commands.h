@@ -252,6 +252,14 @@ struct rows_slots {
     int64_t table_stride, block_size, num_rows, num_tokens;
 };
 
+/* out [num_rows, 1 + most]: how many drafts, and these. num_tokens: that a row has room for */
+struct rows_drafts {
+    RowState state;
+    const int32_t *rows;
+    int32_t *out;
+    int64_t num_rows, num_tokens, most;
+};
+
 struct rows_commit {
     RowState state;
     const int32_t *rows, *seq_lens, *line_start, *chosen;
@@ -341,12 +349,29 @@ struct all_reduce {
     int64_t rank, count, dtype;
 };
 
-/* out [rows, ranks, row_bytes] = x [rows, row_bytes] of all ranks. */
+/* out [rows, out_bytes] = x [rows, row_bytes] of all ranks; those of rank r begin at min(r * row_bytes, out_bytes -
+ * row_bytes), and are the same where two have the same place. */
 struct all_gather {
     char *out;
     const char *x;
     void *shared;
-    int64_t rank, rows, row_bytes;
+    int64_t rank, rows, row_bytes, out_bytes;
+};
+
+/* out [rows, row_bytes] = of line t, x [t] of the rank that has ids[t]: ids[t] / each. */
+struct all_pick {
+    char *out;
+    const char *x;
+    const int32_t *ids;
+    void *shared;
+    int64_t rank, rows, row_bytes, each;
+};
+
+/* out [count] = ids [count] - first, of those in [first, first + each); 0 of others. */
+struct own_ids {
+    int32_t *out;
+    const int32_t *ids;
+    int64_t count, first, each;
 };
 
 /* out [bytes] = x [bytes] of the root. */
@@ -355,6 +380,19 @@ struct broadcast {
     const char *x;
     void *shared;
     int64_t rank, root, bytes;
+};
+
+/* Bytes to another process, and from another (ranks/links.c). */
+struct link_send {
+    const char *x;
+    void *link;
+    int64_t bytes;
+};
+
+struct link_receive {
+    char *out;
+    void *link;
+    int64_t bytes;
 };
 
 #endif
