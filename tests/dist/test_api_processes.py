@@ -128,6 +128,17 @@ def test_metrics_are_those_of_all_processes(cluster: Cluster, undisturbed: list[
     assert one["cadence:http_requests_accepted_total"] == one["cadence:http_requests_finished_total"] == STREAMS
 
 
+def test_the_page_and_the_load_report_show_all_engines(cluster: Cluster, undisturbed: list[str]) -> None:
+    with cluster.client() as client:
+        state = client.get("/engine/state").json()
+        asked = {"endpoint-load-metrics-format": "JSON"}
+        body = {"prompt": [5, 6], "max_tokens": 1}
+        report = client.post("/v1/completions", json=body, headers=asked).headers["endpoint-load-metrics"]
+    assert len(state["engines"]) == 2 and state["blocks"]["count"] == 2 * 4000
+    assert sum(one["prefix"]["queries"] for one in state["engines"]) == state["prefix"]["queries"] == 3 * STREAMS
+    assert json.loads(report.removeprefix("JSON "))["named_metrics"]["num_requests_waiting"] == 0
+
+
 def test_nothing_listens_beyond_loopback(cluster: Cluster) -> None:
     family = [psutil.Process(cluster.process.pid), *psutil.Process(cluster.process.pid).children(recursive=True)]
     found = [one for process in family for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]

@@ -147,6 +147,9 @@ class FakeLLM:
     def last_step_age(self) -> float:
         return self.step_age
 
+    async def engine_states(self) -> list[EngineState]:
+        return [await self.engine_state()]
+
     async def engine_state(self) -> EngineState:
         running = [RequestView(name, len(many[0].prompt_token_ids), 0, 0, 0) for name, many in self._running.items()]
         return EngineState(
