@@ -113,7 +113,7 @@ ENGINE_GROUPS = (
     )),
     Group("ParallelConfig", (
         works("distributed_executor_backend", "`uni` or `mp`: others are for several machines"),
-        works("pipeline_parallel_size", "1 so far: " + ONE_DEVICE, short="-pp"),
+        works("pipeline_parallel_size", "on the CPU so far", short="-pp"),
         no_effect("master_addr", "127.0.0.1", OF_SEVERAL_DEVICES),
         no_effect("master_port", 29501, OF_SEVERAL_DEVICES),
         refused("nnodes", 1, ONE_DEVICE, short="-n"),

@@ -20,7 +20,7 @@ MOST_MESSAGE = 1 << 30  # bytes
 _SLICE_S = 0.05  # a sleeper looks this often whether the ring was closed just before it fell asleep
 _MAGIC = 0x474E4952434E4443
 _SHAPE = struct.Struct("<QQQ")  # magic, bytes of the ring, readers: at the beginning of the memory
-_CLOSED, _BEATS, _WRITTEN, _READ = 64, 128, 192, 256  # places of words; of reader i _READ + i * _APART
+_CLOSED, _BEATS, _BUSY, _WRITTEN, _READ = 64, 128, 160, 192, 256  # places of words; of reader i _READ + i * _APART
 _APART = 64  # bytes: what different processes write lies on different cache lines
 _PAGE = 4096
 _HEADER = struct.Struct("<II")  # of a piece: bytes, and whether it is the last
@@ -94,6 +94,15 @@ class Ring:
         """The writer's process lives. One thread of it calls this."""
         self.words.store(_BEATS, self.words.load(_BEATS) + 1)
 
+    @property
+    def busy_s(self) -> float:
+        """Seconds that the writer's process has computed."""
+        return self.words.load(_BUSY) / 1e9
+
+    def add_busy(self, seconds: float) -> None:
+        """One thread of the writer's process calls this."""
+        self.words.store(_BUSY, self.words.load(_BUSY) + int(seconds * 1e9))
+
     def close(self) -> None:
         """For everybody; those who wait wake up."""
         self.words.store(_CLOSED, 1)
@@ -119,7 +128,7 @@ class Ring:
 
 class RingWriter:
     def __init__(self, ring: Ring) -> None:
-        self._ring = ring
+        self._ring = self.ring = ring
         self._at = ring.words.load(_WRITTEN)
 
     def write(self, message: bytes, timeout_s: float = math.inf) -> None:

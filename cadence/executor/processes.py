@@ -75,6 +75,9 @@ class ProcessExecutor:
         if self._group.death:
             self._raise_death()
 
+    def busy_seconds(self) -> list[float]:
+        return [worker.results.busy_s for worker in self._group.workers]
+
     def stop(self) -> None:
         with contextlib.suppress(RingClosedError, TimeoutError, RingError):  # who does not hear it is killed
             self._commands.write(wire.STOP, STOP_S)

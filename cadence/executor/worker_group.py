@@ -21,8 +21,8 @@ from pathlib import Path
 
 from cadence.config.env import engine_environment
 from cadence.core.errors import EngineDeadError
-from cadence.distributed.collectives import CollectiveArea
 from cadence.distributed.ring import Ring
+from cadence.distributed.shared_areas import SharedAreas
 from cadence.executor.wire import Seat, encode_plain
 
 WORKER_COMMAND = (sys.executable, "-m", "cadence.executor.worker_process")
@@ -75,7 +75,7 @@ class WorkerGroup:
         self._seats = seats
         self._command = command
         self.commands = Ring.create(COMMAND_BYTES, len(seats))
-        self._areas = _areas(seats)  # by stage; none where its ranks have nothing to compute together
+        self._shared = SharedAreas.create(seats[0].mesh)
         self.workers: list[WorkerHandle] = []
         self.death = ""  # why they cannot be used any more; "" = they can
         self._lock = threading.Lock()  # guards the end
@@ -103,7 +103,7 @@ class WorkerGroup:
             self._ended = True
             os.write(self._waker, b"x")
             self._thread.join()
-            for shared in (self.commands, *self._areas):
+            for shared in (self.commands, *self._shared.all()):
                 shared.release()
             os.close(self._wake)
             os.close(self._waker)
@@ -125,8 +125,7 @@ class WorkerGroup:
         results = Ring.create(RESULT_BYTES, 1)
         theirs, ours = os.pipe()
         try:
-            area = [one.fd for one in self._areas[seat.mesh.pp_rank :][:1]]
-            fds = (theirs, self.commands.fd, results.fd, *area)
+            fds = (theirs, self.commands.fd, results.fd, *self._shared.fds(seat.mesh))
             process = subprocess.Popen(
                 [*self._command, *map(str, fds)], stdin=subprocess.DEVNULL, pass_fds=fds, env=engine_environment()
             )
@@ -166,7 +165,7 @@ class WorkerGroup:
 
     def _close_rings(self) -> None:
         self.commands.close()
-        for area in self._areas:
+        for area in self._shared.all():
             area.abort()
         for worker in self.workers:
             worker.results.close()
@@ -179,13 +178,6 @@ class WorkerGroup:
                 os.read(self._wake, 1)
         for worker in self.workers:
             worker.release()
-
-
-def _areas(seats: Sequence[Seat]) -> list[CollectiveArea]:
-    mesh = seats[0].mesh
-    return [
-        CollectiveArea.create(mesh.tensor_parallel) for _ in range(mesh.pipeline_parallel * (mesh.tensor_parallel > 1))
-    ]
 
 
 def check_pidfd() -> None:

@@ -1,4 +1,4 @@
-"""Adapters and models that draft, where ranks share every layer: the tokens of one rank."""
+"""Adapters and models that draft, where ranks share every layer, or have some: the tokens of one rank."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def said(outputs: list[RequestOutput]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("family", ADAPTERS)
-def test_ranks_have_their_slices_of_adapters(family: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_ranks_have_their_share_of_adapters(family: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     directory = tiny_model(family)
     for index, config in enumerate(ADAPTERS[family]):
         make_adapter(directory, tmp_path / str(index), seed=index, lora_alpha=16, **config)
     asked = [None, *(LoRARequest(str(i), i + 1, str(tmp_path / str(i))) for i in range(len(ADAPTERS[family])))]
     found = []
-    for size in (1, 2):
-        with LLM(str(directory), **OPTIONS, tensor_parallel_size=size, enable_lora=True, max_loras=3) as llm:
+    for sizes in ({}, {"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}):
+        with LLM(str(directory), **OPTIONS, **sizes, enable_lora=True, max_loras=3) as llm:
             found.append(
                 [
                     said(llm.generate(prompts(), params, lora_request=adapter, use_tqdm=False))
@@ -58,7 +58,7 @@ def test_ranks_have_their_slices_of_adapters(family: str, tiny_model: Callable[[
                     for adapter in asked
                 ]
             )
-    assert found[1] == found[0]
+    assert found[1] == found[2] == found[0]
     assert len({str(answers) for answers in found[0]}) == len(found[0])  # each adapter changes something
 
 

@@ -1,0 +1,51 @@
+"""All memory that the ranks of one engine share, beside the rings of messages, and which rank has which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cadence.device.base import Device
+from cadence.distributed.collectives import CollectiveArea, open_collectives
+from cadence.distributed.links import LinkArea, create_links, open_links
+from cadence.distributed.mesh import Mesh
+from cadence.kernels.interface.collectives import ONE_RANK, Collectives
+from cadence.kernels.interface.links import ONE_STAGE, StageLinks
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAreas:
+    """Ranks of one stage compute together; a rank hands what it has to the one in its place of the next stage."""
+
+    together: Sequence[CollectiveArea]  # by stage; none where a stage is one rank
+    links: Sequence[Sequence[LinkArea]]  # by place in a stage: those between stages
+
+    @classmethod
+    def create(cls, mesh: Mesh) -> SharedAreas:
+        num_together = mesh.pipeline_parallel if mesh.tensor_parallel > 1 else 0
+        num_linked = mesh.tensor_parallel if mesh.pipeline_parallel > 1 else 0
+        return cls(
+            [CollectiveArea.create(mesh.tensor_parallel) for _ in range(num_together)],
+            [create_links(mesh.pipeline_parallel) for _ in range(num_linked)],
+        )
+
+    def all(self) -> list[CollectiveArea | LinkArea]:
+        return [*self.together, *(area for areas in self.links for area in areas)]
+
+    def fds(self, mesh: Mesh) -> list[int]:
+        """What a rank is given, for `open_shared`."""
+        own = self.together[mesh.pp_rank :][:1]
+        linked = self.links[mesh.tp_rank] if self.links else []
+        return [area.fd for area in (*own, *linked)]
+
+
+def open_shared(fds: Sequence[int], device: Device, mesh: Mesh) -> tuple[Collectives, StageLinks]:
+    """By a rank, of what it was given."""
+    ranks: Collectives = ONE_RANK
+    links: StageLinks = ONE_STAGE
+    rest = list(fds)
+    if mesh.tensor_parallel > 1:
+        ranks = open_collectives(CollectiveArea.attach(rest.pop(0)), device, mesh)
+    if mesh.pipeline_parallel > 1:
+        links = open_links([LinkArea.attach(fd) for fd in rest], device, mesh)
+    return ranks, links
