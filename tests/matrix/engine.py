@@ -35,6 +35,7 @@ from cadence.engine.beam import BeamSearch, run_rounds
 from cadence.engine.llm_engine import LLMEngine
 from cadence.executor.base import Executor
 from cadence.executor.factory import ExecutorFactory, OpenExecutor, Processors, Resolve, device_caps, open_on
+from cadence.executor.processes import open_processes
 from tests.matrix.features import ITSELF
 from tests.matrix.work import Batch
 
@@ -174,9 +175,12 @@ def watching(graphs: str) -> tuple[ExecutorFactory, Trace]:
     def open_watched(kind: str, resolve: Resolve, logits_processors: Processors) -> OpenExecutor:
         config = resolve(device_caps(kind))
         config = dataclasses.replace(config, device=dataclasses.replace(config.device, graphs=graphs))
-        opened = open_on(WatchedDevice(trace), config, logits_processors)
-        queues_work = graphs == "padded"  # a GPU is asked for all forwards at once
-        return dataclasses.replace(opened, executor=WatchedExecutor(opened.executor, trace), queues_work=queues_work)
+        if config.parallel.has_workers:
+            opened = open_processes(config, device_caps(kind), logits_processors)
+        else:
+            opened = open_on(WatchedDevice(trace), config, logits_processors)
+            opened = dataclasses.replace(opened, queues_work=graphs == "padded")  # a GPU is asked for all at once
+        return dataclasses.replace(opened, executor=WatchedExecutor(opened.executor, trace))
 
     return open_watched, trace
 
