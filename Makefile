@@ -5,7 +5,7 @@
 # make venv    only set up .venv (nothing to do when the requirements did not change)
 # make hostile 20,000 generated hostile requests against a server of its own (an hour or less)
 # make soak    20 minutes of mixed traffic, aborts, attacks and deaths of the engine; figures in benchmarks/results
-# make matrix-ranks every two features together on engines of two processes (an hour or less)
+# make matrix-ranks every two features together on engines of two ranks (half an hour)
 # make clients install real clients from PyPI and npm and let each talk to a server; CLIENTS="'Codex CLI' LiteLLM" for some
 # make browser install Chromium for the page's tests (Debian and Ubuntu, as root)
 

@@ -139,6 +139,7 @@ class EngineArgs:
     )
     tensor_parallel_size: int = option(1, "processes that share each layer; on the CPU so far")
     pipeline_parallel_size: int = option(1, "stages, each with some of the layers on devices of its own")
+    data_parallel_size: int = option(1, "engines, each with the whole model, that requests are shared out among")
     pp_layer_partition: str = option("", "layers of each stage, with commas between them (as even as can be)")
 
     # Device

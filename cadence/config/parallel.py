@@ -18,6 +18,7 @@ class ParallelConfig:
     backend: str = "uni"  # one of BACKENDS
     tensor_parallel_size: int = 1  # ranks that share each layer
     pipeline_parallel_size: int = 1  # stages, each with some of the layers
+    data_parallel_size: int = 1  # engines, each with all of the above
 
     @property
     def has_workers(self) -> bool:
@@ -58,7 +59,10 @@ def read_partition(args: EngineArgs) -> tuple[int, ...]:
 
 
 def check_parts(args: EngineArgs, kind: str) -> None:
-    """What ranks cannot do yet. kind: of device"""
+    """What ranks, and several engines, cannot do yet. kind: of device"""
+    if kind != "cpu" and args.data_parallel_size > 1:
+        size = f"data_parallel_size={args.data_parallel_size}"
+        raise ConfigError(f"{size} is for the CPU so far: start a server for each GPU", "data_parallel_size")
     for name in ("tensor_parallel_size", "pipeline_parallel_size"):
         if getattr(args, name) > 1 and kind != "cpu":
             raise ConfigError(f"{name}={getattr(args, name)} is for the CPU so far", name)
@@ -67,4 +71,4 @@ def check_parts(args: EngineArgs, kind: str) -> None:
 def resolve_parallel(args: EngineArgs) -> ParallelConfig:
     sizes = (args.tensor_parallel_size, args.pipeline_parallel_size)
     backend = "mp" if max(sizes) > 1 else "uni"
-    return ParallelConfig(args.distributed_executor_backend or backend, *sizes)
+    return ParallelConfig(args.distributed_executor_backend or backend, *sizes, args.data_parallel_size)

@@ -30,6 +30,7 @@ RANGES: dict[str, tuple[int, int | None]] = {  # least and most; None = no limit
     "cpu_threads": (0, MOST_CPU_THREADS),
     "tensor_parallel_size": (1, MOST_RANKS),
     "pipeline_parallel_size": (1, MOST_RANKS),
+    "data_parallel_size": (1, MOST_RANKS),
 }
 
 

@@ -1,6 +1,6 @@
 """Collectives of ranks that each have a device: torch.distributed, by NCCL between GPUs, whose calls a graph captures.
 
-Messages of decode steps are small: their sum is one gather and one addition in the order of ranks, the same bits on all.
+Messages of decode steps are small: their sum is one gather and one addition in the order of ranks, the same on all.
 Large ones are added by the library, which has an order of its own that is the same at every run.
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
@@ -19,7 +19,7 @@ from cadence.runner.graphs import StepGraphs
 from cadence.runner.model_drafts import ModelDrafts, ModelDraftsParts
 from cadence.runner.row_adapters import AdapterRows, NoRowAdapters, RowAdapters, SlotContents
 from cadence.runner.runner import RunnerParts
-from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes
+from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes, StepShape
 from cadence.runner.stage_loop import EarlierStages, StageLoop
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.drafts import DraftedRows, DraftRows
@@ -80,7 +80,8 @@ def build_parts(
     new_proposer: ProposerFactory = proposer_of,
 ) -> RunnerParts:
     model, graphs = models.target, StepGraphs(device)
-    shapes = _shapes(graphs, limits, models.adapters is not None)
+    known = graphs if models.links.count == 1 else ()  # stages pad alike, whatever each has recorded
+    shapes = _shapes(known, limits, models.adapters is not None)
     waiting = _waiting(device, models.draft, limits.num_rows, shapes)
     max_len = limits.max_model_len + max(limits.width, waiting.room)  # padding of a run is looked up, too
     requests = RequestRows(device, limits.num_rows, limits.max_model_len)
@@ -149,8 +150,8 @@ def _waiting(device: Device, draft: AnyDraftModel, num_rows: int, shapes: Shapes
     return KeptStateRows(KeptStates(tuple(device.zeros(size, states.dtype) for _ in range(states.count))))
 
 
-def _shapes(graphs: StepGraphs, limits: RunnerLimits, adapters: bool) -> Shapes:
+def _shapes(known: Container[StepShape], limits: RunnerLimits, adapters: bool) -> Shapes:
     if limits.graphs == "padded":
         most = (limits.max_num_seqs, limits.max_num_tokens, limits.burst_steps, limits.width)
-        return PaddedShapes(graphs, *most, limits.speculative.by_model, adapters)
+        return PaddedShapes(known, *most, limits.speculative.by_model, adapters)
     return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, limits.graphs == "exact", limits.width)

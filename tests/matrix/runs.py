@@ -16,7 +16,7 @@ from tests.matrix.engine import Session, Trace, open_engine
 from tests.matrix.features import ABORT, ADAPTERS, FEATURES, FOR_ADAPTERS, GRAPHS, PLAIN, PREFIX
 from tests.matrix.work import Batch, adapter_batches, batches
 
-ONE_PROCESS: Mapping[str, Any] = {}
+ONE_RANK: Mapping[str, int] = {}
 SHARE = 3  # an engine with two features runs one in SHARE of the requests with two ...
 SMALL = 10  # ... unless a batch has no more of them than this
 
@@ -41,11 +41,11 @@ class Matrix:
         family: str,
         directory: Path,
         adapters: Mapping[str, LoRARequest],
-        processes: Mapping[str, Any] = ONE_PROCESS,
+        sizes: Mapping[str, int] = ONE_RANK,
     ) -> None:
-        """adapters: by the feature that they are; processes: options that divide every engine, which then is closed
-        when it has run, and gets no requests with functions of this process"""
-        self._processes = processes
+        """adapters: by the feature that they are; sizes: over how many ranks every engine runs, which then is shut down
+        when it has run"""
+        self._sizes = sizes
         self.family = family
         self.adapters = adapters
         self._directory = directory
@@ -67,7 +67,7 @@ class Matrix:
         return found
 
     def _run(self, point: tuple[str, ...], with_adapters: bool) -> Run:
-        options: dict[str, Any] = {**PLAIN, **self._processes, **(FOR_ADAPTERS if with_adapters else {})}
+        options: dict[str, Any] = {**PLAIN, **self._sizes, **(FOR_ADAPTERS if with_adapters else {})}
         for name in point:
             options |= FEATURES[name].options
         # The plain engine launches op by op; others record their forwards as a CPU does, or as a GPU where asked.
@@ -77,9 +77,9 @@ class Matrix:
         for number in range(2 if PREFIX.name in point else 1):
             session = Session(engine, trace, ABORT.name in point, self.adapters)
             for batch in _chosen(point, number, with_adapters):
-                session.run(_sent(batch) if self._processes else batch)
+                session.run(batch)
             rounds.append(session)
-        if self._processes:
+        if self._sizes:
             engine.shutdown()
         return Run(engine, trace, rounds, with_adapters)
 
@@ -131,12 +131,6 @@ def _chosen(point: tuple[str, ...], number: int, with_adapters: bool) -> list[Ba
         rng.shuffle(kept)
         chosen.append(replace(batch, requests={request_id: batch.requests[request_id] for request_id in kept}))
     return chosen
-
-
-def _sent(batch: Batch) -> Batch:
-    """What can be sent to other processes."""
-    kept = {key: request for key, request in batch.requests.items() if not request.params.logits_processors}
-    return replace(batch, requests=kept)
 
 
 MatrixOf = Callable[[str], Matrix]

@@ -1,4 +1,4 @@
-"""Engines whose model is shared by two processes: all that the matrix asks of each, and the answers of the plain one.
+"""Engines whose layers are shared by two ranks: all that the matrix asks of each, and the answers of the plain one.
 
 `make matrix-ranks` runs every engine of the matrix so; a few are run each time.
 """

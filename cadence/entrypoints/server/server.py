@@ -29,6 +29,7 @@ from cadence.engine.log_queue import LogQueue, queue_output
 from cadence.engine.supervisor import ENGINE_COMMAND
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.entrypoints.conversation import read_template
+from cadence.entrypoints.server.api_servers import serve_many
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.exit_deadline import NO_EXIT_DEADLINE, ExitDeadline
 from cadence.entrypoints.server.http import listen
@@ -74,6 +75,13 @@ async def _start_and_serve(
     began, logs = process
     silence = options.engine_heartbeat_timeout
     limits = SupervisorLimits(silence, START_HEARTBEAT_FACTOR * silence, options.engine_step_timeout)
+    url = listen.url_of(bound, options)
+
+    def serving() -> None:
+        _say(f"serving {args.model} at {url} ({time.perf_counter() - began:.2f} s from start)")
+
+    if options.api_server_count > 1:
+        return await serve_many(args, options, (engine_command, limits), bound, serving)
     start = AsyncLLM.start(args, _say, engine_command=engine_command, limits=limits)
     try:
         llm = await StartSignals(ExitDeadline(lambda: logs.flush(LOG_FLUSH_S)), _say).run(start)
@@ -82,14 +90,10 @@ async def _start_and_serve(
     except EngineDeadError as error:
         print(escaped(f"cadence serve: the engine did not start: {error}"), file=sys.stderr)
         return 1
-    url = listen.url_of(bound, options)
-
-    def serving() -> None:
-        _say(f"serving {args.model} at {url} ({time.perf_counter() - began:.2f} s from start)")
 
     def last() -> None:
         """A stopped engine would not notice that its front is gone."""
-        if pid := llm.engine_pid:
+        for pid in filter(None, llm.engine_pids):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         logs.flush(LOG_FLUSH_S)
