@@ -49,7 +49,9 @@ class EngineArgs:
     tokenizer_revision: str | None = option(None, "branch, tag or commit of the tokenizer on the hub")
     hf_token: str | None = option(None, "hub access token for gated models (else HF_TOKEN, or the one `hf` saved)")
     download_dir: str | None = option(None, "folder for files fetched from the hub")
-    load_format: str = option("auto", "how weights are stored", ("auto", "safetensors", "gguf", "dummy"))
+    load_format: str = option(
+        "auto", "how weights are stored", ("auto", "safetensors", "gguf", "sharded_state", "dummy")
+    )
     quantization: str | None = option(
         None,
         "on the CPU: none = as stored or widened, gguf = the file's own blocks, else made while loading "
