@@ -10,7 +10,21 @@ from cadence.core.errors import ConfigError
 if TYPE_CHECKING:
     from cadence.config.args import EngineArgs
 
-BACKENDS = ("uni", "mp")  # the engine's own process, or one for each rank
+BACKENDS = ("uni", "mp", "ray")  # the engine's own process, one for each rank, or a Ray actor for each
+
+
+@dataclass(frozen=True, slots=True)
+class NodesConfig:
+    """Machines that the user starts himself, each with its share of the ranks."""
+
+    count: int = 1
+    rank: int = 0  # of this one; the engine is on the first
+    address: str = "127.0.0.1"  # where the first one waits for the others
+    port: int = 29501
+    secret_file: str = ""  # holds what all of them know, and nobody else
+
+
+ONE_NODE = NodesConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +32,12 @@ class ParallelConfig:
     backend: str = "uni"  # one of BACKENDS
     tensor_parallel_size: int = 1  # ranks that share each layer
     pipeline_parallel_size: int = 1  # stages, each with some of the layers
+    nodes: NodesConfig = ONE_NODE
+
+    @property
+    def world_size(self) -> int:
+        """Ranks."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
 
     @property
     def has_workers(self) -> bool:
@@ -41,6 +61,29 @@ def check_sizes(args: EngineArgs) -> None:
         )
 
 
+def check_nodes(args: EngineArgs) -> None:
+    count, ranks = args.nnodes, args.tensor_parallel_size * args.pipeline_parallel_size
+    if args.node_rank >= count:
+        raise ConfigError(f"node_rank={args.node_rank} is not below nnodes={count}", "node_rank")
+    if count == 1:
+        return
+    if args.distributed_executor_backend not in (None, "mp"):
+        raise ConfigError(
+            f"nnodes={count} goes with distributed_executor_backend=mp, not {args.distributed_executor_backend}",
+            "distributed_executor_backend",
+        )
+    if ranks % count:
+        raise ConfigError(
+            f"nnodes={count} does not divide {ranks} ranks (tensor_parallel_size x pipeline_parallel_size)", "nnodes"
+        )
+    if not args.node_secret_file:
+        raise ConfigError(
+            f"nnodes={count} needs node_secret_file: a file with the same secret on every node "
+            "(head -c 32 /dev/urandom | base64 > FILE)",
+            "node_secret_file",
+        )
+
+
 def check_parts(args: EngineArgs, kind: str, drafts_by_model: bool) -> None:
     """What ranks that share layers cannot do yet. kind: of device"""
     if args.tensor_parallel_size == 1:
@@ -57,4 +100,6 @@ def check_parts(args: EngineArgs, kind: str, drafts_by_model: bool) -> None:
 def resolve_parallel(args: EngineArgs) -> ParallelConfig:
     sizes = (args.tensor_parallel_size, args.pipeline_parallel_size)
     backend = "mp" if max(sizes) > 1 else "uni"
-    return ParallelConfig(args.distributed_executor_backend or backend, *sizes)
+    place = (args.nnodes, args.node_rank, args.master_addr, args.master_port)
+    nodes = NodesConfig(*place, args.node_secret_file or "")
+    return ParallelConfig(args.distributed_executor_backend or backend, *sizes, nodes)

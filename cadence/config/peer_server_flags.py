@@ -71,7 +71,7 @@ SERVER_GROUPS = (
         no_effect("enable_flash_late_interaction", True, "this version generates text; pooling models are not served"),
     )),
     Group("Arguments of serve", (
-        refused("headless", False, "the server and its engine run on one machine"),
+        works("headless"),
         no_effect("api_server_count", 1, "one process serves HTTP; the engine has a process of its own", short="-asc"),
         works("config", "YAML or JSON; flags given by hand win over it"),
         refused("grpc", False, "HTTP is served, not gRPC"),

@@ -2,44 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from cadence.core.codec import decode_call, decode_mail, decode_plan, encode_answer, encode_result
 from cadence.core.errors import CadenceError
 from cadence.device.probe import open_device
-from cadence.distributed.collectives import CollectiveArea, open_collectives
-from cadence.distributed.ring import RingReader, RingWriter
+from cadence.distributed.collectives import open_collectives
+from cadence.distributed.messages import MessageReader, MessageWriter
 from cadence.executor import wire
 from cadence.executor.wire import ModelFacts, Seat
 from cadence.executor.worker import Worker, WorkerConfig
+from cadence.kernels.cpu.collectives import SharedArea
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 
-Rings = tuple[RingReader, RingWriter]  # of messages, and of results
+Link = tuple[MessageReader, MessageWriter]  # of messages, and of results
 
 
 class Carrier:
     """Results leave as soon as they exist: a device that computes in its calls is asked for what may come back
     together, piece by piece, one that queues work for all at once."""
 
-    def __init__(self, worker: Worker, is_driver: bool, rings: Rings, collectives: Collectives) -> None:
+    def __init__(self, worker: Worker, is_driver: bool, link: Link, collectives: Collectives) -> None:
         self._worker = worker
         self._is_driver = is_driver  # whose results are those of all ranks
-        self._commands, self._results = rings
+        self._commands, self._results = link
         self._collectives = collectives
         self._num_together = 1  # of the newest step
         self._waits = False  # its first forward, for mail
         self._after_mail = (0, 0)  # forwards [first, end) that were asked for meanwhile
 
     @classmethod
-    def open(cls, seat: Seat, config: WorkerConfig, rings: Rings, shared: list[int]) -> Carrier:
-        """shared: the descriptor of what ranks compute together in, or none."""
+    def open(cls, seat: Seat, config: WorkerConfig, link: Link, areas: Sequence[SharedArea]) -> Carrier:
+        """areas: what the ranks of its stage compute together in, or none."""
         device = open_device(config.device.kind, seat.num_threads)
-        collectives = open_collectives(CollectiveArea.attach(shared[0]), device, seat.mesh) if shared else ONE_RANK
+        collectives = open_collectives(areas[0], device, seat.mesh) if areas else ONE_RANK
         worker = Worker(device, config, ranks=ONE_RANK if seat.has_all else collectives)
         collectives.all_reduce(torch.zeros(1))  # all are here; where one is gone, the others are told
         collectives.check()
-        rings[1].write(wire.READY + wire.encode_plain(ModelFacts(worker.layout, worker.vocab_size)))
-        return cls(worker, seat.mesh.is_driver, rings, collectives)
+        link[1].write(wire.READY + wire.encode_plain(ModelFacts(worker.layout, worker.vocab_size)))
+        return cls(worker, seat.mesh.is_driver, link, collectives)
 
     def run(self) -> None:
         while True:
