@@ -31,7 +31,7 @@ _CREDENTIAL_NAME = re.compile(
 )
 _CREDENTIAL_VALUE = re.compile(r"\w://[^/\s@]*:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY", re.IGNORECASE)
 _NO_CREDENTIALS = ("PWD", "OLDPWD")
-_FOR_RAY = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # it is the engine that speaks to a cluster
+_FOR_RAY = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # it is the engine that speaks to a cluster
 _PYTHON = ("PATH", "HOME", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 _PASSED_ON = (*_PYTHON, "LANG", "LC_ALL", "TZ")
 

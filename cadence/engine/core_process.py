@@ -99,6 +99,7 @@ def main(build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_co
         core, info = build(receive_options(channel))
         channel.send(encode(FromEngine(ready=info)))
         CoreLoop(core, channel, clock).run()
+        core.close()  # ranks on other machines hear that this is the end, and no death
     except (EOFError, BrokenPipeError, ConnectionResetError):
         os._exit(FRONT_GONE)  # the front is gone: no clean-up
     except Exception as error:

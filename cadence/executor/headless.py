@@ -13,7 +13,6 @@ from cadence.executor.rank_processes import RankProcesses
 from cadence.executor.remote_rank import FAILED, REFUSED
 
 TICK_S = 0.1
-EXIT_S = 3.0  # for the others to leave by themselves, once one has
 PAUSE_S = 1.0  # before ranks join again
 MOST_FAILURES = 5  # in a row, each within `SHORT_S`
 SHORT_S = 30.0
@@ -45,20 +44,9 @@ def run_node(parallel: ParallelConfig, model: str, digest: str, wanted: Callable
 
 
 def _await_end(ranks: RankProcesses, wanted: Callable[[], bool]) -> str:
-    """-> how a rank has ended; "" = all were told to stop, or this node was"""
-    why, ends = "", float("inf")
-    while wanted() and time.monotonic() < ends:
-        statuses = ranks.statuses()
-        if all(status == 0 for status in statuses):
-            return ""
-        if why := why or _unless_told(ranks, statuses):
-            ends = min(ends, time.monotonic() + EXIT_S)
-        if None not in statuses:
-            break
+    """-> how a rank has died; "" = all were told to stop, or this node was"""
+    while wanted() and any(status != 0 for status in ranks.statuses()):
+        if why := ranks.death():
+            return why
         time.sleep(TICK_S)
-    return why if wanted() else ""
-
-
-def _unless_told(ranks: RankProcesses, statuses: list[int | None]) -> str:
-    """How one has ended or is stopped; one that has ended with status 0 was told to."""
-    return ranks.death() if any(statuses) or None in statuses else ""
+    return ""

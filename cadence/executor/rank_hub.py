@@ -191,7 +191,8 @@ class RankHub:
             for message in rank.connection.arrived():
                 rank.inbox.put(message)
         except (ClosedError, MessageError) as error:
-            self._die(self._how_it_ended() or f"{rank.hello.name} is gone: {error}")
+            known = self._how_it_ended() if self._is_here(rank) else ""
+            self._die(known or f"{rank.hello.name} is gone: {error}")
 
     def _look_after(self, now: float) -> None:
         for rank in self.ranks:
@@ -199,10 +200,14 @@ class RankHub:
             silence = now - rank.connection.heard_at
             if silence > SILENCE_S:
                 self._die(f"{rank.hello.name} gave no heartbeat for {SILENCE_S:g} s")
-            elif silence > STOPPED_S and rank.hello.host == host_key(self._ticket.node) and is_stopped(rank.hello.pid):
+            elif silence > STOPPED_S and self._is_here(rank) and is_stopped(rank.hello.pid):
                 self._die(f"{rank.hello.name} is stopped")
         if death := self._launcher.death():
             self._die(death)
+
+    def _is_here(self, rank: JoinedRank) -> bool:
+        """On this machine."""
+        return rank.hello.host == host_key(self._ticket.node)
 
     def _how_it_ended(self) -> str:
         ends = time.monotonic() + EXIT_S

@@ -30,9 +30,9 @@ class RankProcess:
         return f"the worker of rank {self.rank} (process {self.process.pid})"
 
     def death(self, now: float) -> str:
-        """ "" = it lives"""
+        """ "" = it lives, or was told to stop"""
         if (status := self.process.poll()) is not None:
-            return how_ended(self.name, status)
+            return how_ended(self.name, status) if status else ""
         if not is_stopped(self.process.pid):
             self.stopped_since = 0.0
             return ""

@@ -25,6 +25,8 @@ LOOPBACK = "127.0.0.1"
 PLACE_S = 60.0  # for Ray to find room for the ranks
 OBJECT_STORE_BYTES = 80 << 20  # of a cluster of our own: nothing is put there
 
+_NO_CLUSTER = "Could not find any running Ray"  # how Ray says so
+
 logger = logging.getLogger("cadence.executor")
 Bundle = dict[str, float]
 
@@ -56,7 +58,9 @@ class RayCluster:
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
             self._ray.init(address="auto", **quiet)
-        except ConnectionError:
+        except ConnectionError as error:
+            if _NO_CLUSTER not in str(error):
+                raise ConfigError(f"Ray: {str(error).splitlines()[0]}", "distributed_executor_backend") from error
             _listen_here_alone()
             self._folder = tempfile.mkdtemp(prefix="cadence-ray-")
             has = {name: sum(bundle.get(name, 0) for bundle in ranks) for name in ("CPU", "GPU")}

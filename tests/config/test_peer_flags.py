@@ -114,7 +114,7 @@ def test_values_that_are_hints(name: str, value: str, caplog: pytest.LogCaptureF
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"distributed_executor_backend": "ray"}, "not one of uni, mp"),
+        ({"distributed_executor_backend": "external_launcher"}, "not one of uni, mp, ray"),
         ({"pipeline_parallel_size": 2}, "one device"),
         ({"quantization": "awq"}, "none, gguf, int8, int4"),
         ({"prefix_caching_hash_algo": "invalid"}, "not one of sha256"),

@@ -179,7 +179,7 @@ def test_what_listens_may_be_another_program() -> None:
 
 def test_secrets_are_long_enough(tmp_path: Path) -> None:
     file = tmp_path / "secret"
-    with pytest.raises(ConfigError, match="node_secret_file=.*No such file"):
+    with pytest.raises(ConfigError, match=r"node_secret_file=.*No such file"):
         read_secret(str(file))
     file.write_text("short\n")
     with pytest.raises(ConfigError, match="5 bytes; a secret has at least 16"):

@@ -1,4 +1,4 @@
-"""Ranks as actors of a real Ray cluster on this machine: the same tokens, a dead one is replaced, and nothing is left."""
+"""Ranks as actors of a real Ray cluster on this machine: the same tokens, a dead one is replaced, nothing is left."""
 
 from __future__ import annotations
 
@@ -65,6 +65,7 @@ def cluster() -> Iterator[str]:
     started = psutil.Process(head.pid).children(recursive=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ADDRESS", address)
+        patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # or Ray looks for it at this machine's other address
         yield address
     head.stdin.close()
