@@ -139,6 +139,7 @@ class EngineArgs:
     )
     tensor_parallel_size: int = option(1, "processes that share each layer; on the CPU so far")
     pipeline_parallel_size: int = option(1, "stages, each with some of the layers on devices of its own")
+    pp_layer_partition: str = option("", "layers of each stage, with commas between them (as even as can be)")
 
     nnodes: int = option(1, "machines that share the ranks; the engine is on the first")
     node_rank: int = option(0, "which of them this one is; those above 0 are started with --headless")

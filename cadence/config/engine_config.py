@@ -36,6 +36,7 @@ class LoadConfig:
     load_format: str  # auto | safetensors | gguf | dummy
     use_tqdm: bool
     quantization: str = "none"  # none = as stored, or in the model's dtype | gguf (the file's own blocks) | int8 | int4
+    stage_layers: tuple[int, ...] = ()  # of each pipeline stage; () = as even as can be
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,9 @@ class SchedulerConfig:
     policy: str  # fcfs | priority
     enable_chunked_prefill: bool
     long_prefill_token_threshold: int  # 0 = none: most prompt tokens of one request in a step
-    steps_in_flight: int  # 1 = plain, 2 = async scheduling
+    steps_in_flight: int  # 1 = plain, 2 = async scheduling, stages + 1 = every pipeline stage has work
     burst_steps: int = 1  # most forwards of one plan
+    num_stages: int = 1  # that a step goes through one after another, beside other steps
     burst_seconds: float = 0.0  # automatic bursts: most seconds a burst may take; 0 = all are burst_steps long
     max_inter_token_seconds: float = 0.0  # of a step with prompts that streams wait for; 0 = no limit
     min_prompt_tokens: int = 1  # that such a step may have, whatever they take

@@ -50,15 +50,31 @@ ONE_PROCESS = ParallelConfig()
 
 def check_sizes(args: EngineArgs) -> None:
     """As soon as they are given."""
-    if (stages := args.pipeline_parallel_size) > 1:
-        message = f"pipeline_parallel_size={stages} cannot be honoured: this version runs all layers on one device"
-        raise ConfigError(message, "pipeline_parallel_size")
-    if args.tensor_parallel_size > 1 and args.distributed_executor_backend == "uni":
+    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+        if getattr(args, name) > 1 and args.distributed_executor_backend == "uni":
+            raise ConfigError(
+                f"{name}={getattr(args, name)} needs a process for each rank: distributed_executor_backend=mp",
+                "distributed_executor_backend",
+            )
+    read_partition(args)
+
+
+def read_partition(args: EngineArgs) -> tuple[int, ...]:
+    """Layers of each stage; () = as even as can be."""
+    text = args.pp_layer_partition
+    if not text:
+        return ()
+    try:
+        counts = tuple(int(count) for count in text.split(","))
+    except ValueError:
+        counts = ()
+    if len(counts) != args.pipeline_parallel_size or min(counts, default=0) < 1:
         raise ConfigError(
-            f"tensor_parallel_size={args.tensor_parallel_size} needs a process for each rank: "
-            "distributed_executor_backend=mp",
-            "distributed_executor_backend",
+            f"pp_layer_partition={text!r} is to name the layers of each stage, at least 1, with commas between them: "
+            f"as many numbers as pipeline_parallel_size={args.pipeline_parallel_size}",
+            "pp_layer_partition",
         )
+    return counts
 
 
 def check_nodes(args: EngineArgs) -> None:
@@ -85,16 +101,17 @@ def check_nodes(args: EngineArgs) -> None:
 
 
 def check_parts(args: EngineArgs, kind: str, drafts_by_model: bool) -> None:
-    """What ranks that share layers cannot do yet. kind: of device"""
-    if args.tensor_parallel_size == 1:
-        return
-    size = f"tensor_parallel_size={args.tensor_parallel_size}"
-    if kind != "cpu":
-        raise ConfigError(f"{size} is for the CPU so far", "tensor_parallel_size")
-    if args.enable_lora:
-        raise ConfigError(f"{size} goes with no adapters so far (enable_lora)", "enable_lora")
-    if drafts_by_model:
-        raise ConfigError(f"{size} goes with no drafts by models so far (speculative_config)", "speculative_config")
+    """What ranks cannot do yet. kind: of device"""
+    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+        if getattr(args, name) == 1:
+            continue
+        size = f"{name}={getattr(args, name)}"
+        if kind != "cpu":
+            raise ConfigError(f"{size} is for the CPU so far", name)
+        if args.enable_lora:
+            raise ConfigError(f"{size} goes with no adapters so far (enable_lora)", "enable_lora")
+        if drafts_by_model and name == "tensor_parallel_size":
+            raise ConfigError(f"{size} goes with no drafts by models so far (speculative_config)", "speculative_config")
 
 
 def resolve_parallel(args: EngineArgs) -> ParallelConfig:

@@ -113,7 +113,7 @@ ENGINE_GROUPS = (
     )),
     Group("ParallelConfig", (
         works("distributed_executor_backend", "`uni`, `mp` or `ray`"),
-        works("pipeline_parallel_size", "1 so far: " + ONE_DEVICE, short="-pp"),
+        works("pipeline_parallel_size", "on the CPU so far", short="-pp"),
         works("master_addr"),
         works("master_port"),
         works("nnodes", "with `node_secret_file`, so that no stranger joins", short="-n"),

@@ -20,7 +20,7 @@ from cadence.config.engine_config import (
 )
 from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
-from cadence.config.parallel import ParallelConfig, check_parts, resolve_parallel
+from cadence.config.parallel import ParallelConfig, check_parts, read_partition, resolve_parallel
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
 from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
@@ -129,7 +129,7 @@ def resolve(
             chat_template=args.chat_template or "",
             escape_control_tokens=args.escape_control_tokens,
         ),
-        load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load, quantization),
+        load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load, quantization, read_partition(args)),
         cache=_cache(args, caps, inputs.cpu_kv_bytes, kv_dtype),
         scheduler=scheduler,
         device=_device(args, caps.kind, inputs),
@@ -302,7 +302,7 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
             "enable_chunked_prefill=False a prompt has to fit in one step",
             "max_num_batched_tokens",
         )
-    depth = defaults.steps_in_flight if args.async_scheduling is None else 1 + args.async_scheduling
+    depth = 1 if args.async_scheduling is False else max(defaults.steps_in_flight, 1 + bool(args.async_scheduling))
     asked_steps = args.num_scheduler_steps
     gap_ms = defaults.max_inter_token_ms if args.max_inter_token_ms is None else args.max_inter_token_ms
     return SchedulerConfig(
@@ -312,6 +312,7 @@ def _scheduler(args: EngineArgs, caps: Caps, max_model_len: int, offline: bool) 
         enable_chunked_prefill=chunked,
         long_prefill_token_threshold=args.long_prefill_token_threshold,
         steps_in_flight=depth,
+        num_stages=args.pipeline_parallel_size,
         burst_steps=asked_steps or defaults.burst_steps,
         burst_seconds=0.0 if asked_steps else defaults.burst_seconds,
         max_inter_token_seconds=gap_ms / 1e3,
@@ -324,7 +325,8 @@ def _defaults(kind: str, parallel: ParallelConfig) -> Defaults:
     """A CPU whose forwards run in other processes is planned for ahead, as a GPU is; what was asked of it runs to its
     end, so a burst is no longer than a new request may wait."""
     if kind == "cpu" and parallel.has_workers:
-        return dataclasses.replace(DEFAULTS["cpu"], steps_in_flight=2, burst_seconds=WORKER_BURST_S)
+        depth = 1 + parallel.pipeline_parallel_size
+        return dataclasses.replace(DEFAULTS["cpu"], steps_in_flight=depth, burst_seconds=WORKER_BURST_S)
     return DEFAULTS[kind]
 
 

@@ -36,6 +36,7 @@ class EngineStats:
     forward_tokens: int = 0  # of all forwards together
     drafts: DraftStats = NO_DRAFTS  # since the start
     adapters: AdapterStats = NO_ADAPTER_STATS
+    busy_seconds: tuple[float, ...] = ()  # since the start, of each rank that is a process of its own
 
 
 @dataclass(frozen=True, slots=True)

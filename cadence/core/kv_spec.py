@@ -61,6 +61,18 @@ class KVLayout:
     places: tuple[KVPlace, ...]  # by layer
     slots: tuple[int, ...]  # entries of one token's keys that each slot has room for
 
+    def of_layers(self, own: Sequence[int]) -> KVLayout:
+        """As one device has it that has some of the layers: the same groups, some of which may be empty, and slots of
+        its own."""
+        places = {layer: place for place, layer in enumerate(own)}
+        groups = [
+            KVGroup(group.window, tuple(places[layer] for layer in group.layers if layer in places))
+            for group in self.groups
+        ]
+        layers = [self.layers[layer] for layer in own]
+        packed = _pack(groups, [layer.token_entries(self.dtype) for layer in layers])
+        return KVLayout(self.block_size, self.dtype, tuple(groups), tuple(layers), *packed)
+
     @property
     def block_bytes(self) -> int:
         """Bytes one block occupies over all slots, keys and values together."""
@@ -120,7 +132,7 @@ def _pack(groups: list[KVGroup], sizes: list[int]) -> tuple[tuple[KVPlace, ...],
 
     def order(index: int) -> tuple[int, int]:
         of_group = [sizes[layer] for layer in groups[index].layers]
-        return -max(of_group), -sum(of_group)
+        return -max(of_group, default=0), -sum(of_group)
 
     slots: list[int] = []
     places: dict[int, KVPlace] = {}

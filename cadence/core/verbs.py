@@ -43,7 +43,7 @@ class Verb:
 
 
 VERBS: dict[str, Verb] = {
-    "kv_bytes": Verb(None, int, min),
+    "kv_blocks": Verb(None, int, min),
     "allocate_kv": Verb(int, None),
     "warm_up": Verb(str, None),
     "warm_up_more": Verb(None, bool, any),

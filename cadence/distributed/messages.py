@@ -29,3 +29,11 @@ class MessageWriter(Protocol):
     def write(self, message: bytes, timeout_s: float = math.inf) -> None:
         """Waits for readers that are behind. Raises TimeoutError, ClosedError."""
         ...
+
+
+class ResultWriter(MessageWriter, Protocol):
+    """By a rank."""
+
+    def add_busy(self, seconds: float) -> None:
+        """That it has computed; who reads its results hears of it."""
+        ...

@@ -19,7 +19,7 @@ from cadence.distributed.words import Words, open_words
 _SLICE_S = 0.05  # a sleeper looks this often whether the ring was closed just before it fell asleep
 _MAGIC = 0x474E4952434E4443
 _SHAPE = struct.Struct("<QQQ")  # magic, bytes of the ring, readers: at the beginning of the memory
-_CLOSED, _BEATS, _WRITTEN, _READ = 64, 128, 192, 256  # places of words; of reader i _READ + i * _APART
+_CLOSED, _BEATS, _BUSY, _WRITTEN, _READ = 64, 128, 160, 192, 256  # places of words; of reader i _READ + i * _APART
 _APART = 64  # bytes: what different processes write lies on different cache lines
 _PAGE = 4096
 _HEADER = struct.Struct("<II")  # of a piece: bytes, and whether it is the last
@@ -93,6 +93,15 @@ class Ring:
         """The writer's process lives. One thread of it calls this."""
         self.words.store(_BEATS, self.words.load(_BEATS) + 1)
 
+    @property
+    def busy_s(self) -> float:
+        """Seconds that the writer's process has computed."""
+        return self.words.load(_BUSY) / 1e9
+
+    def add_busy(self, seconds: float) -> None:
+        """One thread of the writer's process calls this."""
+        self.words.store(_BUSY, self.words.load(_BUSY) + int(seconds * 1e9))
+
     def close(self) -> None:
         """For everybody; those who wait wake up."""
         self.words.store(_CLOSED, 1)
@@ -120,6 +129,9 @@ class RingWriter:
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
         self._at = ring.words.load(_WRITTEN)
+
+    def add_busy(self, seconds: float) -> None:
+        self._ring.add_busy(seconds)
 
     def write(self, message: bytes, timeout_s: float = math.inf) -> None:
         """Waits for readers that are behind. Raises TimeoutError (a message of which something was written closes the

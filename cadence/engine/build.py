@@ -21,7 +21,7 @@ from cadence.engine.grammar_desk import GrammarDesk
 from cadence.engine.input_processor import InputLimits
 from cadence.engine.intake import IntakeChain
 from cadence.engine.source import check_vocabulary, find_source
-from cadence.executor.control import allocate_kv, kv_bytes, warm_up
+from cadence.executor.control import allocate_kv, kv_blocks, warm_up
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.draft_policy import DraftPolicy
@@ -73,7 +73,7 @@ def build_engine(
         tokenizer = tokenizer_job.result()
     check_vocabulary(tokenizer, opened.vocab_size)
     call, config, layout = opened.executor.call, opened.config, opened.layout
-    num_blocks = config.cache.num_blocks_override or kv_bytes(call) // layout.block_bytes
+    num_blocks = config.cache.num_blocks_override or kv_blocks(call)
     config = fit_context(config, args, _longest_request(config, layout, num_blocks))
     host_bound = not all(map(is_on_device, logits_processors))
     limits = (num_blocks, config.model.max_model_len, host_bound)

@@ -184,7 +184,8 @@ class EngineCore:
 
     def stats(self) -> EngineStats:
         forwards, stats = self._forwards, self._scheduler.stats(self._intake.requests())
-        return replace(stats, forward_counts=tuple(forwards.counts), forward_tokens=forwards.tokens)
+        busy = tuple(self._executor.busy_seconds())
+        return replace(stats, forward_counts=tuple(forwards.counts), forward_tokens=forwards.tokens, busy_seconds=busy)
 
     def close(self) -> None:
         """Gives back all that the device holds. Nothing may be called afterwards."""

@@ -38,6 +38,10 @@ class Executor(Protocol):
         """Raises where what carries out messages is gone; between steps, when nothing else would tell."""
         ...
 
+    def busy_seconds(self) -> list[float]:
+        """Of each rank in a process of its own: what it has computed since the start, waits for others left out."""
+        ...
+
     def stop(self) -> None:
         """Gives back all that the device holds, once what is queued is done. Nothing may be sent afterwards."""
         ...

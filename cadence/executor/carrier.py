@@ -2,47 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 from cadence.core.codec import decode_call, decode_mail, decode_plan, encode_answer, encode_result
 from cadence.core.errors import CadenceError
 from cadence.device.probe import open_device
-from cadence.distributed.collectives import open_collectives
-from cadence.distributed.messages import MessageReader, MessageWriter
+from cadence.distributed.messages import MessageReader, ResultWriter
+from cadence.distributed.shared_areas import RankAreas, open_shared
 from cadence.executor import wire
 from cadence.executor.wire import ModelFacts, Seat
 from cadence.executor.worker import Worker, WorkerConfig
-from cadence.kernels.cpu.collectives import SharedArea
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
+from cadence.kernels.interface.links import StageLinks
 
-Link = tuple[MessageReader, MessageWriter]  # of messages, and of results
+Link = tuple[MessageReader, ResultWriter]  # of messages, and of results
 
 
 class Carrier:
     """Results leave as soon as they exist: a device that computes in its calls is asked for what may come back
     together, piece by piece, one that queues work for all at once."""
 
-    def __init__(self, worker: Worker, is_driver: bool, link: Link, collectives: Collectives) -> None:
+    def __init__(self, worker: Worker, is_driver: bool, link: Link, others: tuple[Collectives, StageLinks]) -> None:
         self._worker = worker
         self._is_driver = is_driver  # whose results are those of all ranks
         self._commands, self._results = link
-        self._collectives = collectives
+        self._others = others
         self._num_together = 1  # of the newest step
         self._waits = False  # its first forward, for mail
         self._after_mail = (0, 0)  # forwards [first, end) that were asked for meanwhile
 
     @classmethod
-    def open(cls, seat: Seat, config: WorkerConfig, link: Link, areas: Sequence[SharedArea]) -> Carrier:
-        """areas: what the ranks of its stage compute together in, or none."""
+    def open(cls, seat: Seat, config: WorkerConfig, link: Link, areas: RankAreas) -> Carrier:
+        """areas: what this rank computes with others in."""
         device = open_device(config.device.kind, seat.num_threads)
-        collectives = open_collectives(areas[0], device, seat.mesh) if areas else ONE_RANK
-        worker = Worker(device, config, ranks=ONE_RANK if seat.has_all else collectives)
+        collectives, links = open_shared(areas, device, seat.mesh)
+        worker = Worker(device, config, ranks=ONE_RANK if seat.has_all else collectives, links=links)
         collectives.all_reduce(torch.zeros(1))  # all are here; where one is gone, the others are told
         collectives.check()
         link[1].write(wire.READY + wire.encode_plain(ModelFacts(worker.layout, worker.vocab_size)))
-        return cls(worker, seat.mesh.is_driver, link, collectives)
+        return cls(worker, seat.mesh.is_driver, link, (collectives, links))
 
     def run(self) -> None:
         while True:
@@ -71,7 +73,8 @@ class Carrier:
         at, end = first, first + count
         while at < end:
             piece = end - at if self._worker.queues_work else min(self._num_together, end - at)
-            self._worker.advance(step_id, at, piece)
+            with self._busy():
+                self._worker.advance(step_id, at, piece)
             at += piece
             if self._waits:
                 self._after_mail = (at, end)
@@ -79,15 +82,24 @@ class Carrier:
             self._send_results()
 
     def _post(self, step_id: int, mail: bytes) -> None:
-        self._worker.post(step_id, decode_mail(mail))
+        with self._busy():
+            self._worker.post(step_id, decode_mail(mail))
         self._waits = False
         self._send_results()
         first, end = self._after_mail
         self._advance(step_id, first, end - first)
 
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        """What is done inside begins when this stage has what it computes with."""
+        begin = time.monotonic()
+        yield
+        self._results.add_busy(time.monotonic() - max(begin, self._others[1].arrived()))
+
     def _send_results(self) -> None:
         """What ranks have computed together counts only where all were there to the end."""
-        self._collectives.check()
+        for others in self._others:
+            others.check()
         while self._worker.num_queued:
             result = self._worker.result()
             if self._is_driver:

@@ -10,9 +10,9 @@ from cadence.core.adapter import AdapterOutcome
 Call = Callable[[str, Any], Any]  # (verb, payload) -> answer
 
 
-def kv_bytes(call: Call) -> int:
-    """Bytes the KV cache may take: as told, or what the largest step leaves of the allowed memory."""
-    answer: int = call("kv_bytes", None)
+def kv_blocks(call: Call) -> int:
+    """Blocks of the KV cache there is memory for: what was told, or what the largest step leaves of what is allowed."""
+    answer: int = call("kv_blocks", None)
     return answer
 
 

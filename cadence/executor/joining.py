@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from cadence.distributed.message_socket import Address
 
 RANK = b"rank"  # purposes of connections: to the engine,
 PEER = b"peer"  # and among ranks
+BUSY = b"B"  # kind of a message from a rank, beside those of `wire`: seconds that it has computed
+_BUSY = struct.Struct("<d")
 JOIN_S = 300.0  # for all ranks to be there, and for an engine to be found
 
 
@@ -32,6 +35,14 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
+class Offers:
+    """Descriptors, in the process of a rank, of memory for ranks on its machine."""
+
+    together: tuple[int, ...] = ()  # for its stage to compute in: one, by the first rank of a stage
+    links: tuple[int, ...] = ()  # between stages: by the first rank of all, for each place as `create_links` has them
+
+
+@dataclass(frozen=True, slots=True)
 class Hello:
     """From a rank."""
 
@@ -41,8 +52,8 @@ class Hello:
     host_name: str
     pid: int
     digest: str  # of its model; "" = it takes the engine's
-    area: int  # descriptor, in that process, of memory for its stage to compute in; -1 = it has made none
-    reachable_at: Address  # by ranks of its stage
+    offers: Offers  # memory that it has made
+    reachable_at: Address  # by other ranks
     version: str = __version__
 
     @property
@@ -58,8 +69,10 @@ class Welcome:
     place: int = 0  # among the ranks on its host
     num_on_host: int = 1
     num_threads: int = 0  # of all of them together; 0 = as many as are worth having
-    area: tuple[int, int] = (0, -1)  # process and descriptor of the memory of its stage; -1 = none
-    peers: tuple[Address, ...] = ()  # of its stage, by tp_rank; () = they share memory, or it has nobody
+    together: tuple[int, tuple[int, ...]] = (0, ())  # process and descriptor of the memory of its stage, if they share
+    links: tuple[int, tuple[int, ...]] = (0, ())  # process and descriptors of the links of its place, if all share
+    ranks: tuple[Address, ...] = ()  # where all are reached; () = all are on one machine
+    is_stage_apart: bool = False  # it reaches those of its stage by connections
 
 
 def encode_joining(value: Ticket | Hello | Welcome) -> bytes:
@@ -76,6 +89,15 @@ def decode_hello(data: bytes) -> Hello:
 
 def decode_welcome(data: bytes) -> Welcome:
     return msgspec.msgpack.decode(data, type=Welcome)
+
+
+def encode_busy(seconds: float) -> bytes:
+    return BUSY + _BUSY.pack(seconds)
+
+
+def decode_busy(data: bytes) -> float:
+    seconds: float = _BUSY.unpack(data)[0]
+    return seconds
 
 
 def host_key(node: int) -> str:
@@ -105,13 +127,23 @@ def refusal(hello: Hello, expected: Ticket) -> str:
 
 def welcomes(hellos: list[Hello], num_threads: int) -> list[Welcome]:
     """By rank. num_threads: of a host"""
-    made = []
-    for hello in hellos:
-        together = [other for other in hellos if other.host == hello.host]
-        stage = [other for other in hellos if other.mesh.pp_rank == hello.mesh.pp_rank]
-        place = (together.index(hello), len(together), num_threads)
-        if len({other.host for other in stage}) > 1:
-            made.append(Welcome("", *place, peers=tuple(other.reachable_at for other in stage)))
-        else:
-            made.append(Welcome("", *place, area=(stage[0].pid, stage[0].area)))
-    return made
+    apart = len({hello.host for hello in hellos}) > 1
+    ranks = tuple(hello.reachable_at for hello in hellos) if apart else ()
+    return [_welcome(hello, hellos, num_threads, ranks) for hello in hellos]
+
+
+def _welcome(hello: Hello, hellos: list[Hello], num_threads: int, ranks: tuple[Address, ...]) -> Welcome:
+    mesh, first = hello.mesh, hellos[0]
+    on_host = [other for other in hellos if other.host == hello.host]
+    stage = [other for other in hellos if other.mesh.pp_rank == mesh.pp_rank]
+    is_stage_apart = len({other.host for other in stage}) > 1
+    each = 2 * (mesh.pipeline_parallel - 1)  # links of one place
+    return Welcome(
+        place=on_host.index(hello),
+        num_on_host=len(on_host),
+        num_threads=num_threads,
+        together=(0, ()) if is_stage_apart else (stage[0].pid, stage[0].offers.together),
+        links=(0, ()) if ranks else (first.pid, first.offers.links[mesh.tp_rank * each :][:each]),
+        ranks=ranks,
+        is_stage_apart=is_stage_apart,
+    )

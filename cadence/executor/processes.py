@@ -76,6 +76,9 @@ class ProcessExecutor:
         if self._group.death:
             self._raise_death()
 
+    def busy_seconds(self) -> list[float]:
+        return self._group.busy_seconds()
+
     def stop(self) -> None:
         with contextlib.suppress(ClosedError, TimeoutError, MessageError):  # who does not hear it is killed
             self._commands.write(wire.STOP, STOP_S)

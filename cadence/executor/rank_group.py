@@ -24,6 +24,10 @@ class RankGroup(Protocol):
         """By rank."""
         ...
 
+    def busy_seconds(self) -> list[float]:
+        """That each has computed."""
+        ...
+
     def end(self) -> None:
         """Those that were told to stop have a moment; then all are killed. Everything is given back."""
         ...

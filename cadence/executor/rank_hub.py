@@ -22,7 +22,7 @@ from typing import Protocol
 from cadence.core.errors import EngineDeadError
 from cadence.distributed.message_socket import Address, MessageSocket, listen
 from cadence.distributed.messages import ClosedError, MessageError, MessageReader
-from cadence.executor.joining import JOIN_S, Hello, Ticket, encode_joining, host_key, welcomes
+from cadence.executor.joining import BUSY, JOIN_S, Hello, Ticket, decode_busy, encode_joining, host_key, welcomes
 from cadence.executor.rank_desk import RankDesk
 from cadence.executor.worker_group import SILENCE_S, STOP_S, STOPPED_S, is_stopped
 
@@ -55,6 +55,13 @@ class JoinedRank:
     connection: MessageSocket
     inbox: queue.SimpleQueue[bytes | None] = field(default_factory=queue.SimpleQueue)  # None = no more comes
     is_over: bool = False
+    busy_s: float = 0.0
+
+    def take(self, message: bytes) -> None:
+        if message[:1] == BUSY:
+            self.busy_s = decode_busy(message[1:])
+        else:
+            self.inbox.put(message)
 
     def read(self, timeout_s: float = math.inf) -> bytes:
         if self.is_over:
@@ -109,6 +116,9 @@ class RankHub:
 
     def result_readers(self) -> list[MessageReader]:
         return list(self.ranks)
+
+    def busy_seconds(self) -> list[float]:
+        return [rank.busy_s for rank in self.ranks]
 
     def write(self, message: bytes, timeout_s: float = math.inf) -> None:
         """To all ranks."""
@@ -189,7 +199,7 @@ class RankHub:
     def _take(self, rank: JoinedRank) -> None:
         try:
             for message in rank.connection.arrived():
-                rank.inbox.put(message)
+                rank.take(message)
         except (ClosedError, MessageError) as error:
             known = self._how_it_ended() if self._is_here(rank) else ""
             self._die(known or f"{rank.hello.name} is gone: {error}")

@@ -8,7 +8,9 @@ itself. It leaves when told to, when the engine or a rank that it computes with 
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import os
 import queue
 import select
@@ -23,16 +25,19 @@ from typing import TYPE_CHECKING
 from cadence.config import env
 from cadence.core.errors import CadenceError
 from cadence.distributed.handshake import RefusedError, dial
+from cadence.distributed.mesh import Mesh
 from cadence.distributed.message_socket import MessageSocket, listen
 from cadence.distributed.messages import ClosedError, MessageError
 from cadence.executor.joining import (
     JOIN_S,
     RANK,
     Hello,
+    Offers,
     Ticket,
     Welcome,
     decode_ticket,
     decode_welcome,
+    encode_busy,
     encode_joining,
     host_key,
 )
@@ -48,6 +53,7 @@ from cadence.executor.worker_process import (
 
 if TYPE_CHECKING:
     from cadence.distributed.collectives import CollectiveArea
+    from cadence.distributed.links import LinkArea
     from cadence.executor.carrier import Carrier
 
 FAILED, REFUSED = 1, 5  # exit statuses
@@ -65,9 +71,9 @@ class Inbox:
         self._connection = connection
         threading.Thread(target=self._receive, name="engine", daemon=True).start()
 
-    def read(self, timeout_s: float = float("inf")) -> bytes:
+    def read(self, timeout_s: float = math.inf) -> bytes:
         try:
-            return self._messages.get(timeout=None if timeout_s == float("inf") else timeout_s)
+            return self._messages.get(timeout=None if timeout_s == math.inf else timeout_s)
         except queue.Empty:
             raise TimeoutError("nothing came from the engine") from None
 
@@ -82,19 +88,46 @@ class Inbox:
             os._exit(PARENT_GONE)
 
 
+class BusyWriter:
+    """Results over a connection; heartbeats tell how long this rank has computed, where that has changed."""
+
+    def __init__(self, connection: MessageSocket) -> None:
+        self.connection = connection
+        self._busy_s = self._told_s = 0.0
+
+    def write(self, message: bytes, timeout_s: float = math.inf) -> None:
+        self.connection.write(message, timeout_s)
+
+    def add_busy(self, seconds: float) -> None:
+        self._busy_s += seconds
+
+    def beat(self) -> None:
+        busy_s = self._busy_s
+        if busy_s == self._told_s:
+            return self.connection.beat()
+        with contextlib.suppress(ClosedError):
+            self.connection.write(encode_busy(busy_s))
+        self._told_s = busy_s
+
+
 def run_rank(ticket: Ticket, join_s: float = JOIN_S) -> int:
     """-> exit status"""
     try:
         connection = _find_engine(ticket, join_s)
-        _start_beats(connection)
-        area, listener = _offers(ticket, connection)
-        welcome = _introduce(ticket, connection, area.fd if area else -1, listener)
+        results = BusyWriter(connection)
+        _start_beats(results)
+        listener = listen((connection.own_host, 0))
+        made, offers = _offers(ticket.mesh)
+        welcome = _introduce(ticket, connection, offers, listener)
     except (RefusedError, TimeoutError) as error:
         logger.error("rank %d cannot join: %s", ticket.mesh.rank, error)
         return REFUSED
     except ClosedError:
         return PARENT_GONE
-    return _carry_out(ticket, welcome, connection, listener)
+    status = _carry_out(ticket, welcome, results, listener)
+    for area in made:  # that others may have opened until now
+        area.release()
+    return status
 
 
 def _find_engine(ticket: Ticket, join_s: float) -> MessageSocket:
@@ -113,57 +146,59 @@ def _find_engine(ticket: Ticket, join_s: float) -> MessageSocket:
         time.sleep(RETRY_S)
 
 
-def _start_beats(connection: MessageSocket) -> None:
+def _start_beats(results: BusyWriter) -> None:
     def beat() -> None:
         while True:
-            connection.beat()
+            results.beat()
             time.sleep(BEAT_S)
 
     threading.Thread(target=beat, name="heartbeat", daemon=True).start()
 
 
-def _offers(ticket: Ticket, connection: MessageSocket) -> tuple[CollectiveArea | None, socket.socket]:
-    """What its stage may need -> (memory to compute in, or None; a socket at which the others reach this rank)"""
-    listener = listen((connection.own_host, 0))
-    if ticket.mesh.tensor_parallel == 1 or ticket.mesh.tp_rank:
-        return None, listener
+def _offers(mesh: Mesh) -> tuple[list[CollectiveArea | LinkArea], Offers]:
+    """Memory that this rank makes for those that may be on its machine."""
+    if mesh.world_size == 1 or mesh.tp_rank:
+        return [], Offers()
     from cadence.distributed.collectives import CollectiveArea
+    from cadence.distributed.links import create_links
 
-    return CollectiveArea.create(ticket.mesh.tensor_parallel), listener
+    together = [CollectiveArea.create(mesh.tensor_parallel)] if mesh.tensor_parallel > 1 else []
+    places = range(mesh.tensor_parallel if mesh.rank == 0 and mesh.pipeline_parallel > 1 else 0)
+    links = [area for _ in places for area in create_links(mesh.pipeline_parallel)]
+    offers = Offers(tuple(area.fd for area in together), tuple(area.fd for area in links))
+    return [*together, *links], offers
 
 
-def _introduce(ticket: Ticket, connection: MessageSocket, area: int, listener: socket.socket) -> Welcome:
+def _introduce(ticket: Ticket, connection: MessageSocket, offers: Offers, listener: socket.socket) -> Welcome:
     """-> the engine's answer, when all ranks are there"""
     reachable = (connection.own_host, listener.getsockname()[1])
     about = (ticket.mesh, ticket.num_nodes, host_key(ticket.node), socket.gethostname(), os.getpid(), ticket.digest)
-    connection.write(encode_joining(Hello(*about, area, reachable)), 5.0)
+    connection.write(encode_joining(Hello(*about, offers, reachable)), 5.0)
     welcome = decode_welcome(connection.read(2 * JOIN_S))
     if welcome.refusal:
         raise RefusedError(welcome.refusal)
     return welcome
 
 
-def _carry_out(ticket: Ticket, welcome: Welcome, connection: MessageSocket, listener: socket.socket) -> int:
-    inbox = Inbox(connection)
+def _carry_out(ticket: Ticket, welcome: Welcome, results: BusyWriter, listener: socket.socket) -> int:
+    inbox = Inbox(results.connection)
     from cadence.executor.wire import FAILURE, encode_error
     from cadence.kernels.interface.collectives import CollectiveAbortedError
 
     try:
-        _open_carrier(ticket, welcome, (inbox, connection), listener).run()
+        _open_carrier(ticket, welcome, (inbox, results), listener).run()
     except CollectiveAbortedError:
         time.sleep(LINGER_S)
         return RANK_GONE
     except Exception as error:
-        connection.write(FAILURE + encode_error(error), 1.0)
+        results.write(FAILURE + encode_error(error), 1.0)
         if not isinstance(error, CadenceError):  # those are told to the user
             logger.exception("rank %d failed", ticket.mesh.rank)
         return FAILED
     return 0
 
 
-def _open_carrier(
-    ticket: Ticket, welcome: Welcome, link: tuple[Inbox, MessageSocket], listener: socket.socket
-) -> Carrier:
+def _open_carrier(ticket: Ticket, welcome: Welcome, link: tuple[Inbox, BusyWriter], listener: socket.socket) -> Carrier:
     """Imports torch and loads the model, which may take long: heartbeats are sent by now."""
     from cadence.device.cpus import cpu_shares
     from cadence.executor.carrier import Carrier

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from cadence.config.engine_config import (
@@ -16,18 +16,22 @@ from cadence.config.engine_config import (
     SchedulerConfig,
 )
 from cadence.config.lora import NO_ADAPTERS, LoraConfig
-from cadence.config.speculative import SpeculativeConfig
+from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.adapter import AdapterOutcome
 from cadence.core.errors import ConfigError
-from cadence.core.kv_spec import KVLayout, plan_layout
+from cadence.core.kv_spec import plan_layout
 from cadence.core.sampling_params import SamplingParams
 from cadence.device.base import Device
 from cadence.device.dtypes import DTYPES
 from cadence.executor.adapters import open_adapters
+from cadence.executor.stage_facts import DraftFacts, share_facts
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
+from cadence.kernels.interface.links import ONE_STAGE, StageLinks
 from cadence.kernels.select import select_ops
 from cadence.models.interface.build import BuildContext
+from cadence.models.interface.stage import Stage
 from cadence.models.loader.load import load_model
+from cadence.models.loader.plausible import without_memory
 from cadence.runner.profile import dummy_plan, largest_step
 from cadence.runner.runner import Runner
 from cadence.runner.setup import LoadedModels, RunnerLimits, build_parts
@@ -63,8 +67,9 @@ class Worker:
         logits_processors: Sequence[Callable] = (),
         new_proposer: ProposerFactory = proposer_of,
         ranks: Collectives = ONE_RANK,
+        links: StageLinks = ONE_STAGE,
     ) -> None:
-        """ranks: that share the layers of the model, this one among them"""
+        """ranks: that share the layers of the model, this one among them. links: to the stages that have others"""
         model_config, cache, scheduler, asked = config.model, config.cache, config.scheduler, config.device
         self._cache = cache
         self._max_tokens = scheduler.max_num_batched_tokens
@@ -72,13 +77,19 @@ class Worker:
         self.queues_work = device.queues_work
         ops = select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa)
         model_len, memory = model_config.max_model_len, device.caps.total_memory
-        build = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory, ranks)
-        model = load_model(model_config, config.load, build)
-        draft = load_draft(config.speculative, model_config, config.load, build, model)
-        self._lora = open_adapters(model, config.lora, device, ops, build.dtype)
-        models = LoadedModels(model, draft, self._lora.store)
+        whole = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory, ranks)
+        stage = Stage(links, config.load.stage_layers, keeps_embedding=config.speculative.by_model)
+        model = load_model(model_config, config.load, replace(whole, stage=stage))
+        drafts = config.speculative if links.is_last else NO_SPECULATION
+        draft = load_draft(drafts, model_config, config.load, whole, model)
+        facts = share_facts(links, DraftFacts(draft.kv_layers(), draft.aux_layers))
+        self._lora = open_adapters(model, config.lora, device, ops, whole.dtype)
+        models = LoadedModels(model, draft, self._lora.store, links, facts.aux_layers)
         self.vocab_size = model.vocab_size
-        self.layout: KVLayout = plan_layout(models.kv_layers(), cache.block_size, cache.dtype)
+        all_layers = model if stage.is_all else without_memory(model_config.hf, whole)
+        layers = [*all_layers.kv_layers(), *facts.kv_layers]
+        own = [*model.own_layers, *(range(len(layers))[len(model.layers) :] if links.is_last else ())]
+        self.layout = plan_layout(layers, cache.block_size, cache.dtype).of_layers(own)
         self._limits = RunnerLimits(
             max_num_seqs=scheduler.max_num_seqs,
             max_model_len=model_len,
@@ -104,6 +115,9 @@ class Worker:
     def check(self) -> None:
         """Nothing here can go by itself."""
 
+    def busy_seconds(self) -> list[float]:
+        return []
+
     def call(self, verb: str, payload: Any) -> Any:
         return self._VERBS[verb](self, payload)
 
@@ -126,7 +140,10 @@ class Worker:
         self._runner.vacate(limits.dummy_row)
         self._device.synchronize()
 
-    def _kv_bytes(self, _: None) -> int:
+    def _kv_blocks(self, _: None) -> int:
+        return self._kv_bytes() // self.layout.block_bytes
+
+    def _kv_bytes(self) -> int:
         if self._cache.kv_cache_memory_bytes:
             return self._cache.kv_cache_memory_bytes
         used = self._lora.num_bytes + self._device.caps.total_memory - self._device.free_memory()
@@ -174,7 +191,7 @@ class Worker:
         self._lora.opened.forget(digest)
 
     _VERBS: ClassVar[Mapping[str, Callable[[Worker, Any], Any]]] = {  # those of core/verbs.py
-        "kv_bytes": _kv_bytes,
+        "kv_blocks": _kv_blocks,
         "allocate_kv": _allocate_kv,
         "warm_up": _warm_up,
         "warm_up_more": _warm_up_more,

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from cadence.config.env import engine_environment
 from cadence.core.errors import EngineDeadError
-from cadence.distributed.collectives import CollectiveArea
 from cadence.distributed.messages import MessageReader
 from cadence.distributed.ring import Ring, RingWriter
+from cadence.distributed.shared_areas import SharedAreas
 from cadence.executor.wire import Seat, encode_plain
 
 WORKER_COMMAND = (sys.executable, "-m", "cadence.executor.worker_process")
@@ -76,7 +76,7 @@ class WorkerGroup:
         self._seats = seats
         self._command = command
         self.commands = Ring.create(COMMAND_BYTES, len(seats))
-        self._areas = _areas(seats)  # by stage; none where its ranks have nothing to compute together
+        self._shared = SharedAreas.create(seats[0].mesh)
         self.workers: list[WorkerHandle] = []
         self.death = ""  # why they cannot be used any more; "" = they can
         self._lock = threading.Lock()  # guards the end
@@ -102,6 +102,9 @@ class WorkerGroup:
     def result_readers(self) -> list[MessageReader]:
         return [worker.results.reader() for worker in self.workers]
 
+    def busy_seconds(self) -> list[float]:
+        return [worker.results.busy_s for worker in self.workers]
+
     def end(self) -> None:
         """Those that were told to stop have a moment; then all are killed. Everything is given back."""
         with self._lock:
@@ -110,7 +113,7 @@ class WorkerGroup:
             self._ended = True
             os.write(self._waker, b"x")
             self._thread.join()
-            for shared in (self.commands, *self._areas):
+            for shared in (self.commands, *self._shared.all()):
                 shared.release()
             os.close(self._wake)
             os.close(self._waker)
@@ -132,8 +135,7 @@ class WorkerGroup:
         results = Ring.create(RESULT_BYTES, 1)
         theirs, ours = os.pipe()
         try:
-            area = [one.fd for one in self._areas[seat.mesh.pp_rank :][:1]]
-            fds = (theirs, self.commands.fd, results.fd, *area)
+            fds = (theirs, self.commands.fd, results.fd, *self._shared.fds(seat.mesh))
             process = subprocess.Popen(
                 [*self._command, *map(str, fds)], stdin=subprocess.DEVNULL, pass_fds=fds, env=engine_environment()
             )
@@ -173,7 +175,7 @@ class WorkerGroup:
 
     def _close_rings(self) -> None:
         self.commands.close()
-        for area in self._areas:
+        for area in self._shared.all():
             area.abort()
         for worker in self.workers:
             worker.results.close()
@@ -186,13 +188,6 @@ class WorkerGroup:
                 os.read(self._wake, 1)
         for worker in self.workers:
             worker.release()
-
-
-def _areas(seats: Sequence[Seat]) -> list[CollectiveArea]:
-    mesh = seats[0].mesh
-    return [
-        CollectiveArea.create(mesh.tensor_parallel) for _ in range(mesh.pipeline_parallel * (mesh.tensor_parallel > 1))
-    ]
 
 
 def check_pidfd() -> None:

@@ -6,19 +6,22 @@ norm that follows it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import torch
 from torch import nn
 
 from cadence.core.kv_spec import LayerKV
 from cadence.models.interface.model import ForwardContext, ModelInputs
+from cadence.models.interface.stage import Absent
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
 from cadence.models.layers.mlp import GatedMLP, PlainMLP
 from cadence.models.layers.norm import Norm
 from cadence.models.layers.weight import Stream
 from cadence.models.mapped_module import MappedModule
+from cadence.models.stage_ends import FromTokens, StageEntry
 
 
 class PreNormLayer(nn.Module):
@@ -31,11 +34,11 @@ class PreNormLayer(nn.Module):
         super().__init__()
         self.attn, self.mlp = attn, mlp
         self.attn_norm, self.mlp_norm = attn_norm, mlp_norm
-        self.terms = terms
+        self.terms = self.leaves_terms = terms
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> Stream:
         x, residual = self.attn.after(self.attn_norm, x, residual, inputs, ctx, terms=self.terms)
-        return self.mlp.after(self.mlp_norm, x, residual, ctx, terms=self.terms)
+        return self.mlp.after(self.mlp_norm, x, residual, ctx, terms=self.leaves_terms)
 
 
 class SandwichLayer(nn.Module):
@@ -72,29 +75,37 @@ Layer = PreNormLayer | SandwichLayer | PostNormLayer
 
 
 class DecoderLM(MappedModule):
-    """Implements `CausalLM`. A family builds the parts and names its weights; the path through them is this one."""
+    """Implements `CausalLM`. A family builds the parts and names its weights; the path through them is this one.
+
+    Layers that another stage has are `Absent`; `stage.py` takes out what else others have.
+    """
 
     def __init__(
-        self, embed: Embedding | LearnedPositions, layers: Sequence[Layer], norm: Norm, lm_head: LMHead
+        self, embed: Embedding | LearnedPositions, layers: Sequence[Layer | Absent], norm: Norm, lm_head: LMHead
     ) -> None:
         super().__init__()
         self.embed = embed
         self.layers = nn.ModuleList(layers)
         self.norm = norm
         self.lm_head = lm_head
+        self.entry: StageEntry = FromTokens(embed)
         self.vocab_size = lm_head.weight.rows
+        own = [index for index, layer in enumerate(layers) if not isinstance(layer, Absent)]
+        self.own_layers = range(own[0], own[-1] + 1) if own else range(0)
 
     def kv_layers(self) -> list[LayerKV]:
-        return [layer.attn.kv for layer in self.layers]
+        return [layer.attn.kv for layer in self._own()]
 
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
-        x = self.embed(inputs, ctx)
-        residual = ctx.ops.zeros_like(x)
-        for index, layer in enumerate(self.layers):
+        x, residual = self.entry.enter(inputs, ctx)
+        for index, layer in zip(self.own_layers, self._own(), strict=True):
             if index in ctx.aux.layers:
                 ctx.aux.put(index, layer.attn_norm.add(x, residual, ctx)[1])
             x, residual = layer(x, residual, inputs, ctx)
         return self.norm.add(x, residual, ctx)[0]
+
+    def _own(self) -> Iterator[nn.Module]:
+        return islice(self.layers, self.own_layers.start, self.own_layers.stop)
 
     def logits(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         return self.lm_head(hidden, ctx)

@@ -9,6 +9,7 @@ from cadence.core.errors import ConfigError
 from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.models.decoder import PreNormLayer
 from cadence.models.interface.build import BuildContext, ConfigView
+from cadence.models.interface.stage import Absent
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.mlp import GatedMLP
@@ -72,18 +73,19 @@ def layer_windows(build: BuildContext, sliding_window: int | None, layer_types: 
 
 def gated_decoder(
     build: BuildContext, dims: Dims, attention: Callable[[int], Attention], *, mlp_bias: bool = False
-) -> tuple[Embedding, list[PreNormLayer], RMSNorm, LMHead]:
+) -> tuple[Embedding, list[PreNormLayer | Absent], RMSNorm, LMHead]:
     """The parts of a decoder of pre-norm layers with RMS norms and gated feed-forward blocks: what a block adds to the
     stream meets an RMS norm next."""
     embed = Embedding(build, dims.vocab, dims.hidden)
-    layers = [
-        PreNormLayer(
+
+    def layer(index: int) -> PreNormLayer:
+        return PreNormLayer(
             attention(index),
             GatedMLP(build, dims.hidden, dims.intermediate, dims.activation, bias=mlp_bias),
             RMSNorm(build, dims.hidden, dims.eps),
             RMSNorm(build, dims.hidden, dims.eps),
             terms=True,
         )
-        for index in range(dims.layers)
-    ]
+
+    layers = build.stage.layers(dims.layers, layer)
     return embed, layers, RMSNorm(build, dims.hidden, dims.eps), LMHead(build, embed, tied=dims.tied)

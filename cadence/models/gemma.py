@@ -8,6 +8,7 @@ from cadence.core.errors import ConfigError
 from cadence.models.decoder import SandwichLayer
 from cadence.models.dims import Dims
 from cadence.models.interface.build import BuildContext, ConfigView
+from cadence.models.interface.stage import Absent
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LMHead
 from cadence.models.layers.mlp import GatedMLP
@@ -35,7 +36,7 @@ def gemma_norm(build: BuildContext, size: int, eps: float) -> RMSNorm:
 
 def gemma_decoder(
     hf: ConfigView, build: BuildContext, dims: Dims, attention: Callable[[int], Attention]
-) -> tuple[Embedding, list[SandwichLayer], RMSNorm, LMHead]:
+) -> tuple[Embedding, list[SandwichLayer | Absent], RMSNorm, LMHead]:
     if hf.get("use_bidirectional_attention"):
         raise ConfigError("a bidirectional Gemma is no causal model", field="use_bidirectional_attention")
     embed = Embedding(build, dims.vocab, dims.hidden, scale=dims.hidden**0.5)
@@ -43,14 +44,14 @@ def gemma_decoder(
     def norm() -> RMSNorm:
         return gemma_norm(build, dims.hidden, dims.eps)
 
-    layers = [
-        SandwichLayer(
+    def layer(index: int) -> SandwichLayer:
+        return SandwichLayer(
             attention(index),
             GatedMLP(build, dims.hidden, dims.intermediate, dims.activation),
             before=(norm(), norm()),
             after=(norm(), norm()),
         )
-        for index in range(dims.layers)
-    ]
+
+    layers = build.stage.layers(dims.layers, layer)
     softcap = hf.get("final_logit_softcapping") or 0.0
     return embed, layers, norm(), LMHead(build, embed, tied=dims.tied, softcap=softcap)

@@ -49,7 +49,7 @@ class GPT2LMHeadModel(DecoderLM):
         hidden = hf["n_embd"]
         tokens = Embedding(build, hf["vocab_size"], hidden)
         embed = LearnedPositions(build, tokens, NoLinear(), hf["n_positions"], hidden)
-        layers = [_layer(hf, build, index) for index in range(hf["n_layer"])]
+        layers = build.stage.layers(hf["n_layer"], lambda index: _layer(hf, build, index))
         norm = LayerNorm(build, hidden, hf["layer_norm_epsilon"])
         super().__init__(embed, layers, norm, LMHead(build, tokens, tied=hf["tie_word_embeddings"]))
 

@@ -67,7 +67,7 @@ class OPTForCausalLM(DecoderLM):
         normed = hf["do_layer_norm_before"] and not hf["_remove_final_layer_norm"]
         super().__init__(
             embed,
-            [_layer(hf, build, index) for index in range(hf["num_hidden_layers"])],
+            build.stage.layers(hf["num_hidden_layers"], lambda index: _layer(hf, build, index)),
             _norm(hf, build) if normed else NoNorm(),
             LMHead(build, tokens, tied=hf["tie_word_embeddings"]),
         )

@@ -52,6 +52,10 @@ class StepBuffers:
             self._named[:, : padded + 1].copy_(self._device.upload(named_np))
             self._named_np = named_np
 
+    def named(self, layout: BatchLayout, shape: StepShape) -> StepBatch:
+        self.name(layout, shape)
+        return self.batch(shape)
+
     def batch(self, shape: StepShape) -> StepBatch:
         """All of a shape, padding included."""
         rows, tokens, lines = shape.num_rows, shape.num_tokens, shape.num_lines

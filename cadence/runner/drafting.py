@@ -82,3 +82,24 @@ class LookedUpDrafts:
 
     def propose(self, state: RowState, batch: StepBatch, states: States) -> None:
         self._proposer.propose(state, batch)
+
+
+class DraftsElsewhere:
+    """At the last stage, which tells of them. What it begins with may be made here."""
+
+    by_model = False
+
+    def __init__(self, aux_layers: Sequence[int]) -> None:
+        self.begins_with = BeginsWith(aux_layers=tuple(aux_layers))
+
+    def use_caches(self, caches: Sequence[LayerCache]) -> None:
+        """It keeps no keys here."""
+
+    def name(self, layout: BatchLayout, shape: StepShape) -> int:
+        return MANY
+
+    def repeated(self, layout: BatchLayout, depth: int, num_forwards: int) -> None:
+        """Nothing is counted here."""
+
+    def propose(self, state: RowState, batch: StepBatch, states: States) -> None:
+        """Not here."""

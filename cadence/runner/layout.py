@@ -44,6 +44,18 @@ class BatchLayout:
             return self
         return decode_layout(rows_np, width)
 
+    def apart(self) -> tuple[BatchLayout, BatchLayout]:
+        """Its rows without lines, and those with."""
+        if len(self.sampling_np) == self.num_rows:
+            return NO_LAYOUT, self
+        counts_np, lines_np = np.diff(self.query_start_np), np.diff(self.line_start_np)
+        columns = (self.rows_np, counts_np, lines_np, self.num_computed_np)
+        without, those = (
+            _layout(*(each_np[index_np] for each_np in columns))
+            for index_np in (np.flatnonzero(lines_np == 0), np.flatnonzero(lines_np))
+        )
+        return without, those
+
     def without_padding(self, num_drafts_np: IntArray) -> BatchLayout:
         """With runs as long as they are, where rows [S] have so many drafts [S]."""
         spare_np = np.maximum(self.line_counts_np - 1 - num_drafts_np, 0)

@@ -9,20 +9,22 @@ from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.kv_spec import KVLayout, LayerKV
 from cadence.core.table import PlanHook, RequestTable
 from cadence.device.base import Device
+from cadence.kernels.interface.links import ONE_STAGE, StageLinks
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import DraftState, KeptStates
 from cadence.lora.store import AdapterStore
 from cadence.models.interface.model import CausalLM
-from cadence.runner.drafting import Drafting, LookedUpDrafts
+from cadence.runner.drafting import Drafting, DraftsElsewhere, LookedUpDrafts
 from cadence.runner.graphs import StepGraphs
 from cadence.runner.model_drafts import ModelDrafts, ModelDraftsParts
 from cadence.runner.row_adapters import AdapterRows, NoRowAdapters, RowAdapters, SlotContents
 from cadence.runner.runner import RunnerParts
 from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes
+from cadence.runner.stage_loop import EarlierStages, StageLoop
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.drafts import DraftedRows, DraftRows
 from cadence.runner.state.requests import RequestRows
-from cadence.runner.step_loop import LoopParts, StepLoop
+from cadence.runner.step_loop import Listeners, LoopParts, NobodyElse, StepLoop
 from cadence.runner.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
@@ -60,6 +62,8 @@ class LoadedModels:
     target: CausalLM
     draft: AnyDraftModel = NO_DRAFT_MODEL
     adapters: AdapterStore | None = None  # of the target; None = its requests have none
+    links: StageLinks = ONE_STAGE  # to the other stages of the target
+    aux_layers: Sequence[int] = ()  # of the target, whose streams the drafter of the last stage begins with
 
     def kv_layers(self) -> list[LayerKV]:
         """The target's first."""
@@ -82,15 +86,15 @@ def build_parts(
     requests = RequestRows(device, limits.num_rows, limits.max_model_len)
     drafts, drafted = DraftRows(device, limits.num_rows), DraftedRows(device, limits.num_rows)
     blocks = BlockTables(device, limits.num_rows, -(-max_len // layout.block_size), len(layout.groups))
-    distributions = distributions_of(limits.speculative, limits.num_rows, models.draft)
-    new_sampler = sampler_of(limits.speculative, requests.state, distributions)
+    speculative = limits.speculative if models.links.is_last else NO_SPECULATION
+    new_sampler = sampler_of(speculative, requests.state, distributions_of(speculative, limits.num_rows, models.draft))
     sampler = SamplePipeline(
         device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors, new_sampler
     )
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
     adapters = _adapters(device, ops, models, limits.num_rows, shapes, graphs)
-    proposer = new_proposer(limits.speculative, ops, drafts.most)
-    drafting: Drafting = LookedUpDrafts(proposer)
+    proposer = new_proposer(speculative, ops, drafts.most)
+    drafting: Drafting = LookedUpDrafts(proposer) if models.links.is_last else DraftsElsewhere(models.aux_layers)
     if isinstance(draft := models.draft, DraftModel):
         counts = (drafted.computed, drafts.most, blocks.tables, layout.block_size)
         state = DraftState(*counts, draft.drafter.ahead, draft.max_len, draft.vocab_size)
@@ -98,7 +102,9 @@ def build_parts(
         drafting = ModelDrafts(ModelDraftsParts(device, ops, draft, state, sampler, shapes, *places))
     of_drafts, tables = (drafts, drafted, waiting), [*proposer.tables(requests.state), *adapters.tables]
     sizes = (layout.block_size, limits.width - 1)
-    loop = LoopParts(device, ops, model, requests, blocks, sampler, shapes, graphs, drafting, adapters.rows, *sizes)
+    listeners = _listeners(models.links, ops, limits.width - 1)
+    of_rows, forwards = (requests, blocks, sampler), (shapes, graphs, drafting, adapters.rows, listeners)
+    loop = LoopParts(device, ops, model, *of_rows, *forwards, *sizes)
     return RunnerParts(
         requests=requests,
         blocks=blocks,
@@ -107,8 +113,16 @@ def build_parts(
         plan_hooks=adapters.plan_hooks,
         hooks=[prompt_logprobs],
         sampler=sampler,
-        loop=StepLoop(loop),
+        loop=_loop(loop, models.links),
     )
+
+
+def _listeners(links: StageLinks, ops: Ops, most_drafts: int) -> Listeners:
+    return EarlierStages(links, ops.rows, most_drafts) if links.count > 1 and links.is_last else NobodyElse()
+
+
+def _loop(parts: LoopParts, links: StageLinks) -> StepLoop:
+    return StepLoop(parts) if links.is_last else StageLoop(parts, links)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import torch
 from cadence.core.step import IntArray
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
-from cadence.kernels.interface.row_ops import StepBatch, Turns
+from cadence.kernels.interface.row_ops import RowState, StepBatch, Turns
 from cadence.models.interface.aux_hidden import AuxHiddenStates
 from cadence.models.interface.model import CausalLM, ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
@@ -79,8 +79,29 @@ class LoopParts:
     graphs: StepGraphs
     drafting: Drafting
     adapters: RowAdapters
+    listeners: Listeners
     block_size: int
     most_drafts: int = 0  # that are proposed for a row and forward
+
+
+class Listeners(Protocol):
+    """Who must know what was chosen, and what is proposed to follow it. Both may be recorded."""
+
+    def tell_chosen(self, chosen: Choice) -> None:
+        """Of each line [L]."""
+        ...
+
+    def tell_drafts(self, state: RowState, batch: StepBatch) -> None:
+        """Of each row of the batch, which has just been committed."""
+        ...
+
+
+class NobodyElse:
+    """All that read them are here."""
+
+    def tell_chosen(self, chosen: Choice) -> None: ...
+
+    def tell_drafts(self, state: RowState, batch: StepBatch) -> None: ...
 
 
 _NO_LOGITS = torch.zeros((0, 0))
@@ -113,10 +134,14 @@ class StepLoop:
         self._no_logits = torch.zeros((0, 0), device=device.torch_device)
 
     def use_caches(self, caches: Sequence[LayerCache]) -> None:
-        """Of all layers, the model's first."""
-        self._caches = caches[: len(self._parts.model.kv_layers())]
+        """Of all layers that are here, the model's first."""
+        own = self._parts.model.own_layers
+        self._caches = [*[caches[0]] * own.start, *caches[: len(own)]]  # by layer; others' are not looked at
         self._parts.drafting.use_caches(caches)
         self._parts.graphs.forget()
+
+    def settle(self, rows_np: IntArray) -> None:
+        """Rows [n] are about to end, to begin or to get drafts: whatever forwards before have brought them is there."""
 
     def wanted(self) -> WantedShapes:
         """What is worth recording before it is met."""
@@ -139,7 +164,7 @@ class StepLoop:
     ) -> Part:
         """Queues one or more forwards, several only where there is a line behind every token. draws: the rows want
         tokens and nothing else. depth: drafts that rows may have behind each."""
-        until = _until(layout, draws, hooks)
+        until = until_of(layout, draws, hooks)
         if until is Until.TOKENS and layout.is_decode:
             return self._drawn(layout, depth, count)
         computed = self._compute_once(layout, until, hooks, depth)
@@ -148,7 +173,7 @@ class StepLoop:
     @torch.inference_mode()
     def compute(self, layout: BatchLayout, hooks: Sequence[HiddenHook], depth: int) -> Computed:
         """Queues one forward up to its logits. Nothing else may be launched before `choose`."""
-        return self._compute_once(layout, _until(layout, False, hooks), hooks, depth)
+        return self._compute_once(layout, until_of(layout, False, hooks), hooks, depth)
 
     @torch.inference_mode()
     def choose(self, computed: Computed, waiting: Sequence[int] = ()) -> Part:
@@ -224,8 +249,10 @@ class StepLoop:
 
     def _commit(self, batch: StepBatch, chosen: Choice, states: States, out: torch.Tensor) -> None:
         state = self._parts.requests.state
+        self._parts.listeners.tell_chosen(chosen)
         self._parts.ops.rows.commit(state, batch, *chosen, out)
         self._parts.drafting.propose(state, batch, states)
+        self._parts.listeners.tell_drafts(state, batch)
 
     def _drawn(self, whole: BatchLayout, depth: int, count: ForwardCount) -> Part:
         """Forwards that end with tokens; where the host waits for them anyway, several, until a row ends."""
@@ -319,7 +346,8 @@ class StepLoop:
         return [hook.collect(hidden, view, logits_fn) for hook in hooks]
 
 
-def _until(layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook]) -> Until:
+def until_of(layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook]) -> Until:
+    """How far a forward goes by itself. draws: its rows want tokens and nothing else"""
     if hooks:
         return Until.HIDDEN
     if not layout.num_lines:

@@ -15,6 +15,7 @@ from cadence.scheduler.preempt import Preemption
 from cadence.scheduler.request_state import RequestState, Status
 from cadence.scheduler.rows import KEEPS_UP, Column, RowTable
 from cadence.scheduler.running import RunningList
+from cadence.scheduler.turns import StageTurns
 
 
 class Advance:
@@ -37,12 +38,14 @@ class Advance:
         self._rows = rows
         self._kv = kv
         self._preemption = preemption
+        self._turns = StageTurns(budget.turns, rows)
         self._given = GivenDrafts(budget, drafts, rows, kv)
 
     def run(self, draft: PlanDraft, waiting: bool) -> PromptRoom:
         """Fills the draft; returns what room is left for prompts. waiting: somebody may want it."""
         rows_np = self._running.rows_np()
         tokens_np = self._wanted(rows_np)
+        draft.has_turns = self._turns.limit(rows_np, tokens_np, draft.step_id)
         room = self._room(rows_np, tokens_np, waiting)
         tokens_np = self._limited(draft, room, rows_np, tokens_np)
         self._widen(draft, rows_np, tokens_np)

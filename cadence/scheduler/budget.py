@@ -13,6 +13,7 @@ class TokenBudget:
     chunk: int  # most tokens of one request in a forward
     whole: bool  # a new request computes all the tokens it lacks at once, or waits
     in_flight: int  # most tokens of one request in steps that have not returned
+    turns: int = 1  # steps over which rows that decode are spread
 
     @staticmethod
     def of(config: SchedulerConfig, max_model_len: int, width: int = 1) -> TokenBudget:
@@ -22,4 +23,5 @@ class TokenBudget:
             chunk = min(chunk, config.long_prefill_token_threshold)
         whole = not config.enable_chunked_prefill
         in_flight = (chunk + config.burst_steps * width - 1) * config.steps_in_flight
-        return TokenBudget(config.max_num_batched_tokens, chunk, whole, in_flight)
+        turns = min(config.num_stages, config.steps_in_flight)
+        return TokenBudget(config.max_num_batched_tokens, chunk, whole, in_flight, turns)

@@ -21,6 +21,7 @@ class PlanDraft:
         self.blocks: list[NewBlocks] = []
         self.claimed = 0  # blocks spoken for by rows that sit this step out until blocks come free
         self.short = False  # blocks or budget ran out for running rows: nobody is admitted
+        self.has_turns = False  # rows that could decode do so in another step
         self.num_forwards = 1
         self.width = 1  # most tokens that a row which goes on samples in a forward
         self.drafts: list[NewDrafts] = []

@@ -41,6 +41,11 @@ class DraftModel:
         """Its keys are made of the target's states: while no drafts are asked for, these are kept instead."""
         return bool(self.drafter.ahead and self.kv_layers())
 
+    @property
+    def aux_layers(self) -> tuple[int, ...]:
+        """Of the target, whose streams it begins with."""
+        return tuple(self.drafter.aux_layers)
+
     def kv_layers(self) -> list[LayerKV]:
         return self.drafter.kv_layers()
 
@@ -54,6 +59,7 @@ class NoDraftModel:
 
     states = NO_STATES
     waits = False
+    aux_layers: tuple[int, ...] = ()
 
     def kv_layers(self) -> list[LayerKV]:
         return []

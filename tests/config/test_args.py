@@ -112,12 +112,12 @@ def test_wrong_options_are_named(options: dict[str, object], said: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"pipeline_parallel_size": 2}, "one device"),
+        ({"decode_context_parallel_size": 2}, "one device"),
         ({"quantization_config": {"bits": 4}}, "GGUF"),
         ({"lora_target_modules": ["q_proj"]}, "applied whole"),
         ({"speculative_config": {"method": "ngram", "kv_cache_dtype": "fp8"}}, "its target's type"),
         ({"kv_cache_dtype_skip_layers": ["0"]}, "kv_cache_dtype"),
-        ({"pipeline_parallel_size": "2"}, "one device"),
+        ({"decode_context_parallel_size": "2"}, "one device"),
         ({"tokenizer_mode": "mistral"}, "tokenizer.json"),
     ],
 )

@@ -230,7 +230,7 @@ def test_the_same_in_a_file(config: Path, caplog: pytest.LogCaptureFixture) -> N
     config.write_text("attention-backend: FLASHINFER\n")
     read_flags(parse("--config", str(config)))
     assert "attention_backend='FLASHINFER' has no effect here" in caplog.text
-    config.write_text("pipeline_parallel_size: 2\n")
+    config.write_text("decode_context_parallel_size: 2\n")
     with pytest.raises(ConfigError, match="one device"):
         read_flags(parse("--config", str(config)))
 

@@ -181,7 +181,7 @@ def test_a_call_is_typed_on_both_ends() -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode_call(encode_call("allocate_kv", "many"))
     with pytest.raises(msgspec.MsgspecError):
-        decode_answer("kv_bytes", encode_answer(None))
+        decode_answer("kv_blocks", encode_answer(None))
 
 
 def test_why_a_request_failed_crosses_as_a_value() -> None:

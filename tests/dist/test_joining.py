@@ -15,11 +15,14 @@ from cadence.core.errors import ConfigError, EngineDeadError
 from cadence.distributed.handshake import dial, read_secret
 from cadence.distributed.mesh import Mesh
 from cadence.distributed.message_socket import listen
-from cadence.executor.joining import RANK, Hello, Ticket, decode_welcome, encode_joining, refusal, welcomes
+from cadence.executor.joining import RANK, Hello, Offers, Ticket, decode_welcome, encode_joining, refusal, welcomes
 from cadence.executor.model_digest import model_digest
+from cadence.executor.rank_areas import uses_of
 from cadence.executor.rank_desk import RankDesk
 from cadence.executor.rank_hub import RankHub
 from tests.helpers.headless_node import start_node
+
+pytestmark = pytest.mark.engine  # a tiny model is made, and none is loaded
 
 MESH = Mesh(0, 2)
 
@@ -41,7 +44,8 @@ class NoLauncher:
 
 
 def hello(rank: int, host: str = "a", mesh: Mesh = MESH) -> Hello:
-    return Hello(mesh.at(rank), 2, host, f"host-{host}", 100 + rank, "digest", 7 if rank == 0 else -1, (host, rank))
+    offers = Offers(() if rank % mesh.tensor_parallel else (7,), () if rank else (20, 21, 22, 23))
+    return Hello(mesh.at(rank), 2, host, f"host-{host}", 100 + rank, "digest", offers, (host, rank))
 
 
 @pytest.fixture(scope="module")
@@ -78,22 +82,37 @@ def desk(secret: Path, model: Path) -> Iterator[tuple[RankDesk, int]]:
 
 def test_ranks_on_one_host_share_memory_and_those_on_several_connect() -> None:
     near = welcomes([hello(0), hello(1)], 4)
-    assert [(each.place, each.num_on_host, each.area, each.peers) for each in near] == [
-        (0, 2, (100, 7), ()),
-        (1, 2, (100, 7), ()),
+    assert [(each.place, each.num_on_host, each.together, each.ranks) for each in near] == [
+        (0, 2, (100, (7,)), ()),
+        (1, 2, (100, (7,)), ()),
     ]
     far = welcomes([hello(0), hello(1, "b")], 4)
-    assert [(each.place, each.num_on_host, each.area, each.peers) for each in far] == [
-        (0, 1, (0, -1), (("a", 0), ("b", 1))),
-        (0, 1, (0, -1), (("a", 0), ("b", 1))),
+    addresses = (("a", 0), ("b", 1))
+    assert [(each.place, each.num_on_host, each.together, each.ranks) for each in far] == [
+        (0, 1, (0, ()), addresses),
+        (0, 1, (0, ()), addresses),
     ]
+    assert all(each.is_stage_apart for each in far) and not any(each.is_stage_apart for each in near)
 
 
-def test_stages_have_their_own() -> None:
+def test_stages_on_hosts_of_their_own_share_memory_inside_and_connect_outside() -> None:
     mesh = Mesh(0, 2, 2)
     made = welcomes([hello(rank, "ab"[rank // 2], mesh) for rank in range(4)], 0)
-    assert [each.place for each in made] == [0, 1, 0, 1] and not any(each.peers for each in made)
-    assert [each.area[0] for each in made] == [100, 100, 102, 102]
+    assert [each.place for each in made] == [0, 1, 0, 1] and not any(each.is_stage_apart for each in made)
+    assert [each.together for each in made] == [(100, (7,))] * 2 + [(102, (7,))] * 2
+    assert all(len(each.ranks) == 4 and each.links == (0, ()) for each in made)
+    near = welcomes([hello(rank, "a", mesh) for rank in range(4)], 0)
+    assert [each.links for each in near] == [(100, (20, 21)), (100, (22, 23))] * 2
+
+
+@pytest.mark.parametrize("mesh", [Mesh(0, 1, 2), Mesh(0, 2, 2), Mesh(0, 3, 1), Mesh(0, 2, 4), Mesh(0, 1, 5)])
+def test_every_connection_has_two_ends(mesh: Mesh) -> None:
+    hellos = [hello(rank, f"{rank}", mesh) for rank in range(mesh.world_size)]
+    uses = [uses_of(each.mesh, welcome) for each, welcome in zip(hellos, welcomes(hellos, 0), strict=True)]
+    ends = sorted((kind, *sorted((rank, other))) for rank, some in enumerate(uses) for kind, other in some)
+    assert ends[::2] == ends[1::2] and len(set(ends)) == len(ends) // 2
+    size, stages = mesh.tensor_parallel, mesh.pipeline_parallel
+    assert len(ends) // 2 == stages * size * (size - 1) // 2 + 2 * size * (stages - 1)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_each_rank_has_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_answers_of_ranks_become_one() -> None:
-    assert VERBS["kv_bytes"].combined([30, 10, 20]) == 10
+    assert VERBS["kv_blocks"].combined([30, 10, 20]) == 10
     assert VERBS["warm_up_more"].combined([False, True]) is True
     assert VERBS["allocate_kv"].combined([None, None]) is None
 

@@ -147,6 +147,18 @@ def test_streams_go_on_when_a_node_dies_and_another_takes_its_place(nodes: Nodes
     assert not still_running([rank])
 
 
+def test_stages_on_two_nodes_say_what_one_rank_says(directory: Path, secret: Path, expected: list[list[int]]) -> None:
+    """Each hands its stream on over the network, and hears the tokens the same way."""
+    port, numbers = free_port(), range(STREAMS)
+    node = start_node(directory, secret, port, "--tensor-parallel-size=1", "--pipeline-parallel-size=2")
+    where: dict[str, Any] = {"nnodes": 2, "master_port": port, "node_secret_file": str(secret)}
+    with LLM(str(directory), pipeline_parallel_size=2, **OPTIONS, **where) as llm:
+        outputs = llm.generate(list(map(prompt, numbers)), list(map(params, numbers)), use_tqdm=False)
+        assert [list(output.outputs[0].token_ids) for output in outputs] == expected
+        assert all(seconds > 0 for seconds in llm.llm_engine._core._executor.busy_seconds())
+    assert node.wait(10) == 0
+
+
 class Network:
     """A namespace with a cable to this one's."""
 

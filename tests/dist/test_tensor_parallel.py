@@ -101,5 +101,3 @@ def test_what_ranks_cannot_do_yet_is_said(tiny_model: Callable[[str], Path]) -> 
     ):
         with pytest.raises(ConfigError, match=field):
             LLM(directory, **OPTIONS, tensor_parallel_size=2, **options)
-    with pytest.raises(ConfigError, match="pipeline_parallel_size"):
-        LLM(directory, **OPTIONS, pipeline_parallel_size=2)

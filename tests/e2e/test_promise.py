@@ -46,6 +46,22 @@ WAYS: dict[str, dict[str, Any]] = {
         "num_scheduler_steps": 4,
         "speculative_config": DRAFTS,
     },
+    # Three steps in flight, in two stages.
+    "stages": {**ALL_AT_ONCE, "pipeline_parallel_size": 2},
+    "stages, chunks of 16, tiny pool": {
+        "max_num_batched_tokens": 48,
+        "long_prefill_token_threshold": 16,
+        "num_gpu_blocks_override": 36,
+        "max_num_seqs": 48,
+        "pipeline_parallel_size": 2,
+    },
+    "stages, drafts, tiny pool, bursts of 4": {
+        "num_gpu_blocks_override": 36,
+        "max_num_seqs": 48,
+        "num_scheduler_steps": 4,
+        "speculative_config": DRAFTS,
+        "pipeline_parallel_size": 2,
+    },
 }
 
 

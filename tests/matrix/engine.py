@@ -153,6 +153,9 @@ class WatchedExecutor:
     def check(self) -> None:
         self._executor.check()
 
+    def busy_seconds(self) -> list[float]:
+        return self._executor.busy_seconds()
+
     def stop(self) -> None:
         self._executor.stop()
 

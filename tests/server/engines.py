@@ -76,6 +76,9 @@ class ToyExecutor:
 
     def check(self) -> None: ...
 
+    def busy_seconds(self) -> list[float]:
+        return []
+
     def stop(self) -> None: ...
 
     def _next(self, row: int) -> int:
@@ -91,6 +94,7 @@ class PoisonedExecutor:
         self._executor = executor
         self.advance, self.post, self.result = executor.advance, executor.post, executor.result
         self.call, self.check, self.stop = executor.call, executor.check, executor.stop
+        self.busy_seconds = executor.busy_seconds
         self._fatal: dict[int, tuple[int, int]] = {}  # row -> (token, tokens after which it strikes)
 
     def step(self, plan: StepPlan) -> None:

@@ -199,7 +199,7 @@ def test_engine_args_take_names_that_ask_for_nothing() -> None:
     with pytest.raises(ConfigError, match="did you mean max_model_len"):
         cadence.EngineArgs("m", max_modl_len=5)
     with pytest.raises(ConfigError, match="one device"):
-        cadence.EngineArgs("m", pipeline_parallel_size=8)
+        cadence.EngineArgs("m", decode_context_parallel_size=8)
 
 
 def parsed(*argv: str) -> argparse.Namespace:

@@ -15,7 +15,7 @@ class Metric:
 
 @dataclass(slots=True)
 class Counter(Metric):
-    value: int = 0
+    value: float = 0  # a whole number, but for seconds
 
 
 @dataclass(slots=True)

@@ -108,6 +108,10 @@ class MetricsRecorder:
             self._generation_tokens,
             *self._success.values(),
             *self._drafts(stats.drafts),
+            *(
+                Counter("cadence:rank_busy_seconds", {**self._labels, "rank": str(rank)}, busy)
+                for rank, busy in enumerate(stats.busy_seconds)
+            ),
             *self._histograms(),
         ]
 

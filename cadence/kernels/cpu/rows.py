@@ -88,6 +88,18 @@ class CpuRowOps:
             longest=longest,
         )
 
+    def drafts(self, state: RowState, batch: StepBatch, most: int) -> torch.Tensor:
+        out = self._calls.empty((batch.rows.shape[0], 1 + most), torch.int32)
+        self._c.rows_drafts(
+            **state_words(state),
+            rows=batch.rows.data_ptr(),
+            out=out.data_ptr(),
+            num_rows=batch.rows.shape[0],
+            num_tokens=state.tokens.shape[1],
+            most=most,
+        )
+        return out
+
     def begin_drafts(self, state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
         first = batch.first
         num_real = self._calls.empty(first.rows.shape, torch.int32)

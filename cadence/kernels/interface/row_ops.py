@@ -158,6 +158,11 @@ class RowOps(Protocol):
         row may have; behind them there must be room for one token more."""
         ...
 
+    def drafts(self, state: RowState, batch: StepBatch, most: int) -> torch.Tensor:
+        """Behind all that proposes: what each row of the batch has, [R, 1 + most] int32 (new): how many drafts, and
+        these; behind them, anything."""
+        ...
+
     def begin_drafts(self, state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
         """Behind `commit`: fills in, in batch.first, what the drafter computes of each row: what it lacks of what the
         target has computed, and, of a row with a line and `ahead` 0, the newest token; as far as the run has room. The

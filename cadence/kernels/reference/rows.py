@@ -113,6 +113,12 @@ class ReferenceRowOps:
                 state.tokens[row, length : length + count] = torch.tensor(drafts, dtype=torch.int32)
                 state.num_drafts[row] = count
 
+    def drafts(self, state: RowState, batch: StepBatch, most: int) -> torch.Tensor:
+        rows = batch.rows.long()
+        places = state.num_computed[rows].long()[:, None] + 1 + torch.arange(most, device=rows.device)
+        drafts = state.tokens[rows[:, None], places.clamp(max=state.tokens.shape[1] - 1)]
+        return torch.cat([state.num_drafts[rows][:, None], drafts], dim=1)
+
     def begin_drafts(self, state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
         first = batch.first
         for tensor in (first.ids, first.positions, *first.slots):

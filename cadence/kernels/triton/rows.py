@@ -183,6 +183,9 @@ class TritonRowOps:
             LONGEST=longest, AT_ONCE=_SEARCHED, MOST=_MOST_DRAFTS, num_warps=4,
         )  # fmt: skip
 
+    def drafts(self, state: RowState, batch: StepBatch, most: int) -> torch.Tensor:
+        return ReferenceRowOps().drafts(state, batch, most)  # between stages alone, where its launches are hidden
+
     def begin_drafts(self, state: RowState, drafter: DraftState, batch: DraftBatch) -> None:
         begin_drafts(state, drafter, batch)
 

@@ -18,6 +18,10 @@ class AuxHiddenStates:
     def put(self, layer: int, stream: torch.Tensor) -> None:
         self._by_layer[layer] = stream
 
+    def of(self, layer: int) -> torch.Tensor:
+        """What was put there by this forward."""
+        return self._by_layer[layer]
+
     @property
     def states(self) -> tuple[torch.Tensor, ...]:
         """Of the last forward, [T, H] for each of `layers`: of every token, whichever go on to the end."""

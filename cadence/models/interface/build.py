@@ -10,6 +10,7 @@ import torch
 
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.ops import Ops
+from cadence.models.interface.stage import ALL_LAYERS, Stage
 
 
 class ConfigView(Protocol):
@@ -56,6 +57,7 @@ class BuildContext:
     max_model_len: int  # tokens; positions 0 .. max_model_len - 1 are served
     memory: int = 2**63  # bytes of the device: a model that needs more is not built
     ranks: Collectives = ONE_RANK  # that share each layer, and which of them this is
+    stage: Stage = ALL_LAYERS  # the layers that are built
 
     @property
     def bias_dtype(self) -> torch.dtype:

@@ -73,9 +73,10 @@ class CausalLM(Protocol):
     """A decoder. Built by `models.loader`, run by the runner."""
 
     vocab_size: int
+    own_layers: range  # of all layers, those that this device has
 
     def kv_layers(self) -> list[LayerKV]:
-        """One entry per attention layer, in order of the layer index used with `ctx.attend`."""
+        """One entry per attention layer that this device has, in order of the layer index used with `ctx.attend`."""
         ...
 
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 
 from cadence import gguf
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.models.decoder import DecoderLM
 from cadence.models.heads.mtp import mtp_prefixes
 from cadence.models.interface.build import BuildContext
+from cadence.models.interface.stage import ALL_LAYERS
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.summed_weight import SummedWeight
-from cadence.models.loader.assign import assign, no_progress
+from cadence.models.loader.assign import assign, copies_of, no_progress
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.loader.packing import MatrixPacking, NoPacking, Packing
 from cadence.models.loader.plausible import build_model, check_dummy, check_source, without_memory
@@ -20,6 +22,7 @@ from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.loader.selected_weights import SelectedWeights
 from cadence.models.loader.sliced_weights import sliced
 from cadence.models.loader.source import WeightsSource
+from cadence.models.stage import as_stage
 
 
 def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildContext) -> DecoderLM:
@@ -27,18 +30,30 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
     packing = new_packing(load_config.quantization, build)
     if load_config.load_format == "dummy":
         check_dummy(model_config.hf, build, load_config.quantization)
-        model = build_model(model_config.hf, build)
+        model = _built(model_config, build)
         fill_dummy(model, model_config.seed, packing)
         return add_up(model, build)
     source, where = open_weights(model_config)
     source = SelectedWeights(source, without=mtp_prefixes(model_config.hf))
+    whole = replace(build, stage=ALL_LAYERS)
     if build.ranks.size > 1:
-        source = sliced(source, without_memory(model_config.hf, build))
-    check_source(model_config.hf, build, source, where)
-    model = build_model(model_config.hf, build)
+        source = sliced(source, without_memory(model_config.hf, whole))
+    check_source(model_config.hf, whole, source, where)
+    model = _built(model_config, build)
     progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
-    assign(model, source, where, progress, packing)
+    assign(model, _of_stage(source, model, build), where, progress, packing)
     return add_up(model, build)
+
+
+def _built(model_config: ModelConfig, build: BuildContext) -> DecoderLM:
+    return as_stage(build_model(model_config.hf, build), build.stage, build.dtype)
+
+
+def _of_stage(source: WeightsSource, model: DecoderLM, build: BuildContext) -> WeightsSource:
+    """What fills the parts that this stage has."""
+    if build.stage.is_all:
+        return source
+    return SelectedWeights(source, only=tuple(copy.name for copy in copies_of(model, source)))
 
 
 def add_up(model: DecoderLM, build: BuildContext) -> DecoderLM:

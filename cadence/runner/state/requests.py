@@ -78,10 +78,10 @@ class RequestRows:
         for line_np, (_, drafts) in zip(drafts_np, given, strict=True):
             line_np[: len(drafts)] = drafts
         rows_np = np.array([row for row, _ in given], dtype=np.int64)
-        self._put(*map(self._device.upload, (rows_np, drafts_np, counts_np)))
+        self.put_drafts(*map(self._device.upload, (rows_np, drafts_np, counts_np)))
 
-    def _put(self, rows: torch.Tensor, drafts: torch.Tensor, counts: torch.Tensor) -> None:
-        """rows [n], their drafts [n, most], of which there are so many [n]"""
+    def put_drafts(self, rows: torch.Tensor, drafts: torch.Tensor, counts: torch.Tensor) -> None:
+        """rows [n] int64, their drafts [n, most], of which there are so many [n]; rows that have ended get none"""
         state, last = self.state, self.tokens.shape[1] - 1
         counts = torch.where(state.quiet[rows] == 0, counts, 0)
         offsets = torch.arange(drafts.shape[1], device=rows.device)

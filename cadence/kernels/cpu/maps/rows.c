@@ -158,6 +158,21 @@ EXPORT void call_rows_propose(const void *words) {
     }
 }
 
+EXPORT void call_rows_drafts(const void *words) {
+    const struct rows_drafts *w = words;
+    const RowState *state = &w->state;
+    for (int64_t r = 0; r < w->num_rows; r++) {
+        int64_t row = w->rows[r], column = row * state->column_stride, first = state->num_computed[column] + 1;
+        const int32_t *tokens = state->tokens + row * state->token_stride;
+        int32_t *out = w->out + r * (1 + w->most);
+        out[0] = state->num_drafts[column];
+        for (int64_t i = 0; i < w->most; i++) {
+            int64_t place = first + i < w->num_tokens ? first + i : w->num_tokens - 1;
+            out[1 + i] = tokens[place];
+        }
+    }
+}
+
 EXPORT void call_rows_begin_drafts(const void *words) {
     const struct rows_begin_drafts *w = words;
     for (int64_t r = 0; r < w->num_rows; r++) {

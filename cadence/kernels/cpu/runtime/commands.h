@@ -252,6 +252,14 @@ struct rows_slots {
     int64_t table_stride, block_size, num_rows, num_tokens;
 };
 
+/* out [num_rows, 1 + most]: how many drafts, and these. num_tokens: that a row has room for */
+struct rows_drafts {
+    RowState state;
+    const int32_t *rows;
+    int32_t *out;
+    int64_t num_rows, num_tokens, most;
+};
+
 struct rows_commit {
     RowState state;
     const int32_t *rows, *seq_lens, *line_start, *chosen;
@@ -355,6 +363,19 @@ struct broadcast {
     const char *x;
     void *shared;
     int64_t rank, root, bytes;
+};
+
+/* Bytes to another process, and from another (ranks/links.c). */
+struct link_send {
+    const char *x;
+    void *link;
+    int64_t bytes;
+};
+
+struct link_receive {
+    char *out;
+    void *link;
+    int64_t bytes;
 };
 
 #endif

@@ -1,0 +1,37 @@
+"""What the stages of a model must know of the drafter beside the last of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+import torch
+
+from cadence.core.kv_spec import LayerKV
+from cadence.kernels.interface.links import StageLinks
+
+
+@dataclass(frozen=True, slots=True)
+class DraftFacts:
+    kv_layers: Sequence[LayerKV] = ()
+    aux_layers: Sequence[int] = ()  # of the target, whose streams it begins with
+
+
+def share_facts(links: StageLinks, own: DraftFacts) -> DraftFacts:
+    """own: of the last stage -> the same on all"""
+    if links.count == 1:
+        return own
+    sizes = torch.tensor([len(own.kv_layers), len(own.aux_layers)], dtype=torch.int32)
+    numbers = [number for layer in own.kv_layers for number in astuple(layer)] + list(own.aux_layers)
+    if links.is_last:
+        links.tell(sizes)
+        links.tell(torch.tensor([0, *numbers], dtype=torch.int32))
+        return own
+    links.hear(sizes)
+    num_layers, num_aux = sizes.tolist()
+    heard = torch.zeros(1 + 3 * num_layers + num_aux, dtype=torch.int32)
+    links.hear(heard)
+    links.check()
+    _, *values = heard.tolist()
+    layers = [LayerKV(*values[3 * layer : 3 * layer + 3]) for layer in range(num_layers)]
+    return DraftFacts(layers, values[3 * num_layers :])

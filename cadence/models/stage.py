@@ -1,0 +1,37 @@
+"""A decoder of which this device has one stage: what others have is taken out of it."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from cadence.models.decoder import DecoderLM, PreNormLayer
+from cadence.models.interface.stage import Absent, Stage
+from cadence.models.layers.linear import Linear, NoLinear
+from cadence.models.stage_ends import FromStage, ToStage
+
+
+def as_stage(model: DecoderLM, stage: Stage, dtype: torch.dtype) -> DecoderLM:
+    """Of a model whose layers are those of the stage -> itself, without the ends that others have. A head that is the
+    embedding's own keeps that. dtype: of activations"""
+    if stage.is_all:
+        return model
+    own, tied = model.own_layers, model.lm_head.weight is model.embed.tokens.weight
+    size = model.layers[own.start].attn.out.weight.rows
+    if not stage.is_first:
+        model.entry = FromStage(stage.links, size, dtype, own.start)
+    if not stage.is_last:
+        model.norm = ToStage(stage.links, own.stop)
+        _end_plain(model.layers[own.stop - 1])
+        model.lm_head = Absent()
+        for name in [name for name, part in model.named_children() if isinstance(part, Linear)]:
+            setattr(model, name, NoLinear())  # behind the last norm
+    if not stage.is_first and not (stage.is_last and (tied or stage.keeps_embedding)):
+        model.embed = Absent()
+    return model
+
+
+def _end_plain(layer: nn.Module) -> None:
+    """No norm comes next that would add terms up."""
+    if isinstance(layer, PreNormLayer):
+        layer.leaves_terms = False
