@@ -34,7 +34,7 @@ PREFIX, OWN, OUTPUT = 512, 64, 64  # tokens of a prompt that others share, of it
 PREFIXES = 4  # different beginnings for each engine
 BLOCKS = 1 + ROWS * (PREFIX + OWN + OUTPUT) // BLOCK + 8 * PREFIX // BLOCK  # of an engine: its rows, and some prefixes
 OBSERVED_S = 0.1  # simulated, between two looks of API processes at the loads of all engines
-WARM_S = 0.6  # simulated, before anything is counted
+WARM_S = 0.5  # simulated, before anything is counted
 
 
 class AnyRouter(Protocol):
