@@ -2,15 +2,15 @@
 
     python -m benchmarks.rank_bytes [--model smollm2] [--ranks 2 4 8 16]
 
-Plans and results are those of the real scheduler, as bytes of the real codec. What ranks of a stage add up is counted
-in a forward of the model, one rank of two; that of other shapes follows from their sizes by the same count.
+Plans and results are those of the real scheduler, as bytes of the real codec. What ranks of a stage compute together is
+counted in a forward of the model, one rank of two; that of other shapes follows from their sizes by the same count.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -36,21 +36,31 @@ class Counting:
 
     rank: int
     size: int
-    calls: int = 0
-    num_bytes: int = 0
+    counts: dict[str, list[int]] = field(default_factory=dict)  # by operation: calls, and bytes of what this rank has
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        return self._count(x)
+        return self._count("sums", x)
+
+    def all_gather(self, x: torch.Tensor, width: int = 0) -> torch.Tensor:
+        own = self._count("gathers", x)
+        return own.repeat_interleave(self.size, -1)[..., : width or None]
+
+    def own_ids(self, ids: torch.Tensor, own: range) -> torch.Tensor:
+        return torch.where((ids >= own.start) & (ids < own.stop), ids - own.start, 0)
+
+    def all_pick(self, x: torch.Tensor, ids: torch.Tensor, each: int) -> torch.Tensor:
+        return self._count("picks", x)
 
     def broadcast(self, x: torch.Tensor, root: int) -> torch.Tensor:
-        return self._count(x)
+        return self._count("broadcasts", x)
 
     def check(self) -> None:
         """Nobody can be gone."""
 
-    def _count(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        self.num_bytes += x.numel() * x.element_size()
+    def _count(self, operation: str, x: torch.Tensor) -> torch.Tensor:
+        count = self.counts.setdefault(operation, [0, 0])
+        count[0] += 1
+        count[1] += x.numel() * x.element_size()
         return x
 
 
@@ -74,28 +84,26 @@ def message_bytes(rows: int) -> dict[str, Any]:
     return sizes
 
 
-def counted_sums(model: str) -> dict[str, Any]:
-    """Sums among the ranks of a stage, for one token."""
+def counted(model: str) -> dict[str, Any]:
+    """What the ranks of a stage compute together, for one token: (calls, bytes of one rank's part) by operation."""
     config = resolved_config(EngineArgs(model=model, max_model_len=256, num_gpu_blocks_override=40))
     ranks = Counting(0, 2)
     worker = Worker(CpuDevice(1), WorkerConfig.of(config), ranks=ranks)  # type: ignore[arg-type]
-    before = ranks.calls, ranks.num_bytes
+    ranks.counts.clear()
     worker.run_dummy([1], SamplingParams(temperature=0))
-    hf = config.model.hf
-    found = {"model": model, "calls": ranks.calls - before[0], "bytes": ranks.num_bytes - before[1]}
-    found["layers x 2"] = 2 * hf["num_hidden_layers"]
     worker.stop()
-    return found
+    return {"model": model, "dtype": config.model.dtype, "ranks": ranks.size, **ranks.counts}
 
 
-def sums_of_shape(name: str, ranks: int) -> dict[str, Any]:
-    """Bytes that a rank sends for one token: between machines its part goes to each other rank; a ring of all-reduces
-    would send 2 (n - 1) / n of the vector."""
+def sent_of_shape(name: str, ranks: int) -> dict[str, Any]:
+    """Bytes that a rank sends for one token between machines, where its part goes to each other rank: two sums a layer,
+    the embedding, and its share of the logits. A ring of sums would send 2 (n - 1) / n of the vectors."""
     shape = SHAPES[name]
-    vector = shape["hidden_size"] * 2  # bytes, in bfloat16
-    calls = 2 * shape["num_hidden_layers"]
-    sent, ring = calls * vector * (ranks - 1), round(calls * vector * 2 * (ranks - 1) / ranks)
-    return {"shape": name, "ranks": ranks, "calls": calls, "vector": vector, "sent": sent, "ring would send": ring}
+    vector, calls = shape["hidden_size"] * 2, 2 * shape["num_hidden_layers"]  # bytes, in bfloat16
+    logits = -(-shape["vocab_size"] // ranks) * 2
+    sent = {"sums": calls * vector * (ranks - 1), "embedding": vector * (ranks - 1), "logits": logits * (ranks - 1)}
+    ring = round(calls * vector * 2 * (ranks - 1) / ranks)
+    return {"shape": name, "ranks": ranks, "calls": calls + 2, **sent, "sums in a ring": ring}
 
 
 def main() -> None:
@@ -105,10 +113,10 @@ def main() -> None:
     asked = parser.parse_args()
     for rows in ROWS:
         print(json.dumps(message_bytes(rows)))
-    print(json.dumps(counted_sums(asked.model)))
+    print(json.dumps(counted(asked.model)))
     for name in ("smollm2-135m", "llama-3.1-8b"):
         for ranks in asked.ranks:
-            print(json.dumps(sums_of_shape(name, ranks)))
+            print(json.dumps(sent_of_shape(name, ranks)))
 
 
 if __name__ == "__main__":

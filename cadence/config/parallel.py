@@ -100,18 +100,11 @@ def check_nodes(args: EngineArgs) -> None:
         )
 
 
-def check_parts(args: EngineArgs, kind: str, drafts_by_model: bool) -> None:
+def check_parts(args: EngineArgs, kind: str) -> None:
     """What ranks cannot do yet. kind: of device"""
     for name in ("tensor_parallel_size", "pipeline_parallel_size"):
-        if getattr(args, name) == 1:
-            continue
-        size = f"{name}={getattr(args, name)}"
-        if kind != "cpu":
-            raise ConfigError(f"{size} is for the CPU so far", name)
-        if args.enable_lora:
-            raise ConfigError(f"{size} goes with no adapters so far (enable_lora)", "enable_lora")
-        if drafts_by_model and name == "tensor_parallel_size":
-            raise ConfigError(f"{size} goes with no drafts by models so far (speculative_config)", "speculative_config")
+        if getattr(args, name) > 1 and kind != "cpu":
+            raise ConfigError(f"{name}={getattr(args, name)} is for the CPU so far", name)
 
 
 def resolve_parallel(args: EngineArgs) -> ParallelConfig:

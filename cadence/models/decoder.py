@@ -89,7 +89,7 @@ class DecoderLM(MappedModule):
         self.norm = norm
         self.lm_head = lm_head
         self.entry: StageEntry = FromTokens(embed)
-        self.vocab_size = lm_head.weight.rows
+        self.vocab_size = lm_head.vocab_size
         own = [index for index, layer in enumerate(layers) if not isinstance(layer, Absent)]
         self.own_layers = range(own[0], own[-1] + 1) if own else range(0)
 

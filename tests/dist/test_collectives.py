@@ -74,6 +74,13 @@ def test_all_are_what_the_reference_says(size: int) -> None:
             assert torch.equal(ranks.all_reduce(own), reference.all_reduce(all_of_them))
             assert torch.equal(ranks.all_gather(own), reference.all_gather(all_of_them))
             assert torch.equal(ranks.broadcast(own, root), reference.broadcast(all_of_them, root))
+            if len(shape) == 2:
+                whole = torch.cat(all_of_them, dim=-1)[:, : max(size * shape[1] - seed % 3, shape[1])]
+                start = min(ranks.rank * shape[1], whole.shape[1] - shape[1])
+                assert torch.equal(ranks.all_gather(whole.narrow(1, start, shape[1]), whole.shape[1]), whole)
+                ids = torch.randint(0, size * 11, shape[:1], generator=torch.Generator().manual_seed(seed)).int()
+                assert torch.equal(ranks.all_pick(own, ids, 11), reference.all_pick(all_of_them, ids, 11))
+                assert torch.equal(ranks.own_ids(ids, range(3, 14)), reference.own_ids(ids, range(3, 14)))
         ids = torch.arange(5, dtype=torch.int32) + ranks.rank
         assert torch.equal(ranks.broadcast(ids, size - 1), torch.arange(5, dtype=torch.int32) + size - 1)
         ranks.check()

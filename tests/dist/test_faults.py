@@ -35,19 +35,21 @@ STREAMS, TOKENS = 12, 300
 
 
 class Server:
-    """One AsyncLLM, its workers, and the event loop it lives in."""
+    """One AsyncLLM, its workers, which are the stages of its model, and the event loop it lives in."""
 
     def __init__(self, directory: Path) -> None:
         self.runner = asyncio.Runner()
         limits = SupervisorLimits(heartbeat_s=3.0)
-        args = EngineArgs(model=str(directory), **OPTIONS)
+        args = EngineArgs(model=str(directory), **OPTIONS, pipeline_parallel_size=2)
         self.llm: AsyncLLM = self.runner.run(AsyncLLM.start(args, limits=limits))
         self.undisturbed = self.runner.run(self.streams())
 
-    def worker(self) -> psutil.Process:
+    def workers(self) -> list[psutil.Process]:
+        """By rank."""
         found = psutil.Process(self.llm.engine_pid).children()
-        (worker,) = (child for child in found if "cadence.executor.worker_process" in child.cmdline())
-        return worker
+        workers = [child for child in found if "cadence.executor.worker_process" in child.cmdline()]
+        assert len(workers) == 2
+        return sorted(workers, key=lambda worker: worker.pid)
 
     async def streams(self, strike: Callable[[], int] | None = None) -> list[list[int]]:
         """The tokens of all; meanwhile `strike` strikes a process, and the engine dies of that."""
@@ -99,9 +101,11 @@ def gone(process: psutil.Process, within_s: float = 2.0) -> bool:
     return True
 
 
+@pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
-def test_streams_go_on_when_a_worker_is_struck(server: Server, sent: signal.Signals) -> None:
-    worker, restarts = server.worker(), server.llm.num_restarts
+def test_streams_go_on_when_a_worker_is_struck(server: Server, sent: signal.Signals, rank: int) -> None:
+    workers, restarts = server.workers(), server.llm.num_restarts
+    worker = workers[rank]
 
     def strike() -> int:
         os.kill(worker.pid, sent)
@@ -110,26 +114,26 @@ def test_streams_go_on_when_a_worker_is_struck(server: Server, sent: signal.Sign
     assert server.runner.run(server.streams(strike)) == server.undisturbed
     assert server.llm.num_restarts == restarts + 1
     assert server.noticed_after < NOTICED_S + 1.0  # and the engine process has ended
-    assert gone(worker)
+    assert all(map(gone, workers))
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
 def test_workers_end_with_their_engine(server: Server, sent: signal.Signals) -> None:
     """Also one that is stopped itself."""
-    worker, engine = server.worker(), psutil.Process(server.llm.engine_pid)
+    workers, engine = server.workers(), psutil.Process(server.llm.engine_pid)
 
     def strike() -> int:
-        os.kill(worker.pid, signal.SIGSTOP)
+        os.kill(workers[0].pid, signal.SIGSTOP)
         os.kill(engine.pid, sent)
         return engine.pid
 
     assert server.runner.run(server.streams(strike)) == server.undisturbed
-    assert gone(engine) and gone(worker)
+    assert gone(engine) and all(map(gone, workers))
 
 
 def test_an_idle_engine_notices_a_dead_worker(server: Server) -> None:
     pid = server.llm.engine_pid
-    os.kill(server.worker().pid, signal.SIGKILL)
+    os.kill(server.workers()[1].pid, signal.SIGKILL)
     began = time.monotonic()
     server.runner.run(asyncio.wait_for(_until(lambda: server.llm.engine_pid != pid), 10))
     assert time.monotonic() - began < NOTICED_S

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,16 +15,18 @@ from hypothesis import strategies as st
 
 from cadence import LLM, SamplingParams
 from cadence.core.errors import ConfigError
+from cadence.core.outputs import Logprob, RequestOutput
 from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.kernels.interface.collectives import OneRank
-from cadence.models.layers.rank_share import HeadShare, Held, inner_part, part_of
+from cadence.models.layers.rank_share import HeadShare, Held, inner_part, part_of, vocabulary_part
 from cadence.models.loader.sliced_weights import Cut
+from tests.helpers.tiny_gguf import make_tiny_gguf
 
 pytestmark = pytest.mark.engine
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "opt", "gpt2", "gemma2", "gemma3", "phi3")
 OPTIONS = {"dtype": "float32", "max_model_len": 160, "num_gpu_blocks_override": 200}
-GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=3)
+GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=3, prompt_logprobs=2)
 SEEDED = SamplingParams(temperature=0.9, seed=7, max_tokens=24, ignore_eos=True, repetition_penalty=1.2)
 
 
@@ -43,6 +46,15 @@ def test_parts_are_all_there_is_once(count: int, size: int) -> None:
         parts = [divide(count, rank) for rank in ranks(size)]
         assert [place for part in parts for place in part] == list(range(count))
         assert max(map(len, parts)) - min(map(len, parts)) <= 256
+
+
+@given(st.integers(1, 5000), st.integers(1, 8))
+def test_every_token_is_at_the_rank_that_is_asked(count: int, size: int) -> None:
+    parts = [vocabulary_part(count, rank) for rank in ranks(size)]
+    each = len(parts[0])
+    assert {len(part) for part in parts} == {each} and each * size < count + 17 * size
+    assert all(token in parts[token // each] for token in range(count))
+    assert [part.start for part in parts] == [min(rank * each, count - each) for rank in range(size)]
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 8))
@@ -72,32 +84,50 @@ def test_a_fused_matrix_is_cut_in_each_part() -> None:
     assert not held.is_all and not held.sums and Held({"": (2, range(2))}, (4, range(2))).sums
 
 
+def say(model: str, size: int, **options: Any) -> list[RequestOutput]:
+    """What so many ranks answer to prompts of one token, of some, and of several blocks; greedy, then seeded."""
+    draw = random.Random(3)
+    prompts = [[draw.randrange(3, 300) for _ in range(length)] for length in (1, 17, 90)]
+    llm = LLM(model, **OPTIONS, tensor_parallel_size=size, **options)
+    return [found for params in (GREEDY, SEEDED) for found in llm.generate(prompts, params, use_tqdm=False)]
+
+
+def check_equal(alone: list[RequestOutput], shared: list[RequestOutput], near: float = 1e-4) -> None:
+    """near: of logprobs"""
+    for one, other in zip(alone, shared, strict=True):
+        assert other.outputs[0].token_ids == one.outputs[0].token_ids
+        check_near(one.outputs[0].logprobs or [], other.outputs[0].logprobs or [], near)
+        check_near((one.prompt_logprobs or [])[1:], (other.prompt_logprobs or [])[1:], near)
+
+
+def check_near(mine: list[dict[int, Logprob]], theirs: list[dict[int, Logprob]], near: float) -> None:
+    for here, there in zip(mine, theirs, strict=True):
+        expected = {token: each.logprob for token, each in here.items()}
+        assert {token: each.logprob for token, each in there.items()} == pytest.approx(expected, abs=near)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_two_ranks_say_what_one_says(family: str, tiny_model: Callable[[str], Path]) -> None:
-    directory, draw = str(tiny_model(family)), random.Random(3)
-    prompts = [[draw.randrange(3, 300) for _ in range(length)] for length in (1, 17, 90)]
-    found = []
-    for options in ({}, {"tensor_parallel_size": 2}):
-        llm = LLM(directory, **OPTIONS, **options)
-        found.append([llm.generate(prompts, params, use_tqdm=False) for params in (GREEDY, SEEDED)])
-        del llm
-    for alone, shared in zip(*found, strict=True):
-        for one, other in zip(alone, shared, strict=True):
-            assert other.outputs[0].token_ids == one.outputs[0].token_ids
-            if one.outputs[0].logprobs is not None:
-                pairs = zip(one.outputs[0].logprobs, other.outputs[0].logprobs, strict=True)
-                for mine, theirs in pairs:
-                    assert {token: each.logprob for token, each in theirs.items()} == pytest.approx(
-                        {token: each.logprob for token, each in mine.items()}, abs=1e-4
-                    )
+    directory = str(tiny_model(family))
+    check_equal(say(directory, 1), say(directory, 2))
+
+
+def test_more_ranks_than_heads_of_keys(tiny_model: Callable[[str], Path]) -> None:
+    """Two heads of keys, each at two of four ranks."""
+    directory = str(tiny_model("llama"))
+    check_equal(say(directory, 1), say(directory, 4))
+
+
+def test_blocks_of_a_gguf_file_are_shared(tmp_path: Path) -> None:
+    """Products round what goes into them to 8 bits: what two ranks have between two maps is rounded apart."""
+    model = str(make_tiny_gguf(tmp_path / "tiny.gguf", "Q8_0"))
+    check_equal(say(model, 1, quantization="gguf"), say(model, 2, quantization="gguf"), near=0.05)
 
 
 def test_what_ranks_cannot_do_yet_is_said(tiny_model: Callable[[str], Path]) -> None:
     directory = str(tiny_model("llama"))
     for options, field in (
-        ({"enable_lora": True}, "enable_lora"),
         ({"distributed_executor_backend": "uni"}, "distributed_executor_backend"),
-        ({"speculative_config": {"method": "draft_model", "model": directory, "num_speculative_tokens": 2}}, "spec"),
     ):
         with pytest.raises(ConfigError, match=field):
             LLM(directory, **OPTIONS, tensor_parallel_size=2, **options)

@@ -88,16 +88,39 @@ class CpuCollectives:
         )
         return out
 
-    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
-        x, width = x.contiguous(), x.shape[-1]
-        out = self._calls.empty((*x.shape[:-1], self.size * width), x.dtype)
+    def all_gather(self, x: torch.Tensor, width: int = 0) -> torch.Tensor:
+        x, own = x.contiguous(), x.shape[-1]
+        width = width or self.size * own
+        out = self._calls.empty((*x.shape[:-1], width), x.dtype)
         self._c.all_gather(
             out=out.data_ptr(),
             x=x.data_ptr(),
             shared=self._address,
             rank=self.rank,
-            rows=x.numel() // max(width, 1),
-            row_bytes=width * x.element_size(),
+            rows=x.numel() // max(own, 1),
+            row_bytes=own * x.element_size(),
+            out_bytes=width * x.element_size(),
+        )
+        return out
+
+    def own_ids(self, ids: torch.Tensor, own: range) -> torch.Tensor:
+        ids = ids.contiguous()
+        out = self._calls.empty(ids.shape, ids.dtype)
+        self._c.own_ids(out=out.data_ptr(), ids=ids.data_ptr(), count=ids.shape[0], first=own.start, each=len(own))
+        return out
+
+    def all_pick(self, x: torch.Tensor, ids: torch.Tensor, each: int) -> torch.Tensor:
+        x, ids = x.contiguous(), ids.contiguous()
+        out = self._calls.empty(x.shape, x.dtype)
+        self._c.all_pick(
+            out=out.data_ptr(),
+            x=x.data_ptr(),
+            ids=ids.data_ptr(),
+            shared=self._address,
+            rank=self.rank,
+            rows=x.shape[0],
+            row_bytes=x.shape[1] * x.element_size(),
+            each=each,
         )
         return out
 

@@ -22,8 +22,17 @@ class Collectives(Protocol):
         them."""
         ...
 
-    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
-        """x [..., n] -> [..., size * n]: those of rank 0, then of rank 1, ..."""
+    def all_gather(self, x: torch.Tensor, width: int = 0) -> torch.Tensor:
+        """x [..., n] -> [..., width]: those of rank r begin at min(r * n, width - n), and are the same where two ranks
+        have the same place. width: 0 = size * n"""
+        ...
+
+    def own_ids(self, ids: torch.Tensor, own: range) -> torch.Tensor:
+        """ids [T] int32 -> their places in `own`; 0 of those that are not there"""
+        ...
+
+    def all_pick(self, x: torch.Tensor, ids: torch.Tensor, each: int) -> torch.Tensor:
+        """x [T, n] -> line t of the rank that has ids[t]: of rank ids[t] // each."""
         ...
 
     def broadcast(self, x: torch.Tensor, root: int) -> torch.Tensor:
@@ -43,7 +52,13 @@ class OneRank:
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         return x
 
-    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+    def all_gather(self, x: torch.Tensor, width: int = 0) -> torch.Tensor:
+        return x
+
+    def own_ids(self, ids: torch.Tensor, own: range) -> torch.Tensor:
+        return ids
+
+    def all_pick(self, x: torch.Tensor, ids: torch.Tensor, each: int) -> torch.Tensor:
         return x
 
     def broadcast(self, x: torch.Tensor, root: int) -> torch.Tensor:

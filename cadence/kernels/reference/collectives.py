@@ -19,5 +19,14 @@ def all_gather(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat(list(tensors), dim=-1)
 
 
+def own_ids(ids: torch.Tensor, own: range) -> torch.Tensor:
+    places = ids - own.start
+    return torch.where((places >= 0) & (places < len(own)), places, 0)
+
+
+def all_pick(tensors: Sequence[torch.Tensor], ids: torch.Tensor, each: int) -> torch.Tensor:
+    return torch.stack(list(tensors))[ids.long() // each, torch.arange(len(ids))]
+
+
 def broadcast(tensors: Sequence[torch.Tensor], root: int) -> torch.Tensor:
     return tensors[root].clone()

@@ -10,7 +10,13 @@ from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.layers.linear import Linear, NoLinear
 from cadence.models.layers.parameter import empty_parameter, empty_weight
+from cadence.models.layers.rank_share import Held, vocabulary_part
 from cadence.models.layers.weight import WeightHolder
+
+
+def held_rows(build: BuildContext, rows: int, size: int) -> Held:
+    """What this rank has of a matrix with a row for each token."""
+    return Held({"": (rows, vocabulary_part(rows, build.ranks))}, (size, range(size)))
 
 
 class Embedding(WeightHolder):
@@ -19,7 +25,8 @@ class Embedding(WeightHolder):
     inner = False
 
     def __init__(self, build: BuildContext, rows: int, size: int, scale: float = 1.0) -> None:
-        super().__init__(empty_weight(build, rows, size))
+        held = held_rows(build, rows, size)
+        super().__init__(empty_weight(build, held.own_rows[""], size), held)
         self._scale = float(torch.tensor(scale).to(build.dtype))
 
     @property
@@ -80,8 +87,9 @@ class LMHead(WeightHolder):
     inner = False
 
     def __init__(self, build: BuildContext, tokens: Embedding, *, tied: bool, softcap: float = 0.0) -> None:
-        held = tokens.weight
-        super().__init__(held if tied else empty_weight(build, held.rows, held.cols))
+        weight = tokens.weight
+        super().__init__(weight if tied else empty_weight(build, weight.rows, weight.cols), tokens.held)
+        self.vocab_size, _ = tokens.held.rows[""]
         self._softcap = softcap
 
     def forward(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:

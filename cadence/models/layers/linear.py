@@ -23,15 +23,14 @@ class Linear(WeightHolder):
         self, build: BuildContext, in_features: int, out: int | Mapping[str, int], *, bias: bool = False
     ) -> None:
         rows = out if isinstance(out, int) else sum(out.values())
-        super().__init__(empty_weight(build, rows, in_features))
-        self.held = all_of(out, in_features)
+        super().__init__(empty_weight(build, rows, in_features), all_of(out, in_features))
         self.parts: dict[str, int] = {} if isinstance(out, int) else dict(out)  # rows of each part; {} = not divided
         self.bias = empty_parameter(build, rows, dtype=build.bias_dtype) if bias else None
 
     @classmethod
     def shared(cls, build: BuildContext, held: Held, *, bias: bool = False) -> Linear:
         """What this rank has of a map that ranks share."""
-        own = {name: len(rows) for name, (_, rows) in held.rows.items()}
+        own = held.own_rows
         linear = cls(build, len(held.columns[1]), own.get("", own), bias=bias)
         linear.held = held
         return linear

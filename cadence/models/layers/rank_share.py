@@ -10,6 +10,7 @@ from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.kernels.interface.collectives import Collectives
 
 _UNITS = (256, 64, 32, 16)  # columns that quantised blocks and kernels like to have together
+_VOCABULARY_UNIT = 16  # rows that packed matrices have side by side
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,11 @@ class Held:
     def sums(self) -> bool:
         """Whether products are a term of what all ranks have together."""
         return len(self.columns[1]) < self.columns[0]
+
+    @property
+    def own_rows(self) -> dict[str, int]:
+        """By part."""
+        return {name: len(own) for name, (_, own) in self.rows.items()}
 
     def stored_rows(self, part: str) -> tuple[int, tuple[range, ...]]:
         """Of a part in the checkpoint, or of all of them in one -> (rows in all, those that are held)"""
@@ -50,6 +56,15 @@ def part_of(count: int, ranks: Collectives, unit: int = 1) -> range:
     each, more = divmod(count // unit, ranks.size)
     start = ranks.rank * each + min(ranks.rank, more)
     return range(start * unit, (start + each + (ranks.rank < more)) * unit)
+
+
+def vocabulary_part(count: int, ranks: Collectives) -> range:
+    """Of the rows that tokens have: as many for each rank, so that logits of all can be gathered; the last ranks may
+    have some in common with those before them."""
+    unit = _VOCABULARY_UNIT if count >= _VOCABULARY_UNIT * ranks.size else 1
+    each = min(-(-count // (ranks.size * unit)) * unit, count)
+    start = min(ranks.rank * each, count - each)
+    return range(start, start + each)
 
 
 def inner_part(count: int, ranks: Collectives) -> range:

@@ -7,6 +7,7 @@ of a rank) takes its place, and one that wraps it (an adapter) goes around it, a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ from torch import nn
 
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.models.interface.model import ForwardContext
+from cadence.models.layers.rank_share import Held, all_of
 
 # x, residual: [T, hidden] each, or what was made of x. Where an RMS norm comes next, x may be terms [P, T, hidden].
 Stream = tuple[torch.Tensor, torch.Tensor]
@@ -48,6 +50,10 @@ class Weight(ABC):
     def values_of(self, first: int, count: int) -> torch.Tensor:
         """Rows [first, first + count) as numbers, [count, cols] float32."""
         raise TypeError(f"a {type(self).__name__} does not show its numbers")
+
+    def wrapped(self, around: Callable[[Weight], Weight]) -> Weight:
+        """With another around what this rank has of it."""
+        return around(self)
 
     def linear_terms(self, x: torch.Tensor, bias: torch.Tensor | None, ctx: ForwardContext) -> torch.Tensor:
         """As `linear`, or terms [P, T, rows] that an RMS norm adds up."""
@@ -129,9 +135,11 @@ class WeightHolder(nn.Module):
 
     inner = True  # between the layers; not where tokens become vectors or vectors logits, which keeps more bits
 
-    def __init__(self, weight: Weight) -> None:
+    def __init__(self, weight: Weight, held: Held | None = None) -> None:
+        """held: what of a checkpoint's matrix this is, where ranks share it"""
         super().__init__()
         self.weight = weight
+        self.held = held or all_of(weight.rows, weight.cols)
 
     def use(self, weight: Weight) -> None:
         """From now on it multiplies by this one, of the same size."""

@@ -12,8 +12,7 @@ from cadence.models.decoder import DecoderLM
 from cadence.models.heads.mtp import mtp_prefixes
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.stage import ALL_LAYERS
-from cadence.models.layers.linear import Linear
-from cadence.models.layers.summed_weight import SummedWeight
+from cadence.models.layers.joined import joined
 from cadence.models.loader.assign import assign, copies_of, no_progress
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.loader.packing import MatrixPacking, NoPacking, Packing
@@ -32,7 +31,7 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
         check_dummy(model_config.hf, build, load_config.quantization)
         model = _built(model_config, build)
         fill_dummy(model, model_config.seed, packing)
-        return add_up(model, build)
+        return joined(model, build.ranks)
     source, where = open_weights(model_config)
     source = SelectedWeights(source, without=mtp_prefixes(model_config.hf))
     whole = replace(build, stage=ALL_LAYERS)
@@ -42,7 +41,7 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
     model = _built(model_config, build)
     progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
     assign(model, _of_stage(source, model, build), where, progress, packing)
-    return add_up(model, build)
+    return joined(model, build.ranks)
 
 
 def _built(model_config: ModelConfig, build: BuildContext) -> DecoderLM:
@@ -54,14 +53,6 @@ def _of_stage(source: WeightsSource, model: DecoderLM, build: BuildContext) -> W
     if build.stage.is_all:
         return source
     return SelectedWeights(source, only=tuple(copy.name for copy in copies_of(model, source)))
-
-
-def add_up(model: DecoderLM, build: BuildContext) -> DecoderLM:
-    """Products of which each rank has a term are the sum of these."""
-    for module in model.modules():
-        if isinstance(module, Linear) and module.held.sums:
-            module.use(SummedWeight(module.weight, build.ranks))
-    return model
 
 
 def new_packing(quantization: str, build: BuildContext) -> Packing:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from cadence.gguf import block_size
-from cadence.models.layers.linear import Linear
+from cadence.models.layers.weight import WeightHolder
 from cadence.models.loader.assign import Copy, copies_of
 from cadence.models.loader.source import WeightsSource
 from cadence.models.mapped_module import MappedModule
@@ -78,7 +78,7 @@ def sliced(source: WeightsSource, model: MappedModule) -> SlicedWeights:
 
 def _cut_of(copy: Copy) -> Cut | None:
     module = copy.slot.module
-    if not isinstance(module, Linear) or module.held.is_all:
+    if not isinstance(module, WeightHolder) or module.held.is_all:
         return None
     num_rows, rows = module.held.stored_rows(copy.rule.part)
     if copy.target.dim() == 1:

@@ -20,7 +20,7 @@
 #define APART 128         /* bytes: what different ranks write lies on different cache lines */
 #define PAGE 4096
 
-enum operation { SUM = 1, GATHER, BROADCAST };
+enum operation { SUM = 1, GATHER, PICK, BROADCAST };
 
 typedef struct {
     _Alignas(APART) Word arrived; /* pieces that this rank has arrived at */
@@ -162,7 +162,7 @@ EXPORT void call_all_reduce(const void *words) {
 /* Of each row the bytes [begin, begin + bytes), of so many rows that a slot holds them. -> false where aborted */
 static int gather_columns(const struct all_gather *c, int64_t begin, int64_t bytes) {
     Shared *s = c->shared;
-    int64_t most = s->slot_bytes / bytes, line = c->row_bytes * s->num_ranks;
+    int64_t most = s->slot_bytes / bytes, line = c->out_bytes;
     for (int64_t start = 0; start < c->rows; start += most) {
         int64_t rows = min64(most, c->rows - start);
         char *slot = own_slot(s, c->rank);
@@ -172,7 +172,7 @@ static int gather_columns(const struct all_gather *c, int64_t begin, int64_t byt
         if (piece < 0) return 0;
         for (int64_t r = 0; r < s->num_ranks; r++) {
             const char *from = slot_of(s, r, (uint64_t)piece);
-            char *to = c->out + start * line + r * c->row_bytes + begin;
+            char *to = c->out + start * line + min64(r * c->row_bytes, line - c->row_bytes) + begin;
             for (int64_t i = 0; i < rows; i++) memcpy(to + i * line, from + i * bytes, (size_t)bytes);
         }
     }
@@ -184,6 +184,40 @@ EXPORT void call_all_gather(const void *words) {
     int64_t most = ((Shared *)c->shared)->slot_bytes;
     for (int64_t begin = 0; begin < c->row_bytes; begin += most)
         if (!gather_columns(c, begin, min64(most, c->row_bytes - begin))) return;
+}
+
+/* Of each line the bytes [begin, begin + bytes). Lines of which another rank has the token hold nothing of use in this
+ * rank's slot, and nobody reads them. -> false where aborted */
+static int pick_columns(const struct all_pick *c, int64_t begin, int64_t bytes) {
+    Shared *s = c->shared;
+    int64_t most = s->slot_bytes / bytes;
+    for (int64_t start = 0; start < c->rows; start += most) {
+        int64_t rows = min64(most, c->rows - start), first = start * c->row_bytes + begin;
+        char *slot = own_slot(s, c->rank);
+        for (int64_t i = 0; i < rows; i++) memcpy(slot + i * bytes, c->x + first + i * c->row_bytes, (size_t)bytes);
+        int64_t piece = meet(s, c->rank, PICK, rows * bytes, rows * bytes);
+        if (piece < 0) return 0;
+        for (int64_t i = 0; i < rows; i++) {
+            const char *from = slot_of(s, min64(c->ids[start + i] / c->each, s->num_ranks - 1), (uint64_t)piece);
+            memcpy(c->out + first + i * c->row_bytes, from + i * bytes, (size_t)bytes);
+        }
+    }
+    return 1;
+}
+
+EXPORT void call_all_pick(const void *words) {
+    const struct all_pick *c = words;
+    int64_t most = ((Shared *)c->shared)->slot_bytes;
+    for (int64_t begin = 0; begin < c->row_bytes; begin += most)
+        if (!pick_columns(c, begin, min64(most, c->row_bytes - begin))) return;
+}
+
+EXPORT void call_own_ids(const void *words) {
+    const struct own_ids *c = words;
+    for (int64_t i = 0; i < c->count; i++) {
+        int64_t id = c->ids[i] - c->first;
+        c->out[i] = id >= 0 && id < c->each ? (int32_t)id : 0;
+    }
 }
 
 EXPORT void call_broadcast(const void *words) {

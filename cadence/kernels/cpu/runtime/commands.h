@@ -349,12 +349,29 @@ struct all_reduce {
     int64_t rank, count, dtype;
 };
 
-/* out [rows, ranks, row_bytes] = x [rows, row_bytes] of all ranks. */
+/* out [rows, out_bytes] = x [rows, row_bytes] of all ranks; those of rank r begin at min(r * row_bytes, out_bytes -
+ * row_bytes), and are the same where two have the same place. */
 struct all_gather {
     char *out;
     const char *x;
     void *shared;
-    int64_t rank, rows, row_bytes;
+    int64_t rank, rows, row_bytes, out_bytes;
+};
+
+/* out [rows, row_bytes] = of line t, x [t] of the rank that has ids[t]: ids[t] / each. */
+struct all_pick {
+    char *out;
+    const char *x;
+    const int32_t *ids;
+    void *shared;
+    int64_t rank, rows, row_bytes, each;
+};
+
+/* out [count] = ids [count] - first, of those in [first, first + each); 0 of others. */
+struct own_ids {
+    int32_t *out;
+    const int32_t *ids;
+    int64_t count, first, each;
 };
 
 /* out [bytes] = x [bytes] of the root. */
