@@ -29,12 +29,12 @@ from cadence.core.step import StepPlan
 from cadence.core.update import RequestUpdate
 from cadence.scheduler.scheduler import Scheduler
 
+ARRIVE_S = 0.3  # simulated, for all clients to come
 ROWS = 16  # requests at once on each engine, and clients for each engine
 PREFIX, OWN, OUTPUT = 512, 64, 64  # tokens of a prompt that others share, of its own, and of an answer
 PREFIXES = 4  # different beginnings for each engine
 BLOCKS = 1 + ROWS * (PREFIX + OWN + OUTPUT) // BLOCK + 8 * PREFIX // BLOCK  # of an engine: its rows, and some prefixes
 OBSERVED_S = 0.1  # simulated, between two looks of API processes at the loads of all engines
-WARM_S = 0.5  # simulated, before anything is counted
 
 
 class AnyRouter(Protocol):
@@ -48,8 +48,10 @@ class AnyRouter(Protocol):
 
 
 class RoundRobin:
+    """Routers of several processes begin at different engines."""
+
     def __init__(self, num_engines: int) -> None:
-        self._count, self._next = num_engines, 0
+        self._count, self._next = num_engines, random.randrange(num_engines)
 
     def route(self, request: EngineRequest) -> int:
         self._next = (self._next + 1) % self._count
@@ -107,8 +109,10 @@ class Counts:
 
 
 class Cluster:
-    def __init__(self, num_engines: int, num_apis: int, model: StepModel, token_s: float, router: str) -> None:
-        """token_s: that an API process takes for a token"""
+    def __init__(self, sizes: tuple[int, int], model: StepModel, token_s: float, router: str, warm_s: float) -> None:
+        """sizes: engines, and API processes. token_s: that a process takes for a token. warm_s: not counted"""
+        num_engines, num_apis = sizes
+        self.warm_s = warm_s
         self.engines = [Engine(new_scheduler(ROWS, BLOCKS, max_model_len=1024)) for _ in range(num_engines)]
         self.apis = [Api(ROUTERS[router](num_engines)) for _ in range(num_apis)]
         self.model, self.token_s = model, token_s
@@ -120,10 +124,10 @@ class Cluster:
         self.now = 0.0
         self._at(OBSERVED_S, self._observe)
         for client in range(num_engines * ROWS):
-            self._at(self._draw.random() * WARM_S / 2, lambda client=client: self._ask(client))
+            self._at(self._draw.random() * ARRIVE_S, lambda client=client: self._ask(client))
 
     def run(self, seconds: float) -> None:
-        while self._events and self.now < WARM_S + seconds:
+        while self._events and self.now < self.warm_s + seconds:
             self.now, _, happen = heapq.heappop(self._events)
             happen()
 
@@ -148,7 +152,7 @@ class Cluster:
         number = api.router.route(request)
         took = time.thread_time() - began
         self._clients[name] = client
-        if self.now > WARM_S:
+        if self.now > self.warm_s:
             self.counts.route_s.append(took)
         self._at(api.work(self.now, took), lambda: self._arrive(self.engines[number], request))
 
@@ -177,7 +181,7 @@ class Cluster:
         api = self.apis[client % len(self.apis)]
         api.router.began(update.request_id)
         read_at = api.work(self.now, self.token_s * len(update.new_token_ids))
-        if read_at > WARM_S:
+        if read_at > self.warm_s:
             self._at(read_at, lambda: self._read(update))
         if update.finish_reason is not None:
             api.router.ended(update.request_id)
@@ -196,7 +200,7 @@ class Cluster:
 def simulated(sizes: tuple[int, int], model: StepModel, asked: argparse.Namespace, router: str) -> dict[str, Any]:
     """sizes: engines, and API processes"""
     began, (num_engines, num_apis) = time.monotonic(), sizes
-    cluster = Cluster(num_engines, num_apis, model, asked.token_us / 1e6, router)
+    cluster = Cluster(sizes, model, asked.token_us / 1e6, router, asked.warm)
     before = [api.busy_s for api in cluster.apis]
     cluster.run(asked.seconds)
     counts, routes = cluster.counts, sorted(cluster.counts.route_s)
@@ -209,7 +213,7 @@ def simulated(sizes: tuple[int, int], model: StepModel, asked: argparse.Namespac
         "requests_per_s": round(counts.requests / asked.seconds),
         "prefix_hits": round(counts.cached / max(counts.prompts, 1), 3),
         "route_us": round(1e6 * routes[len(routes) // 2], 1) if routes else None,
-        "api_busy": round(min(busy / (WARM_S + asked.seconds), 1.0), 3),
+        "api_busy": round(min(busy / (asked.warm + asked.seconds), 1.0), 3),
         "took_s": round(time.monotonic() - began, 1),
     }
 
@@ -226,6 +230,7 @@ def main() -> None:
     parser.add_argument("--apis", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--routers", nargs="+", choices=ROUTERS, default=["router"])
     parser.add_argument("--seconds", type=float, default=1.0, help="simulated, behind the warm-up")
+    parser.add_argument("--warm", type=float, default=1.0, help="simulated, before anything is counted")
     parser.add_argument("--token-us", type=float, default=measured_token_us())
     parser.add_argument("--output", type=Path)
     asked = parser.parse_args()

@@ -8,8 +8,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from cadence.device.cpus import usable_cpus
-
 _ROOT = Path("/")
 _ASK_S = 20  # for nvidia-smi
 _LINKS = {  # as nvidia-smi calls them, the nearest first
@@ -24,7 +22,7 @@ _LINKS = {  # as nvidia-smi calls them, the nearest first
 def topology_facts(root: Path = _ROOT) -> list[tuple[str, str]]:
     """root: of the file systems that tell"""
     gpus = _asked("--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits").splitlines()
-    facts = [("cores", f"{usable_cpus(root)} worth a thread each"), *numa_facts(root)]
+    facts = numa_facts(root)
     facts += [("gpu", gpu_fact(line)) for line in gpus if line.count(",") == 2]
     facts += [("gpu links", text) for text in link_facts(_asked("topo", "-m"))]
     return [*facts, ("ray", _ray())]

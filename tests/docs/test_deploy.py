@@ -173,7 +173,7 @@ class TestKubernetes:
         cluster = job["rayClusterSpec"]
         flags = parse_cadence(job["entrypoint"].split()[1:])
         (workers,) = cluster["workerGroupSpecs"]
-        assert flags.distributed_executor_backend == "ray" and flags.tensor_parallel_size == workers["replicas"]
+        assert flags.distributed_executor_backend == "ray" and int(flags.tensor_parallel_size) == workers["replicas"]
         for group in (cluster["headGroupSpec"], workers):
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": group["template"]["spec"]}
             kubernetes_validate.validate(pod, SCHEMA, strict=True)

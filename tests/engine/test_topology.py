@@ -39,6 +39,5 @@ def test_a_gpu() -> None:
     assert gpu_fact("0, NVIDIA H200, 143771") == "0: NVIDIA H200, 140.4 GiB"
 
 
-def test_this_machine_has_cores() -> None:
-    facts = dict(topology_facts())
-    assert "worth a thread" in facts["cores"] and facts["ray"]
+def test_this_machine_has_something_to_say() -> None:
+    assert dict(topology_facts())["ray"]
