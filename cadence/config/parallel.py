@@ -58,21 +58,11 @@ def read_partition(args: EngineArgs) -> tuple[int, ...]:
     return counts
 
 
-def check_parts(args: EngineArgs, kind: str, drafts_by_model: bool) -> None:
+def check_parts(args: EngineArgs, kind: str) -> None:
     """What ranks, and several engines, cannot do yet. kind: of device"""
-    if kind != "cpu" and args.data_parallel_size > 1:
-        size = f"data_parallel_size={args.data_parallel_size}"
-        raise ConfigError(f"{size} is for the CPU so far: start a server for each GPU", "data_parallel_size")
-    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
-        if getattr(args, name) == 1:
-            continue
-        size = f"{name}={getattr(args, name)}"
-        if kind != "cpu":
-            raise ConfigError(f"{size} is for the CPU so far", name)
-        if args.enable_lora:
-            raise ConfigError(f"{size} goes with no adapters so far (enable_lora)", "enable_lora")
-        if drafts_by_model and name == "tensor_parallel_size":
-            raise ConfigError(f"{size} goes with no drafts by models so far (speculative_config)", "speculative_config")
+    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
+        if getattr(args, name) > 1 and kind != "cpu":
+            raise ConfigError(f"{name}={getattr(args, name)} is for the CPU so far", name)
 
 
 def resolve_parallel(args: EngineArgs) -> ParallelConfig:

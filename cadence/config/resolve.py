@@ -120,7 +120,7 @@ def resolve(
     scheduler = _scheduler(args, caps, model.max_model_len, inputs.offline)
     _check_tables(model, scheduler, caps)
     speculative = _speculative(args, model, scheduler, inputs.draft)
-    check_parts(args, caps.kind, speculative.by_model)
+    check_parts(args, caps.kind)
     return EngineConfig(
         model=model,
         tokenizer=TokenizerConfig(

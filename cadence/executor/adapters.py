@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from cadence.config.lora import LoraConfig
 from cadence.core.errors import ConfigError
 from cadence.device.base import Device
-from cadence.kernels.interface.ops import Ops
 from cadence.lora.limits import LoraLimits
 from cadence.lora.model import LoraModel
 from cadence.lora.store import AdapterStore
+from cadence.lora.targets import find_targets
 from cadence.models.decoder import DecoderLM
+from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import CausalLM
 
 
@@ -33,14 +32,23 @@ class WorkerAdapters:
             self.store.close()
 
 
-def open_adapters(model: CausalLM, config: LoraConfig, device: Device, ops: Ops, dtype: torch.dtype) -> WorkerAdapters:
-    """Around a model whose weights are loaded. dtype: of activations"""
+def open_adapters(
+    model: CausalLM, config: LoraConfig, device: Device, build: BuildContext, whole: DecoderLM
+) -> WorkerAdapters:
+    """Around a model whose weights are loaded. build: what it was built with. whole: the model with all its stages, in
+    shapes alone"""
     if not config.enabled:
         return WorkerAdapters()
     if not isinstance(model, DecoderLM):
         raise ConfigError(f"enable_lora: adapters do not know models like {type(model).__name__}", "enable_lora")
     limits = LoraLimits(config.max_loras, config.max_lora_rank)
-    lora = LoraModel(model, limits, device, ops.lora, dtype)
+    elsewhere = _names(whole) - _names(model)
+    lora = LoraModel(model, limits, device, build.ops.lora, build.dtype, build.ranks)
     if device.queues_work:  # where a forward is recorded for long, an adapter that comes later should not outdate it
         lora.adapt_everywhere()
-    return WorkerAdapters(AdapterStore(lora), config.max_loras * lora.slot_bytes)
+    return WorkerAdapters(AdapterStore(lora, elsewhere), config.max_loras * lora.slot_bytes)
+
+
+def _names(model: DecoderLM) -> set[str]:
+    """Of all that adapters may change, as their files have them."""
+    return {name for target in find_targets(model) for part in target.parts for name in part.names}

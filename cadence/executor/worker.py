@@ -80,13 +80,13 @@ class Worker:
         whole = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory, ranks)
         stage = Stage(links, config.load.stage_layers, keeps_embedding=config.speculative.by_model)
         model = load_model(model_config, config.load, replace(whole, stage=stage))
+        all_layers = model if stage.is_all else without_memory(model_config.hf, whole)
         drafts = config.speculative if links.is_last else NO_SPECULATION
         draft = load_draft(drafts, model_config, config.load, whole, model)
         facts = share_facts(links, DraftFacts(draft.kv_layers(), draft.aux_layers))
-        self._lora = open_adapters(model, config.lora, device, ops, whole.dtype)
+        self._lora = open_adapters(model, config.lora, device, whole, all_layers)
         models = LoadedModels(model, draft, self._lora.store, links, facts.aux_layers)
         self.vocab_size = model.vocab_size
-        all_layers = model if stage.is_all else without_memory(model_config.hf, whole)
         layers = [*all_layers.kv_layers(), *facts.kv_layers]
         own = [*model.own_layers, *(range(len(layers))[len(model.layers) :] if links.is_last else ())]
         self.layout = plan_layout(layers, cache.block_size, cache.dtype).of_layers(own)

@@ -12,11 +12,13 @@ import torch
 
 from cadence.core.errors import AdapterError
 from cadence.core.shown import shown
+from cadence.kernels.interface.collectives import Collectives
 from cadence.kernels.interface.lora_ops import NO_PART, NOTHING, LoraOps, LoraPart
 from cadence.lora.adapter import WEIGHTS_FILE, AdaptedModule, Adapter
 from cadence.lora.buffer import BufferSpan, Gathered, narrow_type
-from cadence.lora.magnitude import embedding_factor, linear_factor
+from cadence.lora.magnitude import embedding_squares, factor, linear_squares
 from cadence.lora.names import Role
+from cadence.lora.slices import own_slices, whole_shapes
 from cadence.lora.targets import Target, TargetKind, TargetPart
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.norm import LayerNorm
@@ -50,12 +52,33 @@ class PartSpans:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedNorms:
+    """Of a part whose norms are those of several ranks together: what follows from them has to wait."""
+
+    module: AdaptedModule
+    part: NumberedPart
+    squares: torch.Tensor  # [out] float64: this rank's terms
+    has_bias: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedAdapter:
     digest: str
     memory: torch.Tensor  # [num_bytes] uint8, on the host
     parts: Mapping[int, PartSpans]  # by the number of the part in the model
     changed: frozenset[int]  # parts with a low-rank change, a bias or a magnitude
     replaced: frozenset[int]  # parts with a matrix in place of the model's own
+    waiting: list[SharedNorms]  # in the order of parts; none once `finish` was called
+
+    def finish(self, ranks: Collectives) -> None:
+        """Every rank calls it before a forward uses the adapter, in the same order as what else they do together."""
+        for norms in self.waiting:
+            spans, total = self.parts[norms.part.number], ranks.all_reduce(norms.squares.float())
+            found = factor(norms.module, total)
+            spans.factor.of(self.memory).copy_(found)
+            if norms.has_bias:
+                spans.offset.of(self.memory).copy_(_offset(norms.module, norms.part, found))
+        self.waiting.clear()
 
     @property
     def num_bytes(self) -> int:
@@ -74,24 +97,31 @@ class Fitting:
     """How adapters become parts of one model."""
 
     def __init__(
-        self, parts: Mapping[str, NumberedPart], weights: Mapping[str, Weight], dtype: torch.dtype, ops: LoraOps
+        self,
+        parts: Mapping[str, NumberedPart],
+        weights: Mapping[str, Weight],
+        dtype: torch.dtype,
+        ops: LoraOps,
+        ranks: Collectives,
     ) -> None:
         """parts: by every name they have in checkpoints; weights: the model's own, by the paths of their modules;
-        dtype: of activations; ops: who reads what comes of it."""
+        dtype: of activations; ops: who reads what comes of it; ranks: that share the weights."""
         self._parts = parts
         self._weights = weights
         self._dtype = dtype
         self._ops = ops
+        self._ranks = ranks
         self._narrows = ops.any_type and dtype is torch.float32
 
     def prepare(self, adapter: Adapter) -> PreparedAdapter:
         """Raises an AdapterError where the adapter is not one of this model's."""
         where = str(adapter.path / WEIGHTS_FILE)
         gathered, spans = Gathered(), {}
-        changed, replaced = set(), set()
+        changed, replaced, waiting = set(), set(), []
         for module in adapter.modules.values():
             found = self._find(module, where)
-            made = self._part(module, found, where)
+            made, later = self._part(module, found, where)
+            waiting += later
             if found.number in spans:
                 raise AdapterError(f"{where}: module {shown(module.name)} is there under two names")
             spans[found.number] = _gather(made, gathered)
@@ -99,7 +129,9 @@ class Fitting:
                 changed.add(found.number)
             if made.saved.numel():
                 replaced.add(found.number)
-        return PreparedAdapter(adapter.digest, gathered.memory(), spans, frozenset(changed), frozenset(replaced))
+        waiting.sort(key=lambda norms: norms.part.number)
+        sets = frozenset(changed), frozenset(replaced)
+        return PreparedAdapter(adapter.digest, gathered.memory(), spans, *sets, waiting)
 
     def _find(self, module: AdaptedModule, where: str) -> NumberedPart:
         found = self._parts.get(module.name)
@@ -111,24 +143,42 @@ class Fitting:
             raise AdapterError(f"{where}: module {shown(module.name)}, a {kind}, cannot have a {extra[0].value} here")
         return found
 
-    def _part(self, module: AdaptedModule, found: NumberedPart, where: str) -> LoraPart:
+    def _part(self, module: AdaptedModule, found: NumberedPart, where: str) -> tuple[LoraPart, list[SharedNorms]]:
+        """-> (what it is, what of it has to wait for other ranks)"""
         _check_shapes(module, found, where)
+        module = own_slices(module, found.target, found.part)
         if found.target.kind is TargetKind.NORM:
-            return LoraPart(NO_PART.a, NO_PART.b, offset=module.tensors[Role.PLAIN_BIAS].float() - _own_bias(found))
-        weight, kind = self._weights[found.target.path], found.target.kind
-        saved = _saved(module, weight)
-        a, b = _matrices(module, kind)
-        factor = NOTHING
+            offset = module.tensors[Role.PLAIN_BIAS].float() - _own_bias(found)
+            return LoraPart(NO_PART.a, NO_PART.b, offset=offset), []
+        saved = _saved(module, self._weights[found.target.path])
+        a, b = _matrices(module, found.target.kind)
+        scales, waiting = NOTHING, []
         if Role.MAGNITUDE in module.tensors:
-            norm = embedding_factor if kind is TargetKind.EMBEDDING else linear_factor
-            factor = norm(module, _RowsOf(weight, found.part.first, saved))
+            squares = self._squares(module, found, saved)
+            scales = factor(module, squares)
+            if self._shares_norms(found.target):
+                waiting.append(SharedNorms(module, found, squares, self._adds_bias(found.target)))
         dtype = self._dtype
         if self._narrows:
             dtype = narrow_type([tensor for tensor in (a, b, saved) if tensor.numel()])
         saved = saved.to(dtype) if saved.numel() else NOTHING
-        offset = _offset(module, found, factor, where)
-        made = LoraPart(a.to(dtype), b.to(dtype), module.scale, factor, offset, saved)
-        return self._ops.arranged(made, kind is TargetKind.EMBEDDING)
+        offset = _offset(module, found, scales) if self._adds_bias(found.target) else NOTHING
+        made = LoraPart(a.to(dtype), b.to(dtype), module.scale, scales, offset, saved)
+        return self._ops.arranged(made, found.target.kind is TargetKind.EMBEDDING), waiting
+
+    def _squares(self, module: AdaptedModule, found: NumberedPart, saved: torch.Tensor) -> torch.Tensor:
+        rows = _RowsOf(self._weights[found.target.path], found.part.first, saved)
+        if found.target.kind is not TargetKind.EMBEDDING:
+            return linear_squares(module, rows)
+        _, (own,) = found.part.stored
+        return embedding_squares(module, rows, min(self._ranks.rank * len(own) - own.start, len(own)))
+
+    def _shares_norms(self, target: Target) -> bool:
+        return target.is_sum or (self._ranks.size > 1 and target.kind is TargetKind.EMBEDDING)
+
+    def _adds_bias(self, target: Target) -> bool:
+        """Of what ranks add up, the first has the bias."""
+        return self._ranks.rank == 0 or not target.is_sum
 
 
 class _RowsOf:
@@ -145,23 +195,21 @@ class _RowsOf:
 
 
 def _check_shapes(module: AdaptedModule, found: NumberedPart, where: str) -> None:
-    rank, rows, cols = module.rank, found.part.rows, found.target.cols
-    out = cols if found.target.kind is TargetKind.EMBEDDING else rows
-    wanted = {
-        Role.A: (rank, cols),
-        Role.B: (rows, rank),
-        Role.EMBEDDING_A: (rank, rows),
-        Role.EMBEDDING_B: (cols, rank),
-        Role.BASE: (rows, cols),
-        Role.SAVED: (rows, cols),
-    }
+    _check_bias(module, found, where)
+    wanted = whole_shapes(module.rank, found.target, found.part)
     for role, tensor in module.tensors.items():
-        shape = wanted.get(role, (out,))
+        shape = wanted[role]
         if tuple(tensor.shape) != shape:
             raise AdapterError(
                 f"{where}: {module.name}.{role.value} is {list(tensor.shape)}, but this model takes {list(shape)}: "
                 "it was trained on another model, or with another vocabulary"
             )
+
+
+def _check_bias(module: AdaptedModule, found: NumberedPart, where: str) -> None:
+    has_new = Role.BIAS in module.tensors or Role.PLAIN_BIAS in module.tensors
+    if has_new and not _own_bias(found).numel():
+        raise AdapterError(f"{where}: module {shown(module.name)} has a bias, but none in this model")
 
 
 def _matrices(module: AdaptedModule, kind: TargetKind) -> tuple[torch.Tensor, torch.Tensor]:
@@ -188,12 +236,10 @@ def _saved(module: AdaptedModule, weight: Weight) -> torch.Tensor:
     return NOTHING
 
 
-def _offset(module: AdaptedModule, found: NumberedPart, factor: torch.Tensor, where: str) -> torch.Tensor:
+def _offset(module: AdaptedModule, found: NumberedPart, factor: torch.Tensor) -> torch.Tensor:
     """y is W x with the model's bias: that one is taken back and another put in its place."""
     own = _own_bias(found)
     new = module.tensors.get(Role.BIAS, module.tensors.get(Role.PLAIN_BIAS))
-    if new is not None and not own.numel():
-        raise AdapterError(f"{where}: module {shown(module.name)} has a bias, but none in this model")
     offset = NOTHING
     if own.numel() and (new is not None or factor.numel()):
         offset = (own if new is None else new.float()) - (own * factor if factor.numel() else own)

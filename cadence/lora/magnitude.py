@@ -17,26 +17,30 @@ Rows = Callable[[int, int], torch.Tensor]  # (first, count) -> [count, cols] flo
 _CHUNK = 1 << 22  # numbers at once
 
 
-def linear_factor(module: AdaptedModule, rows: Rows) -> torch.Tensor:
-    """[out] float32: magnitude / ||W + scale B A||, of each row"""
+def factor(module: AdaptedModule, squares: torch.Tensor) -> torch.Tensor:
+    """[out] float32: what products are scaled by. squares [out] float64: of the norms of what they are products with"""
+    return module.tensors[Role.MAGNITUDE].float() / squares.sqrt().float()
+
+
+def linear_squares(module: AdaptedModule, rows: Rows) -> torch.Tensor:
+    """[out] float64: ||W + scale B A||^2, of each row"""
     a, b = module.tensors[Role.A].float(), module.tensors[Role.B].float()
     out, step = b.shape[0], max(_CHUNK // a.shape[1], 1)
-    norms = torch.cat(
-        [
-            (rows(first, min(step, out - first)) + module.scale * (b[first : first + step] @ a)).norm(dim=1)
-            for first in range(0, out, step)
-        ]
-    )
-    return module.tensors[Role.MAGNITUDE].float() / norms
+    found = []
+    for first in range(0, out, step):
+        changed = rows(first, min(step, out - first)) + module.scale * (b[first : first + step] @ a)
+        found.append(changed.double().square().sum(dim=1))
+    return torch.cat(found)
 
 
-def embedding_factor(module: AdaptedModule, rows: Rows) -> torch.Tensor:
-    """[size] float32: the same of each column of the table, which is what comes out"""
+def embedding_squares(module: AdaptedModule, rows: Rows, skipped: int) -> torch.Tensor:
+    """[size] float64: the same of each column of the table, which is what comes out. skipped: rows at the beginning
+    that another rank counts"""
     a, b = module.tensors[Role.EMBEDDING_A].float(), module.tensors[Role.EMBEDDING_B].float()
     count, step = a.shape[1], max(_CHUNK // b.shape[0], 1)
     squares = torch.zeros(b.shape[0], dtype=torch.float64)
-    for first in range(0, count, step):
+    for first in range(skipped, count, step):
         size = min(step, count - first)
         changed = rows(first, size) + module.scale * (a[:, first : first + size].T @ b.T)
         squares += changed.double().square().sum(dim=0)
-    return module.tensors[Role.MAGNITUDE].float() / squares.sqrt().float()
+    return squares

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from cadence.device.base import Device
+from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.lora_ops import ENTRY_WORDS, NO_PART, LoraMap, LoraOps, LoraPart
 from cadence.lora.adapter import Adapter
 from cadence.lora.fit import Fitting, NumberedPart, PreparedAdapter
@@ -25,8 +26,16 @@ class LoraModel:
     that a row in flight has.
     """
 
-    def __init__(self, model: DecoderLM, limits: LoraLimits, device: Device, ops: LoraOps, dtype: torch.dtype) -> None:
-        """ops: those of every forward with adapters; dtype: of activations"""
+    def __init__(
+        self,
+        model: DecoderLM,
+        limits: LoraLimits,
+        device: Device,
+        ops: LoraOps,
+        dtype: torch.dtype,
+        ranks: Collectives = ONE_RANK,
+    ) -> None:
+        """ops: those of every forward with adapters; dtype: of activations; ranks: that share the model's layers"""
         self.limits = limits
         self._device = device
         self._targets = find_targets(model)
@@ -38,7 +47,8 @@ class LoraModel:
             target.path: Adaptation(self._new_map(target, dtype), target.place) for target in self._targets
         }
         weights = {target.path: target.holder.weight for target in self._targets if target.kind is not TargetKind.NORM}
-        self._fitting = Fitting(self._by_name(), weights, dtype, ops)
+        self._fitting = Fitting(self._by_name(), weights, dtype, ops, ranks)
+        self._ranks = ranks
         self._dtype = dtype
         for target in self._targets:
             _wrap(model, target, self._adaptations[target.path], weights)
@@ -50,6 +60,7 @@ class LoraModel:
     def put(self, slot: int, prepared: PreparedAdapter) -> bool:
         """Into a slot, in place of what lies there. -> whether a module is adapted for the first time: forwards that
         were recorded before do not know of it, and must be recorded anew."""
+        prepared.finish(self._ranks)
         device = self._device.torch_device
         memory = prepared.memory if device.type == "cpu" else self._device.upload(prepared.memory.numpy())
         parts = {number: spans.of(memory) for number, spans in prepared.parts.items()}
@@ -122,7 +133,7 @@ def _number(targets: list[Target]) -> dict[str, int]:
 
 def _wrap(model: DecoderLM, target: Target, adaptation: Adaptation, weights: dict[str, Weight]) -> None:
     if target.kind is not TargetKind.NORM:
-        target.holder.use(AdaptedWeight(weights[target.path], adaptation))
+        target.holder.use(weights[target.path].wrapped(lambda base: AdaptedWeight(base, adaptation)))
         return
     parent, _, name = target.path.rpartition(".")
     assert isinstance(target.module, LayerNorm)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from cadence.core.adapter import AdapterOutcome
@@ -18,8 +20,10 @@ _logger = logging.getLogger(__name__)
 class AdapterStore:
     """Keeps what it is told to keep: which ones, and how many, is decided by the engine."""
 
-    def __init__(self, model: LoraModel) -> None:
+    def __init__(self, model: LoraModel, elsewhere: Collection[str] = ()) -> None:
+        """elsewhere: names of modules that other stages adapt"""
         self._model = model
+        self._elsewhere = elsewhere
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="adapters")
         self._reading: dict[str, Future[PreparedAdapter]] = {}  # by path
         self._kept: dict[str, PreparedAdapter] = {}  # by digest
@@ -46,7 +50,9 @@ class AdapterStore:
         self._kept.clear()
 
     def _read(self, path: str) -> PreparedAdapter:
-        return self._model.prepare(read_adapter(Path(path), self._model.limits))
+        adapter = read_adapter(Path(path), self._model.limits)
+        own = {name: module for name, module in adapter.modules.items() if name not in self._elsewhere}
+        return self._model.prepare(replace(adapter, modules=own))
 
     def _outcome(self, path: str, job: Future[PreparedAdapter]) -> AdapterOutcome:
         error = job.exception()

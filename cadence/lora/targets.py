@@ -39,6 +39,7 @@ class TargetPart:
     names: tuple[str, ...]  # of the module in checkpoints, the usual one first: "model.layers.0.self_attn.q_proj"
     first: int
     rows: int
+    stored: tuple[int, tuple[range, ...]]  # rows in checkpoints, and those of them that this rank has
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +51,16 @@ class Target:
     kind: TargetKind
     place: Place
     parts: tuple[TargetPart, ...]  # in the order of their rows, which are all the module has
-    cols: int  # inputs; of an embedding its vectors' size, 0 of a norm
+    columns: tuple[int, range]  # inputs, and those that this rank has; of an embedding its vectors' entries
+
+    @property
+    def cols(self) -> int:
+        return len(self.columns[1])
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether its output is a term of what several ranks have together."""
+        return self.cols < self.columns[0]
 
     @property
     def holder(self) -> WeightHolder:
@@ -65,14 +75,14 @@ def find_targets(model: DecoderLM) -> list[Target]:
 def _target(model: DecoderLM, path: str, module: nn.Module) -> Iterator[Target]:
     if isinstance(module, WeightHolder):
         kind = _kind(module)
-        rows, cols = module.weight.rows, module.weight.cols
+        rows = module.weight.rows
         found = [(rule, _bare(names, ".weight")) for rule, names in model.weights.rules_for(f"{path}.weight")]
         parts = _parts(module, found, rows)
-        yield Target(path, module, kind, _place(model, path, kind), parts, cols)
+        yield Target(path, module, kind, _place(model, path, kind), parts, module.held.columns)
     elif isinstance(module, LayerNorm) and module.bias is not None:
         found = [(rule, _bare(names, ".bias")) for rule, names in model.weights.rules_for(f"{path}.bias")]
         parts = _parts(module, found, module.bias.shape[0])
-        yield Target(path, module, TargetKind.NORM, _place(model, path, TargetKind.NORM), parts, 0)
+        yield Target(path, module, TargetKind.NORM, _place(model, path, TargetKind.NORM), parts, (0, range(0)))
 
 
 def _kind(module: WeightHolder) -> TargetKind:
@@ -89,7 +99,8 @@ def _parts(module: nn.Module, found: list[tuple[Rule, tuple[str, ...]]], rows: i
     parts = []
     for rule, names in found:
         where = module.part_rows(rule.part) if rule.part and isinstance(module, Linear) else slice(0, rows)
-        parts.append(TargetPart(names, where.start, where.stop - where.start))
+        stored = module.held.stored_rows(rule.part) if isinstance(module, WeightHolder) else (rows, (range(rows),))
+        parts.append(TargetPart(names, where.start, where.stop - where.start, stored))
     return tuple(sorted(parts, key=lambda part: part.first))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from cadence.config.context_length import model_context_length
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.speculative import MODEL_METHODS, DraftSource, SpeculativeConfig
+from cadence.kernels.interface.collectives import ONE_RANK
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.load import load_model
@@ -29,8 +30,10 @@ def load_draft(
     source = speculative.draft or DraftSource(speculative.method, target_config.files, target_config.hf)
     if speculative.method == "draft_model":
         return _model(replace(target_config, files=source.files, hf=source.hf), load, build, target, limit)
-    # A head drafts at every length: its file's is that of the texts it was trained on.
-    head = load_head(HeadSource(speculative.method, source.files, target, target_config), load, build)
+    # A head drafts at every length: its file's is that of the texts it was trained on. Every rank has all of it: it is
+    # a layer or so, and would wait for other ranks as often as its target's layers do, once for each draft.
+    alone = replace(build, ranks=ONE_RANK)
+    head = load_head(HeadSource(speculative.method, source.files, target, target_config), load, alone)
     states = StatesOfToken(len(head.aux_layers) or 1, target.embed.tokens.weight.cols, build.dtype)
     return DraftModel(head, target.vocab_size, len(target.kv_layers()), limit, states)
 

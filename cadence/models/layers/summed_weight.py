@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from cadence.kernels.interface.collectives import Collectives
@@ -25,3 +27,10 @@ class SummedWeight(Weight):
 
     def lookup(self, ids: torch.Tensor, scale: float, ctx: ForwardContext) -> torch.Tensor:
         raise TypeError("no rank has all of a row")
+
+    def values_of(self, first: int, count: int) -> torch.Tensor:
+        """The columns that this rank has."""
+        return self.base.values_of(first, count)
+
+    def wrapped(self, around: Callable[[Weight], Weight]) -> Weight:
+        return SummedWeight(self.base.wrapped(around), self._ranks)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from cadence.kernels.interface.collectives import Collectives
@@ -16,6 +18,7 @@ class VocabularyWeight(Weight):
     def __init__(self, base: Weight, held: Held, ranks: Collectives) -> None:
         self.base = base
         self.rows, self.cols = base.rows, base.cols
+        self._held = held
         self._count, self._own = held.rows[""]
         self._ranks = ranks
 
@@ -28,3 +31,10 @@ class VocabularyWeight(Weight):
     def lookup(self, ids: torch.Tensor, scale: float, ctx: ForwardContext) -> torch.Tensor:
         found = self.base.lookup(self._ranks.own_ids(ids, self._own), scale, ctx)
         return self._ranks.all_pick(found, ids, len(self._own))
+
+    def values_of(self, first: int, count: int) -> torch.Tensor:
+        """Of the rows that this rank has."""
+        return self.base.values_of(first, count)
+
+    def wrapped(self, around: Callable[[Weight], Weight]) -> Weight:
+        return VocabularyWeight(self.base.wrapped(around), self._held, self._ranks)

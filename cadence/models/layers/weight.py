@@ -7,6 +7,7 @@ of a rank) takes its place, and one that wraps it (an adapter) goes around it, a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -49,6 +50,10 @@ class Weight(ABC):
     def values_of(self, first: int, count: int) -> torch.Tensor:
         """Rows [first, first + count) as numbers, [count, cols] float32."""
         raise TypeError(f"a {type(self).__name__} does not show its numbers")
+
+    def wrapped(self, around: Callable[[Weight], Weight]) -> Weight:
+        """With another around what this rank has of it."""
+        return around(self)
 
     def linear_terms(self, x: torch.Tensor, bias: torch.Tensor | None, ctx: ForwardContext) -> torch.Tensor:
         """As `linear`, or terms [P, T, rows] that an RMS norm adds up."""
