@@ -106,10 +106,7 @@ def check_nodes(args: EngineArgs) -> None:
 
 def check_parts(args: EngineArgs, kind: str) -> None:
     """What ranks, and several engines, cannot do yet. kind: of device"""
-    if kind != "cpu" and args.data_parallel_size > 1:
-        size = f"data_parallel_size={args.data_parallel_size}"
-        raise ConfigError(f"{size} is for the CPU so far: start a server for each GPU", "data_parallel_size")
-    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
         if getattr(args, name) > 1 and kind != "cpu":
             raise ConfigError(f"{name}={getattr(args, name)} is for the CPU so far", name)
 

@@ -19,6 +19,7 @@ import pytest
 
 from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
+from tests.server.engines import RAISES
 from tests.server.helpers import ServerProcess
 from tests.server.ledger import assert_nothing_lost
 from tests.server.streams import connect, request_bytes
@@ -37,8 +38,8 @@ class Stream:
 class Cluster(ServerProcess):
     """Toy engines, which start in no time."""
 
-    def __init__(self, model: Path) -> None:
-        super().__init__(model, *FLAGS, "--engine-heartbeat-timeout", "1.5", engine="toy")
+    def __init__(self, model: Path, *flags: str) -> None:
+        super().__init__(model, *FLAGS, "--engine-heartbeat-timeout", "1.5", *flags, engine="toy")
 
     def children(self, module: str) -> list[psutil.Process]:
         found = psutil.Process(self.process.pid).children()
@@ -183,11 +184,34 @@ def test_an_api_process_dies_and_the_streams_of_the_other_go_on(cluster: Cluster
     assert [stream.text for stream in asyncio.run(cluster.streams())] == undisturbed
 
 
+def test_a_request_that_kills_engines_fails_alone(cluster: Cluster, undisturbed: list[str]) -> None:
+    """Though innocent requests of two processes are in the same engines."""
+
+    async def check() -> None:
+        streams = asyncio.ensure_future(cluster.streams())
+        await asyncio.sleep(0.2)
+        async with httpx.AsyncClient(base_url=cluster.url, trust_env=False, timeout=50) as client:
+            reply = await client.post("/v1/completions", json={"prompt": [RAISES, 6, 7], "max_tokens": 50})
+        assert reply.status_code == 500 and "times while this request was in it" in reply.text
+        assert [stream.text for stream in await streams] == undisturbed
+
+    asyncio.run(check())
+    cluster.until(lambda: len(cluster.engines) == 2)
+    assert_nothing_lost(cluster)
+
+
+def test_engines_that_do_not_start_end_the_server(tiny_model: Callable[[str], Path]) -> None:
+    server = ServerProcess(tiny_model("llama"), *FLAGS, engine="silent_death")
+    assert server.wait() == 1
+    assert server.output().count("cadence serve: ") == 1 and "the engine did not start" in server.output()
+
+
 def test_draining_lets_streams_of_all_processes_finish(tiny_model: Callable[[str], Path]) -> None:
-    with Cluster(tiny_model("llama")) as cluster:
+    """With one engine."""
+    with Cluster(tiny_model("llama"), "--data-parallel-size", "1") as cluster:
         assert isinstance(cluster, Cluster)
         family = psutil.Process(cluster.process.pid).children(recursive=True)
-        assert len(family) == 4
+        assert len(family) == 3
         found = asyncio.run(cluster.streams(lambda: cluster.signal(signal.SIGTERM)))
         assert all(stream.done for stream in found)
         assert cluster.wait() == 0

@@ -1,9 +1,9 @@
 """The process of a server with several API processes: it owns the address and the engines, and makes, watches and ends
 the processes that serve.
 
-They share one listening socket, inherited from here: a connection that none has accepted yet is lost with none of them,
-the others accept what a dead one cannot, and no second server can take the port beside this one, as SO_REUSEPORT would
-let it.
+Connections are accepted here and dealt out in turn. With one listening socket that all inherit, whoever wakes first
+takes all that wait; with SO_REUSEPORT those that wait for a dead process are lost, and a second server could take the
+port.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from cadence.engine.limits import SupervisorLimits
 from cadence.engine.log_format import escaped
 from cadence.engine.metrics.summed import summed
 from cadence.engine.source import find_source
+from cadence.entrypoints.server.acceptor import Acceptor
 from cadence.entrypoints.server.api_child import ApiChild
 
 MAX_FAILED_STARTS = 3  # of an API process, in a row: the server ends
 RESTART_S = 0.2  # before a dead one is started again
 TELL_S = 1.0  # for processes to say what they have counted
+LIVELY_S = 5.0  # a process that was heard of since then
 SILENCE_S = 20.0  # of a process that serves: it is killed, and started again
 TICK_S = 1.0
 EXIT_S = 20.0  # beyond the shutdown timeout, before processes that do not end are killed
@@ -43,7 +45,8 @@ class ApiServers:
         """options: what each process is told"""
         self._options = options
         self._count = count
-        self._bound = bound
+        self._acceptor = Acceptor(bound, self._deal)
+        self._num_dealt = 0
         self._owner = owner
         self._children: dict[int, ApiChild] = {}  # by number, from 1
         self._gone = NOTHING_COUNTED  # what those that are gone have counted
@@ -88,7 +91,7 @@ class ApiServers:
 
     async def _run(self, number: int) -> tuple[bool, int]:
         """-> (whether it served, its exit status)"""
-        child = self._children[number] = await ApiChild.start(self._options, self._bound)
+        child = self._children[number] = await ApiChild.start(self._options)
         child.on_message = lambda message: self._heard(child, message)
         self._owner.join(number, child.tell)
         if self._is_ending:
@@ -96,11 +99,15 @@ class ApiServers:
         status = await child.wait()
         self._owner.leave(number)
         del self._children[number]
+        if not any(one.has_served for one in self._children.values()):
+            self._acceptor.pause()
         self._gone = summed([self._gone, child.last_counts()])
         return child.has_served, status
 
     def _heard(self, child: ApiChild, message: FromFront) -> None:
         self._told.set()
+        if message.serving:
+            self._acceptor.resume()
         if len(self._children) == self._count and all(each.has_served for each in self._children.values()):
             self.all_serve.set()
         if message.call_id:
@@ -120,6 +127,13 @@ class ApiServers:
                     await self._told.wait()
         counts = summed([self._gone, *(child.counts for child in self._others(asking))])
         asking.tell(ToFront(call_id=call_id, others=counts))
+
+    def _deal(self, connection: socket.socket) -> None:
+        """Round robin, past processes that say nothing. It is called only while one serves."""
+        serving = [child for child in self._children.values() if child.has_served]
+        lively = [child for child in serving if time.monotonic() - child.heard_at < LIVELY_S] or serving
+        lively[self._num_dealt % len(lively)].serve(connection)
+        self._num_dealt += 1
 
     def _others(self, than: ApiChild) -> list[ApiChild]:
         return [child for child in self._children.values() if child is not than]
