@@ -14,6 +14,8 @@ from cadence.sample.params import SamplingTable
 from cadence.sample.sampler import Sampler
 from cadence.sample.shared_draws import sharing
 
+pytestmark = pytest.mark.device
+
 VOCAB, LINES = 50, 7
 
 
