@@ -9,6 +9,7 @@ from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.kv_spec import KVLayout, LayerKV
 from cadence.core.table import PlanHook, RequestTable
 from cadence.device.base import Device
+from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import DraftState, KeptStates
@@ -28,6 +29,7 @@ from cadence.runner.step_loop import Listeners, LoopParts, NobodyElse, StepLoop
 from cadence.runner.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
+from cadence.sample.shared_draws import sharing
 from cadence.speculate.choose import ProposerFactory, distributions_of, proposer_of, sampler_of
 from cadence.speculate.draft_model import NO_DRAFT_MODEL, AnyDraftModel, DraftModel
 
@@ -64,6 +66,7 @@ class LoadedModels:
     adapters: AdapterStore | None = None  # of the target; None = its requests have none
     links: StageLinks = ONE_STAGE  # to the other stages of the target
     aux_layers: Sequence[int] = ()  # of the target, whose streams the drafter of the last stage begins with
+    ranks: Collectives = ONE_RANK  # that share the target's layers
 
     def kv_layers(self) -> list[LayerKV]:
         """The target's first."""
@@ -89,6 +92,7 @@ def build_parts(
     blocks = BlockTables(device, limits.num_rows, -(-max_len // layout.block_size), len(layout.groups))
     speculative = limits.speculative if models.links.is_last else NO_SPECULATION
     new_sampler = sampler_of(speculative, requests.state, distributions_of(speculative, limits.num_rows, models.draft))
+    new_sampler = sharing(new_sampler, models.ranks)
     sampler = SamplePipeline(
         device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors, new_sampler
     )
