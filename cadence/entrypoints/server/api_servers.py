@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import math
 import signal
 import socket
 import sys
@@ -34,17 +35,17 @@ from cadence.entrypoints.server.api_child import ApiChild
 MAX_FAILED_STARTS = 3  # of an API process, in a row: the server ends
 RESTART_S = 0.2  # before a dead one is started again
 TELL_S = 1.0  # for processes to say what they have counted
-LIVELY_S = 5.0  # a process that was heard of since then
-SILENCE_S = 20.0  # of a process that serves: it is killed, and started again
+SILENCE_FACTOR = 2  # a process that serves may be silent for this many times as long as an engine, before it is killed
 TICK_S = 1.0
 EXIT_S = 20.0  # beyond the shutdown timeout, before processes that do not end are killed
 
 
 class ApiServers:
-    def __init__(self, options: bytes, count: int, bound: socket.socket, owner: EngineOwner) -> None:
-        """options: what each process is told"""
-        self._options = options
-        self._count = count
+    def __init__(self, options: ServeOptions, told: bytes, bound: socket.socket, owner: EngineOwner) -> None:
+        """told: the options, as each process is told them"""
+        self._options = told
+        self._count = options.api_server_count
+        self._silence_s = options.engine_heartbeat_timeout * SILENCE_FACTOR or math.inf
         self._acceptor = Acceptor(bound, self._deal)
         self._num_dealt = 0
         self._owner = owner
@@ -131,7 +132,7 @@ class ApiServers:
     def _deal(self, connection: socket.socket) -> None:
         """Round robin, past processes that say nothing. It is called only while one serves."""
         serving = [child for child in self._children.values() if child.has_served]
-        lively = [child for child in serving if time.monotonic() - child.heard_at < LIVELY_S] or serving
+        lively = [child for child in serving if time.monotonic() - child.heard_at < self._silence_s / 4] or serving
         lively[self._num_dealt % len(lively)].serve(connection)
         self._num_dealt += 1
 
@@ -143,7 +144,7 @@ class ApiServers:
         while True:
             await asyncio.sleep(TICK_S)
             for child in self._children.values():
-                if child.has_served and time.monotonic() - child.heard_at > SILENCE_S:
+                if child.has_served and time.monotonic() - child.heard_at > self._silence_s:
                     child.signal(signal.SIGKILL)
 
 
@@ -175,7 +176,7 @@ async def serve_many(
     applied = peer_env.applied(args, env.peer_variables())
     owner = EngineOwner(source.engine_options(applied), *start)
     told = {"args": dataclasses.asdict(args), "options": dataclasses.asdict(options)}
-    servers = ApiServers(json.dumps(told).encode(), options.api_server_count, bound, owner)
+    servers = ApiServers(options, json.dumps(told).encode(), bound, owner)
     signals = ServerSignals(servers, options.shutdown_timeout)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, signals.hear)
