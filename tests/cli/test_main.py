@@ -121,7 +121,7 @@ def test_help_is_fast_and_loads_no_torch() -> None:
 WRONG = [
     ["serve", "--bogus"],
     ["serve", "--block-size", "7"],
-    ["serve", "-pp", "2"],
+    ["serve", "-dcp", "2"],
     ["serve", "/no/such/model"],
     ["serve", "--max-model-len", "0"],
     ["serve", "--tool-call-parser", "nothing"],
