@@ -16,7 +16,7 @@ from typing import Any
 
 from cadence.config import peer_table, ranges, values
 from cadence.config.argv import merged
-from cadence.config.parallel import BACKENDS, check_sizes
+from cadence.config.parallel import BACKENDS, check_nodes, check_sizes
 from cadence.config.peer_flag import PeerFlag, Support
 from cadence.config.speculative_options import SpeculativeOptions, without_hints
 from cadence.config.structured_options import read_structured, structured_notices
@@ -135,12 +135,20 @@ class EngineArgs:
 
     # Processes
     distributed_executor_backend: str | None = option(
-        None, "where the model runs: uni = in the engine's process, mp = in a process of its own (uni)", BACKENDS
+        None,
+        "where the model runs: uni = in the engine's process, mp = in processes of its own, ray = in Ray actors (uni)",
+        BACKENDS,
     )
     tensor_parallel_size: int = option(1, "processes that share each layer; on the CPU so far")
     pipeline_parallel_size: int = option(1, "stages, each with some of the layers on devices of its own")
     data_parallel_size: int = option(1, "engines, each with the whole model, that requests are shared out among")
     pp_layer_partition: str = option("", "layers of each stage, with commas between them (as even as can be)")
+
+    nnodes: int = option(1, "machines that share the ranks; the engine is on the first")
+    node_rank: int = option(0, "which of them this one is; those above 0 are started with --headless")
+    master_addr: str = option("127.0.0.1", "address of the first machine, at which it waits for the others")
+    master_port: int = option(29501, "port at which it waits for them")
+    node_secret_file: str | None = option(None, "file with a secret that all of them have, and nobody else")
 
     # Device
     device: str = option("auto", "where to run", ("auto", "cpu", "cuda"))
@@ -161,6 +169,7 @@ class EngineArgs:
             setattr(self, field.name, value)
         ranges.check(self)
         check_sizes(self)
+        check_nodes(self)
         SpeculativeOptions.read(self.speculative_config)
         read_structured(self.structured_outputs_config)
 

@@ -1,5 +1,5 @@
-"""The only place that reads environment variables. There are at most ten, all listed in `NAMES`; and two are set
-unless the user did, for torch (`keep_freed_memory`) and for tokenizers (`tokenise_in_caller`)."""
+"""The only place that reads environment variables. There are at most ten, all listed in `NAMES`; and some are set
+unless the user did, for torch (`keep_freed_memory`), tokenizers (`tokenise_in_caller`) and Ray (`keep_ray_local`)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ _CREDENTIAL_NAME = re.compile(
 )
 _CREDENTIAL_VALUE = re.compile(r"\w://[^/\s@]*:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY", re.IGNORECASE)
 _NO_CREDENTIALS = ("PWD", "OLDPWD")
+_FOR_RAY = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # it is the engine that speaks to a cluster
 _PYTHON = ("PATH", "HOME", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 _PASSED_ON = (*_PYTHON, "LANG", "LC_ALL", "TZ")
 
@@ -56,6 +57,13 @@ def keep_freed_memory() -> None:
 def tokenise_in_caller() -> None:
     """Texts are tokenised one by one: a thread for each core would only take the engine's."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def keep_ray_local() -> None:
+    """The processes of a Ray cluster that is started here listen on this machine alone, and tell its makers nothing;
+    what the user has set stays."""
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
 def bare_environment() -> dict[str, str]:
@@ -130,9 +138,9 @@ def peer_variables() -> dict[str, str]:
 
 
 def engine_environment() -> dict[str, str]:
-    """What the engine process gets: everything but credentials. It fetches nothing: the front has found the
-    model's files."""
-    return {name: value for name, value in os.environ.items() if not is_credential(name, value)}
+    """What the engine process gets: everything but credentials, other than Ray's. It fetches nothing: the front has
+    found the model's files."""
+    return {name: value for name, value in os.environ.items() if name in _FOR_RAY or not is_credential(name, value)}
 
 
 def is_credential(name: str, value: str) -> bool:

@@ -10,7 +10,21 @@ from cadence.core.errors import ConfigError
 if TYPE_CHECKING:
     from cadence.config.args import EngineArgs
 
-BACKENDS = ("uni", "mp")  # the engine's own process, or one for each rank
+BACKENDS = ("uni", "mp", "ray")  # the engine's own process, one for each rank, or a Ray actor for each
+
+
+@dataclass(frozen=True, slots=True)
+class NodesConfig:
+    """Machines that the user starts himself, each with its share of the ranks."""
+
+    count: int = 1
+    rank: int = 0  # of this one; the engine is on the first
+    address: str = "127.0.0.1"  # where the first one waits for the others
+    port: int = 29501
+    secret_file: str = ""  # holds what all of them know, and nobody else
+
+
+ONE_NODE = NodesConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +33,12 @@ class ParallelConfig:
     tensor_parallel_size: int = 1  # ranks that share each layer
     pipeline_parallel_size: int = 1  # stages, each with some of the layers
     data_parallel_size: int = 1  # engines, each with all of the above
+    nodes: NodesConfig = ONE_NODE
+
+    @property
+    def world_size(self) -> int:
+        """Ranks."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
 
     @property
     def has_workers(self) -> bool:
@@ -58,12 +78,35 @@ def read_partition(args: EngineArgs) -> tuple[int, ...]:
     return counts
 
 
+def check_nodes(args: EngineArgs) -> None:
+    count, ranks = args.nnodes, args.tensor_parallel_size * args.pipeline_parallel_size
+    if args.node_rank >= count:
+        raise ConfigError(f"node_rank={args.node_rank} is not below nnodes={count}", "node_rank")
+    if count == 1:
+        return
+    if args.data_parallel_size > 1:
+        sizes = f"nnodes={count} and data_parallel_size={args.data_parallel_size}"
+        raise ConfigError(f"{sizes}: the nodes are one engine's; start a server with its nodes for each", "nnodes")
+    if args.distributed_executor_backend not in (None, "mp"):
+        raise ConfigError(
+            f"nnodes={count} goes with distributed_executor_backend=mp, not {args.distributed_executor_backend}",
+            "distributed_executor_backend",
+        )
+    if ranks % count:
+        raise ConfigError(
+            f"nnodes={count} does not divide {ranks} ranks (tensor_parallel_size x pipeline_parallel_size)", "nnodes"
+        )
+    if not args.node_secret_file:
+        raise ConfigError(
+            f"nnodes={count} needs node_secret_file: a file with the same secret on every node "
+            "(head -c 32 /dev/urandom | base64 > FILE)",
+            "node_secret_file",
+        )
+
+
 def check_parts(args: EngineArgs, kind: str) -> None:
     """What ranks, and several engines, cannot do yet. kind: of device"""
-    if kind != "cpu" and args.data_parallel_size > 1:
-        size = f"data_parallel_size={args.data_parallel_size}"
-        raise ConfigError(f"{size} is for the CPU so far: start a server for each GPU", "data_parallel_size")
-    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
         if getattr(args, name) > 1 and kind != "cpu":
             raise ConfigError(f"{name}={getattr(args, name)} is for the CPU so far", name)
 
@@ -71,4 +114,6 @@ def check_parts(args: EngineArgs, kind: str) -> None:
 def resolve_parallel(args: EngineArgs) -> ParallelConfig:
     sizes = (args.tensor_parallel_size, args.pipeline_parallel_size)
     backend = "mp" if max(sizes) > 1 else "uni"
-    return ParallelConfig(args.distributed_executor_backend or backend, *sizes, args.data_parallel_size)
+    place = (args.nnodes, args.node_rank, args.master_addr, args.master_port)
+    nodes = NodesConfig(*place, args.node_secret_file or "")
+    return ParallelConfig(args.distributed_executor_backend or backend, *sizes, args.data_parallel_size, nodes)

@@ -71,7 +71,7 @@ SERVER_GROUPS = (
         no_effect("enable_flash_late_interaction", True, "this version generates text; pooling models are not served"),
     )),
     Group("Arguments of serve", (
-        refused("headless", False, "the server and its engine run on one machine"),
+        works("headless"),
         works("api_server_count", "1 unless given, whatever --data-parallel-size is", short="-asc"),
         works("config", "YAML or JSON; flags given by hand win over it"),
         refused("grpc", False, "HTTP is served, not gRPC"),

@@ -30,6 +30,8 @@ class ServeOptions:
     ssl_cert_reqs: int = option(0, "client certificates: 0 = not asked for, 1 = optional, 2 = required")
     ssl_ciphers: str | None = option(None, "TLS ciphers")
 
+    headless: bool = option(False, "no server here: provide this node's ranks to the engine of the first node")
+
     # Who may ask
     api_key: list[str] = option((), "key that requests must bring; several may be given (else VLLM_API_KEY)")
     protect_metrics: bool = option(False, "with api_key: /metrics, /load, /version and /ping need it too")

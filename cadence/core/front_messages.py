@@ -21,7 +21,8 @@ NOTHING_COUNTED = FrontCounts()
 
 @dataclass(frozen=True, slots=True)
 class ToFront:
-    options: bytes = b""  # JSON: the first message; the socket that it serves comes with it
+    options: bytes = b""  # JSON: the first message
+    connection: bool = False  # a client's, to be served, comes with the message
     engine: int = -1  # a channel to this engine comes with the message, unless it was given up; -1 = nothing of one
     is_turn: bool = True  # whether quarantined requests may be retried there at once
     num_restarts: int = 0  # of this engine so far

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+from collections.abc import Sequence
 
 from cadence.core.errors import ConfigError
 from cadence.device.base import Device
 from cadence.device.cpu import CpuDevice
 from cadence.distributed.mesh import Mesh
 from cadence.distributed.shared_memory import SharedMemory
-from cadence.kernels.cpu.collectives import CollectiveMemory, CpuCollectives
+from cadence.kernels.cpu.collectives import MOST_CONNECTED, SLOT_BYTES, CollectiveMemory, CpuCollectives, SharedArea
 from cadence.kernels.cpu.runtime.build import load_library
 from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
@@ -50,7 +52,25 @@ class CollectiveArea:
         self._memory.release()
 
 
-def open_collectives(area: CollectiveArea, device: Device, mesh: Mesh) -> Collectives:
+class NetworkArea:
+    """Memory of one rank that reaches the others by connections: `descriptors`, by rank, its own -1. They are taken
+    over."""
+
+    def __init__(self, descriptors: Sequence[int], slot_bytes: int = SLOT_BYTES) -> None:
+        if len(descriptors) > MOST_CONNECTED:
+            raise ConfigError(
+                f"tensor_parallel_size={len(descriptors)} across machines: at most {MOST_CONNECTED}",
+                "tensor_parallel_size",
+            )
+        functions = CollectiveMemory(load_library())
+        self._map = mmap.mmap(-1, functions.num_bytes(len(descriptors), slot_bytes))
+        self._first = ctypes.c_char.from_buffer(self._map)  # holds the mapping
+        self.address = ctypes.addressof(self._first)
+        functions.init(self.address, len(descriptors), slot_bytes)
+        self._states = functions.connect(self.address, descriptors)
+
+
+def open_collectives(area: SharedArea, device: Device, mesh: Mesh) -> Collectives:
     """Among the ranks of a stage."""
     if mesh.tensor_parallel == 1:
         return ONE_RANK

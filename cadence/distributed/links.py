@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Sequence
 
 from cadence.core.errors import ConfigError
@@ -10,6 +11,7 @@ from cadence.device.base import Device
 from cadence.device.cpu import CpuDevice
 from cadence.distributed.mesh import Mesh
 from cadence.distributed.shared_memory import SharedMemory
+from cadence.kernels.cpu.collectives import SharedArea
 from cadence.kernels.cpu.links import CpuStageLinks, LinkMemory
 from cadence.kernels.cpu.runtime.build import load_library
 from cadence.kernels.cpu.runtime.library import CpuLibrary
@@ -54,13 +56,25 @@ class LinkArea:
         self._memory.release()
 
 
+class NetworkLinkArea:
+    """Memory of one end of a link to another machine, over a connection, which is taken over; -1 = a link that is not
+    this rank's."""
+
+    def __init__(self, descriptor: int) -> None:
+        functions = LinkMemory(load_library())
+        self._map = mmap.mmap(-1, functions.num_bytes(0))
+        self._first = ctypes.c_char.from_buffer(self._map)  # holds the mapping
+        self.address = ctypes.addressof(self._first)
+        functions.connect(self.address, descriptor)
+
+
 def create_links(num_stages: int) -> list[LinkArea]:
     """From each stage to the next, then from the last to each before it."""
     sizes = [STREAM_BYTES] * (num_stages - 1) + [TOLD_BYTES] * (num_stages - 1)
     return [LinkArea.create(size) for size in sizes]
 
 
-def open_links(areas: Sequence[LinkArea], device: Device, mesh: Mesh) -> StageLinks:
+def open_links(areas: Sequence[SharedArea], device: Device, mesh: Mesh) -> StageLinks:
     """areas: as `create_links` made them"""
     if mesh.pipeline_parallel == 1:
         return ONE_STAGE

@@ -12,11 +12,10 @@ import math
 import struct
 import time
 
-from cadence.core.errors import CadenceError
+from cadence.distributed.messages import MOST_MESSAGE, ClosedError, MessageError
 from cadence.distributed.shared_memory import SharedMemory
 from cadence.distributed.words import Words, open_words
 
-MOST_MESSAGE = 1 << 30  # bytes
 _SLICE_S = 0.05  # a sleeper looks this often whether the ring was closed just before it fell asleep
 _MAGIC = 0x474E4952434E4443
 _SHAPE = struct.Struct("<QQQ")  # magic, bytes of the ring, readers: at the beginning of the memory
@@ -27,11 +26,11 @@ _HEADER = struct.Struct("<II")  # of a piece: bytes, and whether it is the last
 _LAST, _MORE = 1, 2
 
 
-class RingError(CadenceError):
+class RingError(MessageError):
     """What lies in a ring cannot be."""
 
 
-class RingClosedError(CadenceError):
+class RingClosedError(ClosedError):
     """The ring was closed, and nothing is left in it."""
 
 
@@ -128,8 +127,11 @@ class Ring:
 
 class RingWriter:
     def __init__(self, ring: Ring) -> None:
-        self._ring = self.ring = ring
+        self._ring = ring
         self._at = ring.words.load(_WRITTEN)
+
+    def add_busy(self, seconds: float) -> None:
+        self._ring.add_busy(seconds)
 
     def write(self, message: bytes, timeout_s: float = math.inf) -> None:
         """Waits for readers that are behind. Raises TimeoutError (a message of which something was written closes the

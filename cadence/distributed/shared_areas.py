@@ -9,8 +9,9 @@ from cadence.device.base import Device
 from cadence.distributed.collectives import CollectiveArea, open_collectives
 from cadence.distributed.links import LinkArea, create_links, open_links
 from cadence.distributed.mesh import Mesh
+from cadence.kernels.cpu.collectives import SharedArea
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
-from cadence.kernels.interface.links import ONE_STAGE, StageLinks
+from cadence.kernels.interface.links import StageLinks
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +34,28 @@ class SharedAreas:
         return [*self.together, *(area for areas in self.links for area in areas)]
 
     def fds(self, mesh: Mesh) -> list[int]:
-        """What a rank is given, for `open_shared`."""
+        """What a rank is given, for `attach_areas`."""
         own = self.together[mesh.pp_rank :][:1]
         linked = self.links[mesh.tp_rank] if self.links else []
         return [area.fd for area in (*own, *linked)]
 
 
-def open_shared(fds: Sequence[int], device: Device, mesh: Mesh) -> tuple[Collectives, StageLinks]:
+@dataclass(frozen=True, slots=True)
+class RankAreas:
+    """What one rank computes with others in: memory that they share, or memory of its own with connections to them."""
+
+    together: Sequence[SharedArea] = ()  # that of its stage, where it has others
+    links: Sequence[SharedArea] = ()  # those between stages, as `create_links` orders them, where there are several
+
+
+def attach_areas(fds: Sequence[int], mesh: Mesh) -> RankAreas:
     """By a rank, of what it was given."""
-    ranks: Collectives = ONE_RANK
-    links: StageLinks = ONE_STAGE
-    rest = list(fds)
-    if mesh.tensor_parallel > 1:
-        ranks = open_collectives(CollectiveArea.attach(rest.pop(0)), device, mesh)
-    if mesh.pipeline_parallel > 1:
-        links = open_links([LinkArea.attach(fd) for fd in rest], device, mesh)
-    return ranks, links
+    num_together = int(mesh.tensor_parallel > 1)
+    return RankAreas(
+        [CollectiveArea.attach(fd) for fd in fds[:num_together]], [LinkArea.attach(fd) for fd in fds[num_together:]]
+    )
+
+
+def open_shared(areas: RankAreas, device: Device, mesh: Mesh) -> tuple[Collectives, StageLinks]:
+    ranks = open_collectives(areas.together[0], device, mesh) if areas.together else ONE_RANK
+    return ranks, open_links(areas.links, device, mesh)

@@ -114,6 +114,7 @@ def main(build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_co
         core, info = build(args)
         fronts.ready(info)
         CoreLoop(core, fronts, clock).run()
+        core.close()  # ranks on other machines hear that this is the end, and no death
     except (EOFError, BrokenPipeError, ConnectionResetError):
         os._exit(FRONT_GONE)  # the front is gone: no clean-up
     except Exception as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cadence.config import env
 from cadence.config.version import __version__
+from cadence.engine.topology import topology_facts
 from cadence.executor.cpu_share import usable_cpus
 
 PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "jinja2", "triton", "huggingface_hub", "transformers")
@@ -29,6 +30,7 @@ def machine_facts() -> list[tuple[str, str]]:
         ("memory", _memory(Path("/proc/meminfo"))),
         ("compiler", _compiler()),
         ("device", _device()),
+        *topology_facts(),
     ]
 
 

@@ -11,40 +11,40 @@ import torch
 from cadence.core.codec import decode_call, decode_mail, decode_plan, encode_answer, encode_result
 from cadence.core.errors import CadenceError
 from cadence.device.probe import open_device
-from cadence.distributed.ring import RingReader, RingWriter
-from cadence.distributed.shared_areas import open_shared
+from cadence.distributed.messages import MessageReader, ResultWriter
+from cadence.distributed.shared_areas import RankAreas, open_shared
 from cadence.executor import wire
 from cadence.executor.wire import ModelFacts, Seat
 from cadence.executor.worker import Worker, WorkerConfig
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import StageLinks
 
-Rings = tuple[RingReader, RingWriter]  # of messages, and of results
+Link = tuple[MessageReader, ResultWriter]  # of messages, and of results
 
 
 class Carrier:
     """Results leave as soon as they exist: a device that computes in its calls is asked for what may come back
     together, piece by piece, one that queues work for all at once."""
 
-    def __init__(self, worker: Worker, is_driver: bool, rings: Rings, others: tuple[Collectives, StageLinks]) -> None:
+    def __init__(self, worker: Worker, is_driver: bool, link: Link, others: tuple[Collectives, StageLinks]) -> None:
         self._worker = worker
         self._is_driver = is_driver  # whose results are those of all ranks
-        self._commands, self._results = rings
+        self._commands, self._results = link
         self._others = others
         self._num_together = 1  # of the newest step
         self._waits = False  # its first forward, for mail
         self._after_mail = (0, 0)  # forwards [first, end) that were asked for meanwhile
 
     @classmethod
-    def open(cls, seat: Seat, config: WorkerConfig, rings: Rings, shared: list[int]) -> Carrier:
-        """shared: descriptors of the memory in which this rank computes with others."""
+    def open(cls, seat: Seat, config: WorkerConfig, link: Link, areas: RankAreas) -> Carrier:
+        """areas: what this rank computes with others in."""
         device = open_device(config.device.kind, seat.num_threads)
-        collectives, links = open_shared(shared, device, seat.mesh)
+        collectives, links = open_shared(areas, device, seat.mesh)
         worker = Worker(device, config, ranks=ONE_RANK if seat.has_all else collectives, links=links)
         collectives.all_reduce(torch.zeros(1))  # all are here; where one is gone, the others are told
         collectives.check()
-        rings[1].write(wire.READY + wire.encode_plain(ModelFacts(worker.layout, worker.vocab_size)))
-        return cls(worker, seat.mesh.is_driver, rings, (collectives, links))
+        link[1].write(wire.READY + wire.encode_plain(ModelFacts(worker.layout, worker.vocab_size)))
+        return cls(worker, seat.mesh.is_driver, link, (collectives, links))
 
     def run(self) -> None:
         while True:
@@ -94,7 +94,7 @@ class Carrier:
         """What is done inside begins when this stage has what it computes with."""
         begin = time.monotonic()
         yield
-        self._results.ring.add_busy(time.monotonic() - max(begin, self._others[1].arrived()))
+        self._results.add_busy(time.monotonic() - max(begin, self._others[1].arrived()))
 
     def _send_results(self) -> None:
         """What ranks have computed together counts only where all were there to the end."""

@@ -42,8 +42,21 @@ def open_on(
 
 def _open_workers(config: EngineConfig, caps: DeviceCaps, logits_processors: Processors) -> OpenExecutor:
     try:
-        from cadence.executor.processes import open_processes
+        return _workers(config, caps, logits_processors)
     except ModuleNotFoundError as error:  # messages between processes are written by a package of the server's
         name = "distributed_executor_backend"
         raise ConfigError(f"{name}={config.parallel.backend} needs the package {error.name}", name) from error
+
+
+def _workers(config: EngineConfig, caps: DeviceCaps, logits_processors: Processors) -> OpenExecutor:
+    if config.parallel.backend == "ray":
+        from cadence.executor.ray_ranks import open_ray
+
+        return open_ray(config, caps, logits_processors)
+    if config.parallel.nodes.count > 1:
+        from cadence.executor.nodes import open_nodes
+
+        return open_nodes(config, caps, logits_processors)
+    from cadence.executor.processes import open_processes
+
     return open_processes(config, caps, logits_processors)

@@ -16,9 +16,10 @@ from cadence.core.verbs import VERBS
 from cadence.device.base import DeviceCaps
 from cadence.device.cpus import cpu_shares
 from cadence.distributed.mesh import Mesh
-from cadence.distributed.ring import RingClosedError, RingError, RingReader
+from cadence.distributed.messages import ClosedError, MessageError, MessageReader
 from cadence.executor import wire
 from cadence.executor.opened import OpenExecutor, Processors
+from cadence.executor.rank_group import RankGroup
 from cadence.executor.wire import ModelFacts, Seat
 from cadence.executor.worker import WorkerConfig
 from cadence.executor.worker_group import WorkerGroup, check_pidfd
@@ -29,10 +30,10 @@ STOP_S = 1.0  # for the message that ends workers to be written
 class ProcessExecutor:
     """Forwards run while the caller goes on. What a worker dies of is raised by whatever is called next."""
 
-    def __init__(self, group: WorkerGroup, driver: int) -> None:
+    def __init__(self, group: RankGroup, driver: int) -> None:
         self._group = group
-        self._commands = group.commands.writer()
-        self._readers = [worker.results.reader() for worker in group.workers]
+        self._commands = group.command_writer()
+        self._readers = group.result_readers()
         self._driver = driver  # the rank that results come from
         self._results: deque[bytes] = deque()  # that were met on the way to an answer
         self._uncommon: dict[str, list[list[Any]]] = {}  # by cumulative verb, of each rank: what not all have said
@@ -76,10 +77,10 @@ class ProcessExecutor:
             self._raise_death()
 
     def busy_seconds(self) -> list[float]:
-        return [worker.results.busy_s for worker in self._group.workers]
+        return self._group.busy_seconds()
 
     def stop(self) -> None:
-        with contextlib.suppress(RingClosedError, TimeoutError, RingError):  # who does not hear it is killed
+        with contextlib.suppress(ClosedError, TimeoutError, MessageError):  # who does not hear it is killed
             self._commands.write(wire.STOP, STOP_S)
         self._finalize()
 
@@ -94,22 +95,22 @@ class ProcessExecutor:
     def _send(self, message: bytes) -> None:
         self._guarded(lambda: self._commands.write(message))
 
-    def _answer(self, reader: RingReader) -> tuple[bytes, bytes]:
+    def _answer(self, reader: MessageReader) -> tuple[bytes, bytes]:
         while True:
             kind, data = self._read(reader)
             if kind in (wire.ANSWER, wire.ERROR):
                 return kind, data
             if kind != wire.RESULT:
-                raise RingError(f"{kind!r} where an answer was to come")
+                raise MessageError(f"{kind!r} where an answer was to come")
             self._results.append(data)
 
-    def _next(self, reader: RingReader, wanted: bytes) -> bytes:
+    def _next(self, reader: MessageReader, wanted: bytes) -> bytes:
         kind, data = self._read(reader)
         if kind != wanted:
-            raise RingError(f"{kind!r} where {wanted!r} was to come")
+            raise MessageError(f"{kind!r} where {wanted!r} was to come")
         return data
 
-    def _read(self, reader: RingReader) -> tuple[bytes, bytes]:
+    def _read(self, reader: MessageReader) -> tuple[bytes, bytes]:
         """-> (kind, content). The death of any worker ends the wait."""
         message = self._guarded(reader.read)
         if message[:1] == wire.FAILURE:
@@ -119,7 +120,7 @@ class ProcessExecutor:
     def _guarded(self, work: Callable[[], Any]) -> Any:
         try:
             return work()
-        except RingClosedError:
+        except ClosedError:
             self._raise_death()
 
     def _raise_death(self) -> NoReturn:
@@ -130,26 +131,35 @@ class ProcessExecutor:
                     message = reader.read(0)
                     if message[:1] == wire.FAILURE:
                         raise wire.decode_error(message[1:])
-            except (RingClosedError, RingError, TimeoutError):
+            except (ClosedError, MessageError, TimeoutError):
                 continue
         raise EngineDeadError(self._group.death or "the workers were stopped")
 
 
 def open_processes(config: EngineConfig, caps: DeviceCaps, processors: Processors, replicas: int = 1) -> OpenExecutor:
     """replicas: ranks that all compute the same, of which the first is heard."""
-    if processors:
-        raise ConfigError(
-            "logits_processors are Python functions and cannot be sent to workers in other processes; "
-            "use distributed_executor_backend='uni'",
-            "logits_processors",
-        )
+    check_processors(processors)
     check_pidfd()
     mesh = Mesh(0, config.parallel.tensor_parallel_size, config.parallel.pipeline_parallel_size)
     if replicas > 1:
         mesh = Mesh(0, replicas)
     shares = cpu_shares(mesh.world_size, config.device.cpu_threads)
     seats = [Seat(mesh.at(rank), *share, has_all=replicas > 1) for rank, share in enumerate(shares)]
-    executor = ProcessExecutor(WorkerGroup(seats), mesh.driver)
+    return open_group(WorkerGroup(seats), mesh, config, caps)
+
+
+def check_processors(processors: Processors) -> None:
+    if processors:
+        raise ConfigError(
+            "logits_processors are Python functions and cannot be sent to workers in other processes; "
+            "use distributed_executor_backend='uni'",
+            "logits_processors",
+        )
+
+
+def open_group(group: RankGroup, mesh: Mesh, config: EngineConfig, caps: DeviceCaps) -> OpenExecutor:
+    """Ranks that have just been started: they load the model."""
+    executor = ProcessExecutor(group, mesh.driver)
     try:
         ready = executor.configure(wire.encode_plain(WorkerConfig.of(config)))
     except BaseException:

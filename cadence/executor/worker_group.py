@@ -21,7 +21,8 @@ from pathlib import Path
 
 from cadence.config.env import engine_environment
 from cadence.core.errors import EngineDeadError
-from cadence.distributed.ring import Ring
+from cadence.distributed.messages import MessageReader
+from cadence.distributed.ring import Ring, RingWriter
 from cadence.distributed.shared_areas import SharedAreas
 from cadence.executor.wire import Seat, encode_plain
 
@@ -95,6 +96,15 @@ class WorkerGroup:
     def pids(self) -> list[int]:
         return [worker.process.pid for worker in self.workers]
 
+    def command_writer(self) -> RingWriter:
+        return self.commands.writer()
+
+    def result_readers(self) -> list[MessageReader]:
+        return [worker.results.reader() for worker in self.workers]
+
+    def busy_seconds(self) -> list[float]:
+        return [worker.results.busy_s for worker in self.workers]
+
     def end(self) -> None:
         """Those that were told to stop have a moment; then all are killed. Everything is given back."""
         with self._lock:
@@ -151,7 +161,7 @@ class WorkerGroup:
                 self._close_rings()  # those that have read all that was sent leave
                 return self._await_exits(poll)
             now = time.monotonic()
-            gone = [_ended(worker) for worker in self.workers if worker.pidfd in ready]
+            gone = [how_ended(worker.name, worker.process.wait()) for worker in self.workers if worker.pidfd in ready]
             self.death = next(filter(None, (*gone, *(_silent(worker, now) for worker in self.workers))), "")
         self._close_rings()
 
@@ -185,25 +195,25 @@ def check_pidfd() -> None:
         raise EngineDeadError("workers in processes of their own need Linux")
 
 
-def _ended(worker: WorkerHandle) -> str:
-    status = worker.process.wait()
+def how_ended(name: str, status: int) -> str:
+    """status: as `subprocess` has it"""
     if status >= 0:
-        return f"{worker.name} ended with status {status}"
+        return f"{name} ended with status {status}"
     with contextlib.suppress(ValueError):
-        return f"{worker.name} was ended by {signal.Signals(-status).name}"
-    return f"{worker.name} was ended by signal {-status}"
+        return f"{name} was ended by {signal.Signals(-status).name}"
+    return f"{name} was ended by signal {-status}"
 
 
 def _silent(worker: WorkerHandle, now: float) -> str:
     silence = worker.silence(now)
     if silence > SILENCE_S:
         return f"{worker.name} gave no heartbeat for {SILENCE_S:g} s"
-    if silence > STOPPED_S and _is_stopped(worker.process.pid):
+    if silence > STOPPED_S and is_stopped(worker.process.pid):
         return f"{worker.name} is stopped"
     return ""
 
 
-def _is_stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     """By a signal or a debugger."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

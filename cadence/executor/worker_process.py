@@ -71,12 +71,13 @@ def settle(seat: Seat) -> None:
 
 def open_carrier(seat: Seat, commands: Ring, results: Ring, shared: list[int]) -> Carrier:
     """Imports torch and loads the model, which may take long: heartbeats are sent by now."""
+    from cadence.distributed.shared_areas import attach_areas
     from cadence.executor.carrier import Carrier
     from cadence.executor.wire import decode_config
 
     reader = commands.reader(seat.mesh.rank)
     config = decode_config(reader.read(CONFIG_S))
-    return Carrier.open(seat, config, (reader, results.writer()), shared)
+    return Carrier.open(seat, config, (reader, results.writer()), attach_areas(shared, seat.mesh))
 
 
 def main(arguments: list[str]) -> int:

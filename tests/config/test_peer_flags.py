@@ -114,7 +114,7 @@ def test_values_that_are_hints(name: str, value: str, caplog: pytest.LogCaptureF
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"distributed_executor_backend": "ray"}, "not one of uni, mp"),
+        ({"distributed_executor_backend": "external_launcher"}, "not one of uni, mp, ray"),
         ({"decode_context_parallel_size": 2}, "one device"),
         ({"quantization": "awq"}, "none, gguf, int8, int4"),
         ({"prefix_caching_hash_algo": "invalid"}, "not one of sha256"),
@@ -164,8 +164,6 @@ def test_options_of_the_server_in_python(caplog: pytest.LogCaptureFixture) -> No
         ["--enable-expert-parallel", "--max-lora-rank", "64"],
         ["--limit-mm-per-prompt", '{"image": 4}'],
         ["--limit-mm-per-prompt.image", "4"],
-        ["--api-server-count", "4"],
-        ["-asc=4"],
         ["--kernel-config", '{"size": 80g}'],
         ["--disable-log-requests"],
         ["--swap-space=4"],

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,12 +20,13 @@ import pytest
 
 from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
+from tests.server.engines import RAISES
 from tests.server.helpers import ServerProcess
 from tests.server.ledger import assert_nothing_lost
 from tests.server.streams import connect, request_bytes
 
 FLAGS = ("--data-parallel-size", "2", "--api-server-count", "2", "--max-model-len", "512")
-STREAMS, TOKENS = 24, 300
+STREAMS, TOKENS = 24, 480
 
 
 @dataclass
@@ -37,8 +39,8 @@ class Stream:
 class Cluster(ServerProcess):
     """Toy engines, which start in no time."""
 
-    def __init__(self, model: Path) -> None:
-        super().__init__(model, *FLAGS, "--engine-heartbeat-timeout", "1.5", engine="toy")
+    def __init__(self, model: Path, *flags: str) -> None:
+        super().__init__(model, *FLAGS, "--engine-heartbeat-timeout", "1.5", *flags, engine="toy")
 
     def children(self, module: str) -> list[psutil.Process]:
         found = psutil.Process(self.process.pid).children()
@@ -58,6 +60,16 @@ class Cluster(ServerProcess):
             if any(one.raddr and one.raddr.port == port for one in child.net_connections("tcp")):
                 return child.pid
         return 0
+
+    def both_serve(self) -> bool:
+        """Whether connections go to two API processes."""
+        found = set()
+        for _ in range(4):
+            with socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2]))) as connection:
+                connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+                connection.recv(1000)
+                found.add(self.serving_pid(connection.getsockname()[1]))
+        return len(found) == 2
 
     async def stream(self, number: int) -> Stream:
         reader, writer = await connect(self.url)
@@ -156,19 +168,24 @@ def test_an_engine_is_struck_and_no_stream_notices(
     assert_nothing_lost(cluster)
 
 
-def test_an_api_process_dies_and_the_streams_of_the_other_go_on(cluster: Cluster, undisturbed: list[str]) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_api_process_is_struck_and_the_streams_of_the_other_go_on(
+    cluster: Cluster, undisturbed: list[str], sent: signal.Signals
+) -> None:
     """What was in its engines is aborted there, another one takes its place, and no counter goes back."""
+    cluster.until(cluster.both_serve)
     struck = cluster.api[0]
     engines = [one.pid for one in cluster.engines]
     with cluster.client() as client:
         before = counters(client.get("/metrics").text)
-    found = asyncio.run(cluster.streams(lambda: os.kill(struck.pid, signal.SIGKILL)))
+    aborted = assert_nothing_lost(cluster)["aborted"]
+    found = asyncio.run(cluster.streams(lambda: os.kill(struck.pid, sent)))
     for stream, text in zip(found, undisturbed, strict=True):
-        assert stream.done == (stream.pid != struck.pid) and text.startswith(stream.text)
-        assert not stream.done or stream.text == text
+        assert stream.text == text if stream.pid != struck.pid else text.startswith(stream.text)
+        assert stream.done or stream.pid == struck.pid
     assert 0 < sum(stream.done for stream in found) < STREAMS
     cluster.until(lambda: len(cluster.api) == 2 and struck.pid not in [one.pid for one in cluster.api])
-    assert assert_nothing_lost(cluster)["aborted"] == STREAMS - sum(stream.done for stream in found)
+    assert assert_nothing_lost(cluster)["aborted"] - aborted == STREAMS - sum(stream.done for stream in found)
     assert [one.pid for one in cluster.engines] == engines
 
     def has_all() -> bool:
@@ -179,15 +196,38 @@ def test_an_api_process_dies_and_the_streams_of_the_other_go_on(cluster: Cluster
         return all(now[name] >= value for name, value in before.items() if counted.match(name))
 
     cluster.until(has_all)
-    cluster.until(lambda: len({stream.pid for stream in asyncio.run(cluster.streams())}) == 2)
+    cluster.until(cluster.both_serve)
     assert [stream.text for stream in asyncio.run(cluster.streams())] == undisturbed
 
 
+def test_a_request_that_kills_engines_fails_alone(cluster: Cluster, undisturbed: list[str]) -> None:
+    """Though innocent requests of two processes are in the same engines."""
+
+    async def check() -> None:
+        streams = asyncio.ensure_future(cluster.streams())
+        await asyncio.sleep(0.2)
+        async with httpx.AsyncClient(base_url=cluster.url, trust_env=False, timeout=50) as client:
+            reply = await client.post("/v1/completions", json={"prompt": [RAISES, 6, 7], "max_tokens": 50})
+        assert reply.status_code == 500 and "times while this request was in it" in reply.text
+        assert [stream.text for stream in await streams] == undisturbed
+
+    asyncio.run(check())
+    cluster.until(lambda: len(cluster.engines) == 2)
+    assert_nothing_lost(cluster)
+
+
+def test_engines_that_do_not_start_end_the_server(tiny_model: Callable[[str], Path]) -> None:
+    server = ServerProcess(tiny_model("llama"), *FLAGS, engine="silent_death")
+    assert server.wait() == 1
+    assert server.output().count("cadence serve: ") == 1 and "the engine did not start" in server.output()
+
+
 def test_draining_lets_streams_of_all_processes_finish(tiny_model: Callable[[str], Path]) -> None:
-    with Cluster(tiny_model("llama")) as cluster:
+    """With one engine."""
+    with Cluster(tiny_model("llama"), "--data-parallel-size", "1") as cluster:
         assert isinstance(cluster, Cluster)
         family = psutil.Process(cluster.process.pid).children(recursive=True)
-        assert len(family) == 4
+        assert len(family) == 3
         found = asyncio.run(cluster.streams(lambda: cluster.signal(signal.SIGTERM)))
         assert all(stream.done for stream in found)
         assert cluster.wait() == 0

@@ -167,6 +167,20 @@ class TestKubernetes:
         assert "/cache" in [mount["mountPath"] for mount in container["volumeMounts"]]
         assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
 
+    def test_ray(self) -> None:
+        """The operator's own kind has no schema here; the pods in it are checked as pods."""
+        job = yaml.safe_load((DEPLOY / "kubernetes/ray/rayjob.yaml").read_text(encoding="utf-8"))["spec"]
+        cluster = job["rayClusterSpec"]
+        flags = parse_cadence(job["entrypoint"].split()[1:])
+        (workers,) = cluster["workerGroupSpecs"]
+        assert flags.distributed_executor_backend == "ray" and int(flags.tensor_parallel_size) == workers["replicas"]
+        for group in (cluster["headGroupSpec"], workers):
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": group["template"]["spec"]}
+            kubernetes_validate.validate(pod, SCHEMA, strict=True)
+        pinned = f"ray[default]=={cluster['rayVersion']}"
+        assert pinned in (DEPLOY / "kubernetes/ray/Dockerfile").read_text(encoding="utf-8")
+        assert f"ray=={cluster['rayVersion']} " in (ROOT / "requirements/dev.txt").read_text(encoding="utf-8")
+
     def test_kustomizations_name_files_that_exist(self) -> None:
         for path in (DEPLOY / "kubernetes").rglob("kustomization.yaml"):
             for resource in yaml.safe_load(path.read_text(encoding="utf-8"))["resources"]:

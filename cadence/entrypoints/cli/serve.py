@@ -42,6 +42,8 @@ def run(argv: Sequence[str]) -> int:
     flags = build_parser().parse(argv)
     args, options = read_flags(flags)
     find_local(args.model)
+    if options.headless:
+        return _run_headless(args)
 
     from cadence.entrypoints.server.chat.format_tables import load_formats
 
@@ -54,6 +56,16 @@ def run(argv: Sequence[str]) -> int:
         logging.getLogger("cadence.server").setLevel(logging.INFO)
     try:
         return run_server(args, options)
+    except CadenceError as error:
+        print(f"cadence serve: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+
+
+def _run_headless(args: EngineArgs) -> int:
+    from cadence.entrypoints.cli.headless import run_headless
+
+    try:
+        return run_headless(args)
     except CadenceError as error:
         print(f"cadence serve: {' '.join(str(error).split())}", file=sys.stderr)
         return 1

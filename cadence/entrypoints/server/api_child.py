@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import sys
@@ -30,17 +29,20 @@ class ApiChild:
         self.heard_at = time.monotonic()  # seconds
 
     @classmethod
-    async def start(cls, options: bytes, bound: socket.socket) -> ApiChild:
-        """`bound`: the socket that it serves, and others with it. Signals of a terminal do not reach the process."""
+    async def start(cls, options: bytes) -> ApiChild:
+        """Signals of a terminal do not reach the process."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(*API_COMMAND, stdin=theirs.fileno(), start_new_session=True)
         child = cls(process, ours)
-        child.tell(ToFront(options=options), os.dup(bound.fileno()))
+        child.tell(ToFront(options=options))
         return child
 
     def tell(self, message: ToFront, descriptor: int = NO_DESCRIPTOR) -> None:
         self._channel.send(encode(message), descriptor)
+
+    def serve(self, connection: socket.socket) -> None:
+        self.tell(ToFront(connection=True), connection.detach())
 
     def signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -3,7 +3,7 @@ holds the other.
 
     python -m cadence.entrypoints.server.api_process
 
-The first message brings the options and the listening socket; the others channels to engines. It ends when it is told
+The first message brings the options; the others channels to engines, and connections to serve. It ends when it is told
 to by SIGTERM, as a server with one process does, and when the server's process is gone.
 """
 
@@ -17,6 +17,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import uvloop
@@ -25,7 +26,7 @@ from cadence.config import env
 from cadence.config.args import EngineArgs
 from cadence.config.serve_options import ServeOptions
 from cadence.core.codec import decode_to_front, encode
-from cadence.core.errors import CadenceError
+from cadence.core.errors import CadenceError, EngineDeadError
 from cadence.core.front_messages import NOTHING_COUNTED, FromFront, FrontCounts
 from cadence.engine.async_channel import AsyncChannel
 from cadence.engine.channel import Channel
@@ -54,6 +55,7 @@ class ParentLink:
         self._links = links
         self._channel = AsyncChannel(channel, self.take, lambda: os._exit(FRONT_GONE))
         self._state: ServerState | None = None  # None until it serves
+        self._adopt: Callable[[socket.socket], None] = socket.socket.close
         self._calls: dict[int, asyncio.Future[FrontCounts]] = {}
         self._num_calls = 0
 
@@ -69,8 +71,10 @@ class ParentLink:
         finally:
             del self._calls[number]
 
-    def serving(self, state: ServerState) -> None:
+    def serving(self, state: ServerState, adopt: Callable[[socket.socket], None]) -> None:
+        """adopt: serves a connection"""
         self._state = state
+        self._adopt = adopt
         self._send(FromFront(serving=True, counts=self._own()))
 
     async def report(self) -> None:
@@ -94,6 +98,8 @@ class ParentLink:
             self._links.give_up(message.engine, message.given_up)
         elif message.engine >= 0:
             self._links.put(message, self._channel.take_socket())
+        if message.connection:
+            self._adopt(self._channel.take_socket())
         if message.tell:
             self.tell()
         future = self._calls.get(message.call_id)
@@ -101,18 +107,17 @@ class ParentLink:
             future.set_result(message.others or NOTHING_COUNTED)
 
 
-def receive_first(channel: Channel) -> tuple[dict[str, Any], list[bytes], socket.socket]:
-    """-> (options, messages that came with them, the socket to serve)"""
+def receive_first(channel: Channel) -> tuple[dict[str, Any], list[bytes]]:
+    """-> (options, messages that came with them)"""
     ends = time.monotonic() + OPTIONS_S
     while time.monotonic() < ends:
         if messages := channel.receive(1.0):
-            options = json.loads(decode_to_front(messages[0]).options)
-            return options, messages[1:], socket.socket(fileno=channel.descriptors.popleft())
+            return json.loads(decode_to_front(messages[0]).options), messages[1:]
     raise TimeoutError("no options came")
 
 
 async def serve(channel: Channel, logs: LogQueue) -> int:
-    given, more, bound = receive_first(channel)
+    given, more = receive_first(channel)
     args, options = EngineArgs(**given["args"]), ServeOptions(**given["options"])
     if options.enable_log_requests:
         logging.getLogger("cadence.server").setLevel(logging.INFO)
@@ -130,7 +135,7 @@ async def serve(channel: Channel, logs: LogQueue) -> int:
     app = create_app(llm, options, logs, parent)
     life = ServerLifecycle(app, options, deadline)
     try:
-        return await life.run(bound, lambda: parent.serving(app.state.server))
+        return await life.run(None, lambda: parent.serving(app.state.server, life.adopt))
     finally:
         await life.end_engine()
         parent.tell()
@@ -147,6 +152,8 @@ def main() -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, contextlib.suppress(asyncio.CancelledError):
             return runner.run(serve(channel, logs))
+    except EngineDeadError:
+        """The owner of the engines says why."""
     except CadenceError as error:
         print(escaped(f"cadence serve: {' '.join(str(error).split())}"), file=sys.stderr, flush=True)
     return 1

@@ -1,9 +1,9 @@
 """The process of a server with several API processes: it owns the address and the engines, and makes, watches and ends
 the processes that serve.
 
-They share one listening socket, inherited from here: a connection that none has accepted yet is lost with none of them,
-the others accept what a dead one cannot, and no second server can take the port beside this one, as SO_REUSEPORT would
-let it.
+Connections are accepted here and dealt out in turn. With one listening socket that all inherit, whoever wakes first
+takes all that wait; with SO_REUSEPORT those that wait for a dead process are lost, and a second server could take the
+port.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import math
 import signal
 import socket
 import sys
@@ -28,22 +29,25 @@ from cadence.engine.limits import SupervisorLimits
 from cadence.engine.log_format import escaped
 from cadence.engine.metrics.summed import summed
 from cadence.engine.source import find_source
+from cadence.entrypoints.server.acceptor import Acceptor
 from cadence.entrypoints.server.api_child import ApiChild
 
 MAX_FAILED_STARTS = 3  # of an API process, in a row: the server ends
 RESTART_S = 0.2  # before a dead one is started again
 TELL_S = 1.0  # for processes to say what they have counted
-SILENCE_S = 20.0  # of a process that serves: it is killed, and started again
+SILENCE_FACTOR = 2  # a process that serves may be silent for this many times as long as an engine, before it is killed
 TICK_S = 1.0
 EXIT_S = 20.0  # beyond the shutdown timeout, before processes that do not end are killed
 
 
 class ApiServers:
-    def __init__(self, options: bytes, count: int, bound: socket.socket, owner: EngineOwner) -> None:
-        """options: what each process is told"""
-        self._options = options
-        self._count = count
-        self._bound = bound
+    def __init__(self, options: ServeOptions, told: bytes, bound: socket.socket, owner: EngineOwner) -> None:
+        """told: the options, as each process is told them"""
+        self._options = told
+        self._count = options.api_server_count
+        self._silence_s = options.engine_heartbeat_timeout * SILENCE_FACTOR or math.inf
+        self._acceptor = Acceptor(bound, self._deal)
+        self._num_dealt = 0
         self._owner = owner
         self._children: dict[int, ApiChild] = {}  # by number, from 1
         self._gone = NOTHING_COUNTED  # what those that are gone have counted
@@ -88,7 +92,7 @@ class ApiServers:
 
     async def _run(self, number: int) -> tuple[bool, int]:
         """-> (whether it served, its exit status)"""
-        child = self._children[number] = await ApiChild.start(self._options, self._bound)
+        child = self._children[number] = await ApiChild.start(self._options)
         child.on_message = lambda message: self._heard(child, message)
         self._owner.join(number, child.tell)
         if self._is_ending:
@@ -96,11 +100,15 @@ class ApiServers:
         status = await child.wait()
         self._owner.leave(number)
         del self._children[number]
+        if not any(one.has_served for one in self._children.values()):
+            self._acceptor.pause()
         self._gone = summed([self._gone, child.last_counts()])
         return child.has_served, status
 
     def _heard(self, child: ApiChild, message: FromFront) -> None:
         self._told.set()
+        if message.serving:
+            self._acceptor.resume()
         if len(self._children) == self._count and all(each.has_served for each in self._children.values()):
             self.all_serve.set()
         if message.call_id:
@@ -121,6 +129,13 @@ class ApiServers:
         counts = summed([self._gone, *(child.counts for child in self._others(asking))])
         asking.tell(ToFront(call_id=call_id, others=counts))
 
+    def _deal(self, connection: socket.socket) -> None:
+        """Round robin, past processes that say nothing. It is called only while one serves."""
+        serving = [child for child in self._children.values() if child.has_served]
+        lively = [child for child in serving if time.monotonic() - child.heard_at < self._silence_s / 4] or serving
+        lively[self._num_dealt % len(lively)].serve(connection)
+        self._num_dealt += 1
+
     def _others(self, than: ApiChild) -> list[ApiChild]:
         return [child for child in self._children.values() if child is not than]
 
@@ -129,7 +144,7 @@ class ApiServers:
         while True:
             await asyncio.sleep(TICK_S)
             for child in self._children.values():
-                if child.has_served and time.monotonic() - child.heard_at > SILENCE_S:
+                if child.has_served and time.monotonic() - child.heard_at > self._silence_s:
                     child.signal(signal.SIGKILL)
 
 
@@ -161,7 +176,7 @@ async def serve_many(
     applied = peer_env.applied(args, env.peer_variables())
     owner = EngineOwner(source.engine_options(applied), *start)
     told = {"args": dataclasses.asdict(args), "options": dataclasses.asdict(options)}
-    servers = ApiServers(json.dumps(told).encode(), options.api_server_count, bound, owner)
+    servers = ApiServers(options, json.dumps(told).encode(), bound, owner)
     signals = ServerSignals(servers, options.shutdown_timeout)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, signals.hear)

@@ -116,6 +116,13 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def adopt(self, connection: socket.socket) -> None:
+        """Serves a connection that was accepted elsewhere."""
+        given = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
+        with contextlib.suppress(OSError):  # the client is gone
+            make = functools.partial(self.config.http_protocol_class, **given)
+            await asyncio.get_running_loop().connect_accepted_socket(make, connection)
+
 
 class ServerLifecycle:
     """From the first connection to the exit status."""
@@ -130,7 +137,8 @@ class ServerLifecycle:
         self._tasks: set[asyncio.Task[None]] = set()
         self._engine_end: asyncio.Task[None] | None = None
 
-    async def run(self, bound: socket.socket, on_serving: Callable[[], None]) -> int:
+    async def run(self, bound: socket.socket | None, on_serving: Callable[[], None]) -> int:
+        """bound: None = connections come by `adopt`"""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.on_signal)
@@ -139,7 +147,7 @@ class ServerLifecycle:
         self._spawn(self._watch_engine())
         self._spawn(self._announce(on_serving))
         try:
-            await self._server.serve(sockets=[bound])
+            await self._server.serve(sockets=[bound] if bound is not None else [])
         except OSError as error:  # another server took the address since it was bound
             print(f"cadence serve: {listen.in_use(self._options)} ({error.strerror})", file=sys.stderr, flush=True)
             self._status = 1
@@ -147,6 +155,10 @@ class ServerLifecycle:
             for task in self._tasks:
                 task.cancel()
         return self._status
+
+    def adopt(self, connection: socket.socket) -> None:
+        """Serves a connection that another process has accepted."""
+        self._spawn(self._server.adopt(connection))
 
     def on_signal(self) -> None:
         """The first: no new requests, those in flight finish. The second: they end now, with an error. The third: so

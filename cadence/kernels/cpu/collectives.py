@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import c_int64, c_void_p
 from typing import Protocol
 
@@ -14,6 +15,13 @@ from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.interface.collectives import CollectiveAbortedError
 
 SLOT_BYTES = 1 << 20  # of what one rank shows the others at a time
+MOST_CONNECTED = 256  # ranks
+
+
+class ConnectionState(ctypes.Structure):
+    """`Connection` of exchange.h."""
+
+    _fields_ = (("descriptor", c_int64), ("progress", c_int64 * 3), ("frame", c_int64 * 3))
 
 
 class CollectiveMemory:
@@ -26,6 +34,8 @@ class CollectiveMemory:
         self._init.restype, self._init.argtypes = None, [c_void_p, c_int64, c_int64]
         self._abort.restype, self._abort.argtypes = None, [c_void_p]
         self._aborted.restype, self._aborted.argtypes = c_int64, [c_void_p]
+        self._connect = library.cadence_collectives_connect
+        self._connect.restype, self._connect.argtypes = None, [c_void_p, c_void_p]
 
     def num_bytes(self, num_ranks: int, slot_bytes: int = SLOT_BYTES) -> int:
         count: int = self._bytes(num_ranks, slot_bytes)
@@ -34,6 +44,13 @@ class CollectiveMemory:
     def init(self, address: int, num_ranks: int, slot_bytes: int = SLOT_BYTES) -> None:
         """By one process, of zeroed memory, before others use it. slot_bytes: a multiple of 64."""
         self._init(address, num_ranks, slot_bytes)
+
+    def connect(self, address: int, descriptors: Sequence[int]) -> object:
+        """Of memory that one rank has for itself: it reaches the others by sockets, one per rank, its own -1. -> to be
+        kept as long as the memory is used"""
+        states = (ConnectionState * len(descriptors))(*((descriptor,) for descriptor in descriptors))
+        self._connect(address, ctypes.addressof(states))
+        return states
 
     def abort(self, address: int) -> None:
         """Wakes all ranks; what they are computing together ends, and nothing more begins."""

@@ -24,6 +24,8 @@ class LinkMemory:
         self._bytes.restype, self._bytes.argtypes = c_int64, [c_int64]
         self._init.restype, self._init.argtypes = None, [c_void_p, c_int64]
         self._abort.restype, self._abort.argtypes = None, [c_void_p]
+        self._connect = library.cadence_link_connect
+        self._connect.restype, self._connect.argtypes = None, [c_void_p, c_int64]
         for function in (self._aborted, self._arrived):
             function.restype, function.argtypes = c_int64, [c_void_p]
 
@@ -34,6 +36,10 @@ class LinkMemory:
     def init(self, address: int, capacity: int) -> None:
         """By one process, of zeroed memory, before others use it. capacity: bytes that may be on their way"""
         self._init(address, capacity)
+
+    def connect(self, address: int, descriptor: int) -> None:
+        """Of memory that one end has for itself: it reaches the other by a socket."""
+        self._connect(address, descriptor)
 
     def abort(self, address: int) -> None:
         """Wakes both ends; nothing is moved any more."""

@@ -5,8 +5,12 @@
  * are two slots per rank, taken in turn: who writes the piece after next has seen all arrive at the next one, so all
  * have read this one. That is one wait per piece.
  *
+ * Between machines each rank has such memory of its own, and connections to the others: it sends them its slot, and what
+ * they send comes into theirs (`exchange.h`). All the rest is the same, so sums have the same bits.
+ *
  * A rank that was given up (`aborted`) wakes all; every operation from then on returns at once and computes nothing. So
  * does one in which ranks do not ask for the same. Who called looks at `aborted` before it uses results. */
+#include "ranks/exchange.h"
 #include "runtime/common.h"
 #include "runtime/threads.h"
 #include "runtime/words.h"
@@ -27,6 +31,7 @@ typedef struct {
 typedef struct {
     _Alignas(APART) Word aborted; /* 0 = no */
     int64_t num_ranks, slot_bytes;
+    Connection *connections; /* [num_ranks], of memory that one rank has for itself; NULL = they share it */
     RankState ranks[];
 } Shared;
 
@@ -54,6 +59,11 @@ EXPORT void cadence_collectives_abort(void *memory) {
 
 EXPORT int64_t cadence_collectives_aborted(void *memory) { return (int64_t)atomic_load(&((Shared *)memory)->aborted); }
 
+/* By the one rank of this memory, before it computes. descriptors [num_ranks]: of connections to the others */
+EXPORT void cadence_collectives_connect(void *memory, Connection *connections) {
+    ((Shared *)memory)->connections = connections;
+}
+
 static char *slot_of(Shared *s, int64_t rank, uint64_t piece) {
     return (char *)s + slots_start(s->num_ranks) + (2 * rank + (int64_t)(piece & 1)) * s->slot_bytes;
 }
@@ -73,8 +83,20 @@ static int await_rank(Shared *s, int64_t rank, uint64_t piece) {
     return !atomic_load(&s->aborted);
 }
 
-/* The rank's part is in its slot. -> the piece's number, when all are there; -1 = aborted */
-static int64_t meet(Shared *s, int64_t rank, enum operation operation, int64_t bytes) {
+/* Over connections: what is in the rank's slot goes to all others, and theirs come. -> the piece's number */
+static int64_t meet_far(Shared *s, int64_t rank, enum operation operation, int64_t bytes, int64_t sent) {
+    uint64_t piece = atomic_fetch_add(&s->ranks[rank].arrived, 1);
+    Frame frame = {operation, bytes, sent};
+    for (int64_t r = 0; r < s->num_ranks; r++) begin_exchange(&s->connections[r], slot_of(s, r, piece));
+    if (exchange(s->connections, s->num_ranks, rank, &frame, &s->aborted)) return (int64_t)piece;
+    atomic_store(&s->aborted, 1);
+    return -1;
+}
+
+/* The rank's part is in its slot; others want `sent` bytes of it. -> the piece's number, when all are there; -1 =
+ * aborted */
+static int64_t meet(Shared *s, int64_t rank, enum operation operation, int64_t bytes, int64_t sent) {
+    if (s->connections) return meet_far(s, rank, operation, bytes, sent);
     RankState *own = &s->ranks[rank];
     uint64_t piece = atomic_load_explicit(&own->arrived, memory_order_relaxed);
     int64_t *asked = own->asked[piece & 1];
@@ -128,7 +150,7 @@ EXPORT void call_all_reduce(const void *words) {
     for (int64_t start = 0; start < c->count; start += most) {
         int64_t count = min64(most, c->count - start);
         memcpy(own_slot(s, c->rank), (const char *)c->x + start * size, (size_t)(count * size));
-        int64_t piece = meet(s, c->rank, SUM, count * size);
+        int64_t piece = meet(s, c->rank, SUM, count * size, count * size);
         if (piece < 0) return;
         Sum sum = {s, (char *)c->out + start * size, (uint64_t)piece, c->dtype};
         share_evenly(count, ROW_ELEMENTS, sum_part, &sum);
@@ -146,7 +168,7 @@ static int gather_columns(const struct all_gather *c, int64_t begin, int64_t byt
         char *slot = own_slot(s, c->rank);
         for (int64_t i = 0; i < rows; i++)
             memcpy(slot + i * bytes, c->x + (start + i) * c->row_bytes + begin, (size_t)bytes);
-        int64_t piece = meet(s, c->rank, GATHER, rows * bytes);
+        int64_t piece = meet(s, c->rank, GATHER, rows * bytes, rows * bytes);
         if (piece < 0) return 0;
         for (int64_t r = 0; r < s->num_ranks; r++) {
             int own = r == c->rank; /* still in this core's cache */
@@ -175,7 +197,7 @@ static int pick_columns(const struct all_pick *c, int64_t begin, int64_t bytes) 
         int64_t rows = min64(most, c->rows - start), first = start * c->row_bytes + begin;
         char *slot = own_slot(s, c->rank);
         for (int64_t i = 0; i < rows; i++) memcpy(slot + i * bytes, c->x + first + i * c->row_bytes, (size_t)bytes);
-        int64_t piece = meet(s, c->rank, PICK, rows * bytes);
+        int64_t piece = meet(s, c->rank, PICK, rows * bytes, rows * bytes);
         if (piece < 0) return 0;
         for (int64_t i = 0; i < rows; i++) {
             const char *from = slot_of(s, min64(c->ids[start + i] / c->each, s->num_ranks - 1), (uint64_t)piece);
@@ -206,7 +228,7 @@ EXPORT void call_broadcast(const void *words) {
     for (int64_t start = 0; start < c->bytes; start += s->slot_bytes) {
         int64_t bytes = min64(s->slot_bytes, c->bytes - start);
         if (c->rank == c->root) memcpy(own_slot(s, c->rank), c->x + start, (size_t)bytes);
-        int64_t piece = meet(s, c->rank, BROADCAST, bytes);
+        int64_t piece = meet(s, c->rank, BROADCAST, bytes, c->rank == c->root ? bytes : 0);
         if (piece < 0) return;
         memcpy(c->out + start, slot_of(s, c->root, (uint64_t)piece), (size_t)bytes);
     }

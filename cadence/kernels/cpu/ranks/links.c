@@ -4,8 +4,12 @@
  * there is room, a reader as long as there is something; both move in pieces, so that a message may be longer than the
  * ring. Positions count bytes since the beginning and never return; each is written by one process alone.
  *
+ * Between machines each end has such memory of its own, without a ring, and a connection (stream socket) to the other;
+ * what the system holds of it is the ring then.
+ *
  * A link that was given up (`aborted`) wakes both; every call from then on returns at once and moves nothing. Who called
  * looks at `aborted` before it uses what came. */
+#include "ranks/exchange.h"
 #include "runtime/common.h"
 #include "runtime/words.h"
 
@@ -17,6 +21,7 @@
 typedef struct {
     _Alignas(APART) Word aborted; /* 0 = no */
     int64_t capacity;             /* bytes of the ring */
+    int64_t is_far, descriptor;   /* whether the other end is reached by a connection, and by which */
     _Alignas(APART) Word written; /* bytes, by the writer */
     _Alignas(APART) Word read;    /* bytes, by the reader */
     Word arrived;                 /* when the last message had come in full, nanoseconds of CLOCK_MONOTONIC */
@@ -28,6 +33,12 @@ EXPORT int64_t cadence_link_bytes(int64_t capacity) { return (int64_t)sizeof(Lin
 
 /* By one process, of zeroed memory, before others use it. */
 EXPORT void cadence_link_init(void *memory, int64_t capacity) { ((Link *)memory)->capacity = capacity; }
+
+/* By the one end of this memory, before it is used. */
+EXPORT void cadence_link_connect(void *memory, int64_t descriptor) {
+    Link *l = memory;
+    l->is_far = 1, l->descriptor = descriptor;
+}
 
 EXPORT void cadence_link_abort(void *memory) {
     Link *l = memory;
@@ -58,8 +69,27 @@ static void move_on(Link *l, Word *word, uint64_t to) {
     if (atomic_load(&l->sleepers)) wake_word(word);
 }
 
+/* So many bytes over the connection, in one direction. -> false where it is lost, or all was aborted */
+static int move_far(Link *l, char *at, int64_t bytes, short event) {
+    for (int64_t idle_since = word_clock_ns(); bytes > 0;) {
+        int64_t moved = event == POLLIN ? recv((int)l->descriptor, at, (size_t)bytes, MSG_DONTWAIT)
+                                        : send((int)l->descriptor, at, (size_t)bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (moved > 0) {
+            at += moved, bytes -= moved, idle_since = word_clock_ns();
+            continue;
+        }
+        if (moved == 0 || !would_block()) cadence_link_abort(l);
+        if (atomic_load(&l->aborted)) return 0;
+        if (word_clock_ns() - idle_since < EXCHANGE_SPIN_NS) continue;
+        struct pollfd waiting = {(int)l->descriptor, event, 0};
+        poll(&waiting, 1, EXCHANGE_SLICE_MS);
+    }
+    return 1;
+}
+
 /* So many bytes at the end. -> false where all was aborted */
 static int put(Link *l, const char *from, int64_t bytes) {
+    if (l->is_far) return move_far(l, (char *)from, bytes, POLLOUT);
     uint64_t at = atomic_load_explicit(&l->written, memory_order_relaxed);
     uint64_t read = atomic_load_explicit(&l->read, memory_order_acquire), capacity = (uint64_t)l->capacity;
     while (bytes > 0) {
@@ -79,6 +109,7 @@ static int put(Link *l, const char *from, int64_t bytes) {
 
 /* The next so many bytes. -> false where all was aborted */
 static int get(Link *l, char *to, int64_t bytes) {
+    if (l->is_far) return move_far(l, to, bytes, POLLIN);
     uint64_t at = atomic_load_explicit(&l->read, memory_order_relaxed);
     uint64_t written = atomic_load_explicit(&l->written, memory_order_acquire), capacity = (uint64_t)l->capacity;
     while (bytes > 0) {

@@ -1,0 +1,48 @@
+"""Ranks on several machines that the user starts himself: the engine is on the first, each has its share of ranks."""
+
+from __future__ import annotations
+
+import logging
+
+from cadence.config.engine_config import EngineConfig
+from cadence.config.parallel import ParallelConfig
+from cadence.core.errors import ConfigError
+from cadence.device.base import DeviceCaps
+from cadence.distributed.handshake import read_secret
+from cadence.distributed.mesh import Mesh
+from cadence.executor.joining import Ticket
+from cadence.executor.model_digest import model_digest
+from cadence.executor.opened import OpenExecutor, Processors
+from cadence.executor.processes import check_processors, open_group
+from cadence.executor.rank_hub import RankHub
+from cadence.executor.rank_processes import RankProcesses
+
+logger = logging.getLogger("cadence.executor")
+
+
+def ranks_of(parallel: ParallelConfig, node: int) -> range:
+    """Those that run on a node."""
+    each = parallel.world_size // parallel.nodes.count
+    return range(node * each, (node + 1) * each)
+
+
+def ticket_of(parallel: ParallelConfig, node: int, model: str, digest: str) -> Ticket:
+    nodes = parallel.nodes
+    mesh = Mesh(0, parallel.tensor_parallel_size, parallel.pipeline_parallel_size)
+    secret = read_secret(nodes.secret_file)
+    return Ticket((nodes.address, nodes.port), secret, mesh, node, nodes.count, model, digest)
+
+
+def open_nodes(config: EngineConfig, caps: DeviceCaps, processors: Processors) -> OpenExecutor:
+    """On the first node. Waits for the others."""
+    check_processors(processors)
+    parallel = config.parallel
+    if parallel.nodes.rank:
+        message = f"node_rank={parallel.nodes.rank}: only the first node has an engine; start this one with --headless"
+        raise ConfigError(message, "node_rank")
+    files = config.model.files
+    ticket = ticket_of(parallel, 0, files.path, model_digest(files))
+    others = parallel.nodes.count - 1
+    logger.warning("waiting for %d more nodes at %s:%d", others, *ticket.address)
+    hub = RankHub(RankProcesses(ranks_of(parallel, 0)), ticket, config.device.cpu_threads)
+    return open_group(hub, ticket.mesh, config, caps)

@@ -1,0 +1,234 @@
+"""One rank that reaches its engine over the network: a `Worker` which carries out messages in their order.
+
+    python -m cadence.executor.remote_rank LIFE
+
+LIFE is an inherited pipe that brings the rank's `Ticket` and ends when the parent does. A Ray actor calls `run_rank`
+itself. It leaves when told to, when the engine or a rank that it computes with is gone, or when a step fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import queue
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cadence.config import env
+from cadence.core.errors import CadenceError
+from cadence.distributed.handshake import RefusedError, dial
+from cadence.distributed.mesh import Mesh
+from cadence.distributed.message_socket import MessageSocket, listen
+from cadence.distributed.messages import ClosedError, MessageError
+from cadence.executor.joining import (
+    JOIN_S,
+    RANK,
+    Hello,
+    Offers,
+    Ticket,
+    Welcome,
+    decode_ticket,
+    decode_welcome,
+    encode_busy,
+    encode_joining,
+    host_key,
+)
+from cadence.executor.worker_process import (
+    BEAT_S,
+    MOST_SEAT,
+    PARENT_GONE,
+    RANK_GONE,
+    end_with_parent,
+    settle,
+    watch_parent,
+)
+
+if TYPE_CHECKING:
+    from cadence.distributed.collectives import CollectiveArea
+    from cadence.distributed.links import LinkArea
+    from cadence.executor.carrier import Carrier
+
+FAILED, REFUSED = 1, 5  # exit statuses
+RETRY_S = 0.5  # between attempts to find the engine
+LINGER_S = 1.0  # of a rank whose peer is gone: the engine should hear of that one first
+
+logger = logging.getLogger("cadence.executor")
+
+
+class Inbox:
+    """The messages of a connection, read by a thread: when it ends, so does this process, whatever it is doing."""
+
+    def __init__(self, connection: MessageSocket) -> None:
+        self._messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._connection = connection
+        threading.Thread(target=self._receive, name="engine", daemon=True).start()
+
+    def read(self, timeout_s: float = math.inf) -> bytes:
+        try:
+            return self._messages.get(timeout=None if timeout_s == math.inf else timeout_s)
+        except queue.Empty:
+            raise TimeoutError("nothing came from the engine") from None
+
+    def _receive(self) -> None:
+        poll = select.poll()
+        poll.register(self._connection.fd, select.POLLIN)
+        try:
+            while poll.poll():
+                for message in self._connection.arrived():
+                    self._messages.put(message)
+        except (ClosedError, MessageError):
+            os._exit(PARENT_GONE)
+
+
+class BusyWriter:
+    """Results over a connection; heartbeats tell how long this rank has computed, where that has changed."""
+
+    def __init__(self, connection: MessageSocket) -> None:
+        self.connection = connection
+        self._busy_s = self._told_s = 0.0
+
+    def write(self, message: bytes, timeout_s: float = math.inf) -> None:
+        self.connection.write(message, timeout_s)
+
+    def add_busy(self, seconds: float) -> None:
+        self._busy_s += seconds
+
+    def beat(self) -> None:
+        busy_s = self._busy_s
+        if busy_s == self._told_s:
+            return self.connection.beat()
+        with contextlib.suppress(ClosedError):
+            self.connection.write(encode_busy(busy_s))
+        self._told_s = busy_s
+
+
+def run_rank(ticket: Ticket, join_s: float = JOIN_S) -> int:
+    """-> exit status"""
+    try:
+        connection = _find_engine(ticket, join_s)
+        results = BusyWriter(connection)
+        _start_beats(results)
+        listener = listen((connection.own_host, 0))
+        made, offers = _offers(ticket.mesh)
+        welcome = _introduce(ticket, connection, offers, listener)
+    except (RefusedError, TimeoutError) as error:
+        logger.error("rank %d cannot join: %s", ticket.mesh.rank, error)
+        return REFUSED
+    except ClosedError:
+        return PARENT_GONE
+    status = _carry_out(ticket, welcome, results, listener)
+    for area in made:  # that others may have opened until now
+        area.release()
+    return status
+
+
+def _find_engine(ticket: Ticket, join_s: float) -> MessageSocket:
+    host, port = ticket.address
+    ends = time.monotonic() + join_s
+    while True:
+        try:
+            return dial(ticket.address, ticket.secret, RANK)
+        except RefusedError as error:
+            raise RefusedError(f"{host}:{port}: {error} (node_secret_file)") from None
+        except MessageError:
+            raise RefusedError(f"what listens at {host}:{port} is no engine") from None
+        except OSError as error:
+            if time.monotonic() > ends:
+                raise TimeoutError(f"no engine at {host}:{port} within {join_s:g} s: {error}") from None
+        time.sleep(RETRY_S)
+
+
+def _start_beats(results: BusyWriter) -> None:
+    def beat() -> None:
+        while True:
+            results.beat()
+            time.sleep(BEAT_S)
+
+    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+
+
+def _offers(mesh: Mesh) -> tuple[list[CollectiveArea | LinkArea], Offers]:
+    """Memory that this rank makes for those that may be on its machine."""
+    if mesh.world_size == 1 or mesh.tp_rank:
+        return [], Offers()
+    from cadence.distributed.collectives import CollectiveArea
+    from cadence.distributed.links import create_links
+
+    together = [CollectiveArea.create(mesh.tensor_parallel)] if mesh.tensor_parallel > 1 else []
+    places = range(mesh.tensor_parallel if mesh.rank == 0 and mesh.pipeline_parallel > 1 else 0)
+    links = [area for _ in places for area in create_links(mesh.pipeline_parallel)]
+    offers = Offers(tuple(area.fd for area in together), tuple(area.fd for area in links))
+    return [*together, *links], offers
+
+
+def _introduce(ticket: Ticket, connection: MessageSocket, offers: Offers, listener: socket.socket) -> Welcome:
+    """-> the engine's answer, when all ranks are there"""
+    reachable = (connection.own_host, listener.getsockname()[1])
+    about = (ticket.mesh, ticket.num_nodes, host_key(ticket.node), socket.gethostname(), os.getpid(), ticket.digest)
+    connection.write(encode_joining(Hello(*about, offers, reachable)), 5.0)
+    welcome = decode_welcome(connection.read(2 * JOIN_S))
+    if welcome.refusal:
+        raise RefusedError(welcome.refusal)
+    return welcome
+
+
+def _carry_out(ticket: Ticket, welcome: Welcome, results: BusyWriter, listener: socket.socket) -> int:
+    inbox = Inbox(results.connection)
+    from cadence.executor.wire import FAILURE, encode_error
+    from cadence.kernels.interface.collectives import CollectiveAbortedError
+
+    try:
+        _open_carrier(ticket, welcome, (inbox, results), listener).run()
+    except CollectiveAbortedError:
+        time.sleep(LINGER_S)
+        return RANK_GONE
+    except Exception as error:
+        results.write(FAILURE + encode_error(error), 1.0)
+        if not isinstance(error, CadenceError):  # those are told to the user
+            logger.exception("rank %d failed", ticket.mesh.rank)
+        return FAILED
+    return 0
+
+
+def _open_carrier(ticket: Ticket, welcome: Welcome, link: tuple[Inbox, BusyWriter], listener: socket.socket) -> Carrier:
+    """Imports torch and loads the model, which may take long: heartbeats are sent by now."""
+    from cadence.device.cpus import cpu_shares
+    from cadence.executor.carrier import Carrier
+    from cadence.executor.rank_areas import open_areas
+    from cadence.executor.wire import Seat, decode_config
+
+    share = cpu_shares(welcome.num_on_host, welcome.num_threads)[welcome.place]
+    seat = Seat(ticket.mesh, *share)
+    settle(seat)
+    config = decode_config(link[0].read(JOIN_S))
+    if ticket.model:
+        from cadence.config.reference import find_model
+
+        own = replace(config.model, files=find_model(ticket.model))
+        config = replace(config, model=own)
+    return Carrier.open(seat, config, link, open_areas(ticket, welcome, listener))
+
+
+def main(arguments: list[str]) -> int:
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the whole group; the parent decides
+    logging.basicConfig(level=env.log_level(), format="%(levelname)s: %(message)s")
+    (life,) = map(int, arguments)
+    ticket = decode_ticket(os.read(life, MOST_SEAT))
+    watch_parent(life)
+    return run_rank(ticket)
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # its threads hold memory that would go one by one

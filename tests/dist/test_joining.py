@@ -1,0 +1,203 @@
+"""Who may join an engine, and what each is told: one sentence where it cannot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cadence.config.args import EngineArgs
+from cadence.config.reference import find_model
+from cadence.core.errors import ConfigError, EngineDeadError
+from cadence.distributed.handshake import dial, read_secret
+from cadence.distributed.mesh import Mesh
+from cadence.distributed.message_socket import listen
+from cadence.executor.joining import RANK, Hello, Offers, Ticket, decode_welcome, encode_joining, refusal, welcomes
+from cadence.executor.model_digest import model_digest
+from cadence.executor.rank_areas import uses_of
+from cadence.executor.rank_desk import RankDesk
+from cadence.executor.rank_hub import RankHub
+from tests.helpers.headless_node import start_node
+
+pytestmark = pytest.mark.engine  # a tiny model is made, and none is loaded
+
+MESH = Mesh(0, 2)
+
+
+class NoLauncher:
+    """Somebody else starts the ranks."""
+
+    def __init__(self, dead: str = "") -> None:
+        self.dead = dead
+
+    def start(self, ticket: Ticket) -> None:
+        """Nothing to do."""
+
+    def death(self) -> str:
+        return self.dead
+
+    def end(self) -> None:
+        """Nothing to end."""
+
+
+def hello(rank: int, host: str = "a", mesh: Mesh = MESH) -> Hello:
+    offers = Offers(() if rank % mesh.tensor_parallel else (7,), () if rank else (20, 21, 22, 23))
+    return Hello(mesh.at(rank), 2, host, f"host-{host}", 100 + rank, "digest", offers, (host, rank))
+
+
+@pytest.fixture(scope="module")
+def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("secret") / "secret"
+    file.write_text("a secret of this launch alone")
+    return file
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model: Callable[[str], Path]) -> Path:
+    return tiny_model("llama")
+
+
+@pytest.fixture
+def desk(secret: Path, model: Path) -> Iterator[tuple[RankDesk, int]]:
+    """-> one that listens, and its port"""
+    listener = listen(("127.0.0.1", 0))
+    address = ("127.0.0.1", listener.getsockname()[1])
+    expected = Ticket(address, read_secret(str(secret)), MESH, 0, 2, "", model_digest(find_model(str(model))))
+    over = threading.Event()
+    with RankDesk(listener, expected) as made:
+
+        def serve() -> None:
+            while not over.is_set():
+                made.wait(0.05)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield made, address[1]
+        over.set()
+        thread.join()
+
+
+def test_ranks_on_one_host_share_memory_and_those_on_several_connect() -> None:
+    near = welcomes([hello(0), hello(1)], 4)
+    assert [(each.place, each.num_on_host, each.together, each.ranks) for each in near] == [
+        (0, 2, (100, (7,)), ()),
+        (1, 2, (100, (7,)), ()),
+    ]
+    far = welcomes([hello(0), hello(1, "b")], 4)
+    addresses = (("a", 0), ("b", 1))
+    assert [(each.place, each.num_on_host, each.together, each.ranks) for each in far] == [
+        (0, 1, (0, ()), addresses),
+        (0, 1, (0, ()), addresses),
+    ]
+    assert all(each.is_stage_apart for each in far) and not any(each.is_stage_apart for each in near)
+
+
+def test_stages_on_hosts_of_their_own_share_memory_inside_and_connect_outside() -> None:
+    mesh = Mesh(0, 2, 2)
+    made = welcomes([hello(rank, "ab"[rank // 2], mesh) for rank in range(4)], 0)
+    assert [each.place for each in made] == [0, 1, 0, 1] and not any(each.is_stage_apart for each in made)
+    assert [each.together for each in made] == [(100, (7,))] * 2 + [(102, (7,))] * 2
+    assert all(len(each.ranks) == 4 and each.links == (0, ()) for each in made)
+    near = welcomes([hello(rank, "a", mesh) for rank in range(4)], 0)
+    assert [each.links for each in near] == [(100, (20, 21)), (100, (22, 23))] * 2
+
+
+@pytest.mark.parametrize("mesh", [Mesh(0, 1, 2), Mesh(0, 2, 2), Mesh(0, 3, 1), Mesh(0, 2, 4), Mesh(0, 1, 5)])
+def test_every_connection_has_two_ends(mesh: Mesh) -> None:
+    hellos = [hello(rank, f"{rank}", mesh) for rank in range(mesh.world_size)]
+    uses = [uses_of(each.mesh, welcome) for each, welcome in zip(hellos, welcomes(hellos, 0), strict=True)]
+    ends = sorted((kind, *sorted((rank, other))) for rank, some in enumerate(uses) for kind, other in some)
+    assert ends[::2] == ends[1::2] and len(set(ends)) == len(ends) // 2
+    size, stages = mesh.tensor_parallel, mesh.pipeline_parallel
+    assert len(ends) // 2 == stages * size * (size - 1) // 2 + 2 * size * (stages - 1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"num_nodes": 3}, "nnodes=3, the first with nnodes=2"),
+        ({"mesh": Mesh(1, 4)}, "tensor_parallel_size=4, the first with tensor_parallel_size=2"),
+        ({"mesh": Mesh(1, 2, 2)}, "pipeline_parallel_size=2"),
+        ({"digest": "other"}, "another model"),
+        ({"version": "0.0.1"}, "version 0.0.1"),
+        ({}, ""),
+        ({"digest": ""}, ""),  # it takes the engine's
+    ],
+)
+def test_what_does_not_fit_is_named(changed: dict[str, object], said: str) -> None:
+    ticket = Ticket(("a", 1), b"", MESH, 0, 2, "", "digest")
+    found = refusal(replace(hello(1), **changed), ticket)  # type: ignore[arg-type]
+    assert said in found and bool(said) == bool(found)
+
+
+def test_two_nodes_of_one_rank(desk: tuple[RankDesk, int], secret: Path, model: Path) -> None:
+    made, port = desk
+    known = read_secret(str(secret))
+    digest = model_digest(find_model(str(model)))
+    one, other = (dial(("127.0.0.1", port), known, RANK) for _ in range(2))
+    one.write(encode_joining(replace(hello(1), digest=digest)))
+    while made.missing() != [0]:
+        """Until it is seated."""
+    other.write(encode_joining(replace(hello(1, "b"), digest=digest)))
+    assert "rank 1 has joined already, from host-a" in decode_welcome(other.read(5)).refusal
+    one.release()
+    other.release()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--nnodes=4", "--tensor-parallel-size=4"), "nnodes=4, the first with nnodes=2"),
+        (("--tensor-parallel-size=4",), "tensor_parallel_size=4, the first with"),
+        (("--node-secret-file={other}",), "it has another secret (node_secret_file)"),
+        (("--model={copy}",), "another model than the first"),
+    ],
+    ids=["nodes", "ranks", "secret", "model"],
+)
+def test_a_node_that_cannot_join_says_why_and_ends(
+    desk: tuple[RankDesk, int], secret: Path, model: Path, tmp_path: Path, flags: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "other").write_text("a secret of another launch")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in model.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    (copy / "config.json").write_text((model / "config.json").read_text() + "\n")
+    named = [flag.format(other=tmp_path / "other") for flag in flags if not flag.startswith("--model")]
+    node = start_node(copy if "--model={copy}" in flags else model, secret, desk[1], *named)
+    _, errors = node.communicate(timeout=30)
+    assert node.returncode == 1
+    assert said in errors and "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"nnodes": 2}, "nnodes=2 does not divide 1 ranks"),
+        ({"nnodes": 2, "tensor_parallel_size": 2}, "nnodes=2 needs node_secret_file"),
+        ({"node_rank": 1}, "node_rank=1 is not below nnodes=1"),
+        ({"nnodes": 2, "tensor_parallel_size": 2, "distributed_executor_backend": "ray"}, "nnodes=2 goes with"),
+        ({"master_port": 0}, "master_port=0"),
+    ],
+)
+def test_flags_that_cannot_be(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        EngineArgs(model="x", **options)  # type: ignore[arg-type]
+
+
+def test_an_engine_waits_for_its_ranks_so_long_and_no_longer() -> None:
+    ticket = Ticket(("127.0.0.1", 0), b"secret", MESH)
+    with pytest.raises(EngineDeadError, match=r"ranks 0, 1 did not join within 0.3 s"):
+        RankHub(NoLauncher(), ticket, 0, join_s=0.3)
+    with pytest.raises(EngineDeadError, match="rank 1 is broken"):
+        RankHub(NoLauncher("rank 1 is broken"), ticket, 0, join_s=30)
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with listen(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(EngineDeadError, match=f"cannot listen for ranks at 127.0.0.1:{port}"):
+            RankHub(NoLauncher(), Ticket(("127.0.0.1", port), b"secret", MESH), 0)
