@@ -49,7 +49,9 @@ class EngineArgs:
     tokenizer_revision: str | None = option(None, "branch, tag or commit of the tokenizer on the hub")
     hf_token: str | None = option(None, "hub access token for gated models (else HF_TOKEN, or the one `hf` saved)")
     download_dir: str | None = option(None, "folder for files fetched from the hub")
-    load_format: str = option("auto", "how weights are stored", ("auto", "safetensors", "gguf", "dummy"))
+    load_format: str = option(
+        "auto", "how weights are stored", ("auto", "safetensors", "gguf", "sharded_state", "dummy")
+    )
     quantization: str | None = option(
         None,
         "on the CPU: none = as stored or widened, gguf = the file's own blocks, else made while loading "
@@ -139,6 +141,7 @@ class EngineArgs:
     )
     tensor_parallel_size: int = option(1, "processes that share each layer; on the CPU so far")
     pipeline_parallel_size: int = option(1, "stages, each with some of the layers on devices of its own")
+    data_parallel_size: int = option(1, "engines, each with the whole model, that requests are shared out among")
     pp_layer_partition: str = option("", "layers of each stage, with commas between them (as even as can be)")
 
     nnodes: int = option(1, "machines that share the ranks; the engine is on the first")

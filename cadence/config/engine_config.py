@@ -33,7 +33,7 @@ class TokenizerConfig:
 
 @dataclass(frozen=True, slots=True)
 class LoadConfig:
-    load_format: str  # auto | safetensors | gguf | dummy
+    load_format: str  # auto | safetensors | gguf | sharded_state | dummy
     use_tqdm: bool
     quantization: str = "none"  # none = as stored, or in the model's dtype | gguf (the file's own blocks) | int8 | int4
     stage_layers: tuple[int, ...] = ()  # of each pipeline stage; () = as even as can be

@@ -32,6 +32,7 @@ class ParallelConfig:
     backend: str = "uni"  # one of BACKENDS
     tensor_parallel_size: int = 1  # ranks that share each layer
     pipeline_parallel_size: int = 1  # stages, each with some of the layers
+    data_parallel_size: int = 1  # engines, each with all of the above
     nodes: NodesConfig = ONE_NODE
 
     @property
@@ -83,6 +84,9 @@ def check_nodes(args: EngineArgs) -> None:
         raise ConfigError(f"node_rank={args.node_rank} is not below nnodes={count}", "node_rank")
     if count == 1:
         return
+    if args.data_parallel_size > 1:
+        sizes = f"nnodes={count} and data_parallel_size={args.data_parallel_size}"
+        raise ConfigError(f"{sizes}: the nodes are one engine's; start a server with its nodes for each", "nnodes")
     if args.distributed_executor_backend not in (None, "mp"):
         raise ConfigError(
             f"nnodes={count} goes with distributed_executor_backend=mp, not {args.distributed_executor_backend}",
@@ -101,8 +105,8 @@ def check_nodes(args: EngineArgs) -> None:
 
 
 def check_parts(args: EngineArgs, kind: str) -> None:
-    """What ranks cannot do yet. kind: of device"""
-    for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+    """What ranks, and several engines, cannot do yet. kind: of device"""
+    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
         if getattr(args, name) > 1 and kind != "cpu":
             raise ConfigError(f"{name}={getattr(args, name)} is for the CPU so far", name)
 
@@ -112,4 +116,4 @@ def resolve_parallel(args: EngineArgs) -> ParallelConfig:
     backend = "mp" if max(sizes) > 1 else "uni"
     place = (args.nnodes, args.node_rank, args.master_addr, args.master_port)
     nodes = NodesConfig(*place, args.node_secret_file or "")
-    return ParallelConfig(args.distributed_executor_backend or backend, *sizes, nodes)
+    return ParallelConfig(args.distributed_executor_backend or backend, *sizes, args.data_parallel_size, nodes)

@@ -131,7 +131,7 @@ ENGINE_GROUPS = (
         no_effect("dcp_kv_cache_interleave_size", 1, OF_SEVERAL_DEVICES),
         no_effect("cp_kv_cache_interleave_size", 1, OF_SEVERAL_DEVICES),
         refused("prefill_context_parallel_size", 1, ONE_DEVICE, short="-pcp"),
-        refused("data_parallel_size", 1, ONE_DEVICE, short="-dp"),
+        works("data_parallel_size", "engines that requests are shared out among, on the CPU so far", short="-dp"),
         refused("data_parallel_rank", 0, ONE_DEVICE, short="-dpn"),
         refused("data_parallel_start_rank", 0, ONE_DEVICE, short="-dpr"),
         refused("data_parallel_size_local", 1, ONE_DEVICE, short="-dpl"),

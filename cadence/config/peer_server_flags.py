@@ -72,7 +72,7 @@ SERVER_GROUPS = (
     )),
     Group("Arguments of serve", (
         works("headless"),
-        no_effect("api_server_count", 1, "one process serves HTTP; the engine has a process of its own", short="-asc"),
+        works("api_server_count", "1 unless given, whatever --data-parallel-size is", short="-asc"),
         works("config", "YAML or JSON; flags given by hand win over it"),
         refused("grpc", False, "HTTP is served, not gRPC"),
     )),

@@ -30,6 +30,7 @@ RANGES: dict[str, tuple[int, int | None]] = {  # least and most; None = no limit
     "cpu_threads": (0, MOST_CPU_THREADS),
     "tensor_parallel_size": (1, MOST_RANKS),
     "pipeline_parallel_size": (1, MOST_RANKS),
+    "data_parallel_size": (1, MOST_RANKS),
     "nnodes": (1, MOST_RANKS),
     "node_rank": (0, MOST_RANKS - 1),
     "master_port": (1, 65535),

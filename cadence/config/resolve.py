@@ -23,6 +23,7 @@ from cadence.config.lora import resolve_lora
 from cadence.config.parallel import ParallelConfig, check_parts, read_partition, resolve_parallel
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
+from cadence.config.sharded_state import SHARDED, check_ranks
 from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
 from cadence.config.speculative_options import SpeculativeOptions
 from cadence.config.structured_options import read_structured
@@ -230,6 +231,9 @@ def _dtype(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves
 def _load_format(args: EngineArgs, files: ModelFiles) -> str:
     if args.load_format in ("auto", "dummy"):
         return args.load_format
+    if args.load_format == SHARDED:
+        check_ranks(files.directory, args.tensor_parallel_size)
+        return SHARDED
     found = "gguf" if files.gguf is not None else "safetensors"
     if args.load_format != found:
         raise ConfigError(f"load_format={args.load_format}, but {files.name} holds {found} weights", "load_format")

@@ -12,6 +12,7 @@ from cadence.config.args import option
 from cadence.core.errors import ConfigError
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug", "trace")
+MOST_API_SERVERS = 256
 CONTENT_FORMATS = ("auto", "string", "openai")
 
 
@@ -21,6 +22,7 @@ class ServeOptions:
     host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = every interface")
     port: int = option(8000, "port to listen on; 0 = any free one")
     uds: str | None = option(None, "listen on this unix socket instead of a port")
+    api_server_count: int = option(1, "processes that serve HTTP at this address, with the same engines behind them")
     root_path: str = option("", "path under which a proxy shows the server, whether it takes it off or not")
     ssl_keyfile: str | None = option(None, "TLS private key")
     ssl_certfile: str | None = option(None, "TLS certificate")
@@ -115,6 +117,14 @@ class ServeOptions:
             _at_least(self, name, 0)
         for name in ("engine_heartbeat_timeout", "engine_step_timeout"):
             _at_least(self, name, 0)
+        if not 1 <= self.api_server_count <= MOST_API_SERVERS:
+            limit = f"between 1 and {MOST_API_SERVERS}"
+            raise ConfigError(f"api_server_count={self.api_server_count} is not {limit}", "api_server_count")
+        if self.api_server_count > 1 and self.allow_runtime_lora_updating:
+            raise ConfigError(
+                "allow_runtime_lora_updating: each process would serve other adapters; use api_server_count=1",
+                "allow_runtime_lora_updating",
+            )
         object.__setattr__(self, "root_path", _as_prefix(self.root_path))
         if self.port > 65535:
             raise ConfigError(f"port={self.port} is not a port: at most 65535", "port")

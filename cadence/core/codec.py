@@ -9,6 +9,7 @@ import numpy as np
 
 from cadence.core.errors import InvalidRequestError
 from cadence.core.failure import Failure
+from cadence.core.front_messages import FromFront, ToFront
 from cadence.core.messages import FromEngine, ToEngine
 from cadence.core.request import EngineRequest
 from cadence.core.step import IntArray, RowOutput, StepPlan, StepResult, TokenMasks
@@ -39,6 +40,8 @@ def _rich(kind: Any, value: Any) -> Any:
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
 _TO_ENGINE = msgspec.msgpack.Decoder(ToEngine, dec_hook=_rich)
 _FROM_ENGINE = msgspec.msgpack.Decoder(FromEngine, dec_hook=_rich)
+_TO_FRONT = msgspec.msgpack.Decoder(ToFront)
+_FROM_FRONT = msgspec.msgpack.Decoder(FromFront)
 _PLAN = msgspec.msgpack.Decoder(StepPlan, dec_hook=_rich)
 _MAIL = msgspec.msgpack.Decoder(TokenMasks, dec_hook=_rich)
 _OUTPUTS = {kind: msgspec.msgpack.Decoder(kind, dec_hook=_rich) for kind in get_args(RowOutput)}
@@ -52,7 +55,7 @@ _ANSWERS = {name: msgspec.msgpack.Decoder(verb.answer) for name, verb in VERBS.i
 _REQUEST = msgspec.msgpack.Decoder(EngineRequest, dec_hook=_rich)
 
 
-def encode(message: ToEngine | FromEngine) -> bytes:
+def encode(message: ToEngine | FromEngine | ToFront | FromFront) -> bytes:
     return _ENCODER.encode(message)
 
 
@@ -132,6 +135,14 @@ def decode_to_engine(data: bytes) -> ToEngine:
 
 def decode_from_engine(data: bytes) -> FromEngine:
     return _FROM_ENGINE.decode(data)
+
+
+def decode_to_front(data: bytes) -> ToFront:
+    return _TO_FRONT.decode(data)
+
+
+def decode_from_front(data: bytes) -> FromFront:
+    return _FROM_FRONT.decode(data)
 
 
 def _unsendable_field(request: EngineRequest) -> str:

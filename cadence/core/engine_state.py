@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from cadence.core.adapter import NO_ADAPTER_STATS, AdapterStats
 from cadence.core.draft_stats import NO_DRAFTS, DraftStats
@@ -10,6 +13,7 @@ from cadence.core.draft_stats import NO_DRAFTS, DraftStats
 FREE = 0  # owner of a block that no request holds and that caches nothing
 CACHED = 1  # owner of a block that no request holds but that a later one may reuse
 FORWARD_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)  # upper bounds; the last is open
+MOST_STEP_TIMES = 64
 FIRST_OWNER = 2  # owner FIRST_OWNER + i: held by running[i] (the first of them, where several share it)
 
 
@@ -47,4 +51,49 @@ class EngineState:
     block_size: int = 0  # tokens
     stats: EngineStats = field(default_factory=EngineStats)
     num_steps: int = 0
-    step_seconds: list[float] = field(default_factory=list)  # the last steps' durations, oldest first, at most 64
+    step_seconds: list[float] = field(default_factory=list)  # of the last steps, oldest first, at most MOST_STEP_TIMES
+
+
+def joined(states: Sequence[EngineState]) -> EngineState:
+    """Several engines seen as one: their requests and blocks side by side, their totals summed up."""
+    if len(states) == 1:
+        return states[0]
+    running = [view for state in states for view in state.running]
+    owners: list[int] = []
+    first = 0  # place in `running` of the engine's own
+    for state in states:
+        owners += [owner + first if owner >= FIRST_OWNER else owner for owner in state.block_owners]
+        first += len(state.running)
+    return EngineState(
+        running=running,
+        waiting=[view for state in states for view in state.waiting],
+        block_owners=owners,
+        block_size=max(state.block_size for state in states),
+        stats=_summed([state.stats for state in states]),
+        num_steps=sum(state.num_steps for state in states),
+        step_seconds=[seconds for state in states for seconds in state.step_seconds][-MOST_STEP_TIMES:],
+    )
+
+
+def _summed(stats: Sequence[EngineStats]) -> EngineStats:
+    return EngineStats(
+        num_running=sum(one.num_running for one in stats),
+        num_waiting=sum(one.num_waiting for one in stats),
+        kv_usage=sum(one.kv_usage for one in stats) / len(stats),  # caches of equal size
+        prefix_queries=sum(one.prefix_queries for one in stats),
+        prefix_hits=sum(one.prefix_hits for one in stats),
+        num_preemptions=sum(one.num_preemptions for one in stats),
+        forward_counts=tuple(map(sum, zip_longest(*(one.forward_counts for one in stats), fillvalue=0))),
+        forward_tokens=sum(one.forward_tokens for one in stats),
+        drafts=functools.reduce(DraftStats.plus, (one.drafts for one in stats)),
+        adapters=AdapterStats(
+            _names(one.adapters.running for one in stats),
+            _names(one.adapters.waiting for one in stats),
+            max(one.adapters.time for one in stats),
+        ),
+        busy_seconds=tuple(seconds for one in stats for seconds in one.busy_seconds),
+    )
+
+
+def _names(many: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(sorted({name for names in many for name in names}))

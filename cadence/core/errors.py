@@ -70,3 +70,7 @@ class BusyError(CadenceError):
 
 class EngineDeadError(CadenceError):
     """The engine stopped and can serve nothing more."""
+
+
+class EngineGivenUpError(EngineDeadError):
+    """The owner of an engine starts no other."""

@@ -28,6 +28,7 @@ class ToEngine:
     call: str = ""  # "", "state" (with the map of blocks), "stats" (without), "reset_prefix_cache" or "order"
     call_id: int = 0
     order: AdapterOrder | None = None  # of the call "order"
+    front: int = 0  # a front of this number begins: the channel to it comes with this message; 0 = none does
     stop: bool = False  # leave at once
 
 

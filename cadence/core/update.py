@@ -27,6 +27,7 @@ class RequestUpdate:
     runs: Sequence[Run] = ()  # of each forward that brought tokens, in order; empty where no draft was verified
     complete: bool = False  # it ended without a stop token: the last token is part of the output
     adapter: str = ""  # the digest of its adapter, with its first tokens from an engine
+    engine: int = 0  # which of several engines said so; the front writes it
 
     @classmethod
     def end(cls, request_id: str, reason: FinishReason, failure: Failure | None = None) -> RequestUpdate:

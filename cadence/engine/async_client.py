@@ -6,19 +6,18 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
-
-import msgspec
+from typing import Any, Protocol
 
 from cadence.config.env import engine_environment
-from cadence.core.codec import decode_from_engine, encode
-from cadence.core.errors import EngineDeadError
+from cadence.core.codec import encode
 from cadence.core.messages import FromEngine, ToEngine
-from cadence.engine.channel import HEADER, READ_BYTES, framed
+from cadence.engine.channel import framed
 from cadence.engine.descriptors import DescriptorReserve
+from cadence.engine.engine_link import EngineLink
 
 logger = logging.getLogger("cadence.engine")
 
@@ -27,16 +26,58 @@ KILL_S = 5.0  # for a killed process to be gone; one that the kernel holds on to
 LAST_BYTES_S = 0.5  # for what a dead process has sent to be read
 
 
+class RunningEngine(Protocol):
+    """An engine as its supervisor has it: a process of its own, or a link to one that fronts share."""
+
+    @property
+    def pid(self) -> int:
+        """0 where it is not ours."""
+        ...
+
+    @property
+    def is_turn(self) -> bool: ...
+
+    @property
+    def num_restarts(self) -> int: ...
+
+    def send(self, commands: ToEngine) -> None: ...
+
+    def messages(self) -> AsyncIterator[FromEngine]: ...
+
+    async def end(self, grace_s: float) -> str: ...
+
+    def kill(self) -> None: ...
+
+
+class EngineStarter(Protocol):
+    async def start(
+        self, command: Sequence[str], options: dict[str, Any], reserve: DescriptorReserve
+    ) -> RunningEngine: ...
+
+    def cancel(self) -> None:
+        """No engine is wanted any more."""
+        ...
+
+
+class ProcessStarter:
+    async def start(self, command: Sequence[str], options: dict[str, Any], reserve: DescriptorReserve) -> RunningEngine:
+        return await EngineProcess.start(command, options, reserve)
+
+    def cancel(self) -> None:
+        """A start takes no time."""
+
+
 class EngineProcess:
     """A process with one end of a socketpair as its standard input. A new process gets a new pair, so no message of a
     dead engine is ever taken for one of its successor."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    is_turn = True  # it has one front, whose turn it always is
+    num_restarts = 0  # that its supervisor does not know of
+
+    def __init__(self, process: asyncio.subprocess.Process, link: EngineLink) -> None:
         self._process = process
-        self._reader = reader
-        self._writer = writer
+        self._link = link
+        self.send, self.messages = link.send, link.messages
         self._exit = asyncio.ensure_future(self._wait_exit())
 
     @classmethod
@@ -53,29 +94,20 @@ class EngineProcess:
                 raise
             finally:
                 theirs.close()
-        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=READ_BYTES)
-        writer.write(framed(json.dumps(options).encode()))
-        return cls(process, reader, writer)
+        link = await EngineLink.open(ours)
+        link.write(json.dumps(options).encode())
+        return cls(process, link)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def send(self, commands: ToEngine) -> None:
-        """Never blocks, and never fails: what a dead engine does not get, its successor does."""
-        if not self._writer.is_closing():
-            self._writer.write(framed(encode(commands)))
-
-    async def messages(self) -> AsyncIterator[FromEngine]:
-        """Everything the engine says, until its end of the channel is closed."""
-        try:
-            while True:
-                (length,) = HEADER.unpack(await self._reader.readexactly(HEADER.size))
-                yield decode_from_engine(await self._reader.readexactly(length))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
-        except msgspec.MsgspecError as error:
-            raise EngineDeadError(f"the engine sent what cannot be read: {error}") from error
+    def introduce(self, front: int, end: socket.socket) -> None:
+        """Gives the engine its end of a channel to a front. An engine that takes nothing in any more does not get it:
+        it is as good as dead, and its front sees the channel closed."""
+        raw = socket.socket(fileno=os.dup(self._link.fileno()))
+        with raw, end, contextlib.suppress(OSError):
+            socket.send_fds(raw, [framed(encode(ToEngine(front=front)))], [end.fileno()])
 
     async def end(self, grace_s: float = EXIT_S) -> str:
         """Waits for the process's exit, kills it when it does not come. -> how it ended"""
@@ -84,7 +116,7 @@ class EngineProcess:
             if not await self._exits_within(KILL_S):
                 logger.error("the engine process %d cannot be killed; it is left behind", self.pid)
         self._exit.cancel()
-        self._writer.transport.abort()
+        self._link.kill()
         return _ended(self._process.returncode)
 
     def kill(self) -> None:
@@ -99,7 +131,7 @@ class EngineProcess:
     async def _wait_exit(self) -> None:
         """A dead process's end of the channel is closed by the kernel, unless a child of its own holds it open."""
         await self._process.wait()
-        asyncio.get_running_loop().call_later(LAST_BYTES_S, self._writer.transport.abort)
+        asyncio.get_running_loop().call_later(LAST_BYTES_S, self._link.kill)
 
 
 def _ended(status: int | None) -> str:

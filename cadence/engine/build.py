@@ -16,6 +16,7 @@ from cadence.config.resolve import Caps, fit_context, idle_options
 from cadence.core.kv_spec import KVLayout
 from cadence.core.sampling_params import is_on_device
 from cadence.engine.adapter_desk import AdapterDesk
+from cadence.engine.any_core import AnyCore
 from cadence.engine.core import EngineCore
 from cadence.engine.grammar_desk import GrammarDesk
 from cadence.engine.input_processor import InputLimits
@@ -39,7 +40,7 @@ logger = logging.getLogger("cadence.engine")
 @dataclass(frozen=True, slots=True)
 class EngineParts:
     config: EngineConfig
-    core: EngineCore
+    core: AnyCore
     tokenizer: AnyTokenizer
     vocab_size: int
     num_blocks: int

@@ -4,6 +4,7 @@ no connecting: an end that is gone is an end of file, in every state."""
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import struct
@@ -13,6 +14,9 @@ from collections import deque
 
 HEADER = struct.Struct("<I")  # bytes that follow
 READ_BYTES = 1 << 18
+MOST_DESCRIPTORS = 16  # that come with one read
+NO_DESCRIPTOR = -1
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # children do not inherit them
 
 
 def framed(data: bytes) -> bytes:
@@ -20,20 +24,27 @@ def framed(data: bytes) -> bytes:
 
 
 class Channel:
-    """The engine's end. Sends never block: what the socket does not take at once waits here. `send` may be called from
-    any thread, everything else from one."""
+    """One end. Sends never block: what the socket does not take at once waits here. `send` may be called from any
+    thread, everything else from one. Where it `takes_descriptors`, those that came lie in `descriptors`, in the order
+    of the messages that brought one each; who takes one out owns it."""
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, end: socket.socket, takes_descriptors: bool = False) -> None:
         end.setblocking(False)
         self._socket = end
         self._lock = threading.Lock()  # guards _unsent and the order of bytes on the socket
-        self._unsent: deque[memoryview] = deque()
+        self._unsent: deque[tuple[memoryview, int]] = deque()  # bytes, and a descriptor to send with them
         self._received = bytearray()
+        self.takes_descriptors = takes_descriptors
+        self.descriptors: deque[int] = deque()
 
-    def send(self, data: bytes) -> None:
-        """Raises OSError when the other end is gone."""
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, data: bytes, descriptor: int = NO_DESCRIPTOR) -> None:
+        """A descriptor is this channel's from here on: it is closed here once it is sent. Raises OSError when the other
+        end is gone."""
         with self._lock:
-            self._unsent.append(memoryview(framed(data)))
+            self._unsent.append((memoryview(framed(data)), descriptor))
             self._flush()
 
     @property
@@ -46,7 +57,7 @@ class Channel:
         if not self._poll(wait_s):
             return []
         try:
-            data = self._socket.recv(READ_BYTES)
+            data = self._read()
         except BlockingIOError:
             return []
         except OSError as error:
@@ -55,6 +66,13 @@ class Channel:
             raise EOFError("the other end is closed")
         self._received += data
         return self._take_messages()
+
+    def _read(self) -> bytes:
+        if not self.takes_descriptors:
+            return self._socket.recv(READ_BYTES)
+        data, descriptors, _, _ = socket.recv_fds(self._socket, READ_BYTES, MOST_DESCRIPTORS, _CLOSE_ON_EXEC)
+        self.descriptors.extend(descriptors)
+        return data
 
     def close(self, wait_s: float) -> None:
         """Gives what is unsent `wait_s` to leave."""
@@ -65,6 +83,16 @@ class Channel:
                 with self._lock:
                     self._flush()
         self._socket.close()
+        for descriptor in (*self.descriptors, *(descriptor for _, descriptor in self._unsent)):
+            if descriptor != NO_DESCRIPTOR:
+                os.close(descriptor)
+        self.descriptors.clear()
+        self._unsent.clear()
+
+    def flush(self) -> None:
+        """For callers that wait themselves until the socket takes more."""
+        with self._lock:
+            self._flush()
 
     def _poll(self, wait_s: float) -> bool:
         """-> whether there is something to read"""
@@ -78,15 +106,22 @@ class Channel:
 
     def _flush(self) -> None:
         while self._unsent:
-            first = self._unsent[0]
+            first, descriptor = self._unsent[0]
             try:
-                sent = self._socket.send(first)
+                sent = self._write(first, descriptor)
             except BlockingIOError:
                 return
             if sent == len(first):
                 self._unsent.popleft()
             else:
-                self._unsent[0] = first[sent:]
+                self._unsent[0] = first[sent:], NO_DESCRIPTOR
+
+    def _write(self, data: memoryview, descriptor: int) -> int:
+        if descriptor == NO_DESCRIPTOR:
+            return self._socket.send(data)
+        sent = socket.send_fds(self._socket, [data], [descriptor])
+        os.close(descriptor)
+        return sent
 
     def _take_messages(self) -> list[bytes]:
         """The complete messages of what was received; the beginning of one stays."""

@@ -187,6 +187,9 @@ class EngineCore:
         busy = tuple(self._executor.busy_seconds())
         return replace(stats, forward_counts=tuple(forwards.counts), forward_tokens=forwards.tokens, busy_seconds=busy)
 
+    def stats_by_engine(self) -> list[EngineStats]:
+        return [self.stats()]
+
     def close(self) -> None:
         """Gives back all that the device holds. Nothing may be called afterwards."""
         self._in_flight.clear()

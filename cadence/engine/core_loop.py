@@ -8,15 +8,15 @@ from collections import deque
 from dataclasses import replace
 
 from cadence.core.adapter import AdapterOrder
-from cadence.core.codec import decode_request, decode_to_engine, encode
-from cadence.core.engine_state import EngineState
+from cadence.core.codec import decode_request
+from cadence.core.engine_state import MOST_STEP_TIMES, EngineState
 from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.messages import AddRequest, FromEngine, ToEngine
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate
-from cadence.engine.channel import Channel
 from cadence.engine.core import EngineCore
+from cadence.engine.fronts import Fronts
 from cadence.engine.heartbeat import StepClock
 from cadence.executor.control import warm_up_more
 
@@ -26,26 +26,26 @@ IDLE_POLL_S = 0.2  # also the silence before a piece of warm-up, which would kee
 
 
 class CoreLoop:
-    """Sleeps on the channel while there is nothing to do."""
+    """Sleeps on the channels of its fronts while there is nothing to do."""
 
-    def __init__(self, core: EngineCore, channel: Channel, clock: StepClock) -> None:
+    def __init__(self, core: EngineCore, fronts: Fronts, clock: StepClock) -> None:
         self._core = core
-        self._channel = channel
+        self._fronts = fronts
         self._clock = clock
-        self._step_seconds: deque[float] = deque(maxlen=64)
+        self._step_seconds: deque[float] = deque(maxlen=MOST_STEP_TIMES)
         self._running = True
         self._warming = True  # the device may have more to prepare
 
     def run(self) -> None:
         while self._running:
             self._clock.busy_since = 0.0
-            messages = self._channel.receive(0.0 if self._core.has_unfinished() else IDLE_POLL_S)
+            messages = self._fronts.receive(0.0 if self._core.has_unfinished() else IDLE_POLL_S)
             self._clock.busy_since = time.monotonic()
             quiet = not messages
             while messages:
-                for message in messages:
-                    self._apply(decode_to_engine(message))
-                messages = self._channel.receive(0.0) if self._running else []
+                for front, commands in messages:
+                    self._apply(front, commands)
+                messages = self._fronts.receive(0.0) if self._running else []
             if self._running and self._core.has_unfinished():
                 self._step()
                 continue
@@ -53,22 +53,22 @@ class CoreLoop:
             if quiet and self._warming:
                 self._warming = warm_up_more(self._core.call)
 
-    def _apply(self, commands: ToEngine) -> None:
-        refused = [update for request in commands.add for update in self._add(request)]
+    def _apply(self, front: int, commands: ToEngine) -> None:
+        refused = [update for request in commands.add for update in self._add(front, request)]
         if refused:
-            self._send(FromEngine(updates=refused))
+            self._fronts.send(front, FromEngine(updates=refused))
         if commands.abort:
-            self._core.abort(commands.abort, commands.abort_reason)
+            self._core.abort([self._fronts.core_id(front, name) for name in commands.abort], commands.abort_reason)
         if commands.order is not None:
-            self._order(commands.order, commands.call_id)
+            self._order(front, commands.order, commands.call_id)
         elif commands.call:
-            self._answer(commands.call, commands.call_id)
+            self._answer(front, commands.call, commands.call_id)
         self._running = self._running and not commands.stop
 
-    def _add(self, added: AddRequest) -> list[RequestUpdate]:
+    def _add(self, front: int, added: AddRequest) -> list[RequestUpdate]:
         """What cannot be decoded or scheduled fails alone. -> its end, if it came to that"""
         try:
-            self._core.add(decode_request(added.payload))
+            self._core.add(self._fronts.taken(front, decode_request(added.payload)))
         except EngineDeadError:
             raise
         except InvalidRequestError as error:
@@ -80,14 +80,14 @@ class CoreLoop:
             return []
         return [RequestUpdate.end(added.request_id, FinishReason.ERROR, Failure(FailureCode.NOT_ACCEPTED, why))]
 
-    def _answer(self, call: str, call_id: int) -> None:
+    def _answer(self, front: int, call: str, call_id: int) -> None:
         if call in ("state", "stats"):
-            self._send(FromEngine(call_id=call_id, state=self._state(with_blocks=call == "state")))
+            self._fronts.send(front, FromEngine(call_id=call_id, state=self._state(with_blocks=call == "state")))
         elif call == "reset_prefix_cache":
-            self._send(FromEngine(call_id=call_id, done=self._core.reset_prefix_cache()))
+            self._fronts.send(front, FromEngine(call_id=call_id, done=self._core.reset_prefix_cache()))
 
-    def _order(self, order: AdapterOrder, call_id: int) -> None:
-        self._core.order(order, lambda answer: self._send(FromEngine(call_id=call_id, answer=answer)))
+    def _order(self, front: int, order: AdapterOrder, call_id: int) -> None:
+        self._core.order(order, lambda answer: self._fronts.send(front, FromEngine(call_id=call_id, answer=answer)))
 
     def _step(self) -> None:
         start = time.perf_counter()
@@ -95,11 +95,8 @@ class CoreLoop:
         self._step_seconds.append(time.perf_counter() - start)
         self._clock.num_steps += 1
         if updates:
-            self._send(FromEngine(updates=updates))
+            self._fronts.send_updates(updates)
 
     def _state(self, with_blocks: bool) -> EngineState:
         snapshot = self._core.snapshot(with_blocks)
         return replace(snapshot, num_steps=self._clock.num_steps, step_seconds=list(self._step_seconds))
-
-    def _send(self, message: FromEngine) -> None:
-        self._channel.send(encode(message))

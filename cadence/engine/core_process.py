@@ -3,7 +3,8 @@
     python -m cadence.engine.core_process
 
 The front sends the engine's options first, as JSON; then `ToEngine` messages. This process answers with `FromEngine`
-messages, among them a heartbeat. It leaves when told to, when the front is gone, or when a step fails.
+messages, among them a heartbeat. It leaves when told to, when the front is gone, or when a step fails. Where several
+fronts share it, the other end is their owner's, which sends a channel to each.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cadence.config import env
@@ -26,6 +27,7 @@ from cadence.core.messages import EngineInfo, FromEngine
 from cadence.engine.channel import Channel
 from cadence.engine.core import EngineCore
 from cadence.engine.core_loop import CoreLoop
+from cadence.engine.fronts import ManyFronts, OneFront
 from cadence.engine.heartbeat import StepClock, start_heartbeat
 from cadence.engine.log_format import set_up_logging
 from cadence.engine.log_queue import queue_output
@@ -60,12 +62,22 @@ def open_channel() -> Channel:
     return Channel(end)
 
 
-def receive_options(channel: Channel) -> EngineArgs:
+def receive_options(channel: Channel) -> tuple[EngineArgs, bool]:
+    """-> (the engine's options, whether several fronts share it)"""
     ends = time.monotonic() + OPTIONS_S
     while time.monotonic() < ends:
         for message in channel.receive(1.0):  # exactly one: commands follow once the engine is ready
-            return EngineArgs(**json.loads(message))
+            options = json.loads(message)
+            keep_to(options.pop("cpus", ()))
+            is_shared = options.pop("is_shared", False)
+            return EngineArgs(**options), is_shared
     raise TimeoutError("no options came")
+
+
+def keep_to(cpus: Sequence[int]) -> None:
+    """Runs on these CPUs alone, as do all threads and processes made from now on; () = on any."""
+    if cpus and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cpus)
 
 
 def build_core(args: EngineArgs, new_executor: ExecutorFactory | None = None) -> tuple[EngineCore, EngineInfo]:
@@ -75,6 +87,7 @@ def build_core(args: EngineArgs, new_executor: ExecutorFactory | None = None) ->
     from cadence.executor.factory import open_executor
 
     parts = build_engine(args, holds_text=False, new_executor=new_executor or open_executor)
+    assert isinstance(parts.core, EngineCore)
     info = EngineInfo(
         num_blocks=parts.num_blocks,
         max_model_len=parts.config.model.max_model_len,
@@ -94,11 +107,13 @@ def main(build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_co
     set_up_logging(env.log_level())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the whole group; the front decides
     channel, clock = open_channel(), StepClock()
-    start_heartbeat(channel, clock)
     try:
-        core, info = build(receive_options(channel))
-        channel.send(encode(FromEngine(ready=info)))
-        CoreLoop(core, channel, clock).run()
+        args, is_shared = receive_options(channel)
+        fronts = ManyFronts(channel) if is_shared else OneFront(channel)
+        start_heartbeat(fronts, clock)
+        core, info = build(args)
+        fronts.ready(info)
+        CoreLoop(core, fronts, clock).run()
         core.close()  # ranks on other machines hear that this is the end, and no death
     except (EOFError, BrokenPipeError, ConnectionResetError):
         os._exit(FRONT_GONE)  # the front is gone: no clean-up

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cadence.core.codec import encode
 from cadence.core.messages import FromEngine, Heartbeat
-from cadence.engine.channel import Channel
+from cadence.engine.fronts import Fronts
 
 HEARTBEAT_S = 0.5
 
@@ -25,14 +25,13 @@ class StepClock:
         return Heartbeat(time.monotonic() - since if since else 0.0, self.num_steps)
 
 
-def start_heartbeat(channel: Channel, clock: StepClock) -> None:
+def start_heartbeat(fronts: Fronts, clock: StepClock) -> None:
     def beat() -> None:
         while True:
-            if not channel.is_congested:  # a front that does not read counts no beats either
-                try:
-                    channel.send(encode(FromEngine(heartbeat=clock.heartbeat())))
-                except OSError:
-                    return
+            try:
+                fronts.beat(encode(FromEngine(heartbeat=clock.heartbeat())))
+            except OSError:
+                return
             time.sleep(HEARTBEAT_S)
 
     threading.Thread(target=beat, name="heartbeat", daemon=True).start()

@@ -73,6 +73,7 @@ class Journal:
         self._dropped: set[str] = set()  # ended by the front; the engine has not yet said that it has ended them
         self._isolated: JournalEntry | None = None  # retried in isolation in this engine, or in the next one
         self._isolated_until = 0.0
+        self._held_until = 0.0  # seconds; quarantined requests wait until then
         self._max_retried = 1  # at once
         self._num_handed_over = 0  # to this engine
         self.num_quarantined = 0
@@ -99,6 +100,19 @@ class Journal:
             self._dropped.add(request_id)
         return entry.in_engine
 
+    def release(self, everything: bool) -> list[JournalEntry]:
+        """Requests that are not in the engine leave, for another journal: those that are free to go to an engine, and
+        with `everything` the quarantined ones too."""
+        left = list(self._waiting.values())
+        self._waiting.clear()
+        if everything:
+            left += self._quarantined.values()
+            self._quarantined.clear()
+            self._isolated = None
+        for entry in left:
+            del self._entries[entry.request_id]
+        return left
+
     def record(self, update: RequestUpdate) -> bool:
         """Takes an update in. -> whether it is news of an open request"""
         entry = self._entries.get(update.request_id)
@@ -116,6 +130,10 @@ class Journal:
             entry.recent_deaths = 0
             self._end_retry(entry, released=True)
         return True
+
+    def hold_quarantined(self, until: float) -> None:
+        """Of an engine that several fronts share, they are retried by one front at a time."""
+        self._held_until = until
 
     def take_due(self, now: float, limit: int) -> list[JournalEntry]:
         """At most `limit` of those to be handed over now. They count as being in the engine from here on."""
@@ -147,7 +165,8 @@ class Journal:
         return failed
 
     def _due(self, now: float, limit: int) -> list[JournalEntry]:
-        if self._isolated is not None:
+        is_held = now < self._held_until
+        if self._isolated is not None and (self._isolated.in_engine or not is_held):
             if not self._isolated.in_engine:
                 self._isolated_until = now + self._isolation_s
                 return [self._retry(self._isolated)]
@@ -158,7 +177,7 @@ class Journal:
         due = list(itertools.islice(free, limit))
         for entry in due:
             del self._waiting[entry.request_id]
-        while len(due) < limit and self._quarantined:
+        while len(due) < limit and self._quarantined and not is_held:
             candidate = min(self._quarantined.values(), key=lambda entry: entry.recent_deaths)
             if not self._has_room(candidate):
                 break

@@ -19,4 +19,5 @@ class SupervisorLimits:
     max_failed_starts: int = 3  # in a row: the engine is given up
     max_spawn_failures: int = 20  # in a row, for want of memory or descriptors
     proven_s: float = 60.0  # an engine that was ready this long did not fail to start
+    gives_up: bool = True  # without, an engine's owner decides that there will be no other
     probe_after: int = 3  # deaths in a row without a token, after which the next engine shows first that it works

@@ -8,18 +8,18 @@ from typing import Any, Self
 
 from cadence.config.args import EngineArgs
 from cadence.core.adapter import AdapterAnswer, AdapterOrder, AdapterVerb
-from cadence.core.errors import EngineDeadError, InvalidRequestError
+from cadence.core.errors import ConfigError, EngineDeadError, InvalidRequestError
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.adapter_orders import LIST_ORDER, add_order, checked, order_of
+from cadence.engine.any_core import AnyCore
 from cadence.engine.build import EngineParts, build_engine
-from cadence.engine.core import EngineCore
 from cadence.engine.input_processor import InputLimits, InputProcessor
 from cadence.engine.logits_processors import ProcessorClasses, split_processors
+from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.cache_info import cache_labels
 from cadence.engine.metrics.metric import Metric
-from cadence.engine.metrics.recorder import MetricsRecorder
 from cadence.engine.missing import missing_attribute
 from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.parallel_sampling import fan_out
@@ -41,14 +41,15 @@ class LLMEngine:
         self.eos_token_ids = limits.eos_token_ids
         self.config = parts.config
         self.num_blocks = parts.num_blocks
-        self._running: EngineCore | None = parts.core  # None = shut down
+        self._running: AnyCore | None = parts.core  # None = shut down
         self._default_sampling = parts.default_sampling
         self._tokenizer = parts.tokenizer
-        self._metrics = MetricsRecorder(
+        self._metrics = MetricsByEngine(
             model.files.name,
             cache_labels(parts.config.cache, parts.num_blocks),
             most_drafts,
             parts.config.lora.max_loras,
+            parts.config.parallel.data_parallel_size,
         )
         self._inputs = InputProcessor(limits, parts.tokenizer)
         self._outputs = OutputProcessor(parts.tokenizer, self._metrics)
@@ -69,6 +70,8 @@ class LLMEngine:
         """What else vLLM takes here (a usage context, loggers of statistics) is accepted and named in the log."""
         name_start_keywords("LLMEngine.from_engine_args", {"usage_context": usage_context, **unused})
         _, functions = split_processors(logits_processors)
+        if engine_args.data_parallel_size > 1:
+            return cls(_build_several(engine_args, functions), logits_processors)
         parts = build_engine(engine_args, functions, offline=True, new_executor=new_executor)
         return cls(parts, logits_processors)
 
@@ -140,7 +143,7 @@ class LLMEngine:
         raise missing_attribute("LLMEngine", name)
 
     @property
-    def _core(self) -> EngineCore:
+    def _core(self) -> AnyCore:
         if self._running is None:
             raise EngineDeadError("this engine was shut down; make a new one to go on")
         return self._running
@@ -191,4 +194,13 @@ class LLMEngine:
         return checked(order, answers[0])
 
     def get_metrics(self) -> list[Metric]:
-        return self._metrics.snapshot(self._core.stats())
+        return self._metrics.snapshot(self._core.stats_by_engine())
+
+
+def _build_several(args: EngineArgs, processors: Sequence[Any]) -> EngineParts:
+    try:
+        from cadence.engine.dp_core import build_engines
+    except ModuleNotFoundError as error:  # messages between processes are written by a package of the server's
+        size = f"data_parallel_size={args.data_parallel_size}"
+        raise ConfigError(f"{size} needs the package {error.name}", "data_parallel_size") from error
+    return build_engines(args, processors)

@@ -10,6 +10,7 @@ from pathlib import Path
 from cadence.config import env
 from cadence.config.version import __version__
 from cadence.engine.topology import topology_facts
+from cadence.executor.cpu_share import usable_cpus
 
 PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "jinja2", "triton", "huggingface_hub", "transformers")
 CPU_FLAGS = (
@@ -25,6 +26,7 @@ def machine_facts() -> list[tuple[str, str]]:
         *((name, _version(name)) for name in PACKAGES),
         ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
         *_cpu(Path("/proc/cpuinfo")),
+        ("cores", f"{usable_cpus()} usable: the most engines and ranks that do not share one"),
         ("memory", _memory(Path("/proc/meminfo"))),
         ("compiler", _compiler()),
         ("device", _device()),

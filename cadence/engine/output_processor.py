@@ -11,7 +11,7 @@ from cadence.core.request import EngineRequest
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.core.update import RequestUpdate
 from cadence.engine.logprobs import LogprobNames
-from cadence.engine.metrics.recorder import MetricsRecorder
+from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.parallel_sampling import CompletionGroup
 from cadence.engine.request_text import RequestText
 from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
@@ -20,7 +20,7 @@ MAX_HELD = 2**18  # tokens and logprobs that wait for one reader
 
 
 class OutputProcessor:
-    def __init__(self, tokenizer: AnyTokenizer, metrics: MetricsRecorder) -> None:
+    def __init__(self, tokenizer: AnyTokenizer, metrics: MetricsByEngine) -> None:
         self._tokenizer = tokenizer
         self._metrics = metrics
         self._names = LogprobNames(tokenizer)
@@ -83,7 +83,7 @@ class OutputProcessor:
         group = self._groups.pop(text.request_id)
         del self._texts[text.request_id]
         if group.is_last(text):
-            self._metrics.group_finished(group.count, group.longest)
+            self._metrics.group_finished(text.engine, group.count, group.longest)
         self._leave(group.request_id, text.request_id)
 
     def _leave(self, user_id: str, core_id: str) -> None:

@@ -33,6 +33,7 @@ class RequestText:
         self.stop_reason: int | str | None = None  # a token, a stop string, or the sentence of a failure
         self.failure: FailureCode | None = None
         self.num_cached_tokens = 0
+        self.engine = 0  # which of several gave its newest tokens
         self.speculation: DraftStats = NO_DRAFTS
         self._drafted: list[int] = []  # places in token_ids of drafts; in a stream of deltas, of those not sent yet
         self.metrics = RequestMetrics(arrival_time=request.arrival_time)
@@ -53,6 +54,8 @@ class RequestText:
         """Takes in what one step produced. Sets finish_reason when a stop string was found or the core ended it."""
         self._accept_times(update)
         self.num_cached_tokens = update.num_cached_tokens
+        if update.new_token_ids:
+            self.engine = update.engine
         for chunk in update.prompt_logprobs:  # after a restart the prompt is computed again
             self._prompt_logprobs[chunk.start :] = prompt_position_logprobs(chunk, names)
         first = len(self.token_ids)

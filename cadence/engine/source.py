@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from cadence.config import env
 from cadence.config.args import EngineArgs
@@ -15,6 +16,7 @@ from cadence.config.speculative import DraftSource, settled_method
 from cadence.config.speculative_options import MAYBE_BUILT_IN, SpeculativeOptions, draft_not_found
 from cadence.core.architectures import ARCHITECTURES, unsupported
 from cadence.core.errors import ConfigError, ModelFileError, ModelNotFoundError, TokenizerError
+from cadence.core.messages import EngineInfo
 from cadence.text.load import tokenizer_for
 from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
 from cadence.text.tokenizer import Tokenizer
@@ -31,6 +33,20 @@ class ModelSource:
         known = (env.cpu_kv_cache_bytes(), env.cpu_isa(), env.has_compiler())
         inputs = ResolveInputs(self.tokenizer_files, *known, self.draft, offline)
         return resolve(args, self.files, self.hf, caps, inputs)
+
+    def resolve_front(self, args: EngineArgs, info: EngineInfo) -> EngineConfig:
+        """For the front of an engine in another process, by what that one says of its device."""
+        config = self.resolve(args, info)
+        return replace(config, model=replace(config.model, max_model_len=info.max_model_len))
+
+    def engine_options(self, args: EngineArgs) -> dict[str, Any]:
+        """What an engine process is told. The model's files are found by now, so it needs no access to the hub."""
+        found: dict[str, Any] = {"model": self.files.path, "revision": None, "hf_token": None}
+        found |= {"tokenizer": self.tokenizer_files.path, "tokenizer_revision": None}
+        if (draft := self.draft) is not None:
+            names = {"method": draft.method, "model": draft.files.path, "revision": None}
+            found["speculative_config"] = {**args.speculative_config, **names}
+        return {**asdict(args), **found}
 
     def load_tokenizer(self, skip: bool) -> AnyTokenizer:
         """skip: the option skip_tokenizer_init."""

@@ -58,11 +58,13 @@ class Supervision:
         self._had_token = False
         self._probe = "due" if self._deaths_without_token >= self._limits.probe_after else ""
 
-    def ready(self, now: float) -> None:
+    def ready(self, now: float, is_turn: bool = True) -> None:
+        """is_turn: without, other fronts retry their quarantined requests first"""
         self._life.move(EngineStatus.READY)
         self._was_ready = True
         self._ready_at = now
         self._spawn_failures = 0
+        self.journal.hold_quarantined(now if is_turn else now + self._limits.isolation_s)
 
     def due(self, now: float, limit: int) -> list[JournalEntry]:
         """Requests to be handed over now, at most `limit`."""
@@ -132,6 +134,8 @@ class Supervision:
         return Decision(failed, backoff_s=min(doubled, self._limits.max_backoff_s))
 
     def _why_give_up(self) -> str:
+        if not self._limits.gives_up:
+            return ""
         if not self._was_ready:
             return "the first engine did not become ready"  # the options are at fault
         if self._failed_starts >= self._limits.max_failed_starts:

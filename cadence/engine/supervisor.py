@@ -8,20 +8,21 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 from cadence.core.adapter import AdapterAnswer, AdapterOrder
 from cadence.core.codec import encode_request
 from cadence.core.engine_state import EngineState
-from cadence.core.errors import CadenceError, EngineDeadError, InvalidRequestError
+from cadence.core.errors import CadenceError, EngineDeadError, EngineGivenUpError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.messages import AddRequest, EngineInfo, FromEngine, ToEngine
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.update import RequestUpdate
 from cadence.engine.adapter_orders import KeptOrders, checked
-from cadence.engine.async_client import EXIT_S, KILL_S, EngineProcess
+from cadence.engine.async_client import EXIT_S, KILL_S, EngineStarter, ProcessStarter, RunningEngine
 from cadence.engine.descriptors import DescriptorReserve
+from cadence.engine.engine_client import EngineCounts
 from cadence.engine.journal import JournalEntry
 from cadence.engine.lifecycle import EngineStatus
 from cadence.engine.limits import SupervisorLimits
@@ -38,13 +39,18 @@ class Supervisor:
     """Made inside a running event loop. `start` it, then read `updates`."""
 
     def __init__(
-        self, options: dict[str, Any], command: Sequence[str] = ENGINE_COMMAND, limits: SupervisorLimits | None = None
+        self,
+        options: dict[str, Any],
+        command: Sequence[str] = ENGINE_COMMAND,
+        limits: SupervisorLimits | None = None,
+        starter: EngineStarter | None = None,
     ) -> None:
-        self._options = options  # EngineArgs, as JSON knows it
+        self._options = options  # EngineArgs, as JSON knows it; and the CPUs it keeps to, where these are told
         self._command = command
         self._limits = limits or SupervisorLimits()
         self._logic = Supervision(self._limits)
-        self._engine: EngineProcess | None = None  # None while there is none
+        self._starter = starter or ProcessStarter()
+        self._engine: RunningEngine | None = None  # None while there is none
         self._reserve = DescriptorReserve()
         self._calls: dict[int, asyncio.Future[FromEngine]] = {}
         self._num_calls = 0
@@ -57,6 +63,7 @@ class Supervisor:
         self._task: asyncio.Future[None] = _done_future()
         self._death: EngineDeadError | None = None  # why it was given up
         self.last_progress = time.monotonic()  # when a step last ended, or there was nothing to do
+        self.on_change: Callable[[], None] = lambda: None  # hears that the engine is ready, or is no longer
 
     @property
     def status(self) -> EngineStatus:
@@ -71,16 +78,21 @@ class Supervisor:
         return self._engine.pid if self._engine is not None else 0
 
     @property
-    def num_restarts(self) -> int:
-        return self._logic.num_restarts
+    def engine(self) -> RunningEngine | None:
+        return self._engine
 
     @property
-    def num_quarantined(self) -> int:
-        return self._logic.journal.num_quarantined
+    def pids(self) -> list[int]:
+        return [self.pid]
 
     @property
-    def num_failed(self) -> int:
-        return self._logic.journal.num_failed
+    def num_open(self) -> int:
+        """Requests."""
+        return len(self._logic.journal)
+
+    def counts(self) -> list[EngineCounts]:
+        journal = self._logic.journal
+        return [EngineCounts(self._logic.num_restarts, journal.num_quarantined, journal.num_failed)]
 
     def start(self) -> None:
         self._task = asyncio.ensure_future(self._run())
@@ -102,6 +114,10 @@ class Supervisor:
             self._send(ToEngine(abort=ids))
         self._hand_over()
 
+    def release(self, everything: bool) -> list[JournalEntry]:
+        """Requests for another supervisor to go on with, as `Journal.release` has them."""
+        return self._logic.journal.release(everything)
+
     async def updates(self) -> AsyncIterator[list[RequestUpdate]]:
         """Everything all engines report, one after the other. Ends when stopped; raises when the engine is given up."""
         while not (self._task.done() and self._updates.empty()):
@@ -119,12 +135,13 @@ class Supervisor:
             self._engine.send(ToEngine(stop=True))
         elif self._engine is not None:
             self._engine.kill()  # while it starts it reads no messages, and holds no requests
+        self._starter.cancel()
         await asyncio.wait({self._task}, timeout=self._limits.stop_s + EXIT_S + KILL_S)
         self._reserve.close()
 
-    async def state(self, with_blocks: bool) -> EngineState:
+    async def states(self, with_blocks: bool) -> list[EngineState]:
         answer = await self._call("state" if with_blocks else "stats")
-        return answer.state or EngineState()
+        return [answer.state or EngineState()]
 
     async def reset_prefix_cache(self) -> bool:
         return (await self._call("reset_prefix_cache")).done
@@ -134,6 +151,10 @@ class Supervisor:
         answer = checked(order, (await self._call("order", order)).answer or AdapterAnswer())
         self._orders.note(order)
         return answer
+
+    def keep(self, order: AdapterOrder) -> None:
+        """The next engine carries it out."""
+        self._orders.note(order)
 
     async def _repeat_orders(self) -> None:
         """By an engine that has just been started."""
@@ -148,6 +169,8 @@ class Supervisor:
         try:
             while not self._logic.is_over and not self._stop_asked.is_set():
                 await self._run_process()
+        except EngineGivenUpError as error:
+            self._give_up(str(error))
         except Exception:
             logger.exception("the engine's supervisor failed")
             self._give_up("the engine's supervisor failed; the server's log says how")
@@ -165,7 +188,7 @@ class Supervisor:
         """One process, from start to exit, and the back-off after it."""
         self._logic.start()
         try:
-            engine = await EngineProcess.start(self._command, self._options, self._reserve)
+            engine = await self._starter.start(self._command, self._options, self._reserve)
         except OSError as error:
             why = f"no engine process could be made: {error.strerror or error}"
             return await self._apply(self._logic.spawn_failed(), why)
@@ -174,6 +197,7 @@ class Supervisor:
             why, grace_s = await self._monitor(engine)
             if not self._stop_asked.is_set():
                 decision = self._logic.died(time.monotonic())  # before its exit: nothing is sent to it any more
+                self.on_change()
         finally:
             self._engine = None
             self._fail_calls(EngineDeadError("the engine died"))
@@ -181,7 +205,7 @@ class Supervisor:
         if decision is not None:
             await self._apply(decision, why or end)
 
-    async def _monitor(self, engine: EngineProcess) -> tuple[str, float]:
+    async def _monitor(self, engine: RunningEngine) -> tuple[str, float]:
         """Reads messages and checks heartbeats until the process is gone or must be killed. -> (cause of death, if
         known; seconds it has to exit)"""
         watchdog = Watchdog(self._limits)
@@ -195,7 +219,7 @@ class Supervisor:
                 task.cancel()
             await asyncio.gather(listening, watching, return_exceptions=True)
 
-    async def _listen(self, engine: EngineProcess, watchdog: Watchdog) -> str:
+    async def _listen(self, engine: RunningEngine, watchdog: Watchdog) -> str:
         """-> the cause of death that the engine reports; "" = none"""
         async for message in engine.messages():
             watchdog.heard(message.heartbeat)
@@ -224,11 +248,12 @@ class Supervisor:
     def _take(self, message: FromEngine) -> None:
         now = time.monotonic()
         if message.ready is not None and not self._stop_asked.is_set():
-            self._logic.ready(now)
+            self._started(now)
             self._repeating = asyncio.ensure_future(self._repeat_orders())
             self.last_progress = now
             if not self._info.done():
                 self._info.set_result(message.ready)
+            self.on_change()
         if message.call_id:
             future = self._calls.pop(message.call_id, None)
             if future is not None and not future.done():
@@ -239,6 +264,11 @@ class Supervisor:
             self.last_progress = now
             self._updates.put_nowait(self._logic.take(message.updates))
         self._hand_over()
+
+    def _started(self, now: float) -> None:
+        assert self._engine is not None
+        self._logic.ready(now, self._engine.is_turn)
+        self._logic.num_restarts = max(self._logic.num_restarts, self._engine.num_restarts)
 
     def _hand_over(self) -> None:
         """Sends the engine the requests that are due."""
@@ -266,7 +296,8 @@ class Supervisor:
                 return self._give_up(why)  # no request came yet: the caller that started it gets the cause itself
             logger.error("%s: %s", decision.give_up, why)
             return self._give_up(f"{decision.give_up}; the server's log says why")
-        logger.warning("%s; starting another, %d requests go on", why, len(self._logic.journal))
+        level = logging.WARNING if self._limits.gives_up else logging.INFO  # else the engine's owner says so
+        logger.log(level, "%s; starting another, %d requests go on", why, len(self._logic.journal))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stop_asked.wait(), decision.backoff_s)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -15,7 +14,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
 from cadence.core.adapter import AdapterVerb
-from cadence.core.engine_state import EngineState
+from cadence.core.engine_state import EngineState, joined
 from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.messages import EngineInfo
 from cadence.core.outputs import RequestOutput
@@ -25,16 +24,18 @@ from cadence.core.update import RequestUpdate
 from cadence.engine.adapter_orders import LIST_ORDER, add_order, order_of
 from cadence.engine.async_beam import BeamRequest, search_beams
 from cadence.engine.beam import BeamSearch
+from cadence.engine.dp_client import open_engines
+from cadence.engine.engine_client import ClientFactory, EngineClient
 from cadence.engine.input_processor import InputLimits, InputProcessor, ProcessedInput, weight_of
 from cadence.engine.limits import SupervisorLimits
+from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.cache_info import cache_labels
 from cadence.engine.metrics.metric import Metric
-from cadence.engine.metrics.recorder import MetricsRecorder
 from cadence.engine.output_processor import OutputProcessor, OutputStream
 from cadence.engine.parallel_sampling import fan_out
 from cadence.engine.prompts import ParsedPrompt, PromptType, parse_prompt
-from cadence.engine.source import ModelSource, check_vocabulary, find_source
-from cadence.engine.supervisor import ENGINE_COMMAND, Supervisor, entry_of
+from cadence.engine.source import check_vocabulary, find_source
+from cadence.engine.supervisor import ENGINE_COMMAND, entry_of
 from cadence.engine.unused import UnusedOptions
 from cadence.text.null_text_service import open_text_service
 from cadence.text.null_tokenizer import AnyTokenizer
@@ -52,7 +53,7 @@ DELIVERED_AT_ONCE = 64  # updates: about 2 ms
 class AsyncLLM:
     """Text lives here, tokens in the engine process. One pump brings all outputs to their readers."""
 
-    def __init__(self, config: EngineConfig, tokenizer: AnyTokenizer, supervisor: Supervisor, info: EngineInfo) -> None:
+    def __init__(self, config: EngineConfig, tokenizer: AnyTokenizer, engines: EngineClient, info: EngineInfo) -> None:
         model, most_drafts = config.model, config.speculative.num_tokens
         limits = InputLimits.of(model, info.vocab_size, tokenizer, config.structured, config.lora.enabled)
         self.config = config
@@ -62,14 +63,15 @@ class AsyncLLM:
         self.default_sampling: dict[str, Any] = {}
         self._tokenizer = tokenizer
         self._texts = open_text_service(tokenizer, config.tokenizer, model.max_model_len)
-        self._supervisor = supervisor
+        self._supervisor = engines
         cache = cache_labels(config.cache, info.num_blocks)
-        self._metrics = MetricsRecorder(self.model_name, cache, most_drafts, config.lora.max_loras)
+        size = config.parallel.data_parallel_size
+        self._metrics = MetricsByEngine(self.model_name, cache, most_drafts, config.lora.max_loras, size)
         self._inputs = InputProcessor(limits, tokenizer)
         self._outputs = OutputProcessor(tokenizer, self._metrics)
         self._unused = UnusedOptions(config.scheduler.policy, False, most_drafts)
         self._streams: dict[str, OutputStream] = {}
-        self._state = EngineState()
+        self._states = [EngineState() for _ in range(size)]
         self._death: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.dead = asyncio.Event()  # set when the engine was given up
@@ -82,14 +84,16 @@ class AsyncLLM:
         *,
         engine_command: Sequence[str] = ENGINE_COMMAND,
         limits: SupervisorLimits = DEFAULT_LIMITS,
+        open_client: ClientFactory = open_engines,
     ) -> AsyncLLM:
-        """Starts the engine process and reads the tokenizer meanwhile. `on_stage` hears what was done and how long."""
+        """Starts the engine process and reads the tokenizer meanwhile. `on_stage` hears what was done and how long.
+        `open_client`: for a front whose engines are another process's."""
         env.tokenise_in_caller()
         args = peer_env.applied(args, env.peer_variables())
         clock = _Clock(on_stage)
         source = await asyncio.to_thread(find_source, args)
         clock.lap(f"found {args.model}: {source.hf.architecture}")
-        supervisor = Supervisor(_engine_options(args, source), engine_command, limits)
+        supervisor = open_client(source.engine_options(args), engine_command, limits)
         supervisor.start()
         try:
             tokenizer = await asyncio.to_thread(source.load_tokenizer, args.skip_tokenizer_init)
@@ -97,9 +101,7 @@ class AsyncLLM:
             info = await supervisor.wait_ready()
             clock.lap(f"engine ready on {info.device_name}, {info.num_blocks} KV blocks")
             check_vocabulary(tokenizer, info.vocab_size)
-            config = source.resolve(args, info)
-            model = dataclasses.replace(config.model, max_model_len=info.max_model_len)
-            llm = cls(dataclasses.replace(config, model=model), tokenizer, supervisor, info)
+            llm = cls(source.resolve_front(args, info), tokenizer, supervisor, info)
         except BaseException:
             await supervisor.stop()
             raise
@@ -197,23 +199,31 @@ class AsyncLLM:
         """Seconds since the engine last made progress while it had work; 0 when it has none."""
         return time.monotonic() - self._supervisor.last_progress if self._streams else 0.0
 
-    async def engine_state(self) -> EngineState:
+    async def engine_states(self) -> list[EngineState]:
+        """Of each engine."""
         self._check_alive()
-        return await self._supervisor.state(with_blocks=True)
+        return await self._supervisor.states(with_blocks=True)
+
+    async def engine_state(self) -> EngineState:
+        """Of all engines together."""
+        return joined(await self.engine_states())
 
     def get_metrics(self) -> list[Metric]:
-        supervisor = self._supervisor
-        counts = (supervisor.num_restarts, supervisor.num_quarantined, supervisor.num_failed)
-        return [*self._metrics.snapshot(self._state.stats), *self._metrics.restarts(*counts)]
+        stats = [state.stats for state in self._states]
+        return [*self._metrics.snapshot(stats), *self._metrics.restarts(self._supervisor.counts())]
 
     @property
     def engine_pid(self) -> int:
-        """0 while there is none."""
-        return self._supervisor.pid
+        """Of the first; 0 while there is none."""
+        return self.engine_pids[0]
+
+    @property
+    def engine_pids(self) -> list[int]:
+        return self._supervisor.pids
 
     @property
     def num_restarts(self) -> int:
-        return self._supervisor.num_restarts
+        return sum(counts.restarts for counts in self._supervisor.counts())
 
     async def reset_prefix_cache(self) -> bool:
         self._check_alive()
@@ -317,7 +327,7 @@ class AsyncLLM:
         while True:
             await asyncio.sleep(STATE_PERIOD_S)
             with contextlib.suppress(EngineDeadError):
-                self._state = await self._supervisor.state(with_blocks=False)
+                self._states = await self._supervisor.states(with_blocks=False)
 
     def _fail_one(self, core_id: str) -> None:
         user_id = self._outputs.discard(core_id)
@@ -344,13 +354,3 @@ class _Clock:
         now = time.perf_counter()
         self._on_stage(f"{what} ({now - self._last:.2f} s)")
         self._last = now
-
-
-def _engine_options(args: EngineArgs, source: ModelSource) -> dict[str, Any]:
-    """What the engine process is told. The model's files are found by now, so it needs no access to the hub."""
-    found: dict[str, Any] = {"model": source.files.path, "revision": None, "hf_token": None}
-    found |= {"tokenizer": source.tokenizer_files.path, "tokenizer_revision": None}
-    if (draft := source.draft) is not None:
-        names = {"method": draft.method, "model": draft.files.path, "revision": None}
-        found["speculative_config"] = {**args.speculative_config, **names}
-    return {**dataclasses.asdict(args), **found}

@@ -10,7 +10,7 @@ from typing import Any, Self
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.args import names as option_names
-from cadence.core.errors import InvalidRequestError
+from cadence.core.errors import ConfigError, InvalidRequestError
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import BeamSearchOutput, RequestOutput
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
@@ -52,6 +52,11 @@ class LLM:
         **options: Any,
     ) -> None:
         self._profiler = Profiler(profiler_config or {})
+        if profiler_config and options.get("data_parallel_size", 1) != 1:
+            raise ConfigError(
+                "profiler_config: profiles are taken in this process, where one engine runs; use data_parallel_size=1",
+                "profiler_config",
+            )
         args = peer_env.applied(EngineArgs.from_options(model=model, **options), env.peer_variables())
         self._chat_template = read_template(args.chat_template or "")
         self.llm_engine = LLMEngine.from_engine_args(args, logits_processors=logits_processors or ())

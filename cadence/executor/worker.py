@@ -85,7 +85,7 @@ class Worker:
         draft = load_draft(drafts, model_config, config.load, whole, model)
         facts = share_facts(links, DraftFacts(draft.kv_layers(), draft.aux_layers))
         self._lora = open_adapters(model, config.lora, device, whole, all_layers)
-        models = LoadedModels(model, draft, self._lora.store, links, facts.aux_layers)
+        models = LoadedModels(model, draft, self._lora.store, links, facts.aux_layers, ranks)
         self.vocab_size = model.vocab_size
         layers = [*all_layers.kv_layers(), *facts.kv_layers]
         own = [*model.own_layers, *(range(len(layers))[len(model.layers) :] if links.is_last else ())]

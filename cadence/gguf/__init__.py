@@ -5,14 +5,17 @@ A file is opened again for each of the three, which different processes may ask 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cadence.gguf.config import gguf_config
-from cadence.gguf.file import GGML_TYPES, GGUFFile
+from cadence.gguf.file import ELSEWHERE, GGML_TYPES, GGUFFile
 
 if TYPE_CHECKING:
+    import torch
+
     from cadence.gguf.tokenizer import GGUFTokenizer
     from cadence.gguf.weights import GGUFWeights
 
@@ -35,6 +38,24 @@ def open_weights(path: Path, config: Mapping[str, Any]) -> GGUFWeights:
     return GGUFWeights(GGUFFile(path), config)
 
 
+def write_without_tensors(path: Path, to: Path) -> None:
+    """A file that says all of a model but what its tensors hold, and that they lie elsewhere."""
+    to.write_bytes(GGUFFile(path).header_with_flag(ELSEWHERE))
+
+
+def values_of_blocks(kind: str, raw: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """raw [bytes] uint8: blocks of a type by its name -> [shape] float32"""
+    from cadence.gguf.dequant import dequantize
+
+    return dequantize(raw, next(each for each in GGML_TYPES.values() if each.name == kind), shape, kind)
+
+
 def block_size(kind: str) -> tuple[int, int]:
     """Of a type by its name -> (values, bytes) of a block"""
     return next((each.block, each.nbytes) for each in GGML_TYPES.values() if each.name == kind)
+
+
+def num_block_bytes(kind: str, shape: tuple[int, ...]) -> int:
+    """Of a tensor of a type by its name; 0 of types that are not known"""
+    found = next((each for each in GGML_TYPES.values() if each.name == kind), None)
+    return 0 if found is None else math.prod(shape) // found.block * found.nbytes

@@ -63,7 +63,8 @@ GGML_TYPES: dict[int, GGMLType] = {
 
 _INTEGERS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 10: "<u8", 11: "<i8"}
 _SCALARS = _INTEGERS | {6: "<f4", 7: "|b1", 12: "<f8"}
-_STRING, _ARRAY = 8, 9
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+ELSEWHERE = "cadence.tensors_elsewhere"  # a metadata entry: the file has no bytes of its tensors
 _MAX_DIMS = 4
 _MIN_KV_BYTES = 8 + 4 + 1  # key length, type, shortest value
 _MIN_INFO_BYTES = 8 + 4 + 8 + 4 + 8  # name length, rank, one dimension, type, offset
@@ -87,11 +88,25 @@ class GGUFFile:
         cursor = _Cursor(path, self._bytes)
         tensor_count, kv_count = _header(cursor)
         self.metadata: dict[str, Any] = _metadata(cursor, kv_count)
-        self.tensors: dict[str, GGUFTensor] = _tensors(cursor, tensor_count, self._alignment(cursor))
+        self._metadata_end = cursor.pos  # bytes
+        self.tensors: dict[str, GGUFTensor] = _tensors(
+            cursor, tensor_count, self._alignment(cursor), ELSEWHERE in self.metadata
+        )
+        self._infos_end = cursor.pos
 
     def data(self, tensor: GGUFTensor) -> npt.NDArray[np.uint8]:
         """[nbytes] view of the mapped file; copy-on-write, so nothing written to it reaches the disk."""
+        if ELSEWHERE in self.metadata:
+            message = f"{self.path}: its tensors lie in the files of ranks; load it with load_format=sharded_state"
+            raise WeightsError(message, "load_format")
         return np.frombuffer(self._bytes, np.uint8, tensor.nbytes, tensor.offset)
+
+    def header_with_flag(self, key: str) -> bytes:
+        """All that comes before the tensors, with one more metadata entry, which is true."""
+        entry = struct.pack("<Q", len(key)) + key.encode() + struct.pack("<IB", _BOOL, 1)
+        sizes, (count,) = self._bytes[:16], struct.unpack_from("<Q", self._bytes, 16)
+        metadata, infos = self._bytes[24 : self._metadata_end], self._bytes[self._metadata_end : self._infos_end]
+        return sizes + struct.pack("<Q", count + 1) + metadata + entry + infos
 
     def release(self, tensor: GGUFTensor) -> None:
         """Its bytes are no longer wanted in memory."""
@@ -223,7 +238,8 @@ def _value(cursor: _Cursor, kind: int, what: str) -> Any:
     return cursor.numbers(kind, 1, what)[0].item()
 
 
-def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, GGUFTensor]:
+def _tensors(cursor: _Cursor, count: int, alignment: int, elsewhere: bool) -> dict[str, GGUFTensor]:
+    """elsewhere: their bytes are not in this file"""
     infos = [_tensor_info(cursor, index) for index in range(count)]
     data_start = -(-cursor.pos // alignment) * alignment
     tensors: dict[str, GGUFTensor] = {}
@@ -233,7 +249,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, GGUFTenso
             cursor.fail(f"tensor {info.name!r} appears twice")
         if info.offset % alignment:
             cursor.fail(f"tensor {info.name!r} lies at offset {info.offset}, not a multiple of {alignment}")
-        if offset + info.nbytes > cursor.size:
+        if offset + info.nbytes > cursor.size and not elsewhere:
             cursor.fail(f"tensor {info.name!r} ends at byte {offset + info.nbytes}, the file has {cursor.size}")
         tensors[info.name] = GGUFTensor(info.name, info.shape, info.type, offset, info.nbytes)
     return tensors

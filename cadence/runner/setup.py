@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.kv_spec import KVLayout, LayerKV
 from cadence.core.table import PlanHook, RequestTable
 from cadence.device.base import Device
+from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import DraftState, KeptStates
@@ -19,7 +20,7 @@ from cadence.runner.graphs import StepGraphs
 from cadence.runner.model_drafts import ModelDrafts, ModelDraftsParts
 from cadence.runner.row_adapters import AdapterRows, NoRowAdapters, RowAdapters, SlotContents
 from cadence.runner.runner import RunnerParts
-from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes
+from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes, StepShape
 from cadence.runner.stage_loop import EarlierStages, StageLoop
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.drafts import DraftedRows, DraftRows
@@ -28,6 +29,7 @@ from cadence.runner.step_loop import Listeners, LoopParts, NobodyElse, StepLoop
 from cadence.runner.waiting_positions import ROOM, KeptStateRows, NoWaitingPositions, WaitingPositions
 from cadence.sample.pipeline import SamplePipeline
 from cadence.sample.prompt_logprobs import PromptLogprobsTable
+from cadence.sample.shared_draws import sharing
 from cadence.speculate.choose import ProposerFactory, distributions_of, proposer_of, sampler_of
 from cadence.speculate.draft_model import NO_DRAFT_MODEL, AnyDraftModel, DraftModel
 
@@ -64,6 +66,7 @@ class LoadedModels:
     adapters: AdapterStore | None = None  # of the target; None = its requests have none
     links: StageLinks = ONE_STAGE  # to the other stages of the target
     aux_layers: Sequence[int] = ()  # of the target, whose streams the drafter of the last stage begins with
+    ranks: Collectives = ONE_RANK  # that share the target's layers
 
     def kv_layers(self) -> list[LayerKV]:
         """The target's first."""
@@ -80,7 +83,8 @@ def build_parts(
     new_proposer: ProposerFactory = proposer_of,
 ) -> RunnerParts:
     model, graphs = models.target, StepGraphs(device)
-    shapes = _shapes(graphs, limits, models.adapters is not None)
+    known = graphs if models.links.count == 1 else ()  # stages pad alike, whatever each has recorded
+    shapes = _shapes(known, limits, models.adapters is not None)
     waiting = _waiting(device, models.draft, limits.num_rows, shapes)
     max_len = limits.max_model_len + max(limits.width, waiting.room)  # padding of a run is looked up, too
     requests = RequestRows(device, limits.num_rows, limits.max_model_len)
@@ -88,6 +92,7 @@ def build_parts(
     blocks = BlockTables(device, limits.num_rows, -(-max_len // layout.block_size), len(layout.groups))
     speculative = limits.speculative if models.links.is_last else NO_SPECULATION
     new_sampler = sampler_of(speculative, requests.state, distributions_of(speculative, limits.num_rows, models.draft))
+    new_sampler = sharing(new_sampler, models.ranks)
     sampler = SamplePipeline(
         device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors, new_sampler
     )
@@ -149,8 +154,8 @@ def _waiting(device: Device, draft: AnyDraftModel, num_rows: int, shapes: Shapes
     return KeptStateRows(KeptStates(tuple(device.zeros(size, states.dtype) for _ in range(states.count))))
 
 
-def _shapes(graphs: StepGraphs, limits: RunnerLimits, adapters: bool) -> Shapes:
+def _shapes(known: Container[StepShape], limits: RunnerLimits, adapters: bool) -> Shapes:
     if limits.graphs == "padded":
         most = (limits.max_num_seqs, limits.max_num_tokens, limits.burst_steps, limits.width)
-        return PaddedShapes(graphs, *most, limits.speculative.by_model, adapters)
+        return PaddedShapes(known, *most, limits.speculative.by_model, adapters)
     return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, limits.graphs == "exact", limits.width)

@@ -88,12 +88,12 @@ class StageLoop(StepLoop):
     def launch(
         self, layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook], depth: int, count: ForwardCount = ONE
     ) -> Part:
-        self._forward(layout, until_of(layout, draws, hooks), depth)
+        self._forward(layout, draws, hooks, depth)
         return StagePart()
 
     @torch.inference_mode()
     def compute(self, layout: BatchLayout, hooks: Sequence[HiddenHook], depth: int) -> Computed:
-        self._forward(layout, until_of(layout, False, hooks), depth)
+        self._forward(layout, False, hooks, depth)
         return Computed(layout)
 
     def choose(self, computed: Computed, waiting: Sequence[int] = ()) -> Part:
@@ -106,12 +106,15 @@ class StageLoop(StepLoop):
             self._hear_lines(shape.num_lines)
             self._hear_drafts(shape.num_rows)
 
-    def _forward(self, layout: BatchLayout, until: Until, depth: int) -> None:
+    def _forward(self, layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook], depth: int) -> None:
+        """In the shape in which the last stage computes it."""
         self.settle(layout.rows_np)
-        layout = self._as_long_as_it_is(layout)
+        layout, until = self._as_long_as_it_is(layout), until_of(layout, draws, hooks)
         shape = self._parts.shapes.shape(layout, until, 1, self._depth(depth))
         self._name(layout, shape, depth)
         self._run(shape)
+        for hook in hooks:
+            hook.pass_over(self._view(layout))
         going, pausing = layout.apart()
         if going.num_rows:
             self._commit_late(going, self._out[:0], self._peaks_heard[:0])

@@ -64,6 +64,10 @@ class HiddenHook(Protocol):
         """hidden [T, H]; logits_fn: tokens [n] of the T -> logits [n, V]"""
         ...
 
+    def pass_over(self, step: PromptSlice) -> None:
+        """Another stage collects from this forward."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class LoopParts:
@@ -337,13 +341,16 @@ class StepLoop:
         self, hooks: Sequence[HiddenHook], layout: BatchLayout, batch: StepBatch, hidden: torch.Tensor
     ) -> list[Observation]:
         """hidden [T, H]"""
-        view = PromptSlice(layout.rows_np, layout.query_start_np, layout.num_computed_np, self._parts.requests.tokens)
+        view = self._view(layout)
         ctx = self._with_adapters(self._context(batch, EVERY_TOKEN), batch, layout.adapted)
 
         def logits_fn(lines: torch.Tensor) -> torch.Tensor:
             return self._parts.model.logits(hidden[lines], ctx.at_lines(lines))
 
         return [hook.collect(hidden, view, logits_fn) for hook in hooks]
+
+    def _view(self, layout: BatchLayout) -> PromptSlice:
+        return PromptSlice(layout.rows_np, layout.query_start_np, layout.num_computed_np, self._parts.requests.tokens)
 
 
 def until_of(layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook]) -> Until:

@@ -102,6 +102,10 @@ class PromptLogprobsTable:
             self._device.trim_memory()
         return PendingPromptLogprobs(parts)
 
+    def pass_over(self, step: PromptSlice) -> None:
+        """Another stage collects what this step has."""
+        self._spans(step)
+
     def _spans(self, step: PromptSlice) -> list[Span]:
         spans = []
         for r in np.flatnonzero(self._counts_np[step.rows_np] != NONE).tolist():

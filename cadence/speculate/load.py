@@ -29,11 +29,13 @@ def load_draft(
     limit = min(build.max_model_len, speculative.max_model_len or build.max_model_len)
     source = speculative.draft or DraftSource(speculative.method, target_config.files, target_config.hf)
     if speculative.method == "draft_model":
-        return _model(replace(target_config, files=source.files, hf=source.hf), load, build, target, limit)
+        found = "dummy" if load.load_format == "dummy" else "auto"  # its files are its own
+        config = replace(target_config, files=source.files, hf=source.hf)
+        return _model(config, replace(load, load_format=found), build, target, limit)
     # A head drafts at every length: its file's is that of the texts it was trained on. Every rank has all of it: it is
     # a layer or so, and would wait for other ranks as often as its target's layers do, once for each draft.
     alone = replace(build, ranks=ONE_RANK)
-    head = load_head(HeadSource(speculative.method, source.files, target, target_config), load, alone)
+    head = load_head(HeadSource(speculative.method, source.files, target, target_config, build.ranks), load, alone)
     states = StatesOfToken(len(head.aux_layers) or 1, target.embed.tokens.weight.cols, build.dtype)
     return DraftModel(head, target.vocab_size, len(target.kv_layers()), limit, states)
 

@@ -151,4 +151,4 @@ def test_config_file_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_help_lists_fields_and_hides_refused_ones() -> None:
     text = parser().format_help()
     assert "--max-num-batched-tokens" in text and "[0.92]" in text
-    assert "--data-parallel-size" not in text and "--swap-space" not in text
+    assert "--decode-context-parallel-size" not in text and "--swap-space" not in text

@@ -250,7 +250,7 @@ def test_a_flag_of_the_server_elsewhere(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("topic", "said", "unsaid"),
     [
-        ("all", ["--data-parallel-size, -dp", "refused: this version runs on one device", "--port"], []),
+        ("all", ["--decode-context-parallel-size, -dcp", "refused: this version runs on one device", "--port"], []),
         ("ParallelConfig", ["--tensor-parallel-size", "--numa-bind\n"], ["--port"]),
         ("frontend", ["--allowed-origins", "--tool-server\n      refused: tools"], ["--block-size"]),
         ("server", ["--max-queued-requests"], ["--block-size"]),

@@ -164,8 +164,6 @@ def test_options_of_the_server_in_python(caplog: pytest.LogCaptureFixture) -> No
         ["--enable-expert-parallel", "--max-lora-rank", "64"],
         ["--limit-mm-per-prompt", '{"image": 4}'],
         ["--limit-mm-per-prompt.image", "4"],
-        ["--api-server-count", "4"],
-        ["-asc=4"],
         ["--kernel-config", '{"size": 80g}'],
         ["--disable-log-requests"],
         ["--swap-space=4"],

@@ -10,8 +10,8 @@ from cadence.core.draft_stats import NO_DRAFTS
 from cadence.core.engine_state import EngineStats
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import RequestOutputKind
+from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.metric import Counter
-from cadence.engine.metrics.recorder import MetricsRecorder
 from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.parallel_sampling import fan_out
 from cadence.text.tokenizer import Tokenizer
@@ -20,7 +20,7 @@ from tests.engine.updates import make_request, make_update
 
 @pytest.fixture
 def outputs(tokenizer: Tokenizer) -> OutputProcessor:
-    return OutputProcessor(tokenizer, MetricsRecorder("m"))
+    return OutputProcessor(tokenizer, MetricsByEngine("m"))
 
 
 def add(outputs: OutputProcessor, **params: Any) -> list[str]:
@@ -118,7 +118,7 @@ def test_drafts_are_counted_under_the_names_of_vllm() -> None:
     stats = EngineStats(drafts=NO_DRAFTS.add([(2, 2), (2, 3), (1, 1)]))
 
     def counters(most_drafts: int) -> dict[tuple[str, str | None], int]:
-        found = [one for one in MetricsRecorder("m", None, most_drafts).snapshot(stats) if isinstance(one, Counter)]
+        found = [one for one in MetricsByEngine("m", None, most_drafts).snapshot([stats]) if isinstance(one, Counter)]
         return {(one.name, one.labels.get("position")): one.value for one in found if "spec_decode" in one.name}
 
     each = "vllm:spec_decode_num_accepted_tokens_per_pos"
@@ -140,12 +140,14 @@ def test_a_request_that_was_discarded_is_gone(outputs: OutputProcessor) -> None:
 
 
 def test_metrics_count_tokens_and_ends(tokenizer: Tokenizer) -> None:
-    metrics = MetricsRecorder("m")
+    metrics = MetricsByEngine("m", num_engines=2)
     outputs = OutputProcessor(tokenizer, metrics)
     add(outputs)
     outputs.process([make_update([9, 10])])
-    outputs.process([make_update([11], FinishReason.LENGTH)])
-    assert metrics._generation_tokens.value == 3
-    assert {reason.value: counter.value for reason, counter in metrics._success.items() if counter.value} == {
-        "length": 1
-    }
+    last = make_update([11], FinishReason.LENGTH)
+    last.engine = 1  # it moved
+    outputs.process([last])
+    found = [one for one in metrics.snapshot([EngineStats(), EngineStats()]) if isinstance(one, Counter) and one.value]
+    counted = {(one.name, one.labels["engine"], one.labels.get("finished_reason")): one.value for one in found}
+    assert counted["vllm:generation_tokens", "0", None] == 2 and counted["vllm:generation_tokens", "1", None] == 1
+    assert counted["vllm:request_success", "1", "length"] == 1 and len(found) == 5

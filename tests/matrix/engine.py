@@ -35,6 +35,7 @@ from cadence.engine.beam import BeamSearch, run_rounds
 from cadence.engine.llm_engine import LLMEngine
 from cadence.executor.base import Executor
 from cadence.executor.factory import ExecutorFactory, OpenExecutor, Processors, Resolve, device_caps, open_on
+from tests.helpers.threaded_ranks import open_ranks
 from tests.matrix.features import ITSELF
 from tests.matrix.work import Batch
 
@@ -52,6 +53,7 @@ class Trace:
         self.bursts: Counter[str] = Counter()  # by request id: plans of several forwards in which it sampled
         self.chunks: Counter[str] = Counter()  # by request id: plans that computed a part of its prompt
         self.overlaps = 0  # plans that went down before the one before them had come up
+        self.apart = 0  # of these, plans of other rows than the one before them
         self.calls: Counter[str] = Counter()  # by verb
         self.forwards = 0  # that were asked for
         self.forwards_before: dict[str, int] = {}  # by request id: how many there were when a plan first had it
@@ -67,6 +69,7 @@ class Trace:
 
     def plan_went_down(self, plan: StepPlan) -> None:
         self.overlaps += self._queued > 0
+        self.apart += self._queued > 0 and not set(plan.rows_np.tolist()) & set(self.newest.rows_np.tolist())
         self.newest, self._returned = plan, 0
         self.longest_burst = max(self.longest_burst, plan.num_forwards)
         for new in plan.begun:
@@ -174,8 +177,11 @@ def watching(graphs: str) -> tuple[ExecutorFactory, Trace]:
     def open_watched(kind: str, resolve: Resolve, logits_processors: Processors) -> OpenExecutor:
         config = resolve(device_caps(kind))
         config = dataclasses.replace(config, device=dataclasses.replace(config.device, graphs=graphs))
-        opened = open_on(WatchedDevice(trace), config, logits_processors)
-        queues_work = graphs == "padded"  # a GPU is asked for all forwards at once
+        if config.parallel.has_workers:
+            opened = open_ranks(lambda: WatchedDevice(trace), config, logits_processors)
+        else:
+            opened = open_on(WatchedDevice(trace), config, logits_processors)
+        queues_work = opened.queues_work or graphs == "padded"  # a GPU is asked for all forwards at once
         return dataclasses.replace(opened, executor=WatchedExecutor(opened.executor, trace), queues_work=queues_work)
 
     return open_watched, trace

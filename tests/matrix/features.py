@@ -84,7 +84,11 @@ MODEL_DRAFTS = Feature(
     "`speculative_config` with a `model`",
     {"speculative_config": {"method": "draft_model", "model": ITSELF, "num_speculative_tokens": 3, "adaptive": False}},
 )
-ENGINE = (MULTI_STEP, AUTOMATIC, ASYNC, CHUNKED, PREFIX, PREEMPTION, GRAPHS, ABORT, SPECULATION, MODEL_DRAFTS)
+STAGES = Feature("pipeline stages", "`pipeline_parallel_size`", {"pipeline_parallel_size": 2, "async_scheduling": True})
+ENGINE = (
+    *(MULTI_STEP, AUTOMATIC, ASYNC, CHUNKED, PREFIX, PREEMPTION, GRAPHS, ABORT, SPECULATION, MODEL_DRAFTS),
+    STAGES,
+)
 
 GREEDY = Feature("greedy", "`temperature=0`", {"temperature": 0.0})
 SEEDED = Feature("seeded temperature", "`temperature`, `seed`", {"temperature": 1.2})

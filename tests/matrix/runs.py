@@ -16,6 +16,7 @@ from tests.matrix.engine import Session, Trace, open_engine
 from tests.matrix.features import ABORT, ADAPTERS, FEATURES, FOR_ADAPTERS, GRAPHS, PLAIN, PREFIX
 from tests.matrix.work import Batch, adapter_batches, batches
 
+ONE_RANK: Mapping[str, int] = {}
 SHARE = 3  # an engine with two features runs one in SHARE of the requests with two ...
 SMALL = 10  # ... unless a batch has no more of them than this
 
@@ -35,8 +36,16 @@ class Matrix:
     """The runs on one model. Point: the features of an engine, () for the plain one. Requests with adapters have
     engines of their own; all other engines know of none."""
 
-    def __init__(self, family: str, directory: Path, adapters: Mapping[str, LoRARequest]) -> None:
-        """adapters: by the feature that they are"""
+    def __init__(
+        self,
+        family: str,
+        directory: Path,
+        adapters: Mapping[str, LoRARequest],
+        sizes: Mapping[str, int] = ONE_RANK,
+    ) -> None:
+        """adapters: by the feature that they are; sizes: over how many ranks every engine runs, which then is shut down
+        when it has run"""
+        self._sizes = sizes
         self.family = family
         self.adapters = adapters
         self._directory = directory
@@ -58,7 +67,7 @@ class Matrix:
         return found
 
     def _run(self, point: tuple[str, ...], with_adapters: bool) -> Run:
-        options: dict[str, Any] = {**PLAIN, **FOR_ADAPTERS} if with_adapters else dict(PLAIN)
+        options: dict[str, Any] = {**PLAIN, **self._sizes, **(FOR_ADAPTERS if with_adapters else {})}
         for name in point:
             options |= FEATURES[name].options
         # The plain engine launches op by op; others record their forwards as a CPU does, or as a GPU where asked.
@@ -70,6 +79,8 @@ class Matrix:
             for batch in _chosen(point, number, with_adapters):
                 session.run(batch)
             rounds.append(session)
+        if self._sizes:
+            engine.shutdown()
         return Run(engine, trace, rounds, with_adapters)
 
 

@@ -28,6 +28,7 @@ from tests.matrix.features import (
     PREFIX,
     REQUEST,
     SPECULATION,
+    STAGES,
     engine_points,
 )
 from tests.matrix.runs import MatrixOf, Run, features_of
@@ -63,6 +64,8 @@ def features_were_on(run: Run, point: Point) -> None:
 
 
 def bursts_were_long(run: Run, point: Point) -> None:
+    if {STAGES.name, AUTOMATIC.name} <= set(point):
+        return  # rows take turns instead
     (longest,) = (LONGEST[name] for name in point if name in LONGEST)
     if PREEMPTION.name in point:  # bursts shrink, and automatic ones wait until nobody does
         assert run.trace.longest_burst > 1
@@ -81,6 +84,11 @@ def bursts_were_long(run: Run, point: Point) -> None:
 
 def plans_overlapped(run: Run, point: Point) -> None:
     assert run.trace.overlaps > 10
+
+
+def rows_took_turns(run: Run, point: Point) -> None:
+    """Both stages had work at the same time."""
+    assert run.trace.apart > 10 or PREEMPTION.name in point
 
 
 def prompts_came_in_chunks(run: Run, point: Point) -> None:
@@ -139,6 +147,7 @@ SEEN: dict[str, Callable[[Run, Point], None]] = {
     ABORT.name: victims_were_aborted,
     SPECULATION.name: drafts_were_verified,
     MODEL_DRAFTS.name: drafts_were_verified,
+    STAGES.name: rows_took_turns,
 }
 
 

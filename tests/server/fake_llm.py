@@ -27,8 +27,8 @@ from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, Sa
 from cadence.core.step import PromptLogprobs, TokenLogprobs
 from cadence.core.update import RequestUpdate
 from cadence.engine.input_processor import InputLimits, InputProcessor
+from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.metric import Metric
-from cadence.engine.metrics.recorder import MetricsRecorder
 from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.parallel_sampling import fan_out
 from cadence.text.hf_directory import load_tokenizer
@@ -89,7 +89,7 @@ class FakeLLM:
         self.vocab_size = 512
         limits = InputLimits(512, model.max_model_len, model.max_logprobs, model.seed, self.tokenizer.eos_token_ids)
         self._inputs = InputProcessor(limits, self.tokenizer)
-        self._metrics = MetricsRecorder("fake")
+        self._metrics = MetricsByEngine("fake")
         self._outputs = OutputProcessor(self.tokenizer, self._metrics)
         self._running: dict[str, list[EngineRequest]] = {}
         self._last_words: dict[str, list[RequestOutput]] = {}  # of aborted requests
@@ -147,6 +147,9 @@ class FakeLLM:
     def last_step_age(self) -> float:
         return self.step_age
 
+    async def engine_states(self) -> list[EngineState]:
+        return [await self.engine_state()]
+
     async def engine_state(self) -> EngineState:
         running = [RequestView(name, len(many[0].prompt_token_ids), 0, 0, 0) for name, many in self._running.items()]
         return EngineState(
@@ -154,7 +157,7 @@ class FakeLLM:
         )
 
     def get_metrics(self) -> list[Metric]:
-        return self._metrics.snapshot(EngineStats(len(self._running), 0, 0.25, 8, 4, 1))
+        return self._metrics.snapshot([EngineStats(len(self._running), 0, 0.25, 8, 4, 1)])
 
     async def reset_prefix_cache(self) -> bool:
         return not self._running

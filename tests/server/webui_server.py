@@ -23,6 +23,7 @@ from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, EngineState, En
 from cadence.engine.metrics.metric import Counter, Histogram, Metric
 from cadence.entrypoints.server.http.tenants import Tenants
 from cadence.entrypoints.server.routes import engine_state
+from cadence.entrypoints.server.routes.peers import NO_PEERS
 from cadence.entrypoints.webui.page import page_router
 
 BLOCKS = 240
@@ -44,6 +45,9 @@ class ScriptedEngine:
         self.tokens = Counter("vllm:generation_tokens", {})
         self.drafts = NO_DRAFTS  # every fourth token begins a forward that verified four and kept three
         self.first = Histogram("vllm:time_to_first_token_seconds", {}, (0.1, 1.0))
+
+    async def engine_states(self) -> list[EngineState]:
+        return [await self.engine_state()]
 
     async def engine_state(self) -> EngineState:
         self.polls += 1
@@ -117,7 +121,7 @@ class ClosingResponse(StreamingResponse):
 def build(engine: ScriptedEngine, delay: float = 0.02, key: str = "") -> FastAPI:
     """What the last message begins with chooses the play: "echo:" text, "tokens:" JSON chunks, "fail", "cut"."""
     app = FastAPI()
-    app.state.server = SimpleNamespace(llm=engine, model_names=[engine.model_name], tenants=Tenants(()))
+    app.state.server = SimpleNamespace(llm=engine, model_names=[engine.model_name], tenants=Tenants(()), peers=NO_PEERS)
     app.include_router(engine_state.router)
     app.include_router(page_router())
 

@@ -28,6 +28,11 @@ class Completion(Protocol):
     def num_cached_tokens(self) -> int: ...
 
     @property
+    def engine(self) -> int:
+        """Which of several gave its newest tokens."""
+        ...
+
+    @property
     def max_tokens(self) -> int | None: ...
 
     @property

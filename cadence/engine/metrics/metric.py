@@ -44,6 +44,11 @@ class Histogram(Metric):
         self.count, self.sum = sum(counts), total
 
     @property
+    def counts(self) -> list[int]:
+        """By bucket, not cumulative."""
+        return list(self._counts)
+
+    @property
     def buckets(self) -> dict[str, int]:
         """Cumulative counts by upper bound, as Prometheus has them."""
         total, cumulative = 0, {}

@@ -23,13 +23,18 @@ _SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
 
 class MetricsRecorder:
     def __init__(
-        self, model_name: str, cache: Mapping[str, str] | None = None, most_drafts: int = 0, max_loras: int = 0
+        self,
+        model_name: str,
+        cache: Mapping[str, str] | None = None,
+        most_drafts: int = 0,
+        max_loras: int = 0,
+        engine: int = 0,
     ) -> None:
         """`cache`: the settings of the KV cache, by name. `most_drafts`: of a forward; 0 = nobody speculates.
         `max_loras`: 0 = requests have no adapters."""
         self._most_drafts = most_drafts
         self._max_loras = max_loras
-        self._labels = {"model_name": model_name, "engine": "0"}
+        self._labels = {"model_name": model_name, "engine": str(engine)}
         self._cache_info = Gauge("vllm:cache_config_info", {**self._labels, **(cache or {})}, 1.0)
         self._prompt_tokens = self._counter("prompt_tokens")
         self._cached_tokens = self._counter("prompt_tokens_cached")

@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cadence.config.engine_config import EngineConfig
 from cadence.config.serve_options import ServeOptions
 from cadence.config.version import __version__
 from cadence.core.errors import CadenceError
@@ -49,6 +50,7 @@ from cadence.entrypoints.server.routes import (
     responses,
     tokenize,
 )
+from cadence.entrypoints.server.routes.peers import NO_PEERS, Peers
 from cadence.entrypoints.server.routes.served_adapters import served_at_start
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.entrypoints.webui import page
@@ -64,7 +66,9 @@ ROUTES = (
 )  # fmt: skip
 
 
-def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue = NO_LOGS) -> FastAPI:
+def create_app(
+    llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue = NO_LOGS, peers: Peers = NO_PEERS
+) -> FastAPI:
     documented = not options.disable_fastapi_docs
     app = FastAPI(
         title="Cadence",
@@ -74,7 +78,7 @@ def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQue
         redoc_url=None,
         openapi_url="/openapi.json" if documented else None,
     )
-    app.state.server = _make_state(llm, options, logs)
+    app.state.server = _make_state(llm, options, logs, peers)
     for routes in ROUTES:
         app.include_router(routes.router)
     app.include_router(page.page_router())
@@ -93,10 +97,12 @@ def create_app(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQue
     return app
 
 
-def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue) -> ServerState:
+def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQueue, peers: Peers) -> ServerState:
+    """Of several processes each admits its share."""
+    share = options.api_server_count
     admission = AdmissionControl(
-        max_requests=llm.config.scheduler.max_num_seqs + options.max_queued_requests,
-        max_tokens=options.max_queued_tokens,
+        max_requests=-(-(_max_running(llm.config) + options.max_queued_requests) // share),
+        max_tokens=-(-options.max_queued_tokens // share),
         max_model_len=llm.config.model.max_model_len,
     )
     timed = with_deadline(llm, options.request_deadline)
@@ -113,8 +119,13 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
         tenants=Tenants(options.api_key, options.share_prefix_cache),
         logs=logs,
         ignored=IgnoredFields(options.strict_requests),
+        peers=peers,
         adapters=served_at_start(options.lora_modules, names, options.lora_root, llm.config.lora.enabled),
     )
+
+
+def _max_running(config: EngineConfig) -> int:
+    return config.scheduler.max_num_seqs * config.parallel.data_parallel_size
 
 
 def _add_layers(app: FastAPI, options: ServeOptions) -> None:

@@ -29,6 +29,7 @@ from cadence.engine.log_queue import LogQueue, queue_output
 from cadence.engine.supervisor import ENGINE_COMMAND
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.entrypoints.conversation import read_template
+from cadence.entrypoints.server.api_servers import serve_many
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.exit_deadline import NO_EXIT_DEADLINE, ExitDeadline
 from cadence.entrypoints.server.http import listen
@@ -74,6 +75,13 @@ async def _start_and_serve(
     began, logs = process
     silence = options.engine_heartbeat_timeout
     limits = SupervisorLimits(silence, START_HEARTBEAT_FACTOR * silence, options.engine_step_timeout)
+    url = listen.url_of(bound, options)
+
+    def serving() -> None:
+        _say(f"serving {args.model} at {url} ({time.perf_counter() - began:.2f} s from start)")
+
+    if options.api_server_count > 1:
+        return await serve_many(args, options, (engine_command, limits), bound, serving)
     start = AsyncLLM.start(args, _say, engine_command=engine_command, limits=limits)
     try:
         llm = await StartSignals(ExitDeadline(lambda: logs.flush(LOG_FLUSH_S)), _say).run(start)
@@ -82,14 +90,10 @@ async def _start_and_serve(
     except EngineDeadError as error:
         print(escaped(f"cadence serve: the engine did not start: {error}"), file=sys.stderr)
         return 1
-    url = listen.url_of(bound, options)
-
-    def serving() -> None:
-        _say(f"serving {args.model} at {url} ({time.perf_counter() - began:.2f} s from start)")
 
     def last() -> None:
         """A stopped engine would not notice that its front is gone."""
-        if pid := llm.engine_pid:
+        for pid in filter(None, llm.engine_pids):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         logs.flush(LOG_FLUSH_S)
@@ -112,6 +116,13 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def adopt(self, connection: socket.socket) -> None:
+        """Serves a connection that was accepted elsewhere."""
+        given = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
+        with contextlib.suppress(OSError):  # the client is gone
+            make = functools.partial(self.config.http_protocol_class, **given)
+            await asyncio.get_running_loop().connect_accepted_socket(make, connection)
+
 
 class ServerLifecycle:
     """From the first connection to the exit status."""
@@ -126,7 +137,8 @@ class ServerLifecycle:
         self._tasks: set[asyncio.Task[None]] = set()
         self._engine_end: asyncio.Task[None] | None = None
 
-    async def run(self, bound: socket.socket, on_serving: Callable[[], None]) -> int:
+    async def run(self, bound: socket.socket | None, on_serving: Callable[[], None]) -> int:
+        """bound: None = connections come by `adopt`"""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.on_signal)
@@ -135,7 +147,7 @@ class ServerLifecycle:
         self._spawn(self._watch_engine())
         self._spawn(self._announce(on_serving))
         try:
-            await self._server.serve(sockets=[bound])
+            await self._server.serve(sockets=[bound] if bound is not None else [])
         except OSError as error:  # another server took the address since it was bound
             print(f"cadence serve: {listen.in_use(self._options)} ({error.strerror})", file=sys.stderr, flush=True)
             self._status = 1
@@ -143,6 +155,10 @@ class ServerLifecycle:
             for task in self._tasks:
                 task.cancel()
         return self._status
+
+    def adopt(self, connection: socket.socket) -> None:
+        """Serves a connection that another process has accepted."""
+        self._spawn(self._server.adopt(connection))
 
     def on_signal(self) -> None:
         """The first: no new requests, those in flight finish. The second: they end now, with an error. The third: so

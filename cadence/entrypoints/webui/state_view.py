@@ -38,6 +38,17 @@ def describe(state: EngineState, metrics: Sequence[Metric], model: str) -> dict[
     }
 
 
+def describe_engine(state: EngineState) -> dict[str, Any]:
+    """A line of one of several engines."""
+    stats = state.stats
+    return {
+        "num_running": len(state.running),
+        "num_waiting": len(state.waiting),
+        "kv_usage": stats.kv_usage,
+        "prefix": {"queries": stats.prefix_queries, "hits": stats.prefix_hits},
+    }
+
+
 def seen_by(state: EngineState, owns: Callable[[str], bool]) -> EngineState:
     """The state as one of several tenants may see it: own requests as they are, those of all others as one."""
     running = _told_apart(state.running, owns, "running")

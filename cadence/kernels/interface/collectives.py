@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -69,3 +70,11 @@ class OneRank:
 
 
 ONE_RANK = OneRank()
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlace(OneRank):
+    """Where a rank stands, for what computes nothing."""
+
+    rank: int
+    size: int

@@ -6,19 +6,21 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cadence import gguf
 from cadence.config.engine_config import LoadConfig, ModelConfig
+from cadence.config.sharded_state import SHARDED
+from cadence.kernels.interface.collectives import Collectives
 from cadence.models.decoder import DecoderLM
 from cadence.models.heads.mtp import mtp_prefixes
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.stage import ALL_LAYERS
 from cadence.models.layers.joined import joined
 from cadence.models.loader.assign import assign, copies_of, no_progress
+from cadence.models.loader.checkpoint import open_checkpoint
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.loader.packing import MatrixPacking, NoPacking, Packing
 from cadence.models.loader.plausible import build_model, check_dummy, check_source, without_memory
-from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.loader.selected_weights import SelectedWeights
+from cadence.models.loader.sharded_state import ShardWeights
 from cadence.models.loader.sliced_weights import sliced
 from cadence.models.loader.source import WeightsSource
 from cadence.models.stage import as_stage
@@ -32,10 +34,10 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
         model = _built(model_config, build)
         fill_dummy(model, model_config.seed, packing)
         return joined(model, build.ranks)
-    source, where = open_weights(model_config)
+    source, where = open_weights(model_config, load_config, build.ranks)
     source = SelectedWeights(source, without=mtp_prefixes(model_config.hf))
     whole = replace(build, stage=ALL_LAYERS)
-    if build.ranks.size > 1:
+    if build.ranks.size > 1 and load_config.load_format != SHARDED:
         source = sliced(source, without_memory(model_config.hf, whole))
     check_source(model_config.hf, whole, source, where)
     model = _built(model_config, build)
@@ -60,12 +62,12 @@ def new_packing(quantization: str, build: BuildContext) -> Packing:
     return NoPacking() if packer is None else MatrixPacking(packer)
 
 
-def open_weights(model_config: ModelConfig) -> tuple[WeightsSource, str]:
-    """(all tensors, where they are)"""
+def open_weights(model_config: ModelConfig, load_config: LoadConfig, ranks: Collectives) -> tuple[WeightsSource, str]:
+    """(all tensors, where they are); of sharded state, those of this rank"""
     files = model_config.files
-    if files.gguf is None:
-        return SafetensorsWeights(files.directory), str(files.directory)
-    return gguf.open_weights(files.gguf, model_config.hf.raw), str(files.gguf)
+    if load_config.load_format == SHARDED:
+        return ShardWeights(files.directory, ranks.rank, ranks.size), str(files.directory)
+    return open_checkpoint(files, model_config.hf)
 
 
 def _progress(done: Iterable[None], total: int) -> Iterable[None]:

@@ -11,6 +11,7 @@ import torch
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import ConfigError, ModelFileError
+from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.models.decoder import DecoderLM
 from cadence.models.heads.config import read_head_config
 from cadence.models.heads.eagle import build_eagle
@@ -41,6 +42,7 @@ class HeadSource:
     files: ModelFiles  # of the head; not looked at where it is part of the target's
     target: DecoderLM
     target_config: ModelConfig
+    ranks: Collectives = ONE_RANK  # that share the target's layers, and may each have files of their own
 
 
 def load_head(source: HeadSource, load_config: LoadConfig, build: BuildContext) -> Head:
@@ -52,7 +54,7 @@ def load_head(source: HeadSource, load_config: LoadConfig, build: BuildContext) 
         head = _build(new_head, HeadBuild(build, source.target, _Dummy(source.method), "a dummy head"))
         fill_dummy(head, source.target_config.seed, packing)
         return head
-    weights, where = _open(source)
+    weights, where = _open(source, load_config)
     on_meta = replace(build, device=torch.device("meta"), max_model_len=1)
     check_fit(_build(new_head, HeadBuild(on_meta, source.target, weights, where)), weights, where)
     head = _build(new_head, HeadBuild(build, source.target, weights, where))
@@ -86,9 +88,9 @@ def _build(new_head: NewHead, head: HeadBuild) -> Head:
         raise ModelFileError(message if head.where in message else f"{head.where}: {message}", error.field) from None
 
 
-def _open(source: HeadSource) -> tuple[WeightsSource, str]:
+def _open(source: HeadSource, load_config: LoadConfig) -> tuple[WeightsSource, str]:
     if source.method == "mtp":
-        weights, where = open_weights(source.target_config)
+        weights, where = open_weights(source.target_config, load_config, source.ranks)
         return SelectedWeights(weights, only=mtp_prefixes(source.target_config.hf)), where
     directory = source.files.directory
     saved = next((directory / name for name in NAMES if (directory / name).is_file()), None)

@@ -69,6 +69,14 @@ class SafetensorsFile:
             raw = raw.clone()
         return raw.view(dtype).view(place.shape)
 
+    def raw(self, name: str) -> torch.Tensor:
+        """[bytes] uint8, a view of the file."""
+        place = self._places[name]
+        return torch.frombuffer(self._bytes, dtype=torch.uint8, count=place.nbytes, offset=place.start)
+
+    def num_bytes(self, name: str) -> int:
+        return self._places[name].nbytes
+
     def release(self, name: str) -> None:
         place = self._places[name]
         release(self._bytes, place.start, place.nbytes)

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from cadence.config.json_file import MOST_TABLE_BYTES, read_object
+from cadence.config.sharded_state import index_name
 from cadence.core.errors import WeightsError
 from cadence.models.loader.safetensors_file import SafetensorsFile
 
@@ -73,6 +74,8 @@ def _unindexed(directory: Path) -> list[Path]:
     found = sorted(path for path in directory.glob("*.safetensors") if not path.name.startswith("consolidated"))
     if not found:
         raise WeightsError(f"{directory}: no *.safetensors weights here")
+    if (directory / index_name(0)).is_file():
+        raise WeightsError(f"{directory}: sharded state of ranks, for load_format=sharded_state", "load_format")
     if len(found) > 1:
         raise WeightsError(f"{directory}: several *.safetensors files ({found[0].name}, …) but no {_INDEX}")
     return found

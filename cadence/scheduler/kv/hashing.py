@@ -4,6 +4,7 @@ the adapter."""
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
 from cadence.scheduler.kv.groups.block import RequestBlocks
@@ -23,9 +24,14 @@ def extend_hashes(blocks: RequestBlocks, tokens: list[int], block_size: int, cou
     done = len(hashes)
     if done >= count:
         return
-    tokens_array = array("i", tokens[done * block_size : count * block_size])
-    data, stride = tokens_array.tobytes(), block_size * tokens_array.itemsize
     parent = hashes[-1] if hashes else blocks.root
+    hashes.extend(chained(parent, tokens[done * block_size : count * block_size], block_size))
+
+
+def chained(parent: bytes, tokens: Sequence[int], block_size: int) -> Iterator[bytes]:
+    """The digest of each block behind `parent`. `tokens` are those of whole blocks."""
+    tokens_array = array("i", tokens)
+    data, stride = tokens_array.tobytes(), block_size * tokens_array.itemsize
     for start in range(0, len(data), stride):
         parent = sha256(parent + data[start : start + stride]).digest()
-        hashes.append(parent)
+        yield parent

@@ -28,8 +28,12 @@ def load_header(scope: Scope, metrics: Metrics) -> list[tuple[bytes, bytes]]:
 
 def load_report(wanted: str, metrics: Iterable[Metric]) -> str:
     """ "" for an unknown format."""
-    values = {m.name.partition(":")[2]: float(m.value) for m in metrics if isinstance(m, Gauge)}
-    named = {name: values[name] for name in REPORTED}
+    values: dict[str, list[float]] = {name: [] for name in REPORTED}  # by engine
+    for metric in metrics:
+        if isinstance(metric, Gauge) and (name := metric.name.partition(":")[2]) in values:
+            values[name].append(float(metric.value))
+    usage, waiting = (values[name] for name in REPORTED)
+    named = dict(zip(REPORTED, (sum(usage) / len(usage), sum(waiting)), strict=True))
     if wanted.strip().lower() == "text":
         return "TEXT " + ", ".join(f"named_metrics.{name}={value}" for name, value in named.items())
     if wanted.strip().lower() == "json":

@@ -47,8 +47,9 @@ async def version() -> JSONResponse:
 
 @router.get("/load")
 async def load(state: State) -> JSONResponse:
-    """How many requests are in flight."""
-    return JSONResponse({"server_load": state.admission.in_flight})
+    """How many requests are in flight, in all processes that serve this address."""
+    others = (await state.peers.counts()).server
+    return JSONResponse({"server_load": state.admission.in_flight + others.get("http_requests_in_flight", 0)})
 
 
 def _check(state: ServerState) -> None:

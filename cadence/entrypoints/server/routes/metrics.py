@@ -11,9 +11,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from cadence.core.front_messages import FrontCounts
 from cadence.engine.metrics import metric as engine
 from cadence.engine.metrics.descriptions import DESCRIPTIONS
-from cadence.entrypoints.server.http.admission import AdmissionControl
+from cadence.engine.metrics.summed import plain_metrics, with_others
 from cadence.entrypoints.server.routes.state import ServerState, State
 
 router = APIRouter(tags=["metrics"])
@@ -21,30 +22,64 @@ router = APIRouter(tags=["metrics"])
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 ENGINE_PREFIX = "vllm:"
 OWN_PREFIX = "cadence:"
-_ENDS = ("finished", "failed", "aborted")
+_HELP = {
+    "http_requests_accepted": "requests accepted",
+    "http_requests_finished": "requests accepted that finished",
+    "http_requests_failed": "requests accepted that failed",
+    "http_requests_aborted": "requests accepted that aborted",
+    "http_requests_in_flight": "requests accepted and not over",
+    "http_requests_refused": "requests refused for lack of capacity",
+    "http_completions_in_flight": "completions asked for",
+    "http_prompt_tokens_in_flight": "prompt tokens, estimated",
+    "log_lines_dropped": "lines dropped because the output was not read in time",
+}
+_GAUGES = frozenset(name for name in _HELP if name.endswith("_in_flight"))
 
 
 @router.get("/metrics")
 async def metrics(state: State) -> Response:
+    """Of all processes that serve this address, whichever answers."""
     registry = CollectorRegistry()
-    registry.register(_Snapshot(state))
+    registry.register(_Snapshot(state, await state.peers.counts()))
     ProcessCollector(registry=registry)
     return Response(generate_latest(registry), media_type=TEXT)
 
 
 class _Snapshot(Collector):
-    def __init__(self, state: ServerState) -> None:
+    def __init__(self, state: ServerState, others: FrontCounts) -> None:
         self._state = state
+        self._others = others
 
     def collect(self) -> Iterator[Metric]:
-        found, served = self._state.llm.get_metrics(), self._state.model_names[0]
+        found, served = with_others(self._state.llm.get_metrics(), self._others), self._state.model_names[0]
         for prefix in (ENGINE_PREFIX, OWN_PREFIX):
             yield from engine_families(found, prefix, served)
-        yield from _admission_families(self._state.admission)
-        dropped = self._state.logs.dropped
-        yield CounterMetricFamily(
-            f"{OWN_PREFIX}log_lines_dropped", "lines dropped because the output was not read in time", dropped
-        )
+        own = server_counts(self._state)
+        total = {name: value + self._others.server.get(name, 0) for name, value in own.items()}
+        for name, value in total.items():
+            family = GaugeMetricFamily if name in _GAUGES else CounterMetricFamily
+            yield family(f"{OWN_PREFIX}{name}", _HELP[name], value)
+
+
+def server_counts(state: ServerState) -> dict[str, int]:
+    """The server's own numbers. accepted = finished + failed + aborted + in flight, in every scrape."""
+    admission = state.admission
+    return {
+        "http_requests_accepted": admission.accepted,
+        "http_requests_finished": admission.finished,
+        "http_requests_failed": admission.failed,
+        "http_requests_aborted": admission.aborted,
+        "http_requests_in_flight": admission.in_flight,
+        "http_requests_refused": admission.refused,
+        "http_completions_in_flight": admission.completions,
+        "http_prompt_tokens_in_flight": admission.tokens,
+        "log_lines_dropped": state.logs.dropped,
+    }
+
+
+def front_counts(state: ServerState) -> FrontCounts:
+    """What this process has counted."""
+    return FrontCounts(plain_metrics(state.llm.get_metrics()), server_counts(state))
 
 
 def engine_families(metrics: Iterable[engine.Metric], prefix: str, served: str) -> list[Metric]:
@@ -80,19 +115,3 @@ def _add(family: Metric, metric: engine.Metric, labels: list[str]) -> None:
         metric, engine.Counter | engine.Gauge
     ):
         family.add_metric(labels, metric.value)
-
-
-def _admission_families(admission: AdmissionControl) -> Iterator[Metric]:
-    """accepted = finished + failed + aborted + in flight, in every scrape."""
-    yield CounterMetricFamily(f"{OWN_PREFIX}http_requests_accepted", "requests accepted", admission.accepted)
-    for end in _ENDS:
-        value = getattr(admission, end)
-        yield CounterMetricFamily(f"{OWN_PREFIX}http_requests_{end}", f"requests accepted that {end}", value)
-    yield GaugeMetricFamily(
-        f"{OWN_PREFIX}http_requests_in_flight", "requests accepted and not over", admission.in_flight
-    )
-    yield CounterMetricFamily(
-        f"{OWN_PREFIX}http_requests_refused", "requests refused for lack of capacity", admission.refused
-    )
-    yield GaugeMetricFamily(f"{OWN_PREFIX}http_completions_in_flight", "completions asked for", admission.completions)
-    yield GaugeMetricFamily(f"{OWN_PREFIX}http_prompt_tokens_in_flight", "prompt tokens, estimated", admission.tokens)

@@ -74,6 +74,7 @@ export class EngineView {
     const state = this.#state;
     if (!state) return;
     this.#tiles(state);
+    this.#engines(state.engines);
     this.#map.update(state.blocks, state.running);
     this.#table.update(state, this.#mine());
     this.#charts();
@@ -90,6 +91,14 @@ export class EngineView {
     const map = `${blocks.count} blocks of ${blocks.size} tokens: ${blocks.held} held, ${blocks.cached} cached, ${blocks.free} free`;
     setText(byId("engine-note"), map);
     byId("blocks").setAttribute("aria-label", map);
+  }
+
+  /** A line of each engine, where there are several. */
+  #engines(engines) {
+    const line = ({ num_running: running, num_waiting: waiting, kv_usage: usage }, number) =>
+      `Engine ${number}: ${running} running, ${waiting} waiting, ${(100 * usage).toFixed(0)} % of its KV blocks`;
+    byId("engines-note").hidden = engines.length < 2;
+    setText(byId("engines-note"), engines.map(line).join(" · "));
   }
 
   #charts() {

@@ -171,9 +171,11 @@ static int gather_columns(const struct all_gather *c, int64_t begin, int64_t byt
         int64_t piece = meet(s, c->rank, GATHER, rows * bytes, rows * bytes);
         if (piece < 0) return 0;
         for (int64_t r = 0; r < s->num_ranks; r++) {
-            const char *from = slot_of(s, r, (uint64_t)piece);
+            int own = r == c->rank; /* still in this core's cache */
+            const char *from = own ? c->x + start * c->row_bytes + begin : slot_of(s, r, (uint64_t)piece);
             char *to = c->out + start * line + min64(r * c->row_bytes, line - c->row_bytes) + begin;
-            for (int64_t i = 0; i < rows; i++) memcpy(to + i * line, from + i * bytes, (size_t)bytes);
+            for (int64_t i = 0; i < rows; i++)
+                memcpy(to + i * line, from + i * (own ? c->row_bytes : bytes), (size_t)bytes);
         }
     }
     return 1;

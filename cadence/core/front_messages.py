@@ -1,0 +1,39 @@
+"""What crosses between the fronts of a server with several and the process that made them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+# A counter or a histogram: name, labels, value or counts by bucket, and the sum of what was observed.
+PlainMetric = tuple[str, dict[str, str], list[int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class FrontCounts:
+    """What a front has counted since it began."""
+
+    metrics: list[PlainMetric] = field(default_factory=list)
+    server: dict[str, int] = field(default_factory=dict)  # the server's own counters, by name
+
+
+NOTHING_COUNTED = FrontCounts()
+
+
+@dataclass(frozen=True, slots=True)
+class ToFront:
+    options: bytes = b""  # JSON: the first message
+    connection: bool = False  # a client's, to be served, comes with the message
+    engine: int = -1  # a channel to this engine comes with the message, unless it was given up; -1 = nothing of one
+    is_turn: bool = True  # whether quarantined requests may be retried there at once
+    num_restarts: int = 0  # of this engine so far
+    given_up: str = ""  # why there will be no such engine any more
+    tell: bool = False  # its counts are wanted now
+    call_id: int = 0  # the question answered here; 0 = none
+    others: FrontCounts | None = None  # the answer: the sums of all other fronts, also of those that are gone
+
+
+@dataclass(frozen=True, slots=True)
+class FromFront:
+    serving: bool = False  # it takes connections
+    counts: FrontCounts | None = None  # sent every second, and when they are asked for
+    call_id: int = 0  # asks for the counts of the others

@@ -1,0 +1,178 @@
+"""Several engines behind one front: each has a supervisor and a share of the cores, a router chooses who gets a
+request, and what one engine leaves when it dies another goes on with."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from cadence.core.adapter import AdapterAnswer, AdapterOrder
+from cadence.core.engine_state import EngineState
+from cadence.core.errors import EngineDeadError
+from cadence.core.messages import EngineInfo
+from cadence.core.update import RequestUpdate
+from cadence.engine.engine_client import EngineClient, EngineCounts
+from cadence.engine.journal import JournalEntry
+from cadence.engine.limits import SupervisorLimits
+from cadence.engine.router import Router
+from cadence.engine.supervisor import Supervisor
+from cadence.engine.together import all_or_none
+from cadence.executor.cpu_share import cpu_shares
+
+DEFAULT_BLOCK_SIZE = 16  # tokens, of an engine that was asked for none; another's prefixes are recognised as well
+NO_UPDATES: list[RequestUpdate] = []  # in the queue: the last engine is gone
+
+
+def open_engines(options: dict[str, Any], command: Sequence[str], limits: SupervisorLimits) -> EngineClient:
+    """options: `EngineArgs`, as JSON knows them."""
+    return client_of([Supervisor(own, command, limits) for own in options_by_engine(options)], options)
+
+
+def options_by_engine(options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each engine has a share of the cores; one alone is not bound to any."""
+    shares = cpu_shares(options["data_parallel_size"], options["cpu_threads"])
+    return [{**options, "cpu_threads": threads, "cpus": cpus} for threads, cpus in shares]
+
+
+def client_of(supervisors: Sequence[Supervisor], options: dict[str, Any]) -> EngineClient:
+    if len(supervisors) == 1:
+        return supervisors[0]
+    return DpClient(supervisors, options["block_size"] or DEFAULT_BLOCK_SIZE)
+
+
+class DpClient:
+    """Requests of an engine that is down move to one that is up, but for quarantined ones: those are retried where they
+    were, so that a request which kills engines does not go round."""
+
+    def __init__(self, supervisors: Sequence[Supervisor], block_size: int) -> None:
+        self._supervisors = supervisors
+        self._router = Router(len(supervisors), block_size, max_keys=0)  # until the size of a cache is known
+        self._states = [EngineState() for _ in supervisors]  # as each last told
+        self._updates: asyncio.Queue[list[RequestUpdate]] = asyncio.Queue()
+        self._pumps: list[asyncio.Future[None]] = []
+        self._deaths: dict[int, EngineDeadError] = {}  # by engine: why it was given up
+
+    @property
+    def is_ready(self) -> bool:
+        return any(supervisor.is_ready for supervisor in self._supervisors)
+
+    @property
+    def pids(self) -> list[int]:
+        return [supervisor.pid for supervisor in self._supervisors]
+
+    @property
+    def last_progress(self) -> float:
+        """Of the engine that has made none for the longest time."""
+        busy = [supervisor.last_progress for supervisor in self._supervisors if supervisor.num_open]
+        return min(busy, default=time.monotonic())
+
+    def counts(self) -> list[EngineCounts]:
+        return [count for supervisor in self._supervisors for count in supervisor.counts()]
+
+    def start(self) -> None:
+        for number, supervisor in enumerate(self._supervisors):
+            supervisor.on_change = partial(self._changed, number)
+            supervisor.start()
+            self._pumps.append(asyncio.ensure_future(self._pump(number, supervisor)))
+
+    async def wait_ready(self) -> EngineInfo:
+        """What holds for all engines."""
+        found = await all_or_none([supervisor.wait_ready() for supervisor in self._supervisors])
+        least = min(found, key=lambda info: (info.max_model_len, info.num_blocks))
+        self._router.max_keys = least.num_blocks
+        return least
+
+    def submit(self, entry: JournalEntry) -> None:
+        self._supervisors[self._router.route(entry.request)].submit(entry)
+
+    def drop(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
+            number = self._router.place(request_id)
+            if number is not None:
+                self._router.ended(request_id)
+                self._supervisors[number].drop([request_id])
+
+    async def updates(self) -> AsyncIterator[list[RequestUpdate]]:
+        while (batch := await self._updates.get()) is not NO_UPDATES:
+            yield batch
+        if len(self._deaths) == len(self._supervisors):
+            raise next(iter(self._deaths.values()))
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(supervisor.stop() for supervisor in self._supervisors))
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+
+    async def states(self, with_blocks: bool) -> list[EngineState]:
+        """An engine that does not answer is shown as it last was."""
+        asked = await self._ask_all(lambda supervisor: supervisor.states(with_blocks))
+        for number, answer in enumerate(asked):
+            if not isinstance(answer, EngineDeadError):
+                (self._states[number],) = answer
+                stats = answer[0].stats
+                self._router.observe(number, stats.num_running + stats.num_waiting)
+        return list(self._states)
+
+    async def reset_prefix_cache(self) -> bool:
+        """Whether all did. An engine that is down has none."""
+        answers = await self._ask_all(lambda supervisor: supervisor.reset_prefix_cache())
+        self._router.forget_prefixes()
+        return all(answer is True or isinstance(answer, EngineDeadError) for answer in answers)
+
+    async def order(self, order: AdapterOrder) -> AdapterAnswer:
+        """Carried out by all; an engine that is down does so when it is back."""
+        answers = await self._ask_all(lambda supervisor: supervisor.order(order))
+        given = [answer for answer in answers if isinstance(answer, AdapterAnswer)]
+        for supervisor, answer in zip(self._supervisors, answers, strict=True):
+            if isinstance(answer, EngineDeadError):
+                supervisor.keep(order)
+        numbers = sorted({number for answer in given for number in answer.numbers})
+        return AdapterAnswer(any(answer.done for answer in given), tuple(numbers))
+
+    async def _ask_all(self, ask: Callable[[Supervisor], Any]) -> list[Any]:
+        """Answers by engine; the EngineDeadError of one that cannot answer. Raises where none can, and any other
+        error."""
+        answers = await asyncio.gather(*map(ask, self._supervisors), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, EngineDeadError):
+                raise answer
+        if all(isinstance(answer, EngineDeadError) for answer in answers):
+            raise answers[0]
+        return answers
+
+    async def _pump(self, number: int, supervisor: Supervisor) -> None:
+        try:
+            async for batch in supervisor.updates():
+                self._take(number, batch)
+                self._updates.put_nowait(batch)
+        except EngineDeadError as error:
+            self._deaths[number] = error
+            self._changed(number)
+        if all(pump.done() for pump in self._pumps if pump is not self._pumps[number]):
+            self._updates.put_nowait(NO_UPDATES)
+
+    def _take(self, number: int, batch: list[RequestUpdate]) -> None:
+        for update in batch:
+            update.engine = number
+            if update.finish_reason is not None:
+                self._router.ended(update.request_id)
+            else:
+                self._router.began(update.request_id)
+
+    def _changed(self, number: int) -> None:
+        """An engine came or went."""
+        if self._supervisors[number].is_ready:
+            self._router.up(number)
+        else:
+            self._router.down(number, for_good=number in self._deaths)
+        if self._router.has_any_up:
+            self._move()
+
+    def _move(self) -> None:
+        """Requests that wait for engines which are down go to others."""
+        for number, supervisor in enumerate(self._supervisors):
+            if not supervisor.is_ready:
+                for entry in supervisor.release(everything=number in self._deaths):
+                    self.submit(entry)

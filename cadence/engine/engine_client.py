@@ -1,0 +1,74 @@
+"""What a front asks of its engines, be it one or several."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from cadence.core.adapter import AdapterAnswer, AdapterOrder
+from cadence.core.engine_state import EngineState
+from cadence.core.messages import EngineInfo
+from cadence.core.update import RequestUpdate
+from cadence.engine.journal import JournalEntry
+from cadence.engine.limits import SupervisorLimits
+
+
+class EngineCounts(NamedTuple):
+    """Of one engine, since the start."""
+
+    restarts: int
+    quarantined: int  # requests
+    failed: int  # requests that were found to kill engines
+
+
+class EngineClient(Protocol):
+    """Made inside a running event loop. `start` it, then read `updates`."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether an engine takes requests."""
+        ...
+
+    @property
+    def pids(self) -> list[int]:
+        """By engine; 0 where there is none now."""
+        ...
+
+    @property
+    def last_progress(self) -> float:
+        """Seconds, time.monotonic: when a step last ended, or there was nothing to do."""
+        ...
+
+    def counts(self) -> list[EngineCounts]:
+        """By engine."""
+        ...
+
+    def start(self) -> None: ...
+
+    async def wait_ready(self) -> EngineInfo:
+        """When all engines are, the first time. Raises what one died of."""
+        ...
+
+    def submit(self, entry: JournalEntry) -> None: ...
+
+    def drop(self, request_ids: Iterable[str]) -> None:
+        """The front has ended these itself: whatever an engine still says of them is not passed on."""
+        ...
+
+    def updates(self) -> AsyncIterator[list[RequestUpdate]]:
+        """Everything all engines report. Ends when stopped; raises when there is no engine any more."""
+        ...
+
+    async def stop(self) -> None: ...
+
+    async def states(self, with_blocks: bool) -> list[EngineState]:
+        """By engine. Raises EngineDeadError where none answers."""
+        ...
+
+    async def reset_prefix_cache(self) -> bool: ...
+
+    async def order(self, order: AdapterOrder) -> AdapterAnswer: ...
+
+
+# From an engine's options as JSON knows them, the command that starts one, and limits.
+ClientFactory = Callable[[dict[str, Any], Sequence[str], SupervisorLimits], EngineClient]

@@ -1,0 +1,94 @@
+"""Who makes the engines that several fronts share: starts them, watches them, starts them again, and gives every front
+a channel to each."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from cadence.core.errors import EngineDeadError
+from cadence.core.front_messages import ToFront
+from cadence.core.messages import EngineInfo
+from cadence.engine.async_client import EngineProcess
+from cadence.engine.channel import NO_DESCRIPTOR
+from cadence.engine.dp_client import options_by_engine
+from cadence.engine.engine_links import NEVER
+from cadence.engine.limits import SupervisorLimits
+from cadence.engine.supervisor import Supervisor
+from cadence.engine.together import all_or_none
+
+MAX_FAILED_STARTS = 10  # in a row; the owner sees no tokens, and takes the deaths that a request causes for such
+
+Tell = Callable[[ToFront, int], None]  # (message, descriptor that goes with it)
+
+
+class EngineOwner:
+    """Its supervisors have no requests: those lie in the journals of the fronts."""
+
+    def __init__(self, options: dict[str, Any], command: Sequence[str], limits: SupervisorLimits) -> None:
+        own = replace(limits, max_failed_starts=MAX_FAILED_STARTS, probe_after=NEVER)
+        each = [{**one, "is_shared": True} for one in options_by_engine(options)]
+        self._supervisors = [Supervisor(one, command, own) for one in each]
+        self._fronts: dict[int, Tell] = {}  # by number, from 1
+        self._deaths: dict[int, str] = {}  # by engine: why it was given up
+        self._watching: list[asyncio.Future[None]] = []
+
+    @property
+    def pids(self) -> list[int]:
+        return [supervisor.pid for supervisor in self._supervisors]
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether all engines were given up."""
+        return len(self._deaths) == len(self._supervisors)
+
+    def start(self) -> None:
+        for number, supervisor in enumerate(self._supervisors):
+            supervisor.on_change = partial(self._changed, number)
+            supervisor.start()
+            self._watching.append(asyncio.ensure_future(self._watch(number)))
+
+    async def wait_ready(self) -> list[EngineInfo]:
+        return await all_or_none([supervisor.wait_ready() for supervisor in self._supervisors])
+
+    def join(self, front: int, tell: Tell) -> None:
+        """A front began, perhaps in the place of one that is gone."""
+        self._fronts[front] = tell
+        for number in range(len(self._supervisors)):
+            self._introduce(number, front)
+
+    def leave(self, front: int) -> None:
+        self._fronts.pop(front, None)
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(supervisor.stop() for supervisor in self._supervisors))
+        await asyncio.gather(*self._watching, return_exceptions=True)
+
+    async def _watch(self, number: int) -> None:
+        try:
+            async for _ in self._supervisors[number].updates():
+                """There are none: nobody here sends requests."""
+        except EngineDeadError as error:
+            self._deaths[number] = str(error)
+            self._changed(number)
+
+    def _changed(self, number: int) -> None:
+        for front in self._fronts:
+            self._introduce(number, front)
+
+    def _introduce(self, number: int, front: int) -> None:
+        """Nothing is to be said of an engine that is not ready: when it is, this is called again."""
+        supervisor, tell = self._supervisors[number], self._fronts[front]
+        if number in self._deaths:
+            return tell(ToFront(engine=number, given_up=self._deaths[number]), NO_DESCRIPTOR)
+        if not supervisor.is_ready or not isinstance(supervisor.engine, EngineProcess):
+            return
+        ours, theirs = socket.socketpair()
+        supervisor.engine.introduce(front, theirs)
+        (counts,) = supervisor.counts()
+        turn = sorted(self._fronts)[counts.restarts % len(self._fronts)]  # with every restart another front's
+        tell(ToFront(engine=number, is_turn=front == turn, num_restarts=counts.restarts), ours.detach())

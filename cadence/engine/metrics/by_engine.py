@@ -1,0 +1,45 @@
+"""What several engines count, told apart by the label `engine`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cadence.core.engine_state import EngineStats
+from cadence.core.update import RequestUpdate
+from cadence.engine.metrics.completion import Completion
+from cadence.engine.metrics.metric import Metric
+from cadence.engine.metrics.recorder import MetricsRecorder
+
+
+class MetricsByEngine:
+    """A recorder for each engine, one or several."""
+
+    def __init__(
+        self,
+        model_name: str,
+        cache: Mapping[str, str] | None = None,
+        most_drafts: int = 0,
+        max_loras: int = 0,
+        num_engines: int = 1,
+    ) -> None:
+        """As `MetricsRecorder` has them."""
+        given = (model_name, cache, most_drafts, max_loras)
+        self._engines = [MetricsRecorder(*given, engine=number) for number in range(num_engines)]
+
+    def tokens(self, text: Completion, update: RequestUpdate) -> None:
+        self._engines[update.engine].tokens(text, update)
+
+    def finished(self, text: Completion) -> None:
+        self._engines[text.engine].finished(text)
+
+    def group_finished(self, engine: int, completions: int, longest: int) -> None:
+        """engine: of the completion that ended last"""
+        self._engines[engine].group_finished(completions, longest)
+
+    def snapshot(self, stats: Sequence[EngineStats]) -> list[Metric]:
+        """Of each engine."""
+        return [metric for one, told in zip(self._engines, stats, strict=True) for metric in one.snapshot(told)]
+
+    def restarts(self, counts: Sequence[tuple[int, int, int]]) -> list[Metric]:
+        """Of each engine: restarts, requests quarantined, requests that failed by it."""
+        return [metric for one, told in zip(self._engines, counts, strict=True) for metric in one.restarts(*told)]

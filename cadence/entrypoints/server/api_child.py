@@ -1,0 +1,70 @@
+"""One API process, seen from the server's process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from cadence.core.codec import decode_from_front, encode
+from cadence.core.front_messages import NOTHING_COUNTED, FromFront, FrontCounts, ToFront
+from cadence.engine.async_channel import AsyncChannel
+from cadence.engine.channel import NO_DESCRIPTOR, Channel
+
+API_COMMAND = (sys.executable, "-m", "cadence.entrypoints.server.api_process")
+
+
+class ApiChild:
+    def __init__(self, process: asyncio.subprocess.Process, end: socket.socket) -> None:
+        self._process = process
+        self._channel = AsyncChannel(Channel(end), self._take, lambda: None)
+        self.on_message: Callable[[FromFront], None] = lambda message: None
+        self.has_served = False
+        self.counts = NOTHING_COUNTED  # as it last said
+        self.heard_at = time.monotonic()  # seconds
+
+    @classmethod
+    async def start(cls, options: bytes) -> ApiChild:
+        """Signals of a terminal do not reach the process."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(*API_COMMAND, stdin=theirs.fileno(), start_new_session=True)
+        child = cls(process, ours)
+        child.tell(ToFront(options=options))
+        return child
+
+    def tell(self, message: ToFront, descriptor: int = NO_DESCRIPTOR) -> None:
+        self._channel.send(encode(message), descriptor)
+
+    def serve(self, connection: socket.socket) -> None:
+        self.tell(ToFront(connection=True), connection.detach())
+
+    def signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    async def wait(self) -> int:
+        """-> its exit status"""
+        status = await self._process.wait()
+        self._channel.close()
+        return status
+
+    def last_counts(self) -> FrontCounts:
+        """Of one that is gone: nothing is in flight, and what was has ended with it."""
+        server = dict(self.counts.server)
+        if server:
+            server["http_requests_aborted"] += server["http_requests_in_flight"]
+        lasting = {name: value for name, value in server.items() if not name.endswith("_in_flight")}
+        return replace(self.counts, server=lasting)
+
+    def _take(self, data: bytes) -> None:
+        message = decode_from_front(data)
+        self.heard_at = time.monotonic()
+        self.counts = message.counts or self.counts
+        self.has_served |= message.serving
+        self.on_message(message)

@@ -1,0 +1,163 @@
+"""One of several processes that serve an address. Its standard input is one end of a socketpair; the server's process
+holds the other.
+
+    python -m cadence.entrypoints.server.api_process
+
+The first message brings the options; the others channels to engines, and connections to serve. It ends when it is told
+to by SIGTERM, as a server with one process does, and when the server's process is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import uvloop
+
+from cadence.config import env
+from cadence.config.args import EngineArgs
+from cadence.config.serve_options import ServeOptions
+from cadence.core.codec import decode_to_front, encode
+from cadence.core.errors import CadenceError, EngineDeadError
+from cadence.core.front_messages import NOTHING_COUNTED, FromFront, FrontCounts
+from cadence.engine.async_channel import AsyncChannel
+from cadence.engine.channel import Channel
+from cadence.engine.core_process import FRONT_GONE, exit_with_parent, open_channel
+from cadence.engine.engine_links import FRONT_LIMITS, EngineLinks
+from cadence.engine.log_format import escaped, set_up_logging
+from cadence.engine.log_queue import LogQueue, queue_output
+from cadence.entrypoints.async_llm import AsyncLLM
+from cadence.entrypoints.server.app import create_app
+from cadence.entrypoints.server.exit_deadline import ExitDeadline
+from cadence.entrypoints.server.http import listen
+from cadence.entrypoints.server.routes.metrics import front_counts
+from cadence.entrypoints.server.routes.state import ServerState
+from cadence.entrypoints.server.server import LOG_FLUSH_S, ServerLifecycle
+from cadence.entrypoints.server.start_signals import StartSignals, StoppedWhileStarting
+
+OPTIONS_S = 60.0  # for the options to arrive; they are sent before this process exists
+COUNTS_S = 1.0  # between two reports
+ANSWER_S = 2.0  # for the counts of others, before those of this process are shown alone
+
+
+class ParentLink:
+    """The server's process, seen from here: brings engines, asks for counts, and has those of the others."""
+
+    def __init__(self, channel: Channel, links: EngineLinks) -> None:
+        self._links = links
+        self._channel = AsyncChannel(channel, self.take, lambda: os._exit(FRONT_GONE))
+        self._state: ServerState | None = None  # None until it serves
+        self._adopt: Callable[[socket.socket], None] = socket.socket.close
+        self._calls: dict[int, asyncio.Future[FrontCounts]] = {}
+        self._num_calls = 0
+
+    async def counts(self) -> FrontCounts:
+        self._num_calls += 1
+        number = self._num_calls
+        future = self._calls[number] = asyncio.get_running_loop().create_future()
+        self._send(FromFront(call_id=number, counts=self._own()))
+        try:
+            return await asyncio.wait_for(future, ANSWER_S)
+        except TimeoutError:
+            return NOTHING_COUNTED
+        finally:
+            del self._calls[number]
+
+    def serving(self, state: ServerState, adopt: Callable[[socket.socket], None]) -> None:
+        """adopt: serves a connection"""
+        self._state = state
+        self._adopt = adopt
+        self._send(FromFront(serving=True, counts=self._own()))
+
+    async def report(self) -> None:
+        """Every second: what was counted outlives this process, and says that it lives."""
+        while True:
+            self.tell()
+            await asyncio.sleep(COUNTS_S)
+
+    def tell(self) -> None:
+        self._send(FromFront(counts=self._own()))
+
+    def _own(self) -> FrontCounts:
+        return front_counts(self._state) if self._state is not None else NOTHING_COUNTED
+
+    def _send(self, message: FromFront) -> None:
+        self._channel.send(encode(message))
+
+    def take(self, data: bytes) -> None:
+        message = decode_to_front(data)
+        if message.given_up:
+            self._links.give_up(message.engine, message.given_up)
+        elif message.engine >= 0:
+            self._links.put(message, self._channel.take_socket())
+        if message.connection:
+            self._adopt(self._channel.take_socket())
+        if message.tell:
+            self.tell()
+        future = self._calls.get(message.call_id)
+        if future is not None and not future.done():
+            future.set_result(message.others or NOTHING_COUNTED)
+
+
+def receive_first(channel: Channel) -> tuple[dict[str, Any], list[bytes]]:
+    """-> (options, messages that came with them)"""
+    ends = time.monotonic() + OPTIONS_S
+    while time.monotonic() < ends:
+        if messages := channel.receive(1.0):
+            return json.loads(decode_to_front(messages[0]).options), messages[1:]
+    raise TimeoutError("no options came")
+
+
+async def serve(channel: Channel, logs: LogQueue) -> int:
+    given, more = receive_first(channel)
+    args, options = EngineArgs(**given["args"]), ServeOptions(**given["options"])
+    if options.enable_log_requests:
+        logging.getLogger("cadence.server").setLevel(logging.INFO)
+    links = EngineLinks(args.data_parallel_size)
+    parent = ParentLink(channel, links)
+    for message in more:
+        parent.take(message)
+    reporting = asyncio.ensure_future(parent.report())
+    start = AsyncLLM.start(args, limits=FRONT_LIMITS, open_client=links.open_client)
+    deadline = ExitDeadline(lambda: logs.flush(LOG_FLUSH_S))
+    try:
+        llm = await StartSignals(deadline, lambda line: None).run(start)
+    except StoppedWhileStarting:
+        return 0
+    app = create_app(llm, options, logs, parent)
+    life = ServerLifecycle(app, options, deadline)
+    try:
+        return await life.run(None, lambda: parent.serving(app.state.server, life.adopt))
+    finally:
+        await life.end_engine()
+        parent.tell()
+        reporting.cancel()
+
+
+def main() -> int:
+    exit_with_parent()
+    logs = queue_output()
+    set_up_logging(env.log_level())
+    listen.allow_many_connections()
+    channel = open_channel()
+    channel.takes_descriptors = True
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, contextlib.suppress(asyncio.CancelledError):
+            return runner.run(serve(channel, logs))
+    except EngineDeadError:
+        """The owner of the engines says why."""
+    except CadenceError as error:
+        print(escaped(f"cadence serve: {' '.join(str(error).split())}"), file=sys.stderr, flush=True)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""The process of a server with several API processes: it owns the address and the engines, and makes, watches and ends
+the processes that serve.
+
+Connections are accepted here and dealt out in turn. With one listening socket that all inherit, whoever wakes first
+takes all that wait; with SO_REUSEPORT those that wait for a dead process are lost, and a second server could take the
+port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import math
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from cadence.config import env, peer_env
+from cadence.config.args import EngineArgs
+from cadence.config.serve_options import ServeOptions
+from cadence.core.errors import EngineDeadError
+from cadence.core.front_messages import NOTHING_COUNTED, FromFront, ToFront
+from cadence.engine.engine_owner import EngineOwner
+from cadence.engine.limits import SupervisorLimits
+from cadence.engine.log_format import escaped
+from cadence.engine.metrics.summed import summed
+from cadence.engine.source import find_source
+from cadence.entrypoints.server.acceptor import Acceptor
+from cadence.entrypoints.server.api_child import ApiChild
+
+MAX_FAILED_STARTS = 3  # of an API process, in a row: the server ends
+RESTART_S = 0.2  # before a dead one is started again
+TELL_S = 1.0  # for processes to say what they have counted
+SILENCE_FACTOR = 2  # a process that serves may be silent for this many times as long as an engine, before it is killed
+TICK_S = 1.0
+EXIT_S = 20.0  # beyond the shutdown timeout, before processes that do not end are killed
+
+
+class ApiServers:
+    def __init__(self, options: ServeOptions, told: bytes, bound: socket.socket, owner: EngineOwner) -> None:
+        """told: the options, as each process is told them"""
+        self._options = told
+        self._count = options.api_server_count
+        self._silence_s = options.engine_heartbeat_timeout * SILENCE_FACTOR or math.inf
+        self._acceptor = Acceptor(bound, self._deal)
+        self._num_dealt = 0
+        self._owner = owner
+        self._children: dict[int, ApiChild] = {}  # by number, from 1
+        self._gone = NOTHING_COUNTED  # what those that are gone have counted
+        self._told = asyncio.Event()  # counts came
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._is_ending = False
+        self.status = 0
+        self.all_serve = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until all processes have ended, and no other is started."""
+        watching = asyncio.ensure_future(self._watch())
+        try:
+            await asyncio.gather(*(self._keep(number) for number in range(1, self._count + 1)))
+        finally:
+            watching.cancel()
+
+    def signal(self, number: signal.Signals) -> None:
+        """To all processes. None is started again."""
+        self._is_ending = True
+        for child in self._children.values():
+            child.signal(number)
+
+    def fail(self) -> None:
+        """Ends the server, which has failed."""
+        self.status = 1
+        self.signal(signal.SIGTERM)
+
+    async def _keep(self, number: int) -> None:
+        """One process after the other."""
+        failed = 0
+        while not self._is_ending:
+            has_served, status = await self._run(number)
+            failed = 0 if has_served else failed + 1
+            if self._is_ending:
+                self.status = self.status or int(status != 0)
+            elif failed == MAX_FAILED_STARTS or self._owner.is_dead:
+                self.fail()
+            else:
+                print(f"cadence serve: API process {number} ended with status {status}; starting another", flush=True)
+                await asyncio.sleep(RESTART_S)
+
+    async def _run(self, number: int) -> tuple[bool, int]:
+        """-> (whether it served, its exit status)"""
+        child = self._children[number] = await ApiChild.start(self._options)
+        child.on_message = lambda message: self._heard(child, message)
+        self._owner.join(number, child.tell)
+        if self._is_ending:
+            child.signal(signal.SIGTERM)
+        status = await child.wait()
+        self._owner.leave(number)
+        del self._children[number]
+        if not any(one.has_served for one in self._children.values()):
+            self._acceptor.pause()
+        self._gone = summed([self._gone, child.last_counts()])
+        return child.has_served, status
+
+    def _heard(self, child: ApiChild, message: FromFront) -> None:
+        self._told.set()
+        if message.serving:
+            self._acceptor.resume()
+        if len(self._children) == self._count and all(each.has_served for each in self._children.values()):
+            self.all_serve.set()
+        if message.call_id:
+            task = asyncio.ensure_future(self._answer(child, message.call_id))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, asking: ApiChild, call_id: int) -> None:
+        """What the others have counted, as they say now."""
+        asked_at = time.monotonic()
+        for child in self._others(asking):
+            child.tell(ToFront(tell=True))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TELL_S):
+                while any(child.heard_at < asked_at for child in self._others(asking)):
+                    self._told.clear()
+                    await self._told.wait()
+        counts = summed([self._gone, *(child.counts for child in self._others(asking))])
+        asking.tell(ToFront(call_id=call_id, others=counts))
+
+    def _deal(self, connection: socket.socket) -> None:
+        """Round robin, past processes that say nothing. It is called only while one serves."""
+        serving = [child for child in self._children.values() if child.has_served]
+        lively = [child for child in serving if time.monotonic() - child.heard_at < self._silence_s / 4] or serving
+        lively[self._num_dealt % len(lively)].serve(connection)
+        self._num_dealt += 1
+
+    def _others(self, than: ApiChild) -> list[ApiChild]:
+        return [child for child in self._children.values() if child is not than]
+
+    async def _watch(self) -> None:
+        """A process that is stopped, or stuck, holds connections that nobody serves."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            for child in self._children.values():
+                if child.has_served and time.monotonic() - child.heard_at > self._silence_s:
+                    child.signal(signal.SIGKILL)
+
+
+class ServerSignals:
+    """The first lets requests finish, the second ends them, the third ends the processes."""
+
+    def __init__(self, servers: ApiServers, shutdown_timeout: float) -> None:
+        self._servers = servers
+        self._timeout = shutdown_timeout
+        self._count = 0
+
+    def hear(self) -> None:
+        self._count += 1
+        self._servers.signal(signal.SIGTERM if self._count < 3 else signal.SIGKILL)
+        if self._count > 1 or self._timeout:
+            seconds = EXIT_S + (self._timeout if self._count == 1 else 0.0)
+            asyncio.get_running_loop().call_later(seconds, self._servers.signal, signal.SIGKILL)
+
+
+async def serve_many(
+    args: EngineArgs,
+    options: ServeOptions,
+    start: tuple[Sequence[str], SupervisorLimits],
+    bound: socket.socket,
+    on_serving: Callable[[], None],
+) -> int:
+    """`start`: the command that makes an engine, and how long it is waited for. -> the exit status"""
+    source = await asyncio.to_thread(find_source, args)
+    applied = peer_env.applied(args, env.peer_variables())
+    owner = EngineOwner(source.engine_options(applied), *start)
+    told = {"args": dataclasses.asdict(args), "options": dataclasses.asdict(options)}
+    servers = ApiServers(options, json.dumps(told).encode(), bound, owner)
+    signals = ServerSignals(servers, options.shutdown_timeout)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, signals.hear)
+    owner.start()
+    announcing = asyncio.ensure_future(_announce(owner, servers, on_serving))
+    try:
+        await servers.run()
+    finally:
+        announcing.cancel()
+        await asyncio.gather(announcing, return_exceptions=True)
+        await owner.stop()
+    return servers.status
+
+
+async def _announce(owner: EngineOwner, servers: ApiServers, on_serving: Callable[[], None]) -> None:
+    try:
+        await owner.wait_ready()
+    except EngineDeadError as error:
+        print(escaped(f"cadence serve: the engine did not start: {error}"), file=sys.stderr, flush=True)
+        return servers.fail()
+    await servers.all_serve.wait()
+    on_serving()

@@ -1,0 +1,160 @@
+"""A model's weights, cut for each of several ranks: every rank has files of its own, and reads no others.
+
+What is stored is what a rank would have read of the checkpoint: its slices, quantised blocks as they are. So they fit
+every machine, and every option that goes with the checkpoint goes with them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from cadence import gguf
+from cadence.config.hf import load_hf_config
+from cadence.config.reference import ModelFiles
+from cadence.config.sharded_state import FIELD, StoredBlocks, index_name, part_name, read_shard_index
+from cadence.core.errors import ConfigError, WeightsError
+from cadence.kernels.interface.collectives import RankPlace
+from cadence.kernels.reference.ops import ReferenceOps
+from cadence.models.heads.mtp import mtp_prefixes
+from cadence.models.interface.build import BuildContext
+from cadence.models.loader.assign import copies_of
+from cadence.models.loader.checkpoint import open_checkpoint
+from cadence.models.loader.plausible import check_source, without_memory
+from cadence.models.loader.safetensors_file import SafetensorsFile
+from cadence.models.loader.selected_weights import SelectedWeights
+from cadence.models.loader.sliced_weights import SlicedWeights, sliced
+
+PART_BYTES = 4 << 30  # of one file, about
+_COPIED = ("*.json", "*.txt", "*.model", "*.jinja")  # what lies beside weights
+_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # GGUF types without blocks
+
+
+class ShardWeights:
+    """A `WeightsSource` of one rank's files."""
+
+    def __init__(self, directory: Path, rank: int, num_ranks: int) -> None:
+        index = read_shard_index(directory, rank)
+        if index.num_ranks != num_ranks:
+            message = f"{index.path}: weights of one of {index.num_ranks} ranks, but there are {num_ranks}"
+            raise WeightsError(message, FIELD)
+        self._blocks = index.blocks
+        self._where: dict[str, SafetensorsFile] = {}  # by tensor
+        for name, size in index.files.items():
+            path = directory / name
+            if path.is_file() and path.stat().st_size != size:
+                raise WeightsError(f"{path}: {path.stat().st_size} bytes, but {index.path.name} says {size}")
+            file = SafetensorsFile(path)
+            self._where.update(dict.fromkeys(file.names(), file))
+        for name, blocks in self._blocks.items():
+            wanted = gguf.num_block_bytes(blocks.kind, blocks.shape)
+            if name not in self._where or self._where[name].num_bytes(name) != wanted:
+                raise WeightsError(f"{index.path}: {name!r} is not {wanted} bytes of {blocks.kind} in its files")
+
+    def names(self) -> Sequence[str]:
+        return list(self._where)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._blocks[name].shape if name in self._blocks else self._where[name].shape(name)
+
+    def load(self, name: str) -> torch.Tensor:
+        if name not in self._blocks:
+            return self._where[name].load(name)
+        found, raw = self._blocks[name], self._where[name].raw(name)
+        if not found.transposed:
+            return gguf.values_of_blocks(found.kind, raw, found.shape)
+        return gguf.values_of_blocks(found.kind, raw, found.shape[::-1]).t().contiguous()
+
+    def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
+        found = self._blocks.get(name)
+        if found is None or found.transposed is not transposed:
+            return None
+        return found.kind, self._where[name].raw(name)
+
+    def release(self, name: str) -> None:
+        self._where[name].release(name)
+
+
+def save_sharded(files: ModelFiles, num_ranks: int, output: Path, part_bytes: int = PART_BYTES) -> list[Path]:
+    """Writes the weights of a model for so many ranks into a new folder, with what lies beside them -> what it wrote"""
+    if num_ranks < 1:
+        raise ConfigError(f"{FIELD}={num_ranks}: at least 1", FIELD)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ConfigError(f"output={output}: it is there, and not an empty folder", "output")
+    hf = load_hf_config(files)
+    written = []
+    for rank in range(num_ranks):
+        meta = torch.device("meta")
+        build = BuildContext(torch.float32, meta, ReferenceOps(), 1, ranks=RankPlace(rank, num_ranks))
+        whole, where = open_checkpoint(files, hf)
+        model = without_memory(hf, build)
+        source = sliced(whole, model)
+        check_source(hf, build, SelectedWeights(source, without=mtp_prefixes(hf)), where)
+        output.mkdir(parents=True, exist_ok=True)
+        orders = {copy.name: copy.rule.transpose for copy in copies_of(model, source)}
+        written += _write_rank(_Shard(source, orders), output, (rank, num_ranks), part_bytes)
+    return written + _copy_rest(files, output)
+
+
+class _Shard:
+    """What is written of a rank's tensors."""
+
+    def __init__(self, source: SlicedWeights, orders: dict[str, bool]) -> None:
+        """orders: of tensors that fill something, whether it is their transpose"""
+        self._source = source
+        self._orders = orders
+        self.blocks: dict[str, StoredBlocks] = {}  # of those that were asked for
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name in self._source.names():
+            yield name, self._stored(name).contiguous()
+            self._source.release(name)
+
+    def _stored(self, name: str) -> torch.Tensor:
+        transposed = self._orders.get(name, False)
+        found = self._source.blocks(name, transposed) if len(self._source.shape(name)) == 2 else None
+        if found is None:
+            return self._source.load(name)
+        kind, data = found
+        if kind in _FLOATS:
+            return self._source.load(name).to(_FLOATS[kind])
+        self.blocks[name] = StoredBlocks(kind, tuple(self._source.shape(name)), transposed)
+        return data.clone()
+
+
+def _write_rank(shard: _Shard, output: Path, place: tuple[int, int], part_bytes: int) -> list[Path]:
+    """place = (rank, ranks)"""
+    rank, num_ranks = place
+    paths: list[Path] = []
+    part: dict[str, torch.Tensor] = {}
+    for name, tensor in shard.tensors():
+        if part and sum(each.nbytes for each in part.values()) + tensor.nbytes > part_bytes:
+            paths.append(_write_part(part, output / part_name(rank, len(paths))))
+            part = {}
+        part[name] = tensor.clone()  # it may be a view of what is released
+    paths.append(_write_part(part, output / part_name(rank, len(paths))))
+    blocks = {name: asdict(found) for name, found in shard.blocks.items()}
+    index = {FIELD: num_ranks, "rank": rank, "files": {p.name: p.stat().st_size for p in paths}, "blocks": blocks}
+    path = output / index_name(rank)
+    path.write_text(json.dumps(index, indent=1))
+    return [*paths, path]
+
+
+def _write_part(tensors: dict[str, torch.Tensor], path: Path) -> Path:
+    save_file(tensors, path)
+    return path
+
+
+def _copy_rest(files: ModelFiles, output: Path) -> list[Path]:
+    if files.gguf is not None:
+        to = output / files.gguf.name
+        gguf.write_without_tensors(files.gguf, to)
+        return [to]
+    found = [path for pattern in _COPIED for path in sorted(files.directory.glob(pattern))]
+    return [Path(shutil.copy(path, output)) for path in found if not path.name.endswith(".index.json")]

@@ -1,0 +1,115 @@
+"""Weights that were cut for ranks: each reads its own files, and says with the others what the checkpoint says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from cadence import LLM, SamplingParams
+from cadence.config.hf import load_hf_config
+from cadence.config.reference import find_model
+from cadence.core.errors import CadenceError, ConfigError, WeightsError
+from cadence.entrypoints.cli.main import main
+from cadence.models.loader.checkpoint import open_checkpoint
+from cadence.models.loader.sharded_state import ShardWeights, save_sharded
+from tests.helpers.tiny_gguf import make_tiny_gguf
+
+pytestmark = pytest.mark.engine
+
+OPTIONS = {"max_model_len": 128, "num_gpu_blocks_override": 100}
+PROMPTS = [[5, 9, 17], list(range(20, 60))]
+PARAMS = [
+    SamplingParams(temperature=0, max_tokens=12, ignore_eos=True),
+    SamplingParams(temperature=0.9, seed=3, max_tokens=12, ignore_eos=True),
+]
+
+
+def say(model: Path, load_format: str = "auto") -> list[list[int]]:
+    with LLM(str(model), **OPTIONS, tensor_parallel_size=2, load_format=load_format) as llm:
+        found = [output for params in PARAMS for output in llm.generate(PROMPTS, params, use_tqdm=False)]
+    return [list(output.outputs[0].token_ids) for output in found]
+
+
+@pytest.fixture(scope="module")
+def llama(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """-> (a model, its sharded state for two ranks, in several files each)"""
+    model, output = tiny_model("llama"), tmp_path_factory.mktemp("sharded") / "llama"
+    save_sharded(find_model(str(model)), 2, output, part_bytes=100_000)
+    return model, output
+
+
+def test_ranks_say_what_the_checkpoint_says(llama: tuple[Path, Path]) -> None:
+    model, output = llama
+    assert len(list(output.glob("model-rank-1-part-*.safetensors"))) > 1
+    assert (output / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
+    assert say(output, "sharded_state") == say(model)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K"])
+def test_quantised_blocks_stay_as_they_are(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Blocks of 256 that two ranks would have parts of are stored as values."""
+    model, output = make_tiny_gguf(tmp_path / "tiny.gguf", kind), tmp_path / "out"
+    assert main(["save-sharded", str(model), "--output", str(output), "-tp", "2"]) == 0
+    assert "--load-format sharded_state" in capsys.readouterr().out
+    assert (output / "tiny.gguf").stat().st_size < model.stat().st_size / 4
+    blocks = json.loads((output / "model-rank-0.index.json").read_text())["blocks"]
+    assert ("model.layers.0.mlp.down_proj.weight" in blocks) is (kind == "Q8_0") and len(blocks) > 10
+    assert say(output, "sharded_state") == say(model)
+    with pytest.raises(CadenceError, match="load_format=sharded_state"):
+        say(output)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "phi3"])
+def test_slices_of_all_ranks_are_the_checkpoint(
+    family: str, tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    files = find_model(str(tiny_model(family)))
+    save_sharded(files, 2, tmp_path / "out")
+    whole, _ = open_checkpoint(files, load_hf_config(files))
+    shards = [ShardWeights(tmp_path / "out", rank, 2) for rank in range(2)]
+    assert all(sorted(shard.names()) == sorted(whole.names()) for shard in shards)
+    for name in whole.names():
+        values, parts = whole.load(name), [shard.load(name) for shard in shards]
+        assert all(torch.isin(part, values).all() for part in parts)
+        missing = ~(torch.isin(values, parts[0]) | torch.isin(values, parts[1]))
+        assert not missing.any(), name
+    total = sum(whole.load(name).numel() for name in whole.names())
+    assert all(sum(shard.load(name).numel() for name in shard.names()) < 0.7 * total for shard in shards)
+
+
+def test_a_rank_reads_its_own_files_alone(llama: tuple[Path, Path], tmp_path: Path) -> None:
+    shutil.copytree(llama[1], tmp_path / "one")
+    for path in (tmp_path / "one").glob("model-rank-1*"):
+        path.unlink()
+    source = ShardWeights(tmp_path / "one", 0, 2)
+    assert all(source.load(name).shape == source.shape(name) for name in source.names())
+    with pytest.raises(WeightsError, match=r"model-rank-1\.index\.json"):
+        say(tmp_path / "one", "sharded_state")
+
+
+def test_what_is_broken_is_said(llama: tuple[Path, Path], tmp_path: Path) -> None:
+    model, output = llama
+    with pytest.raises(ConfigError, match="tensor_parallel_size=1, but .* holds the sharded state of 2"):
+        LLM(str(output), load_format="sharded_state")
+    with pytest.raises(ConfigError, match="model-rank-0.index.json"):
+        LLM(str(model), load_format="sharded_state", tensor_parallel_size=2)
+    with pytest.raises(WeightsError, match="load_format=sharded_state"):
+        LLM(str(output), tensor_parallel_size=1)
+    with pytest.raises(ConfigError, match="not an empty folder"):
+        save_sharded(find_model(str(model)), 2, output)
+    broken = tmp_path / "broken"
+    shutil.copytree(output, broken)
+    part = broken / "model-rank-1-part-0.safetensors"
+    part.write_bytes(part.read_bytes()[:-100])
+    with pytest.raises(WeightsError, match="model-rank-1-part-0.safetensors: .* bytes, but"):
+        ShardWeights(broken, 1, 2)
+    part.unlink()
+    with pytest.raises(WeightsError, match="no such weights file"):
+        ShardWeights(broken, 1, 2)
+    with pytest.raises(WeightsError, match="one of 2 ranks, but there are 4"):
+        ShardWeights(broken, 0, 4)

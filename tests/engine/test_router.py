@@ -1,0 +1,183 @@
+"""The router: who gets a request, with engines that come and go and loads of any shape."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
+
+from cadence.core.adapter import AdapterSpec
+from cadence.core.request import EngineRequest, StopRule
+from cadence.core.sampling_params import SamplingParams
+from cadence.engine.router import REQUEST_COST, SLACK, SPREAD, Router
+
+BLOCK = 16
+SAMPLING, STOP = SamplingParams(), StopRule(frozenset(), frozenset(), 0, 16)
+
+
+def make_request(name: str, prompt: list[int], salt: str = "", adapter: str = "") -> EngineRequest:
+    spec = AdapterSpec("a", adapter) if adapter else None
+    return EngineRequest(name, prompt, SAMPLING, STOP, 0, 0.0, cache_salt=salt, adapter=spec)
+
+
+def make_router(num_engines: int, max_keys: int = 1000) -> Router:
+    router = Router(num_engines, BLOCK, max_keys)
+    for number in range(num_engines):
+        router.up(number)
+    return router
+
+
+def prefix(number: int, blocks: int = 8) -> list[int]:
+    return random.Random(number).choices(range(1000), k=blocks * BLOCK)
+
+
+@dataclass
+class Book:
+    """What engines have, counted apart from the router."""
+
+    up: bool = True
+    requests: set[str] = field(default_factory=set)
+
+
+class RouterMachine(RuleBasedStateMachine):
+    open_requests: Bundle[str] = Bundle("open_requests")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.books = [Book() for _ in range(3)]
+        self.router = make_router(3, max_keys=40)
+        self.count = 0
+
+    def present(self) -> list[Book]:
+        return [book for book in self.books if book.up] or self.books
+
+    @rule(target=open_requests, number=st.integers(0, 5), tail=st.integers(0, 40), salt=st.sampled_from(["", "s"]))
+    def route(self, number: int, tail: int, salt: str) -> str:
+        self.count += 1
+        name = str(self.count)
+        before = {id(book): len(book.requests) for book in self.books}
+        chosen = self.books[self.router.route(make_request(name, prefix(number) + [1] * tail, salt))]
+        assert chosen in self.present()
+        least = min(before[id(book)] for book in self.present())
+        assert before[id(chosen)] <= least * SPREAD + SLACK
+        chosen.requests.add(name)
+        return name
+
+    @rule(name=open_requests)
+    def begin(self, name: str) -> None:
+        self.router.began(name)
+
+    @rule(name=consumes(open_requests))
+    def end(self, name: str) -> None:
+        self.router.ended(name)
+        for book in self.books:
+            book.requests.discard(name)
+
+    @precondition(lambda self: any(book.up for book in self.books))
+    @rule(number=st.integers(0, 2), for_good=st.just(False))
+    def die(self, number: int, for_good: bool) -> None:
+        """Its requests are routed again."""
+        self.books[number].up = False
+        self.router.down(number, for_good)
+        for name in sorted(self.books[number].requests) if self.router.has_any_up else ():
+            self.books[number].requests.remove(name)
+            place = self.router.route(make_request(name, [1, 2]))
+            assert self.books[place].up
+            self.books[place].requests.add(name)
+
+    @rule(number=st.integers(0, 2))
+    def come_back(self, number: int) -> None:
+        self.books[number].up = True
+        self.router.up(number)
+
+    @invariant()
+    def the_books_agree(self) -> None:
+        for engine, book in zip(self.router._engines, self.books, strict=True):
+            assert engine.open == len(book.requests) and engine.waiting >= 0 and len(engine.keys) <= 40
+            assert all(self.router.place(name) == self.books.index(book) for name in book.requests)
+        if not any(book.requests for book in self.books):
+            assert not any(engine.waiting for engine in self.router._engines)
+
+
+TestRouterMachine = RouterMachine.TestCase
+TestRouterMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+@given(st.integers(2, 5), st.integers(0, 50), st.data())
+def test_a_prefix_stays_where_it_is_while_load_allows(num_engines: int, seed: int, data: st.DataObject) -> None:
+    """Its tokens are worth more than the requests that are there already, up to the bound on these."""
+    router = make_router(num_engines)
+    first = router.route(make_request("first", prefix(seed)))
+    router.began("first")
+    count = data.draw(st.integers(1, min(SLACK - 1, 8 * BLOCK // REQUEST_COST - 1)))
+    for number in range(count):
+        name = f"same {number}"
+        assert router.route(make_request(name, [*prefix(seed), number])) == first
+        router.began(name)
+
+
+def test_a_prefix_that_all_ask_for_spreads() -> None:
+    router = make_router(4)
+    for number in range(400):
+        router.route(make_request(str(number), prefix(1, blocks=100)))
+        router.began(str(number))
+    loads = [engine.open for engine in router._engines]
+    assert sum(loads) == 400 and max(loads) <= min(loads) * SPREAD + SLACK + 1
+
+
+def test_salt_and_adapter_tell_prefixes_apart() -> None:
+    router = make_router(2)
+    places = {}
+    for salt, adapter in (("", ""), ("a", ""), ("", "/x"), ("a", "/x")):
+        name = f"{salt} {adapter}"
+        places[name] = router.route(make_request(name, prefix(1), salt, adapter))
+        known = [
+            router._num_known(number, router._keys(make_request("", prefix(1), salt, adapter))) for number in (0, 1)
+        ]
+        assert sorted(known) == [0, 8 * BLOCK] and known[places[name]]
+
+
+def test_without_prefixes_requests_are_shared_out_evenly() -> None:
+    router = make_router(3)
+    for number in range(99):
+        router.route(make_request(str(number), prefix(1000 + number)))
+    assert [engine.open for engine in router._engines] == [33, 33, 33]
+
+
+def test_what_others_send_counts() -> None:
+    router = make_router(2)
+    router.observe(0, 20)
+    assert {router.route(make_request(str(number), [1, 2, 3])) for number in range(10)} == {1}
+    router.observe(0, 0)
+    assert router.route(make_request("next", [1, 2, 3])) == 0
+
+
+def test_routers_of_several_processes_agree_about_a_new_prefix() -> None:
+    for number in range(20):
+        places = {make_router(4).route(make_request(f"{number} of {front}", prefix(number))) for front in range(3)}
+        assert len(places) == 1
+
+
+def test_memory_is_bounded_and_the_oldest_prefix_goes_first() -> None:
+    router = make_router(1, max_keys=20)
+    for number in range(4):
+        router.route(make_request(str(number), prefix(number)))
+    known = [router._num_known(0, router._keys(make_request("", prefix(number)))) // BLOCK for number in range(4)]
+    assert known == [0, 4, 8, 8] and len(router._engines[0].keys) == 20
+
+
+def test_a_dead_engine_has_forgotten_all() -> None:
+    router = make_router(2)
+    first = router.route(make_request("first", prefix(1)))
+    router.down(first)
+    router.up(first)
+    assert router._num_known(first, router._keys(make_request("", prefix(1)))) == 0
+
+
+def test_where_all_are_down_one_that_comes_back_is_chosen() -> None:
+    router = Router(3, BLOCK, 100)
+    router.down(1, for_good=True)
+    assert {router.route(make_request(str(number), [number])) for number in range(30)} == {0, 2}
