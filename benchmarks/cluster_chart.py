@@ -35,11 +35,11 @@ def _throughput(panel: Axes, lines: list[dict[str, Any]], each: float) -> None:
     """each: tokens per second that one API process streams at most"""
     for colour, apis in zip(COLOURS, sorted({line["apis"] for line in lines}), strict=False):
         found = sorted((line["engines"], line["tokens_per_s"]) for line in lines if line["apis"] == apis)
-        panel.plot(*zip(*found, strict=True), marker="o", color=colour, label=f"{apis} API processes")
+        panel.plot(*zip(*found, strict=True), marker="o", color=colour, label=f"{apis} API process" + "es" * (apis > 1))
         panel.axhline(each * apis, color=colour, linewidth=0.7, linestyle=":")
     panel.set_yscale("log")
     panel.set_title("tokens/s that clients get (dotted: all that the API processes can stream)", fontsize=8)
-    panel.legend(frameon=False, fontsize=8)
+    panel.legend(frameon=False, fontsize=8, loc="lower right")
 
 
 def _routes(panel: Axes, lines: list[dict[str, Any]]) -> None:

@@ -96,7 +96,7 @@ with LLM({str(directory)!r}, **RAY) as llm:
 print(len(psutil.Process().children(recursive=True)), flush=True)
 """
     shared, folders = shared_files(), set(Path(tempfile.gettempdir()).glob("cadence-ray-*"))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     found, children = done.stdout.strip().splitlines()[-2:]
     assert eval(found) == tokens(one_rank)
