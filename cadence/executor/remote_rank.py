@@ -64,9 +64,11 @@ logger = logging.getLogger("cadence.executor")
 
 
 class Inbox:
-    """The messages of a connection, read by a thread: when it ends, so does this process, whatever it is doing."""
+    """The messages of a connection, read by a thread: when it ends, so does this process, whatever it is doing; behind
+    the last message it may."""
 
-    def __init__(self, connection: MessageSocket) -> None:
+    def __init__(self, connection: MessageSocket, last: bytes) -> None:
+        self._last = last
         self._messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._connection = connection
         threading.Thread(target=self._receive, name="engine", daemon=True).start()
@@ -84,6 +86,8 @@ class Inbox:
             while poll.poll():
                 for message in self._connection.arrived():
                     self._messages.put(message)
+                    if message == self._last:
+                        return
         except (ClosedError, MessageError):
             os._exit(PARENT_GONE)
 
@@ -181,10 +185,10 @@ def _introduce(ticket: Ticket, connection: MessageSocket, offers: Offers, listen
 
 
 def _carry_out(ticket: Ticket, welcome: Welcome, results: BusyWriter, listener: socket.socket) -> int:
-    inbox = Inbox(results.connection)
-    from cadence.executor.wire import FAILURE, encode_error
+    from cadence.executor.wire import FAILURE, STOP, encode_error
     from cadence.kernels.interface.collectives import CollectiveAbortedError
 
+    inbox = Inbox(results.connection, STOP)
     try:
         _open_carrier(ticket, welcome, (inbox, results), listener).run()
     except CollectiveAbortedError:
