@@ -92,6 +92,7 @@ IDLE = {  # options that are for the other kind of device
     "cpu": ("gpu_memory_utilization", "warmup"),
     "cuda": ("cpu_threads",),
 }
+STAGE_TOKENS = 128  # of a step on a CPU with stages: prompts come in chunks, so that every stage has one
 WORKER_BURST_S = 0.03  # seconds of a burst in a CPU's worker process
 LARGE_GPU = 70 * GIB  # bytes of memory from which on there are, by default, ...
 LARGE_GPU_SEQS = 1024  # ... so many requests running at once
@@ -329,8 +330,11 @@ def _defaults(kind: str, parallel: ParallelConfig) -> Defaults:
     """A CPU whose forwards run in other processes is planned for ahead, as a GPU is; what was asked of it runs to its
     end, so a burst is no longer than a new request may wait."""
     if kind == "cpu" and parallel.has_workers:
-        depth = 1 + parallel.pipeline_parallel_size
-        return dataclasses.replace(DEFAULTS["cpu"], steps_in_flight=depth, burst_seconds=WORKER_BURST_S)
+        stages, defaults = parallel.pipeline_parallel_size, DEFAULTS["cpu"]
+        tokens = defaults.max_num_batched_tokens if stages == 1 else STAGE_TOKENS
+        return dataclasses.replace(
+            defaults, steps_in_flight=1 + stages, max_num_batched_tokens=tokens, burst_seconds=WORKER_BURST_S
+        )
     return DEFAULTS[kind]
 
 

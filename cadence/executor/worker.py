@@ -32,6 +32,7 @@ from cadence.models.interface.build import BuildContext
 from cadence.models.interface.stage import Stage
 from cadence.models.loader.load import load_model
 from cadence.models.loader.plausible import without_memory
+from cadence.models.stage import balanced_partition
 from cadence.runner.profile import dummy_plan, largest_step
 from cadence.runner.runner import Runner
 from cadence.runner.setup import LoadedModels, RunnerLimits, build_parts
@@ -78,9 +79,10 @@ class Worker:
         ops = select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa)
         model_len, memory = model_config.max_model_len, device.caps.total_memory
         whole = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory, ranks)
-        stage = Stage(links, config.load.stage_layers, keeps_embedding=config.speculative.by_model)
+        all_layers = without_memory(model_config.hf, whole)
+        partition = config.load.stage_layers or balanced_partition(all_layers, links.count)
+        stage = Stage(links, partition, keeps_embedding=config.speculative.by_model)
         model = load_model(model_config, config.load, replace(whole, stage=stage))
-        all_layers = model if stage.is_all else without_memory(model_config.hf, whole)
         drafts = config.speculative if links.is_last else NO_SPECULATION
         draft = load_draft(drafts, model_config, config.load, whole, model)
         facts = share_facts(links, DraftFacts(draft.kv_layers(), draft.aux_layers))

@@ -6,9 +6,12 @@ import torch
 from torch import nn
 
 from cadence.models.decoder import DecoderLM, PreNormLayer
-from cadence.models.interface.stage import Absent, Stage
+from cadence.models.interface.stage import Absent, Stage, even_partition
 from cadence.models.layers.linear import Linear, NoLinear
+from cadence.models.layers.weight import WeightHolder
 from cadence.models.stage_ends import FromStage, ToStage
+
+_HEAD_SHARE = 0.75  # measured: SmolLM2 in 4 bits, 32 requests, is fastest with 18 and 12 layers
 
 
 def as_stage(model: DecoderLM, stage: Stage, dtype: torch.dtype) -> DecoderLM:
@@ -29,6 +32,19 @@ def as_stage(model: DecoderLM, stage: Stage, dtype: torch.dtype) -> DecoderLM:
     if not stage.is_first and not (stage.is_last and (tied or stage.keeps_embedding)):
         model.embed = Absent()
     return model
+
+
+def balanced_partition(model: DecoderLM, num_stages: int) -> tuple[int, ...]:
+    """Of a model with shapes alone -> layers of each stage, such that all take about as long. Time goes with the size
+    of matrices; a layer has attention beside them, and prompts need the head for one of their tokens only."""
+    head, layer = _num_entries(model.lm_head), _num_entries(model.layers[0])
+    return even_partition(len(model.layers), num_stages, _HEAD_SHARE * head / layer)
+
+
+def _num_entries(part: nn.Module) -> int:
+    """Of its matrices."""
+    holders = [module for module in part.modules() if isinstance(module, WeightHolder)]
+    return sum(holder.weight.rows * holder.weight.cols for holder in holders)
 
 
 def _end_plain(layer: nn.Module) -> None:

@@ -100,6 +100,11 @@ def test_a_partition_that_is_none_is_said(tiny_model: Callable[[str], Path]) -> 
 
 def test_layers_are_spread_as_evenly_as_can_be() -> None:
     assert even_partition(30, 4) == (8, 8, 7, 7) and even_partition(2, 2) == (1, 1)
+    assert even_partition(30, 2, head_layers=6.0) == (18, 12) and even_partition(4, 2, 90.0) == (3, 1)
+    for layers, stages in ((5, 1), (7, 3), (9, 9), (80, 7)):
+        for head in (0.0, 1.5, 20.0):
+            counts = even_partition(layers, stages, head)
+            assert sum(counts) == layers and min(counts) >= 1 and len(counts) == stages
 
 
 def test_stages_have_the_same_groups() -> None:

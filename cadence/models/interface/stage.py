@@ -41,9 +41,9 @@ class Stage:
         counts = self.partition or even_partition(num_layers, self.links.count)
         if len(counts) != self.links.count or sum(counts) != num_layers or min(counts) < 1:
             raise ConfigError(
-                f"pp_layer_partition {','.join(map(str, counts))}: {self.links.count} stages are to have the model's "
-                f"{num_layers} layers, at least one each",
-                "pp_layer_partition" if self.partition else "pipeline_parallel_size",
+                f"{self.links.count} stages are to have the model's {num_layers} layers, at least one each; "
+                f"pp_layer_partition is {','.join(map(str, self.partition)) or 'not given'}",
+                "pp_layer_partition" if min(counts) else "pipeline_parallel_size",
             )
         first = sum(counts[: self.links.stage])
         return range(first, first + counts[self.links.stage])
@@ -57,7 +57,12 @@ class Stage:
 ALL_LAYERS = Stage()
 
 
-def even_partition(num_layers: int, num_stages: int) -> tuple[int, ...]:
-    """The last stage has the head to compute too: where layers do not come out even, the first stages have more."""
-    each, more = divmod(num_layers, num_stages)
-    return tuple(each + (stage < more) for stage in range(num_stages))
+def even_partition(num_layers: int, num_stages: int, head_layers: float = 0.0) -> tuple[int, ...]:
+    """Layers of each stage, such that all take about as long: beside its layers the last one computes the head, which
+    is worth so many. Where layers do not come out even, the first stages have more."""
+    last = round((num_layers + head_layers) / num_stages - head_layers)
+    last = min(max(last, 1), num_layers // num_stages)
+    if num_stages == 1 or last < 1:
+        return (num_layers,) if num_stages == 1 else (0,) * num_stages
+    each, more = divmod(num_layers - last, num_stages - 1)
+    return (*(each + (stage < more) for stage in range(num_stages - 1)), last)
