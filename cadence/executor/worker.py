@@ -29,7 +29,7 @@ from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
 from cadence.kernels.select import select_ops
 from cadence.models.interface.build import BuildContext
-from cadence.models.interface.stage import Stage
+from cadence.models.interface.stage import ALL_LAYERS, Stage
 from cadence.models.loader.load import load_model
 from cadence.models.loader.plausible import without_memory
 from cadence.models.stage import balanced_partition
@@ -60,6 +60,15 @@ class WorkerConfig:
         return cls(*sections, config.lora)
 
 
+def _stage(config: WorkerConfig, whole: BuildContext, links: StageLinks) -> Stage:
+    """Which layers are here. whole: what all of the model would be built with"""
+    if links.count == 1:
+        return ALL_LAYERS
+    model = without_memory(config.model.hf, whole)
+    partition = config.load.stage_layers or balanced_partition(model, links.count)
+    return Stage(links, partition, keeps_embedding=config.speculative.by_model)
+
+
 class Worker:
     def __init__(
         self,
@@ -79,10 +88,9 @@ class Worker:
         ops = select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa)
         model_len, memory = model_config.max_model_len, device.caps.total_memory
         whole = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory, ranks)
-        all_layers = without_memory(model_config.hf, whole)
-        partition = config.load.stage_layers or balanced_partition(all_layers, links.count)
-        stage = Stage(links, partition, keeps_embedding=config.speculative.by_model)
+        stage = _stage(config, whole, links)
         model = load_model(model_config, config.load, replace(whole, stage=stage))
+        all_layers = model if stage.is_all else without_memory(model_config.hf, whole, model_len)
         drafts = config.speculative if links.is_last else NO_SPECULATION
         draft = load_draft(drafts, model_config, config.load, whole, model)
         facts = share_facts(links, DraftFacts(draft.kv_layers(), draft.aux_layers))

@@ -26,6 +26,7 @@ NESTED = {
     "rows_commit",
     "rows_propose",
     "rows_turn",
+    "rows_drafts",
     "suffix_propose",
 }  # hold structs: C has no such names
 ADD = {"out": 0, "x": 0, "y": 0, "rows": 0, "width": 8, "dtype": 0}  # of no rows: nothing is read

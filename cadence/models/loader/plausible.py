@@ -51,6 +51,7 @@ def check_dummy(hf: HFConfig, build: BuildContext, quantization: str) -> None:
         raise ModelFileError(f"{hf.source}: {sizes} are {gib}", field="hidden_size")
 
 
-def without_memory(hf: HFConfig, build: BuildContext) -> DecoderLM:
-    """The model with shapes and no memory; of one position, since its tables do not depend on the weights."""
-    return build_model(hf, replace(build, device=torch.device("meta"), max_model_len=1))
+def without_memory(hf: HFConfig, build: BuildContext, positions: int = 1) -> DecoderLM:
+    """The model with shapes and no memory; of one position, since its tables do not depend on the weights. Windows that
+    no sequence outgrows are none: who asks for those says how many positions there are."""
+    return build_model(hf, replace(build, device=torch.device("meta"), max_model_len=positions))
