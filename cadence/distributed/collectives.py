@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from cadence.core.errors import ConfigError
 from cadence.device.base import Device
 from cadence.device.cpu import CpuDevice
+from cadence.distributed.mapped_area import MappedArea
 from cadence.distributed.mesh import Mesh
 from cadence.distributed.shared_memory import SharedMemory
 from cadence.kernels.cpu.collectives import MOST_CONNECTED, SLOT_BYTES, CollectiveMemory, CpuCollectives, SharedArea
@@ -17,39 +18,20 @@ from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 
 
-class CollectiveArea:
-    """One process's view of it. Who makes it hands `fd` to the ranks, who attach it."""
-
-    def __init__(self, memory: SharedMemory) -> None:
-        self._memory = memory
-        self._functions = CollectiveMemory(load_library())
-        self._first = ctypes.c_char.from_buffer(memory.map)  # holds the mapping
-        self.address = ctypes.addressof(self._first)
+class CollectiveArea(MappedArea):
+    """In which the ranks of one stage compute together."""
 
     @classmethod
     def create(cls, num_ranks: int) -> CollectiveArea:
         """Raises BuildError where the C library cannot be had."""
         functions = CollectiveMemory(load_library())
-        area = cls(SharedMemory.create(functions.num_bytes(num_ranks)))
+        area = cls(SharedMemory.create(functions.num_bytes(num_ranks)), functions)
         functions.init(area.address, num_ranks)
         return area
 
     @classmethod
     def attach(cls, fd: int) -> CollectiveArea:
-        return cls(SharedMemory(fd))
-
-    @property
-    def fd(self) -> int:
-        return self._memory.fd
-
-    def abort(self) -> None:
-        """A rank is gone: the others return from what they compute together, and are told."""
-        self._functions.abort(self.address)
-
-    def release(self) -> None:
-        """Gives this process's view back. Nothing may be called afterwards."""
-        del self._first
-        self._memory.release()
+        return cls(SharedMemory(fd), CollectiveMemory(load_library()))
 
 
 class NetworkArea:

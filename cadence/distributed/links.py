@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from cadence.core.errors import ConfigError
 from cadence.device.base import Device
 from cadence.device.cpu import CpuDevice
+from cadence.distributed.mapped_area import MappedArea
 from cadence.distributed.mesh import Mesh
 from cadence.distributed.shared_memory import SharedMemory
 from cadence.kernels.cpu.collectives import SharedArea
@@ -21,39 +22,20 @@ STREAM_BYTES = 8 << 20  # on their way to the next stage, before the one that se
 TOLD_BYTES = 1 << 20  # on their way back: the tokens of all steps in flight
 
 
-class LinkArea:
-    """One process's view of it. Who makes it hands `fd` to the two it links, who attach it."""
-
-    def __init__(self, memory: SharedMemory) -> None:
-        self._memory = memory
-        self._functions = LinkMemory(load_library())
-        self._first = ctypes.c_char.from_buffer(memory.map)  # holds the mapping
-        self.address = ctypes.addressof(self._first)
+class LinkArea(MappedArea):
+    """Through which one process sends to another."""
 
     @classmethod
     def create(cls, capacity: int) -> LinkArea:
-        """Raises BuildError where the C library cannot be had."""
+        """capacity: bytes that may be on their way. Raises BuildError where the C library cannot be had."""
         functions = LinkMemory(load_library())
-        area = cls(SharedMemory.create(functions.num_bytes(capacity)))
+        area = cls(SharedMemory.create(functions.num_bytes(capacity)), functions)
         functions.init(area.address, capacity)
         return area
 
     @classmethod
     def attach(cls, fd: int) -> LinkArea:
-        return cls(SharedMemory(fd))
-
-    @property
-    def fd(self) -> int:
-        return self._memory.fd
-
-    def abort(self) -> None:
-        """One end is gone: the other returns from what it waits for, and is told."""
-        self._functions.abort(self.address)
-
-    def release(self) -> None:
-        """Gives this process's view back. Nothing may be called afterwards."""
-        del self._first
-        self._memory.release()
+        return cls(SharedMemory(fd), LinkMemory(load_library()))
 
 
 class NetworkLinkArea:

@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from cadence.core.step import NO_PLAN, IntArray, StepPlan, StepResult, TokenMasks
+from cadence.core.step import NO_PLAN, StepPlan, StepResult, TokenMasks
 from cadence.core.table import PlanHook, RequestTable
 from cadence.models.interface.model import LayerCache
 from cadence.runner.layout import BatchLayout
@@ -77,7 +76,7 @@ class Runner:
 
     def vacate(self, row: int) -> None:
         """Ends a row outside any plan."""
-        self._parts.loop.settle(np.array([row], dtype=np.int32))
+        self._parts.loop.await_rows([row])
         self._end(row)
 
     def _end(self, row: int) -> None:
@@ -86,7 +85,7 @@ class Runner:
 
     @torch.inference_mode()
     def _apply(self, plan: StepPlan) -> None:
-        self._parts.loop.settle(_changed_rows(plan))
+        self._parts.loop.await_rows_of(plan)
         for row in plan.ended:
             self._end(row)
         for hook in self._parts.plan_hooks:
@@ -101,12 +100,6 @@ class Runner:
         for table in self._parts.tables:
             table.flush()
         self._parts.requests.give(plan.given)
-
-
-def _changed_rows(plan: StepPlan) -> IntArray:
-    """That are not as their last forward has left them."""
-    begun, given = (new.row for new in plan.begun), (row for row, _ in plan.given)
-    return np.array([*plan.ended, *begun, *given], dtype=np.int32)
 
 
 class Forwards:

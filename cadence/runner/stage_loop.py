@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cadence.core.step import IntArray, StepResult
+from cadence.core.step import IntArray, StepPlan, StepResult
 from cadence.kernels.interface.links import StageLinks
 from cadence.kernels.interface.row_ops import RowOps, RowState, StepBatch
 from cadence.models.interface.model import ModelInputs
@@ -78,8 +78,14 @@ class StageLoop(StepLoop):
         )
         self._peaks_heard = torch.zeros(shapes.most_lines, device=device.torch_device)
 
+    def await_rows_of(self, plan: StepPlan) -> None:
+        self.await_rows([*plan.ended, *(new.row for new in plan.begun), *(row for row, _ in plan.given)])
+
     @torch.inference_mode()
-    def settle(self, rows_np: IntArray) -> None:
+    def await_rows(self, rows: Sequence[int]) -> None:
+        self._settle(np.array(rows, dtype=np.int32))
+
+    def _settle(self, rows_np: IntArray) -> None:
         """Waits for what forwards before have brought these rows."""
         while any(np.isin(unheard.layout.rows_np, rows_np).any() for unheard in self._unheard):
             self._hear(self._unheard.popleft())
@@ -108,7 +114,7 @@ class StageLoop(StepLoop):
 
     def _forward(self, layout: BatchLayout, draws: bool, hooks: Sequence[HiddenHook], depth: int) -> None:
         """In the shape in which the last stage computes it."""
-        self.settle(layout.rows_np)
+        self._settle(layout.rows_np)
         layout, until = self._as_long_as_it_is(layout), until_of(layout, draws, hooks)
         shape = self._parts.shapes.shape(layout, until, 1, self._depth(depth))
         self._name(layout, shape, depth)

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from cadence.core.step import IntArray
+from cadence.core.step import IntArray, StepPlan
 from cadence.device.base import Device
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.row_ops import RowState, StepBatch, Turns
@@ -144,8 +144,11 @@ class StepLoop:
         self._parts.drafting.use_caches(caches)
         self._parts.graphs.forget()
 
-    def settle(self, rows_np: IntArray) -> None:
-        """Rows [n] are about to end, to begin or to get drafts: whatever forwards before have brought them is there."""
+    def await_rows_of(self, plan: StepPlan) -> None:
+        """Rows are about to end, to begin or to get drafts by it: what forwards before have brought them is here."""
+
+    def await_rows(self, rows: Sequence[int]) -> None:
+        """The same, of rows that end outside any plan."""
 
     def wanted(self) -> WantedShapes:
         """What is worth recording before it is met."""

@@ -19,8 +19,10 @@ class StageTurns:
 
     def limit(self, rows_np: Column, tokens_np: Column, step_id: int) -> bool:
         """Rows [n] want so many tokens [n]; those whose turn it is not get none -> whether there are such."""
+        if self._num_stages == 1:
+            return False
         decodes_np = np.flatnonzero(tokens_np == 1)
-        if self._num_stages == 1 or len(decodes_np) < 2:
+        if len(decodes_np) < 2:
             return False
         last_np = self._rows.last_step_np[rows_np[decodes_np]]
         due_np = decodes_np[np.argsort(last_np, kind="stable")]  # who has waited for the longest first
