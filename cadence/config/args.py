@@ -139,9 +139,12 @@ class EngineArgs:
         "where the model runs: uni = in the engine's process, mp = in processes of its own, ray = in Ray actors (uni)",
         BACKENDS,
     )
-    tensor_parallel_size: int = option(1, "processes that share each layer; on the CPU so far")
+    tensor_parallel_size: int = option(1, "processes that share each layer, each with a GPU or cores of its own")
     pipeline_parallel_size: int = option(1, "stages, each with some of the layers on devices of its own")
     data_parallel_size: int = option(1, "engines, each with the whole model, that requests are shared out among")
+    device_ids: str | list[int] = option(
+        "", "the GPU of each rank, with commas between them (0,1,…); one that is named twice is shared"
+    )
     pp_layer_partition: str = option("", "layers of each stage, with commas between them (as even as can be)")
 
     nnodes: int = option(1, "machines that share the ranks; the engine is on the first")

@@ -74,6 +74,7 @@ class DeviceConfig:
     cpu_threads: int = 0  # of the CPU's kernels; 0 = as many as are worth having
     cpu_isa: str = "auto"  # instruction set of the CPU's matrix products; auto = the best there is
     warmup: str = "none"  # what is compiled and captured before requests come: none | lazy (the rest when idle) | full
+    ids: tuple[int, ...] = ()  # the GPU of each rank; () = by its number
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The only place that reads environment variables. There are at most ten, all listed in `NAMES`; and some are set
-unless the user did, for torch (`keep_freed_memory`), tokenizers (`tokenise_in_caller`) and Ray (`keep_ray_local`)."""
+unless the user did, for torch (`keep_freed_memory`), tokenizers (`tokenise_in_caller`), Ray (`keep_ray_local`) and
+NCCL (`keep_nccl_local`)."""
 
 from __future__ import annotations
 
@@ -64,6 +65,11 @@ def keep_ray_local() -> None:
     what the user has set stays."""
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
+def keep_nccl_local() -> None:
+    """Ranks of one machine meet on its loopback interface; what the user has set stays."""
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
 
 
 def bare_environment() -> dict[str, str]:

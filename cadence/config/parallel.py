@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -104,11 +105,50 @@ def check_nodes(args: EngineArgs) -> None:
         )
 
 
-def check_parts(args: EngineArgs, kind: str) -> None:
-    """What ranks, and several engines, cannot do yet. kind: of device"""
-    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
-        if getattr(args, name) > 1 and kind != "cpu":
-            raise ConfigError(f"{name}={getattr(args, name)} is for the CPU so far", name)
+def read_devices(given: str | Sequence[int], ranks: int, engines: int) -> tuple[int, ...]:
+    """given: device_ids; ranks: of one engine, on this machine -> the GPU of each rank, of one engine, or of all of
+    them one after another; () = by its number"""
+    try:
+        ids = tuple(int(number) for number in (given.split(",") if isinstance(given, str) else given) if number != "")
+    except ValueError:
+        ids = (-1,)
+    if ids and (min(ids) < 0 or len(ids) not in (ranks, ranks * engines)):
+        raise ConfigError(
+            f"device_ids={given!r} is to name {ranks * engines} GPUs by their numbers, with commas between them: one "
+            "for each rank (tensor_parallel_size x pipeline_parallel_size x data_parallel_size)",
+            "device_ids",
+        )
+    return ids
+
+
+def devices_by_engine(given: str | Sequence[int], ranks: int, engines: int) -> list[list[int]]:
+    """The GPUs of each engine's ranks. What names those of one engine, names them for all."""
+    ids = read_devices(given, ranks, engines) or tuple(range(ranks * engines))
+    return [list((ids * engines)[engine * ranks :][:ranks]) for engine in range(engines)]
+
+
+def devices_of(args: EngineArgs) -> tuple[int, ...]:
+    return read_devices(args.device_ids, _ranks_here(args), args.data_parallel_size)
+
+
+def _ranks_here(args: EngineArgs) -> int:
+    return max(1, args.tensor_parallel_size * args.pipeline_parallel_size // args.nnodes)
+
+
+def check_devices(args: EngineArgs, count: int) -> None:
+    """count: of the GPUs there are. Ray has machines of its own."""
+    ids = devices_of(args)
+    if ids and max(ids) >= count:
+        raise ConfigError(f"device_ids={args.device_ids!r}: there are {count} GPUs, numbered from 0", "device_ids")
+    wanted = _ranks_here(args) * args.data_parallel_size
+    if not ids and wanted > count and args.distributed_executor_backend != "ray":
+        sizes = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+        asked = [name for name in sizes if getattr(args, name) > 1]
+        named = " and ".join(f"{name}={getattr(args, name)}" for name in asked)
+        raise ConfigError(
+            f"{named}: {wanted} GPUs are needed here, {count} are there; ranks share one that device_ids names twice",
+            asked[0],
+        )
 
 
 def resolve_parallel(args: EngineArgs) -> ParallelConfig:

@@ -20,7 +20,7 @@ from cadence.config.engine_config import (
 )
 from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
-from cadence.config.parallel import ParallelConfig, check_parts, read_partition, resolve_parallel
+from cadence.config.parallel import ParallelConfig, check_devices, devices_of, read_partition, resolve_parallel
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
 from cadence.config.sharded_state import SHARDED, check_ranks
@@ -47,6 +47,9 @@ class Caps(Protocol):
 
     @property
     def native_bf16(self) -> bool: ...
+
+    @property
+    def count(self) -> int: ...  # devices
 
     @property
     def native_fp16(self) -> bool: ...
@@ -89,7 +92,7 @@ DEFAULTS = {
     ),
 }
 IDLE = {  # options that are for the other kind of device
-    "cpu": ("gpu_memory_utilization", "warmup"),
+    "cpu": ("gpu_memory_utilization", "warmup", "device_ids"),
     "cuda": ("cpu_threads",),
 }
 STAGE_TOKENS = 128  # of a step on a CPU with stages: prompts come in chunks, so that every stage has one
@@ -122,7 +125,8 @@ def resolve(
     scheduler = _scheduler(args, caps, model.max_model_len, inputs.offline)
     _check_tables(model, scheduler, caps)
     speculative = _speculative(args, model, scheduler, inputs.draft)
-    check_parts(args, caps.kind)
+    if caps.kind == "cuda":
+        check_devices(args, caps.count)
     return EngineConfig(
         model=model,
         tokenizer=TokenizerConfig(
@@ -335,7 +339,9 @@ def _defaults(kind: str, parallel: ParallelConfig) -> Defaults:
         return dataclasses.replace(
             defaults, steps_in_flight=1 + stages, max_num_batched_tokens=tokens, burst_seconds=WORKER_BURST_S
         )
-    return DEFAULTS[kind]
+    ahead = 0 if parallel.pipeline_parallel_size == 1 else 1 + parallel.pipeline_parallel_size
+    defaults = DEFAULTS[kind]
+    return dataclasses.replace(defaults, steps_in_flight=max(defaults.steps_in_flight, ahead))
 
 
 def _speculative(
@@ -353,4 +359,5 @@ def _device(args: EngineArgs, kind: str, inputs: ResolveInputs) -> DeviceConfig:
         raise ConfigError("kernels=cpu do not run on a GPU; use auto, triton or reference", "kernels")
     graphs = "none" if args.enforce_eager else DEFAULTS[kind].graphs
     warmup = args.warmup or ("none" if inputs.offline else "lazy")
-    return DeviceConfig(kind, args.kernels, graphs, args.deterministic, args.cpu_threads, inputs.cpu_isa, warmup)
+    asked = (args.kernels, graphs, args.deterministic, args.cpu_threads, inputs.cpu_isa, warmup)
+    return DeviceConfig(kind, *asked, devices_of(args))

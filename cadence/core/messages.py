@@ -44,6 +44,7 @@ class EngineInfo:
     total_memory: int  # bytes
     native_bf16: bool
     native_fp16: bool
+    count: int = 1  # devices
 
 
 @dataclass(frozen=True, slots=True)

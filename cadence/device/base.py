@@ -21,6 +21,7 @@ class DeviceCaps:
     total_memory: int  # bytes
     native_bf16: bool  # bfloat16 matmul runs in hardware
     native_fp16: bool
+    count: int = 1  # devices of this kind
 
 
 class Transfer(Protocol):
@@ -44,6 +45,7 @@ class Device(Protocol):
     torch_device: torch.device
     caps: DeviceCaps
     queues_work: bool  # calls return before their work is done
+    num_sharers: int  # processes of one engine that use it
 
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
         """A new device tensor with the array's contents; the array may be reused at once, nobody waits."""

@@ -39,6 +39,7 @@ class CpuTransfer:
 
 class CpuDevice:
     queues_work = False
+    num_sharers = 1
 
     def __init__(self, num_threads: int = 0) -> None:
         """num_threads: of our kernels and of torch; 0 = as many as are worth having here."""

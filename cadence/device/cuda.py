@@ -11,6 +11,8 @@ import torch
 
 from cadence.core.errors import ConfigError
 from cadence.device.base import DeviceCaps, Graph, Output, Transfer
+from cadence.device.driver import Driver
+from cadence.device.host_calls import HostCalls
 from cadence.device.torch_private import clear_matmul_workspaces
 
 
@@ -39,14 +41,39 @@ class CudaGraph(Generic[Output]):
 class CudaDevice:
     queues_work = True
 
-    def __init__(self, index: int = 0) -> None:
+    def __init__(self, index: int = 0, num_sharers: int = 1) -> None:
+        """num_sharers: processes of one engine that use it, this one among them"""
         self.caps = cuda_caps(index)
+        self.num_sharers = num_sharers
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(self.torch_device)
         self._copy_stream = torch.cuda.Stream(self.torch_device)
         self._capture_stream = torch.cuda.Stream(self.torch_device)
         self._graph_pool = torch.cuda.graph_pool_handle()  # one for all graphs: they never run at the same time
         self._graphs: WeakSet[CudaGraph[Any]] = WeakSet()
+
+    @property
+    def stream(self) -> int:
+        """That work is queued in now, as the driver knows it."""
+        return int(torch.cuda.current_stream(self.torch_device).cuda_stream)
+
+    @property
+    def bus_id(self) -> str:
+        """Tells the GPUs of one machine apart, whatever numbers processes know them by."""
+        found = torch.cuda.get_device_properties(self.torch_device)
+        return f"{found.pci_domain_id}:{found.pci_bus_id}:{found.pci_device_id}:{found.uuid}"
+
+    def host_calls(self) -> HostCalls:
+        driver = Driver()
+        return HostCalls(lambda function, words: driver.launch_on_host(self.stream, function, words), self._pinned)
+
+    def _pinned(self, num_bytes: int) -> torch.Tensor:
+        """Memory of the host that stays where it is, known to the driver but not to torch's allocator, which would
+        note down every use of it, also while a graph is captured."""
+        made = torch.empty(num_bytes, dtype=torch.uint8)
+        status = torch.cuda.cudart().cudaHostRegister(made.data_ptr(), num_bytes, 0)
+        torch.cuda.check_error(int(status))
+        return made
 
     def upload(self, array_np: np.ndarray) -> torch.Tensor:
         # A pinned temporary per upload: the caching host allocator hands its memory out again only when the event it
@@ -122,4 +149,5 @@ def cuda_caps(index: int = 0) -> DeviceCaps:
         total_memory=properties.total_memory,
         native_bf16=major >= 8,
         native_fp16=(major, minor) >= (7, 0),
+        count=torch.cuda.device_count(),
     )

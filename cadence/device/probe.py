@@ -8,9 +8,14 @@ from cadence.device.cpu import CpuDevice, cpu_caps
 from cadence.device.cuda import CudaDevice, cuda_available, cuda_caps
 
 
-def open_device(kind: str, cpu_threads: int = 0) -> Device:
-    """`kind` is "auto" (the GPU if there is one), "cpu" or "cuda"; cpu_threads: 0 = as many as are worth having."""
-    return CudaDevice() if _resolve(kind) == "cuda" else CpuDevice(cpu_threads)
+def open_device(kind: str, cpu_threads: int = 0, index: int = 0, num_sharers: int = 1) -> Device:
+    """`kind` is "auto" (the GPU if there is one), "cpu" or "cuda"; cpu_threads: 0 = as many as are worth having; index:
+    which GPU, which so many processes of one engine use."""
+    return CudaDevice(index, num_sharers) if _resolve(kind) == "cuda" else CpuDevice(cpu_threads)
+
+
+def visible_gpus() -> int:
+    return cuda_caps().count if cuda_available() else 0
 
 
 def probe_caps(kind: str) -> DeviceCaps:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from cadence.core.errors import ConfigError
 from cadence.device.base import Device
 from cadence.device.cpu import CpuDevice
+from cadence.device.cuda import CudaDevice
 from cadence.distributed.mapped_area import MappedArea
 from cadence.distributed.mesh import Mesh
 from cadence.distributed.shared_memory import SharedMemory
@@ -52,10 +53,13 @@ class NetworkArea:
         self._states = functions.connect(self.address, descriptors)
 
 
-def open_collectives(area: SharedArea, device: Device, mesh: Mesh) -> Collectives:
-    """Among the ranks of a stage."""
+def open_collectives(area: SharedArea, device: Device, mesh: Mesh, ordered: bool = False) -> Collectives:
+    """Among the ranks of a stage. ordered: those of GPUs, too, add in the order of ranks, whatever the size"""
     if mesh.tensor_parallel == 1:
         return ONE_RANK
-    if not isinstance(device, CpuDevice):
-        raise ConfigError("tensor_parallel_size above 1 is for the CPU so far", "tensor_parallel_size")
+    if isinstance(device, CudaDevice):
+        from cadence.distributed.gpu_ranks import open_gpu_collectives  # needs Triton
+
+        return open_gpu_collectives(area, device, (mesh.tp_rank, mesh.tensor_parallel), ordered)
+    assert isinstance(device, CpuDevice)
     return CpuCollectives(device.calls, CpuLibrary(device.calls), area, mesh.tp_rank, mesh.tensor_parallel)

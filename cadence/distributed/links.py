@@ -6,12 +6,13 @@ import ctypes
 import mmap
 from collections.abc import Sequence
 
-from cadence.core.errors import ConfigError
 from cadence.device.base import Device
 from cadence.device.cpu import CpuDevice
+from cadence.device.cuda import CudaDevice
 from cadence.distributed.mapped_area import MappedArea
 from cadence.distributed.mesh import Mesh
 from cadence.distributed.shared_memory import SharedMemory
+from cadence.distributed.staged import StagedLinks
 from cadence.kernels.cpu.collectives import SharedArea
 from cadence.kernels.cpu.links import CpuStageLinks, LinkMemory
 from cadence.kernels.cpu.runtime.build import load_library
@@ -60,7 +61,10 @@ def open_links(areas: Sequence[SharedArea], device: Device, mesh: Mesh) -> Stage
     """areas: as `create_links` made them"""
     if mesh.pipeline_parallel == 1:
         return ONE_STAGE
-    if not isinstance(device, CpuDevice):
-        raise ConfigError("pipeline_parallel_size above 1 is for the CPU so far", "pipeline_parallel_size")
     count, place = mesh.pipeline_parallel - 1, (mesh.pp_rank, mesh.pipeline_parallel)
+    if isinstance(device, CudaDevice):
+        calls = device.host_calls()
+        host = CpuStageLinks(calls, CpuLibrary(calls), place, areas[:count], areas[count:])
+        return StagedLinks(calls, host, device.torch_device)
+    assert isinstance(device, CpuDevice)
     return CpuStageLinks(device.calls, CpuLibrary(device.calls), place, areas[:count], areas[count:])

@@ -56,6 +56,7 @@ def attach_areas(fds: Sequence[int], mesh: Mesh) -> RankAreas:
     )
 
 
-def open_shared(areas: RankAreas, device: Device, mesh: Mesh) -> tuple[Collectives, StageLinks]:
-    ranks = open_collectives(areas.together[0], device, mesh) if areas.together else ONE_RANK
+def open_shared(areas: RankAreas, device: Device, mesh: Mesh, ordered: bool) -> tuple[Collectives, StageLinks]:
+    """ordered: sums are added in the order of ranks, whatever their size"""
+    ranks = open_collectives(areas.together[0], device, mesh, ordered) if areas.together else ONE_RANK
     return ranks, open_links(areas.links, device, mesh)

@@ -97,6 +97,7 @@ def build_core(args: EngineArgs, new_executor: ExecutorFactory | None = None) ->
         total_memory=parts.caps.total_memory,
         native_bf16=parts.caps.native_bf16,
         native_fp16=parts.caps.native_fp16,
+        count=parts.caps.count,
     )
     return parts.core, info
 

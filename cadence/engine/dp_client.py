@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from cadence.config.parallel import devices_by_engine
 from cadence.core.adapter import AdapterAnswer, AdapterOrder
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError
@@ -32,9 +33,14 @@ def open_engines(options: dict[str, Any], command: Sequence[str], limits: Superv
 
 
 def options_by_engine(options: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each engine has a share of the cores; one alone is not bound to any."""
+    """Each engine has a share of the cores, and GPUs of its own; one alone is not bound to any."""
     shares = cpu_shares(options["data_parallel_size"], options["cpu_threads"])
-    return [{**options, "cpu_threads": threads, "cpus": cpus} for threads, cpus in shares]
+    own = [{**options, "cpu_threads": threads, "cpus": cpus} for threads, cpus in shares]
+    if len(own) == 1:
+        return own
+    ranks = options["tensor_parallel_size"] * options["pipeline_parallel_size"]
+    gpus = devices_by_engine(options["device_ids"], ranks, len(own))
+    return [{**each, "device_ids": ids} for each, ids in zip(own, gpus, strict=True)]
 
 
 def client_of(supervisors: Sequence[Supervisor], options: dict[str, Any]) -> EngineClient:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 
-from cadence.core.codec import decode_call, decode_mail, decode_plan, encode_answer, encode_result
+from cadence.core.codec import decode_call, decode_mail, decode_plan, encode_answer
 from cadence.core.errors import CadenceError
 from cadence.device.probe import open_device
 from cadence.distributed.messages import MessageReader, ResultWriter
 from cadence.distributed.shared_areas import RankAreas, open_shared
 from cadence.executor import wire
+from cadence.executor.delivery import Delivery, Fail, Sending, open_delivery
 from cadence.executor.wire import ModelFacts, Seat
 from cadence.executor.worker import Worker, WorkerConfig
-from cadence.kernels.interface.collectives import ONE_RANK, Collectives
-from cadence.kernels.interface.links import StageLinks
+from cadence.kernels.interface.collectives import ONE_RANK
 
 Link = tuple[MessageReader, ResultWriter]  # of messages, and of results
 
@@ -26,31 +22,33 @@ class Carrier:
     """Results leave as soon as they exist: a device that computes in its calls is asked for what may come back
     together, piece by piece, one that queues work for all at once."""
 
-    def __init__(self, worker: Worker, is_driver: bool, link: Link, others: tuple[Collectives, StageLinks]) -> None:
+    def __init__(self, worker: Worker, commands: MessageReader, delivery: Delivery) -> None:
         self._worker = worker
-        self._is_driver = is_driver  # whose results are those of all ranks
-        self._commands, self._results = link
-        self._others = others
+        self._commands = commands
+        self._delivery = delivery
         self._num_together = 1  # of the newest step
         self._waits = False  # its first forward, for mail
         self._after_mail = (0, 0)  # forwards [first, end) that were asked for meanwhile
 
     @classmethod
-    def open(cls, seat: Seat, config: WorkerConfig, link: Link, areas: RankAreas) -> Carrier:
-        """areas: what this rank computes with others in."""
-        device = open_device(config.device.kind, seat.num_threads)
-        collectives, links = open_shared(areas, device, seat.mesh)
+    def open(cls, seat: Seat, config: WorkerConfig, link: Link, areas: RankAreas, fail: Fail) -> Carrier:
+        """areas: what this rank computes with others in. fail: for what happens outside of `run`"""
+        device = open_device(config.device.kind, seat.num_threads, seat.gpu, seat.num_sharers)
+        collectives, links = open_shared(areas, device, seat.mesh, config.device.deterministic)
         worker = Worker(device, config, ranks=ONE_RANK if seat.has_all else collectives, links=links)
-        collectives.all_reduce(torch.zeros(1))  # all are here; where one is gone, the others are told
+        collectives.all_reduce(torch.zeros(1, device=device.torch_device))
+        device.synchronize()  # all are here; where one is gone, the others are told
         collectives.check()
         link[1].write(wire.READY + wire.encode_plain(ModelFacts(worker.layout, worker.vocab_size)))
-        return cls(worker, seat.mesh.is_driver, link, (collectives, links))
+        sending = Sending(worker, seat.mesh.is_driver, link[1], (collectives, links))
+        return cls(worker, link[0], open_delivery(worker.queues_work, sending, fail))
 
     def run(self) -> None:
         while True:
             message = self._commands.read()
             kind, data = message[:1], message[1:]
             if kind == wire.STOP:
+                self._delivery.close()
                 return self._worker.stop()
             self._carry_out(kind, data)
 
@@ -65,7 +63,7 @@ class Carrier:
             step_id, mail = wire.decode_post(data)
             self._post(step_id, mail)
         elif kind == wire.CALL:
-            self._results.write(self._answer(data))
+            self._delivery.answer(self._answer(data))
         else:
             raise CadenceError(f"a message of kind {kind!r} is none that a worker knows")
 
@@ -73,37 +71,21 @@ class Carrier:
         at, end = first, first + count
         while at < end:
             piece = end - at if self._worker.queues_work else min(self._num_together, end - at)
-            with self._busy():
+            with self._delivery.computing():
                 self._worker.advance(step_id, at, piece)
             at += piece
             if self._waits:
                 self._after_mail = (at, end)
                 return
-            self._send_results()
+            self._delivery.results()
 
     def _post(self, step_id: int, mail: bytes) -> None:
-        with self._busy():
+        with self._delivery.computing():
             self._worker.post(step_id, decode_mail(mail))
         self._waits = False
-        self._send_results()
+        self._delivery.results()
         first, end = self._after_mail
         self._advance(step_id, first, end - first)
-
-    @contextmanager
-    def _busy(self) -> Iterator[None]:
-        """What is done inside begins when this stage has what it computes with."""
-        begin = time.monotonic()
-        yield
-        self._results.add_busy(time.monotonic() - max(begin, self._others[1].arrived()))
-
-    def _send_results(self) -> None:
-        """What ranks have computed together counts only where all were there to the end."""
-        for others in self._others:
-            others.check()
-        while self._worker.num_queued:
-            result = self._worker.result()
-            if self._is_driver:
-                self._results.write(wire.RESULT + encode_result(result))
 
     def _answer(self, data: bytes) -> bytes:
         """What a call raises is its answer; who asked decides what follows."""

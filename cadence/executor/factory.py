@@ -27,7 +27,8 @@ def open_executor(kind: str, resolve: Resolve, logits_processors: Processors) ->
     config = resolve(caps)
     if config.parallel.has_workers:
         return _open_workers(config, caps, logits_processors)
-    return open_on(open_device(config.device.kind, config.device.cpu_threads), config, logits_processors)
+    index = config.device.ids[0] if config.device.ids else 0
+    return open_on(open_device(config.device.kind, config.device.cpu_threads, index), config, logits_processors)
 
 
 def open_on(

@@ -143,9 +143,17 @@ def open_processes(config: EngineConfig, caps: DeviceCaps, processors: Processor
     mesh = Mesh(0, config.parallel.tensor_parallel_size, config.parallel.pipeline_parallel_size)
     if replicas > 1:
         mesh = Mesh(0, replicas)
+    return open_group(WorkerGroup(_seats(mesh, config, replicas > 1)), mesh, config, caps)
+
+
+def _seats(mesh: Mesh, config: EngineConfig, have_all: bool) -> list[Seat]:
+    ranks = range(mesh.world_size)
+    if config.device.kind == "cuda":
+        gpus = config.device.ids or tuple(ranks)
+        shared = [(gpu, gpus.count(gpu)) for gpu in gpus]
+        return [Seat(mesh.at(rank), 0, (), *gpu, have_all) for rank, gpu in zip(ranks, shared, strict=True)]
     shares = cpu_shares(mesh.world_size, config.device.cpu_threads)
-    seats = [Seat(mesh.at(rank), *share, has_all=replicas > 1) for rank, share in enumerate(shares)]
-    return open_group(WorkerGroup(seats), mesh, config, caps)
+    return [Seat(mesh.at(rank), *share, has_all=have_all) for rank, share in zip(ranks, shares, strict=True)]
 
 
 def check_processors(processors: Processors) -> None:

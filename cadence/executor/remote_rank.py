@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cadence.config import env
@@ -185,40 +186,56 @@ def _introduce(ticket: Ticket, connection: MessageSocket, offers: Offers, listen
 
 
 def _carry_out(ticket: Ticket, welcome: Welcome, results: BusyWriter, listener: socket.socket) -> int:
-    from cadence.executor.wire import FAILURE, STOP, encode_error
-    from cadence.kernels.interface.collectives import CollectiveAbortedError
+    from cadence.executor.wire import STOP
 
     inbox = Inbox(results.connection, STOP)
     try:
         _open_carrier(ticket, welcome, (inbox, results), listener).run()
-    except CollectiveAbortedError:
+    except Exception as error:
+        return _status_of(error, ticket.mesh.rank, results)
+    return 0
+
+
+def _status_of(error: Exception, rank: int, results: BusyWriter) -> int:
+    """Says what this process ends of -> its exit status"""
+    from cadence.executor.wire import FAILURE, encode_error
+    from cadence.kernels.interface.collectives import CollectiveAbortedError
+
+    if isinstance(error, CollectiveAbortedError):
         time.sleep(LINGER_S)
         return RANK_GONE
-    except Exception as error:
-        results.write(FAILURE + encode_error(error), 1.0)
-        if not isinstance(error, CadenceError):  # those are told to the user
-            logger.exception("rank %d failed", ticket.mesh.rank)
-        return FAILED
-    return 0
+    results.write(FAILURE + encode_error(error), 1.0)
+    if not isinstance(error, CadenceError):  # those are told to the user
+        logger.error("rank %d failed", rank, exc_info=error)
+    return FAILED
+
+
+def _fail(rank: int, results: BusyWriter, error: Exception) -> None:
+    """By a thread beside the one that carries messages out, and may wait for one."""
+    os._exit(_status_of(error, rank, results))
 
 
 def _open_carrier(ticket: Ticket, welcome: Welcome, link: tuple[Inbox, BusyWriter], listener: socket.socket) -> Carrier:
     """Imports torch and loads the model, which may take long: heartbeats are sent by now."""
     from cadence.device.cpus import cpu_shares
+    from cadence.device.probe import visible_gpus
     from cadence.executor.carrier import Carrier
     from cadence.executor.rank_areas import open_areas
     from cadence.executor.wire import Seat, decode_config
 
     share = cpu_shares(welcome.num_on_host, welcome.num_threads)[welcome.place]
-    seat = Seat(ticket.mesh, *share)
-    settle(seat)
+    settle(Seat(ticket.mesh, *share))
     config = decode_config(link[0].read(JOIN_S))
+    ids = config.device.ids or tuple(range(visible_gpus()))  # Ray shows each rank the one that it has
+    gpu = ids[welcome.place % len(ids)] if ids else 0
+    seat = Seat(ticket.mesh, *share, gpu, max(1, ids.count(gpu)))
     if ticket.model:
         from cadence.config.reference import find_model
 
         own = replace(config.model, files=find_model(ticket.model))
         config = replace(config, model=own)
-    return Carrier.open(seat, config, link, open_areas(ticket, welcome, listener))
+    fail = partial(_fail, ticket.mesh.rank, link[1])
+    return Carrier.open(seat, config, link, open_areas(ticket, welcome, listener), fail)
 
 
 def main(arguments: list[str]) -> int:

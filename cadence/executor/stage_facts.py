@@ -17,21 +17,21 @@ class DraftFacts:
     aux_layers: Sequence[int] = ()  # of the target, whose streams it begins with
 
 
-def share_facts(links: StageLinks, own: DraftFacts) -> DraftFacts:
-    """own: of the last stage -> the same on all"""
+def share_facts(links: StageLinks, own: DraftFacts, device: torch.device) -> DraftFacts:
+    """own: of the last stage; device: whose tensors the links take -> the same on all"""
     if links.count == 1:
         return own
-    sizes = torch.tensor([len(own.kv_layers), len(own.aux_layers)], dtype=torch.int32)
+    sizes = torch.tensor([len(own.kv_layers), len(own.aux_layers)], dtype=torch.int32, device=device)
     numbers = [number for layer in own.kv_layers for number in astuple(layer)] + list(own.aux_layers)
     if links.is_last:
         links.tell(sizes)
-        links.tell(torch.tensor([0, *numbers], dtype=torch.int32))
+        links.tell(torch.tensor([0, *numbers], dtype=torch.int32, device=device))
         return own
     links.hear(sizes)
     num_layers, num_aux = sizes.tolist()
-    heard = torch.zeros(1 + 3 * num_layers + num_aux, dtype=torch.int32)
+    heard = torch.zeros(1 + 3 * num_layers + num_aux, dtype=torch.int32, device=device)
     links.hear(heard)
-    links.check()
     _, *values = heard.tolist()
+    links.check()
     layers = [LayerKV(*values[3 * layer : 3 * layer + 3]) for layer in range(num_layers)]
     return DraftFacts(layers, values[3 * num_layers :])

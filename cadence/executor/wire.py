@@ -31,6 +31,8 @@ class Seat:
     mesh: Mesh
     num_threads: int  # of its kernels; 0 = as many as are worth having
     cpus: tuple[int, ...] = ()  # that it may run on; () = those of its parent
+    gpu: int = 0  # its number
+    num_sharers: int = 1  # ranks that use this GPU
     has_all: bool = False  # of every layer, whatever others have
 
 

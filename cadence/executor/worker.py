@@ -93,7 +93,7 @@ class Worker:
         all_layers = model if stage.is_all else without_memory(model_config.hf, whole, model_len)
         drafts = config.speculative if links.is_last else NO_SPECULATION
         draft = load_draft(drafts, model_config, config.load, whole, model)
-        facts = share_facts(links, DraftFacts(draft.kv_layers(), draft.aux_layers))
+        facts = share_facts(links, DraftFacts(draft.kv_layers(), draft.aux_layers), device.torch_device)
         self._lora = open_adapters(model, config.lora, device, whole, all_layers)
         models = LoadedModels(model, draft, self._lora.store, links, facts.aux_layers, ranks)
         self.vocab_size = model.vocab_size
@@ -106,7 +106,7 @@ class Worker:
             max_num_tokens=self._max_tokens,
             logprobs_mode=model_config.logprobs_mode,
             graphs=asked.graphs,
-            burst_steps=scheduler.burst_steps,
+            burst_steps=scheduler.burst_steps if links.count == 1 else 1,  # recorded as one: stages take turns instead
             speculative=config.speculative,
         )
         parts = build_parts(device, ops, models, self.layout, self._limits, logits_processors, new_proposer)
@@ -163,7 +163,8 @@ class Worker:
         counts = largest_step(self._max_tokens, limits.max_model_len, limits.max_num_seqs, limits.width)
         self.run_dummy(counts, SamplingParams(temperature=1.0, top_p=0.9))
         growth = self._device.peak_memory() - before
-        left = int(self._device.caps.total_memory * self._cache.gpu_memory_utilization) - used - growth
+        share = int(self._device.caps.total_memory * self._cache.gpu_memory_utilization) - used
+        left = share // self._device.num_sharers - growth
         if left <= 0:
             raise ConfigError(
                 f"gpu_memory_utilization={self._cache.gpu_memory_utilization} leaves no memory for the KV cache: "

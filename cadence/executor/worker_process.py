@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cadence.config import env
@@ -77,7 +78,13 @@ def open_carrier(seat: Seat, commands: Ring, results: Ring, shared: list[int]) -
 
     reader = commands.reader(seat.mesh.rank)
     config = decode_config(reader.read(CONFIG_S))
-    return Carrier.open(seat, config, (reader, results.writer()), attach_areas(shared, seat.mesh))
+    fail = partial(_fail, seat.mesh.rank, results)
+    return Carrier.open(seat, config, (reader, results.writer()), attach_areas(shared, seat.mesh), fail)
+
+
+def _fail(rank: int, results: Ring, error: Exception) -> None:
+    """By a thread beside the one that carries messages out, and may wait for one."""
+    os._exit(status_of(error, rank, results))
 
 
 def main(arguments: list[str]) -> int:
@@ -89,23 +96,30 @@ def main(arguments: list[str]) -> int:
     watch_parent(life)
     rings = Ring.attach(commands), Ring.attach(results)
     start_beats(rings[1])
-    from cadence.executor.wire import FAILURE, decode_seat, encode_error
-    from cadence.kernels.interface.collectives import CollectiveAbortedError
+    from cadence.executor.wire import decode_seat
 
     seat = decode_seat(first)
     settle(seat)
     try:
         open_carrier(seat, *rings, shared).run()
-    except RingClosedError:
-        return PARENT_GONE
-    except CollectiveAbortedError:
-        return RANK_GONE
     except Exception as error:
-        rings[1].writer().write(FAILURE + encode_error(error), 1.0)
-        if not isinstance(error, CadenceError):  # those are told to the user
-            logging.getLogger("cadence.executor").exception("rank %d failed", seat.mesh.rank)
-        return 1
+        return status_of(error, seat.mesh.rank, rings[1])
     return 0
+
+
+def status_of(error: Exception, rank: int, results: Ring) -> int:
+    """Says what this process ends of -> its exit status"""
+    from cadence.executor.wire import FAILURE, encode_error
+    from cadence.kernels.interface.collectives import CollectiveAbortedError
+
+    if isinstance(error, RingClosedError):
+        return PARENT_GONE
+    if isinstance(error, CollectiveAbortedError):
+        return RANK_GONE
+    results.writer().write(FAILURE + encode_error(error), 1.0)
+    if not isinstance(error, CadenceError):  # those are told to the user
+        logging.getLogger("cadence.executor").error("rank %d failed", rank, exc_info=error)
+    return 1
 
 
 if __name__ == "__main__":
