@@ -142,8 +142,8 @@ class EngineArgs:
     tensor_parallel_size: int = option(1, "processes that share each layer, each with a GPU or cores of its own")
     pipeline_parallel_size: int = option(1, "stages, each with some of the layers on devices of its own")
     data_parallel_size: int = option(1, "engines, each with the whole model, that requests are shared out among")
-    device_ids: str | list[int] = option(
-        "", "the GPU of each rank, with commas between them (0,1,…); one that is named twice is shared"
+    device_ids: list[int] = option(
+        (), "the GPU of each rank, with commas between them (0,1,…); one that is named twice is shared"
     )
     pp_layer_partition: str = option("", "layers of each stage, with commas between them (as even as can be)")
 

@@ -105,23 +105,24 @@ def check_nodes(args: EngineArgs) -> None:
         )
 
 
-def read_devices(given: str | Sequence[int], ranks: int, engines: int) -> tuple[int, ...]:
+def read_devices(given: Sequence[int], ranks: int, engines: int) -> tuple[int, ...]:
     """given: device_ids; ranks: of one engine, on this machine -> the GPU of each rank, of one engine, or of all of
     them one after another; () = by its number"""
-    try:
-        ids = tuple(int(number) for number in (given.split(",") if isinstance(given, str) else given) if number != "")
-    except ValueError:
-        ids = (-1,)
+    ids = tuple(given)
     if ids and (min(ids) < 0 or len(ids) not in (ranks, ranks * engines)):
         raise ConfigError(
-            f"device_ids={given!r} is to name {ranks * engines} GPUs by their numbers, with commas between them: one "
-            "for each rank (tensor_parallel_size x pipeline_parallel_size x data_parallel_size)",
+            f"device_ids={_with_commas(ids)} is to name {ranks * engines} GPUs by their numbers, with commas between "
+            "them: one for each rank (tensor_parallel_size x pipeline_parallel_size x data_parallel_size)",
             "device_ids",
         )
     return ids
 
 
-def devices_by_engine(given: str | Sequence[int], ranks: int, engines: int) -> list[list[int]]:
+def _with_commas(ids: Sequence[int]) -> str:
+    return ",".join(map(str, ids))
+
+
+def devices_by_engine(given: Sequence[int], ranks: int, engines: int) -> list[list[int]]:
     """The GPUs of each engine's ranks. What names those of one engine, names them for all."""
     ids = read_devices(given, ranks, engines) or tuple(range(ranks * engines))
     return [list((ids * engines)[engine * ranks :][:ranks]) for engine in range(engines)]
@@ -139,7 +140,7 @@ def check_devices(args: EngineArgs, count: int) -> None:
     """count: of the GPUs there are. Ray has machines of its own."""
     ids = devices_of(args)
     if ids and max(ids) >= count:
-        raise ConfigError(f"device_ids={args.device_ids!r}: there are {count} GPUs, numbered from 0", "device_ids")
+        raise ConfigError(f"device_ids={_with_commas(ids)}: there are {count} GPUs, numbered from 0", "device_ids")
     wanted = _ranks_here(args) * args.data_parallel_size
     if not ids and wanted > count and args.distributed_executor_backend != "ray":
         sizes = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")

@@ -33,7 +33,6 @@ NOT_RETURNED = "this version does not return them"
 SCHEDULER = "a request is admitted as soon as there is room for its prompt"
 NO_SWAP = "a preempted request is computed again, nothing is swapped"
 TOKENIZER_FILE = "tokenizers are read from tokenizer.json or from the GGUF file"
-FIRST_GPU = "the first GPU that is visible is used; choose it with CUDA_VISIBLE_DEVICES"
 RESTARTED = "an engine that dies is always started again, and its requests go on"
 ONE_KV_TYPE = "all layers keep keys and values in one type; choose it with kv_cache_dtype"
 BOUND = "threads stay on the cores this process may use; bind it with numactl or taskset"
@@ -131,7 +130,7 @@ ENGINE_GROUPS = (
         no_effect("dcp_kv_cache_interleave_size", 1, OF_SEVERAL_DEVICES),
         no_effect("cp_kv_cache_interleave_size", 1, OF_SEVERAL_DEVICES),
         refused("prefill_context_parallel_size", 1, ONE_DEVICE, short="-pcp"),
-        works("data_parallel_size", "engines that requests are shared out among, on the CPU so far", short="-dp"),
+        works("data_parallel_size", "engines that requests are shared out among", short="-dp"),
         refused("data_parallel_rank", 0, ONE_DEVICE, short="-dpn"),
         refused("data_parallel_start_rank", 0, ONE_DEVICE, short="-dpr"),
         refused("data_parallel_size_local", 1, ONE_DEVICE, short="-dpl"),

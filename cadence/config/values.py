@@ -91,6 +91,11 @@ def _list(value: object) -> list[Any]:
     raise ValueError(f"expected a list, got {value!r}")
 
 
+def _numbers(items: list[Any]) -> list[Any]:
+    """A text may hold several, with commas between them."""
+    return [number for item in items for number in (item.split(",") if isinstance(item, str) else [item])]
+
+
 _CONVERTERS: dict[Any, Callable[[object], Any]] = {
     bool: _bool, int: _int, float: _float, str: _str, dict: _dict, list: _list,
 }  # fmt: skip
@@ -120,6 +125,8 @@ def coerce(name: str, hint: Any, value: object) -> Any:
         except ValueError as error:
             problem = problem or str(error)
             continue
-        items = typing.get_args(part)
-        return [coerce(name, items[0], item) for item in converted] if isinstance(converted, list) else converted
+        if not isinstance(converted, list):
+            return converted
+        (of_item,) = typing.get_args(part)
+        return [coerce(name, of_item, item) for item in (_numbers(converted) if of_item is int else converted)]
     raise ConfigError(f"{name}: {problem}", name)

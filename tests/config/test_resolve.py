@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from cadence.config.context_length import model_context_length
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
 from cadence.config.hf import HFConfig, make_hf_config
+from cadence.config.parallel import devices_by_engine
 from cadence.config.reference import ModelFiles
 from cadence.config.resolve import ResolveInputs, fit_context, idle_options, resolve
 from cadence.core.errors import ConfigError
@@ -27,6 +28,7 @@ class Caps:
     total_memory: int = 8 * GIB
     native_bf16: bool = False
     native_fp16: bool = False
+    count: int = 1
 
 
 CPU, CPU_BF16, CPU_FP16 = Caps(), Caps(native_bf16=True), Caps(native_fp16=True)
@@ -312,3 +314,42 @@ def test_options_for_the_other_kind_of_device_are_named() -> None:
     assert idle_options(args, "cpu") == ["gpu_memory_utilization", "warmup"]
     assert idle_options(args, "cuda") == ["cpu_threads"]
     assert idle_options(EngineArgs(), "cpu") == idle_options(EngineArgs(), "cuda") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "count", "ids"),
+    [
+        ({"tensor_parallel_size": 2}, 2, ()),
+        ({"tensor_parallel_size": 2, "device_ids": "1,0"}, 2, (1, 0)),
+        ({"tensor_parallel_size": 2, "device_ids": [0, 0]}, 1, (0, 0)),
+        ({"pipeline_parallel_size": 2, "data_parallel_size": 2, "device_ids": "0,1,2,3"}, 4, (0, 1, 2, 3)),
+        ({"device_ids": "3"}, 4, (3,)),
+    ],
+)
+def test_gpus_of_ranks(options: dict[str, Any], count: int, ids: tuple[int, ...]) -> None:
+    config = resolve(EngineArgs.from_options(**options), FOLDER, hf(), replace(GPU, count=count))
+    assert config.device.ids == ids
+    assert config.scheduler.steps_in_flight == (3 if config.parallel.pipeline_parallel_size == 2 else 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "says"),
+    [
+        ({"tensor_parallel_size": 2}, "tensor_parallel_size", "2 GPUs are needed here, 1 are there"),
+        ({"data_parallel_size": 3}, "data_parallel_size", "3 GPUs are needed"),
+        ({"tensor_parallel_size": 2, "device_ids": "0,1"}, "device_ids", "there are 1 GPUs"),
+        ({"tensor_parallel_size": 2, "device_ids": "0"}, "device_ids", "is to name 2 GPUs"),
+        ({"device_ids": "first"}, "device_ids", "not a whole number"),
+        ({"device_ids": "-1"}, "device_ids", "by their numbers"),
+    ],
+)
+def test_gpus_that_are_not_there(options: dict[str, Any], field: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as raised:
+        resolve(EngineArgs.from_options(**options), FOLDER, hf(), GPU)
+    assert raised.value.field == field
+
+
+def test_gpus_are_dealt_to_engines() -> None:
+    assert devices_by_engine([], 2, 2) == [[0, 1], [2, 3]]
+    assert devices_by_engine([3, 2, 1, 0], 2, 2) == [[3, 2], [1, 0]]
+    assert devices_by_engine([0], 1, 3) == [[0], [0], [0]]

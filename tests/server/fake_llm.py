@@ -68,7 +68,7 @@ class FakeLLM:
     ) -> None:
         args = EngineArgs.from_options(model=str(directory), **{"max_model_len": 1024, **options})
         files = ModelFiles("fake", directory, None)
-        caps: Any = SimpleNamespace(kind="cpu", total_memory=2**30, native_bf16=False, native_fp16=False)
+        caps: Any = SimpleNamespace(kind="cpu", total_memory=2**30, native_bf16=False, native_fp16=False, count=1)
         hf = load_hf_config(files)
         self.config = resolve(args, files, hf, caps)
         self.tokenizer = load_tokenizer(directory)

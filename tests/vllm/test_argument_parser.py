@@ -104,7 +104,7 @@ def test_flags_of_an_engine(engine_parser: argparse.ArgumentParser) -> None:
     )
     assert (args.compilation_config, args.optimization_level) == ({"mode": 0, "backend": "eager"}, 1)
     assert args.max_num_scheduled_tokens == 4096
-    assert engine_parser.parse_args(["--device-ids", "0"]).device_ids == [0]
+    assert engine_parser.parse_args(["--device-ids", "0,1"]).device_ids == ["0,1"]
     assert engine_parser.parse_args(["--cudagraph-capture-sizes", "1", "2"]).cudagraph_capture_sizes == [1, 2]
     assert engine_parser.parse_args(["--max-model-len", "AUTO"]).max_model_len == -1
     assert engine_parser.parse_args([]).max_model_len is None
