@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from cadence.kernels.cpu.packed.pack import GGUF_TYPES, WeightPacking
+from cadence.kernels.cpu.packed.pack import BLOCK_TYPES, WeightPacking
 from cadence.kernels.cpu.packed.products import CpuMatrix, PackedProducts
 from cadence.kernels.cpu.packed.weights import PackedRows, PackedWeight
 
@@ -34,7 +34,7 @@ class CpuPacker:
         self._pack_narrow = packing.half if dtype is torch.bfloat16 and products.multiplies_halves else packing.bf16
 
     def pack_blocks(self, kind: str, blocks: torch.Tensor, rows: int, cols: int) -> PackedWeight | None:
-        if kind not in GGUF_TYPES:
+        if kind not in BLOCK_TYPES:
             return None
         with self._products.pool:
             return self._packing.gguf(kind, blocks, rows, cols)
