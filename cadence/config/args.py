@@ -18,6 +18,7 @@ from cadence.config import peer_table, ranges, values
 from cadence.config.argv import merged
 from cadence.config.parallel import BACKENDS, check_nodes, check_sizes
 from cadence.config.peer_flag import PeerFlag, Support
+from cadence.config.quantized import CHECKPOINT_METHODS
 from cadence.config.speculative_options import SpeculativeOptions, without_hints
 from cadence.config.structured_options import read_structured, structured_notices
 from cadence.core.errors import ConfigError
@@ -54,9 +55,9 @@ class EngineArgs:
     )
     quantization: str | None = option(
         None,
-        "on the CPU: none = as stored or widened, gguf = the file's own blocks, else made while loading "
-        "(gguf for GGUF files, none for others)",
-        ("none", "gguf", "int8", "int4"),
+        "on the CPU: none = as stored or widened, gguf = the file's own blocks, int8, int4 = made while loading; a "
+        "method's name = as the checkpoint is quantised, the default of such",
+        ("none", "gguf", "int8", "int4", *CHECKPOINT_METHODS),
     )
     hf_overrides: dict[str, Any] = option({}, "JSON merged over the model's config.json")
     use_tqdm_on_load: bool = option(True, "show a progress bar while weights load")

@@ -35,7 +35,8 @@ class TokenizerConfig:
 class LoadConfig:
     load_format: str  # auto | safetensors | gguf | sharded_state | dummy
     use_tqdm: bool
-    quantization: str = "none"  # none = as stored, or in the model's dtype | gguf (the file's own blocks) | int8 | int4
+    # none = as stored, or in the model's dtype | gguf, checkpoint: blocks as the files have them | int8 | int4
+    quantization: str = "none"
     stage_layers: tuple[int, ...] = ()  # of each pipeline stage; () = as even as can be
 
 

@@ -56,7 +56,7 @@ ENGINE_GROUPS = (
         no_effect("code_revision", None, NO_CODE),
         works("tokenizer_revision"),
         works("max_model_len", "never beyond what the model was made for, unless hf_overrides says so"),
-        works("quantization", "weights quantised in other ways are not read; GGUF files are", short="-q"),
+        works("quantization", "a checkpoint says itself how it is quantised; other methods are not read", short="-q"),
         refused("quantization_config", {}, "weights are quantised by `quantization`, or come so in a GGUF file"),
         no_effect("allow_deprecated_quantization", False, "no method of `quantization` is deprecated"),
         works("enforce_eager"),

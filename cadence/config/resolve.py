@@ -21,11 +21,13 @@ from cadence.config.engine_config import (
 from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
 from cadence.config.parallel import ParallelConfig, check_devices, devices_of, read_partition, resolve_parallel
+from cadence.config.quantized import CHECKPOINT_METHODS, read_quantized
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
 from cadence.config.sharded_state import SHARDED, check_ranks
 from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
 from cadence.config.speculative_options import SpeculativeOptions
+from cadence.config.stored_as import QuantizedFormat
 from cadence.config.structured_options import read_structured
 from cadence.core.errors import ConfigError
 
@@ -120,7 +122,7 @@ def resolve(
 ) -> EngineConfig:
     inputs = inputs or ResolveInputs()
     halves = _multiplies_halves(args, caps, inputs)
-    model, quantization = _model(args, files, hf, caps, halves), _quantization(args, files, caps.kind)
+    model, quantization = _model(args, files, hf, caps, halves), _quantization(args, files, hf, caps.kind)
     kv_dtype = _kv_dtype(args, model, quantization, caps.kind, halves)
     scheduler = _scheduler(args, caps, model.max_model_len, inputs.offline)
     _check_tables(model, scheduler, caps)
@@ -228,7 +230,7 @@ def _dtype(args: EngineArgs, files: ModelFiles, hf: HFConfig, caps: Caps, halves
     stored = "quantised" if files.gguf is not None else str(hf.get("dtype") or hf.get("torch_dtype") or "float32")
     stored = stored.removeprefix("torch.")
     if caps.kind == "cpu":
-        as_halves = halves and stored == "bfloat16" and args.quantization in (None, "none")
+        as_halves = halves and stored == "bfloat16" and args.quantization in (None, "none", *CHECKPOINT_METHODS)
         return "bfloat16" if as_halves or (caps.native_bf16 and stored != "float32") else "float32"
     return "float16" if stored == "float16" and not overflows else "bfloat16"
 
@@ -245,24 +247,43 @@ def _load_format(args: EngineArgs, files: ModelFiles) -> str:
     return found
 
 
-def _quantization(args: EngineArgs, files: ModelFiles, kind: str) -> str:
-    """Not asked: a GGUF file's blocks are multiplied as they are where the CPU's kernels run, else widened."""
-    asked, has_blocks = args.quantization, files.gguf is not None and args.load_format != "dummy"
+def _quantization(args: EngineArgs, files: ModelFiles, hf: HFConfig, kind: str) -> str:
+    """Not asked: blocks of a GGUF file or a quantised checkpoint are multiplied as they are where the CPU's kernels
+    run, else widened."""
+    stored = None if files.gguf is not None else read_quantized(hf)
+    own = "gguf" if files.gguf is not None else "checkpoint" if stored is not None else "none"
+    own = "none" if args.load_format == "dummy" else own
     packs = kind == "cpu" and args.kernels != "reference"
-    if asked == "gguf" and not has_blocks:
+    asked = _check_method(args, files, stored)
+    if asked == "gguf" and own != "gguf":
         raise ConfigError(f"quantization=gguf: {files.name} is not a .gguf file; use int8 or int4", "quantization")
     if asked is None or (asked == "gguf" and kind != "cpu"):
-        return "gguf" if has_blocks and packs else "none"
+        return own if packs else "none"
     if asked != "none" and not packs:
         raise ConfigError(f"quantization={asked} needs the C kernels of the CPU", "quantization")
     return asked
+
+
+def _check_method(args: EngineArgs, files: ModelFiles, stored: QuantizedFormat | None) -> str | None:
+    """What was asked, None where that is how the checkpoint is quantised anyway."""
+    asked = args.quantization
+    method = CHECKPOINT_METHODS.get(asked or "")
+    if method is None:
+        return asked
+    if stored is None or stored.method != method:
+        found = "not quantised" if stored is None else f"quantised by {stored.method}"
+        raise ConfigError(
+            f"quantization={asked}: the weights of {files.name} are {found}; leave it out, or use int8 or int4",
+            "quantization",
+        )
+    return None
 
 
 def _kv_dtype(args: EngineArgs, model: ModelConfig, quantization: str, kind: str, halves: bool) -> str:
     """Not asked: the model's. Beside weights of a few bits float32 would be wasted: half of it does. Of two types as
     large a CPU gets the one it has arithmetic for."""
     asked, dtype = DTYPE_NAMES.get(args.kv_cache_dtype, args.kv_cache_dtype), model.dtype
-    few_bits = quantization == "gguf" and args.dtype == "auto" and dtype == "float32"
+    few_bits = quantization in ("gguf", "checkpoint") and args.dtype == "auto" and dtype == "float32"
     fits = model.hf.architecture not in FLOAT16_OVERFLOWS
     if asked == "auto" and fits and (few_bits or (halves and dtype == "bfloat16")):
         return "float16"

@@ -10,6 +10,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.builtin_heads import builtin_head
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
+from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles, find_model, find_tokenizer
 from cadence.config.resolve import Caps, ResolveInputs, resolve
 from cadence.config.speculative import DraftSource, settled_method
@@ -96,14 +97,7 @@ def _check_supported(hf: HFConfig) -> None:
     if hf.architecture not in ARCHITECTURES:
         code = "; the code that comes with it is never run" if hf.get("auto_map") else ""
         raise ModelFileError(f"{hf.source}: {unsupported(hf.architecture)}{code}", "architectures")
-    section = hf.get("quantization_config")
-    if isinstance(section, dict) and section:
-        method = str(section.get("quant_method", "an unnamed method"))[:64]
-        raise ModelFileError(
-            f"{hf.source}: its weights are quantised by {method}, which is not read here; take it unquantised "
-            "(quantization=int8 or int4 quantises it on a CPU), or a GGUF file",
-            "quantization_config",
-        )
+    read_quantized(hf)  # refuses what is not read
 
 
 def _hub_options(revision: str | None, args: EngineArgs) -> dict[str, str]:

@@ -99,7 +99,7 @@ def test_defaults_are_not_shared() -> None:
         ({"hf_overrides": "{"}, "hf_overrides: not valid JSON"),
         ({"hf_overrides": [1]}, "hf_overrides"),
         ({"kv_cache_dtype": "fp8"}, "bfloat16"),
-        ({"quantization": "awq"}, "gguf, int8, int4"),
+        ({"quantization": "hqq"}, "gguf, int8, int4"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, object], said: str) -> None:

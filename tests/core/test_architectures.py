@@ -63,8 +63,10 @@ def test_code_and_quantised_weights_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelFileError, match=r"'XyzzyForCausalLM' is not supported.*the code .* is never run"):
         find_source(EngineArgs(model=str(tmp_path)))
-    config = {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "awq", "bits": 4}}
+    config = {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "hqq", "bits": 4}}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelFileError, match=r"config.json: its weights are quantised by awq, which is not read here"):
+    with pytest.raises(
+        ModelFileError, match=r"config.json: its weights are quantised by 'hqq', which is not read here"
+    ):
         find_source(EngineArgs(model=str(tmp_path)))
     find_source(EngineArgs(model=str(tmp_path), hf_overrides={"quantization_config": None}))

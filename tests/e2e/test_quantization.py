@@ -50,4 +50,6 @@ def test_what_cannot_be_quantised_is_said(tiny_model: Callable[[str], Path]) -> 
     with pytest.raises(ConfigError, match="C kernels"):
         LLM(str(tiny_model("llama")), quantization="int8", kernels="reference")
     with pytest.raises(ConfigError, match="not one of"):
+        LLM(str(tiny_model("llama")), quantization="hqq")
+    with pytest.raises(ConfigError, match=r"quantization=awq: the weights of .* are not quantised"):
         LLM(str(tiny_model("llama")), quantization="awq")

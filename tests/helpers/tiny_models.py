@@ -175,13 +175,13 @@ def make_tiny(family: str, directory: Path, *, sharded: bool = False, dtype: tor
     """Saves a model of `family` and its tokenizer into `directory`, which is made where needed, and returns it."""
     directory.mkdir(parents=True, exist_ok=True)
     model = _FAMILIES[family]().eval()
-    _randomise(model, *_FAMILY_SPREADS.get(family, (0.15, 0.08)))
+    randomise(model, *_FAMILY_SPREADS.get(family, (0.15, 0.08)))
     model.to(dtype).save_pretrained(directory, max_shard_size="60KB" if sharded else "1GB")
     save_tokenizer(directory)
     return directory
 
 
-def _randomise(model: torch.nn.Module, inner: float, embed: float) -> None:
+def randomise(model: torch.nn.Module, inner: float, embed: float) -> None:
     """Greedy tokens wander, norms and biases show when they are left out, and float32 errors are not blown up.
 
     Embeddings are small beside what the blocks add: a tied head would repeat the last token forever otherwise.

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from cadence.core.errors import ConfigError, WeightsError
 from cadence.device.pool import ThreadPool
-from cadence.gguf.dequant import dequantize as gguf_dequantize
-from cadence.gguf.file import GGML_TYPES
 from cadence.kernels.cpu.packed.weights import Kind, PackedRows, PackedWeight
+from cadence.models.quant.block_kinds import block_size, values_of_blocks
 from tests.helpers.packing import (
     dequantize,
     functions,
@@ -28,7 +27,6 @@ from tests.helpers.packing import (
 
 pytestmark = pytest.mark.device
 
-TYPES = {form.name: form for form in GGML_TYPES.values()}
 HALVES_AT = {  # bytes of a block that hold float16 numbers
     "Q8_0": (0,),
     "Q4_0": (0,),
@@ -38,6 +36,8 @@ HALVES_AT = {  # bytes of a block that hold float16 numbers
     "Q4_K": (0, 2),
     "Q5_K": (0, 2),
     "Q6_K": (208,),
+    "Q4_Z": (0,),
+    "Q8_F": (),
 }
 QUANTIZED = list(HALVES_AT)
 FLOATS = {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_half}
@@ -52,11 +52,16 @@ def generator(*seed: int) -> torch.Generator:
 
 def random_blocks(name: str, rows: int, cols: int) -> torch.Tensor:
     """[bytes] uint8: any bits, with finite scales."""
-    form, pick = TYPES[name], generator(rows, cols)
-    blocks = torch.randint(0, 256, (rows * cols // form.block, form.nbytes), generator=pick, dtype=torch.uint8)
+    (values, num_bytes), pick = block_size(name), generator(rows, cols)
+    blocks = torch.randint(0, 256, (rows * cols // values, num_bytes), generator=pick, dtype=torch.uint8)
     for start in HALVES_AT[name]:
         scales = torch.randn(len(blocks), 1, generator=pick) * 0.01
         blocks[:, start : start + 2] = scales.to(torch.float16).view(torch.uint8)
+    if name == "Q4_Z":
+        zeros = torch.randint(0, 17, (len(blocks), 1), generator=pick)
+        blocks[:, 2:4] = zeros.to(torch.float16).view(torch.uint8)
+    if name == "Q8_F":
+        blocks[:, :4] = (torch.randn(len(blocks), 1, generator=pick) * 0.01).view(torch.uint8)
     return blocks.view(-1)
 
 
@@ -86,7 +91,7 @@ def error_bound(x: torch.Tensor, weight: torch.Tensor, quantized: bool) -> torch
 def test_packing_keeps_every_bit(name: str, rows: int) -> None:
     raw = random_blocks(name, rows, 512)
     packed = pack_gguf(name, raw, rows, 512)
-    assert torch.equal(dequantize(packed), gguf_dequantize(raw, TYPES[name], (rows, 512), name))
+    assert torch.equal(dequantize(packed), values_of_blocks(name, raw, (rows, 512)))
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -253,8 +258,8 @@ def test_quantising_on_load_stays_within_its_steps() -> None:
     nbytes=st.integers(0, 4000),
 )
 def test_sizes_that_lie_are_refused(name: str, rows: int, cols: int, nbytes: int) -> None:
-    form = TYPES[name]
-    true_size = rows * cols // form.block * form.nbytes if cols % form.block == 0 else -1
+    block, block_bytes = block_size(name)
+    true_size = rows * cols // block * block_bytes if cols % block == 0 else -1
     if nbytes == true_size and nbytes > 0:
         nbytes += 1
     with pytest.raises(WeightsError):

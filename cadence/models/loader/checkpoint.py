@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import torch
+
 from cadence import gguf
 from cadence.config.hf import HFConfig
+from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles
+from cadence.models.loader.quantized_weights import QuantizedWeights
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.loader.source import WeightsSource
 
 
 def open_checkpoint(files: ModelFiles, hf: HFConfig) -> tuple[WeightsSource, str]:
     """(all tensors, where they are)"""
-    if files.gguf is None:
-        return SafetensorsWeights(files.directory), str(files.directory)
-    return gguf.open_weights(files.gguf, hf.raw), str(files.gguf)
+    if files.gguf is not None:
+        return gguf.open_weights(files.gguf, hf.raw), str(files.gguf)
+    where, quantized = str(files.directory), read_quantized(hf)
+    stored = SafetensorsWeights(files.directory)
+    if quantized is None:
+        return stored, where
+    return QuantizedWeights(stored, quantized, stored_dtype(hf), where), where
+
+
+def stored_dtype(hf: HFConfig) -> torch.dtype:
+    """Of the values that a checkpoint was made of."""
+    named = str(hf.get("dtype") or hf.get("torch_dtype")).removeprefix("torch.")
+    return {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(named, torch.float32)

@@ -10,13 +10,13 @@ from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.sharded_state import SHARDED
 from cadence.kernels.interface.collectives import Collectives
 from cadence.models.decoder import DecoderLM
-from cadence.models.heads.mtp import mtp_prefixes
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.stage import ALL_LAYERS
 from cadence.models.layers.joined import joined
 from cadence.models.loader.assign import assign, copies_of, no_progress
 from cadence.models.loader.checkpoint import open_checkpoint
 from cadence.models.loader.dummy import fill_dummy
+from cadence.models.loader.model_weights import model_weights
 from cadence.models.loader.packing import MatrixPacking, NoPacking, Packing
 from cadence.models.loader.plausible import build_model, check_dummy, check_source, without_memory
 from cadence.models.loader.selected_weights import SelectedWeights
@@ -35,8 +35,8 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
         fill_dummy(model, model_config.seed, packing)
         return joined(model, build.ranks)
     source, where = open_weights(model_config, load_config, build.ranks)
-    source = SelectedWeights(source, without=mtp_prefixes(model_config.hf))
     whole = replace(build, stage=ALL_LAYERS)
+    source = model_weights(source, model_config.hf, whole)
     if build.ranks.size > 1 and load_config.load_format != SHARDED:
         source = sliced(source, without_memory(model_config.hf, whole))
     check_source(model_config.hf, whole, source, where)

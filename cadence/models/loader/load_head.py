@@ -65,7 +65,7 @@ def load_head(source: HeadSource, load_config: LoadConfig, build: BuildContext) 
 def _quantization(method: str, of_target: str) -> str:
     """Files of heads hold values. Beside a target that is multiplied in its file's blocks, they are packed in 8 bits: a
     draft that differs for it costs an acceptance, not a token."""
-    return "int8" if of_target == "gguf" and method != "mtp" else of_target
+    return "int8" if of_target in ("gguf", "checkpoint") and method != "mtp" else of_target
 
 
 def _builder(source: HeadSource) -> NewHead:

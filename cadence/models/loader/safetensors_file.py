@@ -22,6 +22,7 @@ _DTYPES = {
     "F8_E5M2": torch.float8_e5m2,
     "I64": torch.int64,
 }
+_STORED_DTYPES = _DTYPES | {"I32": torch.int32, "I8": torch.int8, "U8": torch.uint8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,21 @@ class SafetensorsFile:
         return self._places[name].shape
 
     def load(self, name: str) -> torch.Tensor:
-        """A view of the file."""
+        """Values, a view of the file."""
+        return self._view(name, _DTYPES)
+
+    def stored(self, name: str) -> torch.Tensor:
+        """What quantised values are made of, a view of the file."""
+        return self._view(name, _STORED_DTYPES)
+
+    def stored_type(self, name: str) -> str:
+        return self._places[name].dtype
+
+    def _view(self, name: str, types: dict[str, torch.dtype]) -> torch.Tensor:
         place = self._places[name]
-        if place.dtype not in _DTYPES:
-            raise WeightsError(f"{self.path}: tensor {name!r} has type {place.dtype}; types read: {', '.join(_DTYPES)}")
-        dtype = _DTYPES[place.dtype]
+        if place.dtype not in types:
+            raise WeightsError(f"{self.path}: tensor {name!r} has type {place.dtype}; types read: {', '.join(types)}")
+        dtype = types[place.dtype]
         if place.nbytes == 0:
             return torch.empty(place.shape, dtype=dtype)
         raw = torch.frombuffer(self._bytes, dtype=torch.uint8, count=place.nbytes, offset=place.start)

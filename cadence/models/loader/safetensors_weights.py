@@ -38,6 +38,13 @@ class SafetensorsWeights:
     def load(self, name: str) -> torch.Tensor:
         return self._where[name].load(name)
 
+    def stored(self, name: str) -> torch.Tensor:
+        """As it lies in the file, of integers too."""
+        return self._where[name].stored(name)
+
+    def stored_type(self, name: str) -> str:
+        return self._where[name].stored_type(name)
+
     def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
         return None
 

@@ -26,10 +26,12 @@ from cadence.models.heads.mtp import mtp_prefixes
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.assign import copies_of
 from cadence.models.loader.checkpoint import open_checkpoint
+from cadence.models.loader.model_weights import without_needless
 from cadence.models.loader.plausible import check_source, without_memory
 from cadence.models.loader.safetensors_file import SafetensorsFile
 from cadence.models.loader.selected_weights import SelectedWeights
 from cadence.models.loader.sliced_weights import SlicedWeights, sliced
+from cadence.models.quant.block_kinds import num_block_bytes, values_of_blocks
 
 PART_BYTES = 4 << 30  # of one file, about
 _COPIED = ("*.json", "*.txt", "*.model", "*.jinja")  # what lies beside weights
@@ -53,7 +55,7 @@ class ShardWeights:
             file = SafetensorsFile(path)
             self._where.update(dict.fromkeys(file.names(), file))
         for name, blocks in self._blocks.items():
-            wanted = gguf.num_block_bytes(blocks.kind, blocks.shape)
+            wanted = num_block_bytes(blocks.kind, blocks.shape)
             if name not in self._where or self._where[name].num_bytes(name) != wanted:
                 raise WeightsError(f"{index.path}: {name!r} is not {wanted} bytes of {blocks.kind} in its files")
 
@@ -68,8 +70,8 @@ class ShardWeights:
             return self._where[name].load(name)
         found, raw = self._blocks[name], self._where[name].raw(name)
         if not found.transposed:
-            return gguf.values_of_blocks(found.kind, raw, found.shape)
-        return gguf.values_of_blocks(found.kind, raw, found.shape[::-1]).t().contiguous()
+            return values_of_blocks(found.kind, raw, found.shape)
+        return values_of_blocks(found.kind, raw, found.shape[::-1]).t().contiguous()
 
     def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
         found = self._blocks.get(name)
@@ -94,7 +96,7 @@ def save_sharded(files: ModelFiles, num_ranks: int, output: Path, part_bytes: in
         build = BuildContext(torch.float32, meta, ReferenceOps(), 1, ranks=RankPlace(rank, num_ranks))
         whole, where = open_checkpoint(files, hf)
         model = without_memory(hf, build)
-        source = sliced(whole, model)
+        source = sliced(without_needless(whole, hf, build), model)
         check_source(hf, build, SelectedWeights(source, without=mtp_prefixes(hf)), where)
         output.mkdir(parents=True, exist_ok=True)
         orders = {copy.name: copy.rule.transpose for copy in copies_of(model, source)}

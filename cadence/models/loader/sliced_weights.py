@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from cadence.gguf import block_size
 from cadence.models.layers.weight import WeightHolder
 from cadence.models.loader.assign import Copy, copies_of
 from cadence.models.loader.source import WeightsSource
 from cadence.models.mapped_module import MappedModule
+from cadence.models.quant.block_kinds import block_size
 
 Ranges = tuple[range, ...]
 

@@ -35,7 +35,7 @@ TARGET static void end(void) { _tile_release(); }
         _tile_zero(sums);                  \
         _tile_loadd(4, x, stride);         \
         _tile_loadd(5, w, 64);             \
-        if (kind == P_Q8_0)                  \
+        if (formats[kind].bits == 8)       \
             _tile_dpbssd(sums, 4, 5);      \
         else                               \
             _tile_dpbsud(sums, 4, 5);      \
@@ -45,7 +45,7 @@ TARGET static void end(void) { _tile_release(); }
 TARGET INLINE void add_step(const int kind, const Tile *w, int64_t s, const int32_t *part, const Acts *a, int64_t first,
                             __m512 *sum) {
     const int64_t next = a->steps * TILE_ROWS;
-    const int shifted = kind != P_Q8_0 && zero_of(kind) != 0;
+    const int shifted = formats[kind].bits != 8 && zero_of(kind) != 0;
     __m512 scale = _mm512_load_ps(w->scale + s * GROUP), shift = _mm512_setzero_ps();
     if (formats[kind].shift) shift = _mm512_load_ps(w->shift + s * GROUP);
     EACH(m, ROWS16) {

@@ -117,8 +117,12 @@ TARGET INLINE void direct_cols(const int kind, const uint8_t *from, const Acts *
         __m256i part = _mm256_madd_epi16(pairs, ones);
         if (zero_of(kind)) part = _mm256_sub_epi32(part, _mm256_set1_epi32(excess_of(kind, a->half_sums + s * TILE_ROWS * 2, 0)));
         __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(part), _mm256_set1_ps(a->scale[s * TILE_ROWS]));
-        sum = _mm256_fmadd_ps(scaled, halves_at(from + col * 2), sum);
-        if (f.shift) sum = _mm256_fmadd_ps(halves_at(from + 32 + col * 2), _mm256_set1_ps(a->sum[s * TILE_ROWS]), sum);
+        __m256 scale = halves_at(from + col * 2);
+        sum = _mm256_fmadd_ps(scaled, scale, sum);
+        if (!f.shift) continue;
+        __m256 shift = halves_at(from + 32 + col * 2);
+        if (kind == P_Q4_Z) shift = _mm256_xor_ps(_mm256_mul_ps(shift, scale), _mm256_set1_ps(-0.0f));
+        sum = _mm256_fmadd_ps(shift, _mm256_set1_ps(a->sum[s * TILE_ROWS]), sum);
     }
     _mm256_storeu_ps(acc + col, sum);
 }
@@ -139,11 +143,13 @@ TARGET INLINE void direct_bf16(const uint8_t *from, const Acts *a, float *acc) {
 }
 
 TARGET static int direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
-    if (a->rows != 1 || (kind != P_Q4_0 && kind != P_Q4_1 && kind != P_BF16)) return 0;
+    if (a->rows != 1 || (kind != P_Q4_0 && kind != P_Q4_1 && kind != P_Q4_Z && kind != P_BF16)) return 0;
     if (kind == P_BF16)
         direct_bf16(from, a, acc);
     else if (kind == P_Q4_0)
         for (int64_t col = 0; col < GROUP; col += 8) direct_cols(P_Q4_0, from, a, col, acc);
+    else if (kind == P_Q4_Z)
+        for (int64_t col = 0; col < GROUP; col += 8) direct_cols(P_Q4_Z, from, a, col, acc);
     else
         for (int64_t col = 0; col < GROUP; col += 8) direct_cols(P_Q4_1, from, a, col, acc);
     return 1;

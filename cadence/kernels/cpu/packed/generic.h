@@ -111,9 +111,13 @@ INLINE void halves_to_floats(const uint8_t *from, float *to) {
 /* Scales (and shifts) of a block's steps. */
 INLINE void unpack_header(int64_t kind, const uint8_t *from, float *scale, float *shift) {
     float d[GROUP], m[GROUP];
-    if (formats[kind].block == K_STEP) {
+    if (kind == P_Q8_F) {
+        memcpy(scale, from, GROUP * 4);
+    } else if (formats[kind].block == K_STEP) {
         halves_to_floats(from, scale);
         if (formats[kind].shift) halves_to_floats(from + 32, shift);
+        if (kind == P_Q4_Z)
+            for (int r = 0; r < GROUP; r++) shift[r] = -(shift[r] * scale[r]);
     } else if (kind == P_Q6_K) {
         const int8_t *s = (const int8_t *)from + 32;
         halves_to_floats(from, d);
@@ -156,6 +160,8 @@ INLINE void unpack_generic(int64_t kind, const int is_signed, const uint8_t *fro
         case P_Q5_1: unpack_blocks(P_Q5_1, is_signed, from, k, to); break;
         case P_Q4_K: unpack_blocks(P_Q4_K, is_signed, from, k, to); break;
         case P_Q5_K: unpack_blocks(P_Q5_K, is_signed, from, k, to); break;
+        case P_Q4_Z: unpack_blocks(P_Q4_Z, is_signed, from, k, to); break;
+        case P_Q8_F: unpack_blocks(P_Q8_F, is_signed, from, k, to); break;
         default: unpack_blocks(P_Q6_K, is_signed, from, k, to); break;
     }
 }

@@ -203,6 +203,8 @@ INLINE void direct_scale(const int kind, const uint8_t *header, int s, int h, co
         load_scaled(header + 32 + (s * 2 + h) * GROUP, 1, d, to);
     else if (formats[kind].block != K_STEP)
         load_scaled(header + 64 + s * GROUP, 0, d, to);
+    else if (kind == P_Q8_F)
+        EACH(v, 4) to[v] = vld1q_f32((const float *)header + v * 4);
     else
         load_halves(header, to);
 }
@@ -233,6 +235,7 @@ DOT_TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t
                 load_scaled(header + 64 + (8 + s) * GROUP, 0, least, shift);
             else
                 load_halves(header + 32, shift);
+            if (kind == P_Q4_Z) EACH(v, 4) shift[v] = vnegq_f32(vmulq_f32(shift[v], scale[v]));
             EACH(m, rows) EACH(v, 4) sum[m][v] = vfmaq_n_f32(sum[m][v], shift[v], is_long ? -x->sum[m] : x->sum[m]);
         }
     }
@@ -270,6 +273,8 @@ DOT_TARGET int packed_neon_dot_direct(int64_t kind, const uint8_t *from, const A
         DIRECT(P_Q4_K)
         DIRECT(P_Q5_K)
         DIRECT(P_Q6_K)
+        DIRECT(P_Q4_Z)
+        DIRECT(P_Q8_F)
         default: return packed_neon_direct_wide(kind, from, a, acc);
     }
 }

@@ -12,7 +12,7 @@ typedef struct {
 static const SourceBlock source_blocks[P_KINDS] = {
     [P_F32] = {1, 4},    [P_BF16] = {1, 2},   [P_Q8_0] = {32, 34},     [P_Q4_0] = {32, 18},  [P_Q4_1] = {32, 20},
     [P_Q5_0] = {32, 22}, [P_Q5_1] = {32, 24}, [P_Q4_K] = {256, 144}, [P_Q5_K] = {256, 176}, [P_Q6_K] = {256, 210},
-    [P_F16] = {1, 2},
+    [P_F16] = {1, 2},    [P_Q4_Z] = {32, 20}, [P_Q8_F] = {32, 36},
 };
 
 /* 32 quants of row r into a step of its group. */
@@ -27,9 +27,10 @@ static void store_quants(int bits, const uint8_t *q, uint8_t *to, int r) {
 
 static void pack_short_block(int64_t kind, const uint8_t *from, uint8_t *to, int r) {
     const Format *f = &formats[kind];
-    memcpy(to + r * 2, from, 2);
+    const int scale_bytes = kind == P_Q8_F ? 4 : 2;
+    memcpy(to + r * scale_bytes, from, (size_t)scale_bytes);
     if (f->shift) memcpy(to + 32 + r * 2, from + 2, 2);
-    from += f->shift ? 4 : 2;
+    from += scale_bytes + (f->shift ? 2 : 0);
     to += f->header;
     uint32_t fifth = 0, signs = kind == P_Q4_0 ? 0x88888888u : 0;
     if (f->bits == 5) {

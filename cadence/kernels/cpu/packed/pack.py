@@ -26,8 +26,10 @@ _SOURCE_BLOCKS = {  # (elements, bytes) of a block in the file
     Kind.Q5_K: (256, 176),
     Kind.Q6_K: (256, 210),
     Kind.F16: (1, 2),
+    Kind.Q4_Z: (32, 20),
+    Kind.Q8_F: (32, 36),
 }
-GGUF_TYPES = tuple(kind.name for kind in Kind if kind is not Kind.F16)  # those that `WeightPacking.gguf` takes
+BLOCK_TYPES = tuple(kind.name for kind in Kind if kind is not Kind.F16)  # those that `WeightPacking.gguf` takes
 
 
 class WeightPacking:
@@ -59,11 +61,11 @@ class WeightPacking:
         return self._pack_quantized(Kind.Q4_1, tensor, 4)
 
     def gguf(self, type_name: str, blocks: torch.Tensor, rows: int, cols: int) -> PackedWeight:
-        """blocks: uint8, the bytes of a GGUF tensor of rows x cols as they lie in the file."""
-        if type_name not in GGUF_TYPES:
-            raise WeightsError(f"GGUF type {type_name} cannot be packed; types packed: {', '.join(GGUF_TYPES)}")
+        """blocks: uint8, the bytes of a GGUF tensor of rows x cols as they lie in the file, or of a kind of our own."""
+        if type_name not in BLOCK_TYPES:
+            raise WeightsError(f"blocks of {type_name} cannot be packed; types packed: {', '.join(BLOCK_TYPES)}")
         if blocks.dtype is not torch.uint8 or blocks.device.type != "cpu":
-            raise WeightsError(f"GGUF blocks are bytes on the CPU, not {blocks.dtype} on {blocks.device}")
+            raise WeightsError(f"blocks are bytes on the CPU, not {blocks.dtype} on {blocks.device}")
         return self._pack(Kind[type_name], blocks.reshape(-1), rows, cols)
 
     def weight(self, kind: Kind, rows: int, cols: int, data: torch.Tensor) -> PackedWeight:

@@ -32,7 +32,7 @@
 #define HALF_RUN 64      /* elements of K summed in float16 */
 #define LIFT 12582912.0f /* 1.5 * 2^23: adding it to an integer below 2^22 leaves that in the low bits */
 
-#define P_KINDS (P_F16 + 1) /* enum kind */
+#define P_KINDS (P_Q8_F + 1) /* enum kind */
 
 /* One block of a group: `header` bytes of scales, then for each K_STEP `bytes` of quants:
  *   8 bits: [8 quads][16 rows][4] int8
@@ -40,7 +40,8 @@
  *   5 bits: the same, then [16 rows][4] uint8 whose bit g is the fifth bit of quad g
  *   6 bits: the same, then [2][16 rows][4] uint8: bits 2j, 2j + 1 of part p belong to quad p + 2j
  * (a quad: 4 elements along K). Headers, all [16 rows] innermost:
- *   32-blocks: scale f16, then shift f16 where the kind has one
+ *   32-blocks: scale f16, then shift f16 where the kind has one; Q4_Z: scale f16, zero f16 (a whole number), of which
+ *   the shift is -(zero * scale), exactly; Q8_F: scale f32
  *   Q4_K, Q5_K: scale f16, minimum f16, [8] uint8 scales, [8] uint8 minimums
  *   Q6_K: scale f16, [16] int8 scales (one per 16 elements)
  * Q4_0 keeps its quants as signed 4-bit numbers. */
@@ -53,6 +54,7 @@ static const Format formats[P_KINDS] = {
     [P_Q4_1] = {32, 64, 256, 4, 0, 1, 1},    [P_Q5_0] = {32, 32, 320, 5, 16, 1, 0},
     [P_Q5_1] = {32, 64, 320, 5, 0, 1, 1},    [P_Q4_K] = {256, 320, 256, 4, 0, 1, 1},
     [P_Q5_K] = {256, 320, 320, 5, 0, 1, 1},  [P_Q6_K] = {256, 288, 384, 6, 32, 2, 0},
+    [P_Q4_Z] = {32, 64, 256, 4, 0, 1, 1},    [P_Q8_F] = {32, 64, 512, 8, 0, 1, 0},
 };
 
 /* Floats: F32 is [k][16 rows], BF16 [k / 2][16 rows][2]. F16 holds rows of bf16 numbers as [k][16 rows] float16, each

@@ -4,7 +4,7 @@
 |---|---|
 | none | what it is stored as: bfloat16 stays so, all else is float32 (float16 has no exact smaller home here); with \
 dtype bfloat16 everything is rounded to that, and held as float16 where the CPU multiplies that faster |
-| gguf | the file's own blocks; types we have no kernel for go by `none`, dequantised |
+| gguf, checkpoint | the blocks of its files; types we have no kernel for go by `none`, dequantised |
 | int8, int4 | blocks of 32 made of its values; what turns tokens into vectors and back, where errors show most, keeps \
 8 bits |
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from cadence.kernels.cpu.packed.pack import GGUF_TYPES, WeightPacking
+from cadence.kernels.cpu.packed.pack import BLOCK_TYPES, WeightPacking
 from cadence.kernels.cpu.packed.products import CpuMatrix, PackedProducts
 from cadence.kernels.cpu.packed.weights import PackedRows, PackedWeight
 
@@ -24,8 +24,8 @@ class CpuPacker:
     """A `MatrixPacker`."""
 
     def __init__(self, products: PackedProducts, packing: WeightPacking, method: str, dtype: torch.dtype) -> None:
-        """method: none | gguf | int8 | int4; dtype: of activations."""
-        self.keeps_blocks = method == "gguf"
+        """method: none | gguf | checkpoint | int8 | int4; dtype: of activations."""
+        self.keeps_blocks = method in ("gguf", "checkpoint")
         self._products = products
         self._method = method
         self._dtype = dtype
@@ -34,7 +34,7 @@ class CpuPacker:
         self._pack_narrow = packing.half if dtype is torch.bfloat16 and products.multiplies_halves else packing.bf16
 
     def pack_blocks(self, kind: str, blocks: torch.Tensor, rows: int, cols: int) -> PackedWeight | None:
-        if kind not in GGUF_TYPES:
+        if kind not in BLOCK_TYPES:
             return None
         with self._products.pool:
             return self._packing.gguf(kind, blocks, rows, cols)

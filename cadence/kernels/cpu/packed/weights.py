@@ -28,6 +28,8 @@ class Kind(IntEnum):
     Q5_K = 8
     Q6_K = 9
     F16 = 10  # bfloat16 numbers, held as float16 times a power of two per row
+    Q4_Z = 11  # as Q4_1 with a zero point, a whole number, instead of a shift
+    Q8_F = 12  # as Q8_0 with scales in float32
 
 
 TABLE.check("kind", {f"P_{kind.name}": int(kind) for kind in Kind})

@@ -7,7 +7,9 @@
 #define AHEAD 4096 /* bytes: weights that are read once are asked for so far before they are needed */
 
 /* What quants of a kind, taken as unsigned bytes, are too large by. Bytes become unsigned by turning their top bit. */
-INLINE int32_t zero_of(const int kind) { return kind == P_Q8_0 ? 128 : kind == P_Q4_0 ? 8 : formats[kind].zero; }
+INLINE int32_t zero_of(const int kind) {
+    return formats[kind].bits == 8 ? 128 : kind == P_Q4_0 ? 8 : formats[kind].zero;
+}
 
 /* Zero times the sum of x: what the sum over a step (or over half h of it) of unsigned quants is too large by. Wraps
  * around on rows that only fill up x. */
@@ -27,6 +29,8 @@ INLINE int32_t excess_of(const int kind, const int32_t *half_sums, const int h) 
         case P_Q5_1: { enum { KIND = P_Q5_1 }; body; } break; \
         case P_Q4_K: { enum { KIND = P_Q4_K }; body; } break; \
         case P_Q5_K: { enum { KIND = P_Q5_K }; body; } break; \
+        case P_Q4_Z: { enum { KIND = P_Q4_Z }; body; } break; \
+        case P_Q8_F: { enum { KIND = P_Q8_F }; body; } break; \
         default: { enum { KIND = P_Q6_K }; body; } break;     \
     }
 

@@ -1,0 +1,26 @@
+"""Of a checkpoint's tensors, those of the model itself."""
+
+from __future__ import annotations
+
+from cadence.config.hf import HFConfig
+from cadence.models.heads.mtp import mtp_prefixes
+from cadence.models.interface.build import BuildContext
+from cadence.models.loader.assign import copies_of
+from cadence.models.loader.plausible import without_memory
+from cadence.models.loader.quantized_weights import QuantizedWeights
+from cadence.models.loader.selected_weights import SelectedWeights
+from cadence.models.loader.source import WeightsSource
+
+
+def model_weights(source: WeightsSource, hf: HFConfig, build: BuildContext) -> SelectedWeights:
+    """Without a head that drafts, and without what is needless."""
+    return SelectedWeights(without_needless(source, hf, build), without=mtp_prefixes(hf))
+
+
+def without_needless(source: WeightsSource, hf: HFConfig, build: BuildContext) -> WeightsSource:
+    """Without zeros that the model has no place for."""
+    zeros = source.zero_biases() if isinstance(source, QuantizedWeights) else ()
+    if not zeros:
+        return source
+    taken = {copy.name for copy in copies_of(without_memory(hf, build), source)}
+    return SelectedWeights(source, without=tuple(name for name in zeros if name not in taken))

@@ -1,0 +1,65 @@
+"""Blocks of 32 columns with scales: what the CPU's kernels multiply.
+
+Beside types of GGUF there are two for numbers that those do not hold exactly. A block is, in bytes:
+  Q4_Z  scale float16, zero float16 (a whole number), 16 of halves as in Q4_1: (quant - zero) * scale
+  Q8_F  scale float32, 32 of int8: quant * scale
+"""
+
+from __future__ import annotations
+
+import torch
+
+BLOCK = 32
+_CHUNK = 1 << 22  # elements at once; bounds temporaries
+
+
+def integer_blocks(
+    quants: torch.Tensor, bits: int, zeros: torch.Tensor | int, scales: torch.Tensor
+) -> tuple[str, torch.Tensor] | None:
+    """quants [rows, cols] uint8, zeros [rows, groups] or one, scales [rows, groups] -> (kind, bytes) of
+    (quants - zeros) * scales, or None where no kind holds that exactly."""
+    rows, cols = quants.shape
+    groups = scales.shape[1]
+    if cols % (groups * BLOCK):
+        return None
+    half = scales.to(torch.float16)
+    exact = torch.equal(half.float(), scales.float())
+    middle = 1 << (bits - 1)
+    centred = bool((torch.as_tensor(zeros) == middle).all())
+    if bits == 8:
+        if not centred:
+            return None
+        return _filled("Q8_0", quants, [half]) if exact else _filled("Q8_F", quants, [scales.float()])
+    if not exact:
+        return None
+    if bits == 4 and centred:
+        return _filled("Q4_0", quants, [half])
+    return _filled("Q4_Z", quants, [half, torch.as_tensor(zeros).to(torch.float16).expand(rows, groups)])
+
+
+def signed_blocks(quants: torch.Tensor, scales: torch.Tensor) -> tuple[str, torch.Tensor] | None:
+    """quants [rows, cols] int8, scales [rows, groups] -> the same of quants * scales"""
+    return integer_blocks(quants.view(torch.uint8) ^ 128, 8, 128, scales)
+
+
+def _filled(kind: str, quants: torch.Tensor, header: list[torch.Tensor]) -> tuple[str, torch.Tensor]:
+    """header: [rows, groups] each, one after another in front of every block"""
+    rows, cols = quants.shape
+    eight = kind.startswith("Q8")
+    heads = sum(part.element_size() for part in header)
+    out = torch.empty((rows, cols // BLOCK, heads + (BLOCK if eight else BLOCK // 2)), dtype=torch.uint8)
+    at = 0
+    for part in header:
+        as_bytes = part.contiguous().view(torch.uint8).view(rows, part.shape[1], 1, part.element_size())
+        repeated = as_bytes.expand(-1, -1, cols // BLOCK // part.shape[1], -1)
+        out[..., at : at + part.element_size()] = repeated.reshape(rows, cols // BLOCK, -1)
+        at += part.element_size()
+    step = max(1, _CHUNK // cols)
+    for start in range(0, rows, step):
+        run = quants[start : start + step].reshape(-1, cols // BLOCK, BLOCK)
+        into = out[start : start + step, :, heads:]
+        if eight:
+            torch.bitwise_xor(run, 128, out=into)  # as signed bytes
+        else:
+            torch.bitwise_or(run[..., : BLOCK // 2], run[..., BLOCK // 2 :] << 4, out=into)
+    return kind, out.view(-1)

@@ -1,0 +1,84 @@
+"""Integers of a few bits with a scale, and maybe a zero point, for every group of columns."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+
+from cadence.models.quant.blocks import integer_blocks
+from cadence.models.quant.matrix import Blocks, StoredMatrix
+from cadence.models.quant.tensors import ModuleTensors
+
+SCALES = ("F16", "BF16", "F32")
+_CHUNK = 1 << 22  # elements at once; bounds temporaries
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """W[r, c] = (quants[r, c] - zeros[r, g]) * scales[r, g] with g the group of column c."""
+
+    quants: torch.Tensor  # [rows, cols] uint8
+    zeros: torch.Tensor | int  # [rows, groups] integers, or one for all
+    scales: torch.Tensor  # [rows, groups]
+    group_of: torch.Tensor | None = None  # [cols] int64; None = groups are runs of one length
+
+
+class IntegerMatrix(StoredMatrix):
+    """A kind of checkpoint says where the integers are."""
+
+    bits: int
+
+    @abstractmethod
+    def integers(self) -> Integers: ...
+
+    def values(self) -> torch.Tensor:
+        """In the type of the scales, each product rounded once."""
+        found = self.integers()
+        out = torch.empty(self.shape, dtype=found.scales.dtype)
+        step = max(1, _CHUNK // self.shape[1])
+        for start in range(0, self.shape[0], step):
+            part = slice(start, start + step)
+            zeros = found.zeros if isinstance(found.zeros, int) else found.zeros[part]
+            one = Integers(found.quants[part], zeros, found.scales[part], found.group_of)
+            out[part] = _values(one)
+        return out
+
+    def blocks(self) -> Blocks | None:
+        found = self.integers()
+        if found.group_of is not None:
+            return None
+        return integer_blocks(found.quants, self.bits, found.zeros, found.scales)
+
+
+def _values(part: Integers) -> torch.Tensor:
+    rows, cols = part.quants.shape
+    kind = part.scales.dtype
+    quants = part.quants.to(torch.int16)
+    if part.group_of is None:
+        runs = quants.view(rows, part.scales.shape[1], -1)
+        zeros = part.zeros if isinstance(part.zeros, int) else part.zeros[..., None]
+        return ((runs - zeros).to(kind) * part.scales[..., None]).view(rows, cols)
+    zeros = part.zeros if isinstance(part.zeros, int) else part.zeros[:, part.group_of]
+    return (quants - zeros).to(kind) * part.scales[:, part.group_of]
+
+
+def num_groups(tensors: ModuleTensors, part: str, cols: int, group: int) -> int:
+    """Of groups of so many columns, 0 = all; `part` is named where they do not come out even."""
+    if group and cols % group:
+        raise tensors.wrong(part, f"has {cols} columns, which groups of {group} do not share")
+    return cols // group if group else 1
+
+
+def column_groups(tensors: ModuleTensors, part: str, cols: int, groups: int) -> torch.Tensor | None:
+    """The group of each column [cols], as stored in `part`; None where groups are runs, or it is not stored."""
+    if part not in tensors:
+        return None
+    found = tensors.load(part).to(torch.int64)
+    if (found == -1).all():  # as written where columns were not reordered
+        return None
+    if found.numel() and (int(found.min()) < 0 or int(found.max()) >= groups):
+        raise tensors.wrong(part, f"names groups from {int(found.min())} to {int(found.max())}, of {groups}")
+    runs = torch.arange(cols) // (cols // groups) if cols % groups == 0 else None
+    return None if runs is not None and torch.equal(found, runs) else found

@@ -1,0 +1,24 @@
+"""A matrix that a checkpoint stores in several tensors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+
+Blocks = tuple[str, torch.Tensor]  # kind, bytes
+
+
+class StoredMatrix(ABC):
+    """W [rows, cols]. Made from headers alone, which fit together; tensors are read by `values` and `blocks`."""
+
+    shape: tuple[int, int]
+
+    @abstractmethod
+    def values(self) -> torch.Tensor:
+        """[rows, cols], of the type and bits that the format prescribes."""
+
+    def blocks(self) -> Blocks | None:
+        """The same numbers, before they are rounded to the type of `values`, as blocks that kernels multiply; None
+        where no blocks hold them exactly."""
+        return None

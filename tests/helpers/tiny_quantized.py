@@ -1,0 +1,129 @@
+"""A tiny Llama in the formats of quantised checkpoints, and beside it the same with its dequantised values.
+
+Formats of compressed-tensors are written and read back by the library of that name; the others by plain definitions of
+their own here, one integer or number at a time where that says it best.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from tests.helpers import quantized_writers as writers
+from tests.helpers.tiny_models import BOS, EOS, MAX_LEN, PAD, VOCAB, randomise, save_tokenizer
+
+Written = tuple[dict[str, torch.Tensor], torch.Tensor]  # tensors by what follows the module's name, values
+GPTQ = {"quant_method": "gptq", "desc_act": False, "sym": True, "group_size": 32}
+AWQ = {"quant_method": "awq", "bits": 4, "zero_point": True, "version": "gemm", "modules_to_not_convert": None}
+BNB = {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False, "llm_int8_skip_modules": None}
+
+
+@dataclass(frozen=True)
+class Form:
+    config: dict[str, Any]  # quantization_config
+    write: Callable[[torch.Tensor], Written]  # of a matrix
+    dtype: torch.dtype = torch.bfloat16  # of all else
+    head: bool = False  # whether the head is quantised as well
+    exact: bool = True  # whether the packed kernels hold its numbers
+
+
+def _ct(head: bool = False, exact: bool = True, inputs: dict[str, Any] | None = None, **weights: Any) -> Form:
+    args = {"num_bits": 4, "type": "int", "strategy": "group", "symmetric": True, **weights}
+    dtype = args.pop("scale_in", torch.bfloat16)
+    config = writers.compressed_config(args, ignore=[] if head else ["lm_head"], inputs=inputs)
+    return Form(config, partial(writers.compressed, args=args, dtype=dtype), head=head, exact=exact)
+
+
+_TOKEN = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True}
+_FP8 = {"num_bits": 8, "type": "float", "exact": False}
+FORMS: dict[str, Form] = {
+    "W4A16 group 128": _ct(group_size=128),
+    "W4A16 group 32, head too": _ct(group_size=32, head=True),
+    "W4A16 channel": _ct(strategy="channel"),
+    "W4A16 asymmetric": _ct(group_size=64, symmetric=False),
+    "W8A16 group 128": _ct(num_bits=8, group_size=128),
+    "W8A16 channel, float32 scales": _ct(num_bits=8, strategy="channel", scale_in=torch.float32),
+    "W8A16 asymmetric": _ct(num_bits=8, group_size=64, symmetric=False, exact=False),
+    "INT8 W8A8": _ct(num_bits=8, strategy="channel", scale_in=torch.float32, inputs=_TOKEN, format="int-quantized"),
+    "FP8 tensor": _ct(strategy="tensor", scale_in=torch.float32, **_FP8),
+    "FP8 channel": _ct(strategy="channel", **_FP8),
+    "FP8 block": _ct(strategy="block", block_structure=[128, 128], scale_in=torch.float32, **_FP8),
+    "NVFP4": _ct(type="float", strategy="tensor_group", group_size=16, exact=False),
+    "MXFP4": _ct(type="float", strategy="group", group_size=32),
+    "GPTQ 4 bits": Form(GPTQ | {"bits": 4}, partial(writers.gptq, bits=4, group=32, symmetric=True), torch.float16),
+    "GPTQ 4 bits, asymmetric, version 2": Form(
+        GPTQ | {"bits": 4, "sym": False, "checkpoint_format": "gptq_v2"},
+        partial(writers.gptq, bits=4, group=32, offset=0),
+        torch.float16,
+    ),
+    "GPTQ 4 bits, by activation": Form(
+        GPTQ | {"bits": 4, "desc_act": True},
+        partial(writers.gptq, bits=4, group=32, shuffled=True),
+        torch.float16,
+        exact=False,
+    ),
+    "GPTQ 8 bits": Form(GPTQ | {"bits": 8}, partial(writers.gptq, bits=8, group=32, symmetric=True), torch.float16),
+    "AWQ": Form(AWQ | {"group_size": 64}, partial(writers.awq, group=64), torch.float16),
+    "fp8 block 128": Form(
+        {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
+        writers.fp8_blocks,
+        exact=False,
+    ),
+    "nf4": Form(BNB, partial(writers.bnb4, kind="nf4", nested=False), exact=False),
+    "nf4, twice": Form(BNB, partial(writers.bnb4, kind="nf4", nested=True), exact=False),
+    "fp4": Form(BNB, partial(writers.bnb4, kind="fp4", nested=False), exact=False),
+    "bnb int8": Form(BNB | {"load_in_4bit": False, "load_in_8bit": True}, writers.bnb8, exact=False),
+}
+
+
+def make_quantized(form: str, directory: Path, **changes: Any) -> Path:
+    """-> directory/quantised; directory/plain has the values that it stands for, in float32"""
+    plain, quantised, found = directory / "plain", directory / "quantised", FORMS[form]
+    _save_plain(plain, found, changes)
+    tensors, values = {}, {}
+    for name, tensor in _tensors(plain).items():
+        module = name.removesuffix(".weight")
+        if tensor.dim() == 2 and "embed" not in name and (found.head or "lm_head" not in name):
+            parts, exact = found.write(tensor)
+            values[name] = exact.to(found.dtype) if exact.dtype is torch.float32 else exact
+            tensors.update({f"{module}.{part}": each.contiguous() for part, each in parts.items()})
+        else:
+            tensors[name] = tensor.to(found.dtype)
+            values[name] = tensors[name]
+    shutil.copytree(plain, quantised)
+    config = json.loads((plain / "config.json").read_text())
+    kind = str(found.dtype).removeprefix("torch.")
+    (quantised / "config.json").write_text(json.dumps(config | {"dtype": kind, "quantization_config": found.config}))
+    save_file(tensors, quantised / "model.safetensors", {"format": "pt"})
+    save_file(
+        {name: each.float().contiguous() for name, each in values.items()},
+        plain / "model.safetensors",
+        {"format": "pt"},
+    )
+    return quantised
+
+
+def _save_plain(directory: Path, form: Form, changes: dict[str, Any]) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"vocab_size": VOCAB, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": MAX_LEN}
+    ids = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "tie_word_embeddings": False}
+    model = LlamaForCausalLM(LlamaConfig(**sizes | heads | ids | changes)).eval()
+    randomise(model, 0.1, 0.08)
+    model.save_pretrained(directory)
+    save_tokenizer(directory)
+
+
+def _tensors(directory: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(directory / "model.safetensors")
