@@ -142,6 +142,9 @@ class EngineArgs:
     tensor_parallel_size: int = option(1, "processes that share each layer; on the CPU so far")
     pipeline_parallel_size: int = option(1, "stages, each with some of the layers on devices of its own")
     data_parallel_size: int = option(1, "engines, each with the whole model, that requests are shared out among")
+    enable_expert_parallel: bool = option(
+        False, "ranks have whole experts of each layer, instead of a part of every one"
+    )
     pp_layer_partition: str = option("", "layers of each stage, with commas between them (as even as can be)")
 
     nnodes: int = option(1, "machines that share the ranks; the engine is on the first")

@@ -37,6 +37,7 @@ class LoadConfig:
     use_tqdm: bool
     quantization: str = "none"  # none = as stored, or in the model's dtype | gguf (the file's own blocks) | int8 | int4
     stage_layers: tuple[int, ...] = ()  # of each pipeline stage; () = as even as can be
+    whole_experts: bool = False  # of the experts of a layer each rank has some, instead of a part of every one
 
 
 @dataclass(frozen=True, slots=True)
