@@ -146,6 +146,9 @@ class EngineArgs:
     device_ids: list[int] = option(
         (), "the GPU of each rank, with commas between them (0,1,…); one that is named twice is shared"
     )
+    enable_expert_parallel: bool = option(
+        False, "ranks have whole experts of each layer, instead of a part of every one"
+    )
     pp_layer_partition: str = option("", "layers of each stage, with commas between them (as even as can be)")
 
     nnodes: int = option(1, "machines that share the ranks; the engine is on the first")

@@ -38,6 +38,7 @@ class LoadConfig:
     # none = as stored, or in the model's dtype | gguf, checkpoint: blocks as the files have them | int8 | int4
     quantization: str = "none"
     stage_layers: tuple[int, ...] = ()  # of each pipeline stage; () = as even as can be
+    whole_experts: bool = False  # of the experts of a layer each rank has some, instead of a part of every one
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,7 @@ class Nullable:
 
 
 _SIZE, _HEADS, _LAYERS = Integer(1, 2**24), Integer(1, 2**16), Integer(1, MOST_LAYERS)
+_EXPERTS = Integer(1, 1024)
 _LENGTH = Integer(1, _MOST_ID)
 _EPSILON, _FACTOR, _THETA, _CAP = Number(0, 1), Number(0, 1e6), Number(0, 1e15), Number(0, 1e6, zero=True)
 TOKEN_ID = Integer(-1, _MOST_ID)  # -1 = none, in files of old
@@ -149,6 +150,12 @@ FIELDS: Mapping[str, FieldType] = {
     "num_hidden_layers": _LAYERS,
     "n_layer": _LAYERS,
     "num_nextn_predict_layers": Nullable(Integer(0, MOST_LAYERS)),
+    "num_experts": _EXPERTS,
+    "num_local_experts": _EXPERTS,
+    "num_experts_per_tok": _EXPERTS,
+    "moe_intermediate_size": _SIZE,
+    "decoder_sparse_step": _LAYERS,
+    "mlp_only_layers": Nullable(ListOf(Integer(0, MOST_LAYERS))),
     "num_attention_heads": _HEADS,
     "n_head": _HEADS,
     "num_key_value_heads": Nullable(_HEADS),
@@ -178,7 +185,7 @@ FIELDS: Mapping[str, FieldType] = {
         (
             "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "scale_attn_weights",
             "scale_attn_by_inverse_layer_idx", "do_layer_norm_before", "_remove_final_layer_norm", "enable_bias",
-            "layer_norm_elementwise_affine", "use_bidirectional_attention",
+            "layer_norm_elementwise_affine", "use_bidirectional_attention", "norm_topk_prob",
         ),
         Nullable(Boolean()),
     ),

@@ -140,7 +140,7 @@ ENGINE_GROUPS = (
         refused("data_parallel_hybrid_lb", False, ONE_DEVICE, short="-dph"),
         refused("data_parallel_external_lb", False, ONE_DEVICE, short="-dpe"),
         refused("data_parallel_multi_port_external_lb", False, ONE_DEVICE, short="-dpm"),
-        no_effect("enable_expert_parallel", False, OF_SEVERAL_DEVICES, short="-ep"),
+        works("enable_expert_parallel", "ranks have whole experts of each layer", short="-ep", kind=SWITCH),
         no_effect("enable_ep_weight_filter", False, OF_SEVERAL_DEVICES),
         no_effect("all2all_backend", "allgather_reducescatter", OF_SEVERAL_DEVICES),
         no_effect("enable_dbo", False, OF_SEVERAL_DEVICES),

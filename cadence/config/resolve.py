@@ -137,7 +137,13 @@ def resolve(
             chat_template=args.chat_template or "",
             escape_control_tokens=args.escape_control_tokens,
         ),
-        load=LoadConfig(_load_format(args, files), args.use_tqdm_on_load, quantization, read_partition(args)),
+        load=LoadConfig(
+            _load_format(args, files),
+            args.use_tqdm_on_load,
+            quantization,
+            read_partition(args),
+            args.enable_expert_parallel,
+        ),
         cache=_cache(args, caps, inputs.cpu_kv_bytes, kv_dtype),
         scheduler=scheduler,
         device=_device(args, caps.kind, inputs),
@@ -240,6 +246,9 @@ def _load_format(args: EngineArgs, files: ModelFiles) -> str:
         return args.load_format
     if args.load_format == SHARDED:
         check_ranks(files.directory, args.tensor_parallel_size)
+        if args.enable_expert_parallel:
+            message = "enable_expert_parallel: files of load_format=sharded_state have a part of every expert"
+            raise ConfigError(message, "enable_expert_parallel")
         return SHARDED
     found = "gguf" if files.gguf is not None else "safetensors"
     if args.load_format != found:

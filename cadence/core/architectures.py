@@ -16,10 +16,12 @@ ARCHITECTURES = {
     "Gemma3ForConditionalGeneration": "gemma3",
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",
+    "MixtralForCausalLM": "mixtral",
     "OPTForCausalLM": "opt",
     "Phi3ForCausalLM": "phi3",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
     "SmolLM3ForCausalLM": "smollm3",
 }
 
@@ -46,7 +48,7 @@ UNSUPPORTED = (  # the first that fits counts
     Family(r"(qwen\d*_?moe|qwen3_?next|qwen3_?5)", "Qwen with experts or other attention", _QWEN),
     Family(r"(qwen|qwq|marco)", "another generation of Qwen", _QWEN),
     Family(r"(gemma3n|gemma4|gemma|recurrentgemma|t5gemma|paligemma)", "another generation of Gemma", _GEMMA),
-    Family(r"(mixtral|ministral|mistral|pixtral|voxtral)", "Mistral with experts, images or another form", _MISTRAL),
+    Family(r"(mixtral|ministral|mistral|pixtral|voxtral)", "Mistral with images or of another form", _MISTRAL),
     Family(r"phi", "another generation of Phi", _PHI),
     Family(r"(gpt_?oss)", "experts and attention sinks", ()),
     Family(r"(gpt|bloom|falcon|mpt|codegen|starcoder|santacoder|stablelm)", "a descendant of GPT", _GPT),

@@ -87,7 +87,10 @@ class Worker:
         self.queues_work = device.queues_work
         ops = select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa)
         model_len, memory = model_config.max_model_len, device.caps.total_memory
-        whole = BuildContext(DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory, ranks)
+        whole = BuildContext(
+            DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory, ranks,
+            whole_experts=config.load.whole_experts and ranks.size > 1,
+        )  # fmt: skip
         stage = _stage(config, whole, links)
         model = load_model(model_config, config.load, replace(whole, stage=stage))
         all_layers = model if stage.is_all else without_memory(model_config.hf, whole, model_len)

@@ -11,6 +11,7 @@ from torch import nn
 from cadence.core.errors import ConfigError
 from cadence.models.decoder import DecoderLM, PostNormLayer
 from cadence.models.layers.embedding import Embedding, LMHead
+from cadence.models.layers.experts import ExpertLinear
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.norm import LayerNorm
 from cadence.models.layers.weight import WeightHolder
@@ -73,6 +74,8 @@ def find_targets(model: DecoderLM) -> list[Target]:
 
 
 def _target(model: DecoderLM, path: str, module: nn.Module) -> Iterator[Target]:
+    if isinstance(module, ExpertLinear):
+        return
     if isinstance(module, WeightHolder):
         kind = _kind(module)
         rows = module.weight.rows

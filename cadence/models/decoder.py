@@ -17,11 +17,14 @@ from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.interface.stage import Absent
 from cadence.models.layers.attention import Attention
 from cadence.models.layers.embedding import Embedding, LearnedPositions, LMHead
+from cadence.models.layers.experts import Experts
 from cadence.models.layers.mlp import GatedMLP, PlainMLP
 from cadence.models.layers.norm import Norm
 from cadence.models.layers.weight import Stream
 from cadence.models.mapped_module import MappedModule
 from cadence.models.stage_ends import FromTokens, StageEntry
+
+FeedForward = GatedMLP | PlainMLP | Experts
 
 
 class PreNormLayer(nn.Module):
@@ -29,7 +32,7 @@ class PreNormLayer(nn.Module):
     get what the blocks give in terms to add up."""
 
     def __init__(
-        self, attn: Attention, mlp: GatedMLP | PlainMLP, attn_norm: Norm, mlp_norm: Norm, *, terms: bool = False
+        self, attn: Attention, mlp: FeedForward, attn_norm: Norm, mlp_norm: Norm, *, terms: bool = False
     ) -> None:
         super().__init__()
         self.attn, self.mlp = attn, mlp

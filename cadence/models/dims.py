@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cadence.core.errors import ConfigError
 from cadence.kernels.interface.attention_batch import AttentionShape
-from cadence.models.decoder import PreNormLayer
+from cadence.models.decoder import FeedForward, PreNormLayer
 from cadence.models.interface.build import BuildContext, ConfigView
 from cadence.models.interface.stage import Absent
 from cadence.models.layers.attention import Attention
@@ -72,16 +72,24 @@ def layer_windows(build: BuildContext, sliding_window: int | None, layer_types: 
 
 
 def gated_decoder(
-    build: BuildContext, dims: Dims, attention: Callable[[int], Attention], *, mlp_bias: bool = False
+    build: BuildContext,
+    dims: Dims,
+    attention: Callable[[int], Attention],
+    feed_forward: Callable[[int], FeedForward] | None = None,
+    *,
+    mlp_bias: bool = False,
 ) -> tuple[Embedding, list[PreNormLayer | Absent], RMSNorm, LMHead]:
-    """The parts of a decoder of pre-norm layers with RMS norms and gated feed-forward blocks: what a block adds to the
-    stream meets an RMS norm next."""
+    """The parts of a decoder of pre-norm layers with RMS norms and gated feed-forward blocks, unless others are given:
+    what a block adds to the stream meets an RMS norm next."""
     embed = Embedding(build, dims.vocab, dims.hidden)
+
+    def gated(index: int) -> GatedMLP:
+        return GatedMLP(build, dims.hidden, dims.intermediate, dims.activation, bias=mlp_bias)
 
     def layer(index: int) -> PreNormLayer:
         return PreNormLayer(
             attention(index),
-            GatedMLP(build, dims.hidden, dims.intermediate, dims.activation, bias=mlp_bias),
+            (feed_forward or gated)(index),
             RMSNorm(build, dims.hidden, dims.eps),
             RMSNorm(build, dims.hidden, dims.eps),
             terms=True,

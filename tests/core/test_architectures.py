@@ -16,8 +16,8 @@ from cadence.engine.source import find_source
 @pytest.mark.parametrize(
     ("architecture", "family"),
     [
-        ("MixtralForCausalLM", "closest: MistralForCausalLM"),
-        ("Qwen3MoeForCausalLM", "closest: Qwen2ForCausalLM and Qwen3ForCausalLM"),
+        ("Mistral3ForConditionalGeneration", "closest: MistralForCausalLM"),
+        ("Qwen2MoeForCausalLM", "closest: Qwen2ForCausalLM and Qwen3ForCausalLM"),
         ("Qwen2_5_VLForConditionalGeneration", "Qwen with images or sound"),
         ("Qwen2VLForConditionalGeneration", "Qwen with images or sound"),
         ("GemmaForCausalLM", "Gemma2ForCausalLM and Gemma3ForCausalLM"),
@@ -53,8 +53,8 @@ def test_an_unknown_name_gets_the_list_alone() -> None:
 
 
 def test_it_is_said_of_the_file_before_a_device_is_looked_for(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["MixtralForCausalLM"]}))
-    with pytest.raises(ModelFileError, match=r"config.json: architecture 'MixtralForCausalLM'.*MistralForCausalLM"):
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Mistral3ForConditionalGeneration"]}))
+    with pytest.raises(ModelFileError, match=r"config.json: architecture 'Mistral3For.*closest: MistralForCausalLM"):
         find_source(EngineArgs(model=str(tmp_path)))
 
 

@@ -21,7 +21,8 @@ from tests.helpers.head_layouts import LAYOUTS
 
 pytestmark = pytest.mark.engine
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "opt", "gpt2", "gemma2", "gemma3", "phi3")
+DENSE = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "opt", "gpt2", "gemma2", "gemma3", "phi3")
+FAMILIES = (*DENSE, "qwen3_moe", "qwen3_moe_mixed", "mixtral")
 OPTIONS = {"dtype": "float32", "max_model_len": 160, "num_gpu_blocks_override": 200}
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=3, prompt_logprobs=2)
 SEEDED = SamplingParams(temperature=0.9, seed=7, max_tokens=24, ignore_eos=True, repetition_penalty=1.2)

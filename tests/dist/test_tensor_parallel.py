@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,19 @@ from cadence.core.errors import ConfigError
 from cadence.core.outputs import Logprob, RequestOutput
 from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.kernels.interface.collectives import OneRank
+from cadence.kernels.interface.expert_ops import Routing
+from cadence.kernels.reference.ops import ReferenceOps
+from cadence.models.interface.build import BuildContext
+from cadence.models.layers.experts import ExpertLinear, Experts, ExpertsSpec
 from cadence.models.layers.rank_share import HeadShare, Held, inner_part, part_of, vocabulary_part
 from cadence.models.loader.sliced_weights import Cut
 from tests.helpers.tiny_gguf import make_tiny_gguf
 
 pytestmark = pytest.mark.engine
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "opt", "gpt2", "gemma2", "gemma3", "phi3")
+DENSE = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "opt", "gpt2", "gemma2", "gemma3", "phi3")
+EXPERTS = ("qwen3_moe", "qwen3_moe_mixed", "mixtral")
+FAMILIES = (*DENSE, *EXPERTS)
 OPTIONS = {"dtype": "float32", "max_model_len": 160, "num_gpu_blocks_override": 200}
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=3, prompt_logprobs=2)
 SEEDED = SamplingParams(temperature=0.9, seed=7, max_tokens=24, ignore_eos=True, repetition_penalty=1.2)
@@ -110,6 +116,39 @@ def check_near(mine: list[dict[int, Logprob]], theirs: list[dict[int, Logprob]],
 def test_two_ranks_say_what_one_says(family: str, tiny_model: Callable[[str], Path]) -> None:
     directory = str(tiny_model(family))
     check_equal(say(directory, 1), say(directory, 2))
+
+
+@pytest.mark.parametrize("family", EXPERTS)
+def test_ranks_with_whole_experts_say_what_one_says(family: str, tiny_model: Callable[[str], Path]) -> None:
+    directory = str(tiny_model(family))
+    check_equal(say(directory, 1), say(directory, 2, enable_expert_parallel=True))
+
+
+@pytest.mark.parametrize("method", ["int8", "int4"])
+def test_quantised_experts_are_the_same_on_every_rank(method: str, tiny_model: Callable[[str], Path]) -> None:
+    """Of the rest, products round what goes into them to 8 bits: what two ranks have between two maps is rounded
+    apart."""
+    directory = str(tiny_model("mixtral"))
+    for options in ({}, {"enable_expert_parallel": True}):
+        alone, shared = (say(directory, size, quantization=method, **options) for size in (1, 2))
+        check_near(alone[0].outputs[0].logprobs or [], shared[0].outputs[0].logprobs or [], 0.5)
+
+
+def test_whole_experts_are_all_there_is_once() -> None:
+    spec = ExpertsSpec(10, 16, 8, "silu", Routing(2, renormalise=True, rounded=False))
+    meta, found = torch.device("meta"), []
+    for rank in ranks(4):
+        build = BuildContext(torch.float32, meta, ReferenceOps(), 1, ranks=rank, whole_experts=True)
+        layer = Experts(build, spec)
+        names = {name.split(".")[1] for name, part in layer.named_modules() if isinstance(part, ExpertLinear)}
+        assert names == {str(index) for index in layer.own} and not layer.is_all
+        found += layer.own
+        assert all(part.held.is_all for part in layer.modules() if isinstance(part, ExpertLinear))
+        sliced = Experts(replace(build, whole_experts=False), spec)
+        assert list(sliced.own) == list(range(10)) and not sliced.is_all
+    assert found == list(range(10))
+    with pytest.raises(ConfigError, match="10 experts are fewer than the 11 ranks"):
+        Experts(BuildContext(torch.float32, meta, ReferenceOps(), 1, ranks=ranks(11)[0], whole_experts=True), spec)
 
 
 def test_more_ranks_than_heads_of_keys(tiny_model: Callable[[str], Path]) -> None:

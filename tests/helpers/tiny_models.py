@@ -91,6 +91,20 @@ def _qwen3() -> Any:
     return Qwen3ForCausalLM(Qwen3Config(**_decoder(head_dim=32, tie_word_embeddings=True)))
 
 
+def _qwen3_moe(**changes: Any) -> Any:
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    experts = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48, "head_dim": 32}
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**_decoder(**experts | changes)))
+
+
+def _mixtral() -> Any:
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": WINDOW}
+    return MixtralForCausalLM(MixtralConfig(**_decoder(**experts)))
+
+
 def _smollm3(**changes: Any) -> Any:
     from transformers import SmolLM3Config, SmolLM3ForCausalLM
 
@@ -158,6 +172,9 @@ _FAMILIES: dict[str, Callable[[], Any]] = {
     "mistral": _mistral,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
+    "qwen3_moe": lambda: _qwen3_moe(norm_topk_prob=True),
+    "qwen3_moe_mixed": lambda: _qwen3_moe(decoder_sparse_step=2, mlp_only_layers=[3], num_hidden_layers=6),
+    "mixtral": _mixtral,
     "smollm3": _smollm3,
     "smollm3_window": lambda: _smollm3(no_rope_layers=[0, 1, 1, 0], use_sliding_window=True, sliding_window=WINDOW),
     "opt": _opt,

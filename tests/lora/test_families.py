@@ -23,6 +23,7 @@ LENGTH = 40
 ENDS = {"opt": ("embed_tokens", "lm_head"), "gpt2": ("wte", "lm_head")}
 FUSED = {"gpt2": ["c_attn", "c_proj", "c_fc"], "phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]}
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+EXPERTS = ("qwen3_moe", "mixtral")
 OPT = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2", "project_in", "project_out"]
 
 
@@ -32,6 +33,8 @@ def cpu() -> Ops:
 
 
 def linears(family: str) -> list[str]:
+    if family.startswith(EXPERTS):
+        return LINEARS[:4]  # experts have no adapters
     return OPT if family.startswith("opt") else FUSED.get(family.partition("_")[0], LINEARS)
 
 

@@ -59,8 +59,8 @@ BAD: list[tuple[Callable[[Tensors], None], dict[str, Any], str]] = [
     (nothing, {"eagle_aux_hidden_state_layer_ids": [1, 2]}, r"fc.weight \(expected \[64, 128\], found \[64, 192\]\)"),
     (
         nothing,
-        {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"},
-        "'MixtralForCausalLM' is not supported",
+        {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss"},
+        "'GptOssForCausalLM' is not supported",
     ),
     (nothing, {"architectures": ["Gemma2ForCausalLM"]}, "layers of Gemma2ForCausalLM are not supported"),
 ]

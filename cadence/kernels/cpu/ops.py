@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from cadence.device.calls import Calls, float_word
+from cadence.kernels.cpu.experts import CpuExpertOps
 from cadence.kernels.cpu.lora import CpuLoraOps
 from cadence.kernels.cpu.packed.pack import WeightPacking
 from cadence.kernels.cpu.packed.packer import CpuPacker
@@ -39,6 +40,7 @@ class CpuOps:
         self.rows = CpuRowOps(self._calls, self._c)
         self.suffix = CpuSuffixOps(self._c)
         self.lora = CpuLoraOps(calls, self._c)
+        self.experts = CpuExpertOps(calls, self._c, self.packed)
 
     def packer(self, method: str, dtype: torch.dtype) -> CpuPacker:
         return CpuPacker(self.packed, WeightPacking(self._c.functions, PackedMemory()), method, dtype)

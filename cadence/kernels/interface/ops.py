@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.expert_ops import ExpertOps
 from cadence.kernels.interface.lora_ops import LoraOps
 from cadence.kernels.interface.matrix import MatrixPacker
 from cadence.kernels.interface.row_ops import RowOps
@@ -53,6 +54,7 @@ class Ops(Protocol):
     rows: RowOps  # how rows move from one forward to the next
     suffix: SuffixOps  # drafts out of earlier texts
     lora: LoraOps  # adapters on top of products
+    experts: ExpertOps  # feed-forward blocks of which each token takes a few
     packs: bool  # matrices of a model are multiplied in a form of their own; else they are tensors
 
     def packer(self, method: str, dtype: torch.dtype) -> MatrixPacker | None:

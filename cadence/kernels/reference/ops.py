@@ -9,6 +9,7 @@ from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionS
 from cadence.kernels.interface.ops import NO_IDS, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
 from cadence.kernels.reference.attention import paged_attention
+from cadence.kernels.reference.experts import ReferenceExpertOps
 from cadence.kernels.reference.gumbel import gumbel_noise
 from cadence.kernels.reference.kv_rows import pack_rows
 from cadence.kernels.reference.lora import ReferenceLoraOps
@@ -24,6 +25,7 @@ class ReferenceOps(TorchOps):
         self.rows = ReferenceRowOps()
         self.suffix = ReferenceSuffixOps()
         self.lora = ReferenceLoraOps()
+        self.experts = ReferenceExpertOps()
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return F.linear(x, weight, bias)

@@ -13,6 +13,7 @@ from cadence.kernels.reference.torch_ops import TorchOps
 from cadence.kernels.triton import elementwise, gumbel, private
 from cadence.kernels.triton.attention import PagedAttention
 from cadence.kernels.triton.draw import draw
+from cadence.kernels.triton.experts import TritonExpertOps
 from cadence.kernels.triton.few_rows import choose_few, choose_split, linear_few
 from cadence.kernels.triton.gemv import Entry, few_tokens, suits
 from cadence.kernels.triton.heads import Places, rotate_and_store
@@ -40,6 +41,7 @@ class TritonOps(TorchOps):
         self._deterministic = deterministic
         self._pdl = _supports_pdl()
         self.lora = TritonLoraOps(deterministic, self._pdl)
+        self.experts = TritonExpertOps(self.linear, (self.silu_mul, self.gelu_tanh_mul))
         self._attention = PagedAttention(deterministic, self._pdl)
         self._few_rows = self._pdl and not deterministic and private.shared_memory() >= _FEW_ROWS_BYTES
 

@@ -7,6 +7,8 @@ from typing import TypeVar
 from torch import nn
 
 from cadence.kernels.interface.collectives import Collectives
+from cadence.models.layers.experts import ExpertLinear, Experts
+from cadence.models.layers.summed_experts import SummedExperts
 from cadence.models.layers.summed_weight import SummedWeight
 from cadence.models.layers.vocabulary_weight import VocabularyWeight
 from cadence.models.layers.weight import Weight, WeightHolder
@@ -17,7 +19,9 @@ _Model = TypeVar("_Model", bound=nn.Module)
 def joined(model: _Model, ranks: Collectives) -> _Model:
     """Of a map with some rows of an inner matrix nothing is to be done: what comes next takes this rank's part."""
     for module in model.modules():
-        if isinstance(module, WeightHolder) and not module.held.is_all:
+        if isinstance(module, Experts):
+            module.use(module.product if module.is_all else SummedExperts(module.product, ranks))
+        elif isinstance(module, WeightHolder) and not module.held.is_all and not isinstance(module, ExpertLinear):
             module.use(_around(module, ranks))
     return model
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Self
 
 import torch
 from torch import nn
@@ -28,7 +29,7 @@ class Linear(WeightHolder):
         self.bias = empty_parameter(build, rows, dtype=build.bias_dtype) if bias else None
 
     @classmethod
-    def shared(cls, build: BuildContext, held: Held, *, bias: bool = False) -> Linear:
+    def shared(cls, build: BuildContext, held: Held, *, bias: bool = False) -> Self:
         """What this rank has of a map that ranks share."""
         own = held.own_rows
         linear = cls(build, len(held.columns[1]), own.get("", own), bias=bias)

@@ -50,7 +50,7 @@ class GatedMLP(nn.Module):
         inner, every = (intermediate, inner_part(intermediate, build.ranks)), (hidden, range(hidden))
         self.gate_up = Linear.shared(build, Held({"gate": inner, "up": inner}, every), bias=bias)
         self.down = Linear.shared(build, Held({"": every}, inner), bias=bias)
-        self._gate = Gate(_known(_GATED_GELU, activation))
+        self._gate = Gate(gates_by_gelu(activation))
 
     def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         return self.down(self._gate(self.gate_up(x, ctx), ctx), ctx)
@@ -83,6 +83,11 @@ class PlainMLP(nn.Module):
     ) -> Stream:
         inner, residual = norm.add_linear(x, residual, self.up, ctx)
         return self.down(ctx.ops.activate(inner, self._act), ctx, terms=terms), residual
+
+
+def gates_by_gelu(activation: str) -> bool:
+    """Of a gated block: gelu_tanh, or silu."""
+    return _known(_GATED_GELU, activation)
 
 
 def _known(table: dict[str, _Value], activation: str) -> _Value:

@@ -76,6 +76,14 @@ def inner_part(count: int, ranks: Collectives) -> range:
     return part_of(count, ranks, next(fits, 1))
 
 
+def expert_part(count: int, ranks: Collectives) -> range:
+    """Of the experts of a layer, where ranks have whole ones."""
+    if count < ranks.size:
+        message = f"enable_expert_parallel: {count} experts are fewer than the {ranks.size} ranks that share them"
+        raise ConfigError(message, "enable_expert_parallel")
+    return part_of(count, ranks)
+
+
 @dataclass(frozen=True, slots=True)
 class HeadShare:
     """The heads of queries and of keys that this rank attends with."""

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from cadence.config.engine_config import LoadConfig, ModelConfig
 from cadence.config.sharded_state import SHARDED
-from cadence.kernels.interface.collectives import Collectives
+from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.stage import ALL_LAYERS
+from cadence.models.layers.experts import bind_experts
 from cadence.models.layers.joined import joined
 from cadence.models.loader.assign import assign, copies_of, no_progress
 from cadence.models.loader.checkpoint import open_checkpoint
@@ -33,16 +34,21 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
         check_dummy(model_config.hf, build, load_config.quantization)
         model = _built(model_config, build)
         fill_dummy(model, model_config.seed, packing)
-        return joined(model, build.ranks)
+        return _ready(model, build)
     source, where = open_weights(model_config, load_config, build.ranks)
     whole = replace(build, stage=ALL_LAYERS)
     source = model_weights(source, model_config.hf, whole)
-    if build.ranks.size > 1 and load_config.load_format != SHARDED:
-        source = sliced(source, without_memory(model_config.hf, whole))
-    check_source(model_config.hf, whole, source, where)
+    is_cut = build.ranks.size > 1 and load_config.load_format != SHARDED
+    own = sliced(source, without_memory(model_config.hf, whole)) if is_cut else source
+    _check(model_config, whole, own if not build.whole_experts else source, where)
     model = _built(model_config, build)
     progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
-    assign(model, _of_stage(source, model, build), where, progress, packing)
+    assign(model, _own_part(own, model, build), where, progress, packing)
+    return _ready(model, build)
+
+
+def _ready(model: DecoderLM, build: BuildContext) -> DecoderLM:
+    bind_experts(model, build.ops)
     return joined(model, build.ranks)
 
 
@@ -50,11 +56,17 @@ def _built(model_config: ModelConfig, build: BuildContext) -> DecoderLM:
     return as_stage(build_model(model_config.hf, build), build.stage, build.dtype)
 
 
-def _of_stage(source: WeightsSource, model: DecoderLM, build: BuildContext) -> WeightsSource:
-    """What fills the parts that this stage has."""
-    if build.stage.is_all:
+def _check(model_config: ModelConfig, whole: BuildContext, source: WeightsSource, where: str) -> None:
+    """That the source has all of the model, those of its experts that other ranks have among it."""
+    one = replace(whole, ranks=ONE_RANK, whole_experts=False) if whole.whole_experts else whole
+    check_source(model_config.hf, one, source, where)
+
+
+def _own_part(source: WeightsSource, model: DecoderLM, build: BuildContext) -> WeightsSource:
+    """What fills the layers and experts that are here."""
+    if build.stage.is_all and not build.whole_experts:
         return source
-    return SelectedWeights(source, only=tuple(copy.name for copy in copies_of(model, source)))
+    return SelectedWeights.named(source, {copy.name for copy in copies_of(model, source)})
 
 
 def new_packing(quantization: str, build: BuildContext) -> Packing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -10,11 +10,18 @@ from cadence.models.loader.source import WeightsSource
 
 
 class SelectedWeights:
-    """A `WeightsSource` of the tensors whose names begin with one of `only`, or with none of `without`."""
+    """A `WeightsSource` of the tensors whose names begin with one of `only` and with none of `without`."""
 
     def __init__(self, source: WeightsSource, only: tuple[str, ...] = ("",), without: tuple[str, ...] = ()) -> None:
         self._source = source
         self._names = [name for name in source.names() if name.startswith(only) and not name.startswith(without)]
+
+    @classmethod
+    def named(cls, source: WeightsSource, names: Collection[str]) -> SelectedWeights:
+        """Of these."""
+        selected = cls(source, only=())
+        selected._names = [name for name in source.names() if name in names]
+        return selected
 
     def names(self) -> Sequence[str]:
         return self._names

@@ -52,6 +52,10 @@ class PackedProducts:
             start += part.rows
         return torch.cat(found)
 
+    def converted(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """x [T, H], rounded to `dtype`."""
+        return self._scaled(x, 1.0, dtype)
+
     def _scaled(self, x: torch.Tensor, scale: float, dtype: torch.dtype) -> torch.Tensor:
         """x [T, H] * scale, rounded to `dtype`."""
         out = self._calls.empty(x.shape, dtype)

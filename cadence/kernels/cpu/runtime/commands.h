@@ -46,6 +46,27 @@ struct packed_rows {
     int64_t id_bytes, count, k, dtype;
 };
 
+/* The matrices of one expert: gate and up [2 * width, hidden], down [hidden, width]. */
+typedef struct {
+    const Segment *gate_up;
+    int64_t num_gate_up;
+    const Segment *down;
+    int64_t num_down;
+} Expert;
+
+/* y [tokens, hidden] = the sum of shares [tokens, top_k] * expert(x) over those of ids [tokens, top_k] that are among
+ * experts [first, first + count), in their order. */
+struct packed_experts {
+    void *y;
+    const void *x;
+    const int32_t *ids;
+    const float *shares;
+    const Expert *experts;
+    int64_t first, count, tokens, top_k, hidden, width, x_stride;
+    int64_t dtype; /* of x and y: F32 or BF16 */
+    int64_t gelu, isa;
+};
+
 /* ---- attention ---- */
 
 /* k, v [tokens, heads, dim] -> caches [blocks, heads, block_size] of rows. Strides of int8 caches are in bytes. */
@@ -104,6 +125,14 @@ struct gate_mul {
     void *out;
     const void *x;
     int64_t rows, width, x_stride, dtype, gelu;
+};
+
+/* ids, shares [rows, top_k]: the highest of softmax(x [rows, width] times weight [experts, width]). */
+struct route {
+    int32_t *ids;
+    float *shares;
+    const void *x, *weight;
+    int64_t rows, width, experts, top_k, x_stride, renormalise, rounded, dtype, weight_dtype;
 };
 
 /* cos_sin [max_len, 2 * half]. */

@@ -1,0 +1,121 @@
+"""Experts on kernels in C: tokens find their experts there, so that a recorded forward serves any routes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import Structure, addressof
+
+import torch
+
+from cadence.device.calls import Calls
+from cadence.kernels.cpu.packed.ops import PACKED_TYPES
+from cadence.kernels.cpu.packed.products import CpuMatrix, PackedProducts
+from cadence.kernels.cpu.runtime.dtypes import DTYPES
+from cadence.kernels.cpu.runtime.library import CpuLibrary
+from cadence.kernels.cpu.runtime.row_words import dense_rows
+from cadence.kernels.cpu.runtime.table import TABLE
+from cadence.kernels.interface.expert_ops import MOST_EXPERTS, Routes, Routing
+from cadence.kernels.interface.matrix import PackedMatrix
+from cadence.kernels.reference.experts import ReferenceExpertOps
+
+
+class ExpertSegments(Structure):
+    """The matrices of one expert as C sees them."""
+
+    _fields_ = TABLE.structs["Expert"]
+
+
+class CpuExpertOps(ReferenceExpertOps):
+    """Of a model on a CPU every matrix is packed: the product of tensors is the reference's."""
+
+    def __init__(self, calls: Calls, library: CpuLibrary, products: PackedProducts) -> None:
+        super().__init__()
+        self._calls = calls
+        self._c = library
+        self._products = products
+
+    def route(self, x: torch.Tensor, weight: torch.Tensor, routing: Routing) -> Routes:
+        x, (experts, width) = dense_rows(x), weight.shape
+        if not routing.top_k <= experts <= MOST_EXPERTS or x.shape[1] != width:
+            raise ValueError(f"x {list(x.shape)} cannot choose {routing.top_k} of {experts} experts of width {width}")
+        shape = (x.shape[0], routing.top_k)
+        ids, shares = self._calls.empty(shape, torch.int32), self._calls.empty(shape, torch.float32)
+        self._c.route(
+            ids=ids.data_ptr(),
+            shares=shares.data_ptr(),
+            x=x.data_ptr(),
+            weight=weight.data_ptr(),
+            rows=x.shape[0],
+            width=width,
+            experts=experts,
+            top_k=routing.top_k,
+            x_stride=x.stride(0),
+            renormalise=int(routing.renormalise),
+            rounded=int(routing.rounded),
+            dtype=DTYPES[x.dtype],
+            weight_dtype=DTYPES[weight.dtype],
+        )
+        return ids, shares
+
+    def packed(self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int) -> CpuExperts:
+        return CpuExperts(self._calls, self._c, self._products, [_of_cpu(pair) for pair in matrices], first)
+
+
+class CpuExperts:
+    """`PackedExperts` of packed rows."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        library: CpuLibrary,
+        products: PackedProducts,
+        matrices: Sequence[tuple[CpuMatrix, CpuMatrix]],
+        first: int,
+    ) -> None:
+        self._calls = calls
+        self._c = library
+        self._products = products
+        self._matrices = matrices  # what the segments point to
+        self._first = first
+        gate_up, down = matrices[0]
+        self._hidden, self._width = gate_up.cols, down.cols
+        sizes = (2 * self._width, self._hidden, self._hidden, self._width)
+        if any((one.rows, one.cols, two.rows, two.cols) != sizes for one, two in matrices):
+            raise ValueError("experts of one layer differ in their sizes")
+        self._segments = (ExpertSegments * len(matrices))(*[_segments(*pair) for pair in matrices])
+
+    def product(self, x: torch.Tensor, routes: Routes, gelu: bool) -> torch.Tensor:
+        wanted = x.dtype
+        x = dense_rows(x) if wanted in PACKED_TYPES else self._products.converted(x, torch.float32)
+        out = self._calls.empty(x.shape, x.dtype)
+        ids, shares = routes
+        self._c.packed_experts(
+            y=out.data_ptr(),
+            x=x.data_ptr(),
+            ids=ids.data_ptr(),
+            shares=shares.data_ptr(),
+            experts=addressof(self._segments),
+            first=self._first,
+            count=len(self._segments),
+            tokens=x.shape[0],
+            top_k=ids.shape[1],
+            hidden=self._hidden,
+            width=self._width,
+            x_stride=x.stride(0),
+            dtype=DTYPES[x.dtype],
+            gelu=int(gelu),
+            isa=self._products.isa_index,
+        )
+        return out if wanted in PACKED_TYPES else self._products.converted(out, wanted)
+
+
+def _of_cpu(pair: tuple[PackedMatrix, PackedMatrix]) -> tuple[CpuMatrix, CpuMatrix]:
+    gate_up, down = pair
+    if not isinstance(gate_up, CpuMatrix) or not isinstance(down, CpuMatrix):
+        raise TypeError("matrices that were packed for other kernels")
+    return gate_up, down
+
+
+def _segments(gate_up: CpuMatrix, down: CpuMatrix) -> ExpertSegments:
+    first, second = gate_up.packed, down.packed
+    return ExpertSegments(first.address, len(first.weights), second.address, len(second.weights))

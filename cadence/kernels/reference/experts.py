@@ -1,0 +1,42 @@
+"""Experts in plain torch, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+
+from cadence.kernels.interface.expert_ops import ExpertStack, PackedExperts, Routes, Routing
+from cadence.kernels.interface.matrix import PackedMatrix
+
+LinearOp = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+
+
+class ReferenceExpertOps:
+    def __init__(self, linear: LinearOp = F.linear) -> None:
+        self._linear = linear
+
+    def route(self, x: torch.Tensor, weight: torch.Tensor, routing: Routing) -> Routes:
+        shares = self._linear(x, weight, None).float().softmax(dim=-1)
+        highest = shares.sort(dim=-1, descending=True, stable=True)
+        ids, shares = (found[:, : routing.top_k] for found in (highest.indices, highest.values))
+        if routing.renormalise:
+            shares = shares / shares.sum(dim=-1, keepdim=True)
+        return ids.to(torch.int32).contiguous(), (shares.to(x.dtype) if routing.rounded else shares).float()
+
+    def product(self, x: torch.Tensor, routes: Routes, stack: ExpertStack, gelu: bool) -> torch.Tensor:
+        ids, shares = routes
+        found = x.new_zeros((*ids.shape, x.shape[1]), dtype=torch.float32)
+        for index, (gate_up, down) in enumerate(zip(stack.gate_up, stack.down, strict=True)):
+            token, place = (ids == stack.first + index).nonzero(as_tuple=True)
+            gate, up = F.linear(x[token], gate_up).float().chunk(2, dim=-1)
+            inner = F.gelu(gate, approximate="tanh") if gelu else F.silu(gate)
+            found[token, place] = F.linear((inner * up).to(x.dtype), down).float()
+        total = x.new_zeros(x.shape, dtype=torch.float32)
+        for place in range(ids.shape[1]):
+            total += shares[:, place, None] * found[:, place]
+        return total.to(x.dtype)
+
+    def packed(self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int) -> PackedExperts:
+        raise TypeError("matrices are packed for the C kernels of the CPU alone")

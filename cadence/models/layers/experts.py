@@ -1,0 +1,152 @@
+"""Feed-forward blocks of experts, of which a router gives each token a few.
+
+As other blocks: `block(x, ctx)`, or `block.after(norm, x, residual, ctx)`: of norm(x + residual), with that sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from cadence.core.errors import ConfigError
+from cadence.kernels.interface.expert_ops import ExpertStack, PackedExperts, Routes, Routing
+from cadence.kernels.interface.ops import Ops
+from cadence.models.interface.build import BuildContext
+from cadence.models.interface.model import ForwardContext
+from cadence.models.interface.stage import Absent
+from cadence.models.layers.linear import Linear
+from cadence.models.layers.mlp import gates_by_gelu
+from cadence.models.layers.norm import Norm
+from cadence.models.layers.parameter import empty_parameter
+from cadence.models.layers.rank_share import Held, expert_part, inner_part
+from cadence.models.layers.weight import DenseWeight, KernelWeight, Stream
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsSpec:
+    count: int
+    hidden: int
+    intermediate: int  # of each
+    activation: str
+    routing: Routing
+
+
+class ExpertProduct(Protocol):
+    """What the experts of a layer make of tokens."""
+
+    def product(self, x: torch.Tensor, routes: Routes, gelu: bool, ctx: ForwardContext) -> torch.Tensor:
+        """x [T, hidden] -> [T, hidden]"""
+        ...
+
+
+class DenseExperts:
+    """Tensors."""
+
+    def __init__(self, stack: ExpertStack) -> None:
+        self._stack = stack
+
+    def product(self, x: torch.Tensor, routes: Routes, gelu: bool, ctx: ForwardContext) -> torch.Tensor:
+        return ctx.ops.experts.product(x, routes, self._stack, gelu)
+
+
+class KernelExperts:
+    """Matrices in the form of the kernels that packed them."""
+
+    def __init__(self, packed: PackedExperts) -> None:
+        self._packed = packed
+
+    def product(self, x: torch.Tensor, routes: Routes, gelu: bool, ctx: ForwardContext) -> torch.Tensor:
+        return self._packed.product(x, routes, gelu)
+
+
+class ExpertRouter(nn.Module):
+    """Its matrix keeps the type of activations, whatever others are packed in."""
+
+    weight: nn.Parameter  # [experts, hidden]
+
+    def __init__(self, build: BuildContext, spec: ExpertsSpec) -> None:
+        super().__init__()
+        self.weight = empty_parameter(build, spec.count, spec.hidden)
+        self._routing = spec.routing
+
+    def forward(self, x: torch.Tensor, ctx: ForwardContext) -> Routes:
+        return ctx.ops.experts.route(x, self.weight, self._routing)
+
+
+class ExpertLinear(Linear):
+    """A matrix of one expert. The layer multiplies by those of all its experts; by itself it does not."""
+
+
+class Expert(nn.Module):
+    def __init__(self, gate_up: ExpertLinear, down: ExpertLinear) -> None:
+        super().__init__()
+        self.gate_up = gate_up
+        self.down = down
+
+
+class Experts(nn.Module):
+    """Of ranks that share it, each has a part of every expert, or some of them whole."""
+
+    def __init__(self, build: BuildContext, spec: ExpertsSpec) -> None:
+        super().__init__()
+        if spec.routing.top_k > spec.count:
+            message = f"each token takes {spec.routing.top_k} of {spec.count} experts"
+            raise ConfigError(message, "num_experts_per_tok")
+        self.own = expert_part(spec.count, build.ranks) if build.whole_experts else range(spec.count)
+        width = range(spec.intermediate) if build.whole_experts else inner_part(spec.intermediate, build.ranks)
+        self.is_all = len(self.own) == spec.count and len(width) == spec.intermediate
+        self.router = ExpertRouter(build, spec)
+        device = torch.device("meta") if build.ops.packs else build.device
+        gate_up = torch.empty((len(self.own), 2 * len(width), spec.hidden), dtype=build.dtype, device=device)
+        down = torch.empty((len(self.own), spec.hidden, len(width)), dtype=build.dtype, device=device)
+        inner, every = (spec.intermediate, width), (spec.hidden, range(spec.hidden))
+        shapes = (Held({"gate": inner, "up": inner}, every), Held({"": every}, inner))
+
+        def expert(index: int) -> Expert:
+            stacks = (gate_up[index - self.own.start], down[index - self.own.start])
+            return Expert(*(_linear(build, held, values) for held, values in zip(shapes, stacks, strict=True)))
+
+        self.experts = nn.ModuleList(expert(index) if index in self.own else Absent() for index in range(spec.count))
+        self._gelu = gates_by_gelu(spec.activation)
+        self._product: ExpertProduct = DenseExperts(ExpertStack(gate_up, down, self.own.start))
+
+    def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
+        return self._product.product(x, self.router(x, ctx), self._gelu, ctx)
+
+    def after(
+        self, norm: Norm, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext, *, terms: bool = False
+    ) -> Stream:
+        normed, total = norm.add(x, residual, ctx)
+        return self(normed, ctx), total
+
+    @property
+    def product(self) -> ExpertProduct:
+        return self._product
+
+    def use(self, product: ExpertProduct) -> None:
+        """From now on these are its experts."""
+        self._product = product
+
+    def bind(self, ops: Ops) -> None:
+        """Its experts multiply by their matrices as these were loaded: packed for `ops`, or as they are."""
+        own = [expert for expert in self.experts if isinstance(expert, Expert)]
+        pairs = [(expert.gate_up.weight, expert.down.weight) for expert in own]
+        packed = [(g.matrix, d.matrix) for g, d in pairs if isinstance(g, KernelWeight) and isinstance(d, KernelWeight)]
+        if packed:
+            self.use(KernelExperts(ops.experts.packed(packed, self.own.start)))
+
+
+def bind_experts(model: nn.Module, ops: Ops) -> None:
+    """Once its weights are loaded."""
+    for module in model.modules():
+        if isinstance(module, Experts):
+            module.bind(ops)
+
+
+def _linear(build: BuildContext, held: Held, values: torch.Tensor) -> ExpertLinear:
+    linear = ExpertLinear.shared(replace(build, device=torch.device("meta")), held)
+    linear.use(DenseWeight(values))
+    return linear
