@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from cadence.core.front_messages import NOTHING_COUNTED, FrontCounts
+from cadence.entrypoints.server.http.tenants import new_salt
+from cadence.entrypoints.server.responses.client import OwnStore, StoreLink
 
 
 class Peers(Protocol):
@@ -12,10 +15,26 @@ class Peers(Protocol):
         """What all others have counted together, also those that are gone."""
         ...
 
+    def open_store(self, cancel: Callable[[str], None]) -> StoreLink:
+        """Where all keep their responses. cancel: ends one that runs here"""
+        ...
+
+    @property
+    def tenant_salt(self) -> bytes:
+        """By which all know a tenant under one name."""
+        ...
+
 
 class NoPeers:
     async def counts(self) -> FrontCounts:
         return NOTHING_COUNTED
+
+    def open_store(self, cancel: Callable[[str], None]) -> StoreLink:
+        return OwnStore(cancel)
+
+    @property
+    def tenant_salt(self) -> bytes:
+        return new_salt()
 
 
 NO_PEERS = NoPeers()

@@ -17,7 +17,7 @@ from cadence.entrypoints.server.http.bodies import BodyReader
 from cadence.entrypoints.server.http.errors import model_not_found
 from cadence.entrypoints.server.http.ignored import IgnoredFields
 from cadence.entrypoints.server.http.tenants import Tenants
-from cadence.entrypoints.server.responses.store import ResponseStore
+from cadence.entrypoints.server.responses.client import ResponseClient
 from cadence.entrypoints.server.routes.peers import NO_PEERS, Peers
 from cadence.entrypoints.server.routes.served_adapters import ServedAdapters
 
@@ -39,8 +39,8 @@ class ServerState:
     logs: LogQueue | NullLogQueue
     ignored: IgnoredFields
     adapters: ServedAdapters
+    responses: ResponseClient
     peers: Peers = NO_PEERS
-    responses: ResponseStore = field(default_factory=ResponseStore)
     started: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 
     @property
