@@ -28,6 +28,7 @@ class ApiChild:
         self.on_message: Callable[[FromFront], None] = lambda message: None
         self.has_served = False
         self.counts = NOTHING_COUNTED  # as it last said
+        self.table_version = 0  # of the adapters that it serves
         self.heard_at = time.monotonic()  # seconds
 
     @classmethod
@@ -71,4 +72,5 @@ class ApiChild:
         self.heard_at = time.monotonic()
         self.counts = message.counts or self.counts
         self.has_served |= message.serving
+        self.table_version = max(self.table_version, message.table_version)
         self.on_message(message)

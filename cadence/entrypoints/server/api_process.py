@@ -17,7 +17,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import uvloop
@@ -25,9 +25,11 @@ import uvloop
 from cadence.config import env
 from cadence.config.args import EngineArgs
 from cadence.config.serve_options import ServeOptions
+from cadence.core.adapter_messages import AdapterTable, NamedAdapter, TableCall, TableReply, TableVerb
 from cadence.core.codec import decode_to_front, encode
 from cadence.core.errors import CadenceError, EngineDeadError
 from cadence.core.front_messages import NOTHING_COUNTED, FromFront, FrontCounts, ToFront
+from cadence.core.lora_request import LoRARequest
 from cadence.core.response_messages import UNKNOWN_RESPONSE, StoreCall, StoreReply
 from cadence.engine.async_channel import AsyncChannel
 from cadence.engine.channel import Channel
@@ -41,12 +43,14 @@ from cadence.entrypoints.server.exit_deadline import ExitDeadline
 from cadence.entrypoints.server.http import listen
 from cadence.entrypoints.server.routes.metrics import front_counts
 from cadence.entrypoints.server.routes.response_resume import resume_response
+from cadence.entrypoints.server.routes.served_adapters import AdapterLink, ServedAdapters
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.entrypoints.server.server import LOG_FLUSH_S, ServerLifecycle
 from cadence.entrypoints.server.start_signals import StartSignals, StoppedWhileStarting
 
 OPTIONS_S = 60.0  # for the options to arrive; they are sent before this process exists
 COUNTS_S = 1.0  # between two reports
+NO_REPLY = TableReply(done=False)
 ANSWER_S = 2.0  # for the counts of others, before those of this process are shown alone
 
 
@@ -60,6 +64,7 @@ class ParentLink:
         self._channel = AsyncChannel(channel, self.take, lambda: os._exit(FRONT_GONE))
         self._state: ServerState | None = None  # None until it serves
         self._adopt: Callable[[socket.socket], None] = socket.socket.close
+        self._table = AdapterTable(0)  # as last told; version 0 = that of the start
         self._cancel: Callable[[str], None] = lambda response_id: None
         self._calls: dict[int, asyncio.Future[ToFront]] = {}
         self._num_calls = 0
@@ -75,6 +80,19 @@ class ParentLink:
     def open_store(self, cancel: Callable[[str], None]) -> ParentLink:
         self._cancel = cancel
         return self
+
+    def open_adapters(self, served: ServedAdapters) -> AdapterLink:
+        return TableLink(served, self._call_table)
+
+    async def _call_table(self, call: TableCall) -> TableReply:
+        return (await self._call(table_call=call)).table_reply or NO_REPLY
+
+    def _take_table(self, table: AdapterTable) -> None:
+        """Before it serves, it is kept until there is what it changes."""
+        self._table = table
+        if self._state is not None:
+            self._state.adapters.set(_request(adapter) for adapter in table.adapters)
+            self._send(FromFront(table_version=table.version))
 
     async def ask(self, call: StoreCall) -> StoreReply:
         return (await self._call(call=call)).reply or UNKNOWN_RESPONSE
@@ -96,6 +114,8 @@ class ParentLink:
         """adopt: serves a connection"""
         self._state = state
         self._adopt = adopt
+        if self._table.version:
+            self._take_table(self._table)
         self._send(FromFront(serving=True, counts=self._own()))
 
     async def report(self) -> None:
@@ -123,6 +143,8 @@ class ParentLink:
             self._adopt(self._channel.take_socket())
         if message.tell:
             self.tell_counts()
+        if message.table is not None:
+            self._take_table(message.table)
         if message.cancel:
             self._cancel(message.cancel)
         if message.resumed is not None and self._state is not None:
@@ -132,6 +154,30 @@ class ParentLink:
         future = self._calls.get(message.call_id)
         if future is not None and not future.done():
             future.set_result(message)
+
+
+class TableLink:
+    """Adapters, which another process has the table of. It comes before the reply to what changes it."""
+
+    def __init__(self, served: ServedAdapters, call: Callable[[TableCall], Awaitable[TableReply]]) -> None:
+        self._served = served
+        self._call = call
+
+    async def take_number(self, own: int) -> int:
+        return (await self._call(TableCall(TableVerb.NUMBER, NamedAdapter("", 0, "")))).number
+
+    async def add(self, adapter: LoRARequest) -> bool:
+        named = NamedAdapter(adapter.lora_name, adapter.lora_int_id, adapter.lora_path, adapter.load_inplace)
+        return (await self._call(TableCall(TableVerb.ADD, named))).done
+
+    async def remove(self, name: str) -> LoRARequest | None:
+        adapter = self._served.of(name)
+        reply = await self._call(TableCall(TableVerb.REMOVE, NamedAdapter(name, 0, "")))
+        return adapter if reply.done else None
+
+
+def _request(adapter: NamedAdapter) -> LoRARequest:
+    return LoRARequest(adapter.name, adapter.number, adapter.path, load_inplace=adapter.load_inplace)
 
 
 def receive_first(channel: Channel) -> tuple[dict[str, Any], list[bytes]]:

@@ -23,6 +23,7 @@ from typing import Any
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.serve_options import ServeOptions
+from cadence.core.adapter_messages import NamedAdapter, TableCall
 from cadence.core.errors import EngineDeadError
 from cadence.core.front_messages import NOTHING_COUNTED, FromFront, ToFront
 from cadence.core.response_messages import ResumedResponse, StoreCall
@@ -35,6 +36,8 @@ from cadence.entrypoints.server.acceptor import Acceptor
 from cadence.entrypoints.server.api_child import ApiChild
 from cadence.entrypoints.server.http.tenants import new_salt
 from cadence.entrypoints.server.responses.desk import NOBODY, ResponseDesk
+from cadence.entrypoints.server.routes.served_adapters import served_at_start
+from cadence.entrypoints.server.shared_adapters import SharedAdapters
 
 MAX_FAILED_STARTS = 3  # of an API process, in a row: the server ends
 RESTART_S = 0.2  # before a dead one is started again
@@ -45,7 +48,14 @@ EXIT_S = 20.0  # beyond the shutdown timeout, before processes that do not end a
 
 
 class ApiServers:
-    def __init__(self, options: ServeOptions, told: bytes, bound: socket.socket, owner: EngineOwner) -> None:
+    def __init__(
+        self,
+        options: ServeOptions,
+        told: bytes,
+        bound: socket.socket,
+        owner: EngineOwner,
+        adapters: SharedAdapters,
+    ) -> None:
         """told: the options, as each process is told them"""
         self._options = told
         self._count = options.api_server_count
@@ -54,6 +64,7 @@ class ApiServers:
         self._num_dealt = 0
         self._owner = owner
         self._responses = ResponseDesk(self)
+        self._adapters = adapters
         self._children: dict[int, ApiChild] = {}  # by number, from 1
         self._gone = NOTHING_COUNTED  # what those that are gone have counted
         self._told = asyncio.Event()  # counts came
@@ -98,6 +109,7 @@ class ApiServers:
     async def _run(self, number: int) -> tuple[bool, int]:
         """-> (whether it served, its exit status)"""
         child = self._children[number] = await ApiChild.start(self._options)
+        child.tell(ToFront(table=self._adapters.table))
         child.on_message = lambda message: self._heard(number, child, message)
         self._owner.join(number, child.tell)
         if self._is_ending:
@@ -106,6 +118,7 @@ class ApiServers:
         self._owner.leave(number)
         del self._children[number]
         self._responses.gone(number)
+        self._told.set()
         if not any(one.has_served for one in self._children.values()):
             self._acceptor.pause()
         self._gone = summed([self._gone, child.last_counts()])
@@ -122,6 +135,8 @@ class ApiServers:
             self._responses.take(number, message.call)
         elif message.call is not None:
             self._spawn(self._answer_call(number, child, message.call_id, message.call))
+        elif message.table_call is not None:
+            self._spawn(self._answer_table_call(child, message.call_id, message.table_call))
         elif message.call_id:
             self._spawn(self._answer(child, message.call_id))
 
@@ -132,6 +147,18 @@ class ApiServers:
 
     async def _answer_call(self, number: int, asking: ApiChild, call_id: int, call: StoreCall) -> None:
         asking.tell(ToFront(call_id=call_id, reply=await self._responses.answer(number, call)))
+
+    async def _answer_table_call(self, asking: ApiChild, call_id: int, call: TableCall) -> None:
+        """When all that serve have the change, or are gone; those that start get it before they do."""
+        before = self._adapters.table.version
+        reply, table = self._adapters.take(call), self._adapters.table
+        if table.version != before:
+            for child in self._children.values():
+                child.tell(ToFront(table=table))
+            while any(one.has_served and one.table_version < table.version for one in self._children.values()):
+                self._told.clear()
+                await self._told.wait()
+        asking.tell(ToFront(call_id=call_id, table_reply=reply))
 
     def cancel(self, front: int, response_id: str) -> None:
         if front in self._children:
@@ -212,7 +239,9 @@ async def serve_many(
     applied = peer_env.applied(args, env.peer_variables())
     owner = EngineOwner(source.engine_options(applied), *start)
     told = {"args": dataclasses.asdict(args), "options": dataclasses.asdict(options), "tenant_salt": new_salt().hex()}
-    servers = ApiServers(options, json.dumps(told).encode(), bound, owner)
+    adapters = served_at_start(options.lora_modules, (), "", enabled=True).all()
+    named = [NamedAdapter(adapter.lora_name, adapter.lora_int_id, adapter.lora_path) for adapter in adapters]
+    servers = ApiServers(options, json.dumps(told).encode(), bound, owner, SharedAdapters(named))
     signals = ServerSignals(servers, options.shutdown_timeout)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, signals.hear)

@@ -108,6 +108,7 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
     )
     timed = with_deadline(llm, options.request_deadline)
     names = list(options.served_model_name) or [llm.model_name]
+    adapters = served_at_start(options.lora_modules, names, options.lora_root, llm.config.lora.enabled)
     own = {"stream_interval": options.stream_interval} if options.stream_interval > 1 else {}
     return ServerState(
         llm=timed,
@@ -122,7 +123,8 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
         ignored=IgnoredFields(options.strict_requests),
         peers=peers,
         responses=ResponseClient(peers.open_store, timed.abort),
-        adapters=served_at_start(options.lora_modules, names, options.lora_root, llm.config.lora.enabled),
+        adapters=adapters,
+        adapter_link=peers.open_adapters(adapters),
     )
 
 

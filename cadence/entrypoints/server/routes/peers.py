@@ -8,6 +8,7 @@ from typing import Protocol
 from cadence.core.front_messages import NOTHING_COUNTED, FrontCounts
 from cadence.entrypoints.server.http.tenants import new_salt
 from cadence.entrypoints.server.responses.client import OwnStore, StoreLink
+from cadence.entrypoints.server.routes.served_adapters import AdapterLink, OwnAdapters, ServedAdapters
 
 
 class Peers(Protocol):
@@ -17,6 +18,10 @@ class Peers(Protocol):
 
     def open_store(self, cancel: Callable[[str], None]) -> StoreLink:
         """Where all keep their responses. cancel: ends one that runs here"""
+        ...
+
+    def open_adapters(self, served: ServedAdapters) -> AdapterLink:
+        """served: what this process serves"""
         ...
 
     @property
@@ -31,6 +36,9 @@ class NoPeers:
 
     def open_store(self, cancel: Callable[[str], None]) -> StoreLink:
         return OwnStore(cancel)
+
+    def open_adapters(self, served: ServedAdapters) -> AdapterLink:
+        return OwnAdapters(served)
 
     @property
     def tenant_salt(self) -> bytes:

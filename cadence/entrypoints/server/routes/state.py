@@ -19,7 +19,7 @@ from cadence.entrypoints.server.http.ignored import IgnoredFields
 from cadence.entrypoints.server.http.tenants import Tenants
 from cadence.entrypoints.server.responses.client import ResponseClient
 from cadence.entrypoints.server.routes.peers import NO_PEERS, Peers
-from cadence.entrypoints.server.routes.served_adapters import ServedAdapters
+from cadence.entrypoints.server.routes.served_adapters import AdapterLink, ServedAdapters
 
 if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
@@ -39,6 +39,7 @@ class ServerState:
     logs: LogQueue | NullLogQueue
     ignored: IgnoredFields
     adapters: ServedAdapters
+    adapter_link: AdapterLink
     responses: ResponseClient
     peers: Peers = NO_PEERS
     started: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
