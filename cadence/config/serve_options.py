@@ -120,11 +120,6 @@ class ServeOptions:
         if not 1 <= self.api_server_count <= MOST_API_SERVERS:
             limit = f"between 1 and {MOST_API_SERVERS}"
             raise ConfigError(f"api_server_count={self.api_server_count} is not {limit}", "api_server_count")
-        if self.api_server_count > 1 and self.allow_runtime_lora_updating:
-            raise ConfigError(
-                "allow_runtime_lora_updating: each process would serve other adapters; use api_server_count=1",
-                "allow_runtime_lora_updating",
-            )
         object.__setattr__(self, "root_path", _as_prefix(self.root_path))
         if self.port > 65535:
             raise ConfigError(f"port={self.port} is not a port: at most 65535", "port")

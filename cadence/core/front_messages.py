@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cadence.core.adapter_messages import AdapterTable, TableCall, TableReply
+from cadence.core.response_messages import ResumedResponse, StoreCall, StoreReply
+
 # A counter or a histogram: name, labels, value or counts by bucket, and the sum of what was observed.
 PlainMetric = tuple[str, dict[str, str], list[int], float]
 
@@ -30,10 +33,18 @@ class ToFront:
     tell: bool = False  # its counts are wanted now
     call_id: int = 0  # the question answered here; 0 = none
     others: FrontCounts | None = None  # the answer: the sums of all other fronts, also of those that are gone
+    reply: StoreReply | None = None  # the answer to a call
+    table: AdapterTable | None = None  # what is served from now on
+    table_reply: TableReply | None = None  # the answer to a change of the table
+    cancel: str = ""  # the id of a response that runs there and shall end
+    resumed: ResumedResponse | None = None  # to go on with
 
 
 @dataclass(frozen=True, slots=True)
 class FromFront:
     serving: bool = False  # it takes connections
     counts: FrontCounts | None = None  # sent every second, and when they are asked for
-    call_id: int = 0  # asks for the counts of the others
+    call_id: int = 0  # asks for the counts of the others, or makes a call
+    call: StoreCall | None = None  # without a call_id, nobody waits for the reply
+    table_call: TableCall | None = None
+    table_version: int = 0  # of the table that it has taken in

@@ -33,3 +33,8 @@ class RequestUpdate:
     def end(cls, request_id: str, reason: FinishReason, failure: Failure | None = None) -> RequestUpdate:
         """The end of a request that no step brought."""
         return cls(request_id, [], (), (), reason, failure, 0, 0, 0.0)
+
+    @classmethod
+    def tokens(cls, request_id: str, token_ids: Sequence[int]) -> RequestUpdate:
+        """Tokens that no step brought."""
+        return cls(request_id, list(token_ids), (), (), None, None, 0, 0, 0.0)

@@ -108,6 +108,7 @@ class InputProcessor:
             cache_salt=parsed.cache_salt,
             grammar=grammar,
             adapter=adapter,
+            output_token_ids=parsed.output_token_ids,
         )
         return ProcessedInput(request, parsed.text)
 

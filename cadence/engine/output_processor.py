@@ -64,6 +64,13 @@ class OutputProcessor:
                 self._forget(text)
         return outputs, stopped
 
+    def replay(self, core_id: str, token_ids: Sequence[int]) -> list[RequestOutput]:
+        """Tokens that another front has counted."""
+        text = self._texts[core_id]
+        text.accept(RequestUpdate.tokens(core_id, token_ids), self._names)
+        output = self._groups[core_id].output(text) if text.wants_output() else None
+        return [] if output is None else [output]
+
     def core_ids(self, user_id: str) -> list[str]:
         """Ids under which the core still runs a user's request; empty when it is unknown or over."""
         return self._children.get(user_id, [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NotRequired, TypedDict
 
 from cadence.core.errors import InvalidRequestError
@@ -21,8 +21,6 @@ class TokensPrompt(TypedDict):
     cache_salt: NotRequired[str]
 
 
-PromptType = str | list[int] | TextPrompt | TokensPrompt
-
 _KNOWN = {"prompt", "prompt_token_ids", "cache_salt"}
 _REFUSED = {
     "prompt_embeds": "this model takes token ids",
@@ -37,6 +35,10 @@ class ParsedPrompt:
     text: str | None
     token_ids: list[int] | None  # at least one of the two is given
     cache_salt: str = ""
+    output_token_ids: tuple[int, ...] = ()  # of an answer that is made again: it begins with these
+
+
+PromptType = str | list[int] | TextPrompt | TokensPrompt | ParsedPrompt
 
 
 def split_prompts(prompts: PromptType | Sequence[PromptType]) -> list[PromptType]:
@@ -53,6 +55,8 @@ def parse_prompt(prompt: Any) -> ParsedPrompt:
         return ParsedPrompt(prompt, None)
     if isinstance(prompt, Mapping):
         return _parse_dict(prompt)
+    if isinstance(prompt, ParsedPrompt):
+        return prompt
     if _is_token_list(prompt):
         return ParsedPrompt(None, list(prompt))
     raise InvalidRequestError(
@@ -77,6 +81,11 @@ def _parse_dict(prompt: Mapping[str, Any]) -> ParsedPrompt:
     if not isinstance(salt, str):
         raise InvalidRequestError(f"'cache_salt' must be a str, not {type(salt).__name__}", "cache_salt")
     return ParsedPrompt(text, None if ids is None else list(ids), salt)
+
+
+def resumed(prompt: TokensPrompt, output_token_ids: Sequence[int]) -> ParsedPrompt:
+    """A prompt whose answer begins with these."""
+    return replace(_parse_dict(prompt), output_token_ids=tuple(output_token_ids))
 
 
 def tokenised(prompt: PromptType, tokenizer: Tokenizer, options: Mapping[str, Any]) -> PromptType:

@@ -341,7 +341,7 @@ def _done_future() -> asyncio.Future[None]:
 
 def entry_of(request: EngineRequest) -> JournalEntry:
     """Raises InvalidRequestError for what no message can carry, before the request is registered."""
-    return JournalEntry(request, encode_request(request))
+    return JournalEntry(request, encode_request(request), list(request.output_token_ids))
 
 
 def _payload(entry: JournalEntry) -> bytes:

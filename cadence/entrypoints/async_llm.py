@@ -18,7 +18,7 @@ from cadence.core.engine_state import EngineState, joined
 from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.messages import EngineInfo
 from cadence.core.outputs import RequestOutput
-from cadence.core.request import FinishReason
+from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.core.update import RequestUpdate
 from cadence.engine.adapter_orders import LIST_ORDER, add_order, order_of
@@ -145,6 +145,8 @@ class AsyncLLM:
         try:
             for entry in entries:
                 self._supervisor.submit(entry)
+            if processed.request.output_token_ids:
+                self._replay(processed.request, stream)
             while True:
                 output = await stream.next()
                 yield output
@@ -277,6 +279,11 @@ class AsyncLLM:
         if weight_of(params) > HEAVY:
             return await asyncio.to_thread(self._inputs.process, request_id, prompt, params, *options)
         return self._inputs.process(request_id, prompt, params, *options)
+
+    def _replay(self, request: EngineRequest, stream: OutputStream) -> None:
+        """The answer begins with tokens that it has already."""
+        for output in self._outputs.replay(request.request_id, request.output_token_ids):
+            stream.put(output)
 
     def _drop(self, request_id: str) -> list[RequestOutput]:
         """Ends what still runs of a request, here and in the engine. Nothing to do for one that is over."""

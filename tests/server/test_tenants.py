@@ -16,11 +16,12 @@ from cadence.config.args import EngineArgs
 from cadence.config.serve_options import ServeOptions
 from cadence.core.engine_state import EngineState, RequestView
 from cadence.core.outputs import RequestOutput
+from cadence.core.response_messages import StoredResponse
 from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.http.tenants import TENANT, Tenants
-from cadence.entrypoints.server.responses.store import ResponseStore, StoredResponse
+from cadence.entrypoints.server.responses.store import ResponseStore
 from cadence.entrypoints.webui.state_view import describe, seen_by
 from tests.server.helpers import FakeLLM, RunningApp
 

@@ -16,16 +16,19 @@ from cadence.core.front_messages import NOTHING_COUNTED, FromFront, FrontCounts,
 from cadence.engine.async_channel import AsyncChannel
 from cadence.engine.channel import NO_DESCRIPTOR, Channel
 
+LAST_BYTES_S = 2.0  # for what a dead process has sent to be read
 API_COMMAND = (sys.executable, "-m", "cadence.entrypoints.server.api_process")
 
 
 class ApiChild:
     def __init__(self, process: asyncio.subprocess.Process, end: socket.socket) -> None:
         self._process = process
-        self._channel = AsyncChannel(Channel(end), self._take, lambda: None)
+        self._ended = asyncio.Event()  # all that it has sent was read
+        self._channel = AsyncChannel(Channel(end), self._take, self._ended.set)
         self.on_message: Callable[[FromFront], None] = lambda message: None
         self.has_served = False
         self.counts = NOTHING_COUNTED  # as it last said
+        self.table_version = 0  # of the adapters that it serves
         self.heard_at = time.monotonic()  # seconds
 
     @classmethod
@@ -49,8 +52,10 @@ class ApiChild:
             self._process.send_signal(number)
 
     async def wait(self) -> int:
-        """-> its exit status"""
+        """-> its exit status, once all that it has sent was read"""
         status = await self._process.wait()
+        with contextlib.suppress(TimeoutError):  # a child of its own may hold its end open
+            await asyncio.wait_for(self._ended.wait(), LAST_BYTES_S)
         self._channel.close()
         return status
 
@@ -67,4 +72,5 @@ class ApiChild:
         self.heard_at = time.monotonic()
         self.counts = message.counts or self.counts
         self.has_served |= message.serving
+        self.table_version = max(self.table_version, message.table_version)
         self.on_message(message)

@@ -17,7 +17,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import uvloop
@@ -25,9 +25,12 @@ import uvloop
 from cadence.config import env
 from cadence.config.args import EngineArgs
 from cadence.config.serve_options import ServeOptions
+from cadence.core.adapter_messages import AdapterTable, NamedAdapter, TableCall, TableReply, TableVerb
 from cadence.core.codec import decode_to_front, encode
 from cadence.core.errors import CadenceError, EngineDeadError
-from cadence.core.front_messages import NOTHING_COUNTED, FromFront, FrontCounts
+from cadence.core.front_messages import NOTHING_COUNTED, FromFront, FrontCounts, ToFront
+from cadence.core.lora_request import LoRARequest
+from cadence.core.response_messages import UNKNOWN_RESPONSE, StoreCall, StoreReply
 from cadence.engine.async_channel import AsyncChannel
 from cadence.engine.channel import Channel
 from cadence.engine.core_process import FRONT_GONE, exit_with_parent, open_channel
@@ -39,35 +42,71 @@ from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.exit_deadline import ExitDeadline
 from cadence.entrypoints.server.http import listen
 from cadence.entrypoints.server.routes.metrics import front_counts
+from cadence.entrypoints.server.routes.response_resume import resume_response
+from cadence.entrypoints.server.routes.served_adapters import AdapterLink, ServedAdapters
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.entrypoints.server.server import LOG_FLUSH_S, ServerLifecycle
 from cadence.entrypoints.server.start_signals import StartSignals, StoppedWhileStarting
 
 OPTIONS_S = 60.0  # for the options to arrive; they are sent before this process exists
 COUNTS_S = 1.0  # between two reports
+NO_REPLY = TableReply(done=False)
 ANSWER_S = 2.0  # for the counts of others, before those of this process are shown alone
 
 
 class ParentLink:
-    """The server's process, seen from here: brings engines, asks for counts, and has those of the others."""
+    """The server's process, seen from here: brings engines, asks for counts, has those of the others, and keeps
+    responses. Its end is the end of this process, so that nothing waits for it in vain."""
 
-    def __init__(self, channel: Channel, links: EngineLinks) -> None:
+    def __init__(self, channel: Channel, links: EngineLinks, tenant_salt: bytes) -> None:
+        self.tenant_salt = tenant_salt
         self._links = links
         self._channel = AsyncChannel(channel, self.take, lambda: os._exit(FRONT_GONE))
         self._state: ServerState | None = None  # None until it serves
         self._adopt: Callable[[socket.socket], None] = socket.socket.close
-        self._calls: dict[int, asyncio.Future[FrontCounts]] = {}
+        self._table = AdapterTable(0)  # as last told; version 0 = that of the start
+        self._cancel: Callable[[str], None] = lambda response_id: None
+        self._calls: dict[int, asyncio.Future[ToFront]] = {}
         self._num_calls = 0
+        self._tasks: set[asyncio.Future[None]] = set()
 
     async def counts(self) -> FrontCounts:
+        try:
+            answer = await asyncio.wait_for(self._call(counts=self._own()), ANSWER_S)
+        except TimeoutError:
+            return NOTHING_COUNTED
+        return answer.others or NOTHING_COUNTED
+
+    def open_store(self, cancel: Callable[[str], None]) -> ParentLink:
+        self._cancel = cancel
+        return self
+
+    def open_adapters(self, served: ServedAdapters) -> AdapterLink:
+        return TableLink(served, self._call_table)
+
+    async def _call_table(self, call: TableCall) -> TableReply:
+        return (await self._call(table_call=call)).table_reply or NO_REPLY
+
+    def _take_table(self, table: AdapterTable) -> None:
+        """Before it serves, it is kept until there is what it changes."""
+        self._table = table
+        if self._state is not None:
+            self._state.adapters.set(_request(adapter) for adapter in table.adapters)
+            self._send(FromFront(table_version=table.version))
+
+    async def ask(self, call: StoreCall) -> StoreReply:
+        return (await self._call(call=call)).reply or UNKNOWN_RESPONSE
+
+    def tell(self, call: StoreCall) -> None:
+        self._send(FromFront(call=call))
+
+    async def _call(self, **fields: Any) -> ToFront:
         self._num_calls += 1
         number = self._num_calls
         future = self._calls[number] = asyncio.get_running_loop().create_future()
-        self._send(FromFront(call_id=number, counts=self._own()))
+        self._send(FromFront(call_id=number, **fields))
         try:
-            return await asyncio.wait_for(future, ANSWER_S)
-        except TimeoutError:
-            return NOTHING_COUNTED
+            return await future
         finally:
             del self._calls[number]
 
@@ -75,15 +114,17 @@ class ParentLink:
         """adopt: serves a connection"""
         self._state = state
         self._adopt = adopt
+        if self._table.version:
+            self._take_table(self._table)
         self._send(FromFront(serving=True, counts=self._own()))
 
     async def report(self) -> None:
         """Every second: what was counted outlives this process, and says that it lives."""
         while True:
-            self.tell()
+            self.tell_counts()
             await asyncio.sleep(COUNTS_S)
 
-    def tell(self) -> None:
+    def tell_counts(self) -> None:
         self._send(FromFront(counts=self._own()))
 
     def _own(self) -> FrontCounts:
@@ -101,10 +142,42 @@ class ParentLink:
         if message.connection:
             self._adopt(self._channel.take_socket())
         if message.tell:
-            self.tell()
+            self.tell_counts()
+        if message.table is not None:
+            self._take_table(message.table)
+        if message.cancel:
+            self._cancel(message.cancel)
+        if message.resumed is not None and self._state is not None:
+            task = asyncio.ensure_future(resume_response(message.resumed, self._state))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         future = self._calls.get(message.call_id)
         if future is not None and not future.done():
-            future.set_result(message.others or NOTHING_COUNTED)
+            future.set_result(message)
+
+
+class TableLink:
+    """Adapters, which another process has the table of. It comes before the reply to what changes it."""
+
+    def __init__(self, served: ServedAdapters, call: Callable[[TableCall], Awaitable[TableReply]]) -> None:
+        self._served = served
+        self._call = call
+
+    async def take_number(self, own: int) -> int:
+        return (await self._call(TableCall(TableVerb.NUMBER, NamedAdapter("", 0, "")))).number
+
+    async def add(self, adapter: LoRARequest) -> bool:
+        named = NamedAdapter(adapter.lora_name, adapter.lora_int_id, adapter.lora_path, adapter.load_inplace)
+        return (await self._call(TableCall(TableVerb.ADD, named))).done
+
+    async def remove(self, name: str) -> LoRARequest | None:
+        adapter = self._served.of(name)
+        reply = await self._call(TableCall(TableVerb.REMOVE, NamedAdapter(name, 0, "")))
+        return adapter if reply.done else None
+
+
+def _request(adapter: NamedAdapter) -> LoRARequest:
+    return LoRARequest(adapter.name, adapter.number, adapter.path, load_inplace=adapter.load_inplace)
 
 
 def receive_first(channel: Channel) -> tuple[dict[str, Any], list[bytes]]:
@@ -122,7 +195,7 @@ async def serve(channel: Channel, logs: LogQueue) -> int:
     if options.enable_log_requests:
         logging.getLogger("cadence.server").setLevel(logging.INFO)
     links = EngineLinks(args.data_parallel_size)
-    parent = ParentLink(channel, links)
+    parent = ParentLink(channel, links, bytes.fromhex(given["tenant_salt"]))
     for message in more:
         parent.take(message)
     reporting = asyncio.ensure_future(parent.report())
@@ -138,7 +211,7 @@ async def serve(channel: Channel, logs: LogQueue) -> int:
         return await life.run(None, lambda: parent.serving(app.state.server, life.adopt))
     finally:
         await life.end_engine()
-        parent.tell()
+        parent.tell_counts()
         reporting.cancel()
 
 

@@ -1,5 +1,5 @@
-"""The process of a server with several API processes: it owns the address and the engines, and makes, watches and ends
-the processes that serve.
+"""The process of a server with several API processes: it owns the address, the engines and stored responses, and makes,
+watches and ends the processes that serve.
 
 Connections are accepted here and dealt out in turn. With one listening socket that all inherit, whoever wakes first
 takes all that wait; with SO_REUSEPORT those that wait for a dead process are lost, and a second server could take the
@@ -17,13 +17,16 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.serve_options import ServeOptions
+from cadence.core.adapter_messages import NamedAdapter, TableCall
 from cadence.core.errors import EngineDeadError
 from cadence.core.front_messages import NOTHING_COUNTED, FromFront, ToFront
+from cadence.core.response_messages import ResumedResponse, StoreCall
 from cadence.engine.engine_owner import EngineOwner
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.log_format import escaped
@@ -31,6 +34,10 @@ from cadence.engine.metrics.summed import summed
 from cadence.engine.source import find_source
 from cadence.entrypoints.server.acceptor import Acceptor
 from cadence.entrypoints.server.api_child import ApiChild
+from cadence.entrypoints.server.http.tenants import new_salt
+from cadence.entrypoints.server.responses.desk import NOBODY, ResponseDesk
+from cadence.entrypoints.server.routes.served_adapters import served_at_start
+from cadence.entrypoints.server.shared_adapters import SharedAdapters
 
 MAX_FAILED_STARTS = 3  # of an API process, in a row: the server ends
 RESTART_S = 0.2  # before a dead one is started again
@@ -41,7 +48,14 @@ EXIT_S = 20.0  # beyond the shutdown timeout, before processes that do not end a
 
 
 class ApiServers:
-    def __init__(self, options: ServeOptions, told: bytes, bound: socket.socket, owner: EngineOwner) -> None:
+    def __init__(
+        self,
+        options: ServeOptions,
+        told: bytes,
+        bound: socket.socket,
+        owner: EngineOwner,
+        adapters: SharedAdapters,
+    ) -> None:
         """told: the options, as each process is told them"""
         self._options = told
         self._count = options.api_server_count
@@ -49,6 +63,8 @@ class ApiServers:
         self._acceptor = Acceptor(bound, self._deal)
         self._num_dealt = 0
         self._owner = owner
+        self._responses = ResponseDesk(self)
+        self._adapters = adapters
         self._children: dict[int, ApiChild] = {}  # by number, from 1
         self._gone = NOTHING_COUNTED  # what those that are gone have counted
         self._told = asyncio.Event()  # counts came
@@ -93,28 +109,70 @@ class ApiServers:
     async def _run(self, number: int) -> tuple[bool, int]:
         """-> (whether it served, its exit status)"""
         child = self._children[number] = await ApiChild.start(self._options)
-        child.on_message = lambda message: self._heard(child, message)
+        child.tell(ToFront(table=self._adapters.table))
+        child.on_message = lambda message: self._heard(number, child, message)
         self._owner.join(number, child.tell)
         if self._is_ending:
             child.signal(signal.SIGTERM)
         status = await child.wait()
         self._owner.leave(number)
         del self._children[number]
+        self._responses.gone(number)
+        self._told.set()
         if not any(one.has_served for one in self._children.values()):
             self._acceptor.pause()
         self._gone = summed([self._gone, child.last_counts()])
         return child.has_served, status
 
-    def _heard(self, child: ApiChild, message: FromFront) -> None:
+    def _heard(self, number: int, child: ApiChild, message: FromFront) -> None:
         self._told.set()
         if message.serving:
             self._acceptor.resume()
+            self._responses.hand_over()
         if len(self._children) == self._count and all(each.has_served for each in self._children.values()):
             self.all_serve.set()
-        if message.call_id:
-            task = asyncio.ensure_future(self._answer(child, message.call_id))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if message.call is not None and not message.call_id:
+            self._responses.take(number, message.call)
+        elif message.call is not None:
+            self._spawn(self._answer_call(number, child, message.call_id, message.call))
+        elif message.table_call is not None:
+            self._spawn(self._answer_table_call(child, message.call_id, message.table_call))
+        elif message.call_id:
+            self._spawn(self._answer(child, message.call_id))
+
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(job)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer_call(self, number: int, asking: ApiChild, call_id: int, call: StoreCall) -> None:
+        asking.tell(ToFront(call_id=call_id, reply=await self._responses.answer(number, call)))
+
+    async def _answer_table_call(self, asking: ApiChild, call_id: int, call: TableCall) -> None:
+        """When all that serve have the change, or are gone; those that start get it before they do."""
+        before = self._adapters.table.version
+        reply, table = self._adapters.take(call), self._adapters.table
+        if table.version != before:
+            for child in self._children.values():
+                child.tell(ToFront(table=table))
+            while any(one.has_served and one.table_version < table.version for one in self._children.values()):
+                self._told.clear()
+                await self._told.wait()
+        asking.tell(ToFront(call_id=call_id, table_reply=reply))
+
+    def cancel(self, front: int, response_id: str) -> None:
+        if front in self._children:
+            self._children[front].tell(ToFront(cancel=response_id))
+
+    def resume(self, resumed: ResumedResponse) -> int:
+        """By the process that is dealt the next connection."""
+        serving = self._lively()
+        if not serving:
+            return NOBODY
+        number = serving[self._num_dealt % len(serving)]
+        self._num_dealt += 1
+        self._children[number].tell(ToFront(resumed=resumed))
+        return number
 
     async def _answer(self, asking: ApiChild, call_id: int) -> None:
         """What the others have counted, as they say now."""
@@ -131,10 +189,15 @@ class ApiServers:
 
     def _deal(self, connection: socket.socket) -> None:
         """Round robin, past processes that say nothing. It is called only while one serves."""
-        serving = [child for child in self._children.values() if child.has_served]
-        lively = [child for child in serving if time.monotonic() - child.heard_at < self._silence_s / 4] or serving
-        lively[self._num_dealt % len(lively)].serve(connection)
+        lively = self._lively()
+        self._children[lively[self._num_dealt % len(lively)]].serve(connection)
         self._num_dealt += 1
+
+    def _lively(self) -> list[int]:
+        """Those that serve and were heard of lately; where there are none, those that serve."""
+        now = time.monotonic()
+        serving = [number for number, child in self._children.items() if child.has_served]
+        return [one for one in serving if now - self._children[one].heard_at < self._silence_s / 4] or serving
 
     def _others(self, than: ApiChild) -> list[ApiChild]:
         return [child for child in self._children.values() if child is not than]
@@ -175,8 +238,10 @@ async def serve_many(
     source = await asyncio.to_thread(find_source, args)
     applied = peer_env.applied(args, env.peer_variables())
     owner = EngineOwner(source.engine_options(applied), *start)
-    told = {"args": dataclasses.asdict(args), "options": dataclasses.asdict(options)}
-    servers = ApiServers(options, json.dumps(told).encode(), bound, owner)
+    told = {"args": dataclasses.asdict(args), "options": dataclasses.asdict(options), "tenant_salt": new_salt().hex()}
+    adapters = served_at_start(options.lora_modules, (), "", enabled=True).all()
+    named = [NamedAdapter(adapter.lora_name, adapter.lora_int_id, adapter.lora_path) for adapter in adapters]
+    servers = ApiServers(options, json.dumps(told).encode(), bound, owner, SharedAdapters(named))
     signals = ServerSignals(servers, options.shutdown_timeout)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, signals.hear)

@@ -33,6 +33,7 @@ from cadence.entrypoints.server.http.middleware import load_middleware
 from cadence.entrypoints.server.http.request_deadline import with_deadline
 from cadence.entrypoints.server.http.tenants import Tenants
 from cadence.entrypoints.server.openapi import install_schema
+from cadence.entrypoints.server.responses.client import ResponseClient
 from cadence.entrypoints.server.routes import (
     adapters,
     chat,
@@ -107,6 +108,7 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
     )
     timed = with_deadline(llm, options.request_deadline)
     names = list(options.served_model_name) or [llm.model_name]
+    adapters = served_at_start(options.lora_modules, names, options.lora_root, llm.config.lora.enabled)
     own = {"stream_interval": options.stream_interval} if options.stream_interval > 1 else {}
     return ServerState(
         llm=timed,
@@ -116,11 +118,13 @@ def _make_state(llm: AsyncLLM, options: ServeOptions, logs: LogQueue | NullLogQu
         chat=ChatEngine(timed, options, load_formats(options)),
         bodies=BodyReader(JsonLimits.of(options)),
         chat_template=read_template(options.chat_template or llm.config.tokenizer.chat_template),
-        tenants=Tenants(options.api_key, options.share_prefix_cache),
+        tenants=Tenants(options.api_key, options.share_prefix_cache, peers.tenant_salt),
         logs=logs,
         ignored=IgnoredFields(options.strict_requests),
         peers=peers,
-        adapters=served_at_start(options.lora_modules, names, options.lora_root, llm.config.lora.enabled),
+        responses=ResponseClient(peers.open_store, timed.abort),
+        adapters=adapters,
+        adapter_link=peers.open_adapters(adapters),
     )
 
 

@@ -11,7 +11,7 @@ from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import RequestOutput
 from cadence.core.sampling_params import SamplingParams
-from cadence.engine.prompts import TokensPrompt
+from cadence.engine.prompts import TokensPrompt, resumed
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.server.chat.choice import Choice, ParsedChoice, PlainChoice
 from cadence.entrypoints.server.chat.constraint import constraint_of
@@ -73,6 +73,7 @@ class ChatEngine:
                 last = output
                 for completion in output.outputs:
                     completion_tokens += len(completion.token_ids)
+                    job.record(completion.token_ids)
                     for event in _ending(choices[completion.index].read(completion)):
                         yield event
         cached = last.num_cached_tokens or 0 if last is not None else 0
@@ -171,7 +172,8 @@ class ChatEngine:
             given = {"skip_special_tokens": params.skip_special_tokens, **job.of_adapter}
             outputs = self._llm.beam_search(prompt, job.beam, job.request_id, priority=job.priority, **given)
         else:
-            outputs = self._llm.generate(prompt, params, job.request_id, priority=job.priority, **job.of_adapter)
+            whole = resumed(prompt, job.told_tokens) if job.told_tokens else prompt
+            outputs = self._llm.generate(whole, params, job.request_id, priority=job.priority, **job.of_adapter)
         try:
             return await started_stream(cast(AsyncGenerator[RequestOutput, None], outputs))
         except InvalidRequestError as error:
@@ -185,7 +187,7 @@ class ChatEngine:
         before = self._thought_mark(job) or prompt
         demanded = job.tool_choice if calls and job.tool_choice != "auto" else ""
         parser = formats.parser(job.tools if calls else None, before, job.stream, bool(demanded))
-        return ParsedChoice(index, parser, demanded, formats.new_id())
+        return ParsedChoice(index, parser, demanded, formats.new_id(job.id_seed))
 
     async def _count_reasoning(self, choices: list[Choice]) -> int:
         """Tokens of reasoning, counted off its text: tags, and tokens that hold both, belong to neither side."""

@@ -3,7 +3,7 @@ write these events down in their own words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,10 @@ from cadence.core.outputs import PositionLogprobs
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.entrypoints.server.chat.truncation import NO_TRUNCATION, Truncation
 from cadence.entrypoints.server.http.admission import estimate_tokens
+
+
+def _forget(token_ids: Sequence[int]) -> None:
+    """Of most answers no tokens are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,9 @@ class ChatJob:
     beam: BeamSearchParams | None = None  # instead of `params`, of which only the shape of the answer counts then
     max_output: int | None = None  # the client's own limit: it must fit behind the prompt
     sent_names: Mapping[str, str] = field(default_factory=dict)  # name in the engine -> the one the client sent
+    id_seed: str = ""  # of the ids of tool calls; "" = any
+    told_tokens: Sequence[int] = ()  # of an answer that is made again: it begins with these
+    record: Callable[[Sequence[int]], None] = _forget  # hears of tokens before there are events of them
 
     @property
     def of_adapter(self) -> dict[str, Any]:

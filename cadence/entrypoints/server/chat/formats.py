@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import logging
 import secrets
 import string
@@ -61,18 +63,21 @@ class AnswerFormats:
     def needs_special_tokens(self, tools: bool) -> bool:
         return self.special_reasoning or (tools and self.special_tools)
 
-    def new_id(self) -> Callable[[], str]:
-        """What makes ids for calls that have none."""
-        return _mistral_id if self.tools is not None and self.tools.random_ids == "mistral" else _call_id
+    def new_id(self, seed: str) -> Callable[[], str]:
+        """What makes ids for calls that have none: with a seed always the same, one after the other."""
+        write = _mistral_id if self.tools is not None and self.tools.random_ids == "mistral" else _call_id
+        seed = seed or secrets.token_hex(16)
+        numbers = itertools.count()
+        return lambda: write(hashlib.sha256(f"{seed} {next(numbers)}".encode()).digest())
 
 
-def _call_id() -> str:
-    return f"call_{secrets.token_hex(12)}"
+def _call_id(digest: bytes) -> str:
+    return f"call_{digest[:12].hex()}"
 
 
-def _mistral_id() -> str:
+def _mistral_id(digest: bytes) -> str:
     """Mistral's templates take ids of nine letters and digits alone."""
-    return "".join(secrets.choice(_MISTRAL_ID) for _ in range(9))
+    return "".join(_MISTRAL_ID[byte % len(_MISTRAL_ID)] for byte in digest[:9])
 
 
 def choose_formats(

@@ -1,7 +1,7 @@
 """Tenants, where several API keys are set: each key is one, and what is one's is hidden from the others.
 
-A tenant is known by a digest of its key, salted anew in each process, so that nothing that leaves the server tells of
-the key. Without keys, and with one, there is one tenant: "".
+A tenant is known by a digest of its key, salted anew by each server, so that nothing that leaves it tells of the key.
+Without keys, and with one, there is one tenant: "".
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ DIGEST_CHARS = 32
 class Tenants:
     """Keys are compared in constant time: digests of one length, and all of them, whichever fits."""
 
-    def __init__(self, keys: Sequence[str], share_prefix_cache: bool = False) -> None:
-        self._salt = secrets.token_bytes(32)
+    def __init__(self, keys: Sequence[str], share_prefix_cache: bool = False, salt: bytes = b"") -> None:
+        """salt: that of all processes of the server; b"" = there is no other"""
+        self._salt = salt or new_salt()
         self._digests = sorted({self._digest(key.encode("utf-8", "surrogateescape")) for key in keys})
         self._share_prefix_cache = share_prefix_cache
 
@@ -55,6 +56,10 @@ class Tenants:
 
     def _digest(self, content: bytes) -> str:
         return hmac.new(self._salt, content, hashlib.sha256).hexdigest()[:DIGEST_CHARS]
+
+
+def new_salt() -> bytes:
+    return secrets.token_bytes(32)
 
 
 def tenant_of(scope: Scope) -> str:

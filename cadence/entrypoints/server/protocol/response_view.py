@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cadence.core.outputs import PositionLogprobs
+from cadence.core.response_messages import ResponseOrigin
 from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.server.chat.events import Usage
 from cadence.entrypoints.server.protocol.logprobs import TokenNames, chat_logprobs
@@ -34,11 +34,16 @@ class ResponseView:
 
 
 def response_view(
-    response_id: str, model: str, body: ResponsesBody, params: SamplingParams, tools: ResponseTools, names: TokenNames
+    origin: ResponseOrigin,
+    model: str,
+    body: ResponsesBody,
+    params: SamplingParams,
+    tools: ResponseTools,
+    names: TokenNames,
 ) -> ResponseView:
     return ResponseView(
-        id=response_id,
-        fixed={"created_at": int(time.time()), "model": model, **_repeated(body, params)},
+        id=origin.id,
+        fixed={"created_at": origin.created_at, "model": model, **_repeated(body, params)},
         tools=tools,
         names=names,
         top_logprobs=body.num_logprobs(),

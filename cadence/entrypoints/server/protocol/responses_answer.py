@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import hashlib
 import time
 from typing import Any
 
@@ -132,9 +132,9 @@ class ResponseAnswer:
 
     def _open_text(self, kind: str) -> list[StreamEvent]:
         if kind == "message":
-            item = {"id": _id("msg"), "type": kind, "status": "in_progress", "role": "assistant", "content": []}
+            item = {"id": self._id("msg"), "type": kind, "status": "in_progress", "role": "assistant", "content": []}
         else:
-            item = {"id": _id("rs"), "type": kind, "status": "in_progress", "summary": [], "content": []}
+            item = {"id": self._id("rs"), "type": kind, "status": "in_progress", "summary": [], "content": []}
             if self._view.sealed:
                 item["encrypted_content"] = None
         added = self._add(kind, item)
@@ -153,7 +153,7 @@ class ResponseAnswer:
     def _new_call(self, event: ToolCallDelta) -> dict[str, Any]:
         origin = self._view.tools.origin(event.name)
         custom = origin.kind == "custom_tool_call"
-        item = {"id": _id("ctc" if custom else "fc"), "type": origin.kind, "status": "in_progress"}
+        item = {"id": self._id("ctc" if custom else "fc"), "type": origin.kind, "status": "in_progress"}
         item |= {"call_id": event.call_id, "name": origin.name, "input" if custom else "arguments": ""}
         return {**item, "namespace": origin.namespace} if origin.namespace else item
 
@@ -196,6 +196,10 @@ class ResponseAnswer:
         delta = self._of_item("response.custom_tool_call_input.delta", delta=text)
         return [delta, self._of_item("response.custom_tool_call_input.done", input=text)]
 
+    def _id(self, prefix: str) -> str:
+        """Of the next item. It is the same where the response is made again."""
+        return f"{prefix}_{hashlib.sha256(f'{self.id} {len(self.output)}'.encode()).hexdigest()[:32]}"
+
     def _of_item(self, kind: str, **fields: Any) -> StreamEvent:
         place = {"item_id": self.output[-1]["id"], "output_index": len(self.output) - 1}
         return {"type": kind, **place, **fields}
@@ -208,7 +212,3 @@ def _content(kind: str, text: str, logprobs: list[dict[str, Any]]) -> dict[str, 
     if kind == "message":
         return {"type": _TEXT, "text": text, "annotations": [], "logprobs": logprobs}
     return {"type": _THOUGHT, "text": text}
-
-
-def _id(prefix: str) -> str:
-    return f"{prefix}_{secrets.token_hex(16)}"

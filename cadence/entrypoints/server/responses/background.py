@@ -5,33 +5,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
+from cadence.core.response_messages import ResponseState, StoreVerb
 from cadence.entrypoints.server.chat.events import ChatEvent
 from cadence.entrypoints.server.http.errors import overloaded
 from cadence.entrypoints.server.http.request_deadline import ends_within
-from cadence.entrypoints.server.responses.store import MAX_AGE_S, MAX_BACKGROUND, RunningResponse, TenantResponses
+from cadence.entrypoints.server.responses.client import TenantClient
+from cadence.entrypoints.server.responses.desk import MAX_BACKGROUND
 from cadence.entrypoints.server.responses.turn import Turn
 
-CANCEL_S = 5.0  # to wait for a cancelled response to be over
 
-
-def check_background(store: TenantResponses) -> None:
-    if store.num_background() >= MAX_BACKGROUND:
+async def announce(turn: Turn, store: TenantClient) -> None:
+    """It may be asked for from now on, and is run by `start_in_background` or taken back by `withdraw`."""
+    if (await turn.begin(store)).state is ResponseState.TOO_MANY:
+        withdraw(turn, store)
         raise overloaded(f"There are {MAX_BACKGROUND} responses in the background already; try again later.", 5)
 
 
-def start_in_background(turn: Turn, store: TenantResponses, events: AsyncGenerator[ChatEvent, None]) -> None:
-    """It may be asked for from now on."""
-    store.running[turn.answer.id] = turn.running
-    turn.running.task = asyncio.ensure_future(_run(turn, store, events))
+def withdraw(turn: Turn, store: TenantClient) -> None:
+    store.runs.pop(turn.answer.id, None)
+    store.tell(StoreVerb.END, turn.answer.id)
 
 
-async def cancel_background(running: RunningResponse) -> None:
-    """Returns when it is over, or soon after."""
-    if running.task is not None:
-        running.task.cancel()
-        await asyncio.wait([running.task], timeout=CANCEL_S)
+def start_in_background(
+    turn: Turn, store: TenantClient, events: AsyncGenerator[ChatEvent, None], seconds: float
+) -> None:
+    """seconds: that it may take"""
+    timed = ends_within(events, seconds, "The response took longer than the limit")
+    turn.run.task = asyncio.ensure_future(_run(turn, store, timed))
+    if turn.run.cancelled:
+        turn.run.end()
 
 
-async def _run(turn: Turn, store: TenantResponses, events: AsyncGenerator[ChatEvent, None]) -> None:
-    async for _ in turn.write(store, ends_within(events, MAX_AGE_S, "The response took longer than the limit")):
+async def _run(turn: Turn, store: TenantClient, events: AsyncGenerator[ChatEvent, None]) -> None:
+    async for _ in turn.write(store, events):
         pass

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-
-from cadence.entrypoints.server.http.errors import ApiError
-from cadence.entrypoints.server.http.stream import encode_json
-from cadence.entrypoints.server.protocol.responses_answer import StreamEvent
+from collections.abc import Sequence
 
 MAX_LOG_BYTES = 16 * 2**20  # of one response
+MOST_AT_ONCE = 2**18  # bytes that one look at a log brings, unless one event has more
 
 
 class EventLog:
     """Events as bytes; the place of each is its sequence number. A log that grows too large loses all it has."""
+
+    keeps = True
 
     def __init__(self, max_bytes: int = MAX_LOG_BYTES) -> None:
         self.events: list[bytes] = []
@@ -22,79 +21,41 @@ class EventLog:
         self._left = max_bytes
         self._changed = asyncio.Event()
 
-    def add(self, event: bytes) -> None:
-        self._left -= len(event)
+    def add(self, events: Sequence[bytes]) -> None:
+        self._left -= sum(map(len, events))
         if self._left < 0:
             self.is_lost, self.events = True, []
         if not self.is_lost:
-            self.events.append(event)
+            self.events.extend(events)
         self._wake()
 
     def close(self) -> None:
         self.is_closed = True
         self._wake()
 
-    async def read(self, start: int) -> AsyncGenerator[bytes, None]:
-        """From the event with this number on, until there will be no more."""
-        while True:
-            changed = self._changed
-            self.check()
-            chunk = b"".join(self.events[start:])
-            start = max(start, len(self.events))
-            if chunk:
-                yield chunk
-            elif self.is_closed:
-                return
-            else:
-                await changed.wait()
-
-    def check(self) -> None:
-        if self.is_lost:
-            raise ApiError(400, "The response's events are not kept: there are too many.", code="events_not_kept")
+    async def until_there(self, start: int) -> None:
+        """Returns when there are events from this number on, or there will be none."""
+        while len(self.events) <= start and not self.is_closed and not self.is_lost:
+            await self._changed.wait()
 
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
 
-class EventWriter:
-    """Stream events as bytes, numbered, and written into a log."""
-
-    def __init__(self, log: EventLog) -> None:
-        self._next = 0
-        self._log = log
-
-    def write(self, events: list[StreamEvent]) -> bytes:
-        chunks = []
-        for event in events:
-            numbered = {"type": event["type"], "sequence_number": self._next, **event}
-            self._next += 1
-            chunks.append(b"event: " + event["type"].encode() + b"\ndata: " + encode_json(numbered) + b"\n\n")
-            self._log.add(chunks[-1])
-        return b"".join(chunks)
-
-
 class NullLog(EventLog):
     """Of a response whose events cannot be read again."""
 
-    def add(self, event: bytes) -> None:
+    keeps = False
+
+    def add(self, events: Sequence[bytes]) -> None:
         pass
 
-    def check(self) -> None:
-        raise _not_kept()
 
-
-def replay(events: Sequence[bytes], start: int) -> AsyncGenerator[bytes, None]:
-    """Of a response that is over."""
-    if not events:
-        raise _not_kept()
-    return _replay(events, start)
-
-
-async def _replay(events: Sequence[bytes], start: int) -> AsyncGenerator[bytes, None]:
-    yield b"".join(events[start:])
-
-
-def _not_kept() -> ApiError:
-    message = "Only the events of responses made with background and stream can be read again."
-    return ApiError(400, message, param="stream", code="events_not_kept")
+def events_from(events: Sequence[bytes], start: int) -> list[bytes]:
+    """As many as are read at once."""
+    size, end = 0, start
+    while end < len(events) and (size < MOST_AT_ONCE or end == start):
+        size += len(events[end])
+        end += 1
+    return list(events[start:end])

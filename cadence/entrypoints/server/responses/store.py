@@ -1,4 +1,4 @@
-"""Responses by id: finished ones for a while, bounded in number, size and age; running ones while they run.
+"""Responses that are over, by id: for a while, bounded in number, size and age.
 
 Each tenant has its own: what another made is as unknown as what was never made. The bounds are for all of them
 together, and the tenant that holds most is evicted from first.
@@ -6,45 +6,17 @@ together, and the tenant that holds most is evicted from first.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from cadence.entrypoints.server.responses.event_log import EventLog
+from cadence.core.response_messages import StoredResponse
 
 MAX_RESPONSES = 1024
 MAX_BYTES = 64 * 2**20
 MAX_AGE_S = 3600.0
-MAX_BACKGROUND = 256  # responses of one tenant that run in the background at once
-
-
-@dataclass(frozen=True, slots=True)
-class StoredResponse:
-    """Both are JSON, so that what is kept is what was said and its size is known."""
-
-    body: bytes  # the response
-    items: bytes  # the whole conversation, for the response that comes after
-    num_input: int = 0  # items of the conversation that came before the response
-    item_ids: tuple[str, ...] = ()  # of the items that have one
-    events: tuple[bytes, ...] = ()  # of its stream, where they can be read again
-    stored_at: float = 0.0  # seconds, on the store's clock
-
-    @property
-    def size(self) -> int:
-        return len(self.body) + len(self.items) + sum(map(len, self.item_ids)) + sum(map(len, self.events))
-
-
-@dataclass(slots=True)
-class RunningResponse:
-    request_id: str  # the engine's
-    snapshot: Callable[[], dict[str, Any]]  # the response so far
-    log: EventLog
-    cancelled: bool = False
-    task: asyncio.Task[None] | None = None  # of a response in the background
 
 
 @dataclass(slots=True)
@@ -75,7 +47,6 @@ class TenantResponses:
     """The responses of one tenant."""
 
     def __init__(self, store: ResponseStore) -> None:
-        self.running: dict[str, RunningResponse] = {}
         self.size = 0  # bytes of those that are stored
         self._store = store
         self._stored: OrderedDict[str, StoredResponse] = OrderedDict()  # the least recently used first
@@ -102,9 +73,6 @@ class TenantResponses:
     def holding(self, item_id: str) -> StoredResponse | None:
         """A response whose conversation has this item."""
         return self.get(self._holders.get(item_id, ""))
-
-    def num_background(self) -> int:
-        return sum(one.task is not None for one in self.running.values())
 
     def drop(self, response_id: str) -> bool:
         """Whether there was one."""

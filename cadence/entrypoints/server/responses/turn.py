@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 from cadence.core.errors import InvalidRequestError
+from cadence.core.response_messages import ResponseState, StoredResponse, StoreReply, StoreVerb
 from cadence.entrypoints.server.chat.events import ChatEvent, ChatJob, ChoiceEnd
 from cadence.entrypoints.server.chat.failures import check_event
 from cadence.entrypoints.server.http.errors import ApiError, not_found, reply_for
@@ -17,8 +18,8 @@ from cadence.entrypoints.server.http.stream import StartedStream, encode_json
 from cadence.entrypoints.server.protocol.response_items import ids_of, referenced
 from cadence.entrypoints.server.protocol.responses import ResponsesBody
 from cadence.entrypoints.server.protocol.responses_answer import ResponseAnswer, StreamEvent
-from cadence.entrypoints.server.responses.event_log import EventWriter
-from cadence.entrypoints.server.responses.store import RunningResponse, StoredResponse, TenantResponses
+from cadence.entrypoints.server.responses.client import LocalRun, TenantClient
+from cadence.entrypoints.server.responses.event_writer import EventWriter
 
 logger = logging.getLogger("cadence.server")
 
@@ -37,13 +38,33 @@ class PriorContext:
         return len(self.conversation) + sum(map(len, set(self.referenced.values())))
 
 
+class TokenRecord:
+    """The tokens of a response, for another process to go on from."""
+
+    def __init__(self, known: int) -> None:
+        """known: tokens that were recorded before, and come again"""
+        self._known = known
+        self._new: list[int] = []
+
+    def add(self, token_ids: Sequence[int]) -> None:
+        self._new += token_ids[self._known :]
+        self._known = max(0, self._known - len(token_ids))
+
+    def take(self) -> list[int]:
+        new, self._new = self._new, []
+        return new
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     job: ChatJob
     answer: ResponseAnswer
     items: Items  # all that the model is told
     kept: bool
-    running: RunningResponse
+    run: LocalRun
+    writer: EventWriter
+    tokens: TokenRecord
+    start: Mapping[str, Any]  # what the store is told of it at its beginning, beside its body
 
     def shortened(self, job: ChatJob, dropped: int) -> Turn:
         self.answer.dropped_items = dropped
@@ -51,67 +72,98 @@ class Turn:
 
     def check(self, event: ChatEvent) -> None:
         """A choice that ended badly raises, unless the client wanted it to end."""
-        if self.running.cancelled and type(event) is ChoiceEnd and event.finish_reason == "abort":
+        if self.run.cancelled and type(event) is ChoiceEnd and event.finish_reason == "abort":
             return
         check_event(event)
 
+    async def begin(self, store: TenantClient) -> StoreReply:
+        """It runs here, and may be asked for."""
+        store.runs[self.answer.id] = self.run
+        return await store.ask(StoreVerb.BEGIN, self.answer.id, body=self._body(), **self.start)
+
     async def write(
-        self, store: TenantResponses, events: AsyncGenerator[ChatEvent, None] | StartedStream[ChatEvent]
+        self, store: TenantClient, events: AsyncGenerator[ChatEvent, None] | StartedStream[ChatEvent]
     ) -> AsyncGenerator[bytes, None]:
-        """The response's own events. However it ends, it is known until then and kept afterwards."""
-        answer, writer = self.answer, EventWriter(self.running.log)
-        store.running[answer.id] = self.running
+        """The events of a response that has begun. However it ends, it is known until then and kept afterwards."""
+        answer = self.answer
         try:
             async with aclosing(events):
-                yield writer.write(answer.begin())
+                yield self._tell(answer.begin(), store)
                 async for event in events:
                     if told := answer.read(event):
-                        yield writer.write(told)
-            yield self._end(writer, answer.finish(), store)
+                        yield self._tell(told, store)
+            yield await self._end(answer.finish(), store)
         except Exception as error:
             reply = reply_for(error)
             if reply.is_bug:
                 logger.error("a response broke", exc_info=error)
-            yield self._end(writer, answer.fail(reply), store)
+            yield await self._end(answer.fail(reply), store)
         finally:
             if answer.is_open:  # the client left
-                self._end(writer, answer.finish(), store)
-            store.running.pop(answer.id, None)
+                store.tell(StoreVerb.END, answer.id, **self._last(self.writer.write(answer.finish())))
+            store.runs.pop(answer.id, None)
 
-    def _end(self, writer: EventWriter, last: list[StreamEvent], store: TenantResponses) -> bytes:
-        chunk = writer.write(last)
-        self.running.log.close()
-        self.keep(store)
-        return chunk
+    async def in_foreground(
+        self, store: TenantClient, events: AsyncGenerator[ChatEvent, None] | StartedStream[ChatEvent]
+    ) -> AsyncGenerator[bytes, None]:
+        await self.begin(store)
+        async with aclosing(self.write(store, events)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
-    def keep(self, store: TenantResponses) -> None:
+    async def keep(self, store: TenantClient) -> None:
+        """One that is over, and of which nobody was told while it ran."""
         if self.kept:
-            items = [*self.items, *self.answer.history()]
-            body, events = encode_json(self.answer.snapshot()), tuple(self.running.log.events)
-            stored = StoredResponse(body, encode_json(items), len(self.items), tuple(ids_of(items)), events)
-            store.keep(self.answer.id, stored)
+            await store.ask(StoreVerb.END, self.answer.id, **self._last([]))
+
+    def _tell(self, events: list[StreamEvent], store: TenantClient) -> bytes:
+        """What a response says of itself changes with all events but deltas of texts."""
+        written = self.writer.write(events)
+        is_changed = any(not event["type"].endswith(".delta") for event in events)
+        if is_changed or self.start["is_background"]:
+            told = {"body": self._body() if is_changed else b"", "token_ids": self.tokens.take()}
+            store.tell(StoreVerb.ADD, self.answer.id, events=self._logged(written), **told)
+        return b"".join(written)
+
+    async def _end(self, last: list[StreamEvent], store: TenantClient) -> bytes:
+        written = self.writer.write(last)
+        await store.ask(StoreVerb.END, self.answer.id, **self._last(written))
+        return b"".join(written)
+
+    def _last(self, written: list[bytes]) -> dict[str, Any]:
+        body = self._body()
+        if not self.kept:
+            return {"body": body}
+        items = [*self.items, *self.answer.history()]
+        stored = StoredResponse(body, encode_json(items), len(self.items), tuple(ids_of(items)))
+        return {"body": body, "events": self._logged(written), "stored": stored}
+
+    def _logged(self, written: list[bytes]) -> list[bytes]:
+        return written if self.start["keeps_events"] else []
+
+    def _body(self) -> bytes:
+        return encode_json(self.answer.snapshot())
 
 
-def prior_context(body: ResponsesBody, store: TenantResponses) -> PriorContext:
-    """On the event loop, which the store belongs to."""
+async def prior_context(body: ResponsesBody, store: TenantClient) -> PriorContext:
     conversations = {}
     for item_id, where in referenced(body.items()).items():
-        stored = store.holding(item_id)
+        stored = await store.holding(item_id)
         if stored is None:
             raise not_found(f"Item with id '{item_id[:100]}' not found: only stored responses keep their items.", where)
         conversations[item_id] = stored.items
-    return PriorContext(_previous(body.previous_response_id, store), conversations)
+    return PriorContext(await _previous(body.previous_response_id, store), conversations)
 
 
-def _previous(response_id: str | None, store: TenantResponses) -> bytes:
+async def _previous(response_id: str | None, store: TenantClient) -> bytes:
     """The conversation up to and with an earlier response."""
     if not response_id:
         return b"[]"
     field = "previous_response_id"
-    if response_id in store.running:
+    reply = await store.ask(StoreVerb.GET, response_id)
+    if reply.state is ResponseState.RUNNING:
         raise InvalidRequestError(f"{field} names a response that is still in progress", field)
-    stored = store.get(response_id)
-    if stored is None:
+    if reply.stored is None or not reply.stored.items:
         message = f"Previous response with id '{response_id}' not found."
         raise ApiError(400, message, param=field, code="previous_response_not_found")
-    return stored.items
+    return reply.stored.items

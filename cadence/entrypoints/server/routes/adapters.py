@@ -13,6 +13,7 @@ from cadence.core.errors import EngineDeadError
 from cadence.core.lora_request import LoRARequest
 from cadence.core.sampling_params import SamplingParams
 from cadence.entrypoints.server.http.errors import ApiError, model_not_found
+from cadence.entrypoints.server.routes.served_adapters import name_taken
 from cadence.entrypoints.server.routes.state import ServerState, State
 
 router = APIRouter(tags=["adapters"])
@@ -31,19 +32,21 @@ class UnloadBody(BaseModel):
 
 @router.post("/v1/load_lora_adapter")
 async def load_lora_adapter(body: LoadBody, state: State) -> Response:
-    """Serves an adapter under its name from now on, once a token was written with it."""
+    """Serves an adapter under its name from now on, once a token was written with it and every process knows it."""
     adapter = state.adapters.check(body.lora_name, body.lora_path)
     adapter.load_inplace = body.load_inplace
+    adapter.lora_int_id = await state.adapter_link.take_number(adapter.lora_int_id)
     await _try(adapter, state)
     state.adapters.check(body.lora_name, body.lora_path)  # nobody took the name meanwhile
-    state.adapters.add(adapter)
+    if not await state.adapter_link.add(adapter):
+        raise name_taken(body.lora_name)
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
 
 @router.post("/v1/unload_lora_adapter")
 async def unload_lora_adapter(body: UnloadBody, state: State) -> Response:
     """No further request gets it; those that run go on. Whoever loads it again has its files read again."""
-    adapter = state.adapters.remove(body.lora_name)
+    adapter = await state.adapter_link.remove(body.lora_name)
     if adapter is None:
         raise model_not_found(body.lora_name)
     with contextlib.suppress(EngineDeadError):  # an engine that starts has none

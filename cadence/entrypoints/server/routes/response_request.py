@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 
 from cadence.core.errors import InvalidRequestError
+from cadence.core.response_messages import ResponseJob, ResponseOrigin
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.entrypoints.server.chat.events import ChatJob
+from cadence.entrypoints.server.protocol.body import parse_body
 from cadence.entrypoints.server.protocol.logprobs import TokenNames
 from cadence.entrypoints.server.protocol.response_items import put_in_place
 from cadence.entrypoints.server.protocol.response_messages import MORE_TOOLS, open_kind, to_messages
@@ -21,18 +25,68 @@ from cadence.entrypoints.server.protocol.response_view import response_view
 from cadence.entrypoints.server.protocol.responses import ResponsesBody
 from cadence.entrypoints.server.protocol.responses_answer import ResponseAnswer
 from cadence.entrypoints.server.protocol.sampling import EndpointFields, model_max_tokens, priority_of, sampling_params
-from cadence.entrypoints.server.responses.event_log import EventLog, NullLog
-from cadence.entrypoints.server.responses.store import RunningResponse
-from cadence.entrypoints.server.responses.turn import PriorContext, Turn
+from cadence.entrypoints.server.responses.client import LocalRun
+from cadence.entrypoints.server.responses.event_writer import EventWriter
+from cadence.entrypoints.server.responses.truncation import truncate_to_fit
+from cadence.entrypoints.server.responses.turn import PriorContext, TokenRecord, Turn
 from cadence.entrypoints.server.routes.state import ServerState
 
 Items = list[dict[str, Any]]
+PRIORITY = "x-vllm-priority"  # a header
 SENT_NAMES = {  # of what the engine knows -> what clients know
     "max_tokens": "max_output_tokens", "prompt": "input", "logprobs": "top_logprobs",
 }  # fmt: skip
 
 
-def prepare(body: ResponsesBody, model: str, earlier: PriorContext, state: ServerState, request: Request) -> Turn:
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResponseRequest:
+    """A request to /v1/responses, now or made again where its process is gone."""
+
+    body: ResponsesBody
+    raw: bytes  # the body as it came
+    earlier: PriorContext
+    request: Request
+    origin: ResponseOrigin
+    told_events: Sequence[bytes] = ()  # of a response that is made again
+    told_tokens: Sequence[int] = ()
+
+    @property
+    def is_background(self) -> bool:
+        return bool(self.body.background)
+
+    def start(self) -> dict[str, Any]:
+        """What the store is told of it."""
+        keeps_events = self.is_background and bool(self.body.stream)
+        return {"is_background": self.is_background, "keeps_events": keeps_events, "job": self._job()}
+
+    def _job(self) -> ResponseJob | None:
+        if not self.is_background:
+            return None
+        priority, earlier = self.request.headers.get(PRIORITY, ""), self.earlier
+        return ResponseJob(self.origin, self.raw, earlier.conversation, dict(earlier.referenced), priority)
+
+
+def new_origin() -> ResponseOrigin:
+    return ResponseOrigin(f"resp_{secrets.token_hex(24)}", int(time.time()), secrets.randbits(63))
+
+
+def read_body(raw: bytes, request: Request, state: ServerState) -> ResponsesBody:
+    body = parse_body(ResponsesBody, raw, state.ignored.of(request))
+    body.check()
+    return body
+
+
+async def make_turn(asked: ResponseRequest, model: str, size: int, state: ServerState) -> Turn:
+    """size: bytes of what it is made of"""
+    turn = await state.bodies.run(size, prepare, asked, model, state)
+    if asked.body.truncation == "auto":
+        fit = (turn.job, turn.items, asked.body.instructions, state.chat, state.llm.config.model.max_model_len)
+        turn = turn.shortened(*await truncate_to_fit(*fit))
+    return turn
+
+
+def prepare(asked: ResponseRequest, model: str, state: ServerState) -> Turn:
+    body, earlier, origin = asked.body, asked.earlier, asked.origin
     limit = state.options.max_body_bytes
     if len(earlier.conversation) > limit:
         message = f"the conversation is larger than the limit of {limit} bytes"
@@ -44,16 +98,29 @@ def prepare(body: ResponsesBody, model: str, earlier: PriorContext, state: Serve
         if item.get("type") == MORE_TOOLS:
             tools.add_from(item, f"input[{number - len(before)}]")
     messages = to_messages(items, len(before), body.instructions, body.ignored)
-    response_id = f"resp_{secrets.token_hex(24)}"
-    name = f"{response_id}-{body.request_id}" if body.request_id else response_id
-    job = _job(body, messages, tools, state, request, state.tenants.engine_id(request.scope, name))
+    name = f"{origin.id}-{body.request_id}" if body.request_id else origin.id
+    engine_id = state.tenants.engine_id(asked.request.scope, name)
+    job = _job(body, messages, tools, state, asked.request, engine_id)
     job = _continued(job, open_kind(items))
+    tokens = TokenRecord(len(asked.told_tokens))
+    if asked.is_background:
+        job = _resumable(job, asked, tokens)
     names = TokenNames(state.llm.tokenizer, as_ids=False)
     raw = RawMessages(state.llm.tokenizer) if body.enable_response_messages else NoRawMessages()
-    answer = ResponseAnswer(response_view(response_id, model, body, job.params, tools, names), raw)
-    log = EventLog() if body.background and body.stream else NullLog()
-    running = RunningResponse(job.request_id, answer.snapshot, log)
-    return Turn(job, answer, items, body.store is not False, running)
+    answer = ResponseAnswer(response_view(origin, model, body, job.params, tools, names), raw)
+    writer = EventWriter(asked.told_events)
+    kept = body.store is not False
+    return Turn(job, answer, items, kept, LocalRun(job.request_id), writer, tokens, asked.start())
+
+
+def _resumable(job: ChatJob, asked: ResponseRequest, tokens: TokenRecord) -> ChatJob:
+    """Another process would say the same. Tokens with logprobs are computed again: those of earlier ones are not
+    kept."""
+    if job.params.seed is None:
+        job.params.seed = asked.origin.seed
+    if job.params.logprobs is not None:
+        return dataclasses.replace(job, id_seed=asked.origin.id)
+    return dataclasses.replace(job, id_seed=asked.origin.id, told_tokens=asked.told_tokens, record=tokens.add)
 
 
 def _job(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from cadence.core.errors import ConfigError, InvalidRequestError
 from cadence.core.lora_request import LoRARequest
@@ -37,9 +38,10 @@ class ServedAdapters:
 
     def check(self, name: str, path: str) -> LoRARequest:
         """Raises InvalidRequestError for one that cannot be added."""
-        if not name or name in self._taken or name in self._by_name:
-            why = "must not be empty" if not name else f"{name!r} is the name of a model that is served already"
-            raise InvalidRequestError(f"lora_name {why}", "lora_name")
+        if not name:
+            raise InvalidRequestError("lora_name must not be empty", "lora_name")
+        if name in self._taken or name in self._by_name:
+            raise name_taken(name)
         if len(self._by_name) >= MOST_ADAPTERS:
             raise InvalidRequestError(f"at most {MOST_ADAPTERS} adapters are served; unload one first", "lora_name")
         place = Path(path).resolve()
@@ -63,9 +65,50 @@ class ServedAdapters:
         self._last = max(self._last, adapter.lora_int_id)
         self._by_name[adapter.lora_name] = adapter
 
+    def set(self, adapters: Iterable[LoRARequest]) -> None:
+        """These, and no others."""
+        self._by_name = {adapter.lora_name: adapter for adapter in adapters}
+
     def remove(self, name: str) -> LoRARequest | None:
         """Those that run go on with it. -> what it was; None = there is none"""
         return self._by_name.pop(name, None)
+
+
+def name_taken(name: str) -> InvalidRequestError:
+    return InvalidRequestError(f"lora_name {name!r} is the name of a model that is served already", "lora_name")
+
+
+class AdapterLink(Protocol):
+    """Changes what this process serves, and all others of its server with it."""
+
+    async def take_number(self, own: int) -> int:
+        """One that no other process gives. own: what this one would give"""
+        ...
+
+    async def add(self, adapter: LoRARequest) -> bool:
+        """False where the name was taken meanwhile."""
+        ...
+
+    async def remove(self, name: str) -> LoRARequest | None:
+        """-> what it was; None = there is none"""
+        ...
+
+
+class OwnAdapters:
+    """Of a server with one process."""
+
+    def __init__(self, served: ServedAdapters) -> None:
+        self._served = served
+
+    async def take_number(self, own: int) -> int:
+        return own
+
+    async def add(self, adapter: LoRARequest) -> bool:
+        self._served.add(adapter)
+        return True
+
+    async def remove(self, name: str) -> LoRARequest | None:
+        return self._served.remove(name)
 
 
 def served_at_start(given: Sequence[str], model_names: Sequence[str], root: str, enabled: bool) -> ServedAdapters:

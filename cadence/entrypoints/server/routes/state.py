@@ -17,9 +17,9 @@ from cadence.entrypoints.server.http.bodies import BodyReader
 from cadence.entrypoints.server.http.errors import model_not_found
 from cadence.entrypoints.server.http.ignored import IgnoredFields
 from cadence.entrypoints.server.http.tenants import Tenants
-from cadence.entrypoints.server.responses.store import ResponseStore
+from cadence.entrypoints.server.responses.client import ResponseClient
 from cadence.entrypoints.server.routes.peers import NO_PEERS, Peers
-from cadence.entrypoints.server.routes.served_adapters import ServedAdapters
+from cadence.entrypoints.server.routes.served_adapters import AdapterLink, ServedAdapters
 
 if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
@@ -39,8 +39,9 @@ class ServerState:
     logs: LogQueue | NullLogQueue
     ignored: IgnoredFields
     adapters: ServedAdapters
+    adapter_link: AdapterLink
+    responses: ResponseClient
     peers: Peers = NO_PEERS
-    responses: ResponseStore = field(default_factory=ResponseStore)
     started: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 
     @property

@@ -1,0 +1,88 @@
+"""Stream events as bytes, numbered. Where a response is made again, because its process is gone, those that were told
+before are left out: clients hear each once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from cadence.entrypoints.server.http.errors import ApiError
+from cadence.entrypoints.server.http.stream import encode_json
+from cadence.entrypoints.server.protocol.responses_answer import StreamEvent
+
+
+class EventWriter:
+    def __init__(self, told: Sequence[bytes] = ()) -> None:
+        """told: events of this response that clients may have"""
+        self._next = len(told)
+        self._told = ToldEvents([msgspec.json.decode(event.partition(b"\ndata: ")[2]) for event in told])
+
+    def write(self, events: Sequence[StreamEvent]) -> list[bytes]:
+        """Raises an ApiError where what is said does not go on from what was told; what comes then is written."""
+        written = []
+        for event in self._told.without(events) if self._told else events:
+            written.append(event_bytes(event, self._next))
+            self._next += 1
+        return written
+
+
+def event_bytes(event: StreamEvent, number: int) -> bytes:
+    numbered = {"type": event["type"], "sequence_number": number, **event}
+    return b"event: " + event["type"].encode() + b"\ndata: " + encode_json(numbered) + b"\n\n"
+
+
+class ToldEvents:
+    """Texts may be cut into other deltas than before: they are compared as texts, all else event by event."""
+
+    def __init__(self, told: Sequence[dict[str, Any]]) -> None:
+        self._told = deque(told)
+        self._text = ""  # of deltas that were told, and are not said again yet
+        self._logprobs = 0  # of these
+        self._kind = ""  # theirs
+
+    def __bool__(self) -> bool:
+        return bool(self._told or self._text)
+
+    def without(self, events: Sequence[StreamEvent]) -> list[StreamEvent]:
+        return [left for event in events for left in self._left_of(event)]
+
+    def _left_of(self, event: StreamEvent) -> list[StreamEvent]:
+        kind = event["type"]
+        if kind.endswith(".delta"):
+            self._gather(kind)
+            if self._text:
+                return self._cut(event)
+        if not self:
+            return [event]
+        if self._text or self._told.popleft()["type"] != kind:
+            raise self._differs()
+        return []
+
+    def _gather(self, kind: str) -> None:
+        """The deltas that stand at this place."""
+        if self._text and self._kind != kind:
+            raise self._differs()
+        self._kind = kind
+        while self._told and self._told[0]["type"] == kind:
+            delta = self._told.popleft()
+            self._text += delta["delta"]
+            self._logprobs += len(delta.get("logprobs", ()))
+
+    def _cut(self, event: StreamEvent) -> list[StreamEvent]:
+        said, known = event["delta"], self._text
+        if not said.startswith(known[: len(said)]) or (len(said) > len(known) and self._told):
+            raise self._differs()
+        self._text = known[len(said) :]
+        logprobs = event.get("logprobs", ())
+        more = {"logprobs": logprobs[self._logprobs :]} if logprobs else {}
+        self._logprobs = max(0, self._logprobs - len(logprobs))
+        return [{**event, "delta": said[len(known) :], **more}] if len(said) > len(known) else []
+
+    def _differs(self) -> ApiError:
+        self._told.clear()
+        self._text = ""
+        message = "The process that made this response is gone, and another one made it differently."
+        return ApiError(503, message, code="response_not_resumed")
