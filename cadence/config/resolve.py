@@ -29,6 +29,7 @@ from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fit
 from cadence.config.speculative_options import SpeculativeOptions
 from cadence.config.stored_as import QuantizedFormat
 from cadence.config.structured_options import read_structured
+from cadence.core.architectures import SPARSE
 from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")
@@ -257,19 +258,23 @@ def _load_format(args: EngineArgs, files: ModelFiles) -> str:
 
 
 def _quantization(args: EngineArgs, files: ModelFiles, hf: HFConfig, kind: str) -> str:
-    """Not asked: blocks of a GGUF file or a quantised checkpoint are multiplied as they are where the CPU's kernels
-    run, else widened."""
+    """Not asked: blocks of a GGUF file or a quantised checkpoint are multiplied as they are where kernels of ours run,
+    else widened. Experts on a GPU are multiplied as tensors."""
     stored = None if files.gguf is not None else read_quantized(hf)
     own = "gguf" if files.gguf is not None else "checkpoint" if stored is not None else "none"
     own = "none" if args.load_format == "dummy" else own
-    packs = kind == "cpu" and args.kernels != "reference"
+    whole = kind == "cuda" and hf.architecture in SPARSE
+    packs = args.kernels != "reference" and not whole
     asked = _check_method(args, files, stored)
     if asked == "gguf" and own != "gguf":
         raise ConfigError(f"quantization=gguf: {files.name} is not a .gguf file; use int8 or int4", "quantization")
-    if asked is None or (asked == "gguf" and kind != "cpu"):
+    if asked in (None, "gguf"):
         return own if packs else "none"
+    if asked == "fp8" and kind == "cpu":
+        raise ConfigError("quantization=fp8 is made while loading for a GPU; use int8 or int4", "quantization")
     if asked != "none" and not packs:
-        raise ConfigError(f"quantization={asked} needs the C kernels of the CPU", "quantization")
+        why = "experts on a GPU are multiplied as they are" if whole else "plain torch multiplies tensors"
+        raise ConfigError(f"quantization={asked}: {why}", "quantization")
     return asked
 
 
@@ -277,7 +282,7 @@ def _check_method(args: EngineArgs, files: ModelFiles, stored: QuantizedFormat |
     """What was asked, None where that is how the checkpoint is quantised anyway."""
     asked = args.quantization
     method = CHECKPOINT_METHODS.get(asked or "")
-    if method is None:
+    if method is None or (asked == "fp8" and stored is None):
         return asked
     if stored is None or stored.method != method:
         found = "not quantised" if stored is None else f"quantised by {stored.method}"

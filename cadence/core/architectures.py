@@ -24,6 +24,7 @@ ARCHITECTURES = {
     "Qwen3MoeForCausalLM": "qwen3_moe",
     "SmolLM3ForCausalLM": "smollm3",
 }
+SPARSE = ("MixtralForCausalLM", "Qwen3MoeForCausalLM")  # those with experts
 
 
 @dataclass(frozen=True, slots=True)

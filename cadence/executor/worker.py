@@ -85,7 +85,8 @@ class Worker:
         self._max_tokens = scheduler.max_num_batched_tokens
         self._device = device
         self.queues_work = device.queues_work
-        ops = select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa)
+        few_bits = config.load.quantization != "none"
+        ops = select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa, few_bits)
         model_len, memory = model_config.max_model_len, device.caps.total_memory
         whole = BuildContext(
             DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory, ranks,

@@ -15,11 +15,13 @@ _logger = logging.getLogger(__name__)
 _SLOW = "plain torch computes instead, ten or more times slower, and a GGUF file takes up to eight times its size."
 
 
-def select_ops(device: Device, name: str = "auto", deterministic: bool = False, cpu_isa: str = "auto") -> Ops:
+def select_ops(
+    device: Device, name: str = "auto", deterministic: bool = False, cpu_isa: str = "auto", packs: bool = False
+) -> Ops:
     """`name` is "auto", "reference", "cpu" or "triton"; "auto" falls back to the reference with one warning.
 
     `deterministic` asks of Triton kernels what those of the CPU always give: results that do not depend on the batch.
-    `cpu_isa` is the instruction set of a CPU's matrix products.
+    `cpu_isa` is the instruction set of a CPU's matrix products. `packs`: matrices of a model on a GPU are of few bits.
     """
     kind = device.caps.kind
     wanted = {"cpu": "cpu", "triton": "cuda"}.get(name, kind)
@@ -31,15 +33,15 @@ def select_ops(device: Device, name: str = "auto", deterministic: bool = False, 
         raise ConfigError(f"kernels must be 'auto', 'reference', 'cpu' or 'triton', not {name!r}", field="kernels")
     if isinstance(device, CpuDevice):
         return _open_cpu(device, cpu_isa) if name == "cpu" else _auto_cpu(device, cpu_isa)
-    return _open_triton(deterministic)
+    return _open_triton(deterministic, packs)
 
 
-def _open_triton(deterministic: bool) -> Ops:
+def _open_triton(deterministic: bool, packs: bool) -> Ops:
     from cadence.kernels.triton.cache import prepare_cache
     from cadence.kernels.triton.ops import TritonOps
 
     prepare_cache()
-    return TritonOps(deterministic)
+    return TritonOps(deterministic, packs)
 
 
 def _open_cpu(device: CpuDevice, isa: str) -> Ops:

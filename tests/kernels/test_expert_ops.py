@@ -48,7 +48,7 @@ def routes_of(tokens: int) -> Routes:
 
 def packed_product(method: str) -> Product:
     def product(x: torch.Tensor, routes: Routes, stack: ExpertStack, gelu: bool) -> torch.Tensor:
-        packer = CPU.packer(method, x.dtype)
+        packer = CPU.packer(method, x.dtype, x.device)
 
         def matrix(values: torch.Tensor, parts: int) -> object:
             return packer.stack([packer.pack_values(part, True) for part in values.chunk(parts)])
@@ -132,7 +132,7 @@ def test_among_equals_the_lower_id_counts_and_of_nothing_ids_are_experts(ops: Ex
 def test_a_recorded_product_serves_other_routes() -> None:
     calls = Calls(1)
     ops = CpuOps(calls)
-    packer, stack = ops.packer("none", torch.float32), stack_of(torch.float32)
+    packer, stack = ops.packer("none", torch.float32, torch.device("cpu")), stack_of(torch.float32)
     pairs = [
         tuple(packer.stack([packer.pack_values(values, True)]) for values in both)
         for both in zip(stack.gate_up, stack.down, strict=True)

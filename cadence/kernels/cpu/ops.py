@@ -42,7 +42,7 @@ class CpuOps:
         self.lora = CpuLoraOps(calls, self._c)
         self.experts = CpuExpertOps(calls, self._c, self.packed)
 
-    def packer(self, method: str, dtype: torch.dtype) -> CpuPacker:
+    def packer(self, method: str, dtype: torch.dtype, device: torch.device) -> CpuPacker:
         return CpuPacker(self.packed, WeightPacking(self._c.functions, PackedMemory()), method, dtype)
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+
+if TYPE_CHECKING:
+    from cadence.kernels.interface.ops import Ops, Pair
+
+Norm = tuple[torch.Tensor, float]  # weight [cols] and eps of an RMS norm
 
 
 class PackedMatrix(Protocol):
@@ -30,11 +36,35 @@ class PackedMatrix(Protocol):
         """Rows [first, first + count) as numbers, [count, cols] float32. From any thread; never recorded."""
         ...
 
+    def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: Ops) -> Pair:
+        """stream = (x, residual) -> (linear(rms_norm(x + residual)), x + residual)"""
+        ...
+
+    def add_norm_gated(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> Pair:
+        """The same of W [2 * I, cols] = (gate, up), then gelu_tanh or silu(gate) * up."""
+        ...
+
+
+class ComposedMatrix(ABC):
+    """One whose products have no norm inside and no gate behind them: other ops do that."""
+
+    @abstractmethod
+    def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor: ...
+
+    def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: Ops) -> Pair:
+        normed, total = ops.add_rms_norm(*stream, *norm)
+        return self.linear(normed, bias), total
+
+    def add_norm_gated(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> Pair:
+        inner, total = self.add_norm_linear(stream, norm, bias, ops)
+        return ops.gelu_tanh_mul(inner) if gelu else ops.silu_mul(inner), total
+
 
 class MatrixPacker(Protocol):
     """Packs the matrices of one model. A part is one tensor of its checkpoint; only the packer knows what it is."""
 
     keeps_blocks: bool  # whether quantised blocks of a file may stay as they are
+    device: torch.device  # that matrices are made on
 
     def pack_blocks(self, kind: str, blocks: torch.Tensor, rows: int, cols: int) -> Any | None:
         """blocks: [bytes] uint8, of the GGUF type `kind` -> a part; None where no kernel multiplies that type."""

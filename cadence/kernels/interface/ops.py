@@ -57,10 +57,11 @@ class Ops(Protocol):
     experts: ExpertOps  # feed-forward blocks of which each token takes a few
     packs: bool  # matrices of a model are multiplied in a form of their own; else they are tensors
 
-    def packer(self, method: str, dtype: torch.dtype) -> MatrixPacker | None:
+    def packer(self, method: str, dtype: torch.dtype, device: torch.device) -> MatrixPacker | None:
         """Packs a model's matrices for these ops; None: they multiply tensors, and a GGUF file's blocks are widened.
 
-        method: none | gguf | int8 | int4, of which the last two are refused without kernels; dtype: of activations.
+        method: none | gguf | checkpoint | fp8 | int8 | int4, of which the last three are refused without kernels;
+        dtype: of activations; device: of the model.
         """
         ...
 

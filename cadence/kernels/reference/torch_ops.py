@@ -6,15 +6,17 @@ import torch
 import torch.nn.functional as F
 
 from cadence.core.errors import ConfigError
+from cadence.kernels.interface.matrix import MatrixPacker
 from cadence.kernels.interface.ops import Activation, Pair
 
 
 class TorchOps:
     packs = False
 
-    def packer(self, method: str, dtype: torch.dtype) -> None:
-        if method in ("int8", "int4"):
-            raise ConfigError(f"quantization={method} needs the C kernels of the CPU", field="quantization")
+    def packer(self, method: str, dtype: torch.dtype, device: torch.device) -> MatrixPacker | None:
+        if method in ("fp8", "int8", "int4"):
+            raise ConfigError(f"quantization={method} needs kernels of its own, not plain torch", field="quantization")
+        return None
 
     def embed(self, ids: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
         vectors = F.embedding(ids, weight)

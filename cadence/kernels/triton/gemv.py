@@ -37,12 +37,10 @@ def _tile(at, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.cons
 
 
 @triton.jit
-def _entering(
-    x_ptr, residual_ptr, total_ptr, norm_ptr, writes,
-    FIRST: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, NORM: tl.constexpr,
+def entering(
+    x_ptr, residual_ptr, total_ptr, norm_ptr, column, writes, WIDTH: tl.constexpr, NORM: tl.constexpr
 ):  # fmt: skip
-    """Columns [FIRST, FIRST + COLUMNS) of what is multiplied, but for the norm's common factor; and of the stream."""
-    column = FIRST + tl.arange(0, COLUMNS)
+    """Columns of what is multiplied, but for the norm's common factor; and of the stream."""
     inside = column < WIDTH
     x = tl.load(x_ptr + column, inside, other=0.0).to(tl.float32)
     total = x
@@ -58,15 +56,15 @@ def _entering(
 @quick
 @triton.jit
 def gemv(
-    out_ptr, total_ptr, x_ptr, residual_ptr, norm_ptr, weight_ptr, bias_ptr, eps, outputs, x_stride,
+    out_ptr, total_ptr, x_ptr, residual_ptr, norm_ptr, weight_ptr, scale_ptr, bias_ptr, eps, outputs, x_stride,
     TOKENS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
-    NORM: tl.constexpr, GATE: tl.constexpr, BIAS: tl.constexpr, PDL: tl.constexpr,
+    NORM: tl.constexpr, GATE: tl.constexpr, SCALED: tl.constexpr, BIAS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """out [TOKENS, outputs] = weight times x; with NORM, times rms_norm(x + residual), whose sum goes to `total`.
 
     x [TOKENS, WIDTH] with rows x_stride apart; residual and total have no gaps. weight [outputs, WIDTH]. GATE "silu" or
     "gelu": weight [2 * outputs, WIDTH] = (g, u), and out is activate(g) * u; a program then takes ROWS / 2 rows of
-    each, in turn.
+    each, in turn. SCALED: each row of the weight is times its scale.
     """
     line = tl.arange(0, ROWS)
     GATED: tl.constexpr = GATE != ""
@@ -94,9 +92,9 @@ def gemv(
         grown = ()
         grown_squares = ()
         for token in tl.static_range(TOKENS):
-            x, total = _entering(
+            x, total = entering(
                 x_ptr + token * x_stride, residual_ptr + token * WIDTH, total_ptr + token * WIDTH, norm_ptr,
-                first == 0, start, WIDTH, COLUMNS, NORM,
+                start + tl.arange(0, COLUMNS), first == 0, WIDTH, NORM,
             )  # fmt: skip
             grown += (sums[token] + tl.sum(tl.reshape(tile.to(tl.float32) * x[None, :], [ROWS, COLUMNS // 8, 8]), 2),)
             if NORM:
@@ -111,6 +109,8 @@ def gemv(
         result = tl.sum(sums[token], 1)
         if NORM:
             result *= 1.0 / tl.sqrt(tl.sum(squares[token], 0) / WIDTH + eps)
+        if SCALED:
+            result *= tl.load(scale_ptr + row, exists, other=0.0)
         if BIAS:
             result += tl.load(bias_ptr + row, exists, other=0.0).to(tl.float32)
         if GATED:
@@ -136,8 +136,10 @@ def few_tokens(
     gate: str = "",
     pdl: bool = False,
     tile: Tile | None = None,
+    scales: torch.Tensor | None = None,
 ) -> Pair:
-    """x [T, in], weight [rows, in] contiguous -> (out [T, rows], or half of that with a gate, and x + residual)."""
+    """x [T, in], weight [rows, in] contiguous -> (out [T, rows], or half of that with a gate, and x + residual).
+    scales [rows] float32: that rows of the weight are times."""
     x = x if x.stride(1) == 1 else x.contiguous()
     tokens = x.shape[0]
     rows, width = weight.shape
@@ -148,9 +150,11 @@ def few_tokens(
     taken = tile.rows // 2 if gate else tile.rows
     residual, norm, eps = (x, x, 0.0) if entry is None else (entry.residual, entry.norm_weight, entry.eps)
     gemv[(triton.cdiv(outputs, taken),)](
-        out, total, x, residual, norm, weight, weight if bias is None else bias, eps, outputs, x.stride(0),
+        out, total, x, residual, norm, weight, weight if scales is None else scales,
+        weight if bias is None else bias, eps, outputs, x.stride(0),
         TOKENS=tokens, WIDTH=width, ROWS=tile.rows, COLUMNS=tile.columns, EVEN=outputs % taken == 0,
-        NORM=entry is not None, GATE=gate, BIAS=bias is not None, PDL=pdl, num_warps=tile.warps, launch_pdl=pdl,
+        NORM=entry is not None, GATE=gate, SCALED=scales is not None, BIAS=bias is not None, PDL=pdl,
+        num_warps=tile.warps, launch_pdl=pdl,
     )  # fmt: skip
     return out, total
 

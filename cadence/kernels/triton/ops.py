@@ -7,6 +7,7 @@ import torch.nn.functional as F
 import triton
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.matrix import MatrixPacker
 from cadence.kernels.interface.ops import NO_IDS, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
 from cadence.kernels.reference.torch_ops import TorchOps
@@ -19,6 +20,7 @@ from cadence.kernels.triton.gemv import Entry, few_tokens, suits
 from cadence.kernels.triton.heads import Places, rotate_and_store
 from cadence.kernels.triton.lora import TritonLoraOps
 from cadence.kernels.triton.matmul import fixed_linear
+from cadence.kernels.triton.quant.packer import GpuPacker
 from cadence.kernels.triton.rows import TritonRowOps
 from cadence.kernels.triton.skinny import MOST_ROWS, choose_skinny, linear_skinny
 from cadence.kernels.triton.suffix import TritonSuffixOps
@@ -35,7 +37,9 @@ class TritonOps(TorchOps):
 
     name = "triton"
 
-    def __init__(self, deterministic: bool = False) -> None:
+    def __init__(self, deterministic: bool = False, packs: bool = False) -> None:
+        """packs: matrices are of few bits"""
+        self.packs = packs
         self.rows = TritonRowOps()
         self.suffix = TritonSuffixOps()
         self._deterministic = deterministic
@@ -44,6 +48,9 @@ class TritonOps(TorchOps):
         self.experts = TritonExpertOps(self.linear, (self.silu_mul, self.gelu_tanh_mul))
         self._attention = PagedAttention(deterministic, self._pdl)
         self._few_rows = self._pdl and not deterministic and private.shared_memory() >= _FEW_ROWS_BYTES
+
+    def packer(self, method: str, dtype: torch.dtype, device: torch.device) -> MatrixPacker | None:
+        return GpuPacker(self, method, dtype, device, (self._deterministic, self._pdl)) if self.packs else None
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         if self._deterministic:

@@ -120,6 +120,14 @@ class KernelWeight(Weight):
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None, ctx: ForwardContext) -> torch.Tensor:
         return self.matrix.linear(x, bias)
 
+    def after_norm(self, stream: Stream, norm: RMSScale, bias: torch.Tensor | None, ctx: ForwardContext) -> Stream:
+        return self.matrix.add_norm_linear(stream, (norm.weight, norm.eps), bias, ctx.ops)
+
+    def gated_after_norm(
+        self, stream: Stream, norm: RMSScale, bias: torch.Tensor | None, gelu: bool, ctx: ForwardContext
+    ) -> Stream:
+        return self.matrix.add_norm_gated(stream, (norm.weight, norm.eps), bias, gelu, ctx.ops)
+
     def logits(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         return self.matrix.logits(x)
 

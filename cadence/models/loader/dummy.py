@@ -17,7 +17,8 @@ def fill_dummy(model: nn.Module, seed: int, packing: Packing | None = None) -> N
         if tensor.dim() == 1:
             tensor.fill_(1.0 if slot.names[0].endswith("weight") else 0.0)
         elif tensor.is_meta:
-            packing.give(slot.holders, _random(torch.empty(tensor.shape, dtype=tensor.dtype), seed + index))
+            made = torch.empty(tensor.shape, dtype=tensor.dtype, device=packing.device)
+            packing.give(slot.holders, _random(made, seed + index))
         else:
             _random(tensor, seed + index)
 

@@ -70,7 +70,7 @@ def _own_part(source: WeightsSource, model: DecoderLM, build: BuildContext) -> W
 
 
 def new_packing(quantization: str, build: BuildContext) -> Packing:
-    packer = build.ops.packer(quantization, build.dtype)
+    packer = build.ops.packer(quantization, build.dtype, build.device)
     return NoPacking() if packer is None else MatrixPacking(packer)
 
 

@@ -18,6 +18,8 @@ Holders = Sequence[WeightHolder]  # modules that share a matrix
 
 
 class Packing(Protocol):
+    device: torch.device  # where values may as well lie that are given
+
     def fill(self, holders: Holders, pieces: Sequence[Piece], source: WeightsSource) -> bool:
         """Gives them a matrix stacked of `pieces` in order; False = it is to be copied."""
         ...
@@ -29,6 +31,8 @@ class Packing(Protocol):
 
 class NoPacking:
     """Every matrix is a tensor."""
+
+    device = torch.device("cpu")
 
     def fill(self, holders: Holders, pieces: Sequence[Piece], source: WeightsSource) -> bool:
         return False
@@ -42,6 +46,7 @@ class MatrixPacking:
 
     def __init__(self, packer: MatrixPacker) -> None:
         self._packer = packer
+        self.device = packer.device
 
     def fill(self, holders: Holders, pieces: Sequence[Piece], source: WeightsSource) -> bool:
         inner = _inner(holders)

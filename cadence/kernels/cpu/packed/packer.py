@@ -25,6 +25,7 @@ class CpuPacker:
 
     def __init__(self, products: PackedProducts, packing: WeightPacking, method: str, dtype: torch.dtype) -> None:
         """method: none | gguf | checkpoint | int8 | int4; dtype: of activations."""
+        self.device = torch.device("cpu")
         self.keeps_blocks = method in ("gguf", "checkpoint")
         self._products = products
         self._method = method

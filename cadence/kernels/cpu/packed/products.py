@@ -10,6 +10,7 @@ from cadence.kernels.cpu.packed.weights import PackedRows
 from cadence.kernels.cpu.runtime.dtypes import DTYPES
 from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
+from cadence.kernels.interface.matrix import ComposedMatrix
 
 
 class PackedProducts:
@@ -64,7 +65,7 @@ class PackedProducts:
         return out
 
 
-class CpuMatrix:
+class CpuMatrix(ComposedMatrix):
     """A `PackedMatrix` of packed rows."""
 
     def __init__(self, products: PackedProducts, packed: PackedRows) -> None:

@@ -1,0 +1,119 @@
+"""Products with matrices of few bits on a GPU, beside those of 16 bits, by the shapes of a layer. One JSON line each.
+
+    python -m benchmarks.gpu_quant [--rows 1,8,16,64,256,1024] [--tiles]
+
+Each is captured with 32 different matrices, so that none lies in the cache; microseconds of one product. --tiles: those
+of `wide` one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+
+import torch
+
+from cadence.kernels.triton.ops import TritonOps
+from cadence.kernels.triton.quant.matrix import FewBitsMatrix
+from cadence.kernels.triton.quant.rows import widened
+from cadence.kernels.triton.quant.stored import Stored, as_fp8, as_int4, as_int8
+from cadence.kernels.triton.quant.wide import WideTile, linear_wide
+
+SHAPES = {"qkv": (6144, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}  # of Llama 3.1 8B
+MAKERS = {"fp8": as_fp8, "int8": as_int8, "int4": as_int4}
+TILES = [
+    WideTile(rows, outputs, columns, warps, stages)
+    for rows in (16, 32, 64, 128)
+    for outputs, warps in ((64, 4), (128, 4), (128, 8))
+    for columns in (64, 128)
+    for stages in (3, 5)
+]
+BYTES = 1 << 30  # of the matrices that are gone through
+
+
+def microseconds(work: Callable[[int], object], count: int) -> float:
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        work(0)
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            for index in range(count):
+                work(index)
+    times = []
+    for _ in range(4):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1e3 / count)
+    return round(min(times), 2)
+
+
+def copies(stored: Stored, count: int) -> list[Stored]:
+    return [Stored(stored.values.clone(), stored.scales.clone(), stored.zeros, stored.cols) for _ in range(count)]
+
+
+def measure(name: str, rows_list: list[int], tiles: bool) -> None:
+    outputs, width = SHAPES[name]
+    ops = TritonOps()
+    weight = torch.randn(outputs, width, dtype=torch.bfloat16, device="cuda") / width**0.5
+    count = max(4, BYTES // weight.nbytes)
+    plain = [weight.clone() for _ in range(count)]
+    xs = {rows: torch.randn(rows, width, dtype=torch.bfloat16, device="cuda") for rows in rows_list}
+    for rows, x in xs.items():
+        took = microseconds(lambda index, x=x: ops.linear(x, plain[index], None), count)
+        print(json.dumps({"matrix": name, "rows": rows, "kind": "bf16", "us": took}), flush=True)
+    for kind, make in MAKERS.items():
+        stored = copies(make(weight), count)
+        for rows, x in xs.items():
+            line = {"matrix": name, "rows": rows, "kind": kind, **ways(stored, x)}
+            print(json.dumps(line), flush=True)
+            if tiles and 1 < rows <= 512:
+                sweep(line, x, stored)
+
+
+def ways(stored: list[Stored], x: torch.Tensor) -> dict[str, float]:
+    """Microseconds of the product that is chosen, and of others."""
+    rows, count = x.shape[0], len(stored)
+    matrices = [FewBitsMatrix(each, torch.bfloat16, False, True) for each in stored]
+    found = {"us": microseconds(lambda index: matrices[index].linear(x, None), count)}
+    if rows > 1:
+        found["wide"] = microseconds(lambda index: linear_wide(x, stored[index], None, True), count)
+    if rows >= 64:
+        dense = torch.nn.functional.linear
+        found["widened"] = microseconds(lambda index: dense(x, widened(stored[index], torch.bfloat16)), min(count, 4))
+        if stored[0].values.dtype is torch.float8_e4m3fn:
+            found["scaled"] = microseconds(lambda index: matrices[index]._fp8(x, None), count)
+    return found
+
+
+def sweep(line: dict[str, object], x: torch.Tensor, stored: list[Stored]) -> None:
+    """The fastest tiles of `wide`."""
+    found = []
+    for tile in TILES:
+        if tile.rows > 2 * x.shape[0] or (tile.rows < x.shape[0] and tile.rows < 64):
+            continue
+        try:
+            took = microseconds(lambda index, tile=tile: linear_wide(x, stored[index], None, True, tile), len(stored))
+            found.append((took, str(tile)))
+        except Exception as error:
+            print("#", tile, str(error)[:80])
+    for took, tile in sorted(found)[:4]:
+        print(json.dumps({**line, "us": took, "tile": tile}), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", default="1,8,16,64,256,1024")
+    parser.add_argument("--matrices", default=",".join(SHAPES))
+    parser.add_argument("--tiles", action="store_true")
+    args = parser.parse_args()
+    for name in args.matrices.split(","):
+        measure(name, [int(rows) for rows in args.rows.split(",")], args.tiles)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Matrices of a model on a GPU that hold few bits, and which kernel multiplies them."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from cadence.kernels.interface.matrix import ComposedMatrix, Norm
+from cadence.kernels.interface.ops import Ops, Pair
+from cadence.kernels.triton.gemv import Entry, few_tokens
+from cadence.kernels.triton.quant.gemv4 import one_token
+from cadence.kernels.triton.quant.rows import rows_to_fp8, widened
+from cadence.kernels.triton.quant.stored import Stored
+from cadence.kernels.triton.quant.wide import linear_wide
+
+_MOST_WIDE = 512  # rows; for more a library multiplies by the widened matrix
+_LEAST_FP8 = 65  # rows whose activations are rounded to eight bits, for products at twice the rate
+_FP8_STEP = 16  # rows and columns of an fp8 product
+
+
+class FewBitsMatrix(ComposedMatrix):
+    """A `PackedMatrix`. `fixed`: a row's bits do not depend on the rows beside it, nor on how many there are."""
+
+    def __init__(self, stored: Stored, dtype: torch.dtype, fixed: bool, pdl: bool) -> None:
+        """dtype: of activations"""
+        self.rows, self.cols = stored.rows, stored.cols
+        self._stored = stored
+        self._dtype = dtype
+        self._fixed = fixed
+        self._pdl = pdl
+        by_rows = stored.group == stored.cols
+        self._row_scales = stored.scales.view(-1) if by_rows else stored.scales[:0, 0]
+        is_fp8 = stored.values.dtype is torch.float8_e4m3fn and by_rows and dtype is torch.bfloat16
+        self._takes_fp8 = is_fp8 and not fixed and not (self.rows % _FP8_STEP or self.cols % _FP8_STEP)
+
+    def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        if self._suits_one(x):
+            return self._one(x, bias, None, "")[0]
+        if self._takes_fp8 and x.shape[0] >= _LEAST_FP8:
+            return self._fp8(x, bias)
+        if x.shape[0] <= _MOST_WIDE or self._fixed:
+            return linear_wide(x, self._stored, bias, self._pdl)
+        return F.linear(x, widened(self._stored, x.dtype), None if bias is None else bias.to(x.dtype))
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x, None)
+
+    def lookup(self, ids: torch.Tensor, scale: float) -> torch.Tensor:
+        at, stored = ids.long(), self._stored
+        zeros = stored.zeros[at] if len(stored.zeros) else stored.zeros
+        return (Stored(stored.values[at], stored.scales[at], zeros, self.cols).widened() * scale).to(self._dtype)
+
+    def values(self, first: int, count: int) -> torch.Tensor:
+        return self._stored.rows_of(first, count).widened()
+
+    def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: Ops) -> Pair:
+        if self._suits_one(stream[1]):
+            return self._one(stream[0], bias, Entry(stream[1], *norm), "")
+        return super().add_norm_linear(stream, norm, bias, ops)
+
+    def add_norm_gated(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> Pair:
+        if self._suits_one(stream[1]):
+            return self._one(stream[0], bias, Entry(stream[1], *norm), "gelu" if gelu else "silu")
+        return super().add_norm_gated(stream, norm, bias, gelu, ops)
+
+    def _suits_one(self, x: torch.Tensor) -> bool:
+        return x.shape[0] == 1 and not self._fixed and (self._stored.is_four or len(self._row_scales) > 0)
+
+    def _one(self, x: torch.Tensor, bias: torch.Tensor | None, entry: Entry | None, gate: str) -> Pair:
+        if self._stored.is_four:
+            return one_token(x, self._stored, bias, entry, gate, self._pdl)
+        return few_tokens(x, self._stored.values, bias, entry, gate, self._pdl, scales=self._row_scales)
+
+    def _fp8(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        quants, scales = rows_to_fp8(x, self._pdl)
+        out = torch._scaled_mm(
+            quants, self._stored.values.t(), scales, self._row_scales.view(1, -1), out_dtype=x.dtype,
+            use_fast_accum=True,
+        )  # fmt: skip
+        return out if bias is None else out.add_(bias)
+
+
+class WideMatrix(ComposedMatrix):
+    """A `PackedMatrix` that is a tensor: what a model does not quantise."""
+
+    def __init__(self, values: torch.Tensor, ops: Ops) -> None:
+        self.rows, self.cols = values.shape
+        self._values = values
+        self._ops = ops
+
+    def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return self._ops.linear(x, self._values, None if bias is None else bias.to(x.dtype))
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        return self._ops.logits(x, self._values)
+
+    def lookup(self, ids: torch.Tensor, scale: float) -> torch.Tensor:
+        return self._ops.embed(ids, self._values, scale)
+
+    def values(self, first: int, count: int) -> torch.Tensor:
+        return self._values[first : first + count].float()

@@ -1,0 +1,84 @@
+"""Activations in eight bits, and matrices of few bits widened for a library's product."""
+
+# ruff: noqa: N803 - capitals mark compile-time constants
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cadence.kernels.interface.ops import Pair
+from cadence.kernels.triton.launch import quick
+from cadence.kernels.triton.quant.stored import Stored
+
+_MOST = 448.0  # the largest float8_e4m3fn
+
+
+@quick
+@triton.jit
+def to_fp8(
+    out_ptr, scale_ptr, x_ptr, x_stride, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, MOST: tl.constexpr,
+    PDL: tl.constexpr,
+):  # fmt: skip
+    """A scale for each row: its largest value becomes MOST."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, WIDTH_PAD)
+    inside = column < WIDTH
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    x = tl.load(x_ptr + row * x_stride + column, inside, other=0.0).to(tl.float32)
+    scale = tl.maximum(tl.max(tl.abs(x), 0), 1e-10) / MOST
+    tl.store(out_ptr + row * WIDTH + column, (x / scale).to(out_ptr.dtype.element_ty), inside)
+    tl.store(scale_ptr + row, scale)
+
+
+def rows_to_fp8(x: torch.Tensor, pdl: bool) -> Pair:
+    """x [T, in] -> float8_e4m3fn [T, in], scales [T, 1] float32"""
+    x = x if x.stride(1) == 1 else x.contiguous()
+    rows, width = x.shape
+    out = torch.empty((rows, width), dtype=torch.float8_e4m3fn, device=x.device)
+    scales = torch.empty((rows, 1), dtype=torch.float32, device=x.device)
+    padded = triton.next_power_of_2(width)
+    to_fp8[(rows,)](
+        out, scales, x, x.stride(0), WIDTH=width, WIDTH_PAD=padded, MOST=_MOST, PDL=pdl,
+        num_warps=4 if padded <= 4096 else 8, launch_pdl=pdl,
+    )  # fmt: skip
+    return out, scales
+
+
+@quick
+@triton.jit
+def widen(
+    out_ptr, weight_ptr, scale_ptr, zero_ptr,
+    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr, FOUR: tl.constexpr, ZEROS: tl.constexpr,
+):  # fmt: skip
+    """out [rows, WIDTH]: the numbers of a weight, as `Stored` has them."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < WIDTH
+    GROUPS: tl.constexpr = WIDTH // GROUP
+    scale = tl.load(scale_ptr + row * GROUPS + column // GROUP, inside, other=0.0)
+    if FOUR:
+        byte = tl.load(weight_ptr + row * (WIDTH // 2) + column // 64 * 32 + column % 32, inside, other=0)
+        value = (tl.where(column % 64 < 32, byte & 15, byte >> 4)).to(tl.float32)
+        zero = 8.0
+        if ZEROS:
+            zero = tl.load(zero_ptr + row * GROUPS + column // GROUP, inside, other=0.0)
+        value -= zero
+    else:
+        value = tl.load(weight_ptr + row * WIDTH + column, inside, other=0.0).to(tl.float32)
+    tl.store(out_ptr + row * WIDTH + column, (value * scale).to(out_ptr.dtype.element_ty), inside)
+
+
+def widened(weight: Stored, dtype: torch.dtype) -> torch.Tensor:
+    """[rows, cols] of this type"""
+    out = torch.empty((weight.rows, weight.cols), dtype=dtype, device=weight.values.device)
+    columns = min(2048, triton.next_power_of_2(weight.cols))
+    widen[(weight.rows, triton.cdiv(weight.cols, columns))](
+        out, weight.values, weight.scales, weight.zeros if len(weight.zeros) else weight.scales,
+        WIDTH=weight.cols, COLUMNS=columns, GROUP=weight.group, FOUR=weight.is_four, ZEROS=len(weight.zeros) > 0,
+        num_warps=4,
+    )  # fmt: skip
+    return out

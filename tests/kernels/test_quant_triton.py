@@ -1,0 +1,151 @@
+"""Matrices of few bits on Triton kernels: what they multiply by is what they hold, and that is near what was given."""
+
+from __future__ import annotations
+
+from tests.helpers.triton_mode import DEVICE  # isort: skip - before triton
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize, quantize
+
+from cadence.kernels.triton.ops import TritonOps
+from cadence.kernels.triton.quant.matrix import FewBitsMatrix, WideMatrix
+from cadence.kernels.triton.quant.rows import rows_to_fp8, widened
+from cadence.kernels.triton.quant.stored import Stored, as_fp8, as_int4, as_int8, of_blocks, stacked
+from cadence.models.quant.blocks import integer_blocks
+
+pytestmark = pytest.mark.device
+
+MAKERS = {"fp8": as_fp8, "int8": as_int8, "int4": as_int4}
+ERRORS = {"fp8": 0.04, "int8": 0.01, "int4": 0.13}  # of a matrix of normal values, relative
+OPS = TritonOps()
+WIDTH, OUTPUTS = 320, 96
+
+
+def normal(*shape: int, seed: int = 1, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
+
+
+def grouped_int4(group: int) -> Stored:
+    """With zeros of its own, some groups of zeros only among it."""
+    quants = torch.randint(0, 16, (OUTPUTS, WIDTH), generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
+    scales = torch.rand(OUTPUTS, WIDTH // group).to(torch.float16)
+    scales[3, 1] = 0
+    zeros = torch.randint(0, 16, (OUTPUTS, WIDTH // group))
+    found = integer_blocks(quants, 4, zeros, scales)
+    assert found is not None and found[0] == "Q4_Z"
+    stored = of_blocks(*found, OUTPUTS, WIDTH)
+    assert stored is not None and stored.group == group
+    expected = (quants.view(OUTPUTS, -1, group).float() - zeros.unsqueeze(2)) * scales.float().unsqueeze(2)
+    assert torch.equal(stored.widened(), expected.view(OUTPUTS, WIDTH))
+    return stored.to(torch.device(DEVICE))
+
+
+def cases() -> dict[str, Stored]:
+    weight = normal(OUTPUTS, WIDTH, seed=2)
+    made = {name: make(weight) for name, make in MAKERS.items()}
+    data = torch.from_numpy(quantize(weight.cpu().numpy(), GGMLQuantizationType.Q8_0))
+    blocks = of_blocks("Q8_0", data.view(-1), OUTPUTS, WIDTH)
+    assert blocks is not None
+    of_files = {"zeros of 64": grouped_int4(64), "zeros of 32": grouped_int4(32), "Q8_0": blocks}
+    return {**made, **{name: stored.to(torch.device(DEVICE)) for name, stored in of_files.items()}}
+
+
+CASES = cases()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_values_are_near(name: str) -> None:
+    weight = normal(OUTPUTS, WIDTH, seed=5)
+    weight[7] = 0
+    stored = MAKERS[name](weight)
+    error = (stored.widened() - weight).norm() / weight.norm()
+    assert error < ERRORS[name] and not stored.widened()[7].any()
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
+def test_blocks_of_files_keep_their_numbers(kind: str) -> None:
+    kind_of = GGMLQuantizationType[kind]
+    data = quantize(np.random.default_rng(1).normal(size=(8, 256)).astype(np.float32), kind_of)
+    stored = of_blocks(kind, torch.from_numpy(data).view(-1), 8, 256)
+    assert stored is not None
+    expected = torch.from_numpy(dequantize(data, kind_of))
+    torch.testing.assert_close(stored.widened(), expected, rtol=0, atol=0 if kind != "Q4_1" else 1e-6)
+
+
+def test_kinds_without_a_kernel_are_left() -> None:
+    assert of_blocks("Q6_K", torch.zeros(210, dtype=torch.uint8), 1, 256) is None
+    assert of_blocks("Q4_0", torch.zeros(18, dtype=torch.uint8), 1, 32) is None
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("rows", [1, 3, 40])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_products(name: str, rows: int, fixed: bool) -> None:
+    stored = CASES[name]
+    matrix = FewBitsMatrix(stored, torch.float32, fixed, False)
+    x, bias = normal(rows, WIDTH, seed=rows), normal(OUTPUTS, seed=9)
+    expected = x @ stored.widened().T
+    torch.testing.assert_close(matrix.linear(x, bias), expected + bias, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(matrix.logits(x), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_token_takes_the_norm_and_the_gate_along(name: str) -> None:
+    stored = CASES[name]
+    matrix = FewBitsMatrix(stored, torch.float32, False, False)
+    stream, norm = (normal(1, WIDTH, seed=4), normal(1, WIDTH, seed=5)), (normal(WIDTH, seed=6), 1e-5)
+    bias = normal(OUTPUTS, seed=7)
+    total = stream[0] + stream[1]
+    normed = total / torch.sqrt((total**2).mean() + norm[1]) * norm[0]
+    expected = normed @ stored.widened().T + bias
+    found, kept = matrix.add_norm_linear(stream, norm, bias, OPS)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=2e-3)
+    torch.testing.assert_close(kept, total)
+    gate, up = expected.chunk(2, dim=1)
+    found, kept = matrix.add_norm_gated(stream, norm, bias, False, OPS)
+    torch.testing.assert_close(found, torch.nn.functional.silu(gate) * up, rtol=1e-3, atol=5e-3)
+    torch.testing.assert_close(kept, total)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_of_a_fixed_product_have_their_bits(name: str) -> None:
+    matrix = FewBitsMatrix(CASES[name], torch.float32, True, False)
+    x = normal(20, WIDTH)
+    whole = matrix.linear(x, None)
+    for some in (slice(0, 1), slice(3, 9), slice(0, 17)):
+        assert torch.equal(matrix.linear(x[some].contiguous(), None), whole[some])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_are_looked_up_and_widened(name: str) -> None:
+    stored = CASES[name]
+    matrix = FewBitsMatrix(stored, torch.float32, False, False)
+    ids = torch.tensor([5, 0, 5, OUTPUTS - 1], dtype=torch.int32, device=DEVICE)
+    assert torch.equal(matrix.lookup(ids, 2.0), stored.widened()[ids.long()] * 2.0)
+    assert torch.equal(matrix.values(4, 3), stored.widened()[4:7])
+    torch.testing.assert_close(widened(stored, torch.float32), stored.widened(), rtol=1e-6, atol=1e-6)
+
+
+def test_activations_in_eight_bits() -> None:
+    x = normal(5, WIDTH)
+    x[2] = 0
+    quants, scales = rows_to_fp8(x, False)
+    back = quants.float() * scales
+    most = 0.04 if DEVICE == "cuda" else 0.08  # the interpreter cuts what the GPU rounds
+    assert (back - x).norm() / x.norm() < most and not back[2].any()
+
+
+def test_parts_of_one_input_are_stacked() -> None:
+    first, second = as_int4(normal(16, WIDTH)), grouped_int4(64)
+    both = stacked([first, second]) if first.group == second.group else second
+    if both is not second:
+        assert torch.equal(both.widened(), torch.cat([first.widened(), second.widened()]))
+    packer = TritonOps(packs=True).packer("int4", torch.float32, torch.device(DEVICE))
+    assert packer is not None
+    mixed = packer.stack([first, as_int8(normal(16, WIDTH, seed=8))])
+    assert isinstance(mixed, WideMatrix) and mixed.rows == 32
+    x = normal(3, WIDTH)
+    torch.testing.assert_close(mixed.linear(x, None)[:, :16], x @ first.widened().T, rtol=1e-4, atol=1e-4)
