@@ -15,8 +15,9 @@ from collections.abc import Callable
 import torch
 
 from cadence.kernels.triton.ops import TritonOps
+from cadence.kernels.triton.quant.fp8_rows import Fp8Tile, linear_fp8
 from cadence.kernels.triton.quant.matrix import FewBitsMatrix
-from cadence.kernels.triton.quant.rows import widened
+from cadence.kernels.triton.quant.rows import rows_to_fp8, widened
 from cadence.kernels.triton.quant.stored import Stored, as_fp8, as_int4, as_int8
 from cadence.kernels.triton.quant.wide import WideTile, linear_wide
 
@@ -27,7 +28,15 @@ TILES = [
     for rows in (16, 32, 64, 128)
     for outputs, warps in ((64, 4), (128, 4), (128, 8))
     for columns in (64, 128)
+    for stages in (3, 4, 6)
+]
+FP8_TILES = [
+    Fp8Tile(rows, outputs, columns, 4, stages, terms)
+    for rows in (16, 32, 64, 128)
+    for outputs in (64, 128)
+    for columns in (128, 256)
     for stages in (3, 5)
+    for terms in (1, 4)
 ]
 BYTES = 1 << 30  # of the matrices that are gone through
 
@@ -56,7 +65,7 @@ def copies(stored: Stored, count: int) -> list[Stored]:
     return [Stored(stored.values.clone(), stored.scales.clone(), stored.zeros, stored.cols) for _ in range(count)]
 
 
-def measure(name: str, rows_list: list[int], tiles: bool) -> None:
+def measure(name: str, kinds: list[str], rows_list: list[int], tiles: bool) -> None:
     outputs, width = SHAPES[name]
     ops = TritonOps()
     weight = torch.randn(outputs, width, dtype=torch.bfloat16, device="cuda") / width**0.5
@@ -66,12 +75,12 @@ def measure(name: str, rows_list: list[int], tiles: bool) -> None:
     for rows, x in xs.items():
         took = microseconds(lambda index, x=x: ops.linear(x, plain[index], None), count)
         print(json.dumps({"matrix": name, "rows": rows, "kind": "bf16", "us": took}), flush=True)
-    for kind, make in MAKERS.items():
-        stored = copies(make(weight), count)
+    for kind in kinds:
+        stored = copies(MAKERS[kind](weight), count)
         for rows, x in xs.items():
             line = {"matrix": name, "rows": rows, "kind": kind, **ways(stored, x)}
             print(json.dumps(line), flush=True)
-            if tiles and 1 < rows <= 512:
+            if tiles and rows <= 128:
                 sweep(line, x, stored)
 
 
@@ -86,33 +95,44 @@ def ways(stored: list[Stored], x: torch.Tensor) -> dict[str, float]:
         dense = torch.nn.functional.linear
         found["widened"] = microseconds(lambda index: dense(x, widened(stored[index], torch.bfloat16)), min(count, 4))
         if stored[0].values.dtype is torch.float8_e4m3fn:
-            found["scaled"] = microseconds(lambda index: matrices[index]._fp8(x, None), count)
+            found["scaled"] = microseconds(
+                lambda index: matrices[index]._scaled(rows_to_fp8(x, True), None, x.dtype), count
+            )
     return found
 
 
 def sweep(line: dict[str, object], x: torch.Tensor, stored: list[Stored]) -> None:
-    """The fastest tiles of `wide`."""
-    found = []
-    for tile in TILES:
-        if tile.rows > 2 * x.shape[0] or (tile.rows < x.shape[0] and tile.rows < 64):
+    """The fastest tiles."""
+    found, rows = [], x.shape[0]
+    is_fp8 = stored[0].values.dtype is torch.float8_e4m3fn
+    quants = rows_to_fp8(x, True)
+
+    def product(index: int, tile: WideTile | Fp8Tile) -> torch.Tensor:
+        each = stored[index]
+        if isinstance(tile, Fp8Tile):
+            return linear_fp8(quants, each.values, each.scales, None, x.dtype, tile, True)
+        return linear_wide(x, each, None, True, tile)
+
+    for tile in FP8_TILES if is_fp8 else TILES:
+        if tile.rows >= 2 * max(rows, 16) or tile.rows < min(rows, 64):
             continue
         try:
-            took = microseconds(lambda index, tile=tile: linear_wide(x, stored[index], None, True, tile), len(stored))
-            found.append((took, str(tile)))
+            found.append((microseconds(lambda index, tile=tile: product(index, tile), len(stored)), str(tile)))
         except Exception as error:
             print("#", tile, str(error)[:80])
-    for took, tile in sorted(found)[:4]:
-        print(json.dumps({**line, "us": took, "tile": tile}), flush=True)
+    for took, name in sorted(found)[:3]:
+        print(json.dumps({**line, "us": took, "tile": name}), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", default="1,8,16,64,256,1024")
     parser.add_argument("--matrices", default=",".join(SHAPES))
+    parser.add_argument("--kinds", default=",".join(MAKERS))
     parser.add_argument("--tiles", action="store_true")
     args = parser.parse_args()
     for name in args.matrices.split(","):
-        measure(name, [int(rows) for rows in args.rows.split(",")], args.tiles)
+        measure(name, args.kinds.split(","), [int(rows) for rows in args.rows.split(",")], args.tiles)
 
 
 if __name__ == "__main__":

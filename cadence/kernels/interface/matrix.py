@@ -36,6 +36,10 @@ class PackedMatrix(Protocol):
         """Rows [first, first + count) as numbers, [count, cols] float32. From any thread; never recorded."""
         ...
 
+    def linear_terms(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """As `linear`, or terms [P, T, rows] that an RMS norm adds up."""
+        ...
+
     def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: Ops) -> Pair:
         """stream = (x, residual) -> (linear(rms_norm(x + residual)), x + residual)"""
         ...
@@ -50,6 +54,9 @@ class ComposedMatrix(ABC):
 
     @abstractmethod
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor: ...
+
+    def linear_terms(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return self.linear(x, bias)
 
     def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: Ops) -> Pair:
         normed, total = ops.add_rms_norm(*stream, *norm)

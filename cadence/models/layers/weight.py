@@ -120,6 +120,9 @@ class KernelWeight(Weight):
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None, ctx: ForwardContext) -> torch.Tensor:
         return self.matrix.linear(x, bias)
 
+    def linear_terms(self, x: torch.Tensor, bias: torch.Tensor | None, ctx: ForwardContext) -> torch.Tensor:
+        return self.matrix.linear_terms(x, bias)
+
     def after_norm(self, stream: Stream, norm: RMSScale, bias: torch.Tensor | None, ctx: ForwardContext) -> Stream:
         return self.matrix.add_norm_linear(stream, (norm.weight, norm.eps), bias, ctx.ops)
 

@@ -8,14 +8,14 @@ import torch.nn.functional as F
 from cadence.kernels.interface.matrix import ComposedMatrix, Norm
 from cadence.kernels.interface.ops import Ops, Pair
 from cadence.kernels.triton.gemv import Entry, few_tokens
+from cadence.kernels.triton.quant.fp8_rows import choose_fp8, linear_fp8
 from cadence.kernels.triton.quant.gemv4 import one_token
 from cadence.kernels.triton.quant.rows import rows_to_fp8, widened
 from cadence.kernels.triton.quant.stored import Stored
 from cadence.kernels.triton.quant.wide import linear_wide
 
-_MOST_WIDE = 512  # rows; for more a library multiplies by the widened matrix
-_LEAST_FP8 = 65  # rows whose activations are rounded to eight bits, for products at twice the rate
-_FP8_STEP = 16  # rows and columns of an fp8 product
+_MOST_WIDE = 64  # rows; for more a library multiplies by the widened matrix
+_MOST_FP8 = 64  # rows of our fp8 product; for more a library's is faster
 
 
 class FewBitsMatrix(ComposedMatrix):
@@ -31,13 +31,19 @@ class FewBitsMatrix(ComposedMatrix):
         by_rows = stored.group == stored.cols
         self._row_scales = stored.scales.view(-1) if by_rows else stored.scales[:0, 0]
         is_fp8 = stored.values.dtype is torch.float8_e4m3fn and by_rows and dtype is torch.bfloat16
-        self._takes_fp8 = is_fp8 and not fixed and not (self.rows % _FP8_STEP or self.cols % _FP8_STEP)
+        self._takes_fp8 = is_fp8 and choose_fp8(1, self.rows, self.cols, False) is not None
 
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return self._product(x, bias, splits=False)
+
+    def linear_terms(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return self._product(x, bias, splits=True)
+
+    def _product(self, x: torch.Tensor, bias: torch.Tensor | None, splits: bool) -> torch.Tensor:
         if self._suits_one(x):
             return self._one(x, bias, None, "")[0]
-        if self._takes_fp8 and x.shape[0] >= _LEAST_FP8:
-            return self._fp8(x, bias)
+        if self._takes_fp8:
+            return self._fp8(x, bias, splits)
         if x.shape[0] <= _MOST_WIDE or self._fixed:
             return linear_wide(x, self._stored, bias, self._pdl)
         return F.linear(x, widened(self._stored, x.dtype), None if bias is None else bias.to(x.dtype))
@@ -71,10 +77,18 @@ class FewBitsMatrix(ComposedMatrix):
             return one_token(x, self._stored, bias, entry, gate, self._pdl)
         return few_tokens(x, self._stored.values, bias, entry, gate, self._pdl, scales=self._row_scales)
 
-    def _fp8(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        quants, scales = rows_to_fp8(x, self._pdl)
+    def _fp8(self, x: torch.Tensor, bias: torch.Tensor | None, splits: bool) -> torch.Tensor:
+        """Activations are rounded to eight bits as well."""
+        quants = rows_to_fp8(x, self._pdl)
+        if x.shape[0] > _MOST_FP8 and not self._fixed:
+            return self._scaled(quants, bias, x.dtype)
+        tile = choose_fp8(x.shape[0], self.rows, self.cols, splits and not self._fixed)
+        assert tile is not None
+        return linear_fp8(quants, self._stored.values, self._row_scales, bias, x.dtype, tile, self._pdl)
+
+    def _scaled(self, quants: Pair, bias: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
         out = torch._scaled_mm(
-            quants, self._stored.values.t(), scales, self._row_scales.view(1, -1), out_dtype=x.dtype,
+            quants[0], self._stored.values.t(), quants[1], self._row_scales.view(1, -1), out_dtype=dtype,
             use_fast_accum=True,
         )  # fmt: skip
         return out if bias is None else out.add_(bias)

@@ -13,7 +13,42 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.triton.launch import quick
+from cadence.kernels.triton.private import is_interpreted
 from cadence.kernels.triton.quant.stored import Stored
+
+# Four bytes -> four pairs of bfloat16, of their low halves and of their high ones, each less 8. A half is put into the
+# last bits of 128.0, which is taken away again with the 8.
+_HALVES: tl.constexpr = tl.constexpr(
+    """
+    {
+    .reg .b32 a, b, c, d, e, one, less;
+    mov.b32 one, 0x3F803F80;
+    mov.b32 less, 0xC308C308;
+    prmt.b32 a, $4, 0, 0x4140;
+    prmt.b32 b, $4, 0, 0x4342;
+    shr.u32 c, a, 4;
+    shr.u32 d, b, 4;
+    lop3.b32 e, a, 0x000F000F, 0x43004300, 0xEA;
+    fma.rn.bf16x2 $0, e, one, less;
+    lop3.b32 e, b, 0x000F000F, 0x43004300, 0xEA;
+    fma.rn.bf16x2 $1, e, one, less;
+    lop3.b32 e, c, 0x000F000F, 0x43004300, 0xEA;
+    fma.rn.bf16x2 $2, e, one, less;
+    lop3.b32 e, d, 0x000F000F, 0x43004300, 0xEA;
+    fma.rn.bf16x2 $3, e, one, less;
+    }
+    """
+)
+
+
+@triton.jit
+def _halves(tile, DTYPE: tl.constexpr, QUICK: tl.constexpr):
+    """Bytes -> of each the low half and the high one, less 8."""
+    if QUICK:
+        return tl.inline_asm_elementwise(
+            _HALVES, "=r,=r,=r,=r,r", [tile], dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=4
+        )
+    return ((tile & 15).to(tl.float32) - 8.0).to(DTYPE), ((tile >> 4).to(tl.float32) - 8.0).to(DTYPE)
 
 
 @triton.jit
@@ -22,14 +57,42 @@ def _spread(at, group, exists, GROUPS: tl.constexpr):
     return tl.load(at[:, None] + group[None, :], exists[:, None] & (group < GROUPS)[None, :], other=0.0)
 
 
+@triton.jit
+def _four(
+    acc, tile, x_low, x_high, scale_at, zero_at, start, column, exists,
+    GROUP: tl.constexpr, GROUPS: tl.constexpr, COLUMNS: tl.constexpr, ZEROS: tl.constexpr, QUICK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """acc and the product of one tile of four-bit values."""
+    low, high = _halves(tile, x_low.dtype, QUICK)
+    if GROUP % COLUMNS == 0:  # the tile has one scale a row
+        if ZEROS:
+            zero = (tl.load(zero_at + start // GROUP, exists, other=8.0) - 8.0)[:, None]
+            low, high = (low.to(tl.float32) - zero).to(x_low.dtype), (high.to(tl.float32) - zero).to(x_low.dtype)
+        part = tl.dot(low, x_low, input_precision=PRECISION)
+        part = tl.dot(high, x_high, part, input_precision=PRECISION)
+        return acc + part * tl.load(scale_at + start // GROUP, exists, other=0.0)[:, None]
+    group = (start + column) // GROUP
+    second = group + 1 if GROUP == 32 else group  # of the high halves
+    wide_low, wide_high = low.to(tl.float32), high.to(tl.float32)
+    if ZEROS:
+        wide_low += 8.0 - _spread(zero_at, group, exists, GROUPS)
+        wide_high += 8.0 - _spread(zero_at, second, exists, GROUPS)
+    low = (wide_low * _spread(scale_at, group, exists, GROUPS)).to(x_low.dtype)
+    high = (wide_high * _spread(scale_at, second, exists, GROUPS)).to(x_low.dtype)
+    return tl.dot(high, x_high, tl.dot(low, x_low, acc, input_precision=PRECISION), input_precision=PRECISION)
+
+
 @quick
 @triton.jit(do_not_specialize=["rows"])
 def wide(
     out_ptr, x_ptr, weight_ptr, scale_ptr, zero_ptr, bias_ptr, rows, outputs, x_stride,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
-    FOUR: tl.constexpr, ZEROS: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    FOUR: tl.constexpr, ZEROS: tl.constexpr, EVEN: tl.constexpr, BIAS: tl.constexpr, QUICK: tl.constexpr,
+    PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """out [rows, outputs] = x [rows, WIDTH] times weight, which is as `Stored` says: of FOUR bits, or of eight."""
+    """out [rows, outputs] = x [rows, WIDTH] times weight, which is as `Stored` says: of FOUR bits, or of eight. EVEN:
+    OUTPUTS divides outputs, and COLUMNS divides WIDTH."""
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     exists, there = output < outputs, row < rows
@@ -46,24 +109,19 @@ def wide(
         gdc_wait()
     acc = tl.zeros([OUTPUTS, ROWS], tl.float32)
     for start in range(0, WIDTH, COLUMNS):
-        inside = (start + column < WIDTH)[:, None] & there[None, :]
-        stored = exists[:, None] & (start + column < WIDTH)[None, :]
-        tile = tl.load(at, stored, other=0.0)
+        if EVEN:
+            inside = there[None, :]
+            tile = tl.load(at)
+        else:
+            inside = (start + column < WIDTH)[:, None] & there[None, :]
+            tile = tl.load(at, exists[:, None] & (start + column < WIDTH)[None, :], other=0.0)
         x = tl.load(x_at, inside, other=0.0)
         if FOUR:
-            group = (start + column) // GROUP
-            low, high = (tile & 15).to(tl.float32), (tile >> 4).to(tl.float32)
-            scale = _spread(scale_at, group, exists, GROUPS)
-            zero = 8.0
-            if ZEROS:
-                zero = _spread(zero_at, group, exists, GROUPS)
-            acc = tl.dot(((low - zero) * scale).to(x.dtype), x, acc, input_precision=PRECISION)
-            if GROUP == 32:
-                scale = _spread(scale_at, group + 1, exists, GROUPS)
-                if ZEROS:
-                    zero = _spread(zero_at, group + 1, exists, GROUPS)
-            x = tl.load(x_at + 32, inside, other=0.0)
-            acc = tl.dot(((high - zero) * scale).to(x.dtype), x, acc, input_precision=PRECISION)
+            x_high = tl.load(x_at + 32, inside, other=0.0)
+            acc = _four(
+                acc, tile, x, x_high, scale_at, zero_at, start, column, exists,
+                GROUP, GROUPS, COLUMNS, ZEROS, QUICK, PRECISION,
+            )  # fmt: skip
         elif GROUP == WIDTH:
             acc = tl.dot(tile.to(x.dtype), x, acc, input_precision=PRECISION)
         else:
@@ -88,16 +146,15 @@ class WideTile:
     stages: int
 
 
-def choose_wide(rows: int, weight: Stored) -> WideTile:
+def choose_wide(rows: int) -> WideTile:
     """All go through the columns in the same steps."""
-    del weight
     if rows <= 16:
         return WideTile(16, 64, 128, 4, 4)
     if rows <= 32:
-        return WideTile(32, 64, 128, 4, 4)
+        return WideTile(32, 64, 128, 4, 3)
     if rows <= 64:
-        return WideTile(64, 64, 128, 4, 4)
-    return WideTile(128, 128, 128, 8, 3)
+        return WideTile(64, 64, 128, 4, 3)
+    return WideTile(128, 64, 128, 4, 3)
 
 
 def linear_wide(
@@ -107,12 +164,14 @@ def linear_wide(
     x = x if x.stride(1) == 1 else x.contiguous()
     rows, outputs = x.shape[0], weight.rows
     out = torch.empty((rows, outputs), dtype=x.dtype, device=x.device)
-    tile = tile or choose_wide(rows, weight)
+    tile = tile or choose_wide(rows)
     wide[(triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows))](
         out, x, weight.values, weight.scales, weight.zeros if len(weight.zeros) else weight.scales,
         weight.scales if bias is None else bias, rows, outputs, x.stride(0),
         WIDTH=weight.cols, ROWS=tile.rows, OUTPUTS=tile.outputs, COLUMNS=tile.columns, GROUP=weight.group,
-        FOUR=weight.is_four, ZEROS=len(weight.zeros) > 0, BIAS=bias is not None,
+        FOUR=weight.is_four, ZEROS=len(weight.zeros) > 0,
+        EVEN=outputs % tile.outputs == 0 and weight.cols % tile.columns == 0, BIAS=bias is not None,
+        QUICK=x.dtype is torch.bfloat16 and not is_interpreted(),
         PRECISION="ieee" if x.dtype is torch.float32 else "tf32", PDL=pdl,
         num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
     )  # fmt: skip

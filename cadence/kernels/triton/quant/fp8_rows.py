@@ -1,0 +1,90 @@
+"""A linear map of some rows of fp8 by a matrix of fp8: the tensor cores take both as they are, the matrix as their left
+side. Where a product has few outputs, and a norm comes next, K is split among more programs, and the norm adds up what
+they leave. Within a term columns come in one order: a row's bits do not depend on the rows beside it."""
+
+# ruff: noqa: N803 - capitals mark compile-time constants
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cadence.kernels.interface.ops import Pair
+from cadence.kernels.triton.launch import quick
+
+_PROCESSORS = 132  # of the GPU the choices were measured on
+_COLUMNS = 256  # a step; 128 where rows are not a multiple of it
+
+
+@quick
+@triton.jit(do_not_specialize=["rows"])
+def fp8_rows(
+    out_ptr, x_ptr, x_scale_ptr, weight_ptr, scale_ptr, bias_ptr, rows, outputs,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr, TERMS: tl.constexpr,
+    BIAS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """out [TERMS, rows, outputs], whose sum is x [rows, WIDTH] times weight [outputs, WIDTH]; each row of either is
+    times its scale. COLUMNS divides WIDTH // TERMS, OUTPUTS divides outputs."""
+    PART: tl.constexpr = WIDTH // TERMS
+    term = tl.program_id(2)
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
+    column = term * PART + tl.arange(0, COLUMNS)
+    exists = row < rows
+    w_at = weight_ptr + output.to(tl.int64)[:, None] * WIDTH + column[None, :]
+    x_at = x_ptr + row.to(tl.int64)[None, :] * WIDTH + column[:, None]
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    acc = tl.zeros([OUTPUTS, ROWS], tl.float32)
+    for _ in range(0, PART, COLUMNS):
+        acc = tl.dot(tl.load(w_at), tl.load(x_at, exists[None, :], other=0.0), acc)
+        w_at += COLUMNS
+        x_at += COLUMNS
+    acc *= tl.load(scale_ptr + output)[:, None] * tl.load(x_scale_ptr + row, exists, other=0.0)[None, :]
+    if BIAS and term == 0:
+        acc += tl.load(bias_ptr + output).to(tl.float32)[:, None]
+    place = out_ptr + (term * rows + row).to(tl.int64)[None, :] * outputs + output[:, None]
+    tl.store(place, acc.to(out_ptr.dtype.element_ty), exists[None, :])
+
+
+@dataclass(frozen=True, slots=True)
+class Fp8Tile:
+    rows: int
+    outputs: int
+    columns: int
+    warps: int
+    stages: int
+    terms: int = 1  # how many ways K is split
+
+
+def choose_fp8(rows: int, outputs: int, width: int, splits: bool) -> Fp8Tile | None:
+    """None: a size that these programs do not divide."""
+    columns = _COLUMNS if width % _COLUMNS == 0 else _COLUMNS // 2
+    if width % columns or outputs % 64:
+        return None
+    tall = 16 if rows <= 16 else 32 if rows <= 32 else 64 if rows <= 64 else 128
+    terms = 1
+    while splits and terms < 4 and outputs // 64 * 2 * terms <= 2 * _PROCESSORS and width % (2 * terms * columns) == 0:
+        terms *= 2
+    return Fp8Tile(tall, 64, columns, 4, 4 if tall <= 64 else 3, terms)
+
+
+def linear_fp8(
+    quants: Pair, weight: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype,
+    tile: Fp8Tile, pdl: bool,
+) -> torch.Tensor:  # fmt: skip
+    """quants: fp8 [T, in] and scales [T, 1] -> [T, out], or [terms, T, out], which are to be added up"""
+    x, x_scales = quants
+    rows, (outputs, width) = x.shape[0], weight.shape
+    size = (rows, outputs) if tile.terms == 1 else (tile.terms, rows, outputs)
+    out = torch.empty(size, dtype=dtype, device=x.device)
+    fp8_rows[(outputs // tile.outputs, triton.cdiv(rows, tile.rows), tile.terms)](
+        out, x, x_scales, weight, scales, scales if bias is None else bias, rows, outputs,
+        WIDTH=width, ROWS=tile.rows, OUTPUTS=tile.outputs, COLUMNS=tile.columns, TERMS=tile.terms,
+        BIAS=bias is not None, PDL=pdl, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
+    )  # fmt: skip
+    return out
