@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from cadence.config.hf import load_hf_config
+from cadence.config.hf import HFConfig, load_hf_config
+from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles
+from cadence.config.stored_as import QuantizedFormat
+from cadence.core.errors import WeightsError
 from cadence.models.loader.checkpoint import open_checkpoint
 from cadence.models.loader.quantized_weights import QuantizedWeights
 from cadence.models.quant.block_kinds import values_of_blocks
+from cadence.models.quant.gpt_oss import ExpertMatrices
+from cadence.models.quant.tensors import ModuleTensors
 from tests.helpers.tiny_quantized import FORMS, make_quantized
 
 pytestmark = pytest.mark.device
+
+MODULES = [
+    "lm_head",
+    "model.embed_tokens",
+    "model.layers.0.self_attn.q_proj",
+    "model.layers.0.mlp.up_proj",
+    "model.layers.1.mlp.up_proj",
+    "model.layers.2.mlp.up_proj",
+    "model.layers.2.mlp.up_proj_2",
+]
 
 
 def open_at(directory: Path) -> QuantizedWeights:
@@ -34,6 +50,88 @@ def test_values_are_those_of_the_format(tmp_path: Path, form: str) -> None:
     for name, values in expected.items():
         assert source.shape(name) == values.shape
         assert torch.equal(source.load(name).float(), values), name
+
+
+def test_modules_are_found_by_name_pattern_and_class() -> None:
+    def group(targets: list[str], bits: int) -> dict[str, Any]:
+        weights = {"num_bits": bits, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
+        return {"targets": targets, "weights": weights, "format": "pack-quantized"}
+
+    groups = {
+        "a": group(["Linear"], 4),
+        "b": group(["re:.*[13].mlp.*"], 8),
+        "c": group(["model.layers.2.mlp.up_proj"], 2),
+    }
+    left_out = ["lm_head", "re:.*layers.0.self_attn.*"]
+    found = read({"quant_method": "compressed-tensors", "config_groups": groups, "ignore": left_out, "format": "x"})
+    bits = {name: stored and stored.bits for name in MODULES if (stored := found.stored_as(name)) or True}
+    assert bits == {
+        "lm_head": None,
+        "model.embed_tokens": None,
+        "model.layers.0.self_attn.q_proj": None,
+        "model.layers.0.mlp.up_proj": 4,
+        "model.layers.1.mlp.up_proj": 8,
+        "model.layers.2.mlp.up_proj": 2,
+        "model.layers.2.mlp.up_proj_2": 4,
+    }
+
+
+def test_modules_that_gptq_treats_apart() -> None:
+    dynamic = {"-:.*q_proj": {}, r"+:.*\.1\.mlp": {"bits": 8, "group_size": 64}, "lm_head": {"group_size": -1}}
+    found = read({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": dynamic})
+    sizes = {name: (s.bits, s.group) for name in MODULES if (s := found.stored_as(name)) is not None}
+    assert sizes == {name: (4, 128) for name in MODULES if "q_proj" not in name} | {
+        "model.layers.1.mlp.up_proj": (8, 64),
+        "lm_head": (4, 0),
+    }
+
+
+def test_parts_of_names_are_whole_components() -> None:
+    found = read({"quant_method": "awq", "bits": 4, "group_size": 64, "modules_to_not_convert": ["0.mlp", "lm_head"]})
+    left_out = [name for name in MODULES if found.stored_as(name) is None]
+    assert left_out == ["lm_head", "model.layers.0.mlp.up_proj"]
+
+
+def read(section: dict[str, Any]) -> QuantizedFormat:
+    found = read_quantized(HFConfig("LlamaForCausalLM", {"quantization_config": section}, "m", Path("config.json")))
+    assert found is not None
+    return found
+
+
+def test_experts_of_gpt_oss() -> None:
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    pick = torch.Generator().manual_seed(3)
+    tensors = {
+        "gate_up_proj_blocks": torch.randint(0, 256, (3, 8, 4, 16), dtype=torch.uint8, generator=pick),
+        "gate_up_proj_scales": torch.randint(100, 140, (3, 8, 4), dtype=torch.uint8, generator=pick),
+    }
+    matrices = ExpertMatrices(
+        ModuleTensors("experts", {name: name for name in tensors}, Held(tensors), "x"), "gate_up_proj"
+    )
+    expected = convert_moe_packed_tensors(tensors["gate_up_proj_blocks"], tensors["gate_up_proj_scales"])
+    assert matrices.shape == (3, 8, 128)
+    for index in range(3):
+        assert torch.equal(matrices.expert(index), expected[index].t())
+    tensors["gate_up_proj_scales"][1, 2, 3] = 255
+    with pytest.raises(WeightsError, match="gate_up_proj_scales"):
+        matrices.expert(1)
+
+
+class Held:
+    """`StoredTensors`."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._tensors[name].shape)
+
+    def stored_type(self, name: str) -> str:
+        return "U8"
+
+    def stored(self, name: str) -> torch.Tensor:
+        return self._tensors[name]
 
 
 @pytest.mark.parametrize("form", FORMS)
