@@ -82,14 +82,19 @@ def say(model: Path, **options: Any) -> list[RequestOutput]:
 
 @pytest.mark.parametrize("form", ["W4A16 channel", "AWQ", "GPTQ 4 bits, by activation", "FP8 block"])
 def test_ranks_say_what_one_says(made: Callable[[str], Path], tmp_path: Path, form: str) -> None:
-    """Sums of two ranks are rounded once more; files cut for ranks hold the same blocks."""
+    """Sums of two ranks are rounded once more; files cut for ranks hold the same blocks, or values where columns are in
+    an order of their own."""
     reference = oracle.load_oracle(made(form).parent / "plain")
     outputs = say(made(form), tensor_parallel_size=2)
     found = [each for p, out in zip(prompts(), outputs, strict=True) for each in differences(reference, p, out)]
     assert max(found) < (PACKED[1] if FORMS[form].exact else WIDENED)
     save_sharded(find_model(str(made(form))), 2, tmp_path / "cut")
     again = say(tmp_path / "cut", tensor_parallel_size=2, load_format="sharded_state")
-    assert [out.outputs[0].logprobs for out in again] == [out.outputs[0].logprobs for out in outputs]
+    if "by activation" in form:
+        found = [each for p, out in zip(prompts(), again, strict=True) for each in differences(reference, p, out)]
+        assert max(found) < WIDENED
+    else:
+        assert [out.outputs[0].logprobs for out in again] == [out.outputs[0].logprobs for out in outputs]
 
 
 @pytest.mark.parametrize("form", ["AWQ", "W8A16 group 128"])

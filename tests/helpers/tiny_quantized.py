@@ -68,7 +68,6 @@ FORMS: dict[str, Form] = {
         GPTQ | {"bits": 4, "desc_act": True},
         partial(writers.gptq, bits=4, group=32, shuffled=True),
         torch.float16,
-        exact=False,
     ),
     "GPTQ 8 bits": Form(GPTQ | {"bits": 8}, partial(writers.gptq, bits=8, group=32, symmetric=True), torch.float16),
     "AWQ": Form(AWQ | {"group_size": 64}, partial(writers.awq, group=64), torch.float16),
