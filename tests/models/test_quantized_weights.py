@@ -17,6 +17,7 @@ from cadence.core.errors import WeightsError
 from cadence.models.loader.checkpoint import open_checkpoint
 from cadence.models.loader.quantized_weights import QuantizedWeights
 from cadence.models.quant.block_kinds import values_of_blocks
+from cadence.models.quant.blocks import integer_blocks
 from cadence.models.quant.gpt_oss import ExpertMatrices
 from cadence.models.quant.tensors import ModuleTensors
 from tests.helpers.tiny_quantized import FORMS, make_quantized
@@ -154,3 +155,28 @@ def test_blocks_round_to_the_values(tmp_path: Path, form: str) -> None:
         else:
             assert torch.equal(widened.to(values.dtype), values)
     assert found == (len(names) if FORMS[form].exact or form == "bnb int8" else 0)
+
+
+@pytest.mark.parametrize(
+    ("bits", "zero", "scale", "kind"),
+    [
+        (4, 8, torch.tensor(0.01, dtype=torch.bfloat16), "Q4_0"),
+        (4, 7, torch.tensor(0.01, dtype=torch.float16), "Q4_Z"),
+        (2, 2, torch.tensor(0.01, dtype=torch.float16), "Q4_Z"),
+        (4, 8, torch.tensor(0.01), ""),  # more bits than float16 has
+        (4, 8, torch.tensor(1e-9, dtype=torch.bfloat16), ""),
+        (4, 7, torch.tensor(1e5, dtype=torch.bfloat16), ""),
+        (8, 128, torch.tensor(0.01, dtype=torch.bfloat16), "Q8_0"),
+        (8, 128, torch.tensor(0.01), "Q8_F"),
+        (8, 127, torch.tensor(0.01, dtype=torch.float16), ""),
+    ],
+)
+def test_only_what_a_kind_holds_exactly_becomes_blocks(bits: int, zero: int, scale: torch.Tensor, kind: str) -> None:
+    quants = torch.randint(0, 1 << bits, (5, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(bits))
+    found = integer_blocks(quants, bits, zero, scale.expand(5, 2))
+    assert (found[0] if found else "") == kind
+    if found:
+        exact = (quants.double() - zero) * scale.double()
+        assert torch.equal(values_of_blocks(*found, (5, 64)), exact.float())
+    assert integer_blocks(quants[:, :40], bits, zero, scale.expand(5, 1)) is None  # no whole blocks
+    assert integer_blocks(quants, bits, zero, scale.expand(5, 4)) is None  # groups of 16
