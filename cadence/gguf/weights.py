@@ -64,6 +64,9 @@ class GGUFWeights:
             raw = self._unpair(raw.view(rows, -1), self._heads[layout], tensor.name)
         return tensor.type.name, raw.reshape(-1)
 
+    def order(self, name: str) -> torch.Tensor | None:
+        return None
+
     def release(self, name: str) -> None:
         self._file.release(self._place(name)[0])
 

@@ -14,6 +14,7 @@ from cadence import LLM
 from tests.e2e.test_promise import DRAFTS, Answer, requests, run
 from tests.helpers.tiny_gguf import BLOCKS, make_tiny_gguf
 from tests.helpers.tiny_models import make_tiny
+from tests.helpers.tiny_quantized import make_quantized
 
 pytestmark = pytest.mark.engine
 
@@ -27,6 +28,14 @@ WAYS: dict[str, dict[str, Any]] = {
     "drafts, bursts of 4": {"speculative_config": DRAFTS, "max_num_seqs": 8, "num_scheduler_steps": 4},
 }
 ALONE = {"max_num_seqs": 1, "enable_prefix_caching": False}
+CHECKPOINTS = (
+    "W4A16 group 32, all of it",
+    "AWQ",
+    "INT8 W8A8",
+    "GPTQ 8 bits",
+    "GPTQ 4 bits, by activation",
+    "FP8 channel",
+)
 FORMS: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32"},
     "bfloat16 weights": {"dtype": "float32"},
@@ -36,12 +45,15 @@ FORMS: dict[str, dict[str, Any]] = {
     "int4": {"quantization": "int4", "dtype": "float32"},
     **{f"{kind} blocks": {"dtype": "float32"} for kind in BLOCKS},
     "Q4_1 blocks, bfloat16": {"dtype": "bfloat16"},
+    **{f"{form} checkpoint": {} for form in CHECKPOINTS},
 }
 
 
 @pytest.fixture(scope="module")
 def model_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     def find(form: str) -> str:
+        if "checkpoint" in form:
+            return str(make_quantized(form.removesuffix(" checkpoint"), tmp_path_factory.mktemp("quantised")))
         if "blocks" in form:
             kind = form.split()[0]
             return str(make_tiny_gguf(tmp_path_factory.mktemp("gguf") / f"{kind}.gguf", kind))

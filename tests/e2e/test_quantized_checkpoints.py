@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
+from cadence.config.reference import find_model
+from cadence.core.errors import ConfigError
+from cadence.models.loader.sharded_state import save_sharded
 from tests.helpers import oracle
 from tests.helpers.tiny_models import VOCAB
 from tests.helpers.tiny_quantized import FORMS, make_quantized
@@ -70,3 +73,49 @@ def differences(reference: Any, prompt: list[int], output: RequestOutput) -> lis
     places = [*output.prompt_logprobs[1:], *completion.logprobs]
     pairs = zip(places, expected[: len(places)], tokens[1:], strict=True)
     return [abs(place[token].logprob - float(line[token])) for place, line, token in pairs if place is not None]
+
+
+def say(model: Path, **options: Any) -> list[RequestOutput]:
+    with LLM(str(model), **OPTIONS | options) as llm:
+        return llm.generate(prompts(), PARAMS, use_tqdm=False)
+
+
+@pytest.mark.parametrize("form", ["W4A16 channel", "AWQ", "GPTQ 4 bits, by activation", "FP8 block"])
+def test_ranks_say_what_one_says(made: Callable[[str], Path], tmp_path: Path, form: str) -> None:
+    """Sums of two ranks are rounded once more; files cut for ranks hold the same blocks, or values where columns are in
+    an order of their own."""
+    reference = oracle.load_oracle(made(form).parent / "plain")
+    outputs = say(made(form), tensor_parallel_size=2)
+    found = [each for p, out in zip(prompts(), outputs, strict=True) for each in differences(reference, p, out)]
+    assert max(found) < (PACKED[1] if FORMS[form].exact else WIDENED)
+    save_sharded(find_model(str(made(form))), 2, tmp_path / "cut")
+    again = say(tmp_path / "cut", tensor_parallel_size=2, load_format="sharded_state")
+    if "by activation" in form:
+        found = [each for p, out in zip(prompts(), again, strict=True) for each in differences(reference, p, out)]
+        assert max(found) < WIDENED
+    else:
+        assert [out.outputs[0].logprobs for out in again] == [out.outputs[0].logprobs for out in outputs]
+
+
+@pytest.mark.parametrize("form", ["AWQ", "W8A16 group 128"])
+def test_a_tied_head_is_the_embedding(tmp_path: Path, form: str) -> None:
+    model = make_quantized(form, tmp_path, tie_word_embeddings=True)
+    reference = oracle.load_oracle(tmp_path / "plain")
+    for prompt, output in zip(prompts(), say(model, quantization="none"), strict=True):
+        assert max(differences(reference, prompt, output)) < WIDENED
+
+
+def test_it_may_be_quantised_once_more_and_named(made: Callable[[str], Path]) -> None:
+    model = made("AWQ")
+    assert say(model, quantization="awq_marlin")[1].outputs == say(model)[1].outputs
+    assert len(say(model, quantization="int8")[2].outputs[0].token_ids) == NUM_TOKENS
+    with pytest.raises(ConfigError, match=r"quantization=gptq: the weights of .* are quantised by awq"):
+        say(model, quantization="gptq")
+    with pytest.raises(ConfigError, match=r"is not a .gguf file"):
+        say(model, quantization="gguf")
+
+
+def test_plain_kernels_read_it_too(made: Callable[[str], Path]) -> None:
+    reference = oracle.load_oracle(made("AWQ").parent / "plain")
+    for prompt, output in zip(prompts(), say(made("AWQ"), kernels="reference"), strict=True):
+        assert max(differences(reference, prompt, output)) < WIDENED

@@ -21,7 +21,7 @@ Edit = tuple[int, int, int]  # where, how many bytes, what they become; no bytes
 
 _SMALL = [*range(16), 31, 32, 33, 64, 128, 192, 255, 256, 257, 320, 512, 2**15]
 _LARGE = [2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**63, 2**64 - 1]
-_OPTIONS = {"max_model_len": 64, "kv_cache_memory_bytes": 1 << 20, "quantization": "gguf", "enforce_eager": True}
+_OPTIONS = {"max_model_len": 64, "kv_cache_memory_bytes": 1 << 20, "enforce_eager": True}
 
 
 def fields(path: Path, raw: bytes) -> list[tuple[int, int]]:
@@ -60,7 +60,7 @@ def damaged(raw: bytes, edits: list[Edit]) -> bytes:
 def try_out(path: Path) -> bool:
     """Whether it loaded. What is refused is refused by an error of ours."""
     try:
-        llm = LLM(str(path), **_OPTIONS)
+        llm = LLM(str(path), **_OPTIONS, **({"quantization": "gguf"} if path.suffix == ".gguf" else {}))
         llm.generate([{"prompt_token_ids": [1, 2, 3]}], SamplingParams(max_tokens=2, detokenize=False), use_tqdm=False)
     except CadenceError:
         return False

@@ -20,14 +20,15 @@ _FP4 = (0.0, 0.0052083333, 0.6666667, 1.0, 0.3333333, 0.5, 0.1666667, 0.25)  # t
 # ---- compressed-tensors ----
 
 
-def compressed_config(args: dict[str, Any], ignore: list[str], inputs: dict[str, Any] | None) -> dict[str, Any]:
+def compressed_config(args: dict[str, Any], all_of_it: bool, inputs: dict[str, Any] | None) -> dict[str, Any]:
     weights = {key: value for key, value in args.items() if key != "format"}
-    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs, "output_activations": None}
+    targets = ["Linear", "Embedding"] if all_of_it else ["Linear"]
+    group = {"targets": targets, "weights": weights, "input_activations": inputs, "output_activations": None}
     return {
         "quant_method": "compressed-tensors",
         "format": _format(args),
         "config_groups": {"group_0": group},
-        "ignore": ignore,
+        "ignore": [] if all_of_it else ["re:.*lm_head"],
         "quantization_status": "compressed",
     }
 

@@ -31,14 +31,14 @@ class Form:
     config: dict[str, Any]  # quantization_config
     write: Callable[[torch.Tensor], Written]  # of a matrix
     dtype: torch.dtype = torch.bfloat16  # of all else
-    head: bool = False  # whether the head is quantised as well
+    head: bool = False  # whether the head and the embedding are quantised as well
     exact: bool = True  # whether the packed kernels hold its numbers
 
 
 def _ct(head: bool = False, exact: bool = True, inputs: dict[str, Any] | None = None, **weights: Any) -> Form:
     args = {"num_bits": 4, "type": "int", "strategy": "group", "symmetric": True, **weights}
     dtype = args.pop("scale_in", torch.bfloat16)
-    config = writers.compressed_config(args, ignore=[] if head else ["lm_head"], inputs=inputs)
+    config = writers.compressed_config(args, head, inputs)
     return Form(config, partial(writers.compressed, args=args, dtype=dtype), head=head, exact=exact)
 
 
@@ -46,7 +46,7 @@ _TOKEN = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True}
 _FP8 = {"num_bits": 8, "type": "float", "exact": False}
 FORMS: dict[str, Form] = {
     "W4A16 group 128": _ct(group_size=128),
-    "W4A16 group 32, head too": _ct(group_size=32, head=True),
+    "W4A16 group 32, all of it": _ct(group_size=32, head=True),
     "W4A16 channel": _ct(strategy="channel"),
     "W4A16 asymmetric": _ct(group_size=64, symmetric=False),
     "W8A16 group 128": _ct(num_bits=8, group_size=128),
@@ -68,7 +68,6 @@ FORMS: dict[str, Form] = {
         GPTQ | {"bits": 4, "desc_act": True},
         partial(writers.gptq, bits=4, group=32, shuffled=True),
         torch.float16,
-        exact=False,
     ),
     "GPTQ 8 bits": Form(GPTQ | {"bits": 8}, partial(writers.gptq, bits=8, group=32, symmetric=True), torch.float16),
     "AWQ": Form(AWQ | {"group_size": 64}, partial(writers.awq, group=64), torch.float16),
@@ -91,7 +90,7 @@ def make_quantized(form: str, directory: Path, **changes: Any) -> Path:
     tensors, values = {}, {}
     for name, tensor in _tensors(plain).items():
         module = name.removesuffix(".weight")
-        if tensor.dim() == 2 and "embed" not in name and (found.head or "lm_head" not in name):
+        if tensor.dim() == 2 and (found.head or "_proj" in name):
             parts, exact = found.write(tensor)
             values[name] = exact.to(found.dtype) if exact.dtype is torch.float32 else exact
             tensors.update({f"{module}.{part}": each.contiguous() for part, each in parts.items()})

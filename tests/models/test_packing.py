@@ -169,3 +169,21 @@ def test_a_type_that_is_no_float_is_named(tiny_model: Callable[[str], Path], tmp
     save_file(tensors | {name: tensors[name].to(torch.int8)}, tmp_path / "model.safetensors")
     with pytest.raises(WeightsError, match=rf"{name}.*I8"):
         load(tmp_path, ops)
+
+
+def test_columns_in_an_order_of_their_own(ops: CpuOps) -> None:
+    """What is multiplied, looked up and shown is the matrix with its columns in order."""
+    pick = torch.Generator().manual_seed(4)
+    values, order = torch.randn(40, 96, generator=pick), torch.randperm(96, generator=pick)
+    packer = ops.packer("none", torch.float32)
+    assert packer is not None
+    plain = packer.stack([packer.pack_values(values, True)])
+    ordered = packer.stack([packer.pack_values(values[:, order], True)], order)
+    x, ids = torch.randn(5, 96, generator=pick), torch.tensor([3, 39, 0], dtype=torch.int32)
+    for kind in (torch.float32, torch.bfloat16, torch.float16):
+        assert torch.allclose(ordered.linear(x.to(kind), None), plain.linear(x.to(kind), None), atol=1e-4, rtol=1e-2)
+    assert torch.equal(ordered.lookup(ids, 1.0), plain.lookup(ids, 1.0))
+    assert torch.equal(ordered.values(7, 9), values[7:16])
+    for bad in (order[:-1], torch.zeros(96, dtype=torch.int64), order - 1):
+        with pytest.raises(WeightsError, match="order of 96 columns"):
+            packer.stack([packer.pack_values(values, True)], bad)

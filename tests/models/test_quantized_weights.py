@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from cadence.config.hf import load_hf_config
+from cadence.config.hf import HFConfig, load_hf_config
+from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles
+from cadence.config.stored_as import QuantizedFormat
+from cadence.core.errors import WeightsError
 from cadence.models.loader.checkpoint import open_checkpoint
 from cadence.models.loader.quantized_weights import QuantizedWeights
 from cadence.models.quant.block_kinds import values_of_blocks
+from cadence.models.quant.blocks import integer_blocks
+from cadence.models.quant.gpt_oss import ExpertMatrices
+from cadence.models.quant.tensors import ModuleTensors
 from tests.helpers.tiny_quantized import FORMS, make_quantized
 
 pytestmark = pytest.mark.device
+
+MODULES = [
+    "lm_head",
+    "model.embed_tokens",
+    "model.layers.0.self_attn.q_proj",
+    "model.layers.0.mlp.up_proj",
+    "model.layers.1.mlp.up_proj",
+    "model.layers.2.mlp.up_proj",
+    "model.layers.2.mlp.up_proj_2",
+]
 
 
 def open_at(directory: Path) -> QuantizedWeights:
@@ -36,6 +53,88 @@ def test_values_are_those_of_the_format(tmp_path: Path, form: str) -> None:
         assert torch.equal(source.load(name).float(), values), name
 
 
+def test_modules_are_found_by_name_pattern_and_class() -> None:
+    def group(targets: list[str], bits: int) -> dict[str, Any]:
+        weights = {"num_bits": bits, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
+        return {"targets": targets, "weights": weights, "format": "pack-quantized"}
+
+    groups = {
+        "a": group(["Linear"], 4),
+        "b": group(["re:.*[13].mlp.*"], 8),
+        "c": group(["model.layers.2.mlp.up_proj"], 2),
+    }
+    left_out = ["lm_head", "re:.*layers.0.self_attn.*"]
+    found = read({"quant_method": "compressed-tensors", "config_groups": groups, "ignore": left_out, "format": "x"})
+    bits = {name: stored and stored.bits for name in MODULES if (stored := found.stored_as(name)) or True}
+    assert bits == {
+        "lm_head": None,
+        "model.embed_tokens": None,
+        "model.layers.0.self_attn.q_proj": None,
+        "model.layers.0.mlp.up_proj": 4,
+        "model.layers.1.mlp.up_proj": 8,
+        "model.layers.2.mlp.up_proj": 2,
+        "model.layers.2.mlp.up_proj_2": 4,
+    }
+
+
+def test_modules_that_gptq_treats_apart() -> None:
+    dynamic = {"-:.*q_proj": {}, r"+:.*\.1\.mlp": {"bits": 8, "group_size": 64}, "lm_head": {"group_size": -1}}
+    found = read({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": dynamic})
+    sizes = {name: (s.bits, s.group) for name in MODULES if (s := found.stored_as(name)) is not None}
+    assert sizes == {name: (4, 128) for name in MODULES if "q_proj" not in name} | {
+        "model.layers.1.mlp.up_proj": (8, 64),
+        "lm_head": (4, 0),
+    }
+
+
+def test_parts_of_names_are_whole_components() -> None:
+    found = read({"quant_method": "awq", "bits": 4, "group_size": 64, "modules_to_not_convert": ["0.mlp", "lm_head"]})
+    left_out = [name for name in MODULES if found.stored_as(name) is None]
+    assert left_out == ["lm_head", "model.layers.0.mlp.up_proj"]
+
+
+def read(section: dict[str, Any]) -> QuantizedFormat:
+    found = read_quantized(HFConfig("LlamaForCausalLM", {"quantization_config": section}, "m", Path("config.json")))
+    assert found is not None
+    return found
+
+
+def test_experts_of_gpt_oss() -> None:
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    pick = torch.Generator().manual_seed(3)
+    tensors = {
+        "gate_up_proj_blocks": torch.randint(0, 256, (3, 8, 4, 16), dtype=torch.uint8, generator=pick),
+        "gate_up_proj_scales": torch.randint(100, 140, (3, 8, 4), dtype=torch.uint8, generator=pick),
+    }
+    matrices = ExpertMatrices(
+        ModuleTensors("experts", {name: name for name in tensors}, Held(tensors), "x"), "gate_up_proj"
+    )
+    expected = convert_moe_packed_tensors(tensors["gate_up_proj_blocks"], tensors["gate_up_proj_scales"])
+    assert matrices.shape == (3, 8, 128)
+    for index in range(3):
+        assert torch.equal(matrices.expert(index), expected[index].t())
+    tensors["gate_up_proj_scales"][1, 2, 3] = 255
+    with pytest.raises(WeightsError, match="gate_up_proj_scales"):
+        matrices.expert(1)
+
+
+class Held:
+    """`StoredTensors`."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._tensors[name].shape)
+
+    def stored_type(self, name: str) -> str:
+        return "U8"
+
+    def stored(self, name: str) -> torch.Tensor:
+        return self._tensors[name]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_blocks_round_to_the_values(tmp_path: Path, form: str) -> None:
     """Kernels multiply the numbers before they are rounded to the type that checkpoints stand for."""
@@ -48,9 +147,36 @@ def test_blocks_round_to_the_values(tmp_path: Path, form: str) -> None:
         if blocks is None:
             continue
         values = source.load(name)
-        widened = values_of_blocks(*blocks, source.shape(name))
+        widened, order = values_of_blocks(*blocks, source.shape(name)), source.order(name)
+        assert (order is not None) == ("by activation" in form)
+        values = values if order is None else values[:, order]
         if form == "bnb int8":  # one rounding less
             assert torch.allclose(widened, values.float(), rtol=2**-8)
         else:
             assert torch.equal(widened.to(values.dtype), values)
     assert found == (len(names) if FORMS[form].exact or form == "bnb int8" else 0)
+
+
+@pytest.mark.parametrize(
+    ("bits", "zero", "scale", "kind"),
+    [
+        (4, 8, torch.tensor(0.01, dtype=torch.bfloat16), "Q4_0"),
+        (4, 7, torch.tensor(0.01, dtype=torch.float16), "Q4_Z"),
+        (2, 2, torch.tensor(0.01, dtype=torch.float16), "Q4_Z"),
+        (4, 8, torch.tensor(0.01), ""),  # more bits than float16 has
+        (4, 8, torch.tensor(1e-9, dtype=torch.bfloat16), ""),
+        (4, 7, torch.tensor(1e5, dtype=torch.bfloat16), ""),
+        (8, 128, torch.tensor(0.01, dtype=torch.bfloat16), "Q8_0"),
+        (8, 128, torch.tensor(0.01), "Q8_F"),
+        (8, 127, torch.tensor(0.01, dtype=torch.float16), ""),
+    ],
+)
+def test_only_what_a_kind_holds_exactly_becomes_blocks(bits: int, zero: int, scale: torch.Tensor, kind: str) -> None:
+    quants = torch.randint(0, 1 << bits, (5, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(bits))
+    found = integer_blocks(quants, bits, zero, scale.expand(5, 2))
+    assert (found[0] if found else "") == kind
+    if found:
+        exact = (quants.double() - zero) * scale.double()
+        assert torch.equal(values_of_blocks(*found, (5, 64)), exact.float())
+    assert integer_blocks(quants[:, :40], bits, zero, scale.expand(5, 1)) is None  # no whole blocks
+    assert integer_blocks(quants, bits, zero, scale.expand(5, 4)) is None  # groups of 16

@@ -81,6 +81,6 @@ class MatrixPacker(Protocol):
         """values [rows, cols] of any float dtype -> a part. Not `inner`: it turns tokens into vectors or back."""
         ...
 
-    def stack(self, parts: Sequence[Any]) -> PackedMatrix:
-        """Parts of one input, one below the other."""
+    def stack(self, parts: Sequence[Any], order: torch.Tensor | None = None) -> PackedMatrix:
+        """Parts of one input, one below the other. order [cols]: their column j is column order[j] of the matrix."""
         ...

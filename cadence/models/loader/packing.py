@@ -49,29 +49,42 @@ class MatrixPacking:
         self.device = packer.device
 
     def fill(self, holders: Holders, pieces: Sequence[Piece], source: WeightsSource) -> bool:
-        inner = _inner(holders)
+        inner, order = _inner(holders), self._order(pieces, source)
         parts = []
         for name, rule in pieces:
-            parts.append(self._part(name, rule, source, inner))
+            parts.append(self._part(name, rule, source, inner, order))
             source.release(name)
-        self._place(holders, parts)
+        self._place(holders, parts, order)
         return True
 
     def give(self, holders: Holders, values: torch.Tensor) -> None:
-        self._place(holders, [self._packer.pack_values(values, _inner(holders))])
+        self._place(holders, [self._packer.pack_values(values, _inner(holders))], None)
 
-    def _part(self, name: str, rule: Rule, source: WeightsSource, inner: bool) -> Any:
-        whole = self._packer.keeps_blocks and not rule.add and rule.columns == (0, 1)
+    def _order(self, pieces: Sequence[Piece], source: WeightsSource) -> torch.Tensor | None:
+        """In which all pieces have their columns; None where they are in order, or differ."""
+        orders = [source.order(name) if self._keeps(rule) else None for name, rule in pieces]
+        first = orders[0]
+        same = first is not None and all(order is not None and torch.equal(order, first) for order in orders)
+        return first if same else None
+
+    def _keeps(self, rule: Rule) -> bool:
+        """Whether blocks may stay as they are."""
+        return self._packer.keeps_blocks and not rule.add and rule.columns == (0, 1)
+
+    def _part(self, name: str, rule: Rule, source: WeightsSource, inner: bool, order: torch.Tensor | None) -> Any:
+        """With its columns in this order."""
+        whole = self._keeps(rule) and (order is not None or source.order(name) is None)
         found = source.blocks(name, rule.transpose) if whole else None
         if found is not None:
             rows, cols = source.shape(name)[:: -1 if rule.transpose else 1]
             part = self._packer.pack_blocks(*found, rows, cols)
             if part is not None:
                 return part
-        return self._packer.pack_values(as_ours(source.load(name), rule), inner)
+        values = as_ours(source.load(name), rule)
+        return self._packer.pack_values(values if order is None else values[:, order], inner)
 
-    def _place(self, holders: Holders, parts: Sequence[Any]) -> None:
-        weight = KernelWeight(self._packer.stack(parts))
+    def _place(self, holders: Holders, parts: Sequence[Any], order: torch.Tensor | None) -> None:
+        weight = KernelWeight(self._packer.stack(parts, order))
         for holder in holders:
             holder.use(weight)
 

@@ -68,6 +68,9 @@ class QuantizedWeights:
     def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
         return None if transposed or name not in self._matrices else self._matrices[name].blocks()
 
+    def order(self, name: str) -> torch.Tensor | None:
+        return self._matrices[name].order() if name in self._matrices else None
+
     def release(self, name: str) -> None:
         for each in self._parts.get(name, (name,)):
             self._stored.release(each)

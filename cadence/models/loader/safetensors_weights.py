@@ -48,6 +48,9 @@ class SafetensorsWeights:
     def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
         return None
 
+    def order(self, name: str) -> torch.Tensor | None:
+        return None
+
     def release(self, name: str) -> None:
         self._where[name].release(name)
 

@@ -35,5 +35,8 @@ class SelectedWeights:
     def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
         return self._source.blocks(name, transposed)
 
+    def order(self, name: str) -> torch.Tensor | None:
+        return self._source.order(name)
+
     def release(self, name: str) -> None:
         self._source.release(name)

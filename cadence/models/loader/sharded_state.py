@@ -79,6 +79,9 @@ class ShardWeights:
             return None
         return found.kind, self._where[name].raw(name)
 
+    def order(self, name: str) -> torch.Tensor | None:
+        return None
+
     def release(self, name: str) -> None:
         self._where[name].release(name)
 
@@ -120,7 +123,8 @@ class _Shard:
 
     def _stored(self, name: str) -> torch.Tensor:
         transposed = self._orders.get(name, False)
-        found = self._source.blocks(name, transposed) if len(self._source.shape(name)) == 2 else None
+        whole = len(self._source.shape(name)) == 2 and self._source.order(name) is None
+        found = self._source.blocks(name, transposed) if whole else None
         if found is None:
             return self._source.load(name)
         kind, data = found

@@ -54,6 +54,8 @@ class SlicedWeights:
         return self._cuts[name].of(tensor) if name in self._cuts else tensor
 
     def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
+        if not self._has_columns(name) and self._source.order(name) is not None:
+            return None
         found = self._source.blocks(name, transposed)
         if found is None or name not in self._cuts:
             return found
@@ -67,8 +69,17 @@ class SlicedWeights:
         in_blocks = tuple(range(own.start // values, own.stop // values) for own in columns)
         return kind, _kept(by_block, 1, in_blocks).reshape(-1)
 
+    def order(self, name: str) -> torch.Tensor | None:
+        """None too where a rank has some of the columns: it has no blocks of them."""
+        return self._source.order(name) if self._has_columns(name) else None
+
     def release(self, name: str) -> None:
         self._source.release(name)
+
+    def _has_columns(self, name: str) -> bool:
+        """Whether all columns of a matrix are kept."""
+        cut = self._cuts.get(name)
+        return cut is None or cut.shape[-1] == cut.whole[-1]
 
 
 def sliced(source: WeightsSource, model: MappedModule) -> SlicedWeights:

@@ -23,6 +23,10 @@ class WeightsSource(Protocol):
         """(GGUF type, bytes) of the tensor, or of its transpose, as it lies in the file; None = not in that form."""
         ...
 
+    def order(self, name: str) -> torch.Tensor | None:
+        """[cols] integers: column j of `blocks` is column order[j] of the tensor; None = they are in order."""
+        ...
+
     def release(self, name: str) -> None:
         """The tensor is no longer wanted: what the source holds of it in memory may go."""
         ...

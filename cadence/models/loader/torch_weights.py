@@ -39,5 +39,8 @@ class TorchWeights:
     def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
         return None
 
+    def order(self, name: str) -> torch.Tensor | None:
+        return None
+
     def release(self, name: str) -> None:
         """All of it goes with the source."""

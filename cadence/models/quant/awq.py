@@ -24,11 +24,11 @@ class AWQMatrix(IntegerMatrix):
         self.bits = stored.bits
         cols, words = tensors.matrix_shape("qweight", ("I32",))
         self.shape = words * _IN_WORD, cols
-        self._groups = num_groups(tensors, "qweight", cols, stored.group)
-        tensors.check("scales", SCALES, (self._groups, self.shape[0]))
+        self.groups = num_groups(tensors, "qweight", cols, stored.group)
+        tensors.check("scales", SCALES, (self.groups, self.shape[0]))
         self._has_zeros = not stored.symmetric or "qzeros" in tensors
         if self._has_zeros:
-            tensors.check("qzeros", ("I32",), (self._groups, words))
+            tensors.check("qzeros", ("I32",), (self.groups, words))
 
     def integers(self) -> Integers:
         zeros: torch.Tensor | int = 1 << (self.bits - 1)

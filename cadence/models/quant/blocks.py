@@ -1,7 +1,7 @@
 """Blocks of 32 columns with scales: what the CPU's kernels multiply.
 
 Beside types of GGUF there are two for numbers that those do not hold exactly. A block is, in bytes:
-  Q4_Z  scale float16, zero float16 (a whole number), 16 of halves as in Q4_1: (quant - zero) * scale
+  Q4_Z  scale float16, zero float16 (a whole number), 16 of halves as in Q4_1: (quant - zero) * scale, exact in float32
   Q8_F  scale float32, 32 of int8: quant * scale
 """
 

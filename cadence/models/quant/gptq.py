@@ -25,19 +25,22 @@ class GPTQMatrix(IntegerMatrix):
         words, rows = tensors.matrix_shape("qweight", ("I32",))
         cols = words * in_word
         self.shape = rows, cols
-        self._groups = -(-cols // stored.group) if stored.group else 1
+        self.groups = -(-cols // stored.group) if stored.group else 1
         if rows % in_word:
             raise tensors.wrong("qweight", f"has {rows} rows, which words of {in_word} zero points do not fit")
-        tensors.check("scales", SCALES, (self._groups, rows))
-        tensors.check("qzeros", ("I32",), (self._groups, rows // in_word))
+        tensors.check("scales", SCALES, (self.groups, rows))
+        tensors.check("qzeros", ("I32",), (self.groups, rows // in_word))
         if "g_idx" in tensors:
             tensors.check("g_idx", ("I32", "I64"), (cols,))
-        elif cols % self._groups:
-            raise tensors.wrong("qweight", f"has {cols} columns, which {self._groups} groups do not share")
+        elif cols % self.groups:
+            raise tensors.wrong("qweight", f"has {cols} columns, which {self.groups} groups do not share")
+
+    def group_of(self) -> torch.Tensor | None:
+        return column_groups(self._tensors, "g_idx", self.shape[1], self.groups)
 
     def integers(self) -> Integers:
         rows, cols = self.shape
-        group_of = column_groups(self._tensors, "g_idx", cols, self._groups)
+        group_of = self.group_of()
         scales = self._tensors.finite("scales").t().contiguous()
         words = self._tensors.load("qweight")[..., None]  # [words, rows, 1]
         quants = unpacked(words, self.bits).permute(1, 0, 2).reshape(rows, cols)

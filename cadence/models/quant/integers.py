@@ -29,9 +29,21 @@ class IntegerMatrix(StoredMatrix):
     """A kind of checkpoint says where the integers are."""
 
     bits: int
+    groups: int  # of columns
 
     @abstractmethod
     def integers(self) -> Integers: ...
+
+    def group_of(self) -> torch.Tensor | None:
+        """[cols]: the group of each column; None = groups are runs of one length."""
+        return None
+
+    def order(self) -> torch.Tensor | None:
+        """Group by group, where all are of one length."""
+        group_of = self.group_of()
+        if group_of is None or (torch.bincount(group_of, minlength=self.groups) * self.groups != self.shape[1]).any():
+            return None
+        return torch.argsort(group_of, stable=True)
 
     def values(self) -> torch.Tensor:
         """In the type of the scales, each product rounded once."""
@@ -46,10 +58,11 @@ class IntegerMatrix(StoredMatrix):
         return out
 
     def blocks(self) -> Blocks | None:
-        found = self.integers()
-        if found.group_of is not None:
+        found, order = self.integers(), self.order()
+        if found.group_of is not None and order is None:
             return None
-        return integer_blocks(found.quants, self.bits, found.zeros, found.scales)
+        quants = found.quants if order is None else found.quants[:, order]
+        return integer_blocks(quants, self.bits, found.zeros, found.scales)
 
 
 def _values(part: Integers) -> torch.Tensor:

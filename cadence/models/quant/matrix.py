@@ -22,3 +22,7 @@ class StoredMatrix(ABC):
         """The same numbers, before they are rounded to the type of `values`, as blocks that kernels multiply; None
         where no blocks hold them exactly."""
         return None
+
+    def order(self) -> torch.Tensor | None:
+        """[cols] integers: column j of the blocks is column order[j] of the matrix; None = they are in order."""
+        return None

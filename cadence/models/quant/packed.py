@@ -30,21 +30,24 @@ class PackedIntegers(IntegerMatrix):
             held = f"{rows} rows of {words} words of {32 // self.bits}"
             raise tensors.wrong("weight_shape", f"says {list(said)}, but weight_packed holds {held}")
         self.shape = rows, said[1]
-        self._groups = num_groups(tensors, "weight_packed", said[1], stored.group)
-        shapes = [(rows, self._groups)] + ([(rows,)] if self._groups == 1 else [])
+        self.groups = num_groups(tensors, "weight_packed", said[1], stored.group)
+        shapes = [(rows, self.groups)] + ([(rows,)] if self.groups == 1 else [])
         tensors.check("weight_scale", SCALES, *shapes, *([(1,), ()] if stored.per_tensor else []))
         self._has_zeros = not stored.symmetric
         if self._has_zeros and tensors.stored_type("weight_zero_point") == "I32":
-            tensors.check("weight_zero_point", ("I32",), (num_words(rows, self.bits), self._groups))
+            tensors.check("weight_zero_point", ("I32",), (num_words(rows, self.bits), self.groups))
         elif self._has_zeros:
             tensors.check("weight_zero_point", ("I8",), *shapes)
         if "weight_g_idx" in tensors:
             tensors.check("weight_g_idx", ("I32", "I64"), (said[1],))
 
+    def group_of(self) -> torch.Tensor | None:
+        return column_groups(self._tensors, "weight_g_idx", self.shape[1], self.groups)
+
     def integers(self) -> Integers:
         rows, cols = self.shape
-        group_of = column_groups(self._tensors, "weight_g_idx", cols, self._groups)
-        scales = self._tensors.finite("weight_scale").reshape(-1, self._groups).expand(rows, -1)
+        group_of = self.group_of()
+        scales = self._tensors.finite("weight_scale").reshape(-1, self.groups).expand(rows, -1)
         quants = unpacked(self._tensors.load("weight_packed"), self.bits)[:, :cols]
         return Integers(quants, self._zeros(), scales, group_of)
 
@@ -54,5 +57,5 @@ class PackedIntegers(IntegerMatrix):
             return middle
         found = self._tensors.load("weight_zero_point")
         if found.dtype is torch.int8:
-            return found.reshape(self.shape[0], self._groups).to(torch.int16) + middle
+            return found.reshape(self.shape[0], self.groups).to(torch.int16) + middle
         return unpacked(found.t(), self.bits)[:, : self.shape[0]].t().to(torch.int16)

@@ -121,7 +121,7 @@ TARGET INLINE void direct_cols(const int kind, const uint8_t *from, const Acts *
         sum = _mm256_fmadd_ps(scaled, scale, sum);
         if (!f.shift) continue;
         __m256 shift = halves_at(from + 32 + col * 2);
-        if (kind == P_Q4_Z) shift = _mm256_xor_ps(_mm256_mul_ps(shift, scale), _mm256_set1_ps(-0.0f));
+        if (kind == P_Q4_Z) shift = _mm256_mul_ps(shift, scale);
         sum = _mm256_fmadd_ps(shift, _mm256_set1_ps(a->sum[s * TILE_ROWS]), sum);
     }
     _mm256_storeu_ps(acc + col, sum);

@@ -80,14 +80,10 @@ TARGET INLINE __m512 load_scale(const int kind, const uint8_t *header, int64_t s
 }
 
 TARGET INLINE __m512 load_shift(const int kind, const uint8_t *header, int64_t s) {
-    if (formats[kind].block == K_STEP && kind != P_Q4_Z) return load_halves(header + 32);
-    __m512 least;
-    if (kind == P_Q4_Z) {
-        least = _mm512_mul_ps(load_halves(header + 32), load_halves(header));
-    } else {
-        __m512i n = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(header + 64 + (8 + s) * GROUP)));
-        least = _mm512_mul_ps(_mm512_cvtepi32_ps(n), load_halves(header + 32));
-    }
+    if (kind == P_Q4_Z) return _mm512_mul_ps(load_halves(header + 32), load_halves(header));
+    if (formats[kind].block == K_STEP) return load_halves(header + 32);
+    __m512i n = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(header + 64 + (8 + s) * GROUP)));
+    __m512 least = _mm512_mul_ps(_mm512_cvtepi32_ps(n), load_halves(header + 32));
     return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(least), _mm512_set1_epi32((int)0x80000000)));
 }
 

@@ -117,7 +117,7 @@ INLINE void unpack_header(int64_t kind, const uint8_t *from, float *scale, float
         halves_to_floats(from, scale);
         if (formats[kind].shift) halves_to_floats(from + 32, shift);
         if (kind == P_Q4_Z)
-            for (int r = 0; r < GROUP; r++) shift[r] = -(shift[r] * scale[r]);
+            for (int r = 0; r < GROUP; r++) shift[r] *= scale[r];
     } else if (kind == P_Q6_K) {
         const int8_t *s = (const int8_t *)from + 32;
         halves_to_floats(from, d);

@@ -235,7 +235,7 @@ DOT_TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t
                 load_scaled(header + 64 + (8 + s) * GROUP, 0, least, shift);
             else
                 load_halves(header + 32, shift);
-            if (kind == P_Q4_Z) EACH(v, 4) shift[v] = vnegq_f32(vmulq_f32(shift[v], scale[v]));
+            if (kind == P_Q4_Z) EACH(v, 4) shift[v] = vmulq_f32(shift[v], scale[v]);
             EACH(m, rows) EACH(v, 4) sum[m][v] = vfmaq_n_f32(sum[m][v], shift[v], is_long ? -x->sum[m] : x->sum[m]);
         }
     }
@@ -243,12 +243,12 @@ DOT_TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t
     EACH(m, rows) EACH(v, 4) vst1q_f32(acc + m * GROUP + v * 4, sum[m][v] * unit);
 }
 
-/* Three or four rows of Q4_1 or Q4_0. */
-DOT_TARGET INLINE void direct_tile(const int is_signed, const uint8_t *from, const Acts *a, float *acc) {
+/* Three or four rows of Q4_1, Q4_Z or Q4_0. */
+DOT_TARGET INLINE void direct_tile(const int kind, const uint8_t *from, const Acts *a, float *acc) {
     const Sums sums = {acc, GROUP, 1};
-    packed_tile(is_signed, from, a->tiles, a->steps, 0, sums);
-    packed_tile(is_signed, from, a->tiles, a->steps, 8, sums);
-    if (is_signed)
+    packed_tile(kind, from, a->tiles, a->steps, 0, sums);
+    packed_tile(kind, from, a->tiles, a->steps, 8, sums);
+    if (kind == P_Q4_0)
         for (int i = 0; i < TILE_ROWS * GROUP; i++) acc[i] *= 0.0625f;
 }
 
@@ -261,8 +261,9 @@ DOT_TARGET INLINE void direct_tile(const int is_signed, const uint8_t *from, con
         return 1;
 
 DOT_TARGET int packed_neon_dot_direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
-    if (a->rows > 2 && kind == P_Q4_1) return direct_tile(0, from, a, acc), 1;
-    if (a->rows > 2 && kind == P_Q4_0) return direct_tile(1, from, a, acc), 1;
+    if (a->rows > 2 && kind == P_Q4_1) return direct_tile(P_Q4_1, from, a, acc), 1;
+    if (a->rows > 2 && kind == P_Q4_Z) return direct_tile(P_Q4_Z, from, a, acc), 1;
+    if (a->rows > 2 && kind == P_Q4_0) return direct_tile(P_Q4_0, from, a, acc), 1;
     if (a->rows > 2) return 0; /* unpacking once pays */
     switch (kind) {
         DIRECT(P_Q8_0)

@@ -142,18 +142,21 @@ DOT_TARGET static void dot_tile(const int halves, const int shifted, const Tile 
     X("28", 160) X("29", 160) X("30", 128) X("31", 144)                          \
     SECOND("3", "26", "27", X("20", 176), X("21", 176), X("22", 192), X("23", 192) X("26", 208) X("27", 208)) \
     SCALED_SUMS("20", "21", "22", "23", more)
-#define PACKED_SHIFTED(sign)                                                                              \
-    PACKED_STEP(sign, HEADER("28", "29", "29", 32))                                                       \
+/* Shifts of a header that has zero points below zero: times the scale. */
+#define OF_ZEROS "fmul v28.4s, v28.4s, v24.4s\n fmul v29.4s, v29.4s, v25.4s\n"
+#define PACKED_SHIFTED(sign, more)                                                                        \
+    PACKED_STEP(sign, HEADER("28", "29", "29", 32) more)                                                  \
     SHIFT2("0", "1", "0") SHIFT2("2", "3", "1") SHIFT2("4", "5", "2") SHIFT2("6", "7", "3")
 #define NEXT_HEADER "add %[scale], %[scale], %[step_bytes]\n"
 
-/* Output rows [col, col + 8) of a group of Q4_1 or Q4_0 (then sixteen times the sums) with a tile of x. */
-DOT_TARGET static void packed_tile(const int is_signed, const uint8_t *from, const TileStep *x, int64_t steps,
-                                   int64_t col, Sums sums) {
+/* Output rows [col, col + 8) of a group of Q4_1, Q4_Z or Q4_0 (then sixteen times the sums) with a tile of x. */
+DOT_TARGET static void packed_tile(const int kind, const uint8_t *from, const TileStep *x, int64_t steps, int64_t col,
+                                   Sums sums) {
     static const uint8_t masks[2][16] __attribute__((aligned(16))) = {
         {15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15},
         {240, 240, 240, 240, 240, 240, 240, 240, 240, 240, 240, 240, 240, 240, 240, 240}};
-    const Format f = formats[is_signed ? P_Q4_0 : P_Q4_1];
+    const Format f = formats[kind];
+    const int is_signed = kind == P_Q4_0;
     const int64_t step_bytes = f.header + f.step_bytes, skip = sums.stride * 4;
     const int8_t *q = (const int8_t *)from + f.header + col * 4;
     const uint8_t *scale = from + col * 2, *shift = masks[is_signed];
@@ -161,8 +164,10 @@ DOT_TARGET static void packed_tile(const int is_signed, const uint8_t *from, con
     const int begin = sums.begin;
     if (is_signed)
         ALL_STEPS(PACKED_STEP(SIGNED, NONE) NEXT_HEADER);
+    else if (kind == P_Q4_Z)
+        ALL_STEPS(PACKED_SHIFTED(UNSIGNED, OF_ZEROS) NEXT_HEADER);
     else
-        ALL_STEPS(PACKED_SHIFTED(UNSIGNED) NEXT_HEADER);
+        ALL_STEPS(PACKED_SHIFTED(UNSIGNED, NONE) NEXT_HEADER);
 }
 
 #endif

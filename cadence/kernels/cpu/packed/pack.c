@@ -30,6 +30,7 @@ static void pack_short_block(int64_t kind, const uint8_t *from, uint8_t *to, int
     const int scale_bytes = kind == P_Q8_F ? 4 : 2;
     memcpy(to + r * scale_bytes, from, (size_t)scale_bytes);
     if (f->shift) memcpy(to + 32 + r * 2, from + 2, 2);
+    if (kind == P_Q4_Z) to[32 + r * 2 + 1] ^= 0x80; /* the zero below zero */
     from += scale_bytes + (f->shift ? 2 : 0);
     to += f->header;
     uint32_t fifth = 0, signs = kind == P_Q4_0 ? 0x88888888u : 0;

@@ -40,8 +40,8 @@
  *   5 bits: the same, then [16 rows][4] uint8 whose bit g is the fifth bit of quad g
  *   6 bits: the same, then [2][16 rows][4] uint8: bits 2j, 2j + 1 of part p belong to quad p + 2j
  * (a quad: 4 elements along K). Headers, all [16 rows] innermost:
- *   32-blocks: scale f16, then shift f16 where the kind has one; Q4_Z: scale f16, zero f16 (a whole number), of which
- *   the shift is -(zero * scale), exactly; Q8_F: scale f32
+ *   32-blocks: scale f16, then shift f16 where the kind has one; Q4_Z: scale f16, -zero f16 (a whole number), times
+ *   which it is the shift, exactly; Q8_F: scale f32
  *   Q4_K, Q5_K: scale f16, minimum f16, [8] uint8 scales, [8] uint8 minimums
  *   Q6_K: scale f16, [16] int8 scales (one per 16 elements)
  * Q4_0 keeps its quants as signed 4-bit numbers. */

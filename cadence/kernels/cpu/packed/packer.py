@@ -49,5 +49,5 @@ class CpuPacker:
             return self._quantize[self._method] if inner else self._packing.int8
         return self._pack_narrow if torch.bfloat16 in (values.dtype, self._dtype) else self._packing.f32
 
-    def stack(self, parts: Sequence[PackedWeight]) -> CpuMatrix:
-        return CpuMatrix(self._products, PackedRows(parts, self._dtype))
+    def stack(self, parts: Sequence[PackedWeight], order: torch.Tensor | None = None) -> CpuMatrix:
+        return CpuMatrix(self._products, PackedRows(parts, self._dtype, order))

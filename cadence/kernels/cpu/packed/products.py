@@ -31,6 +31,7 @@ class PackedProducts:
         not take are widened before."""
         wanted = dtype or x.dtype
         x = dense_rows(x) if x.dtype in PACKED_TYPES else self._scaled(x, 1.0, torch.float32)
+        x = x if weight.order is None else self._picked(x, weight.order)
         out = self._calls.empty((x.shape[0], weight.rows), wanted if wanted in PACKED_TYPES else torch.float32)
         self._c.packed_linear(**self._ops.words(out, x, weight, bias))
         return out if out.dtype is wanted else self._scaled(out, 1.0, wanted)
@@ -41,6 +42,7 @@ class PackedProducts:
         out = self._calls.empty((ids.shape[0], weight.cols), found)
         ids = ids.contiguous()
         self._c.packed_rows(**self._ops.row_words(out, ids, weight.weights[0]))
+        out = out if weight.places is None else self._picked(out, weight.places)
         return out if scale == 1.0 and found is weight.row_dtype else self._scaled(out, scale, weight.row_dtype)
 
     def values(self, weight: PackedRows, first: int, count: int) -> torch.Tensor:
@@ -51,7 +53,14 @@ class PackedProducts:
             if begin < end:
                 found.append(self._ops.embed(torch.arange(begin, end), part))
             start += part.rows
-        return torch.cat(found)
+        values = torch.cat(found)
+        return values if weight.places is None else values[:, weight.places.long()]
+
+    def _picked(self, x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+        """x [T, cols], order [cols] int32 -> columns order of x."""
+        out = self._calls.empty(x.shape, x.dtype)
+        self._c.pick_columns(**row_words(out, x), order=order.data_ptr(), dtype=DTYPES[x.dtype])
+        return out
 
     def converted(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """x [T, H], rounded to `dtype`."""

@@ -46,7 +46,7 @@ INLINE Scales scales_at(int64_t kind, const uint8_t *block, int r, int step) {
         memcpy(&d, block + r * 4, 4);
         return (Scales){{d, d}, 0.0f};
     }
-    if (kind == P_Q4_Z) return (Scales){{d, d}, -(half_at(block + 32, r) * d)};
+    if (kind == P_Q4_Z) return (Scales){{d, d}, half_at(block + 32, r) * d};
     return (Scales){{d, d}, formats[kind].shift ? half_at(block + 32, r) : 0.0f};
 }
 

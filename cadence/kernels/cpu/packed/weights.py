@@ -58,8 +58,14 @@ class PackedWeight:
 class PackedRows:
     """Weights of one input stacked, each in its own precision: [sum of rows, cols]."""
 
-    def __init__(self, weights: Sequence[PackedWeight], row_dtype: torch.dtype = torch.float32) -> None:
-        """row_dtype: of rows looked up one by one."""
+    def __init__(
+        self,
+        weights: Sequence[PackedWeight],
+        row_dtype: torch.dtype = torch.float32,
+        order: torch.Tensor | None = None,
+    ) -> None:
+        """row_dtype: of rows looked up one by one; order [cols]: column j of the weights is to meet column order[j] of
+        x, which `PackedProducts` sees to"""
         if not weights:
             raise WeightsError("no packed weights to stack")
         self.weights = tuple(weights)
@@ -68,5 +74,13 @@ class PackedRows:
         self.rows = sum(weight.rows for weight in weights)
         if any(weight.cols != self.cols for weight in weights):
             raise WeightsError(f"stacked weights differ in columns: {[weight.cols for weight in weights]}")
+        if order is not None and (tuple(order.shape) != (self.cols,) or not _is_order(order)):
+            raise WeightsError(f"the order of {self.cols} columns does not name each of them once")
+        self.order = None if order is None else order.to(torch.int32).contiguous()
+        self.places = None if order is None else torch.argsort(order).to(torch.int32)  # of the columns of the matrix
         self.segments = (Segment * len(weights))(*[weight.segment() for weight in weights])
         self.address = ctypes.addressof(self.segments)
+
+
+def _is_order(order: torch.Tensor) -> bool:
+    return torch.equal(torch.sort(order.long()).values, torch.arange(order.numel()))

@@ -157,6 +157,14 @@ struct scale {
     int64_t dtype, out_dtype;
 };
 
+/* out [rows, width]: column i is column order[i] of x. */
+struct pick_columns {
+    char *out;
+    const char *x;
+    const int32_t *order; /* [width] */
+    int64_t rows, width, x_stride, dtype;
+};
+
 /* out is float32. */
 struct softcap {
     char *out;
