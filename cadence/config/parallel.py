@@ -9,7 +9,9 @@ from cadence.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from cadence.config.args import EngineArgs
+    from cadence.config.hf import HFConfig
 
+SHARES_EXPERTS = "shares_experts"  # beside the options of an engine process
 BACKENDS = ("uni", "mp", "ray")  # the engine's own process, one for each rank, or a Ray actor for each
 
 
@@ -102,6 +104,26 @@ def check_nodes(args: EngineArgs) -> None:
             "(head -c 32 /dev/urandom | base64 > FILE)",
             "node_secret_file",
         )
+
+
+def shares_experts(args: EngineArgs, hf: HFConfig) -> bool:
+    """Whether each engine has some of the experts, and all compute together."""
+    has_experts = any(hf.get(name) for name in ("num_experts", "num_local_experts"))
+    return args.enable_expert_parallel and args.data_parallel_size > 1 and has_experts
+
+
+def check_shared(args: EngineArgs, dtype: str) -> None:
+    """What engines that share experts cannot do yet. dtype: of activations"""
+    together = "enable_expert_parallel: engines that share experts"
+    if args.distributed_executor_backend not in (None, "uni") or args.tensor_parallel_size > 1:
+        raise ConfigError(f"{together} have one rank each so far", "enable_expert_parallel")
+    if args.pipeline_parallel_size > 1:
+        raise ConfigError(f"{together} have one stage each so far", "enable_expert_parallel")
+    if (args.num_scheduler_steps or 1) > 1:
+        raise ConfigError(f"{together} compute one forward at a time: num_scheduler_steps=1", "num_scheduler_steps")
+    if args.kernels == "reference" or dtype == "float16":
+        what = "kernels=reference" if args.kernels == "reference" else "dtype=float16"
+        raise ConfigError(f"{together} need the C kernels of the CPU, and float32 or bfloat16: not {what}", "kernels")
 
 
 def check_parts(args: EngineArgs, kind: str) -> None:

@@ -20,7 +20,14 @@ from cadence.config.engine_config import (
 )
 from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
-from cadence.config.parallel import ParallelConfig, check_parts, read_partition, resolve_parallel
+from cadence.config.parallel import (
+    ParallelConfig,
+    check_parts,
+    check_shared,
+    read_partition,
+    resolve_parallel,
+    shares_experts,
+)
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
 from cadence.config.sharded_state import SHARDED, check_ranks
@@ -119,7 +126,11 @@ def resolve(
     halves = _multiplies_halves(args, caps, inputs)
     model, quantization = _model(args, files, hf, caps, halves), _quantization(args, files, caps.kind)
     kv_dtype = _kv_dtype(args, model, quantization, caps.kind, halves)
-    scheduler = _scheduler(args, caps, model.max_model_len, inputs.offline)
+    scheduler, device = _scheduler(args, caps, model.max_model_len, inputs.offline), _device(args, caps.kind, inputs)
+    if shares_experts(args, hf):
+        check_shared(args, model.dtype)
+        scheduler = dataclasses.replace(scheduler, burst_steps=1, burst_seconds=0.0)
+        device = dataclasses.replace(device, warmup="none")  # every forward is one of all engines
     _check_tables(model, scheduler, caps)
     speculative = _speculative(args, model, scheduler, inputs.draft)
     check_parts(args, caps.kind)
@@ -140,7 +151,7 @@ def resolve(
         ),
         cache=_cache(args, caps, inputs.cpu_kv_bytes, kv_dtype),
         scheduler=scheduler,
-        device=_device(args, caps.kind, inputs),
+        device=device,
         speculative=speculative,
         structured=read_structured(args.structured_outputs_config),
         lora=resolve_lora(args),
