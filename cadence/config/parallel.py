@@ -10,7 +10,9 @@ from cadence.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from cadence.config.args import EngineArgs
+    from cadence.config.hf import HFConfig
 
+SHARES_EXPERTS = "shares_experts"  # beside the options of an engine process
 BACKENDS = ("uni", "mp", "ray")  # the engine's own process, one for each rank, or a Ray actor for each
 
 
@@ -150,6 +152,28 @@ def check_devices(args: EngineArgs, count: int) -> None:
             f"{named}: {wanted} GPUs are needed here, {count} are there; ranks share one that device_ids names twice",
             asked[0],
         )
+
+
+def shares_experts(args: EngineArgs, hf: HFConfig) -> bool:
+    """Whether each engine has some of the experts, and all compute together."""
+    has_experts = any(hf.get(name) for name in ("num_experts", "num_local_experts"))
+    return args.enable_expert_parallel and args.data_parallel_size > 1 and has_experts
+
+
+def check_shared(args: EngineArgs, dtype: str, kind: str) -> None:
+    """What engines that share experts cannot do yet. dtype: of activations; kind: of device"""
+    together = "enable_expert_parallel: engines that share experts"
+    if kind != "cpu":
+        raise ConfigError(f"{together} run on the CPU so far", "enable_expert_parallel")
+    if args.distributed_executor_backend not in (None, "uni") or args.tensor_parallel_size > 1:
+        raise ConfigError(f"{together} have one rank each so far", "enable_expert_parallel")
+    if args.pipeline_parallel_size > 1:
+        raise ConfigError(f"{together} have one stage each so far", "enable_expert_parallel")
+    if (args.num_scheduler_steps or 1) > 1:
+        raise ConfigError(f"{together} compute one forward at a time: num_scheduler_steps=1", "num_scheduler_steps")
+    if args.kernels == "reference" or dtype == "float16":
+        what = "kernels=reference" if args.kernels == "reference" else "dtype=float16"
+        raise ConfigError(f"{together} need the C kernels of the CPU, and float32 or bfloat16: not {what}", "kernels")
 
 
 def resolve_parallel(args: EngineArgs) -> ParallelConfig:

@@ -20,7 +20,15 @@ from cadence.config.engine_config import (
 )
 from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
-from cadence.config.parallel import ParallelConfig, check_devices, devices_of, read_partition, resolve_parallel
+from cadence.config.parallel import (
+    ParallelConfig,
+    check_devices,
+    check_shared,
+    devices_of,
+    read_partition,
+    resolve_parallel,
+    shares_experts,
+)
 from cadence.config.quantized import CHECKPOINT_METHODS, read_quantized
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
@@ -125,7 +133,11 @@ def resolve(
     halves = _multiplies_halves(args, caps, inputs)
     model, quantization = _model(args, files, hf, caps, halves), _quantization(args, files, hf, caps.kind)
     kv_dtype = _kv_dtype(args, model, quantization, caps.kind, halves)
-    scheduler = _scheduler(args, caps, model.max_model_len, inputs.offline)
+    scheduler, device = _scheduler(args, caps, model.max_model_len, inputs.offline), _device(args, caps.kind, inputs)
+    if shares_experts(args, hf):
+        check_shared(args, model.dtype, caps.kind)
+        scheduler = dataclasses.replace(scheduler, burst_steps=1, burst_seconds=0.0)
+        device = dataclasses.replace(device, warmup="none")  # every forward is one of all engines
     _check_tables(model, scheduler, caps)
     speculative = _speculative(args, model, scheduler, inputs.draft)
     if caps.kind == "cuda":
@@ -147,7 +159,7 @@ def resolve(
         ),
         cache=_cache(args, caps, inputs.cpu_kv_bytes, kv_dtype),
         scheduler=scheduler,
-        device=_device(args, caps.kind, inputs),
+        device=device,
         speculative=speculative,
         structured=read_structured(args.structured_outputs_config),
         lora=resolve_lora(args),

@@ -9,6 +9,8 @@ from cadence.core.engine_state import EngineState
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate
 
+BYSTANDER = "another engine, which shares experts with this one, is gone"  # `fatal` of one that ends for that alone
+
 
 @dataclass(frozen=True, slots=True)
 class AddRequest:

@@ -47,6 +47,7 @@ VERBS: dict[str, Verb] = {
     "allocate_kv": Verb(int, None),
     "warm_up": Verb(str, None),
     "warm_up_more": Verb(None, bool, any),
+    "join_round": Verb(None, None),
     "prepare_adapter": Verb(str, None),
     "prepared_adapters": Verb(None, list[AdapterOutcome], _take_common, cumulative=True),
     "forget_adapter": Verb(str, None),

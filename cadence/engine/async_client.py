@@ -81,13 +81,20 @@ class EngineProcess:
         self._exit = asyncio.ensure_future(self._wait_exit())
 
     @classmethod
-    async def start(cls, command: Sequence[str], options: dict[str, Any], reserve: DescriptorReserve) -> EngineProcess:
-        """Returns at once; the engine is ready when it says so. Raises OSError when no process can be made."""
+    async def start(
+        cls,
+        command: Sequence[str],
+        options: dict[str, Any],
+        reserve: DescriptorReserve,
+        inherited: Sequence[int] = (),
+    ) -> EngineProcess:
+        """Returns at once; the engine is ready when it says so. Raises OSError when no process can be made. inherited:
+        descriptors that it has under the same numbers"""
         with reserve.released():  # all descriptors are taken before another task of this event loop runs
             ours, theirs = socket.socketpair()
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *command, stdin=theirs.fileno(), env=engine_environment()
+                    *command, stdin=theirs.fileno(), env=engine_environment(), pass_fds=inherited
                 )
             except BaseException:
                 ours.close()

@@ -36,6 +36,7 @@ class Channel:
         self._received = bytearray()
         self.takes_descriptors = takes_descriptors
         self.descriptors: deque[int] = deque()
+        self.bell = NO_DESCRIPTOR  # another that ends the wait of `receive` when it can be read
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -98,6 +99,8 @@ class Channel:
         """-> whether there is something to read"""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+        if self.bell != NO_DESCRIPTOR:
+            poll.register(self.bell, select.POLLIN)
         events = dict(poll.poll(wait_s * 1000)).get(self._socket.fileno(), 0)
         if events & select.POLLOUT:
             with self._lock, contextlib.suppress(OSError):  # a broken end is an end of file to the reader

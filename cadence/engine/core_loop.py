@@ -18,7 +18,8 @@ from cadence.core.update import RequestUpdate
 from cadence.engine.core import EngineCore
 from cadence.engine.fronts import Fronts
 from cadence.engine.heartbeat import StepClock
-from cadence.executor.control import warm_up_more
+from cadence.executor.control import join_round, warm_up_more
+from cadence.executor.rounds import NO_ROUNDS, AnyRounds
 
 logger = logging.getLogger("cadence.engine")
 
@@ -28,10 +29,12 @@ IDLE_POLL_S = 0.2  # also the silence before a piece of warm-up, which would kee
 class CoreLoop:
     """Sleeps on the channels of its fronts while there is nothing to do."""
 
-    def __init__(self, core: EngineCore, fronts: Fronts, clock: StepClock) -> None:
+    def __init__(self, core: EngineCore, fronts: Fronts, clock: StepClock, rounds: AnyRounds = NO_ROUNDS) -> None:
+        """rounds: of engines that compute together, this one among them"""
         self._core = core
         self._fronts = fronts
         self._clock = clock
+        self._rounds = rounds
         self._step_seconds: deque[float] = deque(maxlen=MOST_STEP_TIMES)
         self._running = True
         self._warming = True  # the device may have more to prepare
@@ -39,19 +42,31 @@ class CoreLoop:
     def run(self) -> None:
         while self._running:
             self._clock.busy_since = 0.0
-            messages = self._fronts.receive(0.0 if self._core.has_unfinished() else IDLE_POLL_S)
+            messages = self._fronts.receive(0.0 if self._has_work() else IDLE_POLL_S)
+            self._rounds.heard()
             self._clock.busy_since = time.monotonic()
             quiet = not messages
             while messages:
                 for front, commands in messages:
                     self._apply(front, commands)
                 messages = self._fronts.receive(0.0) if self._running else []
-            if self._running and self._core.has_unfinished():
-                self._step()
+            if self._running and self._has_work():
+                self._take_part()
                 continue
             self._core.check()
             if quiet and self._warming:
                 self._warming = warm_up_more(self._core.call)
+
+    def _has_work(self) -> bool:
+        return self._core.has_unfinished() or self._rounds.is_called
+
+    def _take_part(self) -> None:
+        """A step, and where it computes nothing while others wait for this engine, one of the dummy row."""
+        rounds_before = self._rounds.done
+        if self._core.has_unfinished():
+            self._step()
+        if self._rounds.is_called and self._rounds.done == rounds_before:
+            join_round(self._core.call)
 
     def _apply(self, front: int, commands: ToEngine) -> None:
         refused = [update for request in commands.add for update in self._add(front, request)]

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cadence.config import env
@@ -31,6 +32,8 @@ from cadence.engine.fronts import ManyFronts, OneFront
 from cadence.engine.heartbeat import StepClock, start_heartbeat
 from cadence.engine.log_format import set_up_logging
 from cadence.engine.log_queue import queue_output
+from cadence.executor.group_memory import GroupSeat
+from cadence.executor.rounds import NO_ROUNDS, AnyRounds, Rounds
 
 if TYPE_CHECKING:
     from cadence.executor.factory import ExecutorFactory
@@ -62,15 +65,17 @@ def open_channel() -> Channel:
     return Channel(end)
 
 
-def receive_options(channel: Channel) -> tuple[EngineArgs, bool]:
-    """-> (the engine's options, whether several fronts share it)"""
+def receive_options(channel: Channel) -> tuple[EngineArgs, bool, AnyRounds]:
+    """-> (the engine's options, whether several fronts share it, how its forwards go with those of others)"""
     ends = time.monotonic() + OPTIONS_S
     while time.monotonic() < ends:
         for message in channel.receive(1.0):  # exactly one: commands follow once the engine is ready
             options = json.loads(message)
             keep_to(options.pop("cpus", ()))
             is_shared = options.pop("is_shared", False)
-            return EngineArgs(**options), is_shared
+            seat = options.pop("seat", None)
+            rounds = Rounds(GroupSeat(seat["rank"], seat["memory"], tuple(seat["bells"]))) if seat else NO_ROUNDS
+            return EngineArgs(**options), is_shared, rounds
     raise TimeoutError("no options came")
 
 
@@ -80,13 +85,15 @@ def keep_to(cpus: Sequence[int]) -> None:
         os.sched_setaffinity(0, cpus)
 
 
-def build_core(args: EngineArgs, new_executor: ExecutorFactory | None = None) -> tuple[EngineCore, EngineInfo]:
+def build_core(
+    args: EngineArgs, new_executor: ExecutorFactory | None = None, rounds: AnyRounds = NO_ROUNDS
+) -> tuple[EngineCore, EngineInfo]:
     """Loads the model. Imports torch, which may take long: heartbeats are sent by now. `new_executor`: None = a device
     in this process."""
     from cadence.engine.build import build_engine
     from cadence.executor.factory import open_executor
 
-    parts = build_engine(args, holds_text=False, new_executor=new_executor or open_executor)
+    parts = build_engine(args, holds_text=False, new_executor=new_executor or partial(open_executor, rounds=rounds))
     assert isinstance(parts.core, EngineCore)
     info = EngineInfo(
         num_blocks=parts.num_blocks,
@@ -109,12 +116,13 @@ def main(build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_co
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the whole group; the front decides
     channel, clock = open_channel(), StepClock()
     try:
-        args, is_shared = receive_options(channel)
+        args, is_shared, rounds = receive_options(channel)
+        channel.bell = rounds.bell
         fronts = ManyFronts(channel) if is_shared else OneFront(channel)
         start_heartbeat(fronts, clock)
-        core, info = build(args)
+        core, info = build(args) if rounds is NO_ROUNDS else build_core(args, rounds=rounds)
         fronts.ready(info)
-        CoreLoop(core, fronts, clock).run()
+        CoreLoop(core, fronts, clock, rounds).run()
         core.close()  # ranks on other machines hear that this is the end, and no death
     except (EOFError, BrokenPipeError, ConnectionResetError):
         os._exit(FRONT_GONE)  # the front is gone: no clean-up

@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from cadence.config.parallel import devices_by_engine
+from cadence.config.parallel import SHARES_EXPERTS, devices_by_engine
 from cadence.core.adapter import AdapterAnswer, AdapterOrder
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError
 from cadence.core.messages import EngineInfo
 from cadence.core.update import RequestUpdate
 from cadence.engine.engine_client import EngineClient, EngineCounts
+from cadence.engine.engine_group import NO_GROUP, EngineGroup, GroupStarter, NoGroup
 from cadence.engine.journal import JournalEntry
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.router import Router
@@ -28,8 +29,16 @@ NO_UPDATES: list[RequestUpdate] = []  # in the queue: the last engine is gone
 
 
 def open_engines(options: dict[str, Any], command: Sequence[str], limits: SupervisorLimits) -> EngineClient:
-    """options: `EngineArgs`, as JSON knows them."""
-    return client_of([Supervisor(own, command, limits) for own in options_by_engine(options)], options)
+    """options: `EngineArgs`, as JSON knows them; and `shares_experts`, where engines do."""
+    options = dict(options)
+    if not options.pop(SHARES_EXPERTS, False):
+        return client_of([Supervisor(own, command, limits) for own in options_by_engine(options)], options)
+    each = options_by_engine(options)
+    group = EngineGroup(len(each))
+    starters = [GroupStarter(group, rank) for rank in range(len(each))]
+    return client_of(
+        [Supervisor(own, command, limits, starter) for own, starter in zip(each, starters, strict=True)], options, group
+    )
 
 
 def options_by_engine(options: dict[str, Any]) -> list[dict[str, Any]]:
@@ -43,18 +52,24 @@ def options_by_engine(options: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**each, "device_ids": ids} for each, ids in zip(own, gpus, strict=True)]
 
 
-def client_of(supervisors: Sequence[Supervisor], options: dict[str, Any]) -> EngineClient:
+def client_of(
+    supervisors: Sequence[Supervisor], options: dict[str, Any], group: EngineGroup | NoGroup = NO_GROUP
+) -> EngineClient:
     if len(supervisors) == 1:
         return supervisors[0]
-    return DpClient(supervisors, options["block_size"] or DEFAULT_BLOCK_SIZE)
+    return DpClient(supervisors, options["block_size"] or DEFAULT_BLOCK_SIZE, group)
 
 
 class DpClient:
     """Requests of an engine that is down move to one that is up, but for quarantined ones: those are retried where they
-    were, so that a request which kills engines does not go round."""
+    were, so that a request which kills engines does not go round. Of engines that end together, all go on where they
+    were."""
 
-    def __init__(self, supervisors: Sequence[Supervisor], block_size: int) -> None:
+    def __init__(
+        self, supervisors: Sequence[Supervisor], block_size: int, group: EngineGroup | NoGroup = NO_GROUP
+    ) -> None:
         self._supervisors = supervisors
+        self._group = group
         self._router = Router(len(supervisors), block_size, max_keys=0)  # until the size of a cache is known
         self._states = [EngineState() for _ in supervisors]  # as each last told
         self._updates: asyncio.Queue[list[RequestUpdate]] = asyncio.Queue()
@@ -108,7 +123,10 @@ class DpClient:
             raise next(iter(self._deaths.values()))
 
     async def stop(self) -> None:
-        await asyncio.gather(*(supervisor.stop() for supervisor in self._supervisors))
+        stopping = asyncio.gather(*(supervisor.stop() for supervisor in self._supervisors))
+        await asyncio.sleep(0)  # all were told
+        self._group.close("the engines were stopped")
+        await stopping
         await asyncio.gather(*self._pumps, return_exceptions=True)
 
     async def states(self, with_blocks: bool) -> list[EngineState]:
@@ -155,6 +173,7 @@ class DpClient:
                 self._updates.put_nowait(batch)
         except EngineDeadError as error:
             self._deaths[number] = error
+            self._group.close(str(error))
             self._changed(number)
         if all(pump.done() for pump in self._pumps if pump is not self._pumps[number]):
             self._updates.put_nowait(NO_UPDATES)
@@ -173,7 +192,8 @@ class DpClient:
             self._router.up(number)
         else:
             self._router.down(number, for_good=number in self._deaths)
-        if self._router.has_any_up:
+            self._group.left(number)
+        if self._router.has_any_up and not self._group.ends_together:
             self._move()
 
     def _move(self) -> None:

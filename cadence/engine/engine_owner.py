@@ -10,7 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from cadence.core.errors import EngineDeadError
+from cadence.config.parallel import SHARES_EXPERTS
+from cadence.core.errors import ConfigError, EngineDeadError
 from cadence.core.front_messages import ToFront
 from cadence.core.messages import EngineInfo
 from cadence.engine.async_client import EngineProcess
@@ -30,6 +31,9 @@ class EngineOwner:
     """Its supervisors have no requests: those lie in the journals of the fronts."""
 
     def __init__(self, options: dict[str, Any], command: Sequence[str], limits: SupervisorLimits) -> None:
+        if SHARES_EXPERTS in options:
+            message = "enable_expert_parallel: engines that share experts have one front; api_server_count is 1 there"
+            raise ConfigError(message, "api_server_count")
         own = replace(limits, max_failed_starts=MAX_FAILED_STARTS, probe_after=NEVER)
         each = [{**one, "is_shared": True} for one in options_by_engine(options)]
         self._supervisors = [Supervisor(one, command, own) for one in each]

@@ -145,15 +145,18 @@ class Journal:
         self._num_handed_over += len(due)
         return due
 
-    def engine_died(self) -> list[JournalEntry]:
-        """All requests are out of the engine. -> those that fail by this death, no longer in the journal"""
+    def engine_died(self, blameless: bool = False) -> list[JournalEntry]:
+        """All requests are out of the engine. -> those that fail by this death, no longer in the journal. blameless: it
+        had another cause than its requests"""
         present = [entry for entry in self if entry.in_engine]
         sole = present[0] if len(present) == self._num_handed_over == 1 else None
         self._isolated = self._next_isolated()
         for entry in present:
-            entry.count_death()
-            self.num_quarantined += entry.recent_deaths == QUARANTINED
-        failed = [entry for entry in present if _fails(entry, entry is sole)]
+            entry.in_engine = False
+            if not blameless:
+                entry.count_death()
+                self.num_quarantined += entry.recent_deaths == QUARANTINED
+        failed = [entry for entry in present if not blameless and _fails(entry, entry is sole)]
         for entry in failed:
             self.drop(entry.request_id)
         self.num_failed += len(failed)

@@ -10,6 +10,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.builtin_heads import builtin_head
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
+from cadence.config.parallel import SHARES_EXPERTS, shares_experts
 from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles, find_model, find_tokenizer
 from cadence.config.resolve import Caps, ResolveInputs, resolve
@@ -47,6 +48,8 @@ class ModelSource:
         if (draft := self.draft) is not None:
             names = {"method": draft.method, "model": draft.files.path, "revision": None}
             found["speculative_config"] = {**args.speculative_config, **names}
+        if shares_experts(args, self.hf):
+            found[SHARES_EXPERTS] = True
         return {**asdict(args), **found}
 
     def load_tokenizer(self, skip: bool) -> AnyTokenizer:

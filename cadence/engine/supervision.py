@@ -79,13 +79,15 @@ class Supervision:
         """-> those of open requests"""
         return [update for update in updates if self._take(update)]
 
-    def died(self, now: float) -> Decision:
-        """The process is gone, for whatever reason."""
+    def died(self, now: float, blameless: bool = False) -> Decision:
+        """The process is gone, for whatever reason. blameless: for one that lies neither in it nor in its requests"""
         self._life.move(EngineStatus.DEAD)
         idle = not any(entry.in_engine for entry in self.journal)
-        failed = [_failed(entry) for entry in self.journal.engine_died()]
+        failed = [_failed(entry) for entry in self.journal.engine_died(blameless)]
         if self._had_token or self._is_proven(now):
             self._failed_starts = 0
+        elif blameless:
+            """The next one shows whether it can start."""
         elif self._ready_at is None or idle:
             self._failed_starts += 1
         self._deaths_without_token = 0 if self._had_token else self._deaths_without_token + 1

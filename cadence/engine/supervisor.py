@@ -16,7 +16,7 @@ from cadence.core.codec import encode_request
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import CadenceError, EngineDeadError, EngineGivenUpError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.messages import AddRequest, EngineInfo, FromEngine, ToEngine
+from cadence.core.messages import BYSTANDER, AddRequest, EngineInfo, FromEngine, ToEngine
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.update import RequestUpdate
 from cadence.engine.adapter_orders import KeptOrders, checked
@@ -196,7 +196,8 @@ class Supervisor:
         try:
             why, grace_s = await self._monitor(engine)
             if not self._stop_asked.is_set():
-                decision = self._logic.died(time.monotonic())  # before its exit: nothing is sent to it any more
+                # before its exit: nothing is sent to it any more
+                decision = self._logic.died(time.monotonic(), blameless=why == BYSTANDER)
                 self.on_change()
         finally:
             self._engine = None

@@ -31,6 +31,11 @@ def warm_up_more(call: Call) -> bool:
     return answer
 
 
+def join_round(call: Call) -> None:
+    """A forward of the dummy row, beside those of engines that share experts with this one."""
+    call("join_round", None)
+
+
 def prepare_adapter(call: Call, path: str) -> None:
     """Begins to read an adapter, and returns at once; one that was begun is not begun again."""
     call("prepare_adapter", path)

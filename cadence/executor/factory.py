@@ -8,7 +8,9 @@ from cadence.config.engine_config import EngineConfig
 from cadence.core.errors import ConfigError
 from cadence.device.base import Device, DeviceCaps
 from cadence.device.probe import open_device, probe_caps
+from cadence.executor.engine_share import NO_SHARE, EngineShare, NoShare, open_share
 from cadence.executor.opened import OpenExecutor, Processors
+from cadence.executor.rounds import NO_ROUNDS, AnyRounds
 from cadence.executor.worker import Worker, WorkerConfig
 from cadence.speculate.choose import ProposerFactory, proposer_of
 
@@ -21,14 +23,17 @@ def device_caps(kind: str) -> DeviceCaps:
     return probe_caps(kind)
 
 
-def open_executor(kind: str, resolve: Resolve, logits_processors: Processors) -> OpenExecutor:
-    """One device in this process, or workers in processes of their own."""
+def open_executor(
+    kind: str, resolve: Resolve, logits_processors: Processors, rounds: AnyRounds = NO_ROUNDS
+) -> OpenExecutor:
+    """One device in this process, or workers in processes of their own. rounds: of engines that share experts"""
     caps = probe_caps(kind)
     config = resolve(caps)
     if config.parallel.has_workers:
         return _open_workers(config, caps, logits_processors)
     index = config.device.ids[0] if config.device.ids else 0
-    return open_on(open_device(config.device.kind, config.device.cpu_threads, index), config, logits_processors)
+    device = open_device(config.device.kind, config.device.cpu_threads, index)
+    return open_on(device, config, logits_processors, share=open_share(rounds, device))
 
 
 def open_on(
@@ -36,8 +41,9 @@ def open_on(
     config: EngineConfig,
     logits_processors: Processors = (),
     new_proposer: ProposerFactory = proposer_of,
+    share: EngineShare | NoShare = NO_SHARE,
 ) -> OpenExecutor:
-    worker = Worker(device, WorkerConfig.of(config), logits_processors, new_proposer)
+    worker = Worker(device, WorkerConfig.of(config), logits_processors, new_proposer, share=share)
     return OpenExecutor(worker, config, device.caps, device.queues_work, worker.layout, worker.vocab_size)
 
 

@@ -24,9 +24,11 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.device.base import Device
 from cadence.device.dtypes import DTYPES
 from cadence.executor.adapters import open_adapters
+from cadence.executor.engine_share import NO_SHARE, EngineShare, NoShare
 from cadence.executor.stage_facts import DraftFacts, share_facts
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
+from cadence.kernels.interface.ops import Ops
 from cadence.kernels.select import select_ops
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.stage import ALL_LAYERS, Stage
@@ -60,6 +62,16 @@ class WorkerConfig:
         return cls(*sections, config.lora)
 
 
+def _whole(
+    config: WorkerConfig, device: Device, ops: Ops, ranks: Collectives, share: EngineShare | NoShare
+) -> BuildContext:
+    """What all layers of the model would be built with here."""
+    model, memory = config.model, device.caps.total_memory
+    experts = ranks if config.load.whole_experts and ranks.size > 1 else share.engines
+    dtype, where = DTYPES[model.dtype], device.torch_device
+    return BuildContext(dtype, where, ops, model.max_model_len, memory, ranks, expert_ranks=experts)
+
+
 def _stage(config: WorkerConfig, whole: BuildContext, links: StageLinks) -> Stage:
     """Which layers are here. whole: what all of the model would be built with"""
     if links.count == 1:
@@ -78,8 +90,10 @@ class Worker:
         new_proposer: ProposerFactory = proposer_of,
         ranks: Collectives = ONE_RANK,
         links: StageLinks = ONE_STAGE,
+        share: EngineShare | NoShare = NO_SHARE,
     ) -> None:
-        """ranks: that share the layers of the model, this one among them. links: to the stages that have others"""
+        """ranks: that share the layers of the model, this one among them. links: to the stages that have others. share:
+        of experts that other engines have some of"""
         model_config, cache, scheduler, asked = config.model, config.cache, config.scheduler, config.device
         self._cache = cache
         self._max_tokens = scheduler.max_num_batched_tokens
@@ -87,16 +101,12 @@ class Worker:
         self.queues_work = device.queues_work
         few_bits = config.load.quantization != "none"
         ops = select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa, few_bits)
-        model_len, memory = model_config.max_model_len, device.caps.total_memory
-        whole = BuildContext(
-            DTYPES[model_config.dtype], device.torch_device, ops, model_len, memory, ranks,
-            whole_experts=config.load.whole_experts and ranks.size > 1,
-        )  # fmt: skip
+        whole, model_len = _whole(config, device, ops, ranks, share), model_config.max_model_len
         stage = _stage(config, whole, links)
         model = load_model(model_config, config.load, replace(whole, stage=stage))
         all_layers = model if stage.is_all else without_memory(model_config.hf, whole, model_len)
         drafts = config.speculative if links.is_last else NO_SPECULATION
-        draft = load_draft(drafts, model_config, config.load, whole, model)
+        draft = load_draft(drafts, model_config, config.load, replace(whole, expert_ranks=ONE_RANK), model)
         facts = share_facts(links, DraftFacts(draft.kv_layers(), draft.aux_layers), device.torch_device)
         self._lora = open_adapters(model, config.lora, device, whole, all_layers)
         models = LoadedModels(model, draft, self._lora.store, links, facts.aux_layers, ranks)
@@ -116,10 +126,12 @@ class Worker:
         parts = build_parts(device, ops, models, self.layout, self._limits, logits_processors, new_proposer)
         # Until the real cache exists there is the null block alone: enough for dummy plans.
         self._runner = runner = Runner(parts)
-        self.step, self.advance, self.post, self.result = runner.step, runner.advance, runner.post, runner.result
+        self.step, self.post, self.result = runner.step, runner.post, runner.result
+        self.advance, self._share = share.around(runner.advance), share
         self._allocate_kv(num_blocks=1)
         self._loop = parts.loop
         self._warmup: deque[WarmupPiece] = deque()  # what is left of it
+        share.meet()
 
     @property
     def num_queued(self) -> int:
@@ -127,7 +139,8 @@ class Worker:
         return self._runner.num_queued
 
     def check(self) -> None:
-        """Nothing here can go by itself."""
+        """Nothing here can go by itself, but for other engines."""
+        self._share.check()
 
     def busy_seconds(self) -> list[float]:
         return []
@@ -149,7 +162,7 @@ class Worker:
         sizes = limits.max_model_len, len(self.layout.groups)
         plan = dummy_plan(limits.dummy_row, counts, *sizes, sampling, limits.width)
         self._runner.step(plan)
-        self._runner.advance(plan.step_id, 0, 1)
+        self.advance(plan.step_id, 0, 1)
         self._runner.result()
         self._runner.vacate(limits.dummy_row)
         self._device.synchronize()
@@ -196,6 +209,9 @@ class Worker:
             self._warmup.popleft().run()
         return bool(self._warmup)
 
+    def _join_round(self, _: None) -> None:
+        self.run_dummy([1], SamplingParams(temperature=0))
+
     def _prepare_adapter(self, path: str) -> None:
         self._lora.opened.prepare(path)
 
@@ -210,6 +226,7 @@ class Worker:
         "allocate_kv": _allocate_kv,
         "warm_up": _warm_up,
         "warm_up_more": _warm_up_more,
+        "join_round": _join_round,
         "prepare_adapter": _prepare_adapter,
         "prepared_adapters": _prepared_adapters,
         "forget_adapter": _forget_adapter,

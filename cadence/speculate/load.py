@@ -34,7 +34,7 @@ def load_draft(
         return _model(config, replace(load, load_format=found), build, target, limit)
     # A head drafts at every length: its file's is that of the texts it was trained on. Every rank has all of it: it is
     # a layer or so, and would wait for other ranks as often as its target's layers do, once for each draft.
-    alone = replace(build, ranks=ONE_RANK)
+    alone = replace(build, ranks=ONE_RANK, expert_ranks=ONE_RANK)
     head = load_head(HeadSource(speculative.method, source.files, target, target_config, build.ranks), load, alone)
     states = StatesOfToken(len(head.aux_layers) or 1, target.embed.tokens.weight.cols, build.dtype)
     return DraftModel(head, target.vocab_size, len(target.kv_layers()), limit, states)

@@ -138,17 +138,17 @@ def test_whole_experts_are_all_there_is_once() -> None:
     spec = ExpertsSpec(10, 16, 8, "silu", Routing(2, renormalise=True, rounded=False))
     meta, found = torch.device("meta"), []
     for rank in ranks(4):
-        build = BuildContext(torch.float32, meta, ReferenceOps(), 1, ranks=rank, whole_experts=True)
+        build = BuildContext(torch.float32, meta, ReferenceOps(), 1, ranks=rank, expert_ranks=rank)
         layer = Experts(build, spec)
         names = {name.split(".")[1] for name, part in layer.named_modules() if isinstance(part, ExpertLinear)}
         assert names == {str(index) for index in layer.own} and not layer.is_all
         found += layer.own
         assert all(part.held.is_all for part in layer.modules() if isinstance(part, ExpertLinear))
-        sliced = Experts(replace(build, whole_experts=False), spec)
+        sliced = Experts(replace(build, expert_ranks=OneRank()), spec)
         assert list(sliced.own) == list(range(10)) and not sliced.is_all
     assert found == list(range(10))
     with pytest.raises(ConfigError, match="10 experts are fewer than the 11 ranks"):
-        Experts(BuildContext(torch.float32, meta, ReferenceOps(), 1, ranks=ranks(11)[0], whole_experts=True), spec)
+        Experts(BuildContext(torch.float32, meta, ReferenceOps(), 1, expert_ranks=ranks(11)[0]), spec)
 
 
 def test_more_ranks_than_heads_of_keys(tiny_model: Callable[[str], Path]) -> None:

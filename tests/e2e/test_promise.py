@@ -142,7 +142,7 @@ def subject_of(tiny_model: Callable[[str], Path]) -> Callable[[str], Subject]:
     return cache(lambda family: Subject(tiny_model(family)))
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2"])  # one KV group, and two over one pool
+@pytest.mark.parametrize("family", ["llama", "gemma2", "qwen3_moe"])  # one KV group, two over one pool, experts
 @pytest.mark.parametrize("way", WAYS)
 def test_same_request_same_tokens(subject_of: Callable[[str], Subject], family: str, way: str) -> None:
     subject = subject_of(family)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -10,11 +11,17 @@ import torch
 from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
 
 from cadence.device.calls import Calls
+from cadence.kernels.cpu.collectives import CollectiveMemory, CpuCollectives
 from cadence.kernels.cpu.ops import CpuOps
+from cadence.kernels.cpu.runtime.build import load_library
+from cadence.kernels.cpu.runtime.library import CpuLibrary
+from cadence.kernels.interface.collectives import RankPlace
 from cadence.kernels.interface.expert_ops import ExpertOps, ExpertStack, Routes, Routing
+from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.kernels.triton.experts import ExpertTiles
 from cadence.kernels.triton.ops import TritonOps
+from cadence.models.layers.rank_share import part_of
 from tests.helpers.kernel_checks import assert_close
 
 pytestmark = pytest.mark.device
@@ -41,7 +48,7 @@ def stack_of(dtype: torch.dtype, first: int = 0, count: int = EXPERTS) -> Expert
 def routes_of(tokens: int) -> Routes:
     """Expert 1 gets nobody."""
     generator = torch.Generator().manual_seed(tokens)
-    ids = torch.stack([torch.randperm(EXPERTS - 1, generator=generator)[:TOP_K] for _ in range(tokens)])
+    ids = torch.rand((tokens, EXPERTS - 1), generator=generator).argsort(dim=1)[:, :TOP_K]
     ids = torch.where(ids >= 1, ids + 1, ids)
     return ids.to(torch.int32), drawn(tokens, tokens, TOP_K).softmax(dim=-1)
 
@@ -160,3 +167,44 @@ def test_tiles_have_every_pair_once_under_its_expert() -> None:
                 assert pair not in found
                 found[pair] = expert + 2
     assert found == {pair: expert for pair, expert in enumerate(ids.flatten().tolist()) if expert in (2, 3, 4)}
+
+
+class SmallArea:
+    """Of ranks in this process; a piece has room for few lines."""
+
+    def __init__(self, num_ranks: int, slot_bytes: int) -> None:
+        functions = CollectiveMemory(load_library())
+        self._memory = torch.zeros(functions.num_bytes(num_ranks, slot_bytes) + 4096, dtype=torch.uint8)
+        self.address = -(-self._memory.data_ptr() // 4096) * 4096
+        functions.init(self.address, num_ranks, slot_bytes)
+
+
+@pytest.mark.parametrize("slot_bytes", [1024, 1 << 16])
+@pytest.mark.parametrize(("dtype", "method"), [(torch.float32, "none"), (torch.bfloat16, "int8")])
+@pytest.mark.parametrize("counts", [(3, 1), (1, 40, 7), (5, 0), (17, 17, 1, 2)])
+def test_ranks_that_share_experts_get_the_bits_of_one_that_has_all(
+    counts: tuple[int, ...], dtype: torch.dtype, method: str, slot_bytes: int
+) -> None:
+    area = SmallArea(len(counts), slot_bytes)
+    stack, of_ranks = stack_of(dtype), [(drawn(7 + r, n, HIDDEN).to(dtype), routes_of(n)) for r, n in enumerate(counts)]
+
+    def on_rank(rank: int) -> list[torch.Tensor]:
+        calls = Calls(1)
+        ops, ranks = CpuOps(calls), RankPlace(rank, len(counts))
+        collectives = CpuCollectives(calls, CpuLibrary(calls), area, rank, len(counts))
+        packer, own = ops.packer(method, dtype), part_of(EXPERTS, ranks)
+
+        def matrix(values: torch.Tensor) -> PackedMatrix:
+            return packer.stack([packer.pack_values(values, True)])
+
+        pairs = [(matrix(stack.gate_up[e]), matrix(stack.down[e])) for e in own]
+        shared = ops.experts.shared(pairs, own.start, EXPERTS, collectives)
+        found = [shared.product(x, routes, False) for x, routes in (of_ranks[rank], of_ranks[rank])]
+        collectives.check()
+        return found
+
+    with ThreadPoolExecutor(len(counts)) as pool:
+        shared = list(pool.map(on_rank, range(len(counts))))
+    for (x, routes), found in zip(of_ranks, shared, strict=True):
+        alone = packed_product(method)(x, routes, stack, False)
+        assert all(torch.equal(each, alone) for each in found)

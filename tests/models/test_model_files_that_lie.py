@@ -35,6 +35,7 @@ SECONDS = 2.0  # for each; the machine may be busy, so the test allows three tim
 MEGABYTES = 400  # for all that one test tries
 NO_FIELDS = {"rope_parameters", "rope_scaling", "text_config", "architectures"}  # sections, checked by themselves
 ONCE = ["llama_yarn", "gemma3", "gpt2", "opt", "phi3_longrope", "qwen2", "smollm3", "llama_dynamic", "llama3"]
+ONCE += ["qwen3_moe_mixed", "mixtral"]
 
 
 @pytest.fixture(autouse=True)

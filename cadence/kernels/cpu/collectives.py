@@ -72,7 +72,7 @@ class CpuCollectives:
         self._calls = calls
         self._c = library
         self._area = area  # the mapping goes with it
-        self._address = area.address
+        self.address = area.address
         self._memory = CollectiveMemory(library.functions)
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
@@ -81,7 +81,7 @@ class CpuCollectives:
         self._c.all_reduce(
             out=out.data_ptr(),
             x=x.data_ptr(),
-            shared=self._address,
+            shared=self.address,
             rank=self.rank,
             count=x.numel(),
             dtype=DTYPES[x.dtype],
@@ -95,7 +95,7 @@ class CpuCollectives:
         self._c.all_gather(
             out=out.data_ptr(),
             x=x.data_ptr(),
-            shared=self._address,
+            shared=self.address,
             rank=self.rank,
             rows=x.numel() // max(own, 1),
             row_bytes=own * x.element_size(),
@@ -116,7 +116,7 @@ class CpuCollectives:
             out=out.data_ptr(),
             x=x.data_ptr(),
             ids=ids.data_ptr(),
-            shared=self._address,
+            shared=self.address,
             rank=self.rank,
             rows=x.shape[0],
             row_bytes=x.shape[1] * x.element_size(),
@@ -130,7 +130,7 @@ class CpuCollectives:
         self._c.broadcast(
             out=out.data_ptr(),
             x=x.data_ptr(),
-            shared=self._address,
+            shared=self.address,
             rank=self.rank,
             root=root,
             bytes=x.numel() * x.element_size(),
@@ -138,5 +138,5 @@ class CpuCollectives:
         return out
 
     def check(self) -> None:
-        if self._memory.is_aborted(self._address):
+        if self._memory.is_aborted(self.address):
             raise CollectiveAbortedError("a rank is gone, or ranks did not compute the same together")

@@ -8,12 +8,14 @@ from ctypes import Structure, addressof
 import torch
 
 from cadence.device.calls import Calls
+from cadence.kernels.cpu.collectives import SLOT_BYTES, CpuCollectives
 from cadence.kernels.cpu.packed.ops import PACKED_TYPES
 from cadence.kernels.cpu.packed.products import CpuMatrix, PackedProducts
 from cadence.kernels.cpu.runtime.dtypes import DTYPES
-from cadence.kernels.cpu.runtime.library import CpuLibrary
+from cadence.kernels.cpu.runtime.library import Command, CpuLibrary
 from cadence.kernels.cpu.runtime.row_words import dense_rows
 from cadence.kernels.cpu.runtime.table import TABLE
+from cadence.kernels.interface.collectives import Collectives
 from cadence.kernels.interface.expert_ops import MOST_EXPERTS, Routes, Routing
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.reference.experts import ReferenceExpertOps
@@ -60,6 +62,13 @@ class CpuExpertOps(ReferenceExpertOps):
     def packed(self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int) -> CpuExperts:
         return CpuExperts(self._calls, self._c, self._products, [_of_cpu(pair) for pair in matrices], first)
 
+    def shared(
+        self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int, total: int, ranks: Collectives
+    ) -> SharedCpuExperts:
+        if not isinstance(ranks, CpuCollectives):
+            raise TypeError("experts are shared in memory that processes on CPUs share")
+        return SharedCpuExperts(self.packed(matrices, first), total, ranks)
+
 
 class CpuExperts:
     """`PackedExperts` of packed rows."""
@@ -85,11 +94,15 @@ class CpuExperts:
         self._segments = (ExpertSegments * len(matrices))(*[_segments(*pair) for pair in matrices])
 
     def product(self, x: torch.Tensor, routes: Routes, gelu: bool) -> torch.Tensor:
+        return self._called(self._c.packed_experts, x, routes, gelu)
+
+    def _called(self, command: Command, x: torch.Tensor, routes: Routes, gelu: bool, **more: int) -> torch.Tensor:
+        """A command that has words of its own beside those of `packed_experts`."""
         wanted = x.dtype
         x = dense_rows(x) if wanted in PACKED_TYPES else self._products.converted(x, torch.float32)
         out = self._calls.empty(x.shape, x.dtype)
         ids, shares = routes
-        self._c.packed_experts(
+        command(
             y=out.data_ptr(),
             x=x.data_ptr(),
             ids=ids.data_ptr(),
@@ -105,8 +118,28 @@ class CpuExperts:
             dtype=DTYPES[x.dtype],
             gelu=int(gelu),
             isa=self._products.isa_index,
+            **more,
         )
         return out if wanted in PACKED_TYPES else self._products.converted(out, wanted)
+
+    def shared_product(self, x: torch.Tensor, routes: Routes, gelu: bool, **place: int) -> torch.Tensor:
+        """place: the words of `shared_experts` that `packed_experts` lacks."""
+        return self._called(self._c.shared_experts, x, routes, gelu, **place)
+
+
+class SharedCpuExperts:
+    """`PackedExperts` of which other processes, with tokens of their own, have some."""
+
+    def __init__(self, own: CpuExperts, total: int, ranks: CpuCollectives) -> None:
+        self._own = own
+        self._total = total
+        self._ranks = ranks
+
+    def product(self, x: torch.Tensor, routes: Routes, gelu: bool) -> torch.Tensor:
+        if x.shape[1] * 4 + 8 * routes[0].shape[1] > SLOT_BYTES // 2:
+            raise ValueError(f"tokens of {x.shape[1]} entries are too long to be shared")
+        place = {"shared": self._ranks.address, "rank": self._ranks.rank, "total": self._total}
+        return self._own.shared_product(x, routes, gelu, **place)
 
 
 def _of_cpu(pair: tuple[PackedMatrix, PackedMatrix]) -> tuple[CpuMatrix, CpuMatrix]:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import torch
 
+from cadence.kernels.interface.collectives import Collectives
 from cadence.kernels.interface.matrix import PackedMatrix
 
 MOST_EXPERTS = 1024  # of a layer
@@ -57,4 +58,11 @@ class ExpertOps(Protocol):
 
     def packed(self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int) -> PackedExperts:
         """matrices: (gate and up [2 * I, H], down [H, I]) of each expert from the first on, packed for these ops."""
+        ...
+
+    def shared(
+        self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int, total: int, ranks: Collectives
+    ) -> PackedExperts:
+        """Of so many experts in all, `ranks` have some each, as `part_of` deals them out, and tokens of their own. All
+        of them call `product` as often; of its tokens each gets the bits that it would get with all experts."""
         ...

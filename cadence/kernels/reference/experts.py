@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F
 
+from cadence.kernels.interface.collectives import Collectives
 from cadence.kernels.interface.expert_ops import ExpertStack, PackedExperts, Routes, Routing
 from cadence.kernels.interface.matrix import PackedMatrix
 
@@ -40,3 +41,8 @@ class ReferenceExpertOps:
 
     def packed(self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int) -> PackedExperts:
         raise TypeError("matrices are packed for the C kernels of the CPU alone")
+
+    def shared(
+        self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int, total: int, ranks: Collectives
+    ) -> PackedExperts:
+        raise TypeError("engines share experts by the C kernels of the CPU alone")

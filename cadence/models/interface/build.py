@@ -58,7 +58,12 @@ class BuildContext:
     memory: int = 2**63  # bytes of the device: a model that needs more is not built
     ranks: Collectives = ONE_RANK  # that share each layer, and which of them this is
     stage: Stage = ALL_LAYERS  # the layers that are built
-    whole_experts: bool = False  # of the experts of a layer each rank has some, instead of a part of every one
+    expert_ranks: Collectives = ONE_RANK  # that have whole experts each: the ranks, or engines
+
+    @property
+    def whole_experts(self) -> bool:
+        """Of the experts of a layer some are here, instead of a part of every one."""
+        return self.expert_ranks.size > 1
 
     @property
     def bias_dtype(self) -> torch.dtype:

@@ -13,7 +13,6 @@ from torch import nn
 
 from cadence.core.errors import ConfigError
 from cadence.kernels.interface.expert_ops import ExpertStack, PackedExperts, Routes, Routing
-from cadence.kernels.interface.ops import Ops
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext
 from cadence.models.interface.stage import Absent
@@ -88,14 +87,14 @@ class Expert(nn.Module):
 
 
 class Experts(nn.Module):
-    """Of ranks that share it, each has a part of every expert, or some of them whole."""
+    """Of ranks that share it, each has a part of every expert, or some of them whole; of engines, some whole."""
 
     def __init__(self, build: BuildContext, spec: ExpertsSpec) -> None:
         super().__init__()
         if spec.routing.top_k > spec.count:
             message = f"each token takes {spec.routing.top_k} of {spec.count} experts"
             raise ConfigError(message, "num_experts_per_tok")
-        self.own = expert_part(spec.count, build.ranks) if build.whole_experts else range(spec.count)
+        self.own = expert_part(spec.count, build.expert_ranks)
         width = range(spec.intermediate) if build.whole_experts else inner_part(spec.intermediate, build.ranks)
         self.is_all = len(self.own) == spec.count and len(width) == spec.intermediate
         self.router = ExpertRouter(build, spec)
@@ -130,20 +129,23 @@ class Experts(nn.Module):
         """From now on these are its experts."""
         self._product = product
 
-    def bind(self, ops: Ops) -> None:
-        """Its experts multiply by their matrices as these were loaded: packed for `ops`, or as they are."""
+    def bind(self, build: BuildContext) -> None:
+        """Its experts multiply by their matrices as these were loaded: packed for the ops, or as they are."""
         own = [expert for expert in self.experts if isinstance(expert, Expert)]
         pairs = [(expert.gate_up.weight, expert.down.weight) for expert in own]
         packed = [(g.matrix, d.matrix) for g, d in pairs if isinstance(g, KernelWeight) and isinstance(d, KernelWeight)]
-        if packed:
-            self.use(KernelExperts(ops.experts.packed(packed, self.own.start)))
+        first, ops = self.own.start, build.ops.experts
+        if build.whole_experts and build.ranks.size == 1:
+            self.use(KernelExperts(ops.shared(packed, first, len(self.experts), build.expert_ranks)))
+        elif packed:
+            self.use(KernelExperts(ops.packed(packed, first)))
 
 
-def bind_experts(model: nn.Module, ops: Ops) -> None:
+def bind_experts(model: nn.Module, build: BuildContext) -> None:
     """Once its weights are loaded."""
     for module in model.modules():
         if isinstance(module, Experts):
-            module.bind(ops)
+            module.bind(build)
 
 
 def _linear(build: BuildContext, held: Held, values: torch.Tensor) -> ExpertLinear:

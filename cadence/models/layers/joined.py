@@ -20,7 +20,7 @@ def joined(model: _Model, ranks: Collectives) -> _Model:
     """Of a map with some rows of an inner matrix nothing is to be done: what comes next takes this rank's part."""
     for module in model.modules():
         if isinstance(module, Experts):
-            module.use(module.product if module.is_all else SummedExperts(module.product, ranks))
+            module.use(module.product if module.is_all or ranks.size == 1 else SummedExperts(module.product, ranks))
         elif isinstance(module, WeightHolder) and not module.held.is_all and not isinstance(module, ExpertLinear):
             module.use(_around(module, ranks))
     return model

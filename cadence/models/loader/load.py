@@ -48,7 +48,7 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
 
 
 def _ready(model: DecoderLM, build: BuildContext) -> DecoderLM:
-    bind_experts(model, build.ops)
+    bind_experts(model, build)
     return joined(model, build.ranks)
 
 
@@ -58,7 +58,7 @@ def _built(model_config: ModelConfig, build: BuildContext) -> DecoderLM:
 
 def _check(model_config: ModelConfig, whole: BuildContext, source: WeightsSource, where: str) -> None:
     """That the source has all of the model, those of its experts that other ranks have among it."""
-    one = replace(whole, ranks=ONE_RANK, whole_experts=False) if whole.whole_experts else whole
+    one = replace(whole, ranks=ONE_RANK, expert_ranks=ONE_RANK) if whole.whole_experts else whole
     check_source(model_config.hf, one, source, where)
 
 

@@ -54,14 +54,14 @@ def load_head(source: HeadSource, load_config: LoadConfig, build: BuildContext) 
     if load_config.load_format == "dummy":
         head = _build(new_head, HeadBuild(build, source.target, _Dummy(source.method), "a dummy head"))
         fill_dummy(head, source.target_config.seed, packing)
-        bind_experts(head, build.ops)
+        bind_experts(head, build)
         return head
     weights, where = _open(source, load_config)
     on_meta = replace(build, device=torch.device("meta"), max_model_len=1)
     check_fit(_build(new_head, HeadBuild(on_meta, source.target, weights, where)), weights, where)
     head = _build(new_head, HeadBuild(build, source.target, weights, where))
     assign(head, weights, where, packing=packing)
-    bind_experts(head, build.ops)
+    bind_experts(head, build)
     return head
 
 

@@ -3,7 +3,7 @@
 #include "runtime/powers.h"
 
 #define MOST_EXPERTS 1024 /* as in interface/expert_ops.py */
-#define AT_ONCE 4         /* experts */
+#define AT_ONCE 8         /* experts: sums that do not wait for each other */
 
 /* logits [experts] of one row; each is a sum of its own, in one order. */
 INLINE void route_logits(float *logits, const void *x, const struct route *r, const int dtype, const int wtype) {
@@ -12,9 +12,14 @@ INLINE void route_logits(float *logits, const void *x, const struct route *r, co
         vf sums[AT_ONCE];
         EACH(j, AT_ONCE) w[j] = crow_of(r->weight, min64(e + j, r->experts - 1) * r->width, wtype);
         EACH(j, AT_ONCE) sums[j] = splat(0.0f);
-        for (int64_t i = 0; i < r->width; i += VL) {
-            vf v = load_upto(x, i, dtype, r->width - i);
-            EACH(j, AT_ONCE) sums[j] = madd(sums[j], v, load_upto(w[j], i, wtype, r->width - i));
+        int64_t i = 0;
+        for (; i + VL <= r->width; i += VL) {
+            vf v = load(x, i, dtype);
+            EACH(j, AT_ONCE) sums[j] = madd(sums[j], v, load(w[j], i, wtype));
+        }
+        if (i < r->width) {
+            vf v = load_part(x, i, dtype, r->width - i);
+            EACH(j, AT_ONCE) sums[j] = madd(sums[j], v, load_part(w[j], i, wtype, r->width - i));
         }
         EACH(j, AT_ONCE) if (e + j < r->experts) logits[e + j] = sum1(sums[j]);
     }

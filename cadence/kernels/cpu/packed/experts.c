@@ -2,21 +2,13 @@
  *
  * A product gives a row the same bits whatever rows come with it, and what a token's experts give is added in the order
  * of its routes: so a token's result depends on that token alone. */
+#include "packed/experts.h"
 #include "maps/row_maps.h"
 #include "packed/packed.h"
 #include "runtime/threads.h"
 
 int64_t cadence_packed_linear(const PackedJob *job);
 void call_gate_mul(const void *words);
-
-/* A pair is a token and one of its routes: pair p is route p % top_k of token p / top_k. */
-typedef struct {
-    const struct packed_experts *job;
-    int64_t *starts; /* [count + 1]: places of each expert's pairs */
-    int64_t *places; /* [pairs]: where a pair lies among those of all experts, or -1 */
-    int64_t *pairs;  /* [pairs]: the pair at each place */
-    char *x, *inner, *gated, *out; /* [pairs][hidden], [2 * width], [width], [hidden] */
-} Sorted;
 
 static char *take_bytes(char **at, int64_t bytes) {
     char *found = *at;
@@ -105,22 +97,27 @@ static void add_routes(void *work, int64_t begin, int64_t end, int64_t thread) {
     }
 }
 
-EXPORT void call_packed_experts(const void *words) {
-    const struct packed_experts *job = words;
-    Sorted sorted;
-    int64_t bytes = lay_out(&sorted, job, NULL) - (char *)NULL;
+void find_outputs(Sorted *s, const struct packed_experts *job) {
+    int64_t bytes = lay_out(s, job, NULL) - (char *)NULL;
     char *work = (char *)thread_buffer(bytes / 4 + 1);
     if (!work) abort();
-    lay_out(&sorted, job, work);
-    sort_pairs(&sorted);
-    int64_t own = sorted.starts[job->count];
-    share_rows(own, job->hidden, gather_rows, &sorted);
-    multiply(&sorted, 0, sorted.inner, sorted.x, 2 * job->width, job->hidden);
+    lay_out(s, job, work);
+    sort_pairs(s);
+    int64_t own = s->starts[job->count];
+    share_rows(own, job->hidden, gather_rows, s);
+    multiply(s, 0, s->inner, s->x, 2 * job->width, job->hidden);
     struct gate_mul gate = {
-        .out = sorted.gated, .x = sorted.inner, .rows = own, .width = job->width,
+        .out = s->gated, .x = s->inner, .rows = own, .width = job->width,
         .x_stride = 2 * job->width, .dtype = job->dtype, .gelu = job->gelu,
     };
     call_gate_mul(&gate);
-    multiply(&sorted, 1, sorted.out, sorted.gated, job->hidden, job->width);
-    share_rows(job->tokens, job->hidden * job->top_k, add_routes, &sorted);
+    multiply(s, 1, s->out, s->gated, job->hidden, job->width);
+}
+
+void add_outputs(Sorted *s) { share_rows(s->job->tokens, s->job->hidden * s->job->top_k, add_routes, s); }
+
+EXPORT void call_packed_experts(const void *words) {
+    Sorted sorted;
+    find_outputs(&sorted, words);
+    add_outputs(&sorted);
 }

@@ -10,30 +10,14 @@
  *
  * A rank that was given up (`aborted`) wakes all; every operation from then on returns at once and computes nothing. So
  * does one in which ranks do not ask for the same. Who called looks at `aborted` before it uses results. */
-#include "ranks/exchange.h"
+#include "ranks/collectives.h"
 #include "runtime/common.h"
 #include "runtime/threads.h"
 #include "runtime/words.h"
 
 #define SPIN_NS 2000000   /* of looking before a rank sleeps: others compute the same amount, so they are near */
 #define SLICE_NS 50000000 /* a sleeper looks this often whether all was aborted just before it fell asleep */
-#define APART 128         /* bytes: what different ranks write lies on different cache lines */
 #define PAGE 4096
-
-enum operation { SUM = 1, GATHER, PICK, BROADCAST };
-
-typedef struct {
-    _Alignas(APART) Word arrived; /* pieces that this rank has arrived at */
-    int64_t asked[2][2];          /* (operation, bytes) of the piece in each slot */
-    _Alignas(APART) Word sleepers; /* that wait for this rank */
-} RankState;
-
-typedef struct {
-    _Alignas(APART) Word aborted; /* 0 = no */
-    int64_t num_ranks, slot_bytes;
-    Connection *connections; /* [num_ranks], of memory that one rank has for itself; NULL = they share it */
-    RankState ranks[];
-} Shared;
 
 static int64_t slots_start(int64_t num_ranks) {
     return round_up((int64_t)sizeof(Shared) + num_ranks * (int64_t)sizeof(RankState), PAGE);
@@ -64,7 +48,7 @@ EXPORT void cadence_collectives_connect(void *memory, Connection *connections) {
     ((Shared *)memory)->connections = connections;
 }
 
-static char *slot_of(Shared *s, int64_t rank, uint64_t piece) {
+char *slot_of(Shared *s, int64_t rank, uint64_t piece) {
     return (char *)s + slots_start(s->num_ranks) + (2 * rank + (int64_t)(piece & 1)) * s->slot_bytes;
 }
 
@@ -93,9 +77,7 @@ static int64_t meet_far(Shared *s, int64_t rank, enum operation operation, int64
     return -1;
 }
 
-/* The rank's part is in its slot; others want `sent` bytes of it. -> the piece's number, when all are there; -1 =
- * aborted */
-static int64_t meet(Shared *s, int64_t rank, enum operation operation, int64_t bytes, int64_t sent) {
+int64_t meet(Shared *s, int64_t rank, enum operation operation, int64_t bytes, int64_t sent) {
     if (s->connections) return meet_far(s, rank, operation, bytes, sent);
     RankState *own = &s->ranks[rank];
     uint64_t piece = atomic_load_explicit(&own->arrived, memory_order_relaxed);
@@ -113,7 +95,7 @@ static int64_t meet(Shared *s, int64_t rank, enum operation operation, int64_t b
     return (int64_t)piece;
 }
 
-static char *own_slot(Shared *s, int64_t rank) {
+char *own_slot(Shared *s, int64_t rank) {
     return slot_of(s, rank, atomic_load_explicit(&s->ranks[rank].arrived, memory_order_relaxed));
 }
 

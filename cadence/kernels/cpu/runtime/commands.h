@@ -419,6 +419,21 @@ struct broadcast {
     int64_t rank, root, bytes;
 };
 
+/* As packed_experts, where ranks have tokens of their own and share `total` experts, each rank some whole ones, the
+ * first ranks more: every rank's tokens come to all, and what the experts of others make of this rank's comes back. Ranks
+ * may have different numbers of tokens, which they tell each other. */
+struct shared_experts {
+    void *y;
+    const void *x;
+    const int32_t *ids;
+    const float *shares;
+    const Expert *experts;
+    void *shared;
+    int64_t rank, total, first, count, tokens, top_k, hidden, width, x_stride;
+    int64_t dtype; /* of x and y: F32 or BF16 */
+    int64_t gelu, isa;
+};
+
 /* Bytes to another process, and from another (ranks/links.c). */
 struct link_send {
     const char *x;
