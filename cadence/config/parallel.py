@@ -15,12 +15,13 @@ BACKENDS = ("uni", "mp", "ray")  # the engine's own process, one for each rank, 
 
 @dataclass(frozen=True, slots=True)
 class NodesConfig:
-    """Machines that the user starts himself, each with its share of the ranks."""
+    """Machines that the user starts himself, each with its share of the ranks of all engines: those of an engine follow
+    one another, and so do engines."""
 
     count: int = 1
-    rank: int = 0  # of this one; the engine is on the first
+    rank: int = 0  # of this one; the engines are on the first
     address: str = "127.0.0.1"  # where the first one waits for the others
-    port: int = 29501
+    port: int = 29501  # of the first engine; the others have those behind it
     secret_file: str = ""  # holds what all of them know, and nobody else
 
 
@@ -34,11 +35,18 @@ class ParallelConfig:
     pipeline_parallel_size: int = 1  # stages, each with some of the layers
     data_parallel_size: int = 1  # engines, each with all of the above
     nodes: NodesConfig = ONE_NODE
+    engine: int = 0  # which of them this is
 
     @property
     def world_size(self) -> int:
-        """Ranks."""
+        """Ranks of an engine."""
         return self.tensor_parallel_size * self.pipeline_parallel_size
+
+    def ranks_on(self, node: int) -> range:
+        """Those of this engine that run on a node."""
+        each = self.world_size * self.data_parallel_size // self.nodes.count
+        first = node * each - self.engine * self.world_size
+        return range(max(0, first), min(self.world_size, first + each))
 
     @property
     def has_workers(self) -> bool:
@@ -80,21 +88,25 @@ def read_partition(args: EngineArgs) -> tuple[int, ...]:
 
 def check_nodes(args: EngineArgs) -> None:
     count, ranks = args.nnodes, args.tensor_parallel_size * args.pipeline_parallel_size
+    total = ranks * args.data_parallel_size
     if args.node_rank >= count:
         raise ConfigError(f"node_rank={args.node_rank} is not below nnodes={count}", "node_rank")
     if count == 1:
         return
-    if args.data_parallel_size > 1:
-        sizes = f"nnodes={count} and data_parallel_size={args.data_parallel_size}"
-        raise ConfigError(f"{sizes}: the nodes are one engine's; start a server with its nodes for each", "nnodes")
     if args.distributed_executor_backend not in (None, "mp"):
         raise ConfigError(
             f"nnodes={count} goes with distributed_executor_backend=mp, not {args.distributed_executor_backend}",
             "distributed_executor_backend",
         )
-    if ranks % count:
+    if total % count:
+        sizes = "tensor_parallel_size x pipeline_parallel_size x data_parallel_size"
+        raise ConfigError(f"nnodes={count} does not divide {total} ranks ({sizes})", "nnodes")
+    each = total // count
+    if each % ranks and ranks % each:
         raise ConfigError(
-            f"nnodes={count} does not divide {ranks} ranks (tensor_parallel_size x pipeline_parallel_size)", "nnodes"
+            f"nnodes={count}: with {each} ranks on each, some engines of {ranks} ranks would lie on one node and "
+            "others on two",
+            "nnodes",
         )
     if not args.node_secret_file:
         raise ConfigError(
@@ -113,7 +125,8 @@ def check_parts(args: EngineArgs, kind: str) -> None:
 
 def resolve_parallel(args: EngineArgs) -> ParallelConfig:
     sizes = (args.tensor_parallel_size, args.pipeline_parallel_size)
-    backend = "mp" if max(sizes) > 1 else "uni"
+    backend = "mp" if max(*sizes, args.nnodes) > 1 else "uni"
     place = (args.nnodes, args.node_rank, args.master_addr, args.master_port)
     nodes = NodesConfig(*place, args.node_secret_file or "")
-    return ParallelConfig(args.distributed_executor_backend or backend, *sizes, args.data_parallel_size, nodes)
+    backend = args.distributed_executor_backend or backend
+    return ParallelConfig(backend, *sizes, args.data_parallel_size, nodes, args.engine_number)

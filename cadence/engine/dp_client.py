@@ -32,9 +32,16 @@ def open_engines(options: dict[str, Any], command: Sequence[str], limits: Superv
 
 
 def options_by_engine(options: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each engine has a share of the cores; one alone is not bound to any."""
-    shares = cpu_shares(options["data_parallel_size"], options["cpu_threads"])
-    return [{**options, "cpu_threads": threads, "cpus": cpus} for threads, cpus in shares]
+    """Each engine has a share of the cores, among those with ranks on the same machine; one alone is not bound to any,
+    and neither is one that computes elsewhere."""
+    on_node = max(1, options["data_parallel_size"] // options["nnodes"])
+    shares = cpu_shares(on_node, options["cpu_threads"])
+    found = []
+    for number in range(options["data_parallel_size"]):
+        threads, cpus = shares[number % on_node]
+        is_here = options["nnodes"] == 1 or number < on_node
+        found.append({**options, "engine_number": number, "cpu_threads": threads, "cpus": cpus if is_here else ()})
+    return found
 
 
 def client_of(supervisors: Sequence[Supervisor], options: dict[str, Any]) -> EngineClient:
