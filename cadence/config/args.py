@@ -151,10 +151,11 @@ class EngineArgs:
     )
     pp_layer_partition: str = option("", "layers of each stage, with commas between them (as even as can be)")
 
-    nnodes: int = option(1, "machines that share the ranks; the engine is on the first")
+    nnodes: int = option(1, "machines that share the ranks of all engines; the engines are on the first")
     node_rank: int = option(0, "which of them this one is; those above 0 are started with --headless")
     master_addr: str = option("127.0.0.1", "address of the first machine, at which it waits for the others")
-    master_port: int = option(29501, "port at which it waits for them")
+    master_port: int = option(29501, "port at which it waits for them; each further engine has the next")
+    engine_number: int = option(0, "which of data_parallel_size engines this is; the server sets it")
     node_secret_file: str | None = option(None, "file with a secret that all of them have, and nobody else")
 
     # Device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,12 +19,13 @@ BACKENDS = ("uni", "mp", "ray")  # the engine's own process, one for each rank, 
 
 @dataclass(frozen=True, slots=True)
 class NodesConfig:
-    """Machines that the user starts himself, each with its share of the ranks."""
+    """Machines that the user starts himself, each with its share of the ranks of all engines: those of an engine follow
+    one another, and so do engines."""
 
     count: int = 1
-    rank: int = 0  # of this one; the engine is on the first
+    rank: int = 0  # of this one; the engines are on the first
     address: str = "127.0.0.1"  # where the first one waits for the others
-    port: int = 29501
+    port: int = 29501  # of the first engine; the others have those behind it
     secret_file: str = ""  # holds what all of them know, and nobody else
 
 
@@ -37,11 +39,18 @@ class ParallelConfig:
     pipeline_parallel_size: int = 1  # stages, each with some of the layers
     data_parallel_size: int = 1  # engines, each with all of the above
     nodes: NodesConfig = ONE_NODE
+    engine: int = 0  # which of them this is
 
     @property
     def world_size(self) -> int:
-        """Ranks."""
+        """Ranks of an engine."""
         return self.tensor_parallel_size * self.pipeline_parallel_size
+
+    def ranks_on(self, node: int) -> range:
+        """Those of this engine that run on a node."""
+        each = self.world_size * self.data_parallel_size // self.nodes.count
+        first = node * each - self.engine * self.world_size
+        return range(max(0, first), min(self.world_size, first + each))
 
     @property
     def has_workers(self) -> bool:
@@ -83,21 +92,25 @@ def read_partition(args: EngineArgs) -> tuple[int, ...]:
 
 def check_nodes(args: EngineArgs) -> None:
     count, ranks = args.nnodes, args.tensor_parallel_size * args.pipeline_parallel_size
+    total = ranks * args.data_parallel_size
     if args.node_rank >= count:
         raise ConfigError(f"node_rank={args.node_rank} is not below nnodes={count}", "node_rank")
     if count == 1:
         return
-    if args.data_parallel_size > 1:
-        sizes = f"nnodes={count} and data_parallel_size={args.data_parallel_size}"
-        raise ConfigError(f"{sizes}: the nodes are one engine's; start a server with its nodes for each", "nnodes")
     if args.distributed_executor_backend not in (None, "mp"):
         raise ConfigError(
             f"nnodes={count} goes with distributed_executor_backend=mp, not {args.distributed_executor_backend}",
             "distributed_executor_backend",
         )
-    if ranks % count:
+    if total % count:
+        sizes = "tensor_parallel_size x pipeline_parallel_size x data_parallel_size"
+        raise ConfigError(f"nnodes={count} does not divide {total} ranks ({sizes})", "nnodes")
+    each = total // count
+    if each % ranks and ranks % each:
         raise ConfigError(
-            f"nnodes={count} does not divide {ranks} ranks (tensor_parallel_size x pipeline_parallel_size)", "nnodes"
+            f"nnodes={count}: with {each} ranks on each, some engines of {ranks} ranks would lie on one node and "
+            "others on two",
+            "nnodes",
         )
     if not args.node_secret_file:
         raise ConfigError(
@@ -131,11 +144,14 @@ def devices_by_engine(given: Sequence[int], ranks: int, engines: int) -> list[li
 
 
 def devices_of(args: EngineArgs) -> tuple[int, ...]:
-    return read_devices(args.device_ids, _ranks_here(args), args.data_parallel_size)
+    return read_devices(args.device_ids, *_ranks_here(args))
 
 
-def _ranks_here(args: EngineArgs) -> int:
-    return max(1, args.tensor_parallel_size * args.pipeline_parallel_size // args.nnodes)
+def _ranks_here(args: EngineArgs) -> tuple[int, int]:
+    """(ranks of an engine, engines) with ranks on one machine"""
+    engines = max(1, args.data_parallel_size // args.nnodes)
+    ranks = args.tensor_parallel_size * args.pipeline_parallel_size * args.data_parallel_size
+    return max(1, ranks // args.nnodes // engines), engines
 
 
 def check_devices(args: EngineArgs, count: int) -> None:
@@ -143,7 +159,7 @@ def check_devices(args: EngineArgs, count: int) -> None:
     ids = devices_of(args)
     if ids and max(ids) >= count:
         raise ConfigError(f"device_ids={_with_commas(ids)}: there are {count} GPUs, numbered from 0", "device_ids")
-    wanted = _ranks_here(args) * args.data_parallel_size
+    wanted = math.prod(_ranks_here(args))
     if not ids and wanted > count and args.distributed_executor_backend != "ray":
         sizes = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
         asked = [name for name in sizes if getattr(args, name) > 1]
@@ -178,7 +194,8 @@ def check_shared(args: EngineArgs, dtype: str, kind: str) -> None:
 
 def resolve_parallel(args: EngineArgs) -> ParallelConfig:
     sizes = (args.tensor_parallel_size, args.pipeline_parallel_size)
-    backend = "mp" if max(sizes) > 1 else "uni"
+    backend = "mp" if max(*sizes, args.nnodes) > 1 else "uni"
     place = (args.nnodes, args.node_rank, args.master_addr, args.master_port)
     nodes = NodesConfig(*place, args.node_secret_file or "")
-    return ParallelConfig(args.distributed_executor_backend or backend, *sizes, args.data_parallel_size, nodes)
+    backend = args.distributed_executor_backend or backend
+    return ParallelConfig(backend, *sizes, args.data_parallel_size, nodes, args.engine_number)

@@ -31,6 +31,7 @@ RANGES: dict[str, tuple[int, int | None]] = {  # least and most; None = no limit
     "tensor_parallel_size": (1, MOST_RANKS),
     "pipeline_parallel_size": (1, MOST_RANKS),
     "data_parallel_size": (1, MOST_RANKS),
+    "engine_number": (0, MOST_RANKS - 1),
     "nnodes": (1, MOST_RANKS),
     "node_rank": (0, MOST_RANKS - 1),
     "master_port": (1, 65535),

@@ -42,14 +42,21 @@ def open_engines(options: dict[str, Any], command: Sequence[str], limits: Superv
 
 
 def options_by_engine(options: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each engine has a share of the cores, and GPUs of its own; one alone is not bound to any."""
-    shares = cpu_shares(options["data_parallel_size"], options["cpu_threads"])
-    own = [{**options, "cpu_threads": threads, "cpus": cpus} for threads, cpus in shares]
-    if len(own) == 1:
-        return own
-    ranks = options["tensor_parallel_size"] * options["pipeline_parallel_size"]
-    gpus = devices_by_engine(options["device_ids"], ranks, len(own))
-    return [{**each, "device_ids": ids} for each, ids in zip(own, gpus, strict=True)]
+    """Each engine has a share of the cores, and GPUs of its own, among those with ranks on the same machine; one alone
+    is not bound to any, and neither is one that computes elsewhere."""
+    count, on_node = options["data_parallel_size"], max(1, options["data_parallel_size"] // options["nnodes"])
+    shares = cpu_shares(on_node, options["cpu_threads"])
+    ranks = options["tensor_parallel_size"] * options["pipeline_parallel_size"] * count // options["nnodes"]
+    gpus = devices_by_engine(options["device_ids"], max(1, ranks // on_node), on_node)
+    found = []
+    for number in range(count):
+        threads, cpus = shares[number % on_node]
+        is_here = options["nnodes"] == 1 or number < on_node
+        own = {"engine_number": number, "cpu_threads": threads, "cpus": cpus if is_here else ()}
+        if count > 1:
+            own["device_ids"] = gpus[number % on_node]
+        found.append({**options, **own})
+    return found
 
 
 def client_of(

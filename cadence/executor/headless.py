@@ -1,14 +1,18 @@
-"""A node without an engine: it starts its share of the ranks, which join the engine of the first node, and starts them
-again when that engine was restarted or one of them has died."""
+"""A node without an engine: it starts its share of the ranks, which join the engines of the first node. Those of an
+engine are started again when it was restarted or one of them has died."""
 
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from cadence.config.parallel import ParallelConfig
-from cadence.executor.nodes import ranks_of, ticket_of
+from cadence.device.cpus import cpu_shares
+from cadence.executor.nodes import ticket_of
 from cadence.executor.rank_processes import RankProcesses
 from cadence.executor.remote_rank import FAILED, REFUSED
 
@@ -21,11 +25,34 @@ logger = logging.getLogger("cadence.executor")
 
 
 def run_node(parallel: ParallelConfig, model: str, digest: str, wanted: Callable[[], bool]) -> int:
-    """Until the engine is stopped, or `wanted` says that this node is. -> exit status"""
+    """The ranks of each engine that has some here, until all engines are stopped. -> exit status"""
+    engines = [replace(parallel, engine=number) for number in range(parallel.data_parallel_size)]
+    engines = [engine for engine in engines if engine.ranks_on(parallel.nodes.rank)]
+    if len(engines) == 1:
+        return run_ranks(engines[0], model, digest, wanted)
+    statuses: list[int] = []
+
+    def run(engine: ParallelConfig, cpus: tuple[int, ...]) -> None:
+        """In a thread: processes run where the one that starts them does. Where one fails, all end."""
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+        statuses.append(run_ranks(engine, model, digest, lambda: wanted() and not any(statuses)))
+
+    shares = [cpus for _, cpus in cpu_shares(len(engines))]
+    threads = [threading.Thread(target=run, args=each) for each in zip(engines, shares, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return max(statuses, default=FAILED)
+
+
+def run_ranks(parallel: ParallelConfig, model: str, digest: str, wanted: Callable[[], bool]) -> int:
+    """Those of one engine, until it is stopped, or `wanted` says that this node is. -> exit status"""
     node, failures = parallel.nodes.rank, 0
     ticket = ticket_of(parallel, node, model, digest)
     while wanted():
-        started, ranks = time.monotonic(), RankProcesses(ranks_of(parallel, node))
+        started, ranks = time.monotonic(), RankProcesses(parallel.ranks_on(node))
         try:
             ranks.start(ticket)
             why = _await_end(ranks, wanted)

@@ -32,6 +32,7 @@ class Ticket:
     num_nodes: int = 1
     model: str = ""  # where this node has it; "" = where the engine says
     digest: str = ""  # of that model
+    num_engines: int = 1  # that the nodes have ranks of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Hello:
     offers: Offers  # memory that it has made
     reachable_at: Address  # by other ranks
     version: str = __version__
+    num_engines: int = 1
 
     @property
     def name(self) -> str:
@@ -117,6 +119,7 @@ def refusal(hello: Hello, expected: Ticket) -> str:
         ("nnodes", hello.num_nodes, expected.num_nodes),
         ("tensor_parallel_size", mesh.tensor_parallel, wanted.tensor_parallel),
         ("pipeline_parallel_size", mesh.pipeline_parallel, wanted.pipeline_parallel),
+        ("data_parallel_size", hello.num_engines, expected.num_engines),
     ):
         if theirs != ours:
             return f"this node was started with {name}={theirs}, the first with {name}={ours}"

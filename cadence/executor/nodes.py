@@ -1,4 +1,4 @@
-"""Ranks on several machines that the user starts himself: the engine is on the first, each has its share of ranks."""
+"""Ranks on several machines that the user starts himself: engines are on the first, each has its share of ranks."""
 
 from __future__ import annotations
 
@@ -20,17 +20,12 @@ from cadence.executor.rank_processes import RankProcesses
 logger = logging.getLogger("cadence.executor")
 
 
-def ranks_of(parallel: ParallelConfig, node: int) -> range:
-    """Those that run on a node."""
-    each = parallel.world_size // parallel.nodes.count
-    return range(node * each, (node + 1) * each)
-
-
 def ticket_of(parallel: ParallelConfig, node: int, model: str, digest: str) -> Ticket:
     nodes = parallel.nodes
     mesh = Mesh(0, parallel.tensor_parallel_size, parallel.pipeline_parallel_size)
     secret = read_secret(nodes.secret_file)
-    return Ticket((nodes.address, nodes.port), secret, mesh, node, nodes.count, model, digest)
+    address = (nodes.address, nodes.port + parallel.engine)
+    return Ticket(address, secret, mesh, node, nodes.count, model, digest, parallel.data_parallel_size)
 
 
 def open_nodes(config: EngineConfig, caps: DeviceCaps, processors: Processors) -> OpenExecutor:
@@ -44,5 +39,5 @@ def open_nodes(config: EngineConfig, caps: DeviceCaps, processors: Processors) -
     ticket = ticket_of(parallel, 0, files.path, model_digest(files))
     others = parallel.nodes.count - 1
     logger.warning("waiting for %d more nodes at %s:%d", others, *ticket.address)
-    hub = RankHub(RankProcesses(ranks_of(parallel, 0)), ticket, config.device.cpu_threads)
+    hub = RankHub(RankProcesses(parallel.ranks_on(0)), ticket, config.device.cpu_threads)
     return open_group(hub, ticket.mesh, config, caps)

@@ -178,7 +178,8 @@ def _introduce(ticket: Ticket, connection: MessageSocket, offers: Offers, listen
     """-> the engine's answer, when all ranks are there"""
     reachable = (connection.own_host, listener.getsockname()[1])
     about = (ticket.mesh, ticket.num_nodes, host_key(ticket.node), socket.gethostname(), os.getpid(), ticket.digest)
-    connection.write(encode_joining(Hello(*about, offers, reachable)), 5.0)
+    hello = Hello(*about, offers, reachable, num_engines=ticket.num_engines)
+    connection.write(encode_joining(hello), 5.0)
     welcome = decode_welcome(connection.read(2 * JOIN_S))
     if welcome.refusal:
         raise RefusedError(welcome.refusal)

@@ -215,3 +215,25 @@ def test_a_request_for_both_engines_goes_to_one_and_back_again(front: Front) -> 
         assert await front.llm.reset_prefix_cache()
 
     front.runner.run(check())
+
+
+@pytest.mark.parametrize("ranks", ["tensor_parallel_size", "pipeline_parallel_size"])
+def test_two_engines_of_two_ranks_say_what_one_process_says(ranks: str, tiny_model: Callable[[str], Path]) -> None:
+    directory, draw = str(tiny_model("llama")), random.Random(9)
+    prompts = [[draw.randrange(3, 300) for _ in range(length)] for length in (1, 17, 90, 5, 33, 64)]
+    found = []
+    for sizes in ({}, {"data_parallel_size": 2, ranks: 2}):
+        with LLM(directory, **OPTIONS, **sizes, cpu_threads=2) as llm:
+            outputs = [llm.generate(prompts, params, use_tqdm=False) for params in (GREEDY, SEEDED)]
+            found.append([
+                (choice.token_ids, choice.text, choice.finish_reason)
+                for each in outputs
+                for output in each
+                for choice in output.outputs
+            ])
+            counters = [one for one in llm.get_metrics() if isinstance(one, Counter)]
+            tokens = [one.value for one in counters if one.name == "vllm:generation_tokens"]
+            assert len(tokens) == sizes.get("data_parallel_size", 1) and all(tokens), "an engine had nothing to do"
+            workers = [one for one in psutil.Process().children(recursive=True) if "worker_process" in str(one.cmdline())]
+            assert len(workers) == (4 if sizes else 0)
+    assert found[0] == found[1]
