@@ -14,21 +14,21 @@ from collections.abc import Callable
 
 import torch
 
+from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int4, as_int8
+from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
+from cadence.kernels.triton.few_bits_rows import rows_to_fp8, widened
+from cadence.kernels.triton.few_bits_wide import WideTile, linear_wide
+from cadence.kernels.triton.fp8_rows import Fp8Tile, linear_fp8
 from cadence.kernels.triton.ops import TritonOps
-from cadence.kernels.triton.quant.fp8_rows import Fp8Tile, linear_fp8
-from cadence.kernels.triton.quant.matrix import FewBitsMatrix
-from cadence.kernels.triton.quant.rows import rows_to_fp8, widened
-from cadence.kernels.triton.quant.stored import Stored, as_fp8, as_int4, as_int8
-from cadence.kernels.triton.quant.wide import WideTile, linear_wide
 
 SHAPES = {"qkv": (6144, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}  # of Llama 3.1 8B
 MAKERS = {"fp8": as_fp8, "int8": as_int8, "int4": as_int4}
 TILES = [
     WideTile(rows, outputs, columns, warps, stages)
-    for rows in (16, 32, 64, 128)
-    for outputs, warps in ((64, 4), (128, 4), (128, 8))
-    for columns in (64, 128)
-    for stages in (3, 4, 6)
+    for rows in (8, 16, 64)
+    for outputs, warps in ((16, 1), (32, 1), (32, 2), (64, 2), (128, 4))
+    for columns in (128,)
+    for stages in (3, 5)
 ]
 FP8_TILES = [
     Fp8Tile(rows, outputs, columns, 4, stages, terms)

@@ -29,15 +29,14 @@ from cadence.config.parallel import (
     resolve_parallel,
     shares_experts,
 )
-from cadence.config.quantized import CHECKPOINT_METHODS, read_quantized
+from cadence.config.quantization import resolve_quantization
+from cadence.config.quantized import CHECKPOINT_METHODS
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
 from cadence.config.sharded_state import SHARDED, check_ranks
 from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fits, resolve_speculative
 from cadence.config.speculative_options import SpeculativeOptions
-from cadence.config.stored_as import QuantizedFormat
 from cadence.config.structured_options import read_structured
-from cadence.core.architectures import SPARSE
 from cadence.core.errors import ConfigError
 
 logger = logging.getLogger("cadence.config")
@@ -131,7 +130,7 @@ def resolve(
 ) -> EngineConfig:
     inputs = inputs or ResolveInputs()
     halves = _multiplies_halves(args, caps, inputs)
-    model, quantization = _model(args, files, hf, caps, halves), _quantization(args, files, hf, caps.kind)
+    model, quantization = _model(args, files, hf, caps, halves), resolve_quantization(args, files, hf, caps.kind)
     kv_dtype = _kv_dtype(args, model, quantization, caps.kind, halves)
     scheduler, device = _scheduler(args, caps, model.max_model_len, inputs.offline), _device(args, caps.kind, inputs)
     if shares_experts(args, hf):
@@ -267,42 +266,6 @@ def _load_format(args: EngineArgs, files: ModelFiles) -> str:
     if args.load_format != found:
         raise ConfigError(f"load_format={args.load_format}, but {files.name} holds {found} weights", "load_format")
     return found
-
-
-def _quantization(args: EngineArgs, files: ModelFiles, hf: HFConfig, kind: str) -> str:
-    """Not asked: blocks of a GGUF file or a quantised checkpoint are multiplied as they are where kernels of ours run,
-    else widened. Experts on a GPU are multiplied as tensors."""
-    stored = None if files.gguf is not None else read_quantized(hf)
-    own = "gguf" if files.gguf is not None else "checkpoint" if stored is not None else "none"
-    own = "none" if args.load_format == "dummy" else own
-    whole = kind == "cuda" and hf.architecture in SPARSE
-    packs = args.kernels != "reference" and not whole
-    asked = _check_method(args, files, stored)
-    if asked == "gguf" and own != "gguf":
-        raise ConfigError(f"quantization=gguf: {files.name} is not a .gguf file; use int8 or int4", "quantization")
-    if asked in (None, "gguf"):
-        return own if packs else "none"
-    if asked == "fp8" and kind == "cpu":
-        raise ConfigError("quantization=fp8 is made while loading for a GPU; use int8 or int4", "quantization")
-    if asked != "none" and not packs:
-        why = "experts on a GPU are multiplied as they are" if whole else "plain torch multiplies tensors"
-        raise ConfigError(f"quantization={asked}: {why}", "quantization")
-    return asked
-
-
-def _check_method(args: EngineArgs, files: ModelFiles, stored: QuantizedFormat | None) -> str | None:
-    """What was asked, None where that is how the checkpoint is quantised anyway."""
-    asked = args.quantization
-    method = CHECKPOINT_METHODS.get(asked or "")
-    if method is None or (asked == "fp8" and stored is None):
-        return asked
-    if stored is None or stored.method != method:
-        found = "not quantised" if stored is None else f"quantised by {stored.method}"
-        raise ConfigError(
-            f"quantization={asked}: the weights of {files.name} are {found}; leave it out, or use int8 or int4",
-            "quantization",
-        )
-    return None
 
 
 def _kv_dtype(args: EngineArgs, model: ModelConfig, quantization: str, kind: str, halves: bool) -> str:

@@ -72,6 +72,11 @@ def _whole(
     return BuildContext(dtype, where, ops, model.max_model_len, memory, ranks, expert_ranks=experts)
 
 
+def _ops(config: WorkerConfig, device: Device) -> Ops:
+    asked, few_bits = config.device, config.load.quantization != "none"
+    return select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa, few_bits)
+
+
 def _stage(config: WorkerConfig, whole: BuildContext, links: StageLinks) -> Stage:
     """Which layers are here. whole: what all of the model would be built with"""
     if links.count == 1:
@@ -99,8 +104,7 @@ class Worker:
         self._max_tokens = scheduler.max_num_batched_tokens
         self._device = device
         self.queues_work = device.queues_work
-        few_bits = config.load.quantization != "none"
-        ops = select_ops(device, asked.kernels, asked.deterministic, asked.cpu_isa, few_bits)
+        ops = _ops(config, device)
         whole, model_len = _whole(config, device, ops, ranks, share), model_config.max_model_len
         stage = _stage(config, whole, links)
         model = load_model(model_config, config.load, replace(whole, stage=stage))

@@ -189,8 +189,11 @@ def test_dtype(asked: str, stored: str | None, files: ModelFiles, caps: Caps, ex
         (CPU, GGUF, {"kernels": "reference"}, "none"),
         (CPU, GGUF, {"load_format": "dummy"}, "none"),
         (CPU, FOLDER, {}, "none"),
-        (GPU, GGUF, {}, "none"),
-        (GPU, GGUF, {"quantization": "gguf"}, "none"),
+        (GPU, GGUF, {}, "gguf"),
+        (GPU, GGUF, {"quantization": "gguf"}, "gguf"),
+        (GPU, GGUF, {"kernels": "reference"}, "none"),
+        (GPU, FOLDER, {"quantization": "fp8"}, "fp8"),
+        (GPU, FOLDER, {"quantization": "int4"}, "int4"),
         (GPU, FOLDER, {"quantization": "none"}, "none"),
     ],
 )

@@ -10,10 +10,10 @@ import torch
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
+from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int4, as_int8, of_blocks, stacked
+from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix, WideMatrix
+from cadence.kernels.triton.few_bits_rows import rows_to_fp8, widened
 from cadence.kernels.triton.ops import TritonOps
-from cadence.kernels.triton.quant.matrix import FewBitsMatrix, WideMatrix
-from cadence.kernels.triton.quant.rows import rows_to_fp8, widened
-from cadence.kernels.triton.quant.stored import Stored, as_fp8, as_int4, as_int8, of_blocks, stacked
 from cadence.models.quant.blocks import integer_blocks
 
 pytestmark = pytest.mark.device

@@ -20,7 +20,7 @@ from cadence.kernels.triton.gemv import Entry, few_tokens, suits
 from cadence.kernels.triton.heads import Places, rotate_and_store
 from cadence.kernels.triton.lora import TritonLoraOps
 from cadence.kernels.triton.matmul import fixed_linear
-from cadence.kernels.triton.quant.packer import GpuPacker
+from cadence.kernels.triton.packer import GpuPacker
 from cadence.kernels.triton.rows import TritonRowOps
 from cadence.kernels.triton.skinny import MOST_ROWS, choose_skinny, linear_skinny
 from cadence.kernels.triton.suffix import TritonSuffixOps

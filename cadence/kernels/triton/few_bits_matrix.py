@@ -7,12 +7,12 @@ import torch.nn.functional as F
 
 from cadence.kernels.interface.matrix import ComposedMatrix, Norm
 from cadence.kernels.interface.ops import Ops, Pair
+from cadence.kernels.triton.few_bits import Stored
+from cadence.kernels.triton.few_bits_gemv import one_token
+from cadence.kernels.triton.few_bits_rows import rows_to_fp8, widened
+from cadence.kernels.triton.few_bits_wide import linear_wide
+from cadence.kernels.triton.fp8_rows import choose_fp8, linear_fp8
 from cadence.kernels.triton.gemv import Entry, few_tokens
-from cadence.kernels.triton.quant.fp8_rows import choose_fp8, linear_fp8
-from cadence.kernels.triton.quant.gemv4 import one_token
-from cadence.kernels.triton.quant.rows import rows_to_fp8, widened
-from cadence.kernels.triton.quant.stored import Stored
-from cadence.kernels.triton.quant.wide import linear_wide
 
 _MOST_WIDE = 64  # rows; for more a library multiplies by the widened matrix
 _MOST_FP8 = 64  # rows of our fp8 product; for more a library's is faster

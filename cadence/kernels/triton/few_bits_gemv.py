@@ -13,9 +13,9 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.ops import Pair
 from cadence.kernels.triton.elementwise import activate
+from cadence.kernels.triton.few_bits import Stored
 from cadence.kernels.triton.gemv import Entry, entering
 from cadence.kernels.triton.launch import quick
-from cadence.kernels.triton.quant.stored import Stored
 
 _COLUMNS = 2048
 _ROWS = 4

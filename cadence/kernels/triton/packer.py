@@ -20,8 +20,8 @@ import torch
 
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.interface.ops import Ops
-from cadence.kernels.triton.quant.matrix import FewBitsMatrix, WideMatrix
-from cadence.kernels.triton.quant.stored import SPAN, Stored, as_fp8, as_int4, as_int8, can_stack, of_blocks, stacked
+from cadence.kernels.triton.few_bits import SPAN, Stored, as_fp8, as_int4, as_int8, can_stack, of_blocks, stacked
+from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix, WideMatrix
 
 Part = Stored | torch.Tensor
 

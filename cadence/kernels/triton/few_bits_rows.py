@@ -9,8 +9,8 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.ops import Pair
+from cadence.kernels.triton.few_bits import Stored
 from cadence.kernels.triton.launch import quick
-from cadence.kernels.triton.quant.stored import Stored
 
 _MOST = 448.0  # the largest float8_e4m3fn
 

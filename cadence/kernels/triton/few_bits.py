@@ -25,9 +25,9 @@ _CHUNK = 1 << 24  # elements quantised at once
 class Stored:
     """W [rows, cols]."""
 
-    values: torch.Tensor
-    scales: torch.Tensor
-    zeros: torch.Tensor  # of four bits; else [0]
+    values: torch.Tensor  # [rows, cols], or [rows, cols / 2]
+    scales: torch.Tensor  # [rows, groups]
+    zeros: torch.Tensor  # [rows, groups]; [0] = none
     cols: int
 
     @property

@@ -1,0 +1,51 @@
+"""In how many bits a model's matrices are held, resolved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cadence.config.hf import HFConfig
+from cadence.config.quantized import CHECKPOINT_METHODS, read_quantized
+from cadence.config.reference import ModelFiles
+from cadence.config.stored_as import QuantizedFormat
+from cadence.core.architectures import SPARSE
+from cadence.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cadence.config.args import EngineArgs
+
+
+def resolve_quantization(args: EngineArgs, files: ModelFiles, hf: HFConfig, kind: str) -> str:
+    """Not asked: blocks of a GGUF file or a quantised checkpoint are multiplied as they are where kernels of ours run,
+    else widened. Experts on a GPU are multiplied as tensors."""
+    stored = None if files.gguf is not None else read_quantized(hf)
+    own = "gguf" if files.gguf is not None else "checkpoint" if stored is not None else "none"
+    own = "none" if args.load_format == "dummy" else own
+    whole = kind == "cuda" and hf.architecture in SPARSE
+    packs = args.kernels != "reference" and not whole
+    asked = _check_method(args, files, stored)
+    if asked == "gguf" and own != "gguf":
+        raise ConfigError(f"quantization=gguf: {files.name} is not a .gguf file; use int8 or int4", "quantization")
+    if asked in (None, "gguf"):
+        return own if packs else "none"
+    if asked == "fp8" and kind == "cpu":
+        raise ConfigError("quantization=fp8 is made while loading for a GPU; use int8 or int4", "quantization")
+    if asked != "none" and not packs:
+        why = "experts on a GPU are multiplied as they are" if whole else "plain torch multiplies tensors"
+        raise ConfigError(f"quantization={asked}: {why}", "quantization")
+    return asked
+
+
+def _check_method(args: EngineArgs, files: ModelFiles, stored: QuantizedFormat | None) -> str | None:
+    """What was asked, None where that is how the checkpoint is quantised anyway."""
+    asked = args.quantization
+    method = CHECKPOINT_METHODS.get(asked or "")
+    if method is None or (asked == "fp8" and stored is None):
+        return asked
+    if stored is None or stored.method != method:
+        found = "not quantised" if stored is None else f"quantised by {stored.method}"
+        raise ConfigError(
+            f"quantization={asked}: the weights of {files.name} are {found}; leave it out, or use int8 or int4",
+            "quantization",
+        )
+    return None
