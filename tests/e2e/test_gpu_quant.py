@@ -1,4 +1,4 @@
-"""Weights of few bits on a GPU: the model of the numbers that they hold, with bits of its own where that is promised."""
+"""Weights of few bits on a GPU: the model of the numbers that they hold, with bits of its own where it is promised."""
 
 from __future__ import annotations
 

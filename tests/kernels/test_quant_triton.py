@@ -149,3 +149,20 @@ def test_parts_of_one_input_are_stacked() -> None:
     assert isinstance(mixed, WideMatrix) and mixed.rows == 32
     x = normal(3, WIDTH)
     torch.testing.assert_close(mixed.linear(x, None)[:, :16], x @ first.widened().T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["none", "fp8", "int8", "int4", "gguf"])
+def test_a_packer_takes_what_loaders_bring(method: str) -> None:
+    packer = TritonOps(packs=True).packer(method, torch.float32, torch.device(DEVICE))
+    assert packer is not None and packer.keeps_blocks == (method == "gguf")
+    values, order = normal(OUTPUTS, WIDTH), torch.randperm(WIDTH, generator=torch.Generator().manual_seed(1))
+    matrix = packer.stack([packer.pack_values(values.cpu(), True)])
+    picked = packer.stack([packer.pack_values(values.cpu()[:, order], True)], order)
+    assert (matrix.rows, matrix.cols) == (picked.rows, picked.cols) == (OUTPUTS, WIDTH)
+    x, ids = normal(3, WIDTH), torch.tensor([4, 1], dtype=torch.int32, device=DEVICE)
+    for each in (matrix, picked):
+        shown = each.values(0, OUTPUTS)
+        assert (shown - values).norm() / values.norm() < 0.13
+        torch.testing.assert_close(each.linear(x, None), x @ shown.T, rtol=1e-4, atol=1e-3)
+        torch.testing.assert_close(each.lookup(ids, 1.0), shown[ids.long()])
+    assert packer.pack_blocks("Q6_K", torch.zeros(210, dtype=torch.uint8), 1, 256) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from cadence.kernels.interface.matrix import ComposedMatrix, Norm
+from cadence.kernels.interface.matrix import ComposedMatrix, Norm, PackedMatrix
 from cadence.kernels.interface.ops import Ops, Pair
 from cadence.kernels.triton.few_bits import Stored
 from cadence.kernels.triton.few_bits_gemv import one_token
@@ -113,3 +113,26 @@ class WideMatrix(ComposedMatrix):
 
     def values(self, first: int, count: int) -> torch.Tensor:
         return self._values[first : first + count].float()
+
+
+class PickedMatrix(ComposedMatrix):
+    """A `PackedMatrix` around another, whose column j is column order[j] of this one."""
+
+    def __init__(self, matrix: PackedMatrix, order: torch.Tensor) -> None:
+        """order [cols] int64"""
+        self.rows, self.cols = matrix.rows, matrix.cols
+        self._matrix = matrix
+        self._order = order
+        self._back = torch.argsort(order)
+
+    def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return self._matrix.linear(x.index_select(1, self._order), bias)
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        return self._matrix.logits(x.index_select(1, self._order))
+
+    def lookup(self, ids: torch.Tensor, scale: float) -> torch.Tensor:
+        return self._matrix.lookup(ids, scale).index_select(1, self._back)
+
+    def values(self, first: int, count: int) -> torch.Tensor:
+        return self._matrix.values(first, count).index_select(1, self._back)

@@ -21,7 +21,7 @@ import torch
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.triton.few_bits import SPAN, Stored, as_fp8, as_int4, as_int8, can_stack, of_blocks, stacked
-from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix, WideMatrix
+from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix, PickedMatrix, WideMatrix
 
 Part = Stored | torch.Tensor
 
@@ -52,7 +52,11 @@ class GpuPacker:
             return as_fp8(values)
         return as_int4(values) if inner and self._method == "int4" and values.shape[1] % SPAN == 0 else as_int8(values)
 
-    def stack(self, parts: Sequence[Part]) -> PackedMatrix:
+    def stack(self, parts: Sequence[Part], order: torch.Tensor | None = None) -> PackedMatrix:
+        matrix = self._stacked(parts)
+        return matrix if order is None else PickedMatrix(matrix, order.to(self.device, torch.int64))
+
+    def _stacked(self, parts: Sequence[Part]) -> PackedMatrix:
         few = [part for part in parts if isinstance(part, Stored)]
         if len(few) == len(parts) and can_stack(few):
             return FewBitsMatrix(stacked(few), self._dtype, *self._kind)
