@@ -201,6 +201,33 @@ def test_quantization(caps: Caps, files: ModelFiles, options: dict[str, Any], ex
     assert resolved(caps, files, **options).load.quantization == expected
 
 
+@pytest.mark.parametrize(
+    ("caps", "options", "expected"),
+    [
+        (CPU, {}, "checkpoint"),
+        (CPU, {"quantization": "awq"}, "checkpoint"),
+        (CPU, {"quantization": "awq_marlin"}, "checkpoint"),
+        (CPU, {"quantization": "none"}, "none"),
+        (CPU, {"quantization": "int4"}, "int4"),
+        (CPU, {"kernels": "reference"}, "none"),
+        (CPU, {"load_format": "dummy"}, "none"),
+        (GPU, {}, "none"),
+        (GPU, {"quantization": "awq"}, "none"),
+    ],
+)
+def test_quantised_checkpoints(caps: Caps, options: dict[str, Any], expected: str) -> None:
+    awq = hf(quantization_config={"quant_method": "awq", "bits": 4, "group_size": 128})
+    assert resolved(caps, FOLDER, awq, **options).load.quantization == expected
+
+
+@pytest.mark.parametrize("asked", ["gptq", "fp8", "bitsandbytes", "compressed-tensors", "gguf"])
+def test_another_method_than_the_checkpoints(asked: str) -> None:
+    awq = hf(quantization_config={"quant_method": "awq", "bits": 4, "group_size": 128})
+    for raw in (awq, hf()):
+        with pytest.raises(ConfigError, match=f"quantization={asked}"):
+            resolved(CPU, FOLDER, raw, quantization=asked)
+
+
 def test_newer_spelling_of_the_stored_dtype() -> None:
     assert resolved(raw=hf(torch_dtype=None, dtype="float16")).model.dtype == "float16"
 

@@ -98,7 +98,8 @@ class TableMatrix(StoredMatrix):
         return found[0], found[1]
 
     def _size(self, state: dict[str, Any], name: str) -> int:
-        if not _is_size(found := state.get(name)):
+        found = state.get(name)
+        if found is None or not _is_size(found):
             raise self._tensors.wrong(self._part, f"has no size for {name!r}")
         return int(found)
 
