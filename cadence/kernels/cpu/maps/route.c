@@ -27,7 +27,7 @@ INLINE void route_logits(float *logits, const void *x, const struct route *r, co
 
 /* As it is stored in a type, in float32. */
 INLINE float rounded_to(float x, int dtype) {
-    char held[VL * 4];
+    _Alignas(64) char held[VL * 4];
     store(held, 0, dtype, splat(x));
     return load(held, 0, dtype)[0];
 }

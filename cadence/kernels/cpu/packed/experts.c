@@ -10,14 +10,15 @@
 int64_t cadence_packed_linear(const PackedJob *job);
 void call_gate_mul(const void *words);
 
-static char *take_bytes(char **at, int64_t bytes) {
-    char *found = *at;
-    *at += round_up(bytes, 64);
+/* The next `bytes` of the work memory; from address 0 on, they are only counted. */
+static char *take_bytes(uintptr_t *at, int64_t bytes) {
+    char *found = (char *)*at;
+    *at += (uintptr_t)round_up(bytes, 64);
     return found;
 }
 
 /* Lays out the work memory from `at` on -> where it ends. */
-static char *lay_out(Sorted *s, const struct packed_experts *job, char *at) {
+static uintptr_t lay_out(Sorted *s, const struct packed_experts *job, uintptr_t at) {
     int64_t pairs = job->tokens * job->top_k, size = element_size((int)job->dtype);
     s->job = job;
     s->starts = (int64_t *)take_bytes(&at, (job->count + 1) * 8);
@@ -98,10 +99,10 @@ static void add_routes(void *work, int64_t begin, int64_t end, int64_t thread) {
 }
 
 void find_outputs(Sorted *s, const struct packed_experts *job) {
-    int64_t bytes = lay_out(s, job, NULL) - (char *)NULL;
+    int64_t bytes = (int64_t)lay_out(s, job, 0);
     char *work = (char *)thread_buffer(bytes / 4 + 1);
     if (!work) abort();
-    lay_out(s, job, work);
+    lay_out(s, job, (uintptr_t)work);
     sort_pairs(s);
     int64_t own = s->starts[job->count];
     share_rows(own, job->hidden, gather_rows, s);

@@ -21,13 +21,14 @@ typedef struct {
 
 static int64_t bytes_of_x(const struct shared_experts *job) { return job->hidden * element_size((int)job->dtype); }
 
-static char *take_some(char **at, int64_t bytes) {
-    char *found = *at;
-    *at += round_up(bytes, 64);
+/* The next `bytes` of the work memory; from address 0 on, they are only counted. */
+static char *take_some(uintptr_t *at, int64_t bytes) {
+    char *found = (char *)*at;
+    *at += (uintptr_t)round_up(bytes, 64);
     return found;
 }
 
-static char *lay_out(Lines *g, int64_t num_ranks, int64_t lines, char *at) {
+static uintptr_t lay_out(Lines *g, int64_t num_ranks, int64_t lines, uintptr_t at) {
     const struct shared_experts *job = g->job;
     int64_t own = job->tokens * job->top_k;
     g->starts = (int64_t *)take_some(&at, (num_ranks + 1) * 8);
@@ -43,10 +44,10 @@ static char *lay_out(Lines *g, int64_t num_ranks, int64_t lines, char *at) {
 static void make_room(Lines *g, Shared *s, uint64_t piece) {
     int64_t lines = 0;
     for (int64_t r = 0; r < s->num_ranks; r++) lines += *(int64_t *)slot_of(s, r, piece);
-    int64_t bytes = lay_out(g, s->num_ranks, lines, NULL) - (char *)NULL;
+    int64_t bytes = (int64_t)lay_out(g, s->num_ranks, lines, 0);
     char *work = (char *)thread_buffer(bytes / 4 + 1);
     if (!work) abort();
-    lay_out(g, s->num_ranks, lines, work);
+    lay_out(g, s->num_ranks, lines, (uintptr_t)work);
     g->starts[0] = 0;
     for (int64_t r = 0; r < s->num_ranks; r++) g->starts[r + 1] = g->starts[r] + *(int64_t *)slot_of(s, r, piece);
 }
