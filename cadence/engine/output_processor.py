@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cadence.core.errors import ReaderTooSlowError
 from cadence.core.outputs import CompletionOutput, RequestOutput
@@ -14,6 +14,7 @@ from cadence.engine.logprobs import LogprobNames
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.parallel_sampling import CompletionGroup
 from cadence.engine.request_text import RequestText
+from cadence.engine.text_tap import NO_TAP, TextTap
 from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
 
 MAX_HELD = 2**18  # tokens and logprobs that wait for one reader
@@ -44,6 +45,20 @@ class OutputProcessor:
         for index, child in enumerate(children):
             self._texts[child.request_id] = RequestText(child, prompt, index, self._tokenizer)
             self._groups[child.request_id] = group
+
+    def put_text(self, update: RequestUpdate, streams: Mapping[str, OutputStream]) -> bool:
+        """Where nothing but text comes of an update, and its stream has a tap for it, puts it there; else does nothing.
+        streams: by the user's request id. -> whether it did"""
+        text = self._texts.get(update.request_id)
+        if text is None or not text.is_only_text(update):
+            return False
+        stream = streams.get(self._groups[update.request_id].request_id)
+        if stream is None or not stream.is_tapped:
+            return False
+        said = text.accept_text(update)
+        self._metrics.tokens(text, update)
+        stream.put_text(text.index, said, update.new_token_ids)
+        return True
 
     def process(self, updates: list[RequestUpdate]) -> tuple[list[RequestOutput], list[str]]:
         """Outputs to show, and the core's ids of requests that a stop string ended (the core must drop them)."""
@@ -109,6 +124,24 @@ class OutputStream:
         self._pending: RequestOutput | None = None
         self._error: Exception | None = None
         self._arrived = asyncio.Event()
+        self._is_waiting = False  # the reader, for what comes next
+        self._tap: TextTap = NO_TAP
+
+    def tap(self, tap: TextTap) -> None:
+        """tap: gets text that the reader waits for, instead of the reader"""
+        self._tap = tap
+
+    @property
+    def is_tapped(self) -> bool:
+        """Whether the next text goes to the tap: all before it was read."""
+        return self._is_waiting and self._pending is None and self._error is None and self._tap.is_ready
+
+    def put_text(self, index: int, text: str, token_ids: Sequence[int]) -> None:
+        """To the tap. Where that fails the reader, which waits, is told, and ends the request."""
+        try:
+            self._tap.put(index, text, token_ids)
+        except Exception as error:
+            self.fail(error)
 
     def put(self, output: RequestOutput) -> bool:
         """False when more waits than may: then the request must end, and its reader is told why."""
@@ -131,7 +164,11 @@ class OutputStream:
             if self._error is not None:
                 raise self._error
             self._arrived.clear()
-            await self._arrived.wait()
+            self._is_waiting = True
+            try:
+                await self._arrived.wait()
+            finally:
+                self._is_waiting = False
         output, self._pending = self._pending, None
         self._held = 0
         return output

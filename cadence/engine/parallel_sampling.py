@@ -65,6 +65,9 @@ class CompletionGroup:
             return self._request_output(text, [self._finished[i] for i in range(self.count)], True)
         return self._request_output(text, [completion], finished)
 
+    def _all_drafts(self) -> DraftStats:
+        return functools.reduce(DraftStats.plus, self._speculation.values(), NO_DRAFTS)
+
     def _request_output(self, text: RequestText, outputs: list[CompletionOutput], finished: bool) -> RequestOutput:
         return RequestOutput(
             request_id=self.request_id,
@@ -76,6 +79,6 @@ class CompletionGroup:
             metrics=text.metrics,
             lora_request=self._lora_request,
             num_cached_tokens=text.num_cached_tokens,
-            speculation=functools.reduce(DraftStats.plus, self._speculation.values(), NO_DRAFTS),
+            speculation=self._all_drafts() if self._speculation else NO_DRAFTS,
             warnings=self._warnings,
         )

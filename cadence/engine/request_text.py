@@ -44,6 +44,10 @@ class RequestText:
         self._given = params.logprob_token_ids is not None
         self._detokenizer = _detokenizer(request, tokenizer)
         self._stops = stop_state(params.stop_strings, params.include_stop_str_in_output)
+        # Nothing but tokens and their text comes of an update that does not end the request, and all of it at once.
+        more = (params.logprobs, params.prompt_logprobs, params.repetition_detection, params.stop_strings or None)
+        self._is_plain = all(asked is None for asked in more) and (params.stream_interval or 1) == 1
+        self._is_plain = self._is_plain and params.output_kind is RequestOutputKind.DELTA
         self._text = ""  # released to the user: never half a character, never the beginning of a stop string
         self._logprobs = None if params.logprobs is None else _logprobs(params)
         self._cumulative = 0.0
@@ -62,6 +66,22 @@ class RequestText:
         self._accept_tokens(update, names)
         if update.runs:
             self._accept_runs(first, first_runs(update.runs, len(self.token_ids) - first))
+
+    def is_only_text(self, update: RequestUpdate) -> bool:
+        """Whether the user hears of this at once, and of nothing but text: so it is with most tokens."""
+        is_more = update.finish_reason is not None or update.runs or not update.new_token_ids
+        return self._is_plain and not is_more and self._sent_tokens > 0
+
+    def accept_text(self, update: RequestUpdate) -> str:
+        """As `accept` and `completion`, of such an update. -> the text since the last time"""
+        self._accept_times(update)
+        self.engine = update.engine
+        self.num_cached_tokens = update.num_cached_tokens
+        self.token_ids += update.new_token_ids
+        self._text += self._stops.push(self._detokenizer.append(update.new_token_ids))
+        first = self._sent_text
+        self._sent_tokens, self._sent_text = len(self.token_ids), len(self._text)
+        return self._text[first:]
 
     def _accept_tokens(self, update: RequestUpdate, names: LogprobNames) -> None:
         """Up to the one that ends the request, if one does."""
@@ -134,6 +154,8 @@ class RequestText:
 
     def _take_drafted(self, first_token: int, delta: bool) -> list[int]:
         """Counted from `first_token`."""
+        if not self._drafted:
+            return []
         drafted = [place - first_token for place in self._drafted]
         if delta:
             self._drafted = []

@@ -36,6 +36,7 @@ from cadence.engine.parallel_sampling import fan_out
 from cadence.engine.prompts import ParsedPrompt, PromptType, parse_prompt
 from cadence.engine.source import check_vocabulary, find_source
 from cadence.engine.supervisor import ENGINE_COMMAND, entry_of
+from cadence.engine.text_tap import TextTap
 from cadence.engine.unused import UnusedOptions
 from cadence.text.null_text_service import open_text_service
 from cadence.text.null_tokenizer import AnyTokenizer
@@ -191,6 +192,12 @@ class AsyncLLM:
             if stream is not None:
                 stream.put(output)
 
+    def tap(self, request_id: str, tap: TextTap) -> None:
+        """Text of a request that runs goes to `tap`, while its reader waits for it and nothing but text has come."""
+        stream = self._streams.get(request_id)
+        if stream is not None:
+            stream.tap(tap)
+
     async def check_health(self) -> None:
         self._check_alive()
 
@@ -317,6 +324,8 @@ class AsyncLLM:
             if number and number % DELIVERED_AT_ONCE == 0:
                 await asyncio.sleep(0)
             try:
+                if self._outputs.put_text(update, self._streams):
+                    continue
                 outputs, stopped = self._outputs.process([update])
             except Exception:  # of one request's text: it fails alone
                 logger.exception("an output could not be made into text")

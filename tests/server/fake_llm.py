@@ -134,6 +134,9 @@ class FakeLLM:
         async for output in self.generate(prompt, drawn, request_id, priority=priority):
             yield output
 
+    def tap(self, request_id: str, take: Any) -> None:
+        """All outputs go to their readers."""
+
     async def abort(self, request_id: str) -> None:
         if request_id in self._running:
             self._last_words[request_id] = self._end(request_id)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import InvalidRequestError
-from cadence.core.outputs import RequestOutput
+from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.prompts import TokensPrompt, resumed
 from cadence.entrypoints.conversation import read_template
@@ -42,6 +42,29 @@ if TYPE_CHECKING:
     from cadence.entrypoints.async_llm import AsyncLLM
 
 
+class ChatRun:
+    """An answer as far as it has come."""
+
+    def __init__(self, job: ChatJob) -> None:
+        self.job = job
+        self.choices: list[Choice] = []
+        self.completion_tokens = 0
+
+    def read(self, output: RequestOutput) -> list[ChatEvent]:
+        events: list[ChatEvent] = []
+        for completion in output.outputs:
+            self.completion_tokens += len(completion.token_ids)
+            self.job.record(completion.token_ids)
+            events += _ending(self.choices[completion.index].read(completion))
+        return events
+
+    def read_text(self, index: int, text: str, token_ids: Sequence[int]) -> list[ChatEvent]:
+        """As `read`, of nothing but text of one choice."""
+        self.completion_tokens += len(token_ids)
+        self.job.record(token_ids)
+        return self.choices[index].read(CompletionOutput(index, text, token_ids))
+
+
 class ChatEngine:
     def __init__(self, llm: AsyncLLM, options: ServeOptions, tables: FormatTables) -> None:
         self._llm = llm
@@ -56,14 +79,17 @@ class ChatEngine:
         """Whether reasoning is parsed out of answers."""
         return self._formats.reasoning is not None
 
-    async def run(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
-        """The answer to `job`. What is wrong with it raises before the first event; closing ends the request.
+    def run(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
+        return self.events(ChatRun(job))
+
+    async def events(self, run: ChatRun) -> AsyncGenerator[ChatEvent, None]:
+        """The answer to a job. What is wrong with it raises before the first event; closing ends the request.
 
         A choice without the tool call that `tool_choice` demands ends with `MISSING_CALL`.
         """
+        job = run.job
         prompt, params = await self.prepare(job)
-        choices = [self._choice(index, job, prompt["prompt"]) for index in range(params.n)]
-        completion_tokens = 0
+        run.choices = [self._choice(index, job, prompt["prompt"]) for index in range(params.n)]
         last = None
         async with aclosing(await self._outputs(prompt, params, job)) as outputs:
             async for output in outputs:
@@ -71,13 +97,11 @@ class ChatEngine:
                     _check_first(output)
                     yield PromptRead(prompt["prompt_token_ids"], output.prompt_logprobs, prompt["prompt"])
                 last = output
-                for completion in output.outputs:
-                    completion_tokens += len(completion.token_ids)
-                    job.record(completion.token_ids)
-                    for event in _ending(choices[completion.index].read(completion)):
-                        yield event
+                for event in run.read(output):
+                    yield event
         cached = last.num_cached_tokens or 0 if last is not None else 0
-        yield Usage(len(prompt["prompt_token_ids"]), completion_tokens, cached, await self._count_reasoning(choices))
+        reasoning = await self._count_reasoning(run.choices)
+        yield Usage(len(prompt["prompt_token_ids"]), run.completion_tokens, cached, reasoning)
 
     async def prepare(self, job: ChatJob) -> tuple[TokensPrompt, SamplingParams]:
         """The prompt and how the model goes on from it."""

@@ -42,6 +42,15 @@ class Outbox:
 
 
 class BodyWriter(Protocol):
+    @property
+    def is_ready(self) -> bool:
+        """Whether `put` may be called."""
+        ...
+
+    def put(self, chunk: bytes) -> None:
+        """As `write`, where there is nothing to wait for."""
+        ...
+
     async def write(self, chunk: bytes) -> None:
         """Not empty, and only between the head of the answer and its last message. Waits while the client does not
         read."""
@@ -71,9 +80,16 @@ class OutboxWriter:
             self._ready = True
             self._head.set()
 
+    @property
+    def is_ready(self) -> bool:
+        return self._ready
+
     async def write(self, chunk: bytes) -> None:
         if not self._ready:
             await self._until_ready()
+        self.put(chunk)
+
+    def put(self, chunk: bytes) -> None:
         if self._pending:
             self._pending += chunk
         else:
@@ -137,11 +153,31 @@ class _Begun:
 class AsgiWriter:
     """Through all layers, one message per chunk: where there is no outbox."""
 
+    is_ready = False
+
     def __init__(self, send: Send) -> None:
         self._send = send
 
     async def write(self, chunk: bytes) -> None:
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    def put(self, chunk: bytes) -> None:
+        raise AssertionError("a message has to be waited for")
+
+
+class NeverReady:
+    """Of a stream that has not begun."""
+
+    is_ready = False
+
+    def put(self, chunk: bytes) -> None:
+        raise AssertionError("there is no stream")
+
+    async def write(self, chunk: bytes) -> None:
+        raise AssertionError("there is no stream")
+
+
+NEVER_READY = NeverReady()
 
 
 def writer_of(scope: Scope, send: Send) -> BodyWriter:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cadence.entrypoints.server.http.admission import AdmittedRequest
+from cadence.entrypoints.server.http.direct import NOT_DIRECT, WriterPort
 from cadence.entrypoints.server.http.errors import reply_for, route_path
 from cadence.entrypoints.server.http.outbox import BodyWriter, writer_of
 
@@ -64,12 +65,20 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, chunks: AsyncGenerator[bytes, None], last: bytes = DONE, pings: Pings | None = None) -> None:
+    def __init__(
+        self,
+        chunks: AsyncGenerator[bytes, None],
+        last: bytes = DONE,
+        pings: Pings | None = None,
+        direct: WriterPort = NOT_DIRECT,
+    ) -> None:
+        """direct: writes chunks itself while `chunks` is waited for"""
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._chunks = chunks
         self._last = last
         self._pings = pings
+        self._direct = direct
         self._quiet = False  # nothing was written since it was last set
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,6 +100,7 @@ class EventStream(Response):
                 async for chunk in chunks:
                     await writer.write(chunk)
                     self._quiet = False
+                    self._direct.connect(writer)
             except Exception as error:
                 last = error_event(error, path)
             await send({"type": "http.response.body", "body": last, "more_body": False})

@@ -89,23 +89,29 @@ class ChatChunks:
     def __init__(self, view: ChatView) -> None:
         base = {**view.base, "object": "chat.completion.chunk"}
         self._view = view
+        self._plain = view.plain
         self._writer = ChunkEncoder(base, _AROUND, view.include_usage)
         self._prompt_tokens = 0
         self._completion_tokens = [0] * view.n
         self._last: dict[int, Delta] = {}  # by choice: what its last chunk says beside why it ended
 
+    def of(self, events: Sequence[ChatEvent]) -> bytes:
+        """The chunks of events that come neither first nor last."""
+        return b"".join([self._written(event) for event in events])
+
     async def write(
         self, source: AsyncGenerator[ChatEvent, None] | StartedStream[ChatEvent]
     ) -> AsyncGenerator[bytes, None]:
-        text = self._writer.text
-        plain = self._view.plain
         async with aclosing(source) as events:
             async for event in events:
-                if plain and type(event) is TextDelta:
-                    if event.text:
-                        yield text(event.index, event.text)
-                elif chunk := self._chunk(event):
+                if chunk := self._written(event):
                     yield chunk
+
+    def _written(self, event: ChatEvent) -> bytes:
+        """b"" where there is nothing to show."""
+        if self._plain and type(event) is TextDelta:
+            return self._writer.text(event.index, event.text) if event.text else b""
+        return self._chunk(event)
 
     def _chunk(self, event: ChatEvent) -> bytes:
         """b"" for what the client does not want to see."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +67,9 @@ class TokenCounter:
         if not self._silent:
             for completion in output.outputs:
                 self._completion += len(completion.token_ids)
+
+    def add_tokens(self, count: int) -> None:
+        self._completion += count
 
     def usage(self) -> Usage:
         total, cached = (sum(counts) for counts in zip(*self._prompts.values(), strict=True))
@@ -152,6 +155,11 @@ class CompletionChunks:
                         yield chunk
         if self._view.include_usage:
             yield self._writer.usage(usage_object(self._counter.usage(), self._view.usage_details))
+
+    def text_of(self, index: int, text: str, token_ids: Sequence[int]) -> bytes:
+        """Of the only prompt, where the view is plain: what a choice that has begun says next."""
+        self._counter.add_tokens(len(token_ids))
+        return self._writer.text(index, text) if text else b""
 
     def _chunk(self, prompt: int, output: RequestOutput, completion: CompletionOutput) -> bytes:
         view = self._view

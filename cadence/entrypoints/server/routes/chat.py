@@ -11,9 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cadence.core.errors import InvalidRequestError
+from cadence.entrypoints.server.chat.engine import ChatRun
 from cadence.entrypoints.server.chat.events import ChatJob
 from cadence.entrypoints.server.chat.failures import check_event
 from cadence.entrypoints.server.chat.truncation import Truncation
+from cadence.entrypoints.server.http.direct import DirectStream
 from cadence.entrypoints.server.http.request_ids import request_id
 from cadence.entrypoints.server.http.stream import EventStream, admitted, json_response, started_stream
 from cadence.entrypoints.server.protocol.beam import beam_params, shape_of
@@ -39,9 +41,14 @@ router = APIRouter(tags=["chat"])
 async def create_chat_completion(request: Request, state: State) -> Response:
     job, view, size = await state.bodies.read(request, lambda raw: _prepare(raw, request, state))
     entry = state.admission.enter(request, size, job.params.n)
-    events = admitted(entry, state.chat.run(job), check_event)
+    run = ChatRun(job)
+    events = admitted(entry, state.chat.events(run), check_event)
     if job.stream:
-        return EventStream(ChatChunks(view).write(await started_stream(events)))
+        chunks = ChatChunks(view)
+        direct = DirectStream(lambda index, text, token_ids: chunks.of(run.read_text(index, text, token_ids)))
+        started = await started_stream(events)
+        state.llm.tap(job.request_id, direct)
+        return EventStream(chunks.write(started), direct=direct)
     return json_response(await ChatAnswer(view).read(events))
 
 

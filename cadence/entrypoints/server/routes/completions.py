@@ -20,6 +20,7 @@ from cadence.entrypoints.server.chat.failures import raise_failure
 from cadence.entrypoints.server.chat.request_errors import check_room
 from cadence.entrypoints.server.chat.truncation import Truncation
 from cadence.entrypoints.server.http.admission import estimate_tokens
+from cadence.entrypoints.server.http.direct import DirectStream
 from cadence.entrypoints.server.http.merge import merged
 from cadence.entrypoints.server.http.request_ids import request_id
 from cadence.entrypoints.server.http.stream import EventStream, admitted, json_response, started_stream
@@ -44,9 +45,15 @@ async def create_completion(request: Request, state: State) -> Response:
     work = await state.bodies.read(request, lambda raw: _prepare(raw, request, state))
     body, view = work.body, work.view
     entry = state.admission.enter(request, work.size, len(work.prompts) * work.params.n)
-    outputs = admitted(entry, merged(_sources(work, state)), _check_output)
+    names = [state.tenants.engine_id(request.scope, f"{work.name}-{number}") for number in range(len(work.prompts))]
+    outputs = admitted(entry, merged(_sources(work, names, state)), _check_output)
     if body.stream:
-        return EventStream(CompletionChunks(view).write(await started_stream(outputs)))
+        chunks = CompletionChunks(view)
+        direct = DirectStream(chunks.text_of)
+        started = await started_stream(outputs)
+        if len(names) == 1 and view.plain:
+            state.llm.tap(names[0], direct)
+        return EventStream(chunks.write(started), direct=direct)
     return json_response(await CompletionAnswer(view).read(outputs))
 
 
@@ -84,7 +91,7 @@ def checked_work(body: CompletionBody, request: Request, state: ServerState) -> 
     return Work(body, prompts, estimate_tokens(prompts), params, beam, _view(body, state, base), name, request)
 
 
-async def _sources(work: Work, state: ServerState) -> list[AsyncGenerator[RequestOutput, None]]:
+async def _sources(work: Work, names: list[str], state: ServerState) -> list[AsyncGenerator[RequestOutput, None]]:
     """The outputs of all prompts, one source each. Every one is tokenised before the first is submitted."""
     body, scope = work.body, work.request.scope
     salt = state.tenants.cache_salt(scope, body.cache_salt)
@@ -93,7 +100,6 @@ async def _sources(work: Work, state: ServerState) -> list[AsyncGenerator[Reques
     for text_or_ids in work.prompts:
         prompts.append(await prompt_of(text_or_ids, body, state, salt))
         await asyncio.sleep(0)  # others have a turn between two of many short ones
-    names = [state.tenants.engine_id(scope, f"{work.name}-{number}") for number in range(len(prompts))]
     return [_outputs(work, prompt, name, state, priority) for prompt, name in zip(prompts, names, strict=True)]
 
 
