@@ -211,8 +211,8 @@ def test_quantization(caps: Caps, files: ModelFiles, options: dict[str, Any], ex
         (CPU, {"quantization": "int4"}, "int4"),
         (CPU, {"kernels": "reference"}, "none"),
         (CPU, {"load_format": "dummy"}, "none"),
-        (GPU, {}, "none"),
-        (GPU, {"quantization": "awq"}, "none"),
+        (GPU, {}, "checkpoint"),
+        (GPU, {"quantization": "awq"}, "checkpoint"),
     ],
 )
 def test_quantised_checkpoints(caps: Caps, options: dict[str, Any], expected: str) -> None:
