@@ -156,7 +156,8 @@ def test_a_packer_takes_what_loaders_bring(method: str) -> None:
     packer = TritonOps(packs=True).packer(method, torch.float32, torch.device(DEVICE))
     assert packer is not None and packer.keeps_blocks == (method == "gguf")
     values, order = normal(OUTPUTS, WIDTH), torch.randperm(WIDTH, generator=torch.Generator().manual_seed(1))
-    matrix = packer.stack([packer.pack_values(values.cpu(), True)])
+    transposed = values.cpu().T.contiguous().T
+    matrix = packer.stack([packer.pack_values(transposed, True)])
     picked = packer.stack([packer.pack_values(values.cpu()[:, order], True)], order)
     assert (matrix.rows, matrix.cols) == (picked.rows, picked.cols) == (OUTPUTS, WIDTH)
     x, ids = normal(3, WIDTH), torch.tensor([4, 1], dtype=torch.int32, device=DEVICE)
@@ -166,3 +167,14 @@ def test_a_packer_takes_what_loaders_bring(method: str) -> None:
         torch.testing.assert_close(each.linear(x, None), x @ shown.T, rtol=1e-4, atol=1e-3)
         torch.testing.assert_close(each.lookup(ids, 1.0), shown[ids.long()])
     assert packer.pack_blocks("Q6_K", torch.zeros(210, dtype=torch.uint8), 1, 256) is None
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_terms_add_up(name: str) -> None:
+    stored = MAKERS[name](normal(128, 1024))
+    x, bias = normal(5, 1024), normal(128, seed=3)
+    terms = FewBitsMatrix(stored, torch.float32, False, False).linear_terms(x, bias)
+    assert terms.shape == (4, 5, 128)
+    torch.testing.assert_close(terms.sum(dim=0), x @ stored.widened().T + bias, rtol=1e-4, atol=1e-3)
+    whole = FewBitsMatrix(stored, torch.float32, True, False).linear_terms(x, bias)
+    assert whole.shape == (5, 128), "of a fixed product nothing is split"

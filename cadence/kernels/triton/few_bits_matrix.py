@@ -45,7 +45,7 @@ class FewBitsMatrix(ComposedMatrix):
         if self._takes_fp8:
             return self._fp8(x, bias, splits)
         if x.shape[0] <= _MOST_WIDE or self._fixed:
-            return linear_wide(x, self._stored, bias, self._pdl)
+            return linear_wide(x, self._stored, bias, self._pdl, splits=splits and not self._fixed)
         return F.linear(x, widened(self._stored, x.dtype), None if bias is None else bias.to(x.dtype))
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:

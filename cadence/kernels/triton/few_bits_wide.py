@@ -1,11 +1,12 @@
 """A linear map of some rows by a matrix of 4 or 8 bits, which becomes numbers in registers on its way to the tensor
-cores: it is their left side, and the rows of x are the columns of their right side. No sum is split, and columns come
-in one order: a row's bits do not depend on the rows beside it."""
+cores: it is their left side, and the rows of x are the columns of their right side. Columns come in one order: a row's
+bits do not depend on the rows beside it. Where a product has few outputs, and a norm comes next, K is split among more
+programs, and the norm adds up what they leave."""
 
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -17,6 +18,7 @@ from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.private import is_interpreted
 
 _MANY_OUTPUTS = 16384
+_PROCESSORS = 132  # of the GPU the choices were measured on
 
 # Four bytes -> four pairs of bfloat16, of their low halves and of their high ones, each less 8. A half is put into the
 # last bits of 128.0, which is taken away again with the 8.
@@ -90,27 +92,31 @@ def _four(
 def wide(
     out_ptr, x_ptr, weight_ptr, scale_ptr, zero_ptr, bias_ptr, rows, outputs, x_stride,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
-    FOUR: tl.constexpr, ZEROS: tl.constexpr, EVEN: tl.constexpr, BIAS: tl.constexpr, QUICK: tl.constexpr,
-    PRECISION: tl.constexpr, PDL: tl.constexpr,
+    FOUR: tl.constexpr, ZEROS: tl.constexpr, EVEN: tl.constexpr, TERMS: tl.constexpr, BIAS: tl.constexpr,
+    QUICK: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """out [rows, outputs] = x [rows, WIDTH] times weight, which is as `Stored` says: of FOUR bits, or of eight. EVEN:
-    OUTPUTS divides outputs, and COLUMNS divides WIDTH."""
+    """out [TERMS, rows, outputs], whose sum is x [rows, WIDTH] times weight, which is as `Stored` says: of FOUR bits,
+    or of eight. EVEN: OUTPUTS divides outputs, and COLUMNS divides WIDTH // TERMS; with several terms it is so."""
+    PART: tl.constexpr = WIDTH // TERMS
+    term = tl.program_id(2)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     exists, there = output < outputs, row < rows
     GROUPS: tl.constexpr = WIDTH // GROUP
     STEP: tl.constexpr = COLUMNS // 2 if FOUR else COLUMNS  # elements of the weight's tile
     place = tl.arange(0, STEP)
-    at = weight_ptr + output.to(tl.int64)[:, None] * (WIDTH // 2 if FOUR else WIDTH) + place[None, :]
+    begin = term * (PART // 2 if FOUR else PART)
+    at = weight_ptr + output.to(tl.int64)[:, None] * (WIDTH // 2 if FOUR else WIDTH) + begin + place[None, :]
     scale_at = scale_ptr + output.to(tl.int64) * GROUPS
     zero_at = zero_ptr + output.to(tl.int64) * GROUPS
     column = place // 32 * 64 + place % 32 if FOUR else place
-    x_at = x_ptr + row.to(tl.int64)[None, :] * x_stride + column[:, None]
+    x_at = x_ptr + row.to(tl.int64)[None, :] * x_stride + term * PART + column[:, None]
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
     acc = tl.zeros([OUTPUTS, ROWS], tl.float32)
-    for start in range(0, WIDTH, COLUMNS):
+    for first in range(0, PART, COLUMNS):
+        start = term * PART + first
         if EVEN:
             inside = there[None, :]
             tile = tl.load(at)
@@ -133,9 +139,9 @@ def wide(
         x_at += COLUMNS
     if GROUP == WIDTH and not FOUR:
         acc *= tl.load(scale_at, exists, other=0.0)[:, None]
-    if BIAS:
+    if BIAS and term == 0:
         acc += tl.load(bias_ptr + output, exists, other=0.0).to(tl.float32)[:, None]
-    target = out_ptr + row.to(tl.int64)[None, :] * outputs + output[:, None]
+    target = out_ptr + (term * rows + row).to(tl.int64)[None, :] * outputs + output[:, None]
     tl.store(target, acc.to(out_ptr.dtype.element_ty), exists[:, None] & there[None, :])
 
 
@@ -146,10 +152,22 @@ class WideTile:
     columns: int
     warps: int
     stages: int
+    terms: int = 1  # how many ways K is split
 
 
-def choose_wide(rows: int, weight: Stored, dtype: torch.dtype) -> WideTile:
-    """What was fastest on an H200. All go through the columns in the same steps."""
+def choose_wide(rows: int, weight: Stored, dtype: torch.dtype, splits: bool) -> WideTile:
+    """What was fastest on an H200. All go through the columns in the same steps. splits: sums may be left in terms"""
+    tile = _whole_tile(rows, weight, dtype)
+    terms, programs = 1, weight.rows // tile.outputs * triton.cdiv(rows, tile.rows)
+    even = weight.rows % tile.outputs == 0
+    while splits and even and terms < 4 and 2 * terms * programs <= 2 * _PROCESSORS:
+        if weight.cols % (2 * terms * tile.columns):
+            break
+        terms *= 2
+    return replace(tile, terms=terms)
+
+
+def _whole_tile(rows: int, weight: Stored, dtype: torch.dtype) -> WideTile:
     if dtype is torch.float32 or weight.group < 128:  # scales, or wide numbers, take the room of what comes next
         return WideTile(16 if rows <= 16 else 64, 64, 128, 4, 2)
     tall = 16 if rows <= 16 else 32 if rows <= 32 else 64 if rows <= 64 else 128
@@ -159,19 +177,26 @@ def choose_wide(rows: int, weight: Stored, dtype: torch.dtype) -> WideTile:
 
 
 def linear_wide(
-    x: torch.Tensor, weight: Stored, bias: torch.Tensor | None, pdl: bool, tile: WideTile | None = None
+    x: torch.Tensor,
+    weight: Stored,
+    bias: torch.Tensor | None,
+    pdl: bool,
+    tile: WideTile | None = None,
+    splits: bool = False,
 ) -> torch.Tensor:
-    """x [T, in] -> [T, out]"""
+    """x [T, in] -> [T, out], or terms of it [terms, T, out] where `splits` allows them"""
     x = x if x.stride(1) == 1 else x.contiguous()
     rows, outputs = x.shape[0], weight.rows
-    out = torch.empty((rows, outputs), dtype=x.dtype, device=x.device)
-    tile = tile or choose_wide(rows, weight, x.dtype)
-    wide[(triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows))](
+    tile = tile or choose_wide(rows, weight, x.dtype, splits)
+    size = (rows, outputs) if tile.terms == 1 else (tile.terms, rows, outputs)
+    out = torch.empty(size, dtype=x.dtype, device=x.device)
+    wide[(triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows), tile.terms)](
         out, x, weight.values, weight.scales, weight.zeros if len(weight.zeros) else weight.scales,
         weight.scales if bias is None else bias, rows, outputs, x.stride(0),
         WIDTH=weight.cols, ROWS=tile.rows, OUTPUTS=tile.outputs, COLUMNS=tile.columns, GROUP=weight.group,
         FOUR=weight.is_four, ZEROS=len(weight.zeros) > 0,
-        EVEN=outputs % tile.outputs == 0 and weight.cols % tile.columns == 0, BIAS=bias is not None,
+        EVEN=outputs % tile.outputs == 0 and weight.cols % (tile.terms * tile.columns) == 0, TERMS=tile.terms,
+        BIAS=bias is not None,
         QUICK=x.dtype is torch.bfloat16 and not is_interpreted(),
         PRECISION="ieee" if x.dtype is torch.float32 else "tf32", PDL=pdl,
         num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,

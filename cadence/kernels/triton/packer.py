@@ -45,7 +45,7 @@ class GpuPacker:
         return None if found is None else found.to(self.device)
 
     def pack_values(self, values: torch.Tensor, inner: bool) -> Part:
-        values = values.to(self.device)
+        values = values.to(self.device).contiguous()  # some files have them transposed
         if self.keeps_blocks or self._method == "none":
             return values.to(self._dtype)
         if self._method == "fp8":
