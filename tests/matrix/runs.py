@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cadence.core.engine_state import EngineStats
 from cadence.core.lora_request import LoRARequest
-from cadence.engine.llm_engine import LLMEngine
 from tests.matrix.compare import begins_alike, difference, search_difference
-from tests.matrix.engine import Session, Trace, open_engine
+from tests.matrix.engine import Session, Trace, open_engine, stats_of
 from tests.matrix.features import ABORT, ADAPTERS, FEATURES, FOR_ADAPTERS, GRAPHS, PLAIN, PREFIX
 from tests.matrix.work import Batch, adapter_batches, batches
 
@@ -23,10 +23,9 @@ SMALL = 10  # ... unless a batch has no more of them than this
 
 @dataclass(frozen=True)
 class Run:
-    """All batches on one engine, which is idle now: once, or twice where the second round finds the first one's
-    prefixes."""
+    """All batches on one engine: once, or twice where the second round finds the first one's prefixes."""
 
-    engine: LLMEngine
+    stats: EngineStats  # at the end, when it was idle
     trace: Trace
     rounds: list[Session]
     with_adapters: bool
@@ -43,8 +42,7 @@ class Matrix:
         adapters: Mapping[str, LoRARequest],
         sizes: Mapping[str, int] = ONE_RANK,
     ) -> None:
-        """adapters: by the feature that they are; sizes: over how many ranks every engine runs, which then is shut down
-        when it has run"""
+        """adapters: by the feature that they are; sizes: over how many ranks every engine runs"""
         self._sizes = sizes
         self.family = family
         self.adapters = adapters
@@ -79,9 +77,9 @@ class Matrix:
             for batch in _chosen(point, number, with_adapters):
                 session.run(batch)
             rounds.append(session)
-        if self._sizes:
-            engine.shutdown()
-        return Run(engine, trace, rounds, with_adapters)
+        stats = stats_of(engine)
+        engine.shutdown()  # its threads and processes go: hundreds of engines are not there at the same time
+        return Run(stats, trace, rounds, with_adapters)
 
 
 def _differences(one: Session, wanted: Session, features: frozenset[str]) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from cadence.core.adapter import NO_SLOT
 from tests.matrix.compare import difference, search_difference
-from tests.matrix.engine import Session, stats_of
+from tests.matrix.engine import Session
 from tests.matrix.features import (
     ABORT,
     ADAPTERS,
@@ -60,7 +60,7 @@ def test_engine_features_beside_adapters(matrix_of: MatrixOf, family: str, point
 def features_were_on(run: Run, point: Point) -> None:
     for name in point:
         SEEN[name](run, point)
-    assert stats_of(run.engine).kv_usage == 0, "blocks did not come back"
+    assert run.stats.kv_usage == 0, "blocks did not come back"
 
 
 def bursts_were_long(run: Run, point: Point) -> None:
@@ -99,7 +99,7 @@ def prompts_came_in_chunks(run: Run, point: Point) -> None:
 
 
 def prefixes_were_found(run: Run, point: Point) -> None:
-    assert stats_of(run.engine).prefix_hits > 0
+    assert run.stats.prefix_hits > 0
     if PREEMPTION.name not in point:
         warm = run.rounds[1].outputs
         found = [request_id for request_id, output in warm.items() if output.num_cached_tokens]
@@ -108,7 +108,7 @@ def prefixes_were_found(run: Run, point: Point) -> None:
 
 def requests_were_preempted(run: Run, point: Point) -> None:
     if MODEL_DRAFTS.name not in point:  # blocks reserved for drafts keep others out: tests/e2e/test_model_drafts.py
-        assert stats_of(run.engine).num_preemptions > 5
+        assert run.stats.num_preemptions > 5
 
 
 def preempted(session: Session) -> set[str]:
@@ -131,7 +131,7 @@ def victims_were_aborted(run: Run, point: Point) -> None:
 
 
 def drafts_were_verified(run: Run, point: Point) -> None:
-    drafts = stats_of(run.engine).drafts
+    drafts = run.stats.drafts
     assert drafts.num_forwards > 40 and 0 < drafts.num_accepted < drafts.num_drafted
     if len(point) == 1 and not run.with_adapters:  # of all requests, not of some
         assert len(drafts.accepted_by_position) == 3 and drafts.accepted_by_position[-1] > 0, "no run was kept whole"
