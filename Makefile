@@ -6,6 +6,7 @@
 # make hostile 20,000 generated hostile requests against a server of its own (an hour or less)
 # make soak    20 minutes of mixed traffic, aborts, attacks and deaths of the engine; figures in benchmarks/results
 # make matrix-ranks every two features together on engines of two ranks (half an hour)
+# make matrix-experts the matrix on a model with experts, too (half an hour)
 # make clients install real clients from PyPI and npm and let each talk to a server; CLIENTS="'Codex CLI' LiteLLM" for some
 # make browser install Chromium for the page's tests (Debian and Ubuntu, as root)
 
@@ -16,7 +17,7 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve browser test lint types unit quick hostile matrix-ranks soak clients format bench clean
+.PHONY: help venv demo serve browser test lint types unit quick hostile matrix-ranks matrix-experts soak clients format bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -62,6 +63,9 @@ hostile: venv
 
 matrix-ranks: venv
 	$(BIN)/python -m pytest tests/matrix/test_ranks.py --every-engine
+
+matrix-experts: venv
+	$(BIN)/python -m pytest tests/matrix/test_matrix.py tests/matrix/test_truly_on.py --every-engine
 
 soak: venv
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),20)

@@ -16,7 +16,11 @@ if not Path("/dev/nvidiactl").exists():
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fault-rounds", type=int, default=30, help="rounds of the fault injector (300 for a long run)")
-    parser.addoption("--every-engine", action="store_true", help="run all engines of the matrix also with two ranks")
+    parser.addoption(
+        "--every-engine",
+        action="store_true",
+        help="the whole matrix: two ranks, experts",
+    )
     group = parser.getgroup("hostile", "the hostile-input generator (tests/hostile)")
     group.addoption("--hostile-requests", type=int, default=1500, help="generated requests; 20000 for a night")
     group.addoption("--hostile-seed", type=int, default=1, help="another seed is another set of requests")

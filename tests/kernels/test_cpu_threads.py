@@ -65,7 +65,7 @@ def chosen(ops: CpuOps) -> list[torch.Tensor]:
 
 
 def of_experts(ops: CpuOps) -> list[torch.Tensor]:
-    packer, x = ops.packer("int8", torch.float32), drawn(70, 128)
+    packer, x = ops.packer("int8", torch.float32, torch.device("cpu")), drawn(70, 128)
 
     def matrix(rows: int, cols: int) -> PackedMatrix:
         return packer.stack([packer.pack_values(drawn(rows, cols), True)])

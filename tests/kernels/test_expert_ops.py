@@ -192,7 +192,7 @@ def test_ranks_that_share_experts_get_the_bits_of_one_that_has_all(
         calls = Calls(1)
         ops, ranks = CpuOps(calls), RankPlace(rank, len(counts))
         collectives = CpuCollectives(calls, CpuLibrary(calls), area, rank, len(counts))
-        packer, own = ops.packer(method, dtype), part_of(EXPERTS, ranks)
+        packer, own = ops.packer(method, dtype, torch.device("cpu")), part_of(EXPERTS, ranks)
 
         def matrix(values: torch.Tensor) -> PackedMatrix:
             return packer.stack([packer.pack_values(values, True)])

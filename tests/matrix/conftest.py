@@ -12,6 +12,7 @@ import torch
 from cadence.core.lora_request import LoRARequest
 from cadence.runner import shapes
 from tests.helpers.adapters import make_adapter
+from tests.matrix.families import EVERY_FAMILY, FAMILIES
 from tests.matrix.features import LORA, TWO_LORAS
 from tests.matrix.runs import Matrix, MatrixOf
 
@@ -19,6 +20,14 @@ TRAINED = {
     LORA.name: {"r": 4, "target_modules": ["q_proj", "v_proj", "down_proj"]},
     TWO_LORAS.name: {"r": 8, "target_modules": ["k_proj", "o_proj", "gate_proj", "up_proj"]},
 }
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that names no families is run on all of them."""
+    named = any("family" in marker.args[0] for marker in metafunc.definition.iter_markers("parametrize"))
+    if "family" in metafunc.fixturenames and not named:
+        every = metafunc.config.getoption("--every-engine")
+        metafunc.parametrize("family", EVERY_FAMILY if every else FAMILIES)
 
 
 @pytest.fixture(scope="session")

@@ -28,12 +28,10 @@ from tests.matrix.runs import MatrixOf, features_of, search_features
 
 pytestmark = pytest.mark.engine
 
-FAMILIES = ("llama", "gemma2", "mixtral")  # one KV group; full and sliding groups over one pool; experts
 ALONE = [(feature.name,) for feature in ENGINE]
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=name_of)
-@pytest.mark.parametrize("family", FAMILIES)
 def test_cell(matrix_of: MatrixOf, family: str, cell: Cell) -> None:
     matrix = matrix_of(family)
     faults = [fault for point, features in readings(cell) for fault in matrix.faults(point, features)]

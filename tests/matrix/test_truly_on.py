@@ -10,6 +10,7 @@ import pytest
 from cadence.core.adapter import NO_SLOT
 from tests.matrix.compare import difference, search_difference
 from tests.matrix.engine import Session
+from tests.matrix.families import FAMILIES
 from tests.matrix.features import (
     ABORT,
     ADAPTERS,
@@ -32,7 +33,6 @@ from tests.matrix.features import (
     engine_points,
 )
 from tests.matrix.runs import MatrixOf, Run, features_of
-from tests.matrix.test_matrix import FAMILIES
 from tests.matrix.work import Batch, adapter_batches, batches, prompts, twin
 
 pytestmark = pytest.mark.engine
@@ -44,13 +44,11 @@ LONGEST = {MULTI_STEP.name: 4, AUTOMATIC.name: 16}  # forwards of a burst
 
 
 @pytest.mark.parametrize("point", POINTS, ids=" x ".join)
-@pytest.mark.parametrize("family", FAMILIES)
 def test_engine_features(matrix_of: MatrixOf, family: str, point: Point) -> None:
     features_were_on(matrix_of(family).run(point), point)
 
 
 @pytest.mark.parametrize("point", [point for point in POINTS if len(point) == 1], ids=" x ".join)
-@pytest.mark.parametrize("family", FAMILIES)
 def test_engine_features_beside_adapters(matrix_of: MatrixOf, family: str, point: Point) -> None:
     run = matrix_of(family).run(point, with_adapters=True)
     features_were_on(run, point)
@@ -152,7 +150,6 @@ SEEN: dict[str, Callable[[Run, Point], None]] = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
 def test_most_requests_were_preempted_somewhere(matrix_of: MatrixOf, family: str) -> None:
     matrix = matrix_of(family)
     growing = {key for key, output in matrix.wanted().outputs.items() if len(output.outputs[0].token_ids) > 6}
@@ -163,7 +160,7 @@ def test_most_requests_were_preempted_somewhere(matrix_of: MatrixOf, family: str
     assert features >= NAMES - {ONE_TOKEN.name}, "a single token needs no more blocks, all others do"
 
 
-@pytest.mark.parametrize("family", FAMILIES[:2])  # what the third says has no stop string in it
+@pytest.mark.parametrize("family", FAMILIES)  # what the one with experts says has no stop string in it
 def test_request_features_show(matrix_of: MatrixOf, family: str) -> None:
     """A request with the feature does not get what its twin without it gets."""
     matrix = matrix_of(family)
@@ -175,7 +172,6 @@ def test_request_features_show(matrix_of: MatrixOf, family: str) -> None:
     assert matrix.wanted().searches.keys() == {BEAM.name}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
 def test_adapters_show(matrix_of: MatrixOf, family: str) -> None:
     """Each changes what is said and found; who has none gets what an engine that knows of none gives."""
     matrix = matrix_of(family)
@@ -191,14 +187,12 @@ def test_adapters_show(matrix_of: MatrixOf, family: str) -> None:
     assert [key for key, here in without.items() if difference(adapted.outputs[here], plain.outputs[key])] == []
 
 
-@pytest.mark.parametrize("family", FAMILIES)
 def test_a_host_processor_makes_bursts_one(matrix_of: MatrixOf, family: str) -> None:
     run = matrix_of(family).run((MULTI_STEP.name,))
     on_host = [key for key in run.rounds[0].outputs if ON_HOST.name in features_of(key)]
     assert on_host and not any(run.trace.bursts[key] for key in on_host)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
 def test_grammars_name_the_tokens(matrix_of: MatrixOf, family: str) -> None:
     """Those of rows with one, each of them, and of no others."""
     run = matrix_of(family).run((MULTI_STEP.name,))
