@@ -17,21 +17,22 @@ import torch
 from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int4, as_int8
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
 from cadence.kernels.triton.few_bits_rows import rows_to_fp8, widened
-from cadence.kernels.triton.few_bits_wide import WideTile, linear_wide
-from cadence.kernels.triton.fp8_rows import Fp8Tile, linear_fp8
+from cadence.kernels.triton.few_bits_wide import linear_wide
+from cadence.kernels.triton.few_rows import FewTile
+from cadence.kernels.triton.fp8_rows import linear_fp8
 from cadence.kernels.triton.ops import TritonOps
 
 SHAPES = {"qkv": (6144, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}  # of Llama 3.1 8B
 MAKERS = {"fp8": as_fp8, "int8": as_int8, "int4": as_int4}
 TILES = [
-    WideTile(rows, outputs, columns, warps, stages)
+    FewTile(rows, outputs, columns, warps, stages)
     for rows in (8, 16, 64)
     for outputs, warps in ((16, 1), (32, 1), (32, 2), (64, 2), (128, 4))
     for columns in (128,)
     for stages in (3, 5)
 ]
 FP8_TILES = [
-    Fp8Tile(rows, outputs, columns, 4, stages, terms)
+    FewTile(rows, outputs, columns, 4, stages, terms)
     for rows in (16, 32, 64, 128)
     for outputs in (64, 128)
     for columns in (128, 256)
@@ -107,9 +108,9 @@ def sweep(line: dict[str, object], x: torch.Tensor, stored: list[Stored]) -> Non
     is_fp8 = stored[0].values.dtype is torch.float8_e4m3fn
     quants = rows_to_fp8(x, True)
 
-    def product(index: int, tile: WideTile | Fp8Tile) -> torch.Tensor:
+    def product(index: int, tile: FewTile) -> torch.Tensor:
         each = stored[index]
-        if isinstance(tile, Fp8Tile):
+        if is_fp8:
             return linear_fp8(quants, each.values, each.scales, None, x.dtype, tile, True)
         return linear_wide(x, each, None, True, tile)
 

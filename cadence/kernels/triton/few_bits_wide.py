@@ -6,7 +6,7 @@ programs, and the norm adds up what they leave."""
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 import triton
@@ -14,6 +14,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.triton.few_bits import Stored
+from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.private import is_interpreted
 
@@ -145,17 +146,7 @@ def wide(
     tl.store(target, acc.to(out_ptr.dtype.element_ty), exists[:, None] & there[None, :])
 
 
-@dataclass(frozen=True, slots=True)
-class WideTile:
-    rows: int
-    outputs: int
-    columns: int
-    warps: int
-    stages: int
-    terms: int = 1  # how many ways K is split
-
-
-def choose_wide(rows: int, weight: Stored, dtype: torch.dtype, splits: bool) -> WideTile:
+def choose_wide(rows: int, weight: Stored, dtype: torch.dtype, splits: bool) -> FewTile:
     """What was fastest on an H200. All go through the columns in the same steps. splits: sums may be left in terms"""
     tile = _whole_tile(rows, weight, dtype)
     terms, programs = 1, weight.rows // tile.outputs * triton.cdiv(rows, tile.rows)
@@ -167,13 +158,13 @@ def choose_wide(rows: int, weight: Stored, dtype: torch.dtype, splits: bool) -> 
     return replace(tile, terms=terms)
 
 
-def _whole_tile(rows: int, weight: Stored, dtype: torch.dtype) -> WideTile:
+def _whole_tile(rows: int, weight: Stored, dtype: torch.dtype) -> FewTile:
     if dtype is torch.float32 or weight.group < 128:  # scales, or wide numbers, take the room of what comes next
-        return WideTile(16 if rows <= 16 else 64, 64, 128, 4, 2)
+        return FewTile(16 if rows <= 16 else 64, 64, 128, 4, 2)
     tall = 16 if rows <= 16 else 32 if rows <= 32 else 64 if rows <= 64 else 128
     if weight.rows >= _MANY_OUTPUTS:
-        return WideTile(tall, 128, 128, 4, 3)
-    return WideTile(tall, 64, 128, 4, 3)
+        return FewTile(tall, 128, 128, 4, 3)
+    return FewTile(tall, 64, 128, 4, 3)
 
 
 def linear_wide(
@@ -181,7 +172,7 @@ def linear_wide(
     weight: Stored,
     bias: torch.Tensor | None,
     pdl: bool,
-    tile: WideTile | None = None,
+    tile: FewTile | None = None,
     splits: bool = False,
 ) -> torch.Tensor:
     """x [T, in] -> [T, out], or terms of it [terms, T, out] where `splits` allows them"""

@@ -5,14 +5,13 @@ they leave. Within a term columns come in one order: a row's bits do not depend 
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.ops import Pair
+from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.launch import quick
 
 _PROCESSORS = 132  # of the GPU the choices were measured on
@@ -51,17 +50,7 @@ def fp8_rows(
     tl.store(place, acc.to(out_ptr.dtype.element_ty), exists[None, :])
 
 
-@dataclass(frozen=True, slots=True)
-class Fp8Tile:
-    rows: int
-    outputs: int
-    columns: int
-    warps: int
-    stages: int
-    terms: int = 1  # how many ways K is split
-
-
-def choose_fp8(rows: int, outputs: int, width: int, splits: bool) -> Fp8Tile | None:
+def choose_fp8(rows: int, outputs: int, width: int, splits: bool) -> FewTile | None:
     """None: a size that these programs do not divide."""
     columns = _COLUMNS if width % _COLUMNS == 0 else _COLUMNS // 2
     if width % columns or outputs % 64:
@@ -70,12 +59,12 @@ def choose_fp8(rows: int, outputs: int, width: int, splits: bool) -> Fp8Tile | N
     terms = 1
     while splits and terms < 4 and outputs // 64 * 2 * terms <= 2 * _PROCESSORS and width % (2 * terms * columns) == 0:
         terms *= 2
-    return Fp8Tile(tall, 64, columns, 4, 4 if tall <= 64 else 3, terms)
+    return FewTile(tall, 64, columns, 4, 4 if tall <= 64 else 3, terms)
 
 
 def linear_fp8(
     quants: Pair, weight: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype,
-    tile: Fp8Tile, pdl: bool,
+    tile: FewTile, pdl: bool,
 ) -> torch.Tensor:  # fmt: skip
     """quants: fp8 [T, in] and scales [T, 1] -> [T, out], or [terms, T, out], which are to be added up"""
     x, x_scales = quants
