@@ -18,7 +18,7 @@ from cadence.config import peer_table, ranges, values
 from cadence.config.argv import merged
 from cadence.config.parallel import BACKENDS, check_nodes, check_sizes
 from cadence.config.peer_flag import PeerFlag, Support
-from cadence.config.quantized import CHECKPOINT_METHODS
+from cadence.config.quantization_names import CHECKPOINT_METHODS
 from cadence.config.speculative_options import SpeculativeOptions, without_hints
 from cadence.config.structured_options import read_structured, structured_notices
 from cadence.core.errors import ConfigError

@@ -20,17 +20,12 @@ from typing import Any
 from cadence.config.fields import Boolean, FieldType, Integer, ListOf, Nullable, String, wrong
 from cadence.config.hf import HFConfig
 from cadence.config.module_names import ModuleNames
+from cadence.config.quantization_names import METHODS
 from cadence.config.stored_as import QuantizedFormat, SchemeOf, StoredAs, StoredLayout
 from cadence.core.errors import ModelFileError
 from cadence.core.shown import shown
 
 FIELD = "quantization_config"
-METHODS = ("compressed-tensors", "gptq", "awq", "fp8", "bitsandbytes")
-CHECKPOINT_METHODS = {  # by the names that are known for them, those of kernels elsewhere among them
-    **{method: method for method in METHODS},
-    "gptq_marlin": "gptq",
-    "awq_marlin": "awq",
-}
 TRANSPOSED = ("GPT2LMHeadModel",)  # matrices lie [in, out], and whether quantised ones do depends on the writer
 
 _SIZE = Integer(1, 1 << 20)

@@ -30,7 +30,7 @@ from cadence.config.parallel import (
     shares_experts,
 )
 from cadence.config.quantization import resolve_quantization
-from cadence.config.quantized import CHECKPOINT_METHODS
+from cadence.config.quantization_names import CHECKPOINT_METHODS
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
 from cadence.config.sharded_state import SHARDED, check_ranks

@@ -11,6 +11,7 @@ from typing import Any
 
 from cadence.core.engine_state import EngineStats
 from cadence.core.lora_request import LoRARequest
+from cadence.engine.llm_engine import LLMEngine
 from tests.matrix.compare import begins_alike, difference, search_difference
 from tests.matrix.engine import Session, Trace, open_engine, stats_of
 from tests.matrix.features import ABORT, ADAPTERS, FEATURES, FOR_ADAPTERS, GRAPHS, PLAIN, PREFIX
@@ -64,13 +65,24 @@ class Matrix:
             found += [f"{where}: {text}" for text in _differences(one, self.wanted(with_adapters), features)]
         return found
 
-    def _run(self, point: tuple[str, ...], with_adapters: bool) -> Run:
+    def plain(self, batch: Batch, with_adapters: bool = False) -> Session:
+        """A batch on a plain engine of its own."""
+        engine, trace = self._open((), with_adapters)
+        session = Session(engine, trace, aborts=False)
+        session.run(batch)
+        engine.shutdown()
+        return session
+
+    def _open(self, point: tuple[str, ...], with_adapters: bool) -> tuple[LLMEngine, Trace]:
         options: dict[str, Any] = {**PLAIN, **self._sizes, **(FOR_ADAPTERS if with_adapters else {})}
         for name in point:
             options |= FEATURES[name].options
         # The plain engine launches op by op; others record their forwards as a CPU does, or as a GPU where asked.
         graphs = "padded" if GRAPHS.name in point else "exact" if point else "none"
-        engine, trace = open_engine(self._directory, options, graphs)
+        return open_engine(self._directory, options, graphs)
+
+    def _run(self, point: tuple[str, ...], with_adapters: bool) -> Run:
+        engine, trace = self._open(point, with_adapters)
         rounds = []
         for number in range(2 if PREFIX.name in point else 1):
             session = Session(engine, trace, ABORT.name in point, self.adapters)

@@ -165,8 +165,7 @@ def test_request_features_show(matrix_of: MatrixOf, family: str) -> None:
     """A request with the feature does not get what its twin without it gets."""
     matrix = matrix_of(family)
     alone = {key: request for batch in batches() for key, request in batch.requests.items() if key in NAMES}
-    session = Session(matrix.run(()).engine, matrix.run(()).trace, aborts=False)
-    session.run(Batch({key: twin(request) for key, request in alone.items()}, {}))
+    session = matrix.plain(Batch({key: twin(request) for key, request in alone.items()}, {}))
     silent = [key for key, output in session.outputs.items() if not difference(matrix.wanted().outputs[key], output)]
     assert not silent and len(session.outputs) == len(NAMES)
     assert matrix.wanted().searches.keys() == {BEAM.name}
@@ -176,9 +175,8 @@ def test_adapters_show(matrix_of: MatrixOf, family: str) -> None:
     """Each changes what is said and found; who has none gets what an engine that knows of none gives."""
     matrix = matrix_of(family)
     adapted, plain = matrix.wanted(with_adapters=True), matrix.wanted()
-    session = Session(matrix.run((), True).engine, matrix.run((), True).trace, aborts=False)
     requests = {key: request for batch in adapter_batches() for key, request in batch.requests.items()}
-    session.run(Batch({key: twin(requests[key]) for key in ADAPTERS}, {}))
+    session = matrix.plain(Batch({key: twin(requests[key]) for key in ADAPTERS}, {}), with_adapters=True)
     assert [key for key in ADAPTERS if not difference(adapted.outputs[key], session.outputs[key])] == []
     searches = [*adapted.searches.values(), *plain.searches.values()]
     assert all(search_difference(one, other) for one, other in combinations(searches, 2)) and len(searches) == 3
