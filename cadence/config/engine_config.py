@@ -35,7 +35,7 @@ class TokenizerConfig:
 class LoadConfig:
     load_format: str  # auto | safetensors | gguf | sharded_state | dummy
     use_tqdm: bool
-    # none = as stored, or in the model's dtype | gguf, checkpoint: blocks as the files have them | int8 | int4
+    # none = as stored, or in the model's dtype | gguf, checkpoint: blocks as the files have them | fp8 | int8 | int4
     quantization: str = "none"
     stage_layers: tuple[int, ...] = ()  # of each pipeline stage; () = as even as can be
     whole_experts: bool = False  # of the experts of a layer each rank has some, instead of a part of every one

@@ -170,10 +170,13 @@ def check_devices(args: EngineArgs, count: int) -> None:
         )
 
 
+def has_experts(hf: HFConfig) -> bool:
+    return any(hf.get(name) for name in ("num_experts", "num_local_experts"))
+
+
 def shares_experts(args: EngineArgs, hf: HFConfig) -> bool:
     """Whether each engine has some of the experts, and all compute together."""
-    has_experts = any(hf.get(name) for name in ("num_experts", "num_local_experts"))
-    return args.enable_expert_parallel and args.data_parallel_size > 1 and has_experts
+    return args.enable_expert_parallel and args.data_parallel_size > 1 and has_experts(hf)
 
 
 def check_shared(args: EngineArgs, dtype: str, kind: str) -> None:

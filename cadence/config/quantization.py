@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cadence.config.hf import HFConfig
+from cadence.config.parallel import has_experts
 from cadence.config.quantization_names import CHECKPOINT_METHODS
 from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles
 from cadence.config.stored_as import QuantizedFormat
-from cadence.core.architectures import SPARSE
 from cadence.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def resolve_quantization(args: EngineArgs, files: ModelFiles, hf: HFConfig, kind
     stored = None if files.gguf is not None else read_quantized(hf)
     own = "gguf" if files.gguf is not None else "checkpoint" if stored is not None else "none"
     own = "none" if args.load_format == "dummy" else own
-    whole = kind == "cuda" and hf.architecture in SPARSE
+    whole = kind == "cuda" and has_experts(hf)
     packs = args.kernels != "reference" and not whole
     asked = _check_method(args, files, stored)
     if asked == "gguf" and own != "gguf":

@@ -51,7 +51,7 @@ def read_quantized(hf: HFConfig) -> QuantizedFormat | None:
     if method not in METHODS:
         raise ModelFileError(
             f"{hf.source}: its weights are quantised by {shown(method)}, which is not read here (read are "
-            f"{', '.join(METHODS)}); take it unquantised (quantization=int8 or int4 quantises it on a CPU), or a "
+            f"{', '.join(METHODS)}); take it unquantised (quantization=int8 or int4 quantises it while loading), or a "
             "GGUF file",
             FIELD,
         )

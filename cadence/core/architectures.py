@@ -24,7 +24,6 @@ ARCHITECTURES = {
     "Qwen3MoeForCausalLM": "qwen3_moe",
     "SmolLM3ForCausalLM": "smollm3",
 }
-SPARSE = ("MixtralForCausalLM", "Qwen3MoeForCausalLM")  # those with experts
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Generic
+from typing import Any, Generic, Protocol
 
 import numpy as np
 import torch
@@ -160,6 +160,18 @@ class RerunGraph:
 
     def replay(self, work: Callable[[], Output]) -> Output:
         return work()
+
+
+class Caller(Protocol):
+    """Who makes calls: at once and maybe recorded, or when a GPU's stream comes to them."""
+
+    def connect(self, library: ctypes.CDLL) -> None: ...
+
+    def call(self, function: Function, *words: int) -> None: ...
+
+    def empty(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+        """Memory for the result of the next call."""
+        ...
 
 
 class Calls:

@@ -33,11 +33,9 @@ class Driver:
         self._launch = library.cuLaunchHostFunc
         self._launch.argtypes = [c_void_p, c_void_p, c_void_p]
         library.cuMemAlloc_v2.argtypes = [ctypes.POINTER(c_uint64), c_size_t]
-        library.cuMemFree_v2.argtypes = [c_uint64]
         library.cuMemsetD8_v2.argtypes = [c_uint64, ctypes.c_ubyte, c_size_t]
         library.cuIpcGetMemHandle.argtypes = [ctypes.POINTER(MemoryHandle), c_uint64]
         library.cuIpcOpenMemHandle_v2.argtypes = [ctypes.POINTER(c_uint64), MemoryHandle, c_uint]
-        library.cuIpcCloseMemHandle.argtypes = [c_uint64]
         library.cuGetErrorName.argtypes = [c_int, ctypes.POINTER(c_char_p)]
 
     def launch_on_host(self, stream: int, function: int, argument: int) -> None:
@@ -52,9 +50,6 @@ class Driver:
         self._check(self._library.cuMemsetD8_v2(address, 0, num_bytes), "cuMemsetD8")
         return address.value
 
-    def free(self, address: int) -> None:
-        self._check(self._library.cuMemFree_v2(address), "cuMemFree")
-
     def handle_of(self, address: int) -> bytes:
         """What another process opens it by."""
         handle = MemoryHandle()
@@ -68,9 +63,6 @@ class Driver:
         opened = self._library.cuIpcOpenMemHandle_v2(ctypes.byref(address), named, _LAZY_PEER_ACCESS)
         self._check(opened, "cuIpcOpenMemHandle")
         return address.value
-
-    def close_handle(self, address: int) -> None:
-        self._check(self._library.cuIpcCloseMemHandle(address), "cuIpcCloseMemHandle")
 
     def _check(self, status: int, what: str) -> None:
         if status:

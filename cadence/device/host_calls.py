@@ -35,9 +35,7 @@ class Staging:
 
 
 class HostCalls:
-    """As `Calls`, for what is not computed by a pool of threads."""
-
-    num_threads = 1
+    """A `Caller`, for what is not computed by a pool of threads."""
 
     def __init__(self, launch: Launch, pinned: Pinned) -> None:
         self._launch = launch

@@ -4,9 +4,7 @@ the connections that CPU ranks compute in, and all choose the same."""
 from __future__ import annotations
 
 import logging
-import platform
 from contextlib import suppress
-from pathlib import Path
 
 import torch
 
@@ -16,6 +14,7 @@ from cadence.device.cuda import CudaDevice
 from cadence.device.driver import HANDLE_BYTES, Driver, DriverError
 from cadence.distributed.exchange import Exchange
 from cadence.distributed.gpu_collectives import ONE_SHOT_BYTES, GpuCollectives
+from cadence.distributed.machine_id import machine_id, namespace
 from cadence.distributed.nccl import ID_BYTES, NcclError, NcclExchange, NcclLibrary
 from cadence.distributed.peer_exchange import PeerExchange, new_area
 from cadence.distributed.staged import StagedExchange
@@ -52,7 +51,8 @@ def open_gpu_collectives(area: SharedArea, device: CudaDevice, place: Place, ord
     """Small messages go through memory of the GPUs where all reach each other's, large ones by NCCL where each rank has
     a GPU of its own; what is left goes through the host."""
     meeting = Meeting(area, place)
-    gpus = meeting.all(f"{_machine()} {device.bus_id}".encode(), _NAME_BYTES)
+    here = f"{machine_id()}/{namespace('net')}"  # those with the same reach each other on loopback
+    gpus = meeting.all(f"{here} {device.bus_id}".encode(), _NAME_BYTES)
     calls = device.host_calls()
     host = CpuCollectives(calls, CpuLibrary(calls), area, *place)
     small: Exchange = StagedExchange(calls, host)
@@ -64,11 +64,6 @@ def open_gpu_collectives(area: SharedArea, device: CudaDevice, place: Place, ord
     if place[0] == 0:
         _logger.info("small tensors go from GPU to GPU by %s, large ones by %s", small.name, large.name)
     return GpuCollectives(*place, (small, large), host.check)
-
-
-def _machine() -> str:
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return boot.read_text().strip() if boot.exists() else platform.node()
 
 
 def _nccl(meeting: Meeting, device: CudaDevice, asked: tuple[Place, bool, bool], otherwise: Exchange) -> Exchange:

@@ -100,9 +100,8 @@ class DeliveryBehind:
     def __init__(self, sending: Sending, fail: Fail) -> None:
         self._sending = sending
         self._fail = fail
-        self._waiting: queue.SimpleQueue[tuple[float, bytes]] = (
-            queue.SimpleQueue()
-        )  # (since when, an answer or _RESULTS)
+        # Since when, and an answer, or what else there is to do.
+        self._waiting: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._live, name="results", daemon=True)
         self._thread.start()
 

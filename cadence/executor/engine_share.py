@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import torch
 
-from cadence.core.errors import ConfigError
 from cadence.core.messages import BYSTANDER
 from cadence.device.base import Device
 from cadence.device.cpu import CpuDevice
@@ -73,8 +72,7 @@ class EngineShare:
 def open_share(rounds: AnyRounds, device: Device) -> EngineShare | NoShare:
     if not isinstance(rounds, Rounds):
         return NO_SHARE
-    if not isinstance(device, CpuDevice):
-        raise ConfigError("engines share experts on the CPU so far", "enable_expert_parallel")
+    assert isinstance(device, CpuDevice), "`check_shared` has said so"
     functions = CollectiveMemory(load_library())
     if functions.num_bytes(rounds.size) > rounds.memory.size - PAGE:
         raise MemoryError("engines have too little memory to share experts in")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from cadence.config.version import __version__
+from cadence.distributed.machine_id import machine_id, namespace
 from cadence.distributed.mesh import Mesh
 from cadence.distributed.message_socket import Address
 
@@ -104,10 +103,7 @@ def decode_busy(data: bytes) -> float:
 
 def host_key(node: int) -> str:
     """The same for processes that can open each other's memory."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    known = boot.read_text().strip() if boot.exists() else platform.node()
-    space = os.readlink("/proc/self/ns/pid") if os.path.islink("/proc/self/ns/pid") else ""
-    return f"{known} {space} {os.getuid()} {node}"
+    return f"{machine_id()} {namespace('pid')} {os.getuid()} {node}"
 
 
 def refusal(hello: Hello, expected: Ticket) -> str:

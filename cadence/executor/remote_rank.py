@@ -225,11 +225,13 @@ def _open_carrier(ticket: Ticket, welcome: Welcome, link: tuple[Inbox, BusyWrite
     from cadence.executor.wire import Seat, decode_config
 
     share = cpu_shares(welcome.num_on_host, welcome.num_threads)[welcome.place]
-    settle(Seat(ticket.mesh, *share))
+    seat = Seat(ticket.mesh, *share)
+    settle(seat)
     config = decode_config(link[0].read(JOIN_S))
-    ids = config.device.ids or tuple(range(visible_gpus()))  # Ray shows each rank the one that it has
-    gpu = ids[welcome.place % len(ids)] if ids else 0
-    seat = Seat(ticket.mesh, *share, gpu, max(1, ids.count(gpu)))
+    if config.device.kind == "cuda":
+        ids = config.device.ids or tuple(range(visible_gpus()))  # Ray shows each rank the one that it has
+        gpu = ids[welcome.place % len(ids)]
+        seat = replace(seat, gpu=gpu, num_sharers=ids.count(gpu))
     if ticket.model:
         from cadence.config.reference import find_model
 

@@ -62,7 +62,7 @@ def test_through_the_host(size: int) -> None:
 
     def work(rank: int) -> None:
         calls = host_calls()
-        host = CpuCollectives(calls, CpuLibrary(calls), area, rank, size)  # type: ignore[arg-type]
+        host = CpuCollectives(calls, CpuLibrary(calls), area, rank, size)
         staged = StagedExchange(calls, host)
         check_all(GpuCollectives(rank, size, (staged, staged), host.check), HOST)
 
@@ -76,7 +76,7 @@ def test_stages_through_the_host() -> None:
 
     def work(stage: int) -> None:
         calls = host_calls()
-        host = CpuStageLinks(calls, CpuLibrary(calls), (stage, 2), areas[:1], areas[1:])  # type: ignore[arg-type]
+        host = CpuStageLinks(calls, CpuLibrary(calls), (stage, 2), areas[:1], areas[1:])
         links = StagedLinks(calls, host, HOST)
         if stage == 0:
             for x in sent:

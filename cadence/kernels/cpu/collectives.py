@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from cadence.device.calls import Calls
+from cadence.device.calls import Caller
 from cadence.kernels.cpu.runtime.dtypes import DTYPES
 from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.interface.collectives import CollectiveAbortedError
@@ -67,7 +67,7 @@ class SharedArea(Protocol):
 
 
 class CpuCollectives:
-    def __init__(self, calls: Calls, library: CpuLibrary, area: SharedArea, rank: int, size: int) -> None:
+    def __init__(self, calls: Caller, library: CpuLibrary, area: SharedArea, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self._calls = calls
         self._c = library

@@ -8,7 +8,7 @@ from ctypes import c_int64, c_void_p
 
 import torch
 
-from cadence.device.calls import Calls
+from cadence.device.calls import Caller
 from cadence.kernels.cpu.collectives import SharedArea
 from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.interface.collectives import CollectiveAbortedError
@@ -56,7 +56,7 @@ class LinkMemory:
 class CpuStageLinks:
     def __init__(
         self,
-        calls: Calls,
+        calls: Caller,
         library: CpuLibrary,
         place: tuple[int, int],
         streams: Sequence[SharedArea],

@@ -42,10 +42,6 @@ class Stored:
     def group(self) -> int:
         return self.cols // self.scales.shape[1]
 
-    @property
-    def is_centred(self) -> bool:
-        return self.is_four and not len(self.zeros)
-
     def to(self, device: torch.device) -> Stored:
         values, scales, zeros = (each.to(device).contiguous() for each in (self.values, self.scales, self.zeros))
         return replace(self, values=values, scales=scales, zeros=zeros)

@@ -41,8 +41,7 @@ class GpuPacker:
         self._kind = kind
 
     def pack_blocks(self, kind: str, blocks: torch.Tensor, rows: int, cols: int) -> Part | None:
-        found = of_blocks(kind, blocks, rows, cols)
-        return None if found is None else found.to(self.device)
+        return of_blocks(kind, blocks.to(self.device), rows, cols)
 
     def pack_values(self, values: torch.Tensor, inner: bool) -> Part:
         values = values.to(self.device).contiguous()  # some files have them transposed

@@ -11,6 +11,8 @@ compressed-tensors MXFP4:
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 
 from cadence.config.stored_as import StoredAs
@@ -39,9 +41,9 @@ class FP4Matrix(StoredMatrix):
             raise tensors.wrong("weight_packed", f"has {2 * half} columns, which groups of {group} do not share")
         tensors.check("weight_scale", scale_types, (rows, self.shape[1] // group))
 
+    @abstractmethod
     def scales(self) -> torch.Tensor:
         """[rows, groups] float32"""
-        raise NotImplementedError
 
     def values(self) -> torch.Tensor:
         scales, packed = self.scales(), self._tensors.load("weight_packed")

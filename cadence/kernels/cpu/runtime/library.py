@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ctypes import c_char_p, c_int64, c_void_p
 from typing import Any
 
-from cadence.device.calls import WORDS, Calls, Function
+from cadence.device.calls import WORDS, Caller, Function
 from cadence.kernels.cpu.runtime.build import load_library
 from cadence.kernels.cpu.runtime.table import TABLE, TableError
 
@@ -36,7 +36,7 @@ def open_library() -> ctypes.CDLL:
     return library
 
 
-def make_command(calls: Calls, name: str, function: Function) -> Command:
+def make_command(calls: Caller, name: str, function: Function) -> Command:
     """One kernel, called with its words by name: those of `struct NAME` in commands.h, every one of them.
 
     A function of its own that has them as parameters: Python puts them in order as it makes the call.
@@ -50,7 +50,7 @@ def make_command(calls: Calls, name: str, function: Function) -> Command:
 class CpuLibrary:
     """Every command of commands.h, by its name."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Caller) -> None:
         if TABLE.words != WORDS:
             raise TableError(f"commands.h: COMMAND_WORDS is {TABLE.words}, a call has {WORDS} words")
         self.functions = library = open_library()
