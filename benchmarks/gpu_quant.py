@@ -15,6 +15,7 @@ from collections.abc import Callable
 import torch
 
 from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int4, as_int8
+from cadence.kernels.triton.few_bits_gemv import OneTile, one_token
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
 from cadence.kernels.triton.few_bits_rows import rows_to_fp8, widened
 from cadence.kernels.triton.few_bits_wide import linear_wide
@@ -27,9 +28,9 @@ MAKERS = {"fp8": as_fp8, "int8": as_int8, "int4": as_int4}
 TILES = [
     FewTile(rows, outputs, columns, warps, stages)
     for rows in (8, 16, 64)
-    for outputs, warps in ((16, 1), (32, 1), (32, 2), (64, 2), (128, 4))
+    for outputs, warps in ((16, 1), (32, 2), (64, 2), (64, 4), (128, 4), (128, 8))
     for columns in (128,)
-    for stages in (3, 5)
+    for stages in (3, 4)
 ]
 FP8_TILES = [
     FewTile(rows, outputs, columns, 4, stages, terms)
@@ -39,6 +40,7 @@ FP8_TILES = [
     for stages in (3, 5)
     for terms in (1, 4)
 ]
+ONE_TILES = [OneTile(rows, columns) for rows in (4, 8, 16) for columns in (1024, 2048, 4096, 8192)]
 BYTES = 1 << 30  # of the matrices that are gone through
 
 
@@ -107,21 +109,24 @@ def sweep(line: dict[str, object], x: torch.Tensor, stored: list[Stored]) -> Non
     found, rows = [], x.shape[0]
     is_fp8 = stored[0].values.dtype is torch.float8_e4m3fn
     quants = rows_to_fp8(x, True)
+    is_one = rows == 1 and stored[0].is_four
 
-    def product(index: int, tile: FewTile) -> torch.Tensor:
+    def product(index: int, tile: FewTile | OneTile) -> torch.Tensor:
         each = stored[index]
+        if isinstance(tile, OneTile):
+            return one_token(x, each, None, None, "", True, tile)[0]
         if is_fp8:
             return linear_fp8(quants, each.values, each.scales, None, x.dtype, tile, True)
         return linear_wide(x, each, None, True, tile)
 
-    for tile in FP8_TILES if is_fp8 else TILES:
-        if tile.rows >= 2 * max(rows, 16) or tile.rows < min(rows, 64):
+    for tile in ONE_TILES if is_one else FP8_TILES if is_fp8 else TILES:
+        if not is_one and (tile.rows >= 2 * max(rows, 16) or tile.rows < min(rows, 64)):
             continue
         try:
             found.append((microseconds(lambda index, tile=tile: product(index, tile), len(stored)), str(tile)))
         except Exception as error:
             print("#", tile, str(error)[:80])
-    for took, name in sorted(found)[:3]:
+    for took, name in sorted(found)[:4]:
         print(json.dumps({**line, "us": took, "tile": name}), flush=True)
 
 

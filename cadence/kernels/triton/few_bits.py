@@ -2,7 +2,8 @@
 
 eight bits  values [rows, cols] float8_e4m3fn or int8, scales [rows, groups] float32: value * scale
 four bits   values [rows, cols / 2] uint8, scales and zeros [rows, groups] float32: (value - zero) * scale. Of every
-            64 columns, byte j has column j in its low half and column j + 32 in its high half
+            64 columns, the two bytes j of 16 have columns j, 16 + j, 32 + j and 48 + j, from the lowest bits up:
+            masks and shifts of a word then give pairs of columns side by side
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ class Stored:
         values, scales, zeros = (each.to(device).contiguous() for each in (self.values, self.scales, self.zeros))
         return replace(self, values=values, scales=scales, zeros=zeros)
 
+    def by_groups(self) -> Stored:
+        """With scales and zeros of a group side by side in memory: kernels read them by many rows at once."""
+        scales, zeros = (each.t().contiguous().t() if len(each) else each for each in (self.scales, self.zeros))
+        return replace(self, scales=scales, zeros=zeros)
+
     def rows_of(self, first: int, count: int) -> Stored:
         run = slice(first, first + count)
         return replace(self, values=self.values[run], scales=self.scales[run], zeros=self.zeros[run])
@@ -54,8 +60,10 @@ class Stored:
         """[rows, cols] float32"""
         if not self.is_four:
             return (self.values.float().view(self.rows, -1, self.group) * self.scales.unsqueeze(2)).view(self.rows, -1)
-        bytes3 = self.values.view(self.rows, -1, SPAN // 2)
-        quants = torch.cat([bytes3 & 15, bytes3 >> 4], dim=2).view(self.rows, -1, self.group).float()
+        pairs = self.values.view(torch.int16).view(self.rows, -1, 1, SPAN // 4)
+        quants = (
+            torch.cat([pairs >> place & 15 for place in (0, 4, 8, 12)], dim=2).view(self.rows, -1, self.group).float()
+        )
         zeros = self.zeros.unsqueeze(2) if len(self.zeros) else _MIDDLE
         return ((quants - zeros) * self.scales.unsqueeze(2)).view(self.rows, -1)
 
@@ -119,8 +127,8 @@ def _int4_rows(values: torch.Tensor) -> Stored:
 def in_halves(quants: torch.Tensor) -> torch.Tensor:
     """[rows, cols] of 0..15 -> [rows, cols / 2] uint8"""
     rows = quants.shape[0]
-    spans = quants.to(torch.uint8).view(rows, -1, 2, SPAN // 2)
-    return (spans[:, :, 0] | (spans[:, :, 1] << 4)).view(rows, -1)
+    bytes4 = quants.to(torch.uint8).view(rows, -1, 2, 2, SPAN // 4)
+    return (bytes4[:, :, :, 0] | bytes4[:, :, :, 1] << 4).transpose(2, 3).reshape(rows, -1)
 
 
 def of_blocks(kind: str, blocks: torch.Tensor, rows: int, cols: int) -> Stored | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 
@@ -10,11 +12,13 @@ from cadence.kernels.interface.ops import Ops, Pair
 from cadence.kernels.triton.few_bits import Stored
 from cadence.kernels.triton.few_bits_gemv import one_token
 from cadence.kernels.triton.few_bits_rows import rows_to_fp8, widened
-from cadence.kernels.triton.few_bits_wide import linear_wide
+from cadence.kernels.triton.few_bits_wide import choose_wide, linear_wide
 from cadence.kernels.triton.fp8_rows import choose_fp8, linear_fp8
 from cadence.kernels.triton.gemv import Entry, few_tokens
 
 _MOST_WIDE = 64  # rows; for more a library multiplies by the widened matrix
+_MOST_TERMS = 8  # of a sum over columns that is split
+_WORTH_A_SUM = 4  # terms from which on a split pays that must be added up by a kernel of its own
 _MOST_FP8 = 64  # rows of our fp8 product; for more a library's is faster
 
 
@@ -24,7 +28,7 @@ class FewBitsMatrix(ComposedMatrix):
     def __init__(self, stored: Stored, dtype: torch.dtype, fixed: bool, pdl: bool) -> None:
         """dtype: of activations"""
         self.rows, self.cols = stored.rows, stored.cols
-        self._stored = stored
+        self._stored = stored = stored.by_groups()
         self._dtype = dtype
         self._fixed = fixed
         self._pdl = pdl
@@ -45,7 +49,7 @@ class FewBitsMatrix(ComposedMatrix):
         if self._takes_fp8:
             return self._fp8(x, bias, splits)
         if x.shape[0] <= _MOST_WIDE or self._fixed:
-            return linear_wide(x, self._stored, bias, self._pdl, splits=splits and not self._fixed)
+            return self._wide(x, bias, splits)
         return F.linear(x, widened(self._stored, x.dtype), None if bias is None else bias.to(x.dtype))
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
@@ -76,6 +80,15 @@ class FewBitsMatrix(ComposedMatrix):
         if self._stored.is_four:
             return one_token(x, self._stored, bias, entry, gate, self._pdl)
         return few_tokens(x, self._stored.values, bias, entry, gate, self._pdl, scales=self._row_scales)
+
+    def _wide(self, x: torch.Tensor, bias: torch.Tensor | None, splits: bool) -> torch.Tensor:
+        if self._fixed:
+            return linear_wide(x, self._stored, bias, self._pdl)
+        tile = choose_wide(x.shape[0], self._stored, x.dtype, _MOST_TERMS)
+        if not splits and tile.terms < _WORTH_A_SUM:
+            tile = replace(tile, terms=1)
+        out = linear_wide(x, self._stored, bias, self._pdl, tile)
+        return out if splits or tile.terms == 1 else out.sum(dim=0)
 
     def _fp8(self, x: torch.Tensor, bias: torch.Tensor | None, splits: bool) -> torch.Tensor:
         """Activations are rounded to eight bits as well."""

@@ -51,21 +51,21 @@ def rows_to_fp8(x: torch.Tensor, pdl: bool) -> Pair:
 @quick
 @triton.jit
 def widen(
-    out_ptr, weight_ptr, scale_ptr, zero_ptr,
+    out_ptr, weight_ptr, scale_ptr, zero_ptr, row_stride, group_stride,
     WIDTH: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr, FOUR: tl.constexpr, ZEROS: tl.constexpr,
 ):  # fmt: skip
     """out [rows, WIDTH]: the numbers of a weight, as `Stored` has them."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < WIDTH
-    GROUPS: tl.constexpr = WIDTH // GROUP
-    scale = tl.load(scale_ptr + row * GROUPS + column // GROUP, inside, other=0.0)
+    scale = tl.load(scale_ptr + row * row_stride + column // GROUP * group_stride, inside, other=0.0)
     if FOUR:
-        byte = tl.load(weight_ptr + row * (WIDTH // 2) + column // 64 * 32 + column % 32, inside, other=0)
-        value = (tl.where(column % 64 < 32, byte & 15, byte >> 4)).to(tl.float32)
+        at = column // 64 * 32 + column % 16 * 2 + column % 64 // 32
+        byte = tl.load(weight_ptr + row * (WIDTH // 2) + at, inside, other=0)
+        value = (tl.where(column % 32 < 16, byte & 15, byte >> 4)).to(tl.float32)
         zero = 8.0
         if ZEROS:
-            zero = tl.load(zero_ptr + row * GROUPS + column // GROUP, inside, other=0.0)
+            zero = tl.load(zero_ptr + row * row_stride + column // GROUP * group_stride, inside, other=0.0)
         value -= zero
     else:
         value = tl.load(weight_ptr + row * WIDTH + column, inside, other=0.0).to(tl.float32)
@@ -78,6 +78,7 @@ def widened(weight: Stored, dtype: torch.dtype) -> torch.Tensor:
     columns = min(2048, triton.next_power_of_2(weight.cols))
     widen[(weight.rows, triton.cdiv(weight.cols, columns))](
         out, weight.values, weight.scales, weight.zeros if len(weight.zeros) else weight.scales,
+        *weight.scales.stride(),
         WIDTH=weight.cols, COLUMNS=columns, GROUP=weight.group, FOUR=weight.is_four, ZEROS=len(weight.zeros) > 0,
         num_warps=4,
     )  # fmt: skip

@@ -21,77 +21,156 @@ from cadence.kernels.triton.private import is_interpreted
 _MANY_OUTPUTS = 16384
 _PROCESSORS = 132  # of the GPU the choices were measured on
 
-# Four bytes -> four pairs of bfloat16, of their low halves and of their high ones, each less 8. A half is put into the
-# last bits of 128.0, which is taken away again with the 8.
-_HALVES: tl.constexpr = tl.constexpr(
+# Two numbers of 16 bits -> four pairs of bfloat16, of their lowest four bits and so on, each less 8. Four bits are put
+# into the last ones of 128.0, which is taken away again with the 8.
+_QUARTERS: tl.constexpr = tl.constexpr(
     """
     {
-    .reg .b32 a, b, c, d, e, one, less;
+    .reg .b32 a, one, less;
     mov.b32 one, 0x3F803F80;
     mov.b32 less, 0xC308C308;
-    prmt.b32 a, $4, 0, 0x4140;
-    prmt.b32 b, $4, 0, 0x4342;
-    shr.u32 c, a, 4;
-    shr.u32 d, b, 4;
-    lop3.b32 e, a, 0x000F000F, 0x43004300, 0xEA;
-    fma.rn.bf16x2 $0, e, one, less;
-    lop3.b32 e, b, 0x000F000F, 0x43004300, 0xEA;
-    fma.rn.bf16x2 $1, e, one, less;
-    lop3.b32 e, c, 0x000F000F, 0x43004300, 0xEA;
-    fma.rn.bf16x2 $2, e, one, less;
-    lop3.b32 e, d, 0x000F000F, 0x43004300, 0xEA;
-    fma.rn.bf16x2 $3, e, one, less;
+    lop3.b32 a, $4, 0x000F000F, 0x43004300, 0xEA;
+    fma.rn.bf16x2 $0, a, one, less;
+    shr.u32 a, $4, 4;
+    lop3.b32 a, a, 0x000F000F, 0x43004300, 0xEA;
+    fma.rn.bf16x2 $1, a, one, less;
+    shr.u32 a, $4, 8;
+    lop3.b32 a, a, 0x000F000F, 0x43004300, 0xEA;
+    fma.rn.bf16x2 $2, a, one, less;
+    shr.u32 a, $4, 12;
+    lop3.b32 a, a, 0x000F000F, 0x43004300, 0xEA;
+    fma.rn.bf16x2 $3, a, one, less;
     }
     """
 )
 
 
 @triton.jit
-def _halves(tile, DTYPE: tl.constexpr, QUICK: tl.constexpr):
-    """Bytes -> of each the low half and the high one, less 8."""
+def _quarters(tile, DTYPE: tl.constexpr, QUICK: tl.constexpr):
+    """Numbers of 16 bits -> the four that each holds, less 8."""
     if QUICK:
         return tl.inline_asm_elementwise(
-            _HALVES, "=r,=r,=r,=r,r", [tile], dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=4
-        )
-    return ((tile & 15).to(tl.float32) - 8.0).to(DTYPE), ((tile >> 4).to(tl.float32) - 8.0).to(DTYPE)
+            _QUARTERS, "=r,=r,=r,=r,r", [tile], is_pure=True, pack=2,
+            dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
+        )  # fmt: skip
+    wide = tile.to(tl.int32)
+    return (
+        ((wide & 15) - 8).to(DTYPE), ((wide >> 4 & 15) - 8).to(DTYPE),
+        ((wide >> 8 & 15) - 8).to(DTYPE), ((wide >> 12 & 15) - 8).to(DTYPE),
+    )  # fmt: skip
 
 
 @triton.jit
-def _spread(at, group, exists, GROUPS: tl.constexpr):
-    """at [OUTPUTS], group [n] -> [OUTPUTS, n]"""
-    return tl.load(at[:, None] + group[None, :], exists[:, None] & (group < GROUPS)[None, :], other=0.0)
+def _less(value, zero, ZEROS: tl.constexpr):
+    """value [OUTPUTS, n], zero [OUTPUTS]"""
+    if ZEROS:
+        return (value.to(tl.float32) - zero[:, None]).to(value.dtype)
+    return value
 
 
 @triton.jit
 def _four(
-    acc, tile, x_low, x_high, scale_at, zero_at, start, column, exists,
-    GROUP: tl.constexpr, GROUPS: tl.constexpr, COLUMNS: tl.constexpr, ZEROS: tl.constexpr, QUICK: tl.constexpr,
+    acc, tile, xs, scales, zeros,
+    GROUP: tl.constexpr, ZEROS: tl.constexpr, QUICK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """acc and the product of one tile of four-bit values, which have one scale a row, or two.
+
+    tile [OUTPUTS, n], xs: four of [n, ROWS], scales and zeros: two of [OUTPUTS], zeros less 8."""
+    a, b, c, d = _quarters(tile, xs[0].dtype, QUICK)
+    part = tl.dot(_less(a, zeros[0], ZEROS), xs[0], input_precision=PRECISION)
+    part = tl.dot(_less(b, zeros[0], ZEROS), xs[1], part, input_precision=PRECISION)
+    if GROUP == 32:
+        acc += part * scales[0][:, None]
+        part = tl.dot(_less(c, zeros[1], ZEROS), xs[2], input_precision=PRECISION)
+    else:
+        part = tl.dot(_less(c, zeros[1], ZEROS), xs[2], part, input_precision=PRECISION)
+    part = tl.dot(_less(d, zeros[1], ZEROS), xs[3], part, input_precision=PRECISION)
+    return acc + part * scales[1][:, None]
+
+
+@triton.jit
+def _heads(at, start, end, exists, other, group_stride, GROUP: tl.constexpr):
+    """Of the tile that begins at column `start`, unless it is the end: what its first columns have, and its last."""
+    first = tl.load(at + start // GROUP * group_stride, exists & (start < end), other=other)
+    if GROUP == 32:
+        return first, tl.load(at + (start // GROUP + 1) * group_stride, exists & (start < end), other=other)
+    return first, first
+
+
+@triton.jit
+def _product4(
+    acc, at, x_at, scale_at, zero_at, group_stride, start, end, exists, there,
+    COLUMNS: tl.constexpr, GROUP: tl.constexpr, ZEROS: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """acc and the product of one tile of four-bit values."""
-    low, high = _halves(tile, x_low.dtype, QUICK)
-    if GROUP % COLUMNS == 0:  # the tile has one scale a row
-        if ZEROS:
-            zero = (tl.load(zero_at + start // GROUP, exists, other=8.0) - 8.0)[:, None]
-            low, high = (low.to(tl.float32) - zero).to(x_low.dtype), (high.to(tl.float32) - zero).to(x_low.dtype)
-        part = tl.dot(low, x_low, input_precision=PRECISION)
-        part = tl.dot(high, x_high, part, input_precision=PRECISION)
-        return acc + part * tl.load(scale_at + start // GROUP, exists, other=0.0)[:, None]
-    group = (start + column) // GROUP
-    second = group + 1 if GROUP == 32 else group  # of the high halves
-    wide_low, wide_high = low.to(tl.float32), high.to(tl.float32)
+    """acc [OUTPUTS, ROWS] and the product of columns [start, end). at [OUTPUTS, COLUMNS / 4] to numbers of 16 bits,
+    x_at [COLUMNS / 4, ROWS] to the first of the four columns that each has."""
+    place = tl.arange(0, COLUMNS // 4)
+    column = place // 16 * 64 + place % 16
+    scales = _heads(scale_at, start, end, exists, 0.0, group_stride, GROUP)  # asked for one tile ahead
+    zeros = scales
     if ZEROS:
-        wide_low += 8.0 - _spread(zero_at, group, exists, GROUPS)
-        wide_high += 8.0 - _spread(zero_at, second, exists, GROUPS)
-    low = (wide_low * _spread(scale_at, group, exists, GROUPS)).to(x_low.dtype)
-    high = (wide_high * _spread(scale_at, second, exists, GROUPS)).to(x_low.dtype)
-    return tl.dot(high, x_high, tl.dot(low, x_low, acc, input_precision=PRECISION), input_precision=PRECISION)
+        zeros = _heads(zero_at, start, end, exists, 8.0, group_stride, GROUP)
+    for first in range(start, end, COLUMNS):
+        if EVEN:
+            inside = there[None, :]
+            tile = tl.load(at)
+        else:
+            inside = (first + column < end)[:, None] & there[None, :]
+            tile = tl.load(at, exists[:, None] & (first + column < end)[None, :], other=0)
+        xs = (
+            tl.load(x_at, inside, other=0.0), tl.load(x_at + 16, inside, other=0.0),
+            tl.load(x_at + 32, inside, other=0.0), tl.load(x_at + 48, inside, other=0.0),
+        )  # fmt: skip
+        next_scales = _heads(scale_at, first + COLUMNS, end, exists, 0.0, group_stride, GROUP)
+        next_zeros = next_scales
+        less = zeros
+        if ZEROS:
+            next_zeros = _heads(zero_at, first + COLUMNS, end, exists, 8.0, group_stride, GROUP)
+            less = (zeros[0] - 8.0, zeros[1] - 8.0)
+        acc = _four(acc, tile, xs, scales, less, GROUP, ZEROS, QUICK, PRECISION)
+        scales, zeros = next_scales, next_zeros
+        at += COLUMNS // 4
+        x_at += COLUMNS
+    return acc
+
+
+@triton.jit
+def _spread(at, group, exists, group_stride, GROUPS: tl.constexpr):
+    """at [OUTPUTS], group [n] -> [OUTPUTS, n]"""
+    return tl.load(at[:, None] + group[None, :] * group_stride, exists[:, None] & (group < GROUPS)[None, :], other=0.0)
+
+
+@triton.jit
+def _product8(
+    acc, at, x_at, scale_at, group_stride, start, end, exists, there,
+    COLUMNS: tl.constexpr, GROUP: tl.constexpr, WIDTH: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """acc [OUTPUTS, ROWS] and the product of columns [start, end). at [OUTPUTS, COLUMNS], x_at [COLUMNS, ROWS]."""
+    column = tl.arange(0, COLUMNS)
+    for first in range(start, end, COLUMNS):
+        if EVEN:
+            x = tl.load(x_at, there[None, :], other=0.0)
+            tile = tl.load(at)
+        else:
+            x = tl.load(x_at, (first + column < end)[:, None] & there[None, :], other=0.0)
+            tile = tl.load(at, exists[:, None] & (first + column < end)[None, :], other=0.0)
+        if GROUP == WIDTH:
+            acc = tl.dot(tile.to(x.dtype), x, acc, input_precision=PRECISION)
+        else:
+            scale = _spread(scale_at, (first + column) // GROUP, exists, group_stride, WIDTH // GROUP)
+            acc = tl.dot((tile.to(tl.float32) * scale).to(x.dtype), x, acc, input_precision=PRECISION)
+        at += COLUMNS
+        x_at += COLUMNS
+    if GROUP == WIDTH:
+        acc *= tl.load(scale_at, exists, other=0.0)[:, None]
+    return acc
 
 
 @quick
 @triton.jit(do_not_specialize=["rows"])
 def wide(
-    out_ptr, x_ptr, weight_ptr, scale_ptr, zero_ptr, bias_ptr, rows, outputs, x_stride,
+    out_ptr, x_ptr, weight_ptr, scale_ptr, zero_ptr, bias_ptr, rows, outputs, x_stride, row_stride, group_stride,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
     FOUR: tl.constexpr, ZEROS: tl.constexpr, EVEN: tl.constexpr, TERMS: tl.constexpr, BIAS: tl.constexpr,
     QUICK: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
@@ -103,65 +182,54 @@ def wide(
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     exists, there = output < outputs, row < rows
-    GROUPS: tl.constexpr = WIDTH // GROUP
-    STEP: tl.constexpr = COLUMNS // 2 if FOUR else COLUMNS  # elements of the weight's tile
-    place = tl.arange(0, STEP)
-    begin = term * (PART // 2 if FOUR else PART)
-    at = weight_ptr + output.to(tl.int64)[:, None] * (WIDTH // 2 if FOUR else WIDTH) + begin + place[None, :]
-    scale_at = scale_ptr + output.to(tl.int64) * GROUPS
-    zero_at = zero_ptr + output.to(tl.int64) * GROUPS
-    column = place // 32 * 64 + place % 32 if FOUR else place
+    HELD: tl.constexpr = 4 if FOUR else 1  # columns in an element of the weight
+    place = tl.arange(0, COLUMNS // HELD)
+    begin = term * (PART // HELD)
+    at = weight_ptr + output.to(tl.int64)[:, None] * (WIDTH // HELD) + begin + place[None, :]
+    scale_at = scale_ptr + output.to(tl.int64) * row_stride
+    zero_at = zero_ptr + output.to(tl.int64) * row_stride
+    column = place // 16 * 64 + place % 16 if FOUR else place
     x_at = x_ptr + row.to(tl.int64)[None, :] * x_stride + term * PART + column[:, None]
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
     acc = tl.zeros([OUTPUTS, ROWS], tl.float32)
-    for first in range(0, PART, COLUMNS):
-        start = term * PART + first
-        if EVEN:
-            inside = there[None, :]
-            tile = tl.load(at)
-        else:
-            inside = (start + column < WIDTH)[:, None] & there[None, :]
-            tile = tl.load(at, exists[:, None] & (start + column < WIDTH)[None, :], other=0.0)
-        x = tl.load(x_at, inside, other=0.0)
-        if FOUR:
-            x_high = tl.load(x_at + 32, inside, other=0.0)
-            acc = _four(
-                acc, tile, x, x_high, scale_at, zero_at, start, column, exists,
-                GROUP, GROUPS, COLUMNS, ZEROS, QUICK, PRECISION,
-            )  # fmt: skip
-        elif GROUP == WIDTH:
-            acc = tl.dot(tile.to(x.dtype), x, acc, input_precision=PRECISION)
-        else:
-            scale = _spread(scale_at, (start + column) // GROUP, exists, GROUPS)
-            acc = tl.dot((tile.to(tl.float32) * scale).to(x.dtype), x, acc, input_precision=PRECISION)
-        at += STEP
-        x_at += COLUMNS
-    if GROUP == WIDTH and not FOUR:
-        acc *= tl.load(scale_at, exists, other=0.0)[:, None]
+    start = term * PART
+    if FOUR:
+        acc = _product4(
+            acc, at, x_at, scale_at, zero_at, group_stride, start, start + PART, exists, there,
+            COLUMNS, GROUP, ZEROS, EVEN, QUICK, PRECISION,
+        )  # fmt: skip
+    else:
+        acc = _product8(
+            acc, at, x_at, scale_at, group_stride, start, start + PART, exists, there,
+            COLUMNS, GROUP, WIDTH, EVEN, PRECISION,
+        )  # fmt: skip
     if BIAS and term == 0:
         acc += tl.load(bias_ptr + output, exists, other=0.0).to(tl.float32)[:, None]
     target = out_ptr + (term * rows + row).to(tl.int64)[None, :] * outputs + output[:, None]
     tl.store(target, acc.to(out_ptr.dtype.element_ty), exists[:, None] & there[None, :])
 
 
-def choose_wide(rows: int, weight: Stored, dtype: torch.dtype, splits: bool) -> FewTile:
-    """What was fastest on an H200. All go through the columns in the same steps. splits: sums may be left in terms"""
+def choose_wide(rows: int, weight: Stored, dtype: torch.dtype, most_terms: int) -> FewTile:
+    """What was fastest on an H200. All go through the columns in the same steps. most_terms: of sums over columns"""
     tile = _whole_tile(rows, weight, dtype)
-    terms, programs = 1, weight.rows // tile.outputs * triton.cdiv(rows, tile.rows)
-    even = weight.rows % tile.outputs == 0
-    while splits and even and terms < 4 and 2 * terms * programs <= 2 * _PROCESSORS:
-        if weight.cols % (2 * terms * tile.columns):
-            break
-        terms *= 2
-    return replace(tile, terms=terms)
+    programs = weight.rows // tile.outputs * triton.cdiv(rows, tile.rows)
+    room = _PROCESSORS if tile.warps == 8 else 2 * _PROCESSORS
+    for terms in range(most_terms if weight.rows % tile.outputs == 0 else 1, 1, -1):
+        if weight.cols % (terms * tile.columns) == 0 and terms * programs <= room:
+            return replace(tile, terms=terms)
+    return tile
 
 
 def _whole_tile(rows: int, weight: Stored, dtype: torch.dtype) -> FewTile:
+    if weight.is_four and weight.group % 128:  # a tile has one scale a row, or two
+        return FewTile(16 if rows <= 16 else 64, 64, 64, 4, 2)
     if dtype is torch.float32 or weight.group < 128:  # scales, or wide numbers, take the room of what comes next
         return FewTile(16 if rows <= 16 else 64, 64, 128, 4, 2)
     tall = 16 if rows <= 16 else 32 if rows <= 32 else 64 if rows <= 64 else 128
+    if tall == 64 and weight.is_four and weight.rows % 256 == 0:  # every program reads all of x
+        return FewTile(tall, 256, 128, 8, 3)
     if weight.rows >= _MANY_OUTPUTS:
         return FewTile(tall, 128, 128, 4, 3)
     return FewTile(tall, 64, 128, 4, 3)
@@ -173,17 +241,17 @@ def linear_wide(
     bias: torch.Tensor | None,
     pdl: bool,
     tile: FewTile | None = None,
-    splits: bool = False,
 ) -> torch.Tensor:
-    """x [T, in] -> [T, out], or terms of it [terms, T, out] where `splits` allows them"""
+    """x [T, in] -> [T, out]; a tile with terms: [terms, T, out], which are to be added up."""
     x = x if x.stride(1) == 1 else x.contiguous()
     rows, outputs = x.shape[0], weight.rows
-    tile = tile or choose_wide(rows, weight, x.dtype, splits)
+    tile = tile or choose_wide(rows, weight, x.dtype, 1)
     size = (rows, outputs) if tile.terms == 1 else (tile.terms, rows, outputs)
     out = torch.empty(size, dtype=x.dtype, device=x.device)
+    values = weight.values.view(torch.int16) if weight.is_four else weight.values
     wide[(triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows), tile.terms)](
-        out, x, weight.values, weight.scales, weight.zeros if len(weight.zeros) else weight.scales,
-        weight.scales if bias is None else bias, rows, outputs, x.stride(0),
+        out, x, values, weight.scales, weight.zeros if len(weight.zeros) else weight.scales,
+        weight.scales if bias is None else bias, rows, outputs, x.stride(0), *weight.scales.stride(),
         WIDTH=weight.cols, ROWS=tile.rows, OUTPUTS=tile.outputs, COLUMNS=tile.columns, GROUP=weight.group,
         FOUR=weight.is_four, ZEROS=len(weight.zeros) > 0,
         EVEN=outputs % tile.outputs == 0 and weight.cols % (tile.terms * tile.columns) == 0, TERMS=tile.terms,
