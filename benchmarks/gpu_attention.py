@@ -21,9 +21,9 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.machine import describe_machine
-from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.attention_batch import LONG, AttentionBatch, AttentionShape, LongRun
 from cadence.kernels.triton.attention import PagedAttention
-from cadence.kernels.triton.attention_prefill import PrefillTile, attend_prefill
+from cadence.kernels.triton.attention_prefill import PrefillTile, QuerySpan, attend_prefill
 from cadence.kernels.triton.attention_split import SplitTile, attend_split
 
 _BLOCK_SIZE = 16
@@ -85,6 +85,7 @@ CASES = (
     Case("prefill 16 x 2048, 9/3 heads of 64", ((0, 2048),) * 16, 9, 3, 64, tuned=True),
     Case("prefill 1 x 128", ((0, 128),), tuned=True),
     Case("prefill 1 x 2048", ((0, 2048),)),
+    *(Case(f"prefill 8192 after {before}", ((before, 8192),)) for before in (0, 8192, 16384, 24576, 57344)),
     Case("prefill 4 x 512 after 2048", ((2048, 512),) * 4),
     Case("verify 16 x 4 after 800", ((800, 4),) * 16),
     Case("mixed 200 x 800 and 4 x 512", ((799, 1),) * 200 + ((0, 512),) * 4),
@@ -135,7 +136,8 @@ class Bench:
 
     def prefill(self, kv: tuple[torch.Tensor, torch.Tensor], tile: PrefillTile) -> torch.Tensor:
         out = torch.empty_like(self.q)
-        attend_prefill(out, self.q, kv, self.batch, 0, self.case.shape, tile, 0)
+        whole = QuerySpan(0, self.batch.num_sequences, 0, self.q.shape[0])
+        attend_prefill(out, self.q, kv, self.batch, 0, self.case.shape, tile, whole)
         return out
 
     def split(self, kv: tuple[torch.Tensor, torch.Tensor], tile: SplitTile) -> torch.Tensor:
@@ -170,10 +172,11 @@ def make_batch(case: Case) -> AttentionBatch:
     lens = [cached + new for cached, new in case.sequences]
     counts = [-(-n // _BLOCK_SIZE) for n in lens]
     order = torch.randperm(sum(counts), generator=torch.Generator().manual_seed(0)).int()
-    table = torch.zeros((len(lens), 2048 // _BLOCK_SIZE * 2), dtype=torch.int32)
+    table = torch.zeros((len(lens), max(counts)), dtype=torch.int32)
     for row, blocks in enumerate(order.split(counts)):
         table[row, : len(blocks)] = blocks
     new = [count for _, count in case.sequences]
+    is_long = len(new) == 1 and new[0] >= LONG
     return AttentionBatch(
         rows=torch.arange(len(lens), dtype=torch.int32, device="cuda"),
         query_start=torch.tensor([0, *torch.tensor(new).cumsum(0).tolist()], dtype=torch.int32, device="cuda"),
@@ -182,6 +185,7 @@ def make_batch(case: Case) -> AttentionBatch:
         slots=(torch.zeros(sum(new), dtype=torch.int64, device="cuda"),),
         num_single=new.index(max(new)) if max(new) > 1 else len(new),
         max_query_len=max(new),
+        long_runs=(LongRun(0, 0, new[0], case.sequences[0][0]),) if is_long else (),
     )
 
 

@@ -161,10 +161,10 @@ class Worker:
         del self._runner, self._loop, self._device, self._lora  # with them the model, the KV cache, graphs and threads
         device.trim_memory()
 
-    def run_dummy(self, counts: list[int], sampling: SamplingParams) -> None:
+    def run_dummy(self, counts: list[int], sampling: SamplingParams, num_computed: int = 0) -> None:
         limits = self._limits
         sizes = limits.max_model_len, len(self.layout.groups)
-        plan = dummy_plan(limits.dummy_row, counts, *sizes, sampling, limits.width)
+        plan = dummy_plan(limits.dummy_row, counts, *sizes, sampling, limits.width, num_computed)
         self._runner.step(plan)
         self.advance(plan.step_id, 0, 1)
         self._runner.result()

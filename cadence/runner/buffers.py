@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from cadence.device.base import Device
+from cadence.kernels.interface.attention_batch import LongRun
 from cadence.kernels.interface.row_ops import StepBatch
 from cadence.runner.layout import BatchLayout
 from cadence.runner.shapes import Shapes, StepShape
@@ -32,10 +33,12 @@ class StepBuffers:
         self._line_at = zeros(most_lines, torch.int64)
         self._line_rows = zeros(most_lines)
         self._line_lengths = zeros(most_lines)
+        self._long_runs: tuple[LongRun, ...] = ()  # of what was named last
         self._named_np: np.ndarray = np.zeros((3, 0), dtype=np.int32)  # what the device holds by now
 
     def name(self, layout: BatchLayout, shape: StepShape) -> None:
         """What is in the layout is what the next forward of this shape computes; all else in the shape is padding."""
+        self._long_runs = () if shape.recorded else layout.long_runs()
         count, padded = layout.num_rows, shape.num_rows
         assert count <= padded <= len(self._seq_lens) and layout.num_tokens <= shape.num_tokens <= len(self._ids)
         named_np = np.empty((3, padded + 1), dtype=np.int32)
@@ -72,4 +75,5 @@ class StepBuffers:
             line_lengths=self._line_lengths[:lines],
             num_single=shape.num_single,
             max_query_len=shape.max_query_len,
+            long_runs=self._long_runs,
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cadence.core.step import IntArray, StepPlan
+from cadence.kernels.interface.attention_batch import LONG, LongRun
 
 MODEL_RUN = 2  # tokens of a row that decodes, which a model that drafts computes first
 
@@ -104,6 +105,17 @@ class BatchLayout:
         """The same rows, which compute nothing."""
         none_np = np.zeros(self.num_rows, dtype=np.int32)
         return _layout(self.rows_np, none_np, none_np, self.num_computed_np)
+
+    def long_runs(self) -> tuple[LongRun, ...]:
+        """Those of prompts: of a row that has drafts, few tokens are computed, and of prompts num_computed is exact."""
+        if self.max_query_len < LONG:
+            return ()
+        start_np = self.query_start_np
+        long_np = np.flatnonzero(np.diff(start_np) >= LONG)
+        return tuple(
+            LongRun(row, int(start_np[row]), int(start_np[row + 1] - start_np[row]), int(self.num_computed_np[row]))
+            for row in long_np.tolist()
+        )
 
     @property
     def _has_line_np(self) -> IntArray:

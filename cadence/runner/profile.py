@@ -21,9 +21,16 @@ def largest_step(num_tokens: int, max_model_len: int, max_rows: int, width: int 
 
 
 def dummy_plan(
-    dummy_row: int, counts: list[int], max_model_len: int, num_groups: int, sampling: SamplingParams, width: int = 1
+    dummy_row: int,
+    counts: list[int],
+    max_model_len: int,
+    num_groups: int,
+    sampling: SamplingParams,
+    width: int = 1,
+    num_computed: int = 0,
 ) -> StepPlan:
     """Sequences of so many new tokens each, all of which sample, behind the last `width` if they have so many.
+    num_computed: tokens before them
 
     Every sequence is the dummy row, whose block table names only the null block.
     """
@@ -32,7 +39,7 @@ def dummy_plan(
         request_id="dummy",
         token_ids_np=np.zeros(1, dtype=np.int32),
         prompt_len=1,
-        num_computed=0,
+        num_computed=num_computed,
         block_ids=tuple([] for _ in range(num_groups)),
         sampling=sampling,
         seed=0,
@@ -47,7 +54,7 @@ def dummy_plan(
         blocks=[],
         rows_np=np.full(num, dummy_row, dtype=np.int32),
         num_tokens_np=np.asarray(counts, dtype=np.int32),
-        num_computed_np=np.zeros(num, dtype=np.int32),
+        num_computed_np=np.full(num, num_computed, dtype=np.int32),
         num_samples_np=np.minimum(counts, width).astype(np.int32),
         width=width,
     )

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from cadence.core.sampling_params import SamplingParams
+from cadence.kernels.interface.attention_batch import LARGE_RUN, LONG
 from cadence.runner.profile import largest_step
 from cadence.runner.setup import RunnerLimits
 from cadence.runner.shapes import PROMPT_SIZES
 from cadence.runner.step_loop import StepLoop
 
-RunPlan = Callable[[list[int], SamplingParams], None]  # (new tokens of each sequence, what all of them sample)
+RunPlan = Callable[[list[int], SamplingParams, int], None]
+# (new tokens of each sequence, what all of them sample, tokens before these)
 
 _DRAWS = SamplingParams(temperature=0.0)
 _FILTERS = SamplingParams(temperature=0.8, top_p=0.9)
@@ -34,9 +36,11 @@ def warmup_pieces(run_plan: RunPlan, loop: StepLoop, limits: RunnerLimits) -> li
     pieces = [WarmupPiece(True, partial(loop.prepare, shape)) for shape in wanted.first]
     for sampling in (_DRAWS, _FILTERS, _TOP_K, _LOGPROBS):
         for rows in (1, 8):
-            pieces.append(WarmupPiece(True, partial(run_plan, [1] * min(rows, limits.max_num_seqs), sampling)))
+            pieces.append(WarmupPiece(True, partial(run_plan, [1] * min(rows, limits.max_num_seqs), sampling, 0)))
     for counts in mixed_steps(limits):
-        pieces.append(WarmupPiece(True, partial(run_plan, counts, _DRAWS)))
+        pieces.append(WarmupPiece(True, partial(run_plan, counts, _DRAWS, 0)))
+    for count, before in long_steps(limits):
+        pieces.append(WarmupPiece(False, partial(run_plan, [count], _DRAWS, before)))
     return pieces + [WarmupPiece(False, partial(loop.prepare, shape)) for shape in wanted.later]
 
 
@@ -55,3 +59,10 @@ def mixed_steps(limits: RunnerLimits) -> list[list[int]]:
         and len(counts) <= limits.max_num_seqs
         and max(counts) <= limits.max_model_len
     ]
+
+
+def long_steps(limits: RunnerLimits) -> list[tuple[int, int]]:
+    """Later parts of long prompts, as (new tokens, tokens before): what multiplies long runs is made when first met."""
+    count = min(limits.max_num_tokens, LARGE_RUN) // LONG * LONG
+    before = [LARGE_RUN * times for times in (1, 2)]
+    return [(count, each) for each in before if count and count + each <= limits.max_model_len]

@@ -6,6 +6,19 @@ from dataclasses import dataclass
 
 import torch
 
+LONG = 2048  # queries of one sequence from which on its run is a long one
+LARGE_RUN = 4 * LONG  # as many as are taken together
+
+
+@dataclass(frozen=True, slots=True)
+class LongRun:
+    """Many queries of one sequence, all known to the host."""
+
+    sequence: int  # number among the R
+    first: int  # query, among the T
+    count: int  # of queries
+    before: int  # tokens in the cache before these
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionBatch:
@@ -25,6 +38,7 @@ class AttentionBatch:
     slots: tuple[torch.Tensor, ...]  # per group [T] int64: block * block_size + offset of each token
     num_single: int  # leading sequences that have one query, known to the host
     max_query_len: int  # exact, known to the host
+    long_runs: tuple[LongRun, ...] = ()  # in order; a recorded forward, and one of drafts, names none
 
     @property
     def num_sequences(self) -> int:

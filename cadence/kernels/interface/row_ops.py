@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from cadence.kernels.interface.attention_batch import AttentionBatch
+from cadence.kernels.interface.attention_batch import AttentionBatch, LongRun
 
 FAILED = -2  # in place of a token: there was none to choose
 NO_DRAFT = -3  # in place of a token: the row had no draft to verify there
@@ -55,6 +55,7 @@ class StepBatch:
 
     num_single: int  # leading rows that compute one token, known to the host
     max_query_len: int  # longest run, known to the host
+    long_runs: tuple[LongRun, ...] = ()  # as `AttentionBatch` has them
 
     @property
     def all_lines(self) -> bool:
@@ -76,6 +77,7 @@ class StepBatch:
             slots=self.slots,
             num_single=self.num_single,
             max_query_len=self.max_query_len,
+            long_runs=self.long_runs,
         )
 
 

@@ -127,6 +127,16 @@ def choose_prefill_tile(shape: AttentionShape, q: torch.Tensor) -> PrefillTile:
     return tiles[min(max(triton.next_power_of_2(shape.head_dim), 64), 512)]
 
 
+@dataclass(frozen=True, slots=True)
+class QuerySpan:
+    """Some sequences of a batch, one after another, and their queries."""
+
+    first: int  # sequence
+    end: int  # one past the last
+    query: int  # first
+    num_queries: int
+
+
 def attend_prefill(
     out: torch.Tensor,
     q: torch.Tensor,
@@ -135,19 +145,19 @@ def attend_prefill(
     group: int,
     shape: AttentionShape,
     tile: PrefillTile,
-    first: int,
+    span: QuerySpan,
 ) -> None:
-    """Fills out [T, Hq, D] for the queries of sequences [first, R); those before have one query each."""
+    """Fills out [T, Hq, D] for the queries of a span."""
     _, heads, dim = q.shape
     per_kv = heads // shape.num_kv_heads
     group_pad = triton.next_power_of_2(per_kv)
     block_q = max(tile.rows // group_pad, 1)
-    num_seqs = batch.num_sequences - first
-    num_blocks = (q.shape[0] - first) // block_q + num_seqs
+    num_seqs, first = span.end - span.first, span.first
+    num_blocks = span.num_queries // block_q + num_seqs
     table, (k, v) = batch.block_tables[group], kv
     _attend[(num_blocks * shape.num_kv_heads,)](
         out, q, k, v, batch.rows[first:], batch.query_start[first:], batch.seq_lens[first:], table,
-        shape.scale, shape.softcap, num_seqs, first, num_blocks,
+        shape.scale, shape.softcap, num_seqs, span.query, num_blocks,
         table.stride(0), q.stride(0), q.stride(1), k.stride(0), v.stride(0),
         HEADS=heads, KV_HEADS=shape.num_kv_heads, GROUP=per_kv, GROUP_PAD=group_pad, BLOCK_Q=block_q,
         DIM=dim, DIM_PAD=max(triton.next_power_of_2(dim), 16), BLOCK_SIZE=k.shape[2], KEYS=tile.keys,

@@ -50,6 +50,11 @@ def target() -> tuple[str, int]:
     return found.backend, found.arch
 
 
+def architecture() -> int:
+    """Of the current GPU: 90 for Hopper."""
+    return triton.runtime.driver.active.get_current_target().arch
+
+
 def num_processors(device_index: int) -> int:
     return _properties(device_index)["multiprocessor_count"]
 
