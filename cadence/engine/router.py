@@ -91,7 +91,7 @@ class Router:
         self._is_gone_np = np.zeros(num_engines, dtype=np.bool_)  # [engines] for good
         self._open_np = np.zeros(num_engines, dtype=np.int64)  # [engines] requests of this router
         self._elsewhere_np = np.zeros(num_engines, dtype=np.int64)  # [engines] requests of others, as last told
-        self._waiting_np = np.zeros(num_engines, dtype=np.int64)  # [engines] tokens of requests without one of their own
+        self._waiting_np = np.zeros(num_engines, dtype=np.int64)  # [engines] tokens of requests that have none yet
         self._prefixes = KnownPrefixes(num_engines)
         self._block_size = block_size
         self.max_keys = max_keys
@@ -160,7 +160,8 @@ class Router:
         present_np = self._is_up_np
         if not present_np.any():
             present_np = ~self._is_gone_np if not self._is_gone_np.all() else np.ones_like(present_np)
-        return present_np & (load_np <= load_np[present_np].min() * SPREAD + SLACK)
+        choices_np: npt.NDArray[np.bool_] = present_np & (load_np <= load_np[present_np].min() * SPREAD + SLACK)
+        return choices_np
 
     def _keys(self, request: EngineRequest) -> list[bytes]:
         """Of the blocks of its prompt, under its salt and its adapter."""

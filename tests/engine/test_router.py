@@ -137,7 +137,7 @@ class PlainEngine:
         most = 0
         for other in self.prompts:
             same = [other[number * BLOCK : (number + 1) * BLOCK] == block for number, block in enumerate(blocks)]
-            most = max(most, (same + [False]).index(False))
+            most = max(most, [*same, False].index(False))
         return most * BLOCK
 
 
@@ -215,7 +215,7 @@ def test_memory_is_bounded_and_the_oldest_prefix_goes_first() -> None:
     known = [
         router._prefixes.num_known(router._keys(make_request("", prefix(number)))).get(0, 0) for number in range(4)
     ]
-    assert known == [0, 4, 8, 8] and len(router._engines[0].keys) == 20
+    assert known == [0, 4, 8, 8] and len(router._prefixes._keys[0]) == 20
 
 
 def test_a_dead_engine_has_forgotten_all() -> None:
@@ -223,7 +223,7 @@ def test_a_dead_engine_has_forgotten_all() -> None:
     first = router.route(make_request("first", prefix(1)))
     router.down(first)
     router.up(first)
-    assert router._num_known(first, router._keys(make_request("", prefix(1)))) == 0
+    assert not router._prefixes.num_known(router._keys(make_request("", prefix(1))))
 
 
 def test_where_all_are_down_one_that_comes_back_is_chosen() -> None:
