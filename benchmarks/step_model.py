@@ -42,7 +42,12 @@ class StepModel:
     context: float  # of a token that a decoding row attends to
 
     def seconds(self, plan: StepPlan) -> float:
-        return float(np.dot(features(plan), (self.step, self.token, self.context)))
+        """Forwards behind the first have the rows that sample, which decode; what they read is that of the first."""
+        first = float(np.dot(features(plan), (self.step, self.token, self.context)))
+        sampling_np = plan.num_samples_np > 0
+        keys = float((plan.num_computed_np[sampling_np] + plan.num_tokens_np[sampling_np]).sum())
+        later = self.step + self.token * float(sampling_np.sum()) + self.context * keys
+        return first + (plan.num_forwards - 1) * later
 
 
 def features(plan: StepPlan) -> tuple[float, float, float]:
@@ -50,9 +55,11 @@ def features(plan: StepPlan) -> tuple[float, float, float]:
     return 1.0, float(plan.num_tokens_np.sum()), float(plan.num_computed_np[decodes_np].sum())
 
 
-def new_scheduler(rows: int, num_blocks: int, caching: bool = True, max_model_len: int = 4096) -> Scheduler:
+def new_scheduler(
+    rows: int, num_blocks: int, caching: bool = True, max_model_len: int = 4096, burst: int = 1
+) -> Scheduler:
     layout = plan_layout([LayerKV(8, 128, 0)], BLOCK, "bfloat16")
-    config = SchedulerConfig(rows, 8192, "fcfs", True, 0, 1)
+    config = SchedulerConfig(rows, 8192, "fcfs", True, 0, 1, burst)
     return Scheduler(config, CacheConfig(BLOCK, caching, 0.9, 0, 0), layout, num_blocks, max_model_len)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from cadence.core.adapter import AdapterAnswer, AdapterOrder
 from cadence.core.engine_state import EngineState
 from cadence.core.request import FinishReason
-from cadence.core.update import RequestUpdate
+from cadence.core.update import RequestUpdate, TokenUpdates
 
 BYSTANDER = "another engine, which shares experts with this one, is gone"  # `fatal` of one that ends for that alone
 
@@ -57,9 +57,10 @@ class Heartbeat:
 
 @dataclass(slots=True)
 class FromEngine:
-    """At most one step's updates and one answer."""
+    """At most one step's updates and one answer. Of a request, `tokens` come before what `updates` say of it."""
 
     ready: EngineInfo | None = None  # sent once, when requests can be taken
+    tokens: TokenUpdates = field(default_factory=TokenUpdates)
     updates: list[RequestUpdate] = field(default_factory=list)
     call_id: int = 0  # the call answered here; 0 = none
     state: EngineState | None = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from cadence.core.engine_state import EngineStats
 from cadence.core.request import EngineRequest, FinishReason
-from cadence.core.update import RequestUpdate
+from cadence.core.update import AnyUpdate
 from cadence.engine.intake import Order, Told
 
 
@@ -24,7 +24,7 @@ class AnyCore(Protocol):
 
     def begin(self) -> None: ...
 
-    def step(self) -> list[RequestUpdate]: ...
+    def step(self) -> Sequence[AnyUpdate]: ...
 
     def has_unfinished(self) -> bool: ...
 

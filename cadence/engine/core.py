@@ -15,7 +15,7 @@ from cadence.core.failure import Failure
 from cadence.core.forward_counts import ForwardCounts
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.step import StepResult
-from cadence.core.update import RequestUpdate
+from cadence.core.update import RequestUpdate, TokenUpdates
 from cadence.engine.intake import Intake, Order, Told
 from cadence.executor.base import Executor
 from cadence.scheduler.scheduler import Scheduler
@@ -77,6 +77,11 @@ class EngineCore:
             self._intake.wait(_PREPARING_S)
         updates, self._outbox = self._outbox, []
         return updates
+
+    def take_tokens(self) -> TokenUpdates:
+        """Tokens of requests that go on, by number, of the steps before: for callers that ask behind every `step`. They
+        come before what updates say of the same requests."""
+        return self._scheduler.take_tokens()
 
     def _take_prepared(self) -> None:
         for request, outcome in self._intake.ready():

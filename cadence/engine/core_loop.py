@@ -106,11 +106,11 @@ class CoreLoop:
 
     def _step(self) -> None:
         start = time.perf_counter()
-        updates = self._core.step()
+        updates, tokens = self._core.step(), self._core.take_tokens()
         self._step_seconds.append(time.perf_counter() - start)
         self._clock.num_steps += 1
-        if updates:
-            self._fronts.send_updates(updates)
+        if updates or tokens:
+            self._fronts.send_updates(updates, tokens)
 
     def _state(self, with_blocks: bool) -> EngineState:
         snapshot = self._core.snapshot(with_blocks)

@@ -14,7 +14,7 @@ from cadence.core.adapter import AdapterAnswer, AdapterOrder
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError
 from cadence.core.messages import EngineInfo
-from cadence.core.update import RequestUpdate
+from cadence.core.update import AnyUpdate
 from cadence.engine.engine_client import EngineClient, EngineCounts
 from cadence.engine.engine_group import NO_GROUP, EngineGroup, GroupStarter, NoGroup
 from cadence.engine.journal import JournalEntry
@@ -25,7 +25,7 @@ from cadence.engine.together import all_or_none
 from cadence.executor.cpu_share import cpu_shares
 
 DEFAULT_BLOCK_SIZE = 16  # tokens, of an engine that was asked for none; another's prefixes are recognised as well
-NO_UPDATES: list[RequestUpdate] = []  # in the queue: the last engine is gone
+NO_UPDATES: list[AnyUpdate] = []  # in the queue: the last engine is gone
 
 
 def open_engines(options: dict[str, Any], command: Sequence[str], limits: SupervisorLimits) -> EngineClient:
@@ -79,7 +79,7 @@ class DpClient:
         self._group = group
         self._router = Router(len(supervisors), block_size, max_keys=0)  # until the size of a cache is known
         self._states = [EngineState() for _ in supervisors]  # as each last told
-        self._updates: asyncio.Queue[list[RequestUpdate]] = asyncio.Queue()
+        self._updates: asyncio.Queue[Sequence[AnyUpdate]] = asyncio.Queue()
         self._pumps: list[asyncio.Future[None]] = []
         self._deaths: dict[int, EngineDeadError] = {}  # by engine: why it was given up
 
@@ -123,7 +123,7 @@ class DpClient:
                 self._router.ended(request_id)
                 self._supervisors[number].drop([request_id])
 
-    async def updates(self) -> AsyncIterator[list[RequestUpdate]]:
+    async def updates(self) -> AsyncIterator[Sequence[AnyUpdate]]:
         while (batch := await self._updates.get()) is not NO_UPDATES:
             yield batch
         if len(self._deaths) == len(self._supervisors):
@@ -185,7 +185,7 @@ class DpClient:
         if all(pump.done() for pump in self._pumps if pump is not self._pumps[number]):
             self._updates.put_nowait(NO_UPDATES)
 
-    def _take(self, number: int, batch: list[RequestUpdate]) -> None:
+    def _take(self, number: int, batch: Sequence[AnyUpdate]) -> None:
         for update in batch:
             update.engine = number
             if update.finish_reason is not None:

@@ -15,7 +15,7 @@ from cadence.core.engine_state import EngineStats
 from cadence.core.errors import ConfigError, EngineDeadError
 from cadence.core.messages import EngineInfo
 from cadence.core.request import EngineRequest, FinishReason
-from cadence.core.update import RequestUpdate
+from cadence.core.update import AnyUpdate, RequestUpdate
 from cadence.engine.build import EngineParts
 from cadence.engine.dp_client import open_engines
 from cadence.engine.engine_client import EngineClient
@@ -34,8 +34,8 @@ class DpCore:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cadence-engines", daemon=True)
         self._thread.start()
-        self._arrived: queue.SimpleQueue[list[RequestUpdate] | EngineDeadError] = queue.SimpleQueue()
-        self._outbox: list[RequestUpdate] = []
+        self._arrived: queue.SimpleQueue[Sequence[AnyUpdate] | EngineDeadError] = queue.SimpleQueue()
+        self._outbox: list[AnyUpdate] = []
         self._open: set[str] = set()  # ids of requests that have not ended
         self._client = self._wait(self._start(open_client))
 
@@ -56,7 +56,7 @@ class DpCore:
     def begin(self) -> None:
         """Engines begin by themselves."""
 
-    def step(self) -> list[RequestUpdate]:
+    def step(self) -> list[AnyUpdate]:
         """What engines have said; waits for it where there is nothing else to tell."""
         updates, self._outbox = self._outbox, []
         if updates or not self._open:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from cadence.core.adapter import AdapterAnswer, AdapterOrder
 from cadence.core.engine_state import EngineState
 from cadence.core.messages import EngineInfo
-from cadence.core.update import RequestUpdate
+from cadence.core.update import AnyUpdate
 from cadence.engine.journal import JournalEntry
 from cadence.engine.limits import SupervisorLimits
 
@@ -55,7 +55,7 @@ class EngineClient(Protocol):
         """The front has ended these itself: whatever an engine still says of them is not passed on."""
         ...
 
-    def updates(self) -> AsyncIterator[list[RequestUpdate]]:
+    def updates(self) -> AsyncIterator[Sequence[AnyUpdate]]:
         """Everything all engines report. Ends when stopped; raises when there is no engine any more."""
         ...
 

@@ -13,7 +13,7 @@ from cadence.core.codec import decode_to_engine, encode
 from cadence.core.engine_state import EngineState
 from cadence.core.messages import EngineInfo, FromEngine, ToEngine
 from cadence.core.request import EngineRequest
-from cadence.core.update import RequestUpdate
+from cadence.core.update import RequestUpdate, TokenUpdates
 from cadence.engine.channel import Channel
 
 OWNER = 0  # the front, or the owner's number, which sends no requests
@@ -38,8 +38,8 @@ class Fronts(Protocol):
 
     def send(self, front: int, message: FromEngine) -> None: ...
 
-    def send_updates(self, updates: list[RequestUpdate]) -> None:
-        """Of a step: each front gets its own."""
+    def send_updates(self, updates: list[RequestUpdate], tokens: TokenUpdates) -> None:
+        """Of a step: each front gets its own, in one message."""
         ...
 
     def beat(self, heartbeat: bytes) -> None:
@@ -66,8 +66,8 @@ class OneFront:
     def send(self, front: int, message: FromEngine) -> None:
         self._channel.send(encode(message))
 
-    def send_updates(self, updates: list[RequestUpdate]) -> None:
-        self._channel.send(encode(FromEngine(updates=updates)))
+    def send_updates(self, updates: list[RequestUpdate], tokens: TokenUpdates) -> None:
+        self._channel.send(encode(FromEngine(updates=updates, tokens=tokens)))
 
     def beat(self, heartbeat: bytes) -> None:
         if not self._channel.is_congested:
@@ -82,6 +82,7 @@ class ManyFronts:
         self._channels: dict[int, Channel] = {OWNER: owner}
         self._requests: dict[int, dict[str, str]] = defaultdict(dict)  # by front: its own ids by those of the core
         self._fronts: dict[str, int] = {}  # by id in the core
+        self._numbered: dict[int, int] = {}  # fronts, by the core's number of a request
         self._ready = b""
 
     def ready(self, info: EngineInfo) -> None:
@@ -124,24 +125,48 @@ class ManyFronts:
             message.state = self._seen_by(front, message.state)
         self._write(front, encode(message))
 
-    def send_updates(self, updates: list[RequestUpdate]) -> None:
+    def send_updates(self, updates: list[RequestUpdate], tokens: TokenUpdates) -> None:
+        tokens_by_front = self._shared_out(tokens)
         parts: dict[int, list[RequestUpdate]] = defaultdict(list)
         for update in updates:
             core_id = update.request_id
             front = self._fronts.get(core_id, OWNER)
+            self._note_number(update, front)
             if front == OWNER:
                 continue  # of a front that is gone
             update.request_id = self._requests[front][core_id]
             if update.finish_reason is not None:
                 self._ended(core_id)
             parts[front].append(update)
-        for front, part in parts.items():
-            self._write(front, encode(FromEngine(updates=part)))
+        for front in parts.keys() | tokens_by_front.keys():
+            tokens = tokens_by_front.get(front) or TokenUpdates()
+            self._write(front, encode(FromEngine(updates=parts.get(front, []), tokens=tokens)))
 
     def beat(self, heartbeat: bytes) -> None:
         for front, channel in list(self._channels.items()):
             if not channel.is_congested:
                 self._write(front, heartbeat)
+
+    def _shared_out(self, tokens: TokenUpdates) -> dict[int, TokenUpdates]:
+        """By front."""
+        found: dict[int, TokenUpdates] = defaultdict(TokenUpdates)
+        numbered = self._numbered
+        if tokens.counts:
+            for number, token_ids in tokens.each():
+                found[numbered[number]].extend([number], [token_ids])
+            return found
+        for number, token_id in zip(tokens.numbers, tokens.token_ids, strict=True):
+            part = found[numbered[number]]
+            part.numbers.append(number)
+            part.token_ids.append(token_id)
+        return found
+
+    def _note_number(self, update: RequestUpdate, front: int) -> None:
+        """Whose tokens may come by it, until the request ends."""
+        if update.finish_reason is not None:
+            self._numbered.pop(update.number, None)
+        elif update.number:
+            self._numbered[update.number] = front
 
     def _readable(self, wait_s: float) -> list[int]:
         poll = select.poll()

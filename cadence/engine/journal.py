@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from cadence.core.request import EngineRequest
-from cadence.core.update import RequestUpdate
+from cadence.core.update import RequestTokens, RequestUpdate, TokenUpdates
 
 PROGRESS = 32  # tokens; more than an engine computes before the front hears of them
 QUARANTINED = 2  # recent deaths
@@ -67,6 +67,7 @@ class Journal:
     def __init__(self, isolation_s: float) -> None:
         self._isolation_s = isolation_s
         self._entries: dict[str, JournalEntry] = {}  # all open ones, in order of arrival
+        self._numbered: dict[int, JournalEntry] = {}  # by the number that this engine speaks of it by
         self._waiting: dict[str, JournalEntry] = {}  # not in the engine, free to go there
         self._quarantined: dict[str, JournalEntry] = {}  # not in the engine, to be retried
         self._retried: dict[str, JournalEntry] = {}  # quarantined and in the engine
@@ -96,9 +97,10 @@ class Journal:
         self._waiting.pop(request_id, None)
         self._quarantined.pop(request_id, None)
         self._end_retry(entry, released=False)
-        if entry.in_engine:
+        was_in_engine, entry.in_engine = entry.in_engine, False
+        if was_in_engine:
             self._dropped.add(request_id)
-        return entry.in_engine
+        return was_in_engine
 
     def release(self, everything: bool) -> list[JournalEntry]:
         """Requests that are not in the engine leave, for another journal: those that are free to go to an engine, and
@@ -119,17 +121,38 @@ class Journal:
         if entry is None or not entry.in_engine:  # of a request dropped earlier, perhaps under an id used again since
             if update.finish_reason is not None:
                 self._dropped.discard(update.request_id)
+                self._numbered.pop(update.number, None)
             return False
         entry.token_ids.extend(update.new_token_ids)
         if update.adapter:
             entry.keep_adapter(update.adapter)
         if update.finish_reason is not None:
             del self._entries[update.request_id]
+            self._numbered.pop(update.number, None)
             self._end_retry(entry, released=True)
-        elif entry.recent_deaths and len(entry.token_ids) - entry.died_at >= PROGRESS:
+            return True
+        if update.number:
+            self._numbered[update.number] = entry
+        self._note_progress(entry)
+        return True
+
+    def record_tokens(self, tokens: TokenUpdates) -> list[RequestTokens]:
+        """-> those of open requests"""
+        news, numbered = [], self._numbered
+        for number, token_ids in tokens.each():
+            entry = numbered.get(number)
+            if entry is None or not entry.in_engine:  # of a request dropped earlier
+                continue
+            entry.token_ids += token_ids
+            if entry.recent_deaths:
+                self._note_progress(entry)
+            news.append(RequestTokens(entry.request.request_id, token_ids))
+        return news
+
+    def _note_progress(self, entry: JournalEntry) -> None:
+        if entry.recent_deaths and len(entry.token_ids) - entry.died_at >= PROGRESS:
             entry.recent_deaths = 0
             self._end_retry(entry, released=True)
-        return True
 
     def hold_quarantined(self, until: float) -> None:
         """Of an engine that several fronts share, they are retried by one front at a time."""
@@ -164,6 +187,7 @@ class Journal:
         self._quarantined = {entry.request_id: entry for entry in self if entry.is_quarantined}
         self._retried.clear()
         self._dropped.clear()
+        self._numbered.clear()
         self._max_retried, self._num_handed_over = 1, 0
         return failed
 

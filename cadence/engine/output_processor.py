@@ -9,7 +9,7 @@ from cadence.core.errors import ReaderTooSlowError
 from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.core.request import EngineRequest
 from cadence.core.sampling_params import RequestOutputKind
-from cadence.core.update import RequestUpdate
+from cadence.core.update import AnyUpdate, RequestTokens, RequestUpdate
 from cadence.engine.logprobs import LogprobNames
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.parallel_sampling import CompletionGroup
@@ -46,7 +46,7 @@ class OutputProcessor:
             self._texts[child.request_id] = RequestText(child, prompt, index, self._tokenizer)
             self._groups[child.request_id] = group
 
-    def put_text(self, update: RequestUpdate, streams: Mapping[str, OutputStream]) -> bool:
+    def put_text(self, update: AnyUpdate, streams: Mapping[str, OutputStream]) -> bool:
         """Where nothing but text comes of an update, and its stream has a tap for it, puts it there; else does nothing.
         streams: by the user's request id. -> whether it did"""
         text = self._texts.get(update.request_id)
@@ -60,7 +60,7 @@ class OutputProcessor:
         stream.put_text(text.index, said, update.new_token_ids)
         return True
 
-    def process(self, updates: list[RequestUpdate]) -> tuple[list[RequestOutput], list[str]]:
+    def process(self, updates: Sequence[AnyUpdate]) -> tuple[list[RequestOutput], list[str]]:
         """Outputs to show, and the core's ids of requests that a stop string ended (the core must drop them)."""
         outputs: list[RequestOutput] = []
         stopped: list[str] = []
@@ -68,6 +68,8 @@ class OutputProcessor:
             text = self._texts.get(update.request_id)
             if text is None:
                 continue  # ended by a stop string while this token was on its way
+            if isinstance(update, RequestTokens):
+                update = text.whole(update)
             text.accept(update, self._names if text.detokenizes else self._no_names)
             self._metrics.tokens(text, update)
             if text.finish_reason is not None and update.finish_reason is None:

@@ -11,7 +11,7 @@ from cadence.core.flat_logprobs import FlatLogprobs
 from cadence.core.outputs import CompletionOutput, PositionLogprobs, RequestMetrics
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
-from cadence.core.update import RequestUpdate
+from cadence.core.update import AnyUpdate, RequestTokens, RequestUpdate
 from cadence.engine.logprobs import LogprobNames, position_logprobs, prompt_position_logprobs
 from cadence.engine.repetition import make_watch
 from cadence.text.detokenizer import Detokenizer, NullDetokenizer
@@ -67,16 +67,30 @@ class RequestText:
         if update.runs:
             self._accept_runs(first, first_runs(update.runs, len(self.token_ids) - first))
 
-    def is_only_text(self, update: RequestUpdate) -> bool:
+    def whole(self, tokens: RequestTokens) -> RequestUpdate:
+        """An update with them that says for the rest what the last one said."""
+        times = (self.metrics.num_preemptions, self.metrics.first_scheduled_time)
+        update = RequestUpdate(
+            self.request_id, tokens.new_token_ids, (), (), None, None, self.num_cached_tokens, *times
+        )
+        update.engine = tokens.engine
+        return update
+
+    def is_only_text(self, update: AnyUpdate) -> bool:
         """Whether the user hears of this at once, and of nothing but text: so it is with most tokens."""
+        if isinstance(update, RequestTokens):
+            return self._is_plain and self._sent_tokens > 0
         is_more = update.finish_reason is not None or update.runs or not update.new_token_ids
         return self._is_plain and not is_more and self._sent_tokens > 0
 
-    def accept_text(self, update: RequestUpdate) -> str:
+    def accept_text(self, update: AnyUpdate) -> str:
         """As `accept` and `completion`, of such an update. -> the text since the last time"""
-        self._accept_times(update)
+        if isinstance(update, RequestTokens):
+            self._accept_token_time()
+        else:
+            self._accept_times(update)
+            self.num_cached_tokens = update.num_cached_tokens
         self.engine = update.engine
-        self.num_cached_tokens = update.num_cached_tokens
         self.token_ids += update.new_token_ids
         self._text += self._stops.push(self._detokenizer.append(update.new_token_ids))
         first = self._sent_text
@@ -175,13 +189,17 @@ class RequestText:
         return not ended and len(self.token_ids) >= self._params.min_tokens
 
     def _accept_times(self, update: RequestUpdate) -> None:
-        now = time.monotonic()
         self.metrics.first_scheduled_time = update.first_scheduled_time
         self.metrics.num_preemptions = update.num_preemptions
         if update.new_token_ids:
-            self.metrics.first_token_time = self.metrics.first_token_time or now
-            self.token_gap = now - (self.metrics.last_token_time or now)
-            self.metrics.last_token_time = now
+            self._accept_token_time()
+
+    def _accept_token_time(self) -> None:
+        """Tokens have come now."""
+        now, times = time.monotonic(), self.metrics
+        times.first_token_time = times.first_token_time or now
+        self.token_gap = now - (times.last_token_time or now)
+        times.last_token_time = now
 
     def _end(self, reason: FinishReason, stop_reason: int | str | Failure | None) -> None:
         """What was held back is shown; a stop string that it completes is what ended the request."""

@@ -5,14 +5,18 @@ The cost of an engine is in tokens: those of the request that it would have to c
 half of those that wait there, and a share for each request it has. The cheapest engine gets the request. An engine that
 has far more requests than the least busy one is no choice, however much of the prompt it knows: a prefix that many ask
 for is soon known to more engines than one.
+
+Columns by engine make a choice some array operations, whatever their number; Python only for the blocks of the prompt.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
 
 from cadence.core.request import EngineRequest
 from cadence.scheduler.kv.hashing import chained, root_digest
@@ -21,20 +25,7 @@ MOST_KEYS = 512  # blocks of a prompt that are looked up
 REQUEST_COST = 32  # tokens: what an open request costs those beside it
 SLACK = 8  # requests that an engine may have beyond SPREAD times those of the least busy one
 SPREAD = 1.5
-
-
-@dataclass(slots=True)
-class _EngineLoad:
-    is_up: bool = False
-    is_gone: bool = False  # for good
-    open: int = 0  # requests of this router
-    elsewhere: int = 0  # requests of others, as last told
-    waiting: int = 0  # tokens of requests that have none of their own yet
-    keys: OrderedDict[bytes, None] = field(default_factory=OrderedDict)  # of blocks sent there, the newest last
-
-    @property
-    def load(self) -> int:
-        return self.open + self.elsewhere
+NOBODY: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -43,12 +34,65 @@ class _Routed:
     waiting: int  # tokens; 0 once it has begun
 
 
+class KnownPrefixes:
+    """Blocks that were sent to each engine, and which engines a block was sent to."""
+
+    def __init__(self, num_engines: int) -> None:
+        self._keys: list[OrderedDict[bytes, None]] = [OrderedDict() for _ in range(num_engines)]  # the newest last
+        self._engines: dict[bytes, set[int]] = {}
+
+    def num_known(self, keys: list[bytes]) -> dict[int, int]:
+        """By engine: leading blocks of these that it has seen. Engines that have seen none are left out."""
+        found: dict[int, int] = {}
+        left: set[int] | frozenset[int] = self._engines.get(keys[0], NOBODY) if keys else NOBODY
+        for count, key in enumerate(keys):
+            engines = self._engines.get(key, NOBODY)
+            if not left <= engines:
+                found.update(dict.fromkeys(left - engines, count))
+                left = left & engines
+            if not left:
+                return found
+        found.update(dict.fromkeys(left, len(keys)))
+        return found
+
+    def remember(self, engine: int, keys: list[bytes], most: int) -> None:
+        """The beginning of a prompt last, so that the oldest to go is an end: without its beginning none is found."""
+        known, engines = self._keys[engine], self._engines
+        for key in reversed(keys):
+            if key in known:
+                known.move_to_end(key)
+            else:
+                known[key] = None
+                if key in engines:
+                    engines[key].add(engine)
+                else:
+                    engines[key] = {engine}
+        while len(known) > most:
+            self._leave(engine, known.popitem(last=False)[0])
+
+    def forget(self, engine: int) -> None:
+        for key in self._keys[engine]:
+            self._leave(engine, key)
+        self._keys[engine].clear()
+
+    def _leave(self, engine: int, key: bytes) -> None:
+        engines = self._engines[key]
+        engines.discard(engine)
+        if not engines:
+            del self._engines[key]
+
+
 class Router:
     """All engines are down at first."""
 
     def __init__(self, num_engines: int, block_size: int, max_keys: int) -> None:
         """max_keys: blocks that are remembered of each engine; more than its cache holds are of no use."""
-        self._engines = [_EngineLoad() for _ in range(num_engines)]
+        self._is_up_np = np.zeros(num_engines, dtype=np.bool_)  # [engines]
+        self._is_gone_np = np.zeros(num_engines, dtype=np.bool_)  # [engines] for good
+        self._open_np = np.zeros(num_engines, dtype=np.int64)  # [engines] requests of this router
+        self._elsewhere_np = np.zeros(num_engines, dtype=np.int64)  # [engines] requests of others, as last told
+        self._waiting_np = np.zeros(num_engines, dtype=np.int64)  # [engines] tokens of requests that have none yet
+        self._prefixes = KnownPrefixes(num_engines)
         self._block_size = block_size
         self.max_keys = max_keys
         self._places: dict[str, _Routed] = {}  # by request id
@@ -58,13 +102,19 @@ class Router:
         self.ended(request.request_id)
         keys = self._keys(request)
         tokens = len(request.prompt_token_ids) + len(request.output_token_ids)
-        new = {number: tokens - self._num_known(number, keys) for number in self._choices()}
-        number = min(new, key=lambda one: (self._cost(one, new[one]), _tie_break(keys, request.request_id, one)))
-        engine = self._engines[number]
-        engine.open += 1
-        engine.waiting += new[number]
-        self._places[request.request_id] = _Routed(number, new[number])
-        self._remember(engine, keys)
+        new_np = np.full(len(self._open_np), tokens, dtype=np.int64)  # [engines] tokens that each would compute
+        for number, count in self._prefixes.num_known(keys).items():
+            new_np[number] -= count * self._block_size
+        load_np = self._open_np + self._elsewhere_np
+        cost_np = new_np + self._waiting_np / 2 + load_np * REQUEST_COST
+        cost_np[~self._choices(load_np)] = np.inf
+        cheapest = np.flatnonzero(cost_np == cost_np.min()).tolist()
+        number = cheapest[0] if len(cheapest) == 1 else _tie_break(keys, request.request_id, cheapest)
+        waiting = int(new_np[number])
+        self._open_np[number] += 1
+        self._waiting_np[number] += waiting
+        self._places[request.request_id] = _Routed(number, waiting)
+        self._prefixes.remember(number, keys, self.max_keys)
         return number
 
     def place(self, request_id: str) -> int | None:
@@ -75,47 +125,43 @@ class Router:
         """It has a token: its prompt waits no longer."""
         place = self._places.get(request_id)
         if place is not None and place.waiting:
-            self._engines[place.engine].waiting -= place.waiting
+            self._waiting_np[place.engine] -= place.waiting
             place.waiting = 0
 
     def ended(self, request_id: str) -> None:
         place = self._places.pop(request_id, None)
         if place is not None:
-            self._engines[place.engine].waiting -= place.waiting
-            self._engines[place.engine].open -= 1
+            self._waiting_np[place.engine] -= place.waiting
+            self._open_np[place.engine] -= 1
 
     def up(self, engine: int) -> None:
-        self._engines[engine].is_up = True
+        self._is_up_np[engine] = True
 
     def down(self, engine: int, for_good: bool = False) -> None:
         """It died, and its cache with it."""
-        self._engines[engine].is_up = False
-        self._engines[engine].is_gone |= for_good
-        self._engines[engine].keys.clear()
+        self._is_up_np[engine] = False
+        self._is_gone_np[engine] |= for_good
+        self._prefixes.forget(engine)
 
     def observe(self, engine: int, num_requests: int) -> None:
         """So many requests are there, of this router and of others."""
-        self._engines[engine].elsewhere = max(0, num_requests - self._engines[engine].open)
+        self._elsewhere_np[engine] = max(0, num_requests - int(self._open_np[engine]))
 
     def forget_prefixes(self) -> None:
-        for engine in self._engines:
-            engine.keys.clear()
+        for engine in range(len(self._open_np)):
+            self._prefixes.forget(engine)
 
     @property
     def has_any_up(self) -> bool:
-        return any(engine.is_up for engine in self._engines)
+        return bool(self._is_up_np.any())
 
-    def _choices(self) -> list[int]:
-        """Engines that are up, and where none is those that may come back; of these, the ones that are not too busy."""
-        numbers = range(len(self._engines))
-        present = [number for number in numbers if self._engines[number].is_up]
-        present = present or [number for number in numbers if not self._engines[number].is_gone] or list(numbers)
-        most = min(self._engines[number].load for number in present) * SPREAD + SLACK
-        return [number for number in present if self._engines[number].load <= most]
-
-    def _cost(self, number: int, new_tokens: int) -> float:
-        engine = self._engines[number]
-        return new_tokens + engine.waiting / 2 + engine.load * REQUEST_COST
+    def _choices(self, load_np: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """[engines] -> [engines] whether it is up, or where none is may come back; and is not too busy."""
+        present_np = self._is_up_np
+        if not present_np.any():
+            present_np = ~self._is_gone_np if not self._is_gone_np.all() else np.ones_like(present_np)
+        choices_np: npt.NDArray[np.bool_] = present_np & (load_np <= load_np[present_np].min() * SPREAD + SLACK)
+        return choices_np
 
     def _keys(self, request: EngineRequest) -> list[bytes]:
         """Of the blocks of its prompt, under its salt and its adapter."""
@@ -124,25 +170,8 @@ class Router:
         count = min(len(request.prompt_token_ids) // self._block_size, MOST_KEYS, self.max_keys)
         return list(chained(root, request.prompt_token_ids[: count * self._block_size], self._block_size))
 
-    def _num_known(self, number: int, keys: Iterable[bytes]) -> int:
-        """Tokens of the prompt that the engine has seen."""
-        known, count = self._engines[number].keys, 0
-        for key in keys:
-            if key not in known:
-                break
-            count += 1
-        return count * self._block_size
 
-    def _remember(self, engine: _EngineLoad, keys: list[bytes]) -> None:
-        """The beginning of a prompt last, so that the oldest to go is an end: without its beginning none is found."""
-        for key in reversed(keys):
-            engine.keys[key] = None
-            engine.keys.move_to_end(key)
-        while len(engine.keys) > self.max_keys:
-            engine.keys.popitem(last=False)
-
-
-def _tie_break(keys: list[bytes], request_id: str, number: int) -> int:
+def _tie_break(keys: list[bytes], request_id: str, numbers: list[int]) -> int:
     """Among engines of equal cost routers of several processes choose the same one for the same prompt."""
-    what = keys[0] if keys else request_id.encode("utf-8", "surrogatepass")
-    return crc32(what + number.to_bytes(4, "little"))
+    what = crc32(keys[0] if keys else request_id.encode("utf-8", "surrogatepass"))
+    return min(numbers, key=lambda number: crc32(number.to_bytes(4, "little"), what))

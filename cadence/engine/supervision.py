@@ -10,7 +10,7 @@ from cadence.core.codec import encode_request
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import EngineRequest, FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.update import RequestUpdate
+from cadence.core.update import RequestTokens, RequestUpdate, TokenUpdates
 from cadence.engine.journal import Journal, JournalEntry
 from cadence.engine.lifecycle import EngineStatus, Lifecycle
 from cadence.engine.limits import SupervisorLimits
@@ -78,6 +78,11 @@ class Supervision:
     def take(self, updates: Iterable[RequestUpdate]) -> list[RequestUpdate]:
         """-> those of open requests"""
         return [update for update in updates if self._take(update)]
+
+    def take_tokens(self, tokens: TokenUpdates) -> list[RequestTokens]:
+        """As `take`."""
+        self._had_token, self._failed_starts = True, 0
+        return self.journal.record_tokens(tokens)
 
     def died(self, now: float, blameless: bool = False) -> Decision:
         """The process is gone, for whatever reason. blameless: for one that lies neither in it nor in its requests"""

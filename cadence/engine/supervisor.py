@@ -18,7 +18,7 @@ from cadence.core.errors import CadenceError, EngineDeadError, EngineGivenUpErro
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.messages import BYSTANDER, AddRequest, EngineInfo, FromEngine, ToEngine
 from cadence.core.request import EngineRequest, FinishReason
-from cadence.core.update import RequestUpdate
+from cadence.core.update import AnyUpdate, RequestUpdate
 from cadence.engine.adapter_orders import KeptOrders, checked
 from cadence.engine.async_client import EXIT_S, KILL_S, EngineStarter, ProcessStarter, RunningEngine
 from cadence.engine.descriptors import DescriptorReserve
@@ -57,7 +57,7 @@ class Supervisor:
         self._orders = KeptOrders()
         self._repeating: asyncio.Future[None] = _done_future()
         self._num_steps = 0  # by the last heartbeat
-        self._updates: asyncio.Queue[list[RequestUpdate]] = asyncio.Queue()
+        self._updates: asyncio.Queue[Sequence[AnyUpdate]] = asyncio.Queue()
         self._stop_asked = asyncio.Event()
         self._info: asyncio.Future[EngineInfo] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Future[None] = _done_future()
@@ -118,7 +118,7 @@ class Supervisor:
         """Requests for another supervisor to go on with, as `Journal.release` has them."""
         return self._logic.journal.release(everything)
 
-    async def updates(self) -> AsyncIterator[list[RequestUpdate]]:
+    async def updates(self) -> AsyncIterator[Sequence[AnyUpdate]]:
         """Everything all engines report, one after the other. Ends when stopped; raises when the engine is given up."""
         while not (self._task.done() and self._updates.empty()):
             if batch := await self._updates.get():
@@ -261,10 +261,14 @@ class Supervisor:
                 future.set_result(message)
         if message.heartbeat is not None and message.heartbeat.num_steps != self._num_steps:
             self._num_steps, self.last_progress = message.heartbeat.num_steps, now
-        if message.updates:
+        if message.updates or message.tokens:
             self.last_progress = now
-            self._updates.put_nowait(self._logic.take(message.updates))
+            self._updates.put_nowait(self._news(message))
         self._hand_over()
+
+    def _news(self, message: FromEngine) -> list[AnyUpdate]:
+        tokens = self._logic.take_tokens(message.tokens) if message.tokens else []
+        return [*tokens, *self._logic.take(message.updates)]
 
     def _started(self, now: float) -> None:
         assert self._engine is not None

@@ -20,7 +20,7 @@ from cadence.core.messages import EngineInfo
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
-from cadence.core.update import RequestUpdate
+from cadence.core.update import AnyUpdate, RequestUpdate
 from cadence.engine.adapter_orders import LIST_ORDER, add_order, order_of
 from cadence.engine.async_beam import BeamRequest, search_beams
 from cadence.engine.beam import BeamSearch
@@ -318,7 +318,7 @@ class AsyncLLM:
         async for batch in self._supervisor.updates():
             await self._deliver(batch)
 
-    async def _deliver(self, updates: list[RequestUpdate]) -> None:
+    async def _deliver(self, updates: Sequence[AnyUpdate]) -> None:
         """A large batch in parts: between them other tasks of the event loop run."""
         for number, update in enumerate(updates):
             if number and number % DELIVERED_AT_ONCE == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.queue import WaitingQueue
-from cadence.scheduler.request_state import RequestState, Status
+from cadence.scheduler.request_state import NOT_TOLD, RequestState, Status
 from cadence.scheduler.retiring import Retiring
 from cadence.scheduler.running import RunningList
 
@@ -39,6 +39,7 @@ class Preemption:
     def _preempt(self, victim: RequestState) -> None:
         self.count += 1
         victim.num_preemptions += 1
+        victim.told_in = NOT_TOLD
         victim.status = Status.WAITING
         self._retiring.retire(victim)
         self._waiting.push(victim)

@@ -13,6 +13,7 @@ from cadence.scheduler.constraint import NO_CONSTRAINT, Constraint
 from cadence.scheduler.kv.groups.block import RequestBlocks
 
 NO_ROW = -1
+NOT_TOLD = 2**62  # later than any
 MOST_AHEAD = 16  # tokens that a constraint forces, which are looked for
 
 OrderKey = tuple[int, float, int]  # (priority, arrival, number): smaller is served first and preempted last
@@ -42,6 +43,7 @@ class RequestState:
         "next_prompt_logprob",
         "num_cached",
         "num_preemptions",
+        "number",
         "parked",
         "prompt_len",
         "reads_cache",
@@ -52,6 +54,7 @@ class RequestState:
         "stop_ids",
         "streams",
         "tokens",
+        "told_in",
     )
 
     def __init__(
@@ -69,6 +72,7 @@ class RequestState:
         self.drafts: list[int] = []  # that its next forward verifies, where it is constrained
         self.id = request.request_id
         self.key = key
+        self.number = key[2]  # at least 1, and no other request's of this scheduler, ever
         self.blocks = blocks
         self.tokens = [*request.prompt_token_ids, *request.output_token_ids]  # all whose value the host knows
         self.prompt_len = len(request.prompt_token_ids)
@@ -86,6 +90,7 @@ class RequestState:
         self.num_cached = 0
         self.num_preemptions = 0
         self.first_scheduled_time = 0.0
+        self.told_in = NOT_TOLD  # which message has all there is to say of it but tokens, as `Reconciler` counts them
         self.next_prompt_logprob = 1  # prompt tokens before this one have had their logprobs reported
 
     def num_drafts(self, most: int) -> int:

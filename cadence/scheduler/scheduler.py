@@ -12,7 +12,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.kv_spec import KVLayout
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.step import StepPlan, StepResult, TokenMasks
-from cadence.core.update import RequestUpdate
+from cadence.core.update import RequestUpdate, TokenUpdates
 from cadence.scheduler.adapter_slots import AdapterSlots
 from cadence.scheduler.admission import Admission
 from cadence.scheduler.advance import Advance
@@ -141,7 +141,8 @@ class Scheduler:
         return self._in_flight[step_id]
 
     def update(self, result: StepResult) -> list[RequestUpdate]:
-        """Takes in a part of what a step produced, in order: at most one update per request."""
+        """Takes in a part of what a step produced, in order: at most one update per request, and none of those
+        whose tokens `take_tokens` has."""
         step = self._in_flight[result.step_id]
         news = self._reconciler.run(step, result)
         self._fail(news, result)
@@ -151,6 +152,10 @@ class Scheduler:
         if step.has_returned:
             self._close(step)
         return list(news.values())
+
+    def take_tokens(self) -> TokenUpdates:
+        """Of requests that no update spoke of, as `Reconciler.take_tokens` has them."""
+        return self._reconciler.take_tokens()
 
     def cut(self, step: StepInFlight) -> None:
         """Only those forwards of the newest step will run that were asked for, one at least: the rest is planned anew.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from cadence.core.adapter import NO_ADAPTER_DIGEST
@@ -9,7 +11,7 @@ from cadence.core.draft_stats import DraftStats, Run
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import FinishReason
 from cadence.core.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult
-from cadence.core.update import RequestUpdate
+from cadence.core.update import RequestUpdate, TokenUpdates
 from cadence.scheduler.advance import register_filled
 from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.kv.manager import KVManager
@@ -33,6 +35,7 @@ def news_of(request: RequestState, new_token_ids: list[int]) -> RequestUpdate:
         request.num_preemptions,
         request.first_scheduled_time,
         adapter=request.adapter if request.has_no_news else NO_ADAPTER_DIGEST,
+        number=request.number,
     )
 
 
@@ -44,6 +47,15 @@ class Reconciler:
         self._kv = kv
         self._drafts = drafts
         self.draft_stats = DraftStats()
+        self._tokens = TokenUpdates()  # of requests that were told of, and have no other news
+        self._num_messages = 0  # that took these along
+
+    def take_tokens(self) -> TokenUpdates:
+        """Tokens that no news have. They come before the news that were there by now; what these told of, is from now
+        on known by its number. Who never asks gets news of everything."""
+        tokens, self._tokens = self._tokens, TokenUpdates()
+        self._num_messages += 1
+        return tokens
 
     def run(self, step: StepInFlight, result: StepResult) -> News:
         """News of each row from one part of a plan's result. The caller ends requests whose news say so."""
@@ -66,20 +78,36 @@ class Reconciler:
         rows, sampling_np, num_forwards = self._rows, step.returning_np, len(result.token_ids_np)
         rows.settle(sampling_np, num_forwards, got_np=counts_np, unused_np=step.booked(num_forwards) - counts_np)
         columns = (sampling_np, rows.known_np[sampling_np] >= rows.limit_np[sampling_np])
-        requests, finished = rows.requests, Status.FINISHED
+        requests, finished, messages = rows.requests, Status.FINISHED, self._num_messages
+        special = self._with_more(step, result)
+        numbers: list[int] = []
+        plain: list[list[int]] = []  # new tokens, by numbers
         for row, full, new in zip(*(column.tolist() for column in columns), new_tokens, strict=True):
             request = requests[row]
             if request.status is finished or not new:
                 continue
+            if request.told_in < messages and not full and row not in special and request.stop_ids.isdisjoint(new):
+                request.tokens += new
+                numbers.append(request.number)
+                plain.append(new)
+                continue
             news[row] = update = news_of(request, new)
+            request.told_in = min(request.told_in, messages)
             if full or not request.stop_ids.isdisjoint(new):
                 update.finish_reason, update.stop_reason = take_until_stop(request, new)
                 rows.stop(row)
             else:
                 request.tokens.extend(new)
+        self._tokens.extend(numbers, plain)
         if step.plan.waits and not step.num_returned:
             self._move_on(step.plan.waits, news, result.drafts)
         return news
+
+    def _with_more(self, step: StepInFlight, result: StepResult) -> Collection[int]:
+        """Rows of which more may be to say than tokens."""
+        if self._drafts.most:
+            return range(len(self._rows.known_np))
+        return {*step.plan.waits, *result.errors, *(row for row, _ in result.outputs)}
 
     def _move_on(self, waiting: list[int], news: News, drafts: dict[int, list[int]]) -> None:
         """Rows whose tokens had to be allowed go on from there, or end: nothing may follow."""

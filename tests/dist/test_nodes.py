@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import random
+import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 import pytest
@@ -160,11 +163,13 @@ def test_stages_on_two_nodes_say_what_one_rank_says(directory: Path, secret: Pat
 
 
 class Network:
-    """A namespace with a cable to this one's."""
+    """A namespace with a cable to this one's. Another run on this machine has other names and addresses: names are
+    drawn from more than anybody uses, and the file that reserves a net is locked while it is in use."""
 
     def __init__(self) -> None:
-        tag, number = f"{os.getpid() % 10000}", random.randrange(1, 250)
-        self.name, self.cable = f"cadence{tag}", f"cad{tag}"
+        tag = secrets.token_hex(5)
+        self.name, self.cable = f"cadence-{tag}", f"cad{tag}"  # a link's name has at most 15 characters
+        number, self._reserved = _free_net()
         self.here, self.there = f"10.213.{number}.1", f"10.213.{number}.2"
         _ip("netns", "add", self.name)
         _ip("link", "add", f"{self.cable}a", "type", "veth", "peer", "name", f"{self.cable}b", "netns", self.name)
@@ -181,6 +186,19 @@ class Network:
         with contextlib.suppress(subprocess.CalledProcessError):
             _ip("link", "del", f"{self.cable}a")
         _ip("netns", "del", self.name)
+        self._reserved.close()
+
+
+def _free_net() -> tuple[int, IO[str]]:
+    """-> a number that no other run has, and the file that keeps it so until it is closed"""
+    for number in random.sample(range(1, 255), 254):
+        file = Path(tempfile.gettempdir(), f"cadence-net-{number}").open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return number, file
+        except BlockingIOError:
+            file.close()
+    raise OSError("all nets are in use")
 
 
 def _ip(*words: str) -> None:

@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from cadence.core.adapter_messages import NamedAdapter, TableCall, TableVerb
+from cadence.entrypoints.server.api_child import LAST_BYTES_S
+from cadence.entrypoints.server.api_servers import TABLE_S
 from cadence.entrypoints.server.shared_adapters import SharedAdapters
 from tests.dist.test_api_processes import command_of
 from tests.helpers.adapters import make_adapter
@@ -20,6 +22,7 @@ from tests.server.helpers import ServerProcess
 
 PROMPT = [5, 6, 7, 8]
 COUNT = 3  # API processes
+HEARTBEAT_S = 10.0  # an API process may be silent for twice as long
 
 
 class AdapterServer(ServerProcess):
@@ -111,6 +114,46 @@ def test_a_process_that_is_started_later_serves_the_same(server: AdapterServer, 
             time.sleep(0.1)
     found = [(said(client, "again"), said(client, "first")) for client in fresh]
     assert found == [(first, "404")] * COUNT
+
+
+@pytest.mark.engine
+def test_a_process_that_says_nothing_holds_no_change_up(server: AdapterServer, root: Path) -> None:
+    """It would be killed for its silence as well, but later: here, because it lacks the change."""
+    clients = server.clients()
+    before = server.api()
+    asked = connected(clients[0], before)
+    stopped = next(one for one in before if one.pid != asked)
+    stopped.suspend()
+    began = time.monotonic()
+    assert change(clients[0], "load", "late", root / "second") == 200
+    assert time.monotonic() - began < TABLE_S + LAST_BYTES_S + 5 < 2 * HEARTBEAT_S
+    assert not stopped.is_running() or stopped.status() == psutil.STATUS_ZOMBIE
+    wait_until(lambda: len(server.api()) == COUNT and stopped.pid not in {one.pid for one in server.api()})
+    wait_until(lambda: len({said(client, "late") for client in server.clients()}) == 1)
+    found = {said(client, "late") for client in server.clients()}
+    assert len(found) == 1 and found != {"404"}
+    assert change(server.clients()[0], "unload", "late") == 200
+
+
+def connected(client: httpx.Client, processes: list[psutil.Process]) -> int:
+    """The pid of the process that has this client's connection."""
+    assert client.get("/livez").status_code == 200
+    (pool,) = client._transport._pool.connections  # type: ignore[attr-defined]
+    own = pool._connection._network_stream.get_extra_info("client_addr")
+    (found,) = [one.pid for one in processes for each in one.net_connections() if each.raddr == own]
+    return found
+
+
+def wait_until(happened: Callable[[], bool], seconds: float = 60.0) -> None:
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        try:
+            if happened():
+                return
+        except httpx.HTTPError:
+            """A process is gone."""
+        time.sleep(0.1)
+    raise TimeoutError
 
 
 def test_numbers_are_given_once() -> None:

@@ -13,7 +13,7 @@ from cadence.core.front_messages import FrontCounts
 from cadence.core.messages import EngineInfo, FromEngine, ToEngine
 from cadence.core.request import EngineRequest, FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
-from cadence.core.update import RequestUpdate
+from cadence.core.update import RequestUpdate, TokenUpdates
 from cadence.engine.channel import Channel
 from cadence.engine.fronts import OWNER, ManyFronts
 from cadence.engine.journal import Journal
@@ -61,7 +61,7 @@ def test_two_fronts_may_use_the_same_id() -> None:
     channels = [world.introduce(1), world.introduce(2)]
     ids = [world.add(1, "x"), world.add(2, "x")]
     assert len(set(ids)) == 2
-    world.fronts.send_updates([token(ids[0], 7), token(ids[1], 8, FinishReason.STOP)])
+    world.fronts.send_updates([token(ids[0], 7), token(ids[1], 8, FinishReason.STOP)], TokenUpdates())
     found = [world.heard(channel)[0].updates for channel in channels]
     assert [[(one.request_id, one.new_token_ids) for one in each] for each in found] == [[("x", [7])], [("x", [8])]]
     state = EngineState(running=[RequestView(ids[0], 1, 1, 1, 0)])
@@ -69,6 +69,31 @@ def test_two_fronts_may_use_the_same_id() -> None:
         world.fronts.send(number, FromEngine(call_id=1, state=state))
         answer = world.heard(channels[number - 1])[0].state
         assert answer is not None and answer.running[0].request_id == shown
+
+
+def numbered(core_id: str, number: int, reason: FinishReason | None = None) -> RequestUpdate:
+    update = token(core_id, 5, reason)
+    update.number = number
+    return update
+
+
+def test_tokens_by_number_go_to_the_front_whose_request_it_is() -> None:
+    world = World()
+    channels = [world.introduce(1), world.introduce(2)]
+    mine, theirs, late = world.add(1, "a"), world.add(2, "b"), world.add(2, "c")
+    world.fronts.send_updates([numbered(mine, 11), numbered(theirs, 12), numbered(late, 13)], TokenUpdates())
+    assert [[one.number for one in world.heard(channel)[0].updates] for channel in channels] == [[11], [12, 13]]
+    tokens = TokenUpdates([12, 11, 13], [7, 8, 9, 10], [2, 1, 1])
+    world.fronts.send_updates([numbered(mine, 11, FinishReason.STOP)], tokens)
+    (one,), (other,) = (world.heard(channel) for channel in channels)
+    assert list(one.tokens.each()) == [(11, [9])] and [update.request_id for update in one.updates] == ["a"]
+    assert list(other.tokens.each()) == [(12, [7, 8]), (13, [10])] and not other.updates
+    channels[1].close(0.0)
+    assert (2, ToEngine(abort=["b", "c"])) in world.fronts.receive(0.1)
+    world.fronts.send_updates([], TokenUpdates([12, 13], [1, 2]))  # in the step that was under way
+    ends = [numbered(theirs, 12, FinishReason.ABORT), numbered(late, 13, FinishReason.ABORT)]
+    world.fronts.send_updates(ends, TokenUpdates())
+    assert not world.heard(channels[0]) and not world.fronts._numbered
 
 
 @pytest.mark.parametrize("leaves", ["dies", "says so", "is replaced"])
@@ -86,7 +111,7 @@ def test_the_requests_of_a_front_that_leaves_are_aborted(leaves: str) -> None:
         gone = Channel(end)
     commands = world.fronts.receive(0.1)
     assert (1, ToEngine(abort=["mine"])) in commands and not any(each.stop for _, each in commands)
-    world.fronts.send_updates([token(mine, 1, FinishReason.ABORT), token(theirs, 2)])
+    world.fronts.send_updates([token(mine, 1, FinishReason.ABORT), token(theirs, 2)], TokenUpdates())
     assert [one.request_id for one in world.heard(other)[0].updates] == ["theirs"]
     if leaves == "is replaced":
         assert [message.ready for message in world.heard(gone)] == [INFO]

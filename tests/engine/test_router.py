@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
@@ -95,11 +96,15 @@ class RouterMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_books_agree(self) -> None:
-        for engine, book in zip(self.router._engines, self.books, strict=True):
-            assert engine.open == len(book.requests) and engine.waiting >= 0 and len(engine.keys) <= 40
-            assert all(self.router.place(name) == self.books.index(book) for name in book.requests)
+        router, prefixes = self.router, self.router._prefixes
+        for number, book in enumerate(self.books):
+            assert router._open_np[number] == len(book.requests) and router._waiting_np[number] >= 0
+            assert len(prefixes._keys[number]) <= 40
+            assert all(router.place(name) == number for name in book.requests)
         if not any(book.requests for book in self.books):
-            assert not any(engine.waiting for engine in self.router._engines)
+            assert not router._waiting_np.any()
+        by_key = {key: {one for one in range(3) if key in prefixes._keys[one]} for key in prefixes._engines}
+        assert by_key == prefixes._engines and all(by_key.values())
 
 
 TestRouterMachine = RouterMachine.TestCase
@@ -119,12 +124,56 @@ def test_a_prefix_stays_where_it_is_while_load_allows(num_engines: int, seed: in
         router.began(name)
 
 
+@dataclass
+class PlainEngine:
+    """What the head of `router.py` says, engine by engine."""
+
+    load: int = 0
+    waiting: int = 0
+    prompts: list[list[int]] = field(default_factory=list)
+
+    def known(self, prompt: list[int]) -> int:
+        blocks = [prompt[start : start + BLOCK] for start in range(0, len(prompt) - BLOCK + 1, BLOCK)]
+        most = 0
+        for other in self.prompts:
+            same = [other[number * BLOCK : (number + 1) * BLOCK] == block for number, block in enumerate(blocks)]
+            most = max(most, [*same, False].index(False))
+        return most * BLOCK
+
+
+@pytest.mark.parametrize("num_engines", [1, 2, 7, 40])
+def test_the_cheapest_engine_gets_a_request(num_engines: int) -> None:
+    draw, router = random.Random(num_engines), make_router(num_engines, max_keys=10**6)
+    engines, places = [PlainEngine() for _ in range(num_engines)], dict[str, tuple[int, int]]()
+    for number in range(60 + 10 * num_engines):
+        prompt = prefix(draw.randrange(6), draw.randrange(1, 9)) + [2000 + number] * draw.randrange(40)
+        chosen = router.route(make_request(f"{number}", prompt))
+        least = min(engine.load for engine in engines)
+        costs = {
+            one: len(prompt) - engine.known(prompt) + engine.waiting / 2 + engine.load * REQUEST_COST
+            for one, engine in enumerate(engines)
+            if engine.load <= least * SPREAD + SLACK
+        }
+        assert costs[chosen] == min(costs.values())
+        new = len(prompt) - engines[chosen].known(prompt)
+        engines[chosen].load += 1
+        engines[chosen].waiting += new
+        engines[chosen].prompts.append(prompt)
+        places[f"{number}"] = chosen, new
+        if draw.random() < 0.6:
+            name = draw.choice(sorted(places))
+            place, waiting = places.pop(name)
+            router.ended(name)
+            engines[place].load -= 1
+            engines[place].waiting -= waiting
+
+
 def test_a_prefix_that_all_ask_for_spreads() -> None:
     router = make_router(4)
     for number in range(400):
         router.route(make_request(str(number), prefix(1, blocks=100)))
         router.began(str(number))
-    loads = [engine.open for engine in router._engines]
+    loads = router._open_np.tolist()
     assert sum(loads) == 400 and max(loads) <= min(loads) * SPREAD + SLACK + 1
 
 
@@ -134,17 +183,15 @@ def test_salt_and_adapter_tell_prefixes_apart() -> None:
     for salt, adapter in (("", ""), ("a", ""), ("", "/x"), ("a", "/x")):
         name = f"{salt} {adapter}"
         places[name] = router.route(make_request(name, prefix(1), salt, adapter))
-        known = [
-            router._num_known(number, router._keys(make_request("", prefix(1), salt, adapter))) for number in (0, 1)
-        ]
-        assert sorted(known) == [0, 8 * BLOCK] and known[places[name]]
+        known = router._prefixes.num_known(router._keys(make_request("", prefix(1), salt, adapter)))
+        assert known == {places[name]: 8}
 
 
 def test_without_prefixes_requests_are_shared_out_evenly() -> None:
     router = make_router(3)
     for number in range(99):
         router.route(make_request(str(number), prefix(1000 + number)))
-    assert [engine.open for engine in router._engines] == [33, 33, 33]
+    assert router._open_np.tolist() == [33, 33, 33]
 
 
 def test_what_others_send_counts() -> None:
@@ -165,8 +212,10 @@ def test_memory_is_bounded_and_the_oldest_prefix_goes_first() -> None:
     router = make_router(1, max_keys=20)
     for number in range(4):
         router.route(make_request(str(number), prefix(number)))
-    known = [router._num_known(0, router._keys(make_request("", prefix(number)))) // BLOCK for number in range(4)]
-    assert known == [0, 4, 8, 8] and len(router._engines[0].keys) == 20
+    known = [
+        router._prefixes.num_known(router._keys(make_request("", prefix(number)))).get(0, 0) for number in range(4)
+    ]
+    assert known == [0, 4, 8, 8] and len(router._prefixes._keys[0]) == 20
 
 
 def test_a_dead_engine_has_forgotten_all() -> None:
@@ -174,7 +223,7 @@ def test_a_dead_engine_has_forgotten_all() -> None:
     first = router.route(make_request("first", prefix(1)))
     router.down(first)
     router.up(first)
-    assert router._num_known(first, router._keys(make_request("", prefix(1)))) == 0
+    assert not router._prefixes.num_known(router._keys(make_request("", prefix(1))))
 
 
 def test_where_all_are_down_one_that_comes_back_is_chosen() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cadence.core.engine_state import EngineStats
-from cadence.core.update import RequestUpdate
+from cadence.core.update import AnyUpdate
 from cadence.engine.metrics.completion import Completion
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.metrics.recorder import MetricsRecorder
@@ -26,7 +26,7 @@ class MetricsByEngine:
         given = (model_name, cache, most_drafts, max_loras)
         self._engines = [MetricsRecorder(*given, engine=number) for number in range(num_engines)]
 
-    def tokens(self, text: Completion, update: RequestUpdate) -> None:
+    def tokens(self, text: Completion, update: AnyUpdate) -> None:
         self._engines[update.engine].tokens(text, update)
 
     def finished(self, text: Completion) -> None:

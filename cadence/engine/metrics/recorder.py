@@ -8,7 +8,7 @@ from cadence.core.adapter import AdapterStats
 from cadence.core.draft_stats import DraftStats
 from cadence.core.engine_state import FORWARD_TOKENS, EngineStats
 from cadence.core.request import FinishReason
-from cadence.core.update import RequestUpdate
+from cadence.core.update import AnyUpdate
 from cadence.engine.metrics.completion import Completion
 from cadence.engine.metrics.metric import Counter, Gauge, Histogram, Metric
 
@@ -59,7 +59,7 @@ class MetricsRecorder:
         self._limits = self._histogram("request_params_max_tokens", _TOKENS)
         self._forwards = self._histogram("iteration_tokens_total", FORWARD_TOKENS)
 
-    def tokens(self, text: Completion, update: RequestUpdate) -> None:
+    def tokens(self, text: Completion, update: AnyUpdate) -> None:
         """Of every update: this is the only work per token here."""
         count = len(update.new_token_ids)
         if not count:

@@ -43,6 +43,7 @@ MAX_FAILED_STARTS = 3  # of an API process, in a row: the server ends
 RESTART_S = 0.2  # before a dead one is started again
 TELL_S = 1.0  # for processes to say what they have counted
 SILENCE_FACTOR = 2  # a process that serves may be silent for this many times as long as an engine, before it is killed
+TABLE_S = 5.0  # for processes to take in a change of the table of adapters, before those that have not are killed
 TICK_S = 1.0
 EXIT_S = 20.0  # beyond the shutdown timeout, before processes that do not end are killed
 
@@ -149,16 +150,34 @@ class ApiServers:
         asking.tell(ToFront(call_id=call_id, reply=await self._responses.answer(number, call)))
 
     async def _answer_table_call(self, asking: ApiChild, call_id: int, call: TableCall) -> None:
-        """When all that serve have the change, or are gone; those that start get it before they do."""
+        """When all that serve have the change, or are gone, which takes little longer than TABLE_S at most; those that
+        start get it before they do."""
         before = self._adapters.table.version
         reply, table = self._adapters.take(call), self._adapters.table
         if table.version != before:
             for child in self._children.values():
                 child.tell(ToFront(table=table))
-            while any(one.has_served and one.table_version < table.version for one in self._children.values()):
-                self._told.clear()
-                await self._told.wait()
+            await self._until_all_have(table.version)
         asking.tell(ToFront(call_id=call_id, table_reply=reply))
+
+    async def _until_all_have(self, version: int) -> None:
+        """A process that does not take the change in is killed: it would serve what is no longer served. The next one
+        begins with the change."""
+        try:
+            async with asyncio.timeout(TABLE_S):
+                await self._all_have(version)
+        except TimeoutError:
+            for child in self._without(version):
+                child.signal(signal.SIGKILL)
+            await self._all_have(version)
+
+    async def _all_have(self, version: int) -> None:
+        while self._without(version):
+            self._told.clear()
+            await self._told.wait()
+
+    def _without(self, version: int) -> list[ApiChild]:
+        return [one for one in self._children.values() if one.has_served and one.table_version < version]
 
     def cancel(self, front: int, response_id: str) -> None:
         if front in self._children:
