@@ -116,6 +116,26 @@ def test_errors_of_inputs_that_are_alike_are_made_up_for(name: str) -> None:
     assert errors[1] < 0.3 * errors[0]
 
 
+def test_each_column_is_rounded_from_where_the_least_error_has_it() -> None:
+    """By definition: with the columns P rounded before to Q, the rest is W_R - (Q_P - W_P) H_PR H_RR^-1."""
+    pick = torch.Generator().manual_seed(8)
+    weight, inputs = torch.randn(8, 160, generator=pick), torch.randn(400, 160, generator=pick)
+    hessian = (inputs + inputs @ torch.randn(160, 160, generator=pick) / 6).t() @ inputs
+    hessian = hessian @ hessian.t() / 400
+    grid = choose_grid(weight, find_format("W4A16", 32), torch.bfloat16, hessian.diagonal())
+    order = torch.argsort(hessian.diagonal(), descending=True)
+    damped = (hessian + torch.diag(torch.full((160,), 0.01 * float(hessian.diagonal().mean())))).double()
+    expected, wide = weight.double().clone(), weight.double()
+    for place, column in enumerate(order.tolist()):
+        done, left = order[:place], order[place:]
+        change = (expected[:, done] - wide[:, done]) @ damped[done][:, left] @ damped[left][:, left].inverse()
+        target = weight.clone()
+        target[:, left] = (wide[:, left] - change).float()
+        expected[:, column] = grid.nearest(target)[:, column].double()
+    found = compensated(weight, grid, hessian)
+    assert float((found != expected.float()).float().mean()) < 0.01  # one that lies in the middle may go elsewhere
+
+
 def test_columns_that_have_nothing_in_common_are_rounded_each_by_itself() -> None:
     weight = torch.randn(16, 128, generator=torch.Generator().manual_seed(4))
     form = find_format("W4A16", 32)
