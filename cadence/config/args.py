@@ -55,7 +55,7 @@ class EngineArgs:
     )
     quantization: str | None = option(
         None,
-        "none = as stored or widened, gguf = the file's own blocks, int8, int4, on a GPU fp8 = made while loading; a "
+        "none = as stored or widened, gguf = the file's own blocks, fp8, int8, int4 = made while loading; a "
         "method's name = as the checkpoint is quantised, the default of such",
         ("none", "gguf", "int8", "int4", *CHECKPOINT_METHODS),
     )

@@ -29,8 +29,6 @@ def resolve_quantization(args: EngineArgs, files: ModelFiles, hf: HFConfig, kind
         raise ConfigError(f"quantization=gguf: {files.name} is not a .gguf file; use int8 or int4", "quantization")
     if asked in (None, "gguf"):
         return own if packs else "none"
-    if asked == "fp8" and kind == "cpu":
-        raise ConfigError("quantization=fp8 is made while loading for a GPU; use int8 or int4", "quantization")
     if asked != "none" and not packs:
         why = "experts on a GPU are multiplied as they are" if whole else "plain torch multiplies tensors"
         raise ConfigError(f"quantization={asked}: {why}", "quantization")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from cadence import LLM, SamplingParams
 from cadence.core.errors import ConfigError
@@ -21,7 +22,7 @@ TEXT = (
 )
 
 
-@pytest.mark.parametrize(("quantization", "nearness"), [("gguf", 0.12), ("int8", 0.12), ("int4", 0.4)])
+@pytest.mark.parametrize(("quantization", "nearness"), [("gguf", 0.12), ("int8", 0.12), ("int4", 0.4), ("fp8", 0.25)])
 def test_smollm2_stays_near_itself(smollm2_logprobs: list[float], quantization: str, nearness: float) -> None:
     """Mean difference of the logprobs of a text. The reference is the same file, widened to float32."""
     ours = logprobs_of(LLM("smollm2", quantization=quantization, **OPTIONS))
@@ -36,12 +37,32 @@ def smollm2_logprobs() -> list[float]:
     return logprobs_of(LLM("smollm2", quantization="none", **OPTIONS))
 
 
-def logprobs_of(llm: LLM) -> list[float]:
+def logprobs_of(llm: LLM, prompt: str | list[int] = TEXT) -> list[float]:
     params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
-    output = llm.generate([TEXT], params, use_tqdm=False)[0]
+    asked = prompt if isinstance(prompt, str) else {"prompt_token_ids": prompt}
+    output = llm.generate([asked], params, use_tqdm=False)[0]
     assert output.prompt_logprobs is not None
     pairs = list(zip(output.prompt_logprobs, output.prompt_token_ids or (), strict=True))[1:]
     return [position[token].logprob for position, token in pairs if position is not None]
+
+
+def test_fp8_has_the_values_that_others_write(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    """Those of a float8 for each entry and a float32 scale for each row, in the plain model."""
+    from safetensors.torch import load_file, save_file
+
+    from tests.helpers.tiny_quantized import make_quantized
+
+    quantised = make_quantized("FP8 channel", tmp_path)  # beside it lies the same in plain values, here made anew
+    plain = quantised.parent / "plain"
+    tensors = load_file(plain / "model.safetensors")
+    for name, values in tensors.items():
+        if values.dim() == 2:
+            scales = values.abs().amax(1, keepdim=True) / 448.0
+            tensors[name] = (values / scales).to(torch.float8_e4m3fn).float() * scales
+    ours = logprobs_of(LLM(str(plain), quantization="fp8", **OPTIONS), [5, 9, 40, 77, 8, 130, 22])
+    save_file(tensors, plain / "model.safetensors", {"format": "pt"})
+    expected = logprobs_of(LLM(str(plain), quantization="none", **OPTIONS), [5, 9, 40, 77, 8, 130, 22])
+    assert ours == pytest.approx(expected, abs=1e-5)
 
 
 def test_what_cannot_be_quantised_is_said(tiny_model: Callable[[str], Path]) -> None:

@@ -22,6 +22,7 @@ COMMANDS = {
     "complete": ("cadence.entrypoints.cli.complete", "complete a prompt on a server"),
     "run-batch": ("cadence.entrypoints.cli.run_batch.command", "answer a file of OpenAI batch requests"),
     "bench": ("cadence.entrypoints.cli.bench", "measure latency, throughput, or a server under load"),
+    "quantize": ("cadence.entrypoints.cli.quantize.command", "write a model's weights in few bits, as a checkpoint"),
     "save-sharded": ("cadence.entrypoints.cli.save_sharded", "cut a model's weights for ranks, each in its own files"),
     "models": ("cadence.entrypoints.cli.models", "list model aliases and where their files are"),
     "collect-env": ("cadence.entrypoints.cli.collect_env", "describe this machine for a report"),

@@ -17,6 +17,7 @@ from cadence.models.layers.joined import joined
 from cadence.models.loader.assign import assign, copies_of, no_progress
 from cadence.models.loader.checkpoint import open_checkpoint
 from cadence.models.loader.dummy import fill_dummy
+from cadence.models.loader.fp8_values import Fp8ValuesPacker
 from cadence.models.loader.model_weights import model_weights
 from cadence.models.loader.packing import MatrixPacking, NoPacking, Packing
 from cadence.models.loader.plausible import build_model, check_dummy, check_source, without_memory
@@ -70,8 +71,12 @@ def _own_part(source: WeightsSource, model: DecoderLM, build: BuildContext) -> W
 
 
 def new_packing(quantization: str, build: BuildContext) -> Packing:
-    packer = build.ops.packer(quantization, build.dtype, build.device)
-    return NoPacking() if packer is None else MatrixPacking(packer)
+    """Kernels of the CPU have no float8: there the values are what it holds."""
+    as_values = quantization == "fp8" and build.device.type == "cpu"
+    packer = build.ops.packer("none" if as_values else quantization, build.dtype, build.device)
+    if packer is None:
+        return NoPacking()
+    return MatrixPacking(Fp8ValuesPacker(packer) if as_values else packer)
 
 
 def open_weights(model_config: ModelConfig, load_config: LoadConfig, ranks: Collectives) -> tuple[WeightsSource, str]:

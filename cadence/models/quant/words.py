@@ -21,3 +21,14 @@ def unpacked(words: torch.Tensor, bits: int) -> torch.Tensor:
 def num_words(count: int, bits: int) -> int:
     """int32 words that hold so many integers."""
     return -(-count * bits // 32)
+
+
+def packed(numbers: torch.Tensor, bits: int) -> torch.Tensor:
+    """numbers [..., n] uint8, each below 2^bits; bits: 2, 4 or 8 -> int32 words [..., num_words(n, bits)]"""
+    count, per_byte = numbers.shape[-1], 8 // bits
+    padded = torch.nn.functional.pad(numbers, (0, num_words(count, bits) * 4 * per_byte - count))
+    runs = padded.unflatten(-1, (-1, per_byte))
+    data = torch.zeros(runs.shape[:-1], dtype=torch.uint8)
+    for index in range(per_byte):
+        data |= runs[..., index] << (bits * index)
+    return data.contiguous().view(torch.int32)

@@ -1,0 +1,258 @@
+"""Checkpoints that `quantize_checkpoint` writes, as compressed-tensors, transformers and the loader here see them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme, preset_name_to_scheme
+from safetensors.torch import load_file, save_file
+
+from cadence.config.hf import load_hf_config
+from cadence.config.reference import ModelFiles
+from cadence.core.errors import CadenceError, ConfigError
+from cadence.models.loader.checkpoint import open_checkpoint
+from cadence.models.quantize import checkpoint_writer
+from cadence.models.quantize.checkpoint import QuantizeOptions, quantize_checkpoint
+from cadence.models.quantize.checkpoint_writer import CheckpointWriter
+from cadence.models.quantize.formats import FORMATS, find_format
+from cadence.models.quantize.layer_pass import LayerPass
+from tests.helpers import oracle
+from tests.helpers.tiny_models import VOCAB, make_tiny
+from tests.helpers.tiny_plain import make_plain
+
+pytestmark = pytest.mark.device
+
+PROJECTIONS = 7  # of a layer
+WINDOWS = torch.randint(3, VOCAB, (6, 64), dtype=torch.int32, generator=torch.Generator().manual_seed(5))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_plain(tmp_path_factory.mktemp("plain") / "tiny")
+
+
+def files_at(directory: Path) -> ModelFiles:
+    return ModelFiles(str(directory), directory, None)
+
+
+def quantize(plain: Path, output: Path, name: str, **options: Any) -> Path:
+    quantize_checkpoint(files_at(plain), output, QuantizeOptions(find_format(name), **options))
+    return output
+
+
+def our_values(directory: Path) -> dict[str, torch.Tensor]:
+    source, _ = open_checkpoint(files_at(directory), load_hf_config(files_at(directory)))
+    return {name: source.load(name) for name in source.names()}
+
+
+@pytest.mark.parametrize("windows", [None, WINDOWS], ids=["rounded", "calibrated"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_library_reads_the_same_values(
+    plain: Path, tmp_path: Path, name: str, windows: torch.Tensor | None
+) -> None:
+    output = quantize(plain, tmp_path / "out", name, windows=windows)
+    section = json.loads((output / "config.json").read_text())["quantization_config"]
+    group = section["config_groups"]["group_0"]
+    scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**group["weights"]))
+    stored, original = load_file(output / "model.safetensors"), load_file(plain / "model.safetensors")
+    ours = our_values(output)
+    assert ours.keys() == original.keys()
+    compressor = BaseCompressor.get_value_from_registry(section["format"])
+    quantised = [key for key in original if key.endswith("_proj.weight")]
+    assert len(quantised) == 2 * PROJECTIONS
+    for key in quantised:
+        module = key.removesuffix("weight")
+        state = {part.removeprefix(module): each for part, each in stored.items() if part.startswith(module)}
+        theirs = compressor.decompress(state, scheme)["weight"]
+        assert torch.equal(theirs.float(), ours[key].float()), key
+        assert (theirs.float() - original[key].float()).norm() < 0.2 * original[key].float().norm()
+    for key in original.keys() - set(quantised):
+        assert torch.equal(ours[key], original[key])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_library_would_write_the_same(plain: Path, tmp_path: Path, name: str) -> None:
+    """With the scales that were chosen here, every weight is rounded to where its library rounds it."""
+    output = quantize(plain, tmp_path / "out", name)
+    section = json.loads((output / "config.json").read_text())["quantization_config"]
+    weights = QuantizationArgs(**section["config_groups"]["group_0"]["weights"])
+    scheme = QuantizationScheme(targets=["Linear"], weights=weights)
+    compressor = BaseCompressor.get_value_from_registry(section["format"])
+    stored, original = load_file(output / "model.safetensors"), load_file(plain / "model.safetensors")
+    for key in (key for key in original if key.endswith("_proj.weight")):
+        module = key.removesuffix("weight")
+        state = {part.removeprefix(module): each for part, each in stored.items() if part.startswith(module)}
+        read = compressor.decompress(dict(state), scheme)
+        given = {
+            part: read[part] for part in ("weight_scale", "weight_zero_point", "weight_global_scale") if part in read
+        }
+        if state["weight_scale"].dtype is torch.bfloat16:
+            given["weight_scale"] = given["weight_scale"].float()  # else its own divisions would be rounded
+        again = compressor.compress({"weight": original[key].float(), **given}, scheme)
+        mine = compressor.decompress(dict(state), scheme)["weight"].float()
+        again["weight_scale"] = state["weight_scale"]
+        theirs = compressor.decompress(again, scheme)["weight"].float()
+        assert torch.equal(mine, theirs), key
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_configuration_is_the_library_s_own(name: str) -> None:
+    group = find_format(name).section(["lm_head"])["config_groups"]["group_0"]
+    ours = QuantizationScheme(**{key: value for key, value in group.items() if key != "format"})
+    theirs = preset_name_to_scheme(name, ["Linear"])
+    for part in ("weights", "input_activations"):
+        mine, other = getattr(ours, part), getattr(theirs, part)
+        assert (mine is None) == (other is None)
+        if mine is not None:
+            assert mine.model_dump(exclude={"observer"}) == other.model_dump(exclude={"observer"})
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_transformers_loads_it(plain: Path, tmp_path: Path, name: str) -> None:
+    from transformers import AutoModelForCausalLM
+    from transformers.utils.quantization_config import CompressedTensorsConfig
+
+    output = quantize(plain, tmp_path / "out", name)
+    config = CompressedTensorsConfig(run_compressed=False)
+    model = AutoModelForCausalLM.from_pretrained(output, quantization_config=config)
+    found, ours = dict(model.named_parameters()), our_values(output)
+    for key, values in ours.items():
+        assert torch.equal(found[key].float(), values.float()), key
+
+
+def test_calibration_brings_it_nearer(tmp_path: Path) -> None:
+    """Of texts like those that it was calibrated with, though not of these. Vectors of tokens have few directions, as
+    those of trained models do: where all are alike there is nothing to learn."""
+    plain = make_plain(tmp_path / "plain")
+    tensors, pick = load_file(plain / "model.safetensors"), torch.Generator().manual_seed(1)
+    few = torch.randn(VOCAB, 12, generator=pick) @ torch.randn(12, 128, generator=pick)
+    tensors["model.embed_tokens.weight"] = (0.1 * few).bfloat16()
+    save_file(tensors, plain / "model.safetensors", {"format": "pt"})
+    reference = oracle.load_oracle(plain)
+    seen = torch.randint(3, VOCAB, (16, 64), dtype=torch.int32, generator=pick)
+    texts = torch.randint(3, VOCAB, (4, 64), generator=pick).tolist()
+    errors = {}
+    for name, windows in {"rounded": None, "calibrated": seen}.items():
+        values = our_values(quantize(plain, tmp_path / name, "W4A16", windows=windows))
+        model = oracle.load_oracle(plain)
+        model.load_state_dict({key: each.float() for key, each in values.items()})
+        gaps = [oracle.logprobs(model, text) - oracle.logprobs(reference, text) for text in texts]
+        errors[name] = float(torch.cat(gaps).square().mean())
+    assert errors["calibrated"] < 0.8 * errors["rounded"], errors
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3", "opt"])
+def test_a_text_passes_layer_by_layer_as_it_passes_the_model(tmp_path: Path, family: str) -> None:
+    directory = make_tiny(family, tmp_path / family)
+    files = files_at(directory)
+    source, where = open_checkpoint(files, load_hf_config(files))
+    run = LayerPass(load_hf_config(files), source, where, WINDOWS[:2])
+    for index in range(run.num_layers):
+        layer = run.open(index)
+        run.observe(layer)
+        run.advance(layer)
+    model = oracle.load_oracle(directory)
+    caught: list[torch.Tensor] = []
+    inner = model.model.decoder if family == "opt" else model.model
+    inner.layers[-1].register_forward_hook(
+        lambda module, args, out: caught.append(out[0] if isinstance(out, tuple) else out)
+    )
+    with torch.inference_mode():
+        model(WINDOWS[:2].long())
+    for index, (x, residual) in enumerate(run._stream):
+        assert torch.allclose(x + residual, caught[0][index], atol=1e-4)
+
+
+def test_large_checkpoints_are_written_in_parts(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = our_values(quantize(plain, tmp_path / "whole", "W8A16"))
+    monkeypatch.setattr(CheckpointWriter.__init__, "__defaults__", (50_000,))
+    output = quantize(plain, tmp_path / "parts", "W8A16")
+    names = sorted(path.name for path in output.glob("*.safetensors"))
+    assert len(names) > 2 and names[0] == f"model-00001-of-{len(names):05d}.safetensors"
+    found = our_values(output)
+    assert found.keys() == whole.keys() and all(torch.equal(found[name], whole[name]) for name in whole)
+
+
+def test_a_crash_leaves_no_checkpoint(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(checkpoint_writer, "save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        quantize(plain, tmp_path / "out", "W4A16")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_left_out_keeps_its_values(plain: Path, tmp_path: Path) -> None:
+    output = quantize(
+        plain, tmp_path / "out", "W4A16", ignore=("lm_head", "re:.*down_proj", "model.layers.1.self_attn.o_proj")
+    )
+    section = json.loads((output / "config.json").read_text())["quantization_config"]
+    left = ["lm_head", *(f"model.layers.{i}.mlp.down_proj" for i in (0, 1)), "model.layers.1.self_attn.o_proj"]
+    assert section["ignore"] == sorted(left)
+    original, found = load_file(plain / "model.safetensors"), load_file(output / "model.safetensors")
+    assert all(torch.equal(found[f"{name}.weight"], original[f"{name}.weight"]) for name in left)
+    assert "model.layers.0.self_attn.o_proj.weight_packed" in found
+
+
+def test_a_head_may_be_quantised(plain: Path, tmp_path: Path) -> None:
+    output = quantize(plain, tmp_path / "out", "W8A16", ignore=())
+    assert "lm_head.weight_packed" in load_file(output / "model.safetensors")
+    assert json.loads((output / "config.json").read_text())["quantization_config"]["ignore"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ignore": ("lm_haed",)}, "names no matrix"),
+        ({"ignore": ("re:(",)}, "no pattern"),
+        ({"ignore": ("model.layers.0.self_attn.q_proj",)}, "multiplied as one"),
+        ({"ignore": ("re:.*",)}, "nothing is left"),
+    ],
+)
+def test_what_cannot_be_left_out_is_said(plain: Path, tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        quantize(plain, tmp_path / "out", "W4A16", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_models_that_are_refused(plain: Path, tmp_path: Path) -> None:
+    once = quantize(plain, tmp_path / "once", "W4A16")
+    with pytest.raises(ConfigError, match="quantised already"):
+        quantize(once, tmp_path / "twice", "W4A16")
+    with pytest.raises(ConfigError, match="not an empty folder"):
+        quantize(plain, once, "W4A16")
+    for family, message in (("gpt2", "transposed"), ("mixtral", "experts")):
+        with pytest.raises(ConfigError, match=message):
+            quantize(make_tiny(family, tmp_path / family), tmp_path / "out", "W4A16")
+    small = make_plain(tmp_path / "small", hidden_size=96)
+    with pytest.raises(ConfigError, match=r"groups of 128 do not divide the 96 columns.*--group-size 32 would"):
+        quantize(small, tmp_path / "out", "W4A16")
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_that_are_no_numbers_are_refused(plain: Path, tmp_path: Path) -> None:
+    make_plain(tmp_path / "bad")
+    tensors = load_file(plain / "model.safetensors")
+    tensors["model.layers.1.mlp.up_proj.weight"][3, 4] = torch.nan
+    save_file(tensors, tmp_path / "bad" / "model.safetensors", {"format": "pt"})
+    for windows in (None, WINDOWS):
+        with pytest.raises(CadenceError, match="finite"):
+            quantize(tmp_path / "bad", tmp_path / "out", "W4A16", windows=windows)
+    assert not (tmp_path / "out").exists()
+
+
+def test_formats_are_known_by_several_names() -> None:
+    assert find_format("fp8").name == "FP8_DYNAMIC" and find_format("w8a8-int8").name == "W8A8"
+    assert find_format("w4a16", 32).group == 32
+    with pytest.raises(ConfigError, match="known are W4A16"):
+        find_format("W3A16")
+    with pytest.raises(ConfigError, match="32 or 64 or 128 or 256"):
+        find_format("W4A16", 48)
+    with pytest.raises(ConfigError, match="its own groups"):
+        find_format("NVFP4A16", 32)
