@@ -34,36 +34,38 @@ TARGET void packed_vnni_quantize(const float *x, int64_t k, const Acts *a, int64
 
 /* ---- weights ---- */
 
-/* Quads c (low) and c + 4 (high) of a step, as unsigned bytes; planes [2]: the bits above the fourth. */
-TARGET INLINE void load_quads(const int kind, const uint8_t *q, const int c, const __m512i *planes, __m512i *low,
-                              __m512i *high) {
-    const int bits = formats[kind].bits, two = c / 2 * 2;
-    if (bits == 8) {
-        const __m512i top = _mm512_set1_epi8((char)0x80);
-        *low = _mm512_xor_si512(_mm512_loadu_si512(q + c * 64), top);
-        *high = _mm512_xor_si512(_mm512_loadu_si512(q + (c + 4) * 64), top);
-        return;
-    }
-    const __m512i half = _mm512_set1_epi8(15);
-    __m512i both = _mm512_loadu_si512(q + c * 64);
-    if (kind == P_Q4_0) both = _mm512_xor_si512(both, _mm512_set1_epi8((char)0x88));
-    *low = _mm512_and_si512(both, half);
-    *high = _mm512_and_si512(_mm512_srli_epi16(both, 4), half);
-    if (bits == 5) { /* bits c and c + 4 to bit 4 */
-        const __m512i fifth = _mm512_set1_epi8(16);
-        *low = _mm512_or_si512(*low, _mm512_and_si512(_mm512_slli_epi16(planes[0], 4 - c), fifth));
-        *high = _mm512_or_si512(*high, _mm512_and_si512(_mm512_srli_epi16(planes[0], c), fifth));
-    }
-    if (bits == 6) { /* bits two, two + 1 and two + 4, two + 5 to bits 4 and 5 */
-        const __m512i top = _mm512_set1_epi8(48);
-        *low = _mm512_or_si512(*low, _mm512_and_si512(_mm512_slli_epi16(planes[c % 2], 4 - two), top));
-        *high = _mm512_or_si512(*high, _mm512_and_si512(_mm512_srli_epi16(planes[c % 2], two), top));
-    }
+/* Bits of `mask` from a, the others from b. */
+TARGET INLINE __m512i merged(const int mask, __m512i a, __m512i b) {
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), a, b, 0xca);
 }
 
-TARGET INLINE void load_planes(const int kind, const uint8_t *q, __m512i *planes) {
-    if (formats[kind].bits == 5 || formats[kind].bits == 6) planes[0] = _mm512_loadu_si512(q + 256);
-    if (formats[kind].bits == 6) planes[1] = _mm512_loadu_si512(q + 320);
+/* The quants of a part of a step, in their bytes' low bits (and others' bits above): of 5 bits quads 5-7, of 6 bits the
+ * fourth of a half. Bytes are shifted in pairs; what comes from a neighbour is dropped. */
+TARGET INLINE __m512i fifths(const uint8_t *q, const int g) {
+    __m512i upper = _mm512_slli_epi16(_mm512_loadu_si512(q + (g - 5) * 64), 2);
+    if (g < 7) return merged(28, upper, _mm512_srli_epi16(_mm512_loadu_si512(q + (g - 2) * 64), 1));
+    __m512i middle = _mm512_slli_epi16(_mm512_loadu_si512(q + 192), 1);
+    return merged(28, upper, merged(2, middle, _mm512_loadu_si512(q + 256)));
+}
+
+TARGET INLINE __m512i fourth(const uint8_t *q) {
+    __m512i upper = _mm512_slli_epi16(_mm512_loadu_si512(q), 4), middle = _mm512_slli_epi16(_mm512_loadu_si512(q + 64), 2);
+    return merged(48, upper, merged(12, middle, _mm512_loadu_si512(q + 128)));
+}
+
+/* Quad g of a step, as unsigned bytes. */
+TARGET INLINE __m512i load_quad(const int kind, const uint8_t *q, const int g) {
+    const int bits = formats[kind].bits;
+    __m512i found;
+    if (bits == 8) return _mm512_xor_si512(_mm512_loadu_si512(q + g * 64), _mm512_set1_epi8((char)0x80));
+    if (bits == 4)
+        found = g < 4 ? _mm512_loadu_si512(q + g * 64) : _mm512_srli_epi16(_mm512_loadu_si512(q + (g - 4) * 64), 4);
+    else if (bits == 5)
+        found = g < 5 ? _mm512_srli_epi16(_mm512_loadu_si512(q + g * 64), 3) : fifths(q, g);
+    else
+        found = g % 4 < 3 ? _mm512_srli_epi16(_mm512_loadu_si512(q + (g / 4 * 3 + g % 4) * 64), 2) : fourth(q + g / 4 * 192);
+    const __m512i mask = _mm512_set1_epi8((char)((1 << bits) - 1)), inverted = _mm512_set1_epi8((char)inverted_bit(kind));
+    return _mm512_ternarylogic_epi32(found, mask, inverted, 0x6a); /* found & mask ^ inverted */
 }
 
 TARGET INLINE __m512 load_halves(const uint8_t *from) {
@@ -75,7 +77,8 @@ TARGET INLINE __m512 load_scale(const int kind, const uint8_t *header, int64_t s
     if (kind == P_Q8_F) return _mm512_loadu_ps(header);
     if (formats[kind].block == K_STEP) return load_halves(header);
     const __m128i *small = (const __m128i *)(header + (kind == P_Q6_K ? 32 + (s * 2 + h) * GROUP : 64 + s * GROUP));
-    __m512i n = kind == P_Q6_K ? _mm512_cvtepi8_epi32(_mm_loadu_si128(small)) : _mm512_cvtepu8_epi32(_mm_loadu_si128(small));
+    __m512i n = _mm512_cvtepu8_epi32(_mm_loadu_si128(small));
+    if (kind == P_Q6_K) n = _mm512_sub_epi32(n, _mm512_set1_epi32(128));
     return _mm512_mul_ps(_mm512_cvtepi32_ps(n), load_halves(header));
 }
 
@@ -96,16 +99,10 @@ TARGET INLINE void unpack_kind(const int kind, const uint8_t *from, int64_t k, T
         for (int64_t s = 0; s < steps; s++) {
             const uint8_t *q = from + f.header + s * f.step_bytes;
             int8_t *out = to->q + (at + s) * K_STEP * GROUP;
-            __m512i planes[2], low, high;
             EACH(h, f.halves) _mm512_store_ps(to->scale + ((at + s) * f.halves + h) * GROUP, load_scale(kind, from, s, h));
             if (f.shift) _mm512_store_ps(to->shift + (at + s) * GROUP, load_shift(kind, from, s));
             if (f.bits == 8) continue;
-            load_planes(kind, q, planes);
-            EACH(c, 4) {
-                load_quads(kind, q, c, planes, &low, &high);
-                _mm512_store_si512(out + c * 64, low);
-                _mm512_store_si512(out + (c + 4) * 64, high);
-            }
+            EACH(g, 8) _mm512_store_si512(out + g * 64, load_quad(kind, q, g));
         }
 }
 
@@ -177,16 +174,14 @@ TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t *fr
             EACH(m, rows) at[m] = (m / TILE_ROWS * a->steps + block + s) * TILE_ROWS + m % TILE_ROWS;
             EACH(line, (f.step_bytes + f.header * K_STEP / f.block + 63) / 64)
                 _mm_prefetch((const char *)q + AHEAD + line * 64, _MM_HINT_T0);
-            __m512i planes[2], part[2][DIRECT_ROWS], low, high;
+            __m512i part[2][DIRECT_ROWS];
             EACH(h, f.halves) EACH(m, rows) part[h][m] = begin_sum(kind, a->half_sums + at[m] * 2, h);
-            load_planes(kind, q, planes);
-            EACH(c, 4) {
-                load_quads(kind, q, c, planes, &low, &high);
+            EACH(g, 8) {
+                __m512i w = load_quad(kind, q, g);
+                const int h = f.halves == 2 && g >= 4;
                 EACH(m, rows) {
-                    __m512i first = _mm512_set1_epi32(four_bytes(x + m * a->padded + c * 4));
-                    __m512i second = _mm512_set1_epi32(four_bytes(x + m * a->padded + c * 4 + 16));
-                    part[0][m] = _mm512_dpbusd_epi32(part[0][m], low, first);
-                    part[f.halves - 1][m] = _mm512_dpbusd_epi32(part[f.halves - 1][m], high, second);
+                    __m512i four = _mm512_set1_epi32(four_bytes(x + m * a->padded + g * 4));
+                    part[h][m] = _mm512_dpbusd_epi32(part[h][m], w, four);
                 }
             }
             EACH(h, f.halves) {

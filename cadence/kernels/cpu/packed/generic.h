@@ -72,26 +72,28 @@ INLINE Words minus_zero(Words q, uint32_t zero) {
     return ((q | IN_ALL(0x80u)) - IN_ALL(zero)) ^ IN_ALL(0x80u);
 }
 
-/* 4-, 5- or 6-bit quants of a step -> [8 quads][16 rows][4] int8. `flip` turns signed 4-bit numbers into unsigned. */
-INLINE void unpack_quants(const int bits, const uint32_t zero, const uint32_t flip, const uint8_t *from, int8_t *to) {
+/* Quad g of a step of 4-, 5- or 6-bit quants, a vector of it at a time; from: its first part there. The inverted bit
+ * still is. */
+INLINE Words quad_of(const int bits, const uint8_t *from, const int g) {
+    if (bits == 4) return (load_words(from + g % 4 * 64) >> (g / 4 * 4)) & IN_ALL(15u);
+    if (bits == 6) {
+        from += g / 4 * 192;
+        if (g % 4 < 3) return (load_words(from + g % 4 * 64) >> 2) & IN_ALL(63u);
+        return (load_words(from) & IN_ALL(3u)) << 4 | (load_words(from + 64) & IN_ALL(3u)) << 2 |
+               (load_words(from + 128) & IN_ALL(3u));
+    }
+    if (g < 5) return (load_words(from + g * 64) >> 3) & IN_ALL(31u);
+    Words upper = (load_words(from + (g - 5) * 64) & IN_ALL(7u)) << 2;
+    if (g < 7) return upper | ((load_words(from + (g - 2) * 64) >> 1) & IN_ALL(3u));
+    return upper | (load_words(from + 192) & IN_ALL(1u)) << 1 | (load_words(from + 256) & IN_ALL(1u));
+}
+
+/* Quants of a step -> [8 quads][16 rows][4] int8. */
+INLINE void unpack_quants(const int bits, const uint32_t zero, const uint32_t inverted, const uint8_t *from, int8_t *to) {
     for (int v = 0; v < 64; v += VECTOR_BYTES) {
-        Words fifth = {0}, top[2] = {{0}, {0}};
-        if (bits == 5) fifth = load_words(from + 256 + v);
-        if (bits == 6) top[0] = load_words(from + 256 + v), top[1] = load_words(from + 320 + v);
-#pragma GCC unroll 4
-        for (int c = 0; c < 4; c++) {
-            Words both = load_words(from + c * 64 + v), low = both & IN_ALL(15u), high = (both >> 4) & IN_ALL(15u);
-            if (bits == 5) {
-                low |= ((fifth >> c) & IN_ALL(1u)) << 4;
-                high |= ((fifth >> (c + 4)) & IN_ALL(1u)) << 4;
-            }
-            if (bits == 6) {
-                low |= ((top[c % 2] >> (c / 2 * 2)) & IN_ALL(3u)) << 4;
-                high |= ((top[c % 2] >> (c / 2 * 2 + 4)) & IN_ALL(3u)) << 4;
-            }
-            store_words(to + c * 64 + v, minus_zero(low ^ IN_ALL(flip), zero));
-            store_words(to + (c + 4) * 64 + v, minus_zero(high ^ IN_ALL(flip), zero));
-        }
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; g++)
+            store_words(to + g * 64 + v, minus_zero(quad_of(bits, from + v, g) ^ IN_ALL(inverted), zero));
     }
 }
 
@@ -119,10 +121,10 @@ INLINE void unpack_header(int64_t kind, const uint8_t *from, float *scale, float
         if (kind == P_Q4_Z)
             for (int r = 0; r < GROUP; r++) shift[r] *= scale[r];
     } else if (kind == P_Q6_K) {
-        const int8_t *s = (const int8_t *)from + 32;
+        const uint8_t *s = from + 32;
         halves_to_floats(from, d);
         for (int i = 0; i < 16; i++)
-            for (int r = 0; r < GROUP; r++) scale[i * GROUP + r] = (float)s[i * GROUP + r] * d[r];
+            for (int r = 0; r < GROUP; r++) scale[i * GROUP + r] = (float)(s[i * GROUP + r] - 128) * d[r];
     } else {
         const uint8_t *s = from + 64, *n = from + 64 + 8 * GROUP;
         halves_to_floats(from, d);
@@ -138,7 +140,7 @@ INLINE void unpack_header(int64_t kind, const uint8_t *from, float *scale, float
 /* is_signed: as signed numbers, else without their zero subtracted; bytes are signed always. */
 INLINE void unpack_blocks(const int kind, const int is_signed, const uint8_t *from, int64_t k, Tile *to) {
     const Format f = formats[kind];
-    const uint32_t flip = kind == P_Q4_0 ? 8 : 0, zero = is_signed ? (uint32_t)f.zero + flip : 0;
+    const uint32_t zero = is_signed ? (uint32_t)f.zero : 0, inverted = (uint32_t)inverted_bit(kind);
     int64_t block_bytes = f.header + f.block / K_STEP * f.step_bytes, steps = f.block / K_STEP;
     to->at = f.bits == 8 ? (const int8_t *)from + f.header : to->q; /* bytes are used where they lie */
     to->step_bytes = f.bits == 8 ? block_bytes : K_STEP * GROUP;
@@ -146,7 +148,7 @@ INLINE void unpack_blocks(const int kind, const int is_signed, const uint8_t *fr
         unpack_header(kind, from, to->scale + b * steps * f.halves * GROUP, to->shift + b * steps * GROUP);
         if (f.bits == 8) continue;
         for (int64_t s = 0; s < steps; s++)
-            unpack_quants(f.bits, zero, flip, from + f.header + s * f.step_bytes,
+            unpack_quants(f.bits, zero, inverted, from + f.header + s * f.step_bytes,
                           to->q + (b * steps + s) * K_STEP * GROUP);
     }
 }

@@ -20,6 +20,25 @@
 #define FOUR_STARTS {START, START, START, START}
 static const int32_t starts[4][4] __attribute__((aligned(64))) = {FOUR_STARTS, FOUR_STARTS, FOUR_STARTS, FOUR_STARTS};
 
+/* p, of which the compiler does not know that it is: loads through it are loads again, not copies of a register (which
+ * would take the place of a product). */
+INLINE const void *again(const void *p) {
+    __asm__ volatile("" : "+r"(p));
+    return p;
+}
+
+INLINE int32x4_t start_at(const void *from, int v) { return vld1q_s32((const int32_t *)from + v * 4); }
+
+/* sum * x_scale for row m of a tile, of an integer sum begun at START. */
+INLINE float32x4_t scaled(int32x4_t sum, const TileStep *x, int m) {
+    float32x4_t lift = vld1q_f32((const float *)again(x->lift[m]));
+    return vfmaq_n_f32(lift, vreinterpretq_f32_s32(sum), x->scale[m]);
+}
+
+/* Quants of 5 and 6 bits are multiplied in the top bits of their bytes: so many times too large. */
+#define FIVES 8
+#define SIXES 4
+
 /* v0-v7 hold the sums [row][2], v8-v15 the integer sums, v16-v19 the first halves of x, v20-v23 the second ones, v24-v29
  * weights. Loads are spread evenly among the products, and a step loads the beginning of x for the next one (past the
  * last step too: there is one TileStep more than asked for). Going back from multiply-adds to the (shorter) dot products
@@ -63,16 +82,16 @@ static const int32_t starts[4][4] __attribute__((aligned(64))) = {FOUR_STARTS, F
     FIRST_HALF                                                                                            \
     FIRST("2", "28", "29", W("26", "27", 256), NONE, NONE, NONE)                                          \
     FIRST("3", "24", "25", W("28", "29", 320), NONE, NONE, NONE)                                          \
-    SECOND("0", "26", "27", W("24", "25", 384), X("16", 224), NONE, X("17", 256))                         \
-    SECOND("1", "28", "29", W("26", "27", 448), X("18", 288), NONE, X("19", 320))                         \
+    SECOND("0", "26", "27", W("24", "25", 384), X("16", 240), NONE, X("17", 272))                         \
+    SECOND("1", "28", "29", W("26", "27", 448), X("18", 304), NONE, X("19", 336))                         \
     LAST_QUARTER SCALED_SUMS("20", "21", "22", "23", more)
 #define TWO_HALVES                                                                                        \
     FIRST_HALF                                                                                            \
     FIRST("2", "28", "29", X("30", 128), X("26", 208), X("27", 208), X("28", 160) X("29", 160))           \
     FIRST("3", "24", "25", X("16", 176), X("17", 176), X("18", 192), X("19", 192) NEXT2("24", "25", "scale")) \
     SCALED_SUMS("16", "17", "18", "19", NONE) W("26", "27", 256) W("28", "29", 320)                       \
-    SECOND("0", "26", "27", W("24", "25", 384), X("16", 224), NONE, X("17", 256))                         \
-    SECOND("1", "28", "29", W("26", "27", 448), X("18", 288), NONE, X("19", 320))                         \
+    SECOND("0", "26", "27", W("24", "25", 384), X("16", 240), NONE, X("17", 272))                         \
+    SECOND("1", "28", "29", W("26", "27", 448), X("18", 304), NONE, X("19", 336))                         \
     LAST_QUARTER SCALED_SUMS("20", "21", "22", "23", NONE)
 #define SHIFTED_STEP                                                                                      \
     WHOLE_STEP(NEXT2("28", "29", "shift"))                                                                \
@@ -84,7 +103,7 @@ static const int32_t starts[4][4] __attribute__((aligned(64))) = {FOUR_STARTS, F
 #define ALL_STEPS(...)                                                                                              \
     __asm__ volatile(X("16", 0) X("17", 32) X("18", 64) X("19", 96) STARTS SUMS("ldp", "from", "from_skip")         \
                      "1:\n" __VA_ARGS__                                                                             \
-                     "add %[q], %[q], %[step_bytes]\n add %[x], %[x], 224\n subs %[steps], %[steps], 1\n b.ne 1b\n" \
+                     "add %[q], %[q], %[step_bytes]\n add %[x], %[x], 240\n subs %[steps], %[steps], 1\n b.ne 1b\n" \
                      SUMS("stp", "acc", "acc_skip")                                                                 \
                      : [q] "+r"(q), [x] "+r"(x), [scale] "+r"(scale), [shift] "+r"(shift), [steps] "+r"(steps),     \
                        [at] "=&r"(at)                                                                               \
@@ -138,7 +157,7 @@ DOT_TARGET static void dot_tile(const int halves, const int shifted, const Tile 
     PART(sign, "0", "24", "25", W("24", "25", 128)) PART(sign, "1", "26", "27", W("26", "27", 192))       \
     PART(sign, "2", "24", "25", NONE) HEADER("24", "25", "30", 0)                                         \
     sign##_LOWS("26", "27") sign##_HIGHS("26", "27")                                                      \
-    FIRST("3", "28", "29", X("16", 224), X("17", 256), X("18", 288), X("19", 320))                        \
+    FIRST("3", "28", "29", X("16", 240), X("17", 272), X("18", 304), X("19", 336))                        \
     X("28", 160) X("29", 160) X("30", 128) X("31", 144)                          \
     SECOND("3", "26", "27", X("20", 176), X("21", 176), X("22", 192), X("23", 192) X("26", 208) X("27", 208)) \
     SCALED_SUMS("20", "21", "22", "23", more)

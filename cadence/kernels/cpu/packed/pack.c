@@ -15,14 +15,40 @@ static const SourceBlock source_blocks[P_KINDS] = {
     [P_F16] = {1, 2},    [P_Q4_Z] = {32, 20}, [P_Q8_F] = {32, 36},
 };
 
-/* 32 quants of row r into a step of its group. */
-static void store_quants(int bits, const uint8_t *q, uint8_t *to, int r) {
-    for (int i = 0; i < 16; i++) to[i / 4 * 64 + r * 4 + i % 4] = (uint8_t)((q[i] & 15) | (q[i + 16] & 15) << 4);
-    for (int i = 0; i < K_STEP; i++) {
-        int quad = i / 4, lane = r * 4 + i % 4;
-        if (bits == 5) to[256 + lane] |= (uint8_t)(((q[i] >> 4) & 1) << quad);
-        if (bits == 6) to[256 + quad % 2 * 64 + lane] |= (uint8_t)(((q[i] >> 4) & 3) << (quad / 2 * 2));
+/* Quant i of each quad, q[quad * 4 + i], into byte `lane` of the parts of a step. */
+static void store_lane(int bits, const uint8_t *q, uint8_t *to, int lane) {
+    to += lane;
+    if (bits == 4) {
+        for (int p = 0; p < 4; p++) to[p * 64] = (uint8_t)((q[p * 4] & 15) | (q[p * 4 + 16] & 15) << 4);
+    } else if (bits == 5) {
+        const int a = q[20], b = q[24], c = q[28];
+        const int low[5] = {a >> 2, b >> 2, c >> 2, (a & 3) << 1 | (c >> 1 & 1), (b & 3) << 1 | (c & 1)};
+        for (int p = 0; p < 5; p++) to[p * 64] = (uint8_t)(q[p * 4] << 3 | low[p]);
+    } else {
+        for (int p = 0; p < 6; p++) {
+            const int fourth = q[p / 3 * 16 + 12];
+            to[p * 64] = (uint8_t)(q[(p / 3 * 4 + p % 3) * 4] << 2 | (fourth >> (4 - p % 3 * 2) & 3));
+        }
     }
+}
+
+/* 32 quants of row r into a step of its group. */
+static void store_quants(int64_t kind, const uint8_t *q, uint8_t *to, int r) {
+    uint8_t stored[K_STEP];
+    for (int i = 0; i < K_STEP; i++) stored[i] = q[i] ^ (uint8_t)inverted_bit(kind);
+    for (int i = 0; i < 4; i++) store_lane(formats[kind].bits, stored + i, to, r * 4 + i);
+}
+
+/* A step of a block that has its fifth bits in front. */
+static void pack_fives(int64_t kind, const uint8_t *from, uint8_t *to, int r) {
+    uint8_t q[K_STEP];
+    uint32_t fifth;
+    memcpy(&fifth, from, 4);
+    for (int i = 0; i < 16; i++) {
+        q[i] = (uint8_t)((from[4 + i] & 15) | (fifth >> i & 1) << 4);
+        q[i + 16] = (uint8_t)(from[4 + i] >> 4 | (fifth >> (i + 16) & 1) << 4);
+    }
+    store_quants(kind, q, to, r);
 }
 
 static void pack_short_block(int64_t kind, const uint8_t *from, uint8_t *to, int r) {
@@ -33,16 +59,15 @@ static void pack_short_block(int64_t kind, const uint8_t *from, uint8_t *to, int
     if (kind == P_Q4_Z) to[32 + r * 2 + 1] ^= 0x80; /* the zero below zero */
     from += scale_bytes + (f->shift ? 2 : 0);
     to += f->header;
-    uint32_t fifth = 0, signs = kind == P_Q4_0 ? 0x88888888u : 0;
     if (f->bits == 5) {
-        memcpy(&fifth, from, 4);
-        from += 4;
-        for (int i = 0; i < K_STEP; i++) to[256 + r * 4 + i % 4] |= (uint8_t)(((fifth >> i) & 1) << (i / 4));
+        pack_fives(kind, from, to, r);
+        return;
     }
-    for (int quad = 0; quad < f->bits - (f->bits == 5); quad++) { /* 4 words of halves, or 8 of bytes */
+    const uint32_t inverted = (uint32_t)inverted_bit(kind) * 0x11111111u;
+    for (int quad = 0; quad < f->bits; quad++) { /* 4 words of halves, or 8 of bytes */
         uint32_t word;
         memcpy(&word, from + quad * 4, 4);
-        word ^= signs;
+        word ^= inverted;
         memcpy(to + quad * 64 + r * 4, &word, 4);
     }
 }
@@ -63,7 +88,7 @@ static void pack_long_block(int64_t kind, const uint8_t *from, uint8_t *to, int 
     const uint8_t *nibbles = from + (kind == P_Q6_K ? 0 : kind == P_Q4_K ? 16 : 48);
     if (kind == P_Q6_K) {
         memcpy(to + r * 2, from + 208, 2);
-        for (int i = 0; i < 16; i++) to[32 + i * GROUP + r] = from[192 + i];
+        for (int i = 0; i < 16; i++) to[32 + i * GROUP + r] = from[192 + i] ^ 128; /* plus 128 */
     } else {
         memcpy(to + r * 2, from, 2);
         memcpy(to + 32 + r * 2, from + 2, 2);
@@ -81,7 +106,7 @@ static void pack_long_block(int64_t kind, const uint8_t *from, uint8_t *to, int 
                 if (kind == P_Q5_K) q[i] |= (uint8_t)(((from[16 + i] >> step) & 1) << 4);
             }
         }
-        store_quants(f->bits, q, to + f->header + step * f->step_bytes, r);
+        store_quants(kind, q, to + f->header + step * f->step_bytes, r);
     }
 }
 

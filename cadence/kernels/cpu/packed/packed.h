@@ -37,20 +37,23 @@
 /* One block of a group: `header` bytes of scales, then for each K_STEP `bytes` of quants:
  *   8 bits: [8 quads][16 rows][4] int8
  *   4 bits: [4][16 rows][4] uint8, quad c in the low halves of part c, quad c + 4 in the high halves
- *   5 bits: the same, then [16 rows][4] uint8 whose bit g is the fifth bit of quad g
- *   6 bits: the same, then [2][16 rows][4] uint8: bits 2j, 2j + 1 of part p belong to quad p + 2j
- * (a quad: 4 elements along K). Headers, all [16 rows] innermost:
+ *   5 bits: [5][16 rows][4] uint8: quad p in the top bits of part p; below them the upper three bits of quads 5, 6 and 7
+ *           in parts 0, 1 and 2, and in parts 3 and 4 the other two of quad 5 (6) and then bit 1 (0) of quad 7
+ *   6 bits: twice [3][16 rows][4] uint8, for quads 0-3 and 4-7: quad p in the top bits of part p; below them the upper,
+ *           middle and lower two bits of the fourth quad in parts 0, 1 and 2
+ * (a quad: 4 elements along K). So a quad of 5 or 6 bits takes one to three instructions to be alone in the top bits of
+ * its byte, as a signed number: the top bit of a quant of 5 or 6 bits, and of Q4_0, is stored inverted.
+ * Headers, all [16 rows] innermost:
  *   32-blocks: scale f16, then shift f16 where the kind has one; Q4_Z: scale f16, -zero f16 (a whole number), times
  *   which it is the shift, exactly; Q8_F: scale f32
  *   Q4_K, Q5_K: scale f16, minimum f16, [8] uint8 scales, [8] uint8 minimums
- *   Q6_K: scale f16, [16] int8 scales (one per 16 elements)
- * Q4_0 keeps its quants as signed 4-bit numbers. */
+ *   Q6_K: scale f16, [16] uint8 scales (one per 16 elements), 128 too large */
 typedef struct {
     int32_t block, header, step_bytes, bits, zero, halves, shift;
 } Format;
 
 static const Format formats[P_KINDS] = {
-    [P_Q8_0] = {32, 32, 512, 8, 0, 1, 0},      [P_Q4_0] = {32, 32, 256, 4, 0, 1, 0},
+    [P_Q8_0] = {32, 32, 512, 8, 0, 1, 0},      [P_Q4_0] = {32, 32, 256, 4, 8, 1, 0},
     [P_Q4_1] = {32, 64, 256, 4, 0, 1, 1},    [P_Q5_0] = {32, 32, 320, 5, 16, 1, 0},
     [P_Q5_1] = {32, 64, 320, 5, 0, 1, 1},    [P_Q4_K] = {256, 320, 256, 4, 0, 1, 1},
     [P_Q5_K] = {256, 320, 320, 5, 0, 1, 1},  [P_Q6_K] = {256, 288, 384, 6, 32, 2, 0},
@@ -61,6 +64,12 @@ static const Format formats[P_KINDS] = {
  * row times a power of two that brings its largest finite element to [2^6, 2^7); behind them [16 rows] float, what
  * undoes these powers. Elements below 2^-23 of the row's largest lose bits; none is off by more than 2^-31 of it. */
 INLINE int is_float_kind(int64_t kind) { return kind == P_F32 || kind == P_BF16 || kind == P_F16; }
+
+/* The bit of a quant that is stored inverted. */
+INLINE int inverted_bit(int64_t kind) {
+    const int bits = formats[kind].bits;
+    return bits == 5 || bits == 6 || kind == P_Q4_0 ? 1 << (bits - 1) : 0;
+}
 
 /* Bytes of `k` elements (a multiple of the kind's block) of one group. */
 INLINE int64_t group_bytes(int64_t kind, int64_t k) {
@@ -90,10 +99,12 @@ typedef struct {
     float shift[K_CHUNK / K_STEP * GROUP] __attribute__((aligned(64)));
 } Tile;
 
-/* A step of a tile of rows of x, all that is multiplied together in one stretch of memory. lift: -LIFT * scale. */
+/* A step of a tile of rows of x, all that is multiplied together in one stretch of memory. lift: -LIFT * scale; begin:
+ * what sums of quants of 5 bits begin at where they have no zero. */
 typedef struct {
     int8_t q[TILE_ROWS][K_STEP];
     float scale[TILE_ROWS], sum[TILE_ROWS], lift[TILE_ROWS][4];
+    int32_t begin[TILE_ROWS];
 } TileStep;
 
 /* x, in the forms that the weights of a call need; the others are NULL. Rows are padded to PADDED_ROWS; what padding

@@ -16,15 +16,27 @@ INLINE float half_at(const uint8_t *p, int64_t index) {
     return half_to_float(h);
 }
 
+/* A quant of a quad of 5 bits, and of 6; from: its byte of the first part. */
+INLINE int five_bits(const uint8_t *from, int quad) {
+    if (quad < 5) return from[quad * 64] >> 3;
+    int low = quad < 7 ? from[(quad - 2) * 64] >> 1 & 3 : (from[192] & 1) << 1 | (from[256] & 1);
+    return (from[(quad - 5) * 64] & 7) << 2 | low;
+}
+
+INLINE int six_bits(const uint8_t *from, int quad) {
+    return quad < 3 ? from[quad * 64] >> 2 : (from[0] & 3) << 4 | (from[64] & 3) << 2 | (from[128] & 3);
+}
+
 /* Quant i of a step for row r of its group. */
 INLINE int quant_at(int64_t kind, const uint8_t *from, int r, int i) {
     const Format *f = &formats[kind];
     int quad = i / 4, lane = r * 4 + i % 4;
     if (f->bits == 8) return (int8_t)from[quad * 64 + lane];
-    int q = (from[quad % 4 * 64 + lane] >> (quad / 4 * 4)) & 15;
-    if (f->bits == 5) q |= ((from[256 + lane] >> quad) & 1) << 4;
-    if (f->bits == 6) q |= ((from[256 + quad % 2 * 64 + lane] >> (quad / 2 * 2)) & 3) << 4;
-    return kind == P_Q4_0 ? (q ^ 8) - 8 : q - f->zero;
+    from += lane;
+    int q = (from[quad % 4 * 64] >> (quad / 4 * 4)) & 15;
+    if (f->bits == 5) q = five_bits(from, quad);
+    if (f->bits == 6) q = six_bits(from + quad / 4 * 192, quad % 4);
+    return (q ^ inverted_bit(kind)) - f->zero;
 }
 
 /* value = scale * quant, then + shift or - minimum. */
@@ -35,8 +47,8 @@ typedef struct {
 INLINE Scales scales_at(int64_t kind, const uint8_t *block, int r, int step) {
     float d = half_at(block, r);
     if (kind == P_Q6_K) {
-        const int8_t *s = (const int8_t *)block + 32 + step * 2 * GROUP + r;
-        return (Scales){{(float)s[0] * d, (float)s[GROUP] * d}, 0.0f};
+        const uint8_t *s = block + 32 + step * 2 * GROUP + r;
+        return (Scales){{(float)(s[0] - 128) * d, (float)(s[GROUP] - 128) * d}, 0.0f};
     }
     if (formats[kind].block == 256) {
         float scale = (float)block[64 + step * GROUP + r] * d;

@@ -8,7 +8,7 @@
 
 /* What quants of a kind, taken as unsigned bytes, are too large by. Bytes become unsigned by turning their top bit. */
 INLINE int32_t zero_of(const int kind) {
-    return formats[kind].bits == 8 ? 128 : kind == P_Q4_0 ? 8 : formats[kind].zero;
+    return formats[kind].bits == 8 ? 128 : formats[kind].zero;
 }
 
 /* Zero times the sum of x: what the sum over a step (or over half h of it) of unsigned quants is too large by. Wraps
