@@ -30,7 +30,9 @@ MEANT_BY_NONE: dict[str, Any] = {
     "speculative_config": {}, "structured_outputs_config": {},
 }  # fmt: skip
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
-KV_CACHE_DTYPES = (*DTYPES, "int8", "int8_per_token_head")
+KV_CACHE_DTYPES = (
+    *DTYPES, "int8", "int8_per_token_head", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_per_token_head", "int4",
+)  # fmt: skip
 
 
 def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
@@ -128,7 +130,7 @@ class EngineArgs:
     enable_prefix_caching: bool | None = option(None, "reuse the KV of prompts that begin alike (on)")
     gpu_memory_utilization: float = option(0.92, "share of the GPU's memory the engine may fill")
     kv_cache_dtype: str = option(
-        "auto", "type of the KV cache: auto = as dtype (on some CPUs float16); others on the CPU",
+        "auto", "type of the KV cache: auto = as dtype (on some CPUs float16); fp8, int8; on the CPU others, too",
         KV_CACHE_DTYPES,
     )  # fmt: skip
     kv_cache_memory_bytes: int | None = option(None, "size of the KV cache in bytes, instead of a share")

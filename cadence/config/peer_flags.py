@@ -164,7 +164,7 @@ ENGINE_GROUPS = (
         works("block_size"),
         works("gpu_memory_utilization", "on a GPU"),
         works("kv_cache_memory_bytes"),
-        works("kv_cache_dtype", "fp8 and other types are not in this version"),
+        works("kv_cache_dtype", "fp8_inc, fp8_ds_mla, nvfp4 and the like are not in this version"),
         works("num_gpu_blocks_override"),
         works("enable_prefix_caching"),
         no_effect("prefix_caching_hash_algo", "sha256", "the prefix cache always uses SHA-256",

@@ -38,11 +38,13 @@ from cadence.config.speculative import DraftSource, SpeculativeConfig, check_fit
 from cadence.config.speculative_options import SpeculativeOptions
 from cadence.config.structured_options import read_structured
 from cadence.core.errors import ConfigError
+from cadence.core.kv_spec import SCALED
 
 logger = logging.getLogger("cadence.config")
 
 GIB = 2**30
-DTYPE_NAMES = {"half": "float16", "float": "float32", "int8_per_token_head": "int8"}
+DTYPE_NAMES = {"half": "float16", "float": "float32"}
+KV_DTYPE_NAMES = DTYPE_NAMES | {"int8_per_token_head": "int8", "fp8": "fp8_e4m3", "fp8_per_token_head": "fp8_e4m3"}
 FLOAT16_OVERFLOWS = ("Gemma2ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
 
 
@@ -271,19 +273,22 @@ def _load_format(args: EngineArgs, files: ModelFiles) -> str:
 def _kv_dtype(args: EngineArgs, model: ModelConfig, quantization: str, kind: str, halves: bool) -> str:
     """Not asked: the model's. Beside weights of a few bits float32 would be wasted: half of it does. Of two types as
     large a CPU gets the one it has arithmetic for."""
-    asked, dtype = DTYPE_NAMES.get(args.kv_cache_dtype, args.kv_cache_dtype), model.dtype
+    asked, dtype = KV_DTYPE_NAMES.get(args.kv_cache_dtype, args.kv_cache_dtype), model.dtype
     few_bits = quantization in ("gguf", "checkpoint") and args.dtype == "auto" and dtype == "float32"
     fits = model.hf.architecture not in FLOAT16_OVERFLOWS
     if asked == "auto" and fits and (few_bits or (halves and dtype == "bfloat16")):
         return "float16"
     if asked in ("auto", dtype):
         return dtype
-    if kind != "cpu":
+    if kind != "cpu" and asked not in SCALED:
         raise ConfigError(
-            f"kv_cache_dtype={args.kv_cache_dtype}: on a GPU the KV cache has the model's type, here {dtype}; "
-            "leave it at auto, or choose dtype",
+            f"kv_cache_dtype={args.kv_cache_dtype}: on a GPU the KV cache has the model's type, here {dtype}, or is "
+            f"{', '.join(SCALED)}; leave it at auto, choose one of those, or choose dtype",
             "kv_cache_dtype",
         )
+    if kind != "cpu" and args.kernels == "reference":
+        message = f"kv_cache_dtype={args.kv_cache_dtype}: on a GPU needs its kernels, not kernels=reference"
+        raise ConfigError(message, "kv_cache_dtype")
     return asked
 
 

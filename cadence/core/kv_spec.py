@@ -15,8 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-KV_DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}  # bytes of an entry
-SCALE_BYTES = 4  # an int8 row is followed by the float32 its entries are multiples of
+KV_DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "int4": 1}  # bytes
+SCALED = ("int8", "fp8_e4m3", "fp8_e5m2")  # types whose rows are followed by ...
+SCALE_BYTES = 4  # ... the float32 that their entries are multiples of
+FOUR_BIT_RUN = 32  # entries of int4 that have a scale and a minimum of their own ...
+FOUR_BIT_RUN_BYTES = 20  # ... and what all that takes
 _MOST_GROUPS = 12  # each costs a block table and a gather; beyond, blocks are larger and some of their bytes idle
 
 
@@ -29,8 +32,10 @@ class LayerKV:
     window: int = 0  # tokens a query sees, itself included; 0 = all
 
     def row_width(self, dtype: str) -> int:
-        """Entries of a row: the key or value of one token for one head. dtype: one of KV_DTYPES."""
-        return self.head_dim + SCALE_BYTES if dtype == "int8" else self.head_dim
+        """Entries of a row: the key or value of one token for one head; of int4, bytes. dtype: one of KV_DTYPES."""
+        if dtype == "int4":
+            return -(-self.head_dim // FOUR_BIT_RUN) * FOUR_BIT_RUN_BYTES
+        return self.head_dim + SCALE_BYTES if dtype in SCALED else self.head_dim
 
     def token_entries(self, dtype: str) -> int:
         """Entries of one token's keys, over all heads; its values have as many."""

@@ -98,7 +98,7 @@ def test_defaults_are_not_shared() -> None:
         ({"model": 3}, "model: expected text"),
         ({"hf_overrides": "{"}, "hf_overrides: not valid JSON"),
         ({"hf_overrides": [1]}, "hf_overrides"),
-        ({"kv_cache_dtype": "fp8"}, "bfloat16"),
+        ({"kv_cache_dtype": "fp8_ds_mla"}, "bfloat16"),
         ({"quantization": "hqq"}, "gguf, int8, int4"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,6 +89,9 @@ def test_defaults_on_the_cpu() -> None:
         ("half", "float16"),
         ("torch.bfloat16", "bfloat16"),
         ("int8_per_token_head", "int8"),
+        ("fp8", "fp8_e4m3"),
+        ("fp8_e5m2", "fp8_e5m2"),
+        ("int4", "int4"),
     ],
 )
 def test_kv_cache_dtype_on_the_cpu(asked: str | None, given: str) -> None:
@@ -130,11 +134,16 @@ def test_bfloat16_on_a_cpu_that_has_float16_arithmetic() -> None:
     assert (native.model.dtype, native.cache.dtype) == ("bfloat16", "bfloat16")
 
 
-def test_kv_cache_dtype_on_a_gpu_is_the_models() -> None:
+def test_kv_cache_dtype_on_a_gpu_is_the_models_or_of_eight_bits() -> None:
     for asked in ("auto", "bfloat16"):
         args = EngineArgs.from_options(dtype="bfloat16", kv_cache_dtype=asked)
         assert resolve(args, FOLDER, hf(), GPU).cache.dtype == "bfloat16"
-    for asked in ("int8", "float32", "float16"):
+    for asked, given in (("int8", "int8"), ("fp8", "fp8_e4m3"), ("fp8_per_token_head", "fp8_e4m3"), ("fp8_e5m2",) * 2):
+        args = EngineArgs.from_options(dtype="bfloat16", kv_cache_dtype=asked)
+        assert resolve(args, FOLDER, hf(), GPU).cache.dtype == given
+        with pytest.raises(ConfigError, match="kernels=reference"):
+            resolve(dataclasses.replace(args, kernels="reference"), FOLDER, hf(), GPU)
+    for asked in ("int4", "float32", "float16"):
         with pytest.raises(ConfigError, match="bfloat16") as caught:
             resolve(EngineArgs.from_options(dtype="bfloat16", kv_cache_dtype=asked), FOLDER, hf(), GPU)
         assert caught.value.field == "kv_cache_dtype"

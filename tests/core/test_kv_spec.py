@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cadence.core.kv_spec import KV_DTYPES, KVGroup, LayerKV, plan_layout
+from cadence.core.kv_spec import KV_DTYPES, SCALED, KVGroup, LayerKV, plan_layout
 
 SIZE = 16
 DTYPES = st.sampled_from(sorted(KV_DTYPES))
@@ -18,7 +20,9 @@ MANY = st.lists(ANY_LAYER, min_size=1, max_size=40)
 
 def layer_bytes(layer: LayerKV, dtype: str) -> int:
     """Of one block: keys and values of SIZE tokens; an int8 row has a scale of four bytes."""
-    row = layer.head_dim + 4 if dtype == "int8" else layer.head_dim * KV_DTYPES[dtype]
+    row = layer.head_dim * KV_DTYPES[dtype] + (4 if dtype in SCALED else 0)
+    if dtype == "int4":
+        row = math.ceil(layer.head_dim / 32) * 20
     return 2 * SIZE * layer.num_kv_heads * row
 
 

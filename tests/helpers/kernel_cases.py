@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.reference.kv_rows import pack_rows
+from cadence.kernels.reference.kv_rows import MOST, QUANTISED, pack_rows
+from tests.helpers.byte_caches import on_gpu
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class AttentionCase:
     num_groups: int = 1
     seed: int = 0
     apart: int = 0  # entries of other layers between two blocks
+    turned: bool = False  # caches of eight bits lie as those of a GPU
 
     @property
     def shape(self) -> AttentionShape:
@@ -72,6 +74,8 @@ def make_inputs(case: AttentionCase, device: str = "cpu") -> AttentionInputs:
         num_single=int(np.cumprod(new == 1).sum()),
         max_query_len=int(new.max()),
     )
+    if case.turned and case.cache_dtype in MOST:
+        stored = [*on_gpu((stored[0], stored[1]))]
     kv = tuple(spread(cache.to(device), case.apart) for cache in stored)
     return AttentionInputs(q.to(device), (kv[0], kv[1]), batch)
 
@@ -79,9 +83,10 @@ def make_inputs(case: AttentionCase, device: str = "cpu") -> AttentionInputs:
 def spread(cache: torch.Tensor, apart: int) -> torch.Tensor:
     """The same cache [num_blocks, Hk, block_size, D] in a storage with `apart` entries behind each block."""
     count = cache[0].numel()
-    storage = torch.full((cache.shape[0], count + apart), 77, dtype=cache.dtype, device=cache.device)
-    storage[:, :count] = cache.flatten(1)
-    return storage[:, :count].unflatten(1, cache.shape[1:])
+    size = cache.element_size()
+    storage = torch.full((cache.shape[0], (count + apart) * size), 77, dtype=torch.uint8, device=cache.device)
+    storage[:, : count * size] = cache.flatten(1).view(torch.uint8)
+    return storage.view(cache.dtype)[:, :count].unflatten(1, cache.shape[1:])
 
 
 def only(inputs: AttentionInputs, index: int, skip: int = 0, take: int | None = None) -> AttentionInputs:
@@ -111,7 +116,7 @@ def _fill(caches: list[torch.Tensor], table_row: np.ndarray, count: int, generat
 
 
 def _stored(cache: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return pack_rows(cache) if dtype is torch.int8 else cache.to(dtype)
+    return pack_rows(cache, dtype) if dtype in QUANTISED else cache.to(dtype)
 
 
 def _slots(case: AttentionCase, table: np.ndarray, rows: np.ndarray) -> np.ndarray:

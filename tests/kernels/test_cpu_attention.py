@@ -10,10 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cadence.core.kv_spec import SCALE_BYTES
+from cadence.core.kv_spec import LayerKV
 from cadence.device.calls import Calls
+from cadence.device.dtypes import DTYPES
 from cadence.kernels.cpu.ops import CpuOps
-from cadence.kernels.reference.kv_rows import unpack_rows
+from cadence.kernels.interface.ops import OWN_SCALES
+from cadence.kernels.reference.kv_rows import QUANTISED, unpack_rows
 from tests.helpers import kernel_checks as checks
 from tests.helpers.kernel_cases import AttentionCase, AttentionInputs, make_inputs, only
 from tests.helpers.packing import instruction_sets
@@ -22,7 +24,8 @@ pytestmark = pytest.mark.device
 
 OPS = CpuOps(Calls(2))
 FLOATS = [torch.float32, torch.bfloat16, torch.float16]
-CACHES = [*FLOATS, torch.int8]
+CACHES = [*FLOATS, *QUANTISED]
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 HALF_ERROR = 6e-3  # of float16 arithmetic, where values are of size one
 NARROW_ERROR = 8e-3  # of weights in bf16, the same, before the result is rounded
 NARROW_DIMS = [32, 64, 96, 128, 256]
@@ -266,26 +269,47 @@ def test_stored_rows_equal_the_reference_bit_for_bit(dtype: torch.dtype, cache_d
         packed[5, :, 0] = 127.0  # the scale is 1: halves are ties
         packed[5, :, 1:] = torch.arange(head_dim - 1) + 0.5
         packed[6] *= 30.0
-        width = head_dim + SCALE_BYTES if cache_dtype is torch.int8 else head_dim
+        packed[7, :, 0] = 448.0  # of E4M3 the scale is 1: 17, 19, ... are ties
+        packed[7, :, 1:] = torch.arange(head_dim - 1) + 16.0
+        width = LayerKV(2, head_dim).row_width(NAMES[cache_dtype])
         slots = torch.randperm(7 * 8, generator=generator)[:40]
-        written = []
-        for ops in (OPS, checks.REFERENCE):
-            caches = [torch.zeros((7, 2, 8, width), dtype=cache_dtype) for _ in range(2)]
-            ops.write_kv(packed[:, :2], packed[:, 3:], caches[0], caches[1], slots)
-            written.append(caches)
-        for ours, reference in zip(*written, strict=True):
-            assert torch.equal(ours.view(torch.uint8), reference.view(torch.uint8))
+        for fixed in (OWN_SCALES, (0.02, 0.5)):
+            written = []
+            for ops in (OPS, checks.REFERENCE):
+                caches = [torch.zeros((7, 2, 8, width), dtype=cache_dtype) for _ in range(2)]
+                ops.write_kv(packed[:, :2], packed[:, 3:], caches[0], caches[1], slots, fixed)
+                written.append(caches)
+            for ours, reference in zip(*written, strict=True):
+                assert torch.equal(ours.view(torch.uint8), reference.view(torch.uint8))
 
 
+STEPS = {torch.int8: 1 / 254, torch.float8_e4m3fn: 2**-4, torch.float8_e5m2: 2**-3, torch.uint8: 2 / 29}
+
+
+@pytest.mark.parametrize("dtype", QUANTISED)
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
-def test_an_int8_row_keeps_a_number_that_is_none(wrong: float) -> None:
+def test_a_row_keeps_a_number_that_is_none(wrong: float, dtype: torch.dtype) -> None:
     k = torch.randn(2, 1, 32)
     k[0, 0, 7] = wrong
-    cache = torch.zeros((1, 1, 8, 32 + SCALE_BYTES), dtype=torch.int8)
+    cache = torch.zeros((1, 1, 8, LayerKV(1, 32).row_width(NAMES[dtype])), dtype=dtype)
     OPS.write_kv(k, k, cache, cache.clone(), torch.tensor([0, 1]))
-    rows = unpack_rows(cache)[0, 0]
+    rows = unpack_rows(cache, 32)[0, 0]
     assert not rows[0].isfinite().all()
-    torch.testing.assert_close(rows[1], k[1, 0], rtol=0, atol=float(k[1].abs().max()) / 254)
+    torch.testing.assert_close(rows[1], k[1, 0], rtol=0, atol=float(k[1].abs().max()) * STEPS[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_every_float8_is_read_as_what_it_is(dtype: torch.dtype) -> None:
+    """Each as the value of a sequence of one key, whose weight is one; those that are no number are left out."""
+    entries = torch.arange(256, dtype=torch.uint8)
+    entries = torch.where(entries.view(dtype).float().isfinite(), entries, 0)
+    scale = torch.tensor([0.5]).view(torch.uint8)
+    case = AttentionCase(((0, 1),), 1, 1, 256, cache_dtype=dtype)
+    inputs = make_inputs(case)
+    row = torch.cat([entries, scale]).view(dtype)
+    v = row.view(torch.uint8).expand(inputs.kv[1].shape).contiguous().view(dtype)
+    ours = OPS.paged_attention(inputs.q, (inputs.kv[0], v), inputs.batch, 0, case.shape)
+    assert torch.equal(ours[0, 0], entries.view(dtype).float() * 0.5)
 
 
 def test_a_lower_instruction_set_multiplies_float16_as_float32() -> None:

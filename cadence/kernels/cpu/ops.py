@@ -21,7 +21,7 @@ from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
 from cadence.kernels.cpu.runtime.table import TABLE
 from cadence.kernels.cpu.suffix import CpuSuffixOps
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.interface.ops import NO_IDS, Activation, DrawParams, Pair, Rotation, Triple
+from cadence.kernels.interface.ops import NO_IDS, OWN_SCALES, Activation, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
 
 TABLE.check("activation", {kind.name: int(kind) for kind in Activation})
@@ -248,7 +248,13 @@ class CpuOps:
         )
 
     def write_kv(
-        self, k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor
+        self,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        slots: torch.Tensor,
+        scales: tuple[float, float] = OWN_SCALES,
     ) -> None:
         tokens, heads, dim = k.shape
         self._c.write_kv(
@@ -269,6 +275,8 @@ class CpuOps:
             v_block=v_cache.stride(0),
             dtype=DTYPES[k.dtype],
             cache_dtype=CACHE_DTYPES[k_cache.dtype],
+            k_scale=float_word(scales[0]),
+            v_scale=float_word(scales[1]),
         )
 
     def rope_write_kv(

@@ -18,6 +18,7 @@ from cadence.kernels.interface.suffix_ops import SuffixOps
 Pair = tuple[torch.Tensor, torch.Tensor]
 Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
+OWN_SCALES = (0.0, 0.0)  # of keys and values: each token and kv head has its own
 NO_IDS = torch.empty(0, dtype=torch.int32)  # columns of logits are token ids themselves
 
 
@@ -38,6 +39,7 @@ class Rotation:
     cos_sin: torch.Tensor  # [max_len, rotary_dim] float32: cosines, then sines; rotary_dim 0: nothing is rotated
     norms: tuple[torch.Tensor, ...] = ()  # (weight of the queries' norm [D], of the keys' norm [D]), or none
     eps: float = 0.0  # of the norms
+    kv_scales: tuple[float, float] = OWN_SCALES  # as `Ops.write_kv` has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +174,20 @@ class Ops(Protocol):
         ...
 
     def write_kv(
-        self, k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor
+        self,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        slots: torch.Tensor,
+        scales: tuple[float, float] = OWN_SCALES,
     ) -> None:
         """Stores k, v [T, Hk, D] at slots [T] int64 of caches [num_blocks, Hk, block_size, D].
 
-        On the CPU the caches may be of another type; of int8, [.., D + 4]: entries of int8, then their float32 scale.
+        Caches of int8 and float8 are [.., D + 4]: entries, then the float32 scale that they are multiples of, the
+        row's absmax / largest entry or what `scales` says of keys and values. On the GPU the same bytes of a block and
+        head lie otherwise: `attention_bytes` says how. On the CPU they may be of 16 bits, and of 4: uint8
+        [.., 20 * ceil(D / 32)], as `reference/kv_rows.py` has it.
         """
         ...
 
@@ -196,7 +207,7 @@ class Ops(Protocol):
     ) -> torch.Tensor:
         """q [T, Hq, D], kv = caches as for `write_kv` -> [T, Hq, D] (new, contiguous).
 
-        Over int8 caches queries are rounded to int8 as keys are, with a scale per token and head.
+        Over int8 caches the CPU rounds queries to int8 as keys are, with a scale per token and head.
         """
         ...
 

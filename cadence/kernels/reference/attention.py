@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.reference.kv_rows import rounded, unpack_rows
+from cadence.kernels.reference.kv_rows import QUANTISED, rounded, unpack_rows
 
 
 def paged_attention(
@@ -24,15 +24,17 @@ def paged_attention(
         if start == end:
             continue
         table = batch.block_tables[group][row, : (seq_len + block_size - 1) // block_size].long()
-        keys, values = (_gather(cache, table, seq_len) for cache in kv)
+        keys, values = (_gather(cache, table, seq_len, shape.head_dim) for cache in kv)
         out[start:end] = _attend(wide[start:end], keys, values, shape).to(q.dtype)
     return out
 
 
-def _gather(cache: torch.Tensor, table: torch.Tensor, seq_len: int) -> torch.Tensor:
+def _gather(cache: torch.Tensor, table: torch.Tensor, seq_len: int, dim: int) -> torch.Tensor:
     """The first seq_len entries of one sequence, [Hk, seq_len, D] float32."""
-    blocks = cache[table]
-    blocks = unpack_rows(blocks) if cache.dtype is torch.int8 else blocks.float()  # [n, Hk, block_size, D]
+    if cache.dtype in QUANTISED:
+        blocks = unpack_rows(cache.view(torch.uint8)[table].view(cache.dtype), dim)  # [n, Hk, block_size, D]
+    else:
+        blocks = cache[table].float()
     return blocks.transpose(0, 1).flatten(1, 2)[:, :seq_len]
 
 

@@ -40,7 +40,7 @@ def rope_write_kv(
         q, k = (ops.rms_norm(x, weight, rotation.eps) for x, weight in zip((q, k), rotation.norms, strict=True))
     if rotation.cos_sin.shape[1]:
         ops.rope(q, k, positions, rotation.cos_sin)
-    ops.write_kv(k, v, *kv, batch.slots[group])
+    ops.write_kv(k, v, *kv, batch.slots[group], rotation.kv_scales)
     return q
 
 

@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.interface.ops import NO_IDS, DrawParams, Pair, Rotation, Triple
+from cadence.kernels.interface.ops import NO_IDS, OWN_SCALES, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
 from cadence.kernels.reference.attention import paged_attention
 from cadence.kernels.reference.experts import ReferenceExpertOps
 from cadence.kernels.reference.gumbel import gumbel_noise
-from cadence.kernels.reference.kv_rows import pack_rows
+from cadence.kernels.reference.kv_rows import QUANTISED, pack_rows
 from cadence.kernels.reference.lora import ReferenceLoraOps
 from cadence.kernels.reference.rows import ReferenceRowOps
 from cadence.kernels.reference.suffix import ReferenceSuffixOps
@@ -85,12 +85,21 @@ class ReferenceOps(TorchOps):
             heads[..., : 2 * half] = rotated.to(heads.dtype)
 
     def write_kv(
-        self, k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor
+        self,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        slots: torch.Tensor,
+        scales: tuple[float, float] = OWN_SCALES,
     ) -> None:
         block_size = k_cache.shape[2]
         block, offset = slots // block_size, slots % block_size
-        for new, cache in ((k, k_cache), (v, v_cache)):
-            cache[block, :, offset] = pack_rows(new) if cache.dtype is torch.int8 else new.to(cache.dtype)
+        for new, cache, scale in ((k, k_cache, scales[0]), (v, v_cache, scales[1])):
+            if cache.dtype in QUANTISED:  # as bytes: torch does not put float8 into places
+                cache.view(torch.uint8)[block, :, offset] = pack_rows(new, cache.dtype, scale).view(torch.uint8)
+            else:
+                cache[block, :, offset] = new.to(cache.dtype)
 
     def rope_write_kv(
         self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, batch: AttentionBatch, group: int

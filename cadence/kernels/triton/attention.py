@@ -14,7 +14,7 @@ import triton
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, LongRun
 from cadence.kernels.triton.attention_long import LongAttention
 from cadence.kernels.triton.attention_prefill import QuerySpan, attend_prefill, choose_prefill_tile
-from cadence.kernels.triton.attention_split import SplitState, attend_split, choose_split_tile
+from cadence.kernels.triton.attention_split import SplitState, attend_split, choose_split_tile, entry_bytes
 
 _FEW_ROWS = 32  # queries times heads of a group that one program of the split kernel takes
 _SHORT_PROMPTS = 8  # up to so many sequences of few queries take the same form of it, whatever their number
@@ -35,23 +35,23 @@ class PagedAttention:
         group: int,
         shape: AttentionShape,
     ) -> torch.Tensor:
-        """q [T, Hq, D], kv = caches [num_blocks, Hk, block_size, D] -> [T, Hq, D]."""
+        """q [T, Hq, D], kv = caches [num_blocks, Hk, block_size, D], or of eight bits -> [T, Hq, D]."""
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         single, num_seqs = batch.num_single, batch.num_sequences
         if self._deterministic:
             whole = QuerySpan(0, num_seqs, 0, q.shape[0])
             attend_prefill(out, q, kv, batch, group, shape, choose_prefill_tile(shape, q), whole)
             return out
-        state = self.state(q.device)
+        state, size = self.state(q.device), entry_bytes(q, kv[0])
         counters, processors, pdl = state.counters, state.processors, self._pdl
         if single > 0:
-            tile = choose_split_tile(single, shape, q, processors)
+            tile = choose_split_tile(single, shape, size, processors)
             attend_split(out, q, kv, batch, group, shape, tile, slice(0, single), 1, counters, pdl)
         if single == num_seqs:
             return out
         per_kv = triton.next_power_of_2(shape.num_heads // shape.num_kv_heads)
         if batch.max_query_len * per_kv <= _FEW_ROWS:
-            tile = choose_split_tile(max(num_seqs - single, _SHORT_PROMPTS), shape, q, processors)
+            tile = choose_split_tile(max(num_seqs - single, _SHORT_PROMPTS), shape, size, processors)
             rest, most = slice(single, num_seqs), _FEW_ROWS // per_kv
             attend_split(out, q, kv, batch, group, shape, tile, rest, most, counters, pdl)
         else:

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.triton.attention_bytes import even_queries, fold_bytes
 from cadence.kernels.triton.attention_tile import fold_keys
 from cadence.kernels.triton.launch import quick
 
@@ -85,21 +86,42 @@ def _attend(
         seen_begin = tl.maximum(low - WINDOW + 1, 0) // KEYS * KEYS
         full_begin = tl.minimum((tl.maximum(high - WINDOW, 0) + KEYS - 1) // KEYS * KEYS, high)
         full_end = tl.maximum(full_begin, full_end)
+    if k_ptr.dtype.element_ty.primitive_bitwidth == 8:
+        HALF: tl.constexpr = tl.float32 if q_ptr.dtype.element_ty == tl.float32 else tl.float16
+        even, inverse = even_queries(q, HALF)
+        if WINDOW > 0:
+            acc, total, top = fold_bytes(
+                acc, total, top, even, inverse, pos, seen_begin, full_begin,
+                k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
+                DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, True, PRECISION,
+            )  # fmt: skip
+        acc, total, top = fold_bytes(
+            acc, total, top, even, inverse, pos, full_begin, full_end,
+            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, False, PRECISION,
+        )  # fmt: skip
+        acc, total, top = fold_bytes(
+            acc, total, top, even, inverse, pos, full_end, high,
+            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, True, PRECISION,
+        )  # fmt: skip
+    else:
+        if WINDOW > 0:
+            acc, total, top = fold_keys(
+                acc, total, top, q, pos, seen_begin, full_begin,
+                k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
+                DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, SOFTCAP, True, PRECISION,
+            )  # fmt: skip
         acc, total, top = fold_keys(
-            acc, total, top, q, pos, seen_begin, full_begin,
+            acc, total, top, q, pos, full_begin, full_end,
+            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, SOFTCAP, False, PRECISION,
+        )  # fmt: skip
+        acc, total, top = fold_keys(
+            acc, total, top, q, pos, full_end, high,
             k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
             DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, SOFTCAP, True, PRECISION,
         )  # fmt: skip
-    acc, total, top = fold_keys(
-        acc, total, top, q, pos, full_begin, full_end,
-        k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-        DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, SOFTCAP, False, PRECISION,
-    )  # fmt: skip
-    acc, total, top = fold_keys(
-        acc, total, top, q, pos, full_end, high,
-        k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-        DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, SOFTCAP, True, PRECISION,
-    )  # fmt: skip
 
     result = acc / tl.where(used, total, 1.0)[:, None]
     out_at = out_ptr + (place * HEADS + head)[:, None] * DIM + dim[None, :]

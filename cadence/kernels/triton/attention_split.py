@@ -17,6 +17,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.triton.attention_bytes import even_queries, fold_bytes_turned
 from cadence.kernels.triton.attention_tile import fold_keys
 from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.private import num_processors
@@ -75,6 +76,7 @@ def _attend(
     KEYS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SPLITS: tl.constexpr, PRECISION: tl.constexpr,
     SINGLE: tl.constexpr, WHOLE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    BYTES: tl.constexpr = k_ptr.dtype.element_ty.primitive_bitwidth == 8
     kv_head = tl.program_id(0)
     seq = tl.program_id(1)
     split = tl.program_id(2)
@@ -111,14 +113,33 @@ def _attend(
     key_begin = low + split * share
     key_end = tl.minimum(key_begin + share, seq_len)
 
-    acc = tl.zeros([ROWS, DIM_PAD], tl.float32)
+    pos = seq_len - count + query
     total = tl.zeros([ROWS], tl.float32)
     top = tl.full([ROWS], -1e30, tl.float32)  # finite: differences of maxima are never NaN
-    acc, total, top = fold_keys(
-        acc, total, top, q, seq_len - count + query, key_begin, key_end,
-        k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-        DIM, DIM_PAD, BLOCK_SIZE, KEYS, 1, WINDOW, SOFTCAP, True, PRECISION,
-    )  # fmt: skip
+    if BYTES:
+        HALF: tl.constexpr = tl.float32 if q_ptr.dtype.element_ty == tl.float32 else tl.float16
+        even, inverse = even_queries(q, HALF)
+        turned = tl.zeros([DIM_PAD, ROWS], tl.float32)
+        full = key_begin  # keys before it are seen by every query, in whole tiles
+        if WINDOW == 0:
+            full = tl.maximum(tl.minimum(key_end, seq_len - count + 1) // KEYS * KEYS, key_begin)
+            turned, total, top = fold_bytes_turned(
+                turned, total, top, even.T, inverse, pos, key_begin, full,
+                k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
+                DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, False, PRECISION,
+            )  # fmt: skip
+        turned, total, top = fold_bytes_turned(
+            turned, total, top, even.T, inverse, pos, full, key_end,
+            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, True, PRECISION,
+        )  # fmt: skip
+        acc = turned.T
+    else:
+        acc, total, top = fold_keys(
+            tl.zeros([ROWS, DIM_PAD], tl.float32), total, top, q, pos, key_begin, key_end,
+            k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, 1, WINDOW, SOFTCAP, True, PRECISION,
+        )  # fmt: skip
 
     # A row may have seen no key of this share: it lies behind its window, or holds the keys of later queries only.
     some = tl.where(total > 0.0, total, 1.0)
@@ -148,7 +169,7 @@ def _attend(
             tl.store(out_ptr + out_at, merged.to(out_ptr.dtype.element_ty), mask=out_mask)
 
 
-def choose_split_tile(num_seqs: int, shape: AttentionShape, q: torch.Tensor, processors: int) -> SplitTile:
+def choose_split_tile(num_seqs: int, shape: AttentionShape, entry_bytes: int, processors: int) -> SplitTile:
     """A function of the number of sequences, never of their lengths, and the same for numbers close together: each
     form of the kernel takes a second to compile, and users should meet none that was not met before.
 
@@ -165,8 +186,13 @@ def choose_split_tile(num_seqs: int, shape: AttentionShape, q: torch.Tensor, pro
     elif programs <= 4 * available:
         tile_bytes, warps, splits = 8192, 2, min(_power_of_two(10 * available // programs), 4)
         whole = _WHOLE_BESIDE_MANY
-    row_bytes = triton.next_power_of_2(shape.head_dim) * q.element_size()
+    row_bytes = triton.next_power_of_2(shape.head_dim) * entry_bytes
     return SplitTile(max(min(tile_bytes // row_bytes, 128), 16), warps, 3, min(splits, _MAX_SPLITS), whole)
+
+
+def entry_bytes(q: torch.Tensor, cache: torch.Tensor) -> int:
+    """What tiles are measured by: what entries take in memory, or in registers where those are of four bytes."""
+    return 4 if q.element_size() == 4 else cache.element_size()
 
 
 def _power_of_two(most: int) -> int:
@@ -203,7 +229,8 @@ def attend_split(
         out, parts, levels, counters, q, k, v, rows, starts, lens, table,
         shape.scale, shape.softcap, table.stride(0), q.stride(0), q.stride(1), k.stride(0), v.stride(0),
         HEADS=heads, KV_HEADS=shape.num_kv_heads, GROUP=per_kv, GROUP_PAD=group_pad,
-        QUERIES=queries, ROWS=max(queries * group_pad, 16), DIM=dim, DIM_PAD=max(triton.next_power_of_2(dim), 16),
+        QUERIES=queries, ROWS=max(queries * group_pad, 8 if k.element_size() == 1 else 16),
+        DIM=dim, DIM_PAD=max(triton.next_power_of_2(dim), 16),
         BLOCK_SIZE=k.shape[2], KEYS=tile.keys, WINDOW=shape.window, SOFTCAP=shape.softcap > 0.0, SPLITS=splits,
         PRECISION="tf32x3" if q.dtype is torch.float32 else "tf32", SINGLE=sequences.start == 0 and max_queries == 1,
         WHOLE=max(tile.whole, tile.keys), PDL=pdl, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from cadence.kernels.triton.byte_rows import entries_of, most_entry, scales_of, sizes
 from cadence.kernels.triton.launch import quick
 
 
@@ -111,17 +112,31 @@ def rope(
 @triton.jit
 def write_kv(
     k_ptr, v_ptr, k_cache_ptr, v_cache_ptr, slots_ptr, k_token, k_head, v_token, v_head, k_block, v_block,
+    k_fixed, v_fixed,
     HEADS: tl.constexpr, HEADS_PAD: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """One token per program: k, v [T, HEADS, DIM] -> caches [num_blocks, HEADS, BLOCK_SIZE, DIM]."""
+    """One token per program: k, v [T, HEADS, DIM] -> caches [num_blocks, HEADS, BLOCK_SIZE, DIM], or of eight bits."""
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots_ptr + token)
-    block = slot // BLOCK_SIZE
+    block, offset = slot // BLOCK_SIZE, slot % BLOCK_SIZE
     head = tl.arange(0, HEADS_PAD)[:, None]
     dim = tl.arange(0, DIM_PAD)[None, :]
     inside = (head < HEADS) & (dim < DIM)
-    place = (head * BLOCK_SIZE + slot % BLOCK_SIZE) * DIM + dim
-    k = tl.load(k_ptr + token * k_token + head * k_head + dim, mask=inside)
-    v = tl.load(v_ptr + token * v_token + head * v_head + dim, mask=inside)
-    tl.store(k_cache_ptr + block * k_block + place, k.to(k_cache_ptr.dtype.element_ty), mask=inside)
-    tl.store(v_cache_ptr + block * v_block + place, v.to(v_cache_ptr.dtype.element_ty), mask=inside)
+    k = tl.load(k_ptr + token * k_token + head * k_head + dim, mask=inside, other=0.0)
+    v = tl.load(v_ptr + token * v_token + head * v_head + dim, mask=inside, other=0.0)
+    k_at, v_at = k_cache_ptr + block * k_block, v_cache_ptr + block * v_block
+    CACHE: tl.constexpr = k_cache_ptr.dtype.element_ty
+    if CACHE.primitive_bitwidth == 8:
+        most = most_entry(CACHE)
+        at = head * (BLOCK_SIZE * (DIM + 4))
+        scale_at = at + BLOCK_SIZE * DIM + 4 * offset
+        k_scale, k_inverse = scales_of(tl.max(sizes(k), 1)[:, None], k_fixed, most)
+        v_scale, v_inverse = scales_of(tl.max(sizes(v), 1)[:, None], v_fixed, most)
+        tl.store(k_at + at + offset * DIM + dim, entries_of(k, k_inverse, most, CACHE), mask=inside)
+        tl.store(v_at + at + dim * BLOCK_SIZE + offset, entries_of(v, v_inverse, most, CACHE), mask=inside)
+        tl.store((k_at + scale_at).to(tl.pointer_type(tl.float32)), k_scale, mask=head < HEADS)
+        tl.store((v_at + scale_at).to(tl.pointer_type(tl.float32)), v_scale, mask=head < HEADS)
+    else:
+        place = (head * BLOCK_SIZE + offset) * DIM + dim
+        tl.store(k_at + place, k.to(CACHE), mask=inside)
+        tl.store(v_at + place, v.to(CACHE), mask=inside)

@@ -16,6 +16,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.interface.ops import Pair, Rotation, Triple
+from cadence.kernels.triton.byte_rows import entries_of, most_entry, scales_of, sizes
 from cadence.kernels.triton.fetch import fetch
 from cadence.kernels.triton.launch import quick
 
@@ -61,10 +62,29 @@ def _fetch_keys(
     thread = tl.arange(0, THREADS)
     block = tl.minimum(thread % BLOCKS, position // BLOCK_SIZE)
     page = tl.load(table + block).to(tl.int64)
-    run = tl.minimum(head + thread // BLOCKS % HEADS, K_HEADS - 1) * (BLOCK_SIZE * DIM)
+    CACHE: tl.constexpr = k_cache_ptr.dtype.element_ty
+    RUN: tl.constexpr = BLOCK_SIZE * (DIM + 4) if CACHE.primitive_bitwidth == 8 else BLOCK_SIZE * DIM  # entries
+    run = tl.minimum(head + thread // BLOCKS % HEADS, K_HEADS - 1) * RUN
     key_at, value_at = k_cache_ptr + page * k_block + run, v_cache_ptr + page * v_block + run
     at = tl.where(thread < THREADS // 2, key_at.to(tl.int64), value_at.to(tl.int64))
-    fetch(at, BLOCK_SIZE * DIM * k_cache_ptr.dtype.element_ty.primitive_bitwidth // 8)
+    fetch(at, RUN * CACHE.primitive_bitwidth // 8)
+
+
+@triton.jit
+def _store_bytes(at, step, scale_at, first, second, rest, fixed, inside, rest_inside, is_head,
+                 HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr):  # fmt: skip
+    """Heads in the parts that `_turned` gives -> entries `step` apart from `at` [HEADS, 1] on, and their scales."""
+    CACHE: tl.constexpr = at.dtype.element_ty
+    column = tl.arange(0, HALF_PAD)[None, :]
+    rest_column = 2 * HALF + tl.arange(0, REST_PAD)[None, :]
+    top = tl.maximum(tl.max(sizes(tl.where(inside, first, 0.0)), 1), tl.max(sizes(tl.where(inside, second, 0.0)), 1))
+    top = tl.maximum(top, tl.max(sizes(tl.where(rest_inside, rest, 0.0)), 1))
+    most = most_entry(CACHE)
+    scale, inverse = scales_of(top[:, None], fixed, most)
+    tl.store(at + column * step, entries_of(first, inverse, most, CACHE), inside)
+    tl.store(at + (HALF + column) * step, entries_of(second, inverse, most, CACHE), inside)
+    tl.store(at + rest_column * step, entries_of(rest, inverse, most, CACHE), rest_inside)
+    tl.store(scale_at.to(tl.pointer_type(tl.float32)), scale, is_head)
 
 
 @quick
@@ -72,13 +92,14 @@ def _fetch_keys(
 def rope_write_kv(
     q_ptr, k_ptr, v_ptr, k_cache_ptr, v_cache_ptr, positions_ptr, slots_ptr, cos_sin_ptr, q_norm_ptr, k_norm_ptr, eps,
     rows_ptr, table_ptr, table_stride, q_token, q_head, k_token, k_head, v_token, v_head, k_block, v_block,
+    k_fixed, v_fixed,
     Q_HEADS: tl.constexpr, K_HEADS: tl.constexpr, HEADS: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     DIM: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr, NORM: tl.constexpr,
     PDL: tl.constexpr, AHEAD: tl.constexpr, THREADS: tl.constexpr,
 ):  # fmt: skip
     """Program (t, i) takes HEADS heads of token t: first those of q, turned in place, then keys with their values.
 
-    q [T, Q_HEADS, DIM], k and v [T, K_HEADS, DIM]; caches [num_blocks, K_HEADS, BLOCK_SIZE, DIM].
+    q [T, Q_HEADS, DIM], k and v [T, K_HEADS, DIM]; caches [num_blocks, K_HEADS, BLOCK_SIZE, DIM], or of eight bits.
     """
     token = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
@@ -118,17 +139,33 @@ def rope_write_kv(
         first, second, rest = _turned(
             at, inside, k_norm_ptr, eps, angle, rest_inside, DIM, HALF, HALF_PAD, REST_PAD, NORM
         )
-        place = (head * BLOCK_SIZE + slot % BLOCK_SIZE) * DIM
-        kind = k_cache_ptr.dtype.element_ty
-        k_at = k_cache_ptr + slot // BLOCK_SIZE * k_block + place
-        tl.store(k_at + column, first.to(kind), inside)
-        tl.store(k_at + HALF + column, second.to(kind), inside)
-        tl.store(k_at + rest_column, rest.to(kind), rest_inside)
+        k_at = k_cache_ptr + slot // BLOCK_SIZE * k_block
+        v_at = v_cache_ptr + slot // BLOCK_SIZE * v_block
         at = v_ptr + token * v_token + head * v_head
-        v_at = v_cache_ptr + slot // BLOCK_SIZE * v_block + place
-        tl.store(v_at + column, tl.load(at + column, inside).to(kind), inside)
-        tl.store(v_at + HALF + column, tl.load(at + HALF + column, inside).to(kind), inside)
-        tl.store(v_at + rest_column, tl.load(at + rest_column, rest_inside).to(kind), rest_inside)
+        v_first = tl.load(at + column, inside, other=0.0)
+        v_second = tl.load(at + HALF + column, inside, other=0.0)
+        v_rest = tl.load(at + rest_column, rest_inside, other=0.0)
+        CACHE: tl.constexpr = k_cache_ptr.dtype.element_ty
+        if CACHE.primitive_bitwidth == 8:
+            offset = slot % BLOCK_SIZE
+            run = head * (BLOCK_SIZE * (DIM + 4))
+            scale_at = run + BLOCK_SIZE * DIM + 4 * offset
+            _store_bytes(
+                k_at + run + offset * DIM, 1, k_at + scale_at, first, second, rest, k_fixed, inside, rest_inside,
+                head < K_HEADS, HALF, HALF_PAD, REST_PAD,
+            )  # fmt: skip
+            _store_bytes(
+                v_at + run + offset, BLOCK_SIZE, v_at + scale_at, v_first, v_second, v_rest, v_fixed, inside,
+                rest_inside, head < K_HEADS, HALF, HALF_PAD, REST_PAD,
+            )  # fmt: skip
+        else:
+            place = (head * BLOCK_SIZE + slot % BLOCK_SIZE) * DIM
+            tl.store(k_at + place + column, first.to(CACHE), inside)
+            tl.store(k_at + place + HALF + column, second.to(CACHE), inside)
+            tl.store(k_at + place + rest_column, rest.to(CACHE), rest_inside)
+            tl.store(v_at + place + column, v_first.to(CACHE), inside)
+            tl.store(v_at + place + HALF + column, v_second.to(CACHE), inside)
+            tl.store(v_at + place + rest_column, v_rest.to(CACHE), rest_inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +199,13 @@ def rotate_and_store(
     # Few tokens: many programs of a single warp, in which no thread waits for another's part.
     heads, warps = (2, 1) if fixed or tokens <= _FEW_TOKENS else (8, 2)
     parts = triton.cdiv(changed, heads) + triton.cdiv(k_heads, heads)
-    alone = places.rows.shape[0] == tokens <= _FEW_TOKENS  # each token is a sequence
+    # Each token is a sequence, and what a block has of a head is a multiple of what is asked for ahead.
+    alone = places.rows.shape[0] == tokens <= _FEW_TOKENS and k_cache.stride(1) * k_cache.element_size() % 16 == 0
     rope_write_kv[(tokens, parts)](
         q, k, v, k_cache, v_cache, positions, places.slots, rotation.cos_sin if half else q, *norms, rotation.eps,
         places.rows, places.table, places.table.stride(0),
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
-        k_cache.stride(0), v_cache.stride(0),
+        k_cache.stride(0), v_cache.stride(0), *rotation.kv_scales,
         Q_HEADS=q_heads, K_HEADS=k_heads, HEADS=heads, BLOCK_SIZE=k_cache.shape[2],
         DIM=dim, HALF=half, HALF_PAD=triton.next_power_of_2(max(half, 1)),
         REST_PAD=triton.next_power_of_2(max(dim - 2 * half, 1)), NORM=bool(rotation.norms), PDL=pdl,

@@ -8,7 +8,7 @@ import triton
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.interface.matrix import MatrixPacker
-from cadence.kernels.interface.ops import NO_IDS, DrawParams, Pair, Rotation, Triple
+from cadence.kernels.interface.ops import NO_IDS, OWN_SCALES, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
 from cadence.kernels.reference.torch_ops import TorchOps
 from cadence.kernels.triton import elementwise, gumbel, private
@@ -161,13 +161,19 @@ class TritonOps(TorchOps):
         )  # fmt: skip
 
     def write_kv(
-        self, k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor
+        self,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        slots: torch.Tensor,
+        scales: tuple[float, float] = OWN_SCALES,
     ) -> None:
         tokens, heads, dim = k.shape
         elementwise.write_kv[(tokens,)](
             k, v, k_cache, v_cache, slots,
             k.stride(0), k.stride(1), v.stride(0), v.stride(1), k_cache.stride(0), v_cache.stride(0),
-            HEADS=heads, HEADS_PAD=triton.next_power_of_2(heads),
+            *scales, HEADS=heads, HEADS_PAD=triton.next_power_of_2(heads),
             DIM=dim, DIM_PAD=triton.next_power_of_2(dim), BLOCK_SIZE=k_cache.shape[2],
         )  # fmt: skip
 

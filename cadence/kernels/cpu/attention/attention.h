@@ -94,7 +94,7 @@ INLINE int64_t head_of(const Plan *p, const Item *it, int64_t m) { return it->kv
 /* Points key and value at the rows of positions [start, start + t->keys) as they lie in the cache. */
 static inline void find_rows(const Attention *a, const Item *it, int64_t start, Tile *t) {
     int64_t bytes = cache_row_bytes(a->dim, a->cache_dtype);
-    int64_t unit = a->cache_dtype == I8 ? 1 : element_size(a->cache_dtype);
+    int64_t unit = cache_unit(a->cache_dtype);
     const int32_t *entry = a->table + it->table_row * a->table_stride + start / a->block_size;
     int64_t offset = start % a->block_size;
     for (int64_t n = 0; n < t->keys; offset = 0, entry++) {

@@ -1,13 +1,18 @@
 /* Attention of an item's rows over one tile of keys. */
+#include "attention/few_bits.h"
 #include "attention/tile.h"
 
-#define WIDEN_ABOVE 4 /* rows: with more, 16-bit and int8 rows are widened once per tile, before they are used */
+#define WIDEN_ABOVE 4 /* rows: with more, 16-bit and int8 rows are widened once per tile, before they are used; those of
+                       * float8 and int4 always are */
 
 /* ---- the rows of a tile ---- */
 
 /* `dim` entries -> floats, zeros up to `padded`. */
 static void widen_row(const char *row, int64_t dim, int64_t padded, int type, float *to) {
     int64_t i = 0;
+    if (type == E4M3) return widen_float8(row, dim, padded, E4M3, to);
+    if (type == E5M2) return widen_float8(row, dim, padded, E5M2, to);
+    if (type == I4) return widen_four_bits(row, dim, padded, to);
     if (type == I8) {
         for (vf wide[I8_STEP / VL]; i + I8_STEP <= dim; i += I8_STEP) {
             load_strip(row, i, I8_STEP / VL, I8, wide);
@@ -51,7 +56,7 @@ static const char *wide_row(const Attention *a, const Plan *p, const char *row, 
 /* The rows where and how the register tiles want them: whole vectors, wide if many queries will use them. */
 static void make_ready(const Attention *a, const Plan *p, const Item *it, Scratch *s, Tile *t) {
     int narrow = a->cache_dtype != F32, odd = a->dim % (a->cache_dtype == I8 ? max64(VL, I8_STEP) : VL) != 0;
-    int widen = odd || (narrow && it->num_rows > WIDEN_ABOVE);
+    int widen = odd || a->cache_dtype > I8 || (narrow && it->num_rows > WIDEN_ABOVE);
     if (a->cache_dtype == I8)
         for (int64_t n = 0; n < t->keys; n++) {
             t->key_scale[n] = scale_of_row(t->key[n], a->dim);

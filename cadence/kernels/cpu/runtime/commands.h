@@ -13,7 +13,7 @@
 typedef float Float __attribute__((aligned(8)));
 
 /* Types of elements; I8 in KV caches alone. */
-enum dtype { F32, BF16, F16, I8 };
+enum dtype { F32, BF16, F16, I8, E4M3, E5M2, I4 }; /* from I8 on: of caches alone */
 
 /* What a packed weight is made of. */
 enum kind { P_F32, P_BF16, P_Q8_0, P_Q4_0, P_Q4_1, P_Q5_0, P_Q5_1, P_Q4_K, P_Q5_K, P_Q6_K, P_F16, P_Q4_Z, P_Q8_F };
@@ -69,7 +69,7 @@ struct packed_experts {
 
 /* ---- attention ---- */
 
-/* k, v [tokens, heads, dim] -> caches [blocks, heads, block_size] of rows. Strides of int8 caches are in bytes. */
+/* k, v [tokens, heads, dim] -> caches [blocks, heads, block_size] of rows. Strides of caches from I8 on are in bytes. */
 struct write_kv {
     const char *k, *v;
     char *k_cache, *v_cache;
@@ -77,6 +77,7 @@ struct write_kv {
     int64_t tokens, heads, dim, block_size;
     int64_t k_token, k_head, v_token, v_head, k_block, v_block; /* strides */
     int64_t dtype, cache_dtype;
+    Float k_scale, v_scale; /* of all rows; 0: each has its own */
 };
 
 struct attention {

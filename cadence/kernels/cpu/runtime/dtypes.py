@@ -12,4 +12,10 @@ DTYPES = {
     torch.bfloat16: _NUMBERS["BF16"],
     torch.float16: _NUMBERS["F16"],
 }
-CACHE_DTYPES = {**DTYPES, torch.int8: _NUMBERS["I8"]}
+CACHE_DTYPES = {
+    **DTYPES,
+    torch.int8: _NUMBERS["I8"],
+    torch.float8_e4m3fn: _NUMBERS["E4M3"],
+    torch.float8_e5m2: _NUMBERS["E5M2"],
+    torch.uint8: _NUMBERS["I4"],
+}

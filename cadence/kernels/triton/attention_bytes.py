@@ -1,0 +1,208 @@
+"""A tile of keys of a cache of eight bits: fetched by the block table, folded into a running softmax.
+
+A block of such a cache has, for each kv head, the entries of its tokens, then a float32 scale for each token. Those of
+keys lie token by token; those of values dim by dim, each with all its tokens: both products then read their tiles along
+the dimension that they sum over. Entries become float16 in registers, which is exact; scales never meet them: those of
+keys multiply scores, those of values are a part of the softmax's exponents.
+"""
+
+# ruff: noqa: N803 - capitals mark compile-time constants
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from cadence.kernels.triton.private import is_interpreted
+
+_LEAST_SCALE = tl.constexpr((127 - 64) << 23)  # 2^-64 as bits: smaller ones do not lower exponents further
+_INTERPRETED = tl.constexpr(is_interpreted())
+_FOUR_BYTES = tl.constexpr("""{
+    .reg .b32 bytes, high, offset;
+    xor.b32 bytes, $2, 0x80808080;
+    mov.b32 high, 0x64646464;
+    mov.b32 offset, 0x64806480;
+    prmt.b32 $0, bytes, high, 0x4140;
+    prmt.b32 $1, bytes, high, 0x4342;
+    sub.rn.f16x2 $0, $0, offset;
+    sub.rn.f16x2 $1, $1, offset;
+}""")
+
+
+@triton.jit
+def whole(entries, KIND: tl.constexpr):
+    """Entries of a cache as numbers of KIND: float16, or wider. Exact."""
+    if entries.dtype == tl.int8:  # in the low bits of 1024.0, offset by 128: to convert bytes takes four times as long
+        if _INTERPRETED:
+            bits = (entries.to(tl.uint8, bitcast=True) ^ 128).to(tl.uint16) | 0x6400
+            return (bits.to(tl.float16, bitcast=True) - 1152.0).to(KIND)
+        return tl.inline_asm_elementwise(_FOUR_BYTES, "=r,=r,r", [entries], tl.float16, is_pure=True, pack=4).to(KIND)
+    return entries.to(KIND)
+
+
+@triton.jit
+def even_queries(q, KIND: tl.constexpr):
+    """q [rows, DIM_PAD] -> (its rows times powers of two in KIND, the inverses of those [rows]): the largest entry of
+    each row is near one then, so that float16 holds it whatever type q is of."""
+    wide = q.to(tl.float32)
+    most = tl.max(tl.abs(wide), 1)
+    exponent = tl.minimum(tl.maximum((most.to(tl.int32, bitcast=True) >> 23) & 255, 1), 253)
+    inverse = (exponent << 23).to(tl.float32, bitcast=True)
+    factor = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+    return (wide * factor[:, None]).to(KIND), inverse
+
+
+@triton.jit
+def _page_at(tile, lead, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr):
+    """Where in the table the pages of a tile's keys are."""
+    at = tile // BLOCK_SIZE + lead // BLOCK_SIZE
+    if KEYS < BLOCK_SIZE:
+        at = (tile + lead) // BLOCK_SIZE
+    return at
+
+
+@triton.jit
+def _load_tile(
+    k_ptr, v_ptr, page, tile, kv_head, k_block, v_block,
+    DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """-> k [KEYS, DIM_PAD], v [DIM_PAD, KEYS], and their scales [KEYS]. What is beyond the keys is read as it is: with
+    masks, loads of values would be byte by byte."""
+    HEAD: tl.constexpr = BLOCK_SIZE * (DIM + 4)  # bytes of a block and kv head
+    lead = tl.arange(0, KEYS)
+    dim = tl.arange(0, DIM_PAD)
+    slot = lead % BLOCK_SIZE
+    if KEYS < BLOCK_SIZE:
+        slot = (tile + lead) % BLOCK_SIZE
+    page = tl.max_constancy(page, [min(KEYS, BLOCK_SIZE)])
+    k_head = k_ptr + (page.to(tl.int64) * k_block + kv_head * HEAD)
+    v_head = v_ptr + (page.to(tl.int64) * v_block + kv_head * HEAD)
+    k_at = k_head[:, None] + (slot[:, None] * DIM + dim[None, :])
+    v_at = v_head[None, :] + (dim[:, None] * BLOCK_SIZE + slot[None, :])
+    if DIM < DIM_PAD:
+        k = tl.load(k_at, mask=dim[None, :] < DIM, other=0.0)
+        v = tl.load(v_at, mask=dim[:, None] < DIM, other=0.0)
+    else:
+        k = tl.load(k_at)
+        v = tl.load(v_at)
+    k_scale = tl.load((k_head + (BLOCK_SIZE * DIM + 4 * slot)).to(tl.pointer_type(tl.float32)))
+    v_scale = tl.load((v_head + (BLOCK_SIZE * DIM + 4 * slot)).to(tl.pointer_type(tl.float32)))
+    return k, v, k_scale, v_scale
+
+
+@triton.jit
+def _is_stored(key, pos, key_end, WINDOW: tl.constexpr):
+    """Beyond key_end and before the windows of all rows lies whatever the pool held before."""
+    stored = key < key_end
+    if WINDOW > 0:
+        stored = stored & (key > tl.min(pos, 0) - WINDOW)
+    return stored
+
+
+@triton.jit
+def _is_seen(key, pos, key_end, WINDOW: tl.constexpr):
+    seen = (key < key_end) & (key <= pos)
+    if WINDOW > 0:
+        seen = seen & (key > pos - WINDOW)
+    return seen
+
+
+@triton.jit
+def _units(inverse, scale, softcap, SOFTCAP: tl.constexpr):
+    """-> (what products of entries are to be multiplied by, per row; with SOFTCAP, what its result is, after that).
+    Weights are powers of two."""
+    if SOFTCAP:
+        return inverse * (2.0 * scale / softcap), softcap * 1.4426950408889634
+    else:
+        return inverse * (scale * 1.4426950408889634), 1.0
+
+
+@triton.jit
+def _split_scale(v_scale):
+    """v_scale = 2^exponent * fraction -> (exponent, 2^-exponent, fraction). Exponents are added to those of weights:
+    those of entries then are at most one, and those of values more by 2^-exponent."""
+    bits = tl.maximum(v_scale.to(tl.int32, bitcast=True), _LEAST_SCALE)
+    exponent = ((bits >> 23) - 127).to(tl.float32)
+    power = tl.exp2(-exponent)
+    return exponent, power, v_scale * power
+
+
+@triton.jit
+def fold_bytes_turned(
+    acc, total, top, q, inverse, pos, key_begin, key_end,
+    k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
+    DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr,
+    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """As `fold_keys`, for few rows and with keys on the left: acc, q [DIM_PAD, rows]; q, inverse by `even_queries`."""
+    lead = tl.arange(0, KEYS)
+    row_unit, unit = _units(inverse, scale, softcap, SOFTCAP)
+    page_at = _page_at(key_begin, lead, BLOCK_SIZE, KEYS)
+    page = tl.load(table + page_at, mask=key_begin + lead < key_end, other=0)
+    for tile in range(key_begin, key_end, KEYS):
+        k, v, k_scale, v_scale = _load_tile(
+            k_ptr, v_ptr, page, tile, kv_head, k_block, v_block, DIM, DIM_PAD, BLOCK_SIZE, KEYS
+        )
+        page_at = _page_at(tile + KEYS, lead, BLOCK_SIZE, KEYS)
+        page = tl.load(table + page_at, mask=tile + KEYS + lead < key_end, other=0)
+        key = tile + lead
+        values = whole(v, q.dtype)
+        if MASKED:
+            stored = _is_stored(key, pos, key_end, WINDOW)
+            v_scale = tl.where(stored, v_scale, 0.0)
+            values = tl.where(stored[None, :], values, 0.0)
+        exponent, power, fraction = _split_scale(v_scale)
+        score = tl.dot(whole(k, q.dtype), q, input_precision=PRECISION) * row_unit[None, :] * k_scale[:, None]
+        if SOFTCAP:
+            score = (2.0 * tl.sigmoid(score) - 1.0) * unit  # tanh
+        score += exponent[:, None]
+        if MASKED:
+            score = tl.where(_is_seen(key[:, None], pos[None, :], key_end, WINDOW), score, float("-inf"))
+        new_top = tl.maximum(top, tl.max(score, 0))
+        shrink = tl.exp2(top - new_top)
+        weight = tl.exp2(score - new_top[None, :])
+        total = total * shrink + tl.sum(weight * power[:, None], 0)
+        weight *= fraction[:, None]
+        acc = tl.dot(values, weight.to(q.dtype), acc * shrink[None, :], input_precision=PRECISION)
+        top = new_top
+    return acc, total, top
+
+
+@triton.jit
+def fold_bytes(
+    acc, total, top, q, inverse, pos, key_begin, key_end,
+    k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
+    DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr,
+    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """As `fold_keys`: acc, q [rows, DIM_PAD]; q, inverse by `even_queries`."""
+    lead = tl.arange(0, KEYS)
+    row_unit, unit = _units(inverse, scale, softcap, SOFTCAP)
+    page_at = _page_at(key_begin, lead, BLOCK_SIZE, KEYS)
+    page = tl.load(table + page_at, mask=key_begin + lead < key_end, other=0)
+    for tile in range(key_begin, key_end, KEYS):
+        k, v, k_scale, v_scale = _load_tile(
+            k_ptr, v_ptr, page, tile, kv_head, k_block, v_block, DIM, DIM_PAD, BLOCK_SIZE, KEYS
+        )
+        page_at = _page_at(tile + KEYS, lead, BLOCK_SIZE, KEYS)
+        page = tl.load(table + page_at, mask=tile + KEYS + lead < key_end, other=0)
+        key = tile + lead
+        values = whole(v, q.dtype)
+        if MASKED:
+            stored = _is_stored(key, pos, key_end, WINDOW)
+            v_scale = tl.where(stored, v_scale, 0.0)
+            values = tl.where(stored[None, :], values, 0.0)
+        exponent, power, fraction = _split_scale(v_scale)
+        score = tl.dot(q, whole(k, q.dtype).T, input_precision=PRECISION) * row_unit[:, None] * k_scale[None, :]
+        if SOFTCAP:
+            score = (2.0 * tl.sigmoid(score) - 1.0) * unit  # tanh
+        score += exponent[None, :]
+        if MASKED:
+            score = tl.where(_is_seen(key[None, :], pos[:, None], key_end, WINDOW), score, float("-inf"))
+        new_top = tl.maximum(top, tl.max(score, 1))
+        shrink = tl.exp2(top - new_top)
+        weight = tl.exp2(score - new_top[:, None])
+        total = total * shrink + tl.sum(weight * power[None, :], 1)
+        weight *= fraction[None, :]
+        acc = tl.dot(weight.to(q.dtype), values.T, acc * shrink[:, None], input_precision=PRECISION)
+        top = new_top
+    return acc, total, top
