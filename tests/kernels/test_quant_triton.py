@@ -12,8 +12,9 @@ from gguf.quants import dequantize, quantize
 
 from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int4, as_int8, of_blocks, stacked
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix, WideMatrix
-from cadence.kernels.triton.few_bits_rows import rows_to_fp8, widened
+from cadence.kernels.triton.few_bits_rows import widened
 from cadence.kernels.triton.ops import TritonOps
+from cadence.kernels.triton.quantized_rows import quantized_rows
 from cadence.models.quant.blocks import integer_blocks
 
 pytestmark = pytest.mark.device
@@ -132,7 +133,7 @@ def test_rows_are_looked_up_and_widened(name: str) -> None:
 def test_activations_in_eight_bits() -> None:
     x = normal(5, WIDTH)
     x[2] = 0
-    quants, scales = rows_to_fp8(x, False)
+    quants, scales = quantized_rows(x, torch.float8_e4m3fn, False)
     back = quants.float() * scales
     most = 0.04 if DEVICE == "cuda" else 0.08  # the interpreter cuts what the GPU rounds
     assert (back - x).norm() / x.norm() < most and not back[2].any()

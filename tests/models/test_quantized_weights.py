@@ -157,6 +157,30 @@ def test_blocks_round_to_the_values(tmp_path: Path, form: str) -> None:
     assert found == (len(names) if FORMS[form].exact or form == "bnb int8" else 0)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_numbers_round_to_the_values(tmp_path: Path, form: str) -> None:
+    """As they are given to kernels that take no blocks."""
+    source = open_at(make_quantized(form, tmp_path))
+    names = [name for name in source.names() if name.endswith("_proj.weight")]
+    found = 0
+    for name in names:
+        numbers = source.numbers(name)
+        found += numbers is not None
+        if numbers is None:
+            continue
+        values, order = source.load(name), source.order(name)
+        values = values if order is None else values[:, order]
+        rows, groups = numbers.scales.shape
+        zeros = numbers.zeros if isinstance(numbers.zeros, int) else numbers.zeros.unsqueeze(2)
+        runs = numbers.numbers.float().view(rows, groups, -1) - zeros
+        widened = (runs * numbers.scales.float().unsqueeze(2)).view(values.shape)
+        if form == "bnb int8":  # one rounding less
+            assert torch.allclose(widened, values.float(), rtol=2**-8)
+        else:
+            assert torch.equal(widened.to(values.dtype), values)
+    assert found == (0 if form.startswith(("NVFP4", "MXFP4", "nf4", "fp4")) else len(names))
+
+
 @pytest.mark.parametrize(
     ("bits", "zero", "scale", "kind"),
     [

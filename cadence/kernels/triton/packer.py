@@ -20,6 +20,8 @@ import torch
 
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.interface.ops import Ops
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
+from cadence.kernels.triton.checkpoint_numbers import of_numbers
 from cadence.kernels.triton.few_bits import SPAN, Stored, as_fp8, as_int4, as_int8, can_stack, of_blocks, stacked
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix, PickedMatrix, WideMatrix
 
@@ -34,6 +36,7 @@ class GpuPacker:
     ) -> None:
         """dtype: of activations. kind: (deterministic, PDL)"""
         self.keeps_blocks = method in ("gguf", "checkpoint")
+        self.takes_numbers = method == "checkpoint"
         self._ops = ops
         self._method = method
         self._dtype = dtype
@@ -42,6 +45,9 @@ class GpuPacker:
 
     def pack_blocks(self, kind: str, blocks: torch.Tensor, rows: int, cols: int) -> Part | None:
         return of_blocks(kind, blocks.to(self.device), rows, cols)
+
+    def pack_numbers(self, stored: ScaledNumbers) -> Part | None:
+        return of_numbers(stored, self.device)
 
     def pack_values(self, values: torch.Tensor, inner: bool) -> Part:
         values = values.to(self.device).contiguous()  # some files have them transposed
