@@ -1,4 +1,4 @@
-"""GGUF types of two and three bits, of three values, and of tables of sixteen, to float32: as `dequant` has the others."""
+"""GGUF types of two and three bits, of three values, of tables of sixteen: to float32, as `dequant` has the others."""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
 from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int4, as_int8, of_blocks, stacked
-from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix, WideMatrix
+from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
 from cadence.kernels.triton.few_bits_rows import widened
+from cadence.kernels.triton.joined_matrix import JoinedMatrix
 from cadence.kernels.triton.ops import TritonOps
 from cadence.kernels.triton.quantized_rows import quantized_rows
 from cadence.models.quant.blocks import integer_blocks
@@ -147,7 +148,7 @@ def test_parts_of_one_input_are_stacked() -> None:
     packer = TritonOps(packs=True).packer("int4", torch.float32, torch.device(DEVICE))
     assert packer is not None
     mixed = packer.stack([first, as_int8(normal(16, WIDTH, seed=8))])
-    assert isinstance(mixed, WideMatrix) and mixed.rows == 32
+    assert isinstance(mixed, JoinedMatrix) and mixed.rows == 32
     x = normal(3, WIDTH)
     torch.testing.assert_close(mixed.linear(x, None)[:, :16], x @ first.widened().T, rtol=1e-4, atol=1e-4)
 
@@ -167,7 +168,7 @@ def test_a_packer_takes_what_loaders_bring(method: str) -> None:
         assert (shown - values).norm() / values.norm() < 0.13
         torch.testing.assert_close(each.linear(x, None), x @ shown.T, rtol=1e-4, atol=1e-3)
         torch.testing.assert_close(each.lookup(ids, 1.0), shown[ids.long()])
-    assert packer.pack_blocks("Q6_K", torch.zeros(210, dtype=torch.uint8), 1, 256) is None
+    assert packer.pack_blocks("F32", torch.zeros(1024, dtype=torch.uint8), 1, 256) is None
 
 
 @pytest.mark.parametrize("name", MAKERS)

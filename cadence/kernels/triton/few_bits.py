@@ -78,10 +78,6 @@ def stacked(parts: list[Stored]) -> Stored:
     )
 
 
-def can_stack(parts: list[Stored]) -> bool:
-    return len({(part.values.dtype, part.group) for part in parts}) == 1
-
-
 def as_fp8(values: torch.Tensor) -> Stored:
     """A scale for each row."""
     scales = (values.abs().amax(dim=1, keepdim=True).float() / _FP8_MOST).clamp(min=_LEAST)
