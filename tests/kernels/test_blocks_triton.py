@@ -10,8 +10,16 @@ import torch
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
+from cadence.core.block_grids import FP4_VALUES
 from cadence.kernels.triton.block_matrix import BlockMatrix, values
-from cadence.kernels.triton.block_planes import FORMS, Planes, planes_of, stacked_planes
+from cadence.kernels.triton.block_planes import (
+    FORMS,
+    Planes,
+    planes_of,
+    planes_of_bytes,
+    planes_of_fp4,
+    stacked_planes,
+)
 from cadence.kernels.triton.joined_matrix import JoinedMatrix
 from cadence.kernels.triton.ops import TritonOps
 from cadence.models.quant.block_kinds import block_size, values_of_blocks
@@ -19,8 +27,9 @@ from tests.helpers.random_blocks import random_blocks
 
 pytestmark = pytest.mark.device
 
-KINDS = [kind for kind in FORMS if kind != "FP8"]
-SOME = ["Q4_K", "Q6_K", "Q5_1", "IQ2_XS", "FP8"]  # of every way to group, with and without what is subtracted
+OWN = ("BYTES", "FP4_16", "FP4_32")  # not of GGUF
+KINDS = [kind for kind in FORMS if kind not in OWN]
+SOME = ["Q4_K", "Q6_K", "Q5_1", "IQ2_XS", *OWN]  # of every way to group, with and without what is subtracted
 OPS = TritonOps()
 WIDTH, OUTPUTS = 768, 72
 
@@ -32,11 +41,17 @@ def normal(*shape: int, seed: int = 1) -> torch.Tensor:
 def made(kind: str, rows: int = OUTPUTS, cols: int = WIDTH, seed: int = 1) -> tuple[Planes, torch.Tensor]:
     """And what it stands for, [rows, cols] float32."""
     form = FORMS[kind]
-    if kind == "FP8":
+    scales = normal(rows, cols // form.block, seed=seed + 1)
+    if kind == "BYTES":
         numbers = normal(rows, cols, seed=seed).to(torch.float8_e4m3fn)
-        scales = normal(rows, cols // form.block, seed=seed + 1)
         expected = numbers.float().view(rows, -1, form.block) * scales.unsqueeze(2)
-        return Planes(kind, (numbers, scales), scales.to(torch.int8), cols), expected.view(rows, cols)
+        return planes_of_bytes(numbers, scales), expected.view(rows, cols)
+    if kind in OWN:
+        codes = torch.randint(0, 16, (rows, cols), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
+        fp4 = planes_of_fp4(codes.to(DEVICE), scales)
+        assert fp4 is not None and fp4.kind == kind
+        numbers = torch.tensor(FP4_VALUES)[codes.int()].to(DEVICE) / 2
+        return fp4, (numbers.view(rows, -1, form.block) * scales.unsqueeze(2)).view(rows, cols)
     data = random_blocks(kind, rows * cols // form.block, seed)
     found = planes_of(kind, torch.from_numpy(data).reshape(-1).to(DEVICE), rows, cols)
     assert found is not None

@@ -52,17 +52,23 @@ def q8_0(a, b, c, d, table, at, part, i):
 
 
 @triton.jit
-def q8_0_scales(a, b, c, d, at, part):
-    return of_block(b, at, 1, 0), 0.0
-
-
-@triton.jit
-def fp8(a, b, c, d, table, at, part, i):
+def bytes_of_128(a, b, c, d, table, at, part, i):
     return tl.load(a + at * 128 + (part * 32 + i)).to(tl.float32)
 
 
 @triton.jit
-def fp8_scales(a, b, c, d, at, part):
+def fp4_16(a, b, c, d, table, at, part, i):
+    return grid_entry(table, half_of(tl.load(a + at * 8 + i // 2), i % 2), 0, 1)
+
+
+@triton.jit
+def fp4_32(a, b, c, d, table, at, part, i):
+    return grid_entry(table, half_of(tl.load(a + at * 16 + i // 2), i % 2), 0, 1)
+
+
+@triton.jit
+def one_scale(a, b, c, d, at, part):
+    """Of types with one for each block, and nothing else in the second plane."""
     return of_block(b, at, 1, 0), 0.0
 
 
@@ -177,11 +183,6 @@ def four_of_table(a, b, c, d, table, at, part, i):
 
 
 @triton.jit
-def iq4_nl_scales(a, b, c, d, at, part):
-    return of_block(b, at, 1, 0), 0.0
-
-
-@triton.jit
 def iq4_xs(a, b, c, d, table, at, part, i):
     return grid_entry(table, half_of(tl.load(a + at * 128 + (part * 16 + i % 16)), i // 16), 0, 1)
 
@@ -226,16 +227,6 @@ def tq1_0(a, b, c, d, table, at, part, i):
 
 
 @triton.jit
-def tq1_0_scales(a, b, c, d, at, part):
-    return of_block(b, at, 1, 0), 0.0
-
-
-@triton.jit
 def tq2_0(a, b, c, d, table, at, part, i):
     byte = tl.load(a + at * 64 + (part // 4 * 32 + i)).to(tl.int32)
     return (((byte >> (part % 4 * 2)) & 3) - 1).to(tl.float32)
-
-
-@triton.jit
-def tq2_0_scales(a, b, c, d, at, part):
-    return of_block(b, at, 1, 0), 0.0

@@ -24,7 +24,7 @@ _COLUMNS = 128  # a step of `block_rows`
 _GEMV_COLUMNS, _GEMV_ROWS = 1024, 4
 
 _DECODERS: dict[str, tuple[Any, Any]] = {
-    "Q8_0": (blocks.q8_0, blocks.q8_0_scales),
+    "Q8_0": (blocks.q8_0, blocks.one_scale),
     "Q5_0": (blocks.q5_0, blocks.q5_0_scales),
     "Q5_1": (blocks.q5_1, blocks.q5_1_scales),
     "Q2_K": (blocks.q2_k, blocks.q2_k_scales),
@@ -32,12 +32,12 @@ _DECODERS: dict[str, tuple[Any, Any]] = {
     "Q4_K": (blocks.q4_k, blocks.q4_k_scales),
     "Q5_K": (blocks.q5_k, blocks.q5_k_scales),
     "Q6_K": (blocks.q6_k, blocks.q6_k_scales),
-    "IQ4_NL": (blocks.four_of_table, blocks.iq4_nl_scales),
+    "IQ4_NL": (blocks.four_of_table, blocks.one_scale),
     "IQ4_XS": (blocks.iq4_xs, blocks.iq4_xs_scales),
     "MXFP4": (blocks.four_of_table, blocks.mxfp4_scales),
     "NVFP4": (blocks.nvfp4, blocks.nvfp4_scales),
-    "TQ1_0": (blocks.tq1_0, blocks.tq1_0_scales),
-    "TQ2_0": (blocks.tq2_0, blocks.tq2_0_scales),
+    "TQ1_0": (blocks.tq1_0, blocks.one_scale),
+    "TQ2_0": (blocks.tq2_0, blocks.one_scale),
     "IQ2_XXS": (grids.iq2_xxs, grids.iq2_xxs_scales),
     "IQ2_XS": (grids.iq2_xs, grids.iq2_xs_scales),
     "IQ2_S": (grids.iq2_s, grids.iq2_s_scales),
@@ -45,7 +45,9 @@ _DECODERS: dict[str, tuple[Any, Any]] = {
     "IQ3_S": (grids.iq3_s, grids.iq3_s_scales),
     "IQ1_S": (grids.iq1_s, grids.iq1_s_scales),
     "IQ1_M": (grids.iq1_m, grids.iq1_m_scales),
-    "FP8": (blocks.fp8, blocks.fp8_scales),
+    "BYTES": (blocks.bytes_of_128, blocks.one_scale),
+    "FP4_16": (blocks.fp4_16, blocks.one_scale),
+    "FP4_32": (blocks.fp4_32, blocks.one_scale),
 }
 
 

@@ -14,7 +14,8 @@ from cadence.core.block_grids import FP4_VALUES, IQ4_VALUES, block_grid
 
 Field = tuple[int, int, torch.dtype]  # first byte in a block, byte behind the last, type its numbers are read in
 
-_U8, _I8, _I16, _I32, _F16 = torch.uint8, torch.int8, torch.int16, torch.int32, torch.float16
+_U8, _I8, _I16, _I32 = torch.uint8, torch.int8, torch.int16, torch.int32
+_F16, _F32 = torch.float16, torch.float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,16 @@ FORMS: dict[str, BlockForm] = {
     "IQ3_S": BlockForm(256, 32, 110, ((2, 66, _U8), (66, 110, _U8), (0, 2, _F16))),
     "IQ1_S": BlockForm(256, 32, 50, ((2, 34, _U8), (34, 50, _I16), (0, 2, _F16))),
     "IQ1_M": BlockForm(256, 16, 56, ((0, 32, _U8), (32, 48, _U8), (48, 56, _I16))),
-    "FP8": BlockForm(128, 32, 132, ((4, 132, torch.float8_e4m3fn), (0, 4, torch.float32))),  # of checkpoints
 }
-_TABLES = {"IQ4_NL": IQ4_VALUES, "IQ4_XS": IQ4_VALUES, "MXFP4": FP4_VALUES, "NVFP4": FP4_VALUES}
+# Of checkpoints, whose fields lie apart: bytes with a scale for 128, and E2M1 with one for 16 or 32, two codes a byte.
+FORMS |= {
+    "BYTES": BlockForm(128, 32, 132, ((4, 132, _I8), (0, 4, _F32))),
+    "FP4_16": BlockForm(16, 16, 12, ((4, 12, _U8), (0, 4, _F32))),
+    "FP4_32": BlockForm(32, 32, 20, ((4, 20, _U8), (0, 4, _F32))),
+}
+_TABLES = {"IQ4_NL": IQ4_VALUES, "IQ4_XS": IQ4_VALUES} | dict.fromkeys(
+    ("MXFP4", "NVFP4", "FP4_16", "FP4_32"), FP4_VALUES
+)
 _MOST_PLANES = 4
 
 
@@ -92,6 +100,22 @@ def planes_of(kind: str, blocks: torch.Tensor, rows: int, cols: int) -> Planes |
     runs = {(start, stop): lines[..., start:stop].reshape(rows, -1) for start, stop, _ in form.fields}
     planes = tuple(runs[start, stop].contiguous().view(dtype) for start, stop, dtype in form.fields)
     return Planes(kind, planes, _table(kind, blocks.device), cols)
+
+
+def planes_of_bytes(numbers: torch.Tensor, scales: torch.Tensor) -> Planes:
+    """numbers [rows, cols] int8 or float8_e4m3fn, scales [rows, cols / 128] float32"""
+    return Planes("BYTES", (numbers, scales), _table("BYTES", numbers.device), numbers.shape[1])
+
+
+def planes_of_fp4(codes: torch.Tensor, scales: torch.Tensor) -> Planes | None:
+    """codes [rows, cols] uint8 of E2M1, scales [rows, groups] float32; None: groups that have no decoder"""
+    rows, cols = codes.shape
+    kind = f"FP4_{cols // scales.shape[1]}"
+    if kind not in FORMS:
+        return None
+    pairs = codes.view(rows, -1, 2)
+    packed = pairs[..., 0] | (pairs[..., 1] << 4)
+    return Planes(kind, (packed, scales / 2), _table(kind, codes.device), cols)  # the table is of twice the values
 
 
 def stacked_planes(parts: list[Planes]) -> Planes:

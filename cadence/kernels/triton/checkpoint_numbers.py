@@ -5,15 +5,18 @@ from __future__ import annotations
 import torch
 
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
+from cadence.kernels.triton.block_planes import Planes, planes_of_fp4
 from cadence.kernels.triton.few_bits import BLOCK, SPAN, Stored, in_halves
 
 _BYTES = (torch.int8, torch.float8_e4m3fn)
 
 
-def of_numbers(stored: ScaledNumbers, device: torch.device) -> Stored | None:
+def of_numbers(stored: ScaledNumbers, device: torch.device) -> Stored | Planes | None:
     """On that device; None where no kernel multiplies such numbers."""
     rows, cols = stored.numbers.shape
     scales = stored.scales.to(device, torch.float32).contiguous()
+    if stored.is_fp4:
+        return planes_of_fp4(stored.numbers.to(device), scales)
     group = cols // scales.shape[1]
     if group != cols and group % BLOCK:
         return None

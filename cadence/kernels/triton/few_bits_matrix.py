@@ -7,6 +7,8 @@ import torch.nn.functional as F
 
 from cadence.kernels.interface.matrix import ComposedMatrix, Norm, PackedMatrix
 from cadence.kernels.interface.ops import Ops, Pair
+from cadence.kernels.triton.block_matrix import one_row
+from cadence.kernels.triton.block_planes import planes_of_bytes
 from cadence.kernels.triton.eight_rows import choose_eight, linear_eight
 from cadence.kernels.triton.few_bits import Stored
 from cadence.kernels.triton.few_bits_gemv import one_token
@@ -15,6 +17,7 @@ from cadence.kernels.triton.few_bits_wide import linear_wide
 from cadence.kernels.triton.gemv import Entry, few_tokens
 from cadence.kernels.triton.quantized_rows import normed_rows, quantized_rows
 
+_BLOCK = 128  # columns with one scale, of bytes that a kernel for one row reads
 _MOST_WIDE = 64  # rows; for more a library multiplies by the widened matrix
 _MOST_FP8 = 64  # rows of our fp8 product; for more a library's is faster, where rows of the matrix have one scale
 
@@ -33,6 +36,8 @@ class FewBitsMatrix(ComposedMatrix):
         self._row_scales = stored.scales.view(-1) if by_rows else stored.scales[:0, 0]
         has_bytes = not stored.is_four and not stored.weight_only and dtype is torch.bfloat16
         self._rounds = has_bytes and choose_eight(1, stored, False, fixed) is not None  # activations to eight bits
+        in_blocks = not stored.is_four and stored.group == _BLOCK
+        self._planes = planes_of_bytes(stored.values, stored.scales) if in_blocks else None  # for a row that is alone
         self._is_fp8 = stored.values.dtype is torch.float8_e4m3fn
 
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -87,11 +92,14 @@ class FewBitsMatrix(ComposedMatrix):
         return self._takes_one(x.shape[0])
 
     def _takes_one(self, rows: int) -> bool:
-        return rows == 1 and not self._fixed and (self._stored.is_four or len(self._row_scales) > 0)
+        known = self._stored.is_four or len(self._row_scales) > 0 or self._planes is not None
+        return rows == 1 and not self._fixed and known
 
     def _one(self, x: torch.Tensor, bias: torch.Tensor | None, entry: Entry | None, gate: str) -> Pair:
         if self._stored.is_four:
             return one_token(x, self._stored, bias, entry, gate, self._pdl)
+        if self._planes is not None:
+            return one_row(x, self._planes, bias, entry, gate, self._pdl)
         return few_tokens(x, self._stored.values, bias, entry, gate, self._pdl, scales=self._row_scales)
 
     def _by_eight(self, quants: Pair, bias: torch.Tensor | None, splits: bool) -> torch.Tensor:
