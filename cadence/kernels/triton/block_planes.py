@@ -58,9 +58,8 @@ FORMS |= {
     "FP4_16": BlockForm(16, 16, 12, ((4, 12, _U8), (0, 4, _F32))),
     "FP4_32": BlockForm(32, 32, 20, ((4, 20, _U8), (0, 4, _F32))),
 }
-_TABLES = {"IQ4_NL": IQ4_VALUES, "IQ4_XS": IQ4_VALUES} | dict.fromkeys(
-    ("MXFP4", "NVFP4", "FP4_16", "FP4_32"), FP4_VALUES
-)
+_FP4 = ("MXFP4", "NVFP4", "FP4_16", "FP4_32")
+_TABLES = {"IQ4_NL": IQ4_VALUES, "IQ4_XS": IQ4_VALUES} | dict.fromkeys(_FP4, FP4_VALUES)
 _MOST_PLANES = 4
 
 
@@ -70,7 +69,7 @@ class Planes:
 
     kind: str
     planes: tuple[torch.Tensor, ...]  # [rows, numbers of its field in a row] each; some may be views of one memory
-    table: torch.Tensor  # int8: what numbers of this type are indices into
+    table: torch.Tensor  # [entries * values] int8: what numbers of this type are indices into
     cols: int
 
     @property
