@@ -14,14 +14,15 @@ from collections.abc import Callable
 
 import torch
 
+from cadence.kernels.triton.eight_rows import linear_eight
 from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int4, as_int8
 from cadence.kernels.triton.few_bits_gemv import OneTile, one_token
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
-from cadence.kernels.triton.few_bits_rows import rows_to_fp8, widened
+from cadence.kernels.triton.few_bits_rows import widened
 from cadence.kernels.triton.few_bits_wide import linear_wide
 from cadence.kernels.triton.few_rows import FewTile
-from cadence.kernels.triton.fp8_rows import linear_fp8
 from cadence.kernels.triton.ops import TritonOps
+from cadence.kernels.triton.quantized_rows import quantized_rows
 
 SHAPES = {"qkv": (6144, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}  # of Llama 3.1 8B
 MAKERS = {"fp8": as_fp8, "int8": as_int8, "int4": as_int4}
@@ -32,7 +33,7 @@ TILES = [
     for columns in (128,)
     for stages in (3, 4)
 ]
-FP8_TILES = [
+EIGHT_TILES = [
     FewTile(rows, outputs, columns, 4, stages, terms)
     for rows in (16, 32, 64, 128)
     for outputs in (64, 128)
@@ -99,7 +100,7 @@ def ways(stored: list[Stored], x: torch.Tensor) -> dict[str, float]:
         found["widened"] = microseconds(lambda index: dense(x, widened(stored[index], torch.bfloat16)), min(count, 4))
         if stored[0].values.dtype is torch.float8_e4m3fn:
             found["scaled"] = microseconds(
-                lambda index: matrices[index]._scaled(rows_to_fp8(x, True), None, x.dtype), count
+                lambda index: matrices[index]._scaled(quantized_rows(x, torch.float8_e4m3fn, True), None), count
             )
     return found
 
@@ -107,19 +108,19 @@ def ways(stored: list[Stored], x: torch.Tensor) -> dict[str, float]:
 def sweep(line: dict[str, object], x: torch.Tensor, stored: list[Stored]) -> None:
     """The fastest tiles."""
     found, rows = [], x.shape[0]
-    is_fp8 = stored[0].values.dtype is torch.float8_e4m3fn
-    quants = rows_to_fp8(x, True)
+    has_bytes = not stored[0].is_four
+    quants = quantized_rows(x, stored[0].values.dtype, True) if not stored[0].is_four else (x, x)
     is_one = rows == 1 and stored[0].is_four
 
     def product(index: int, tile: FewTile | OneTile) -> torch.Tensor:
         each = stored[index]
         if isinstance(tile, OneTile):
             return one_token(x, each, None, None, "", True, tile)[0]
-        if is_fp8:
-            return linear_fp8(quants, each.values, each.scales, None, x.dtype, tile, True)
+        if has_bytes:
+            return linear_eight(quants, each, None, x.dtype, tile, True)
         return linear_wide(x, each, None, True, tile)
 
-    for tile in ONE_TILES if is_one else FP8_TILES if is_fp8 else TILES:
+    for tile in ONE_TILES if is_one else EIGHT_TILES if has_bytes else TILES:
         if not is_one and (tile.rows >= 2 * max(rows, 16) or tile.rows < min(rows, 64)):
             continue
         try:

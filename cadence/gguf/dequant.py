@@ -11,6 +11,8 @@ from collections.abc import Callable
 import torch
 
 from cadence.core.errors import WeightsError
+from cadence.gguf import dequant_few, dequant_grid
+from cadence.gguf.dequant_few import half
 from cadence.gguf.file import GGMLType
 
 _CHUNK_ELEMENTS = 1 << 20
@@ -41,11 +43,6 @@ def _bf16(blocks: torch.Tensor, out: torch.Tensor) -> None:
     out.copy_(blocks.view(torch.bfloat16))
 
 
-def _half(blocks: torch.Tensor, start: int) -> torch.Tensor:
-    """The float16 at byte `start` of every block, as float32 [n, 1]."""
-    return blocks[:, start : start + 2].contiguous().view(torch.float16).float()
-
-
 def _nibbles(blocks: torch.Tensor, start: int, out: torch.Tensor) -> None:
     """16 bytes of every block -> 32 numbers: low halves, then high halves."""
     packed = blocks[:, start : start + 16]
@@ -54,17 +51,17 @@ def _nibbles(blocks: torch.Tensor, start: int, out: torch.Tensor) -> None:
 
 
 def _q8_0(blocks: torch.Tensor, out: torch.Tensor) -> None:
-    torch.mul(blocks[:, 2:].view(torch.int8), _half(blocks, 0), out=out)
+    torch.mul(blocks[:, 2:].view(torch.int8), half(blocks, 0), out=out)
 
 
 def _q4_0(blocks: torch.Tensor, out: torch.Tensor) -> None:
     _nibbles(blocks, 2, out)
-    out.sub_(8).mul_(_half(blocks, 0))
+    out.sub_(8).mul_(half(blocks, 0))
 
 
 def _q4_1(blocks: torch.Tensor, out: torch.Tensor) -> None:
     _nibbles(blocks, 4, out)
-    out.mul_(_half(blocks, 0)).add_(_half(blocks, 2))
+    out.mul_(half(blocks, 0)).add_(half(blocks, 2))
 
 
 def _fifth_bits(blocks: torch.Tensor, start: int, out: torch.Tensor) -> None:
@@ -77,13 +74,13 @@ def _fifth_bits(blocks: torch.Tensor, start: int, out: torch.Tensor) -> None:
 def _q5_0(blocks: torch.Tensor, out: torch.Tensor) -> None:
     _nibbles(blocks, 6, out)
     _fifth_bits(blocks, 2, out)
-    out.sub_(16).mul_(_half(blocks, 0))
+    out.sub_(16).mul_(half(blocks, 0))
 
 
 def _q5_1(blocks: torch.Tensor, out: torch.Tensor) -> None:
     _nibbles(blocks, 8, out)
     _fifth_bits(blocks, 4, out)
-    out.mul_(_half(blocks, 0)).add_(_half(blocks, 2))
+    out.mul_(half(blocks, 0)).add_(half(blocks, 2))
 
 
 def _k_scales(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -95,7 +92,7 @@ def _k_scales(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     first, second, third = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     scales = torch.cat([first & 63, (third & 15) | ((first >> 6) << 4)], dim=1)
     minimums = torch.cat([second & 63, (third >> 4) | ((second >> 6) << 4)], dim=1)
-    return (scales * _half(blocks, 0))[:, :, None], (minimums * _half(blocks, 2))[:, :, None]
+    return (scales * half(blocks, 0))[:, :, None], (minimums * half(blocks, 2))[:, :, None]
 
 
 def _q4_k(blocks: torch.Tensor, out: torch.Tensor) -> None:
@@ -126,7 +123,7 @@ def _q6_k(blocks: torch.Tensor, out: torch.Tensor) -> None:
     shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8, device=blocks.device)[:, None]
     high = (blocks[:, 128:192].view(-1, 2, 1, 32) >> shifts) & 3  # [n, 2, 4, 32]
     out.view(-1, 2, 4, 32).copy_(nibbles | (high << 4))
-    scales = blocks[:, 192:208].view(torch.int8) * _half(blocks, 208)
+    scales = blocks[:, 192:208].view(torch.int8) * half(blocks, 208)
     out.view(-1, 16, 16).sub_(32).mul_(scales[:, :, None])
 
 
@@ -142,4 +139,19 @@ _FILL: dict[str, Callable[[torch.Tensor, torch.Tensor], None]] = {
     "Q4_K": _q4_k,
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,
+    "Q2_K": dequant_few.q2_k,
+    "Q3_K": dequant_few.q3_k,
+    "IQ4_NL": dequant_few.iq4_nl,
+    "IQ4_XS": dequant_few.iq4_xs,
+    "MXFP4": dequant_few.mxfp4,
+    "NVFP4": dequant_few.nvfp4,
+    "TQ1_0": dequant_few.tq1_0,
+    "TQ2_0": dequant_few.tq2_0,
+    "IQ2_XXS": dequant_grid.iq2_xxs,
+    "IQ2_XS": dequant_grid.iq2_xs,
+    "IQ2_S": dequant_grid.iq2_s,
+    "IQ3_XXS": dequant_grid.iq3_xxs,
+    "IQ3_S": dequant_grid.iq3_s,
+    "IQ1_S": dequant_grid.iq1_s,
+    "IQ1_M": dequant_grid.iq1_m,
 }

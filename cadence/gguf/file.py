@@ -59,6 +59,7 @@ GGML_TYPES: dict[int, GGMLType] = {
     34: GGMLType("TQ1_0", 256, 54),
     35: GGMLType("TQ2_0", 256, 66),
     39: GGMLType("MXFP4", 32, 17),
+    40: GGMLType("NVFP4", 64, 36),
 }
 
 _INTEGERS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 10: "<u8", 11: "<i8"}

@@ -64,6 +64,9 @@ class GGUFWeights:
             raw = self._unpair(raw.view(rows, -1), self._heads[layout], tensor.name)
         return tensor.type.name, raw.reshape(-1)
 
+    def numbers(self, name: str) -> None:
+        return None
+
     def order(self, name: str) -> torch.Tensor | None:
         return None
 

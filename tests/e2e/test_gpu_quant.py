@@ -14,6 +14,9 @@ from transformers.pytorch_utils import Conv1D
 from cadence import LLM, SamplingParams
 from cadence.core.outputs import RequestOutput
 from tests.helpers import oracle
+from tests.helpers.random_blocks import READ
+from tests.helpers.tiny_gguf import make_tiny_gguf
+from tests.helpers.tiny_quantized import FORMS, make_quantized
 
 pytestmark = [pytest.mark.engine, pytest.mark.gpu]
 
@@ -80,11 +83,7 @@ def said(outputs: list[RequestOutput]) -> list[Any]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_bits_in_any_company(tiny_model: Callable[[str], Path], method: str) -> None:
-    llm = LLM(str(tiny_model("llama")), dtype="bfloat16", quantization=method, deterministic=True, **OPTIONS)
-    params = SamplingParams(temperature=0.8, seed=3, max_tokens=24, ignore_eos=True, logprobs=2)
-    together = said(llm.generate(PROMPTS, params, use_tqdm=False))
-    alone = [said(llm.generate([prompt], params, use_tqdm=False))[0] for prompt in PROMPTS]
-    assert together == alone
+    check_company(LLM(str(tiny_model("llama")), dtype="bfloat16", quantization=method, deterministic=True, **OPTIONS))
 
 
 @pytest.mark.parametrize("method", ["fp8", "int4"])
@@ -97,3 +96,66 @@ def test_stages(tiny_model: Callable[[str], Path], method: str) -> None:
     assert said(stages.generate(PROMPTS, params, use_tqdm=False)) == one
     ranks = LLM(model, **options, tensor_parallel_size=2, device_ids=[0, 0])  # scales of slices are their own
     assert all(len(tokens) == 8 for tokens, _ in said(ranks.generate(PROMPTS, params, use_tqdm=False)))
+
+
+BLOCKS = [kind for kind in READ if kind not in ("F32", "F16", "BF16")]
+NARROW = ("FP8 tensor", "FP8 channel", "FP8 block", "fp8 block 128", "INT8 W8A8", "bnb int8")  # activations, too
+NEAR = {"float32": 2e-3, "bfloat16": 0.06}  # logprobs of what is computed in other orders, on average
+
+
+def compare(model: str, dtype: str, most: float) -> None:
+    """The engine that keeps a file's numbers beside the one of the same values."""
+    params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
+    kept = LLM(model, dtype=dtype, **OPTIONS)
+    plain = LLM(model, dtype=dtype, quantization="none", **OPTIONS)
+    found, expected = forced(kept), forced(plain)
+    error = (found - expected).abs()
+    print(f"{model} {dtype}: {error.mean():.5f}, at most {error.max():.5f}")
+    assert error.mean() < most and torch.isfinite(found).all()
+    assert all(len(tokens) == 16 for tokens, _ in said(kept.generate(PROMPTS, params, use_tqdm=False)))
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_blocks_of_gguf_files(tmp_path: Path, kind: str, dtype: str) -> None:
+    compare(str(make_tiny_gguf(tmp_path / "tiny.gguf", kind)), dtype, NEAR[dtype])
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+@pytest.mark.parametrize(("kind", "other"), [("Q4_K", "Q6_K"), ("Q5_0", "Q8_0"), ("Q4_0", "IQ4_XS")])
+def test_blocks_of_several_kinds(tmp_path: Path, kind: str, other: str, dtype: str) -> None:
+    compare(str(make_tiny_gguf(tmp_path / "tiny.gguf", kind, other)), dtype, NEAR[dtype])
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+@pytest.mark.parametrize("form", FORMS)
+def test_numbers_of_checkpoints(tmp_path: Path, form: str, dtype: str) -> None:
+    rounds = dtype == "bfloat16" and form in NARROW
+    compare(str(make_quantized(form, tmp_path)), dtype, 0.15 if rounds else NEAR["bfloat16"])
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q5_0", "IQ2_S", "TQ1_0", "MXFP4"])
+def test_blocks_have_the_same_bits_in_any_company(tmp_path: Path, kind: str) -> None:
+    model = str(make_tiny_gguf(tmp_path / "tiny.gguf", kind, "Q6_K"))
+    check_company(LLM(model, dtype="bfloat16", deterministic=True, **OPTIONS))
+
+
+@pytest.mark.parametrize("form", ["FP8 channel", "fp8 block 128", "INT8 W8A8", "NVFP4"])
+def test_checkpoints_have_the_same_bits_in_any_company(tmp_path: Path, form: str) -> None:
+    check_company(LLM(str(make_quantized(form, tmp_path)), dtype="bfloat16", deterministic=True, **OPTIONS))
+
+
+def check_company(llm: LLM) -> None:
+    params = SamplingParams(temperature=0.8, seed=3, max_tokens=24, ignore_eos=True, logprobs=2)
+    together = said(llm.generate(PROMPTS, params, use_tqdm=False))
+    assert together == [said(llm.generate([prompt], params, use_tqdm=False))[0] for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize("form", ["FP8 tensor", "FP8 block", "INT8 W8A8", "GPTQ 4 bits, by activation", "AWQ"])
+def test_ranks_have_slices_of_checkpoints(tmp_path: Path, form: str) -> None:
+    model, params = str(make_quantized(form, tmp_path)), SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    ranks = LLM(model, dtype="float32", tensor_parallel_size=2, device_ids=[0, 0], **OPTIONS)
+    one = LLM(model, dtype="float32", **OPTIONS)
+    outputs = [llm.generate(PROMPTS, params, use_tqdm=False) for llm in (one, ranks)]
+    firsts = [[output.outputs[0].token_ids[0] for output in each] for each in outputs]
+    assert firsts[0] == firsts[1]

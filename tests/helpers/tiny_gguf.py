@@ -9,14 +9,16 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter
 from tokenizers import pre_tokenizers
 
+from cadence.gguf import block_size
 from tests.helpers.gguf_files import add_metadata
+from tests.helpers.random_blocks import tame_blocks
 
 HIDDEN, INNER, LAYERS, HEADS, KV_HEADS, VOCAB = 256, 256, 2, 4, 2, 320
 SPREAD = 0.1  # of weights, about
 
 
-def make_tiny_gguf(path: Path, kind: str) -> Path:
-    """kind: Q8_0 | Q4_1 | Q4_K | Q6_K. The same file every time."""
+def make_tiny_gguf(path: Path, kind: str, other: str = "") -> Path:
+    """The same file every time. other: the kind of values and of what comes down, as files of several kinds have it."""
     rng = np.random.default_rng(17)
     writer = GGUFWriter(path, "llama")
     for key, value in _metadata().items():
@@ -29,8 +31,10 @@ def make_tiny_gguf(path: Path, kind: str) -> Path:
         matrices |= {f"blk.{layer}.{name}": (count, HIDDEN) for name, count in rows.items()}
         norms += [f"blk.{layer}.attn_norm", f"blk.{layer}.ffn_norm"]
     for name, (rows_count, cols) in matrices.items():
-        blocks_np = BLOCKS[kind](rng, rows_count * cols // (256 if kind.endswith("K") else 32))
-        writer.add_tensor(f"{name}.weight", blocks_np.reshape(rows_count, -1), raw_dtype=GGMLQuantizationType[kind])
+        own = other if other and name.endswith(("attn_v", "ffn_down")) else kind
+        count = rows_count * cols // block_size(own)[0]
+        blocks_np = BLOCKS[own](rng, count) if own in BLOCKS else tame_blocks(own, count, SPREAD, rng)
+        writer.add_tensor(f"{name}.weight", blocks_np.reshape(rows_count, -1), raw_dtype=GGMLQuantizationType[own])
     for name in norms:
         writer.add_tensor(f"{name}.weight", 1 + rng.standard_normal(HIDDEN).astype(np.float32) / 8)
     writer.write_header_to_file()

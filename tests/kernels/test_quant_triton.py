@@ -11,9 +11,11 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
 from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int4, as_int8, of_blocks, stacked
-from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix, WideMatrix
-from cadence.kernels.triton.few_bits_rows import rows_to_fp8, widened
+from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
+from cadence.kernels.triton.few_bits_rows import widened
+from cadence.kernels.triton.joined_matrix import JoinedMatrix
 from cadence.kernels.triton.ops import TritonOps
+from cadence.kernels.triton.quantized_rows import quantized_rows
 from cadence.models.quant.blocks import integer_blocks
 
 pytestmark = pytest.mark.device
@@ -147,7 +149,7 @@ def test_rows_are_looked_up_and_widened(name: str) -> None:
 def test_activations_in_eight_bits() -> None:
     x = normal(5, WIDTH)
     x[2] = 0
-    quants, scales = rows_to_fp8(x, False)
+    quants, scales = quantized_rows(x, torch.float8_e4m3fn, False)
     back = quants.float() * scales
     most = 0.04 if DEVICE == "cuda" else 0.08  # the interpreter cuts what the GPU rounds
     assert (back - x).norm() / x.norm() < most and not back[2].any()
@@ -161,7 +163,7 @@ def test_parts_of_one_input_are_stacked() -> None:
     packer = TritonOps(packs=True).packer("int4", torch.float32, torch.device(DEVICE))
     assert packer is not None
     mixed = packer.stack([first, as_int8(normal(16, WIDTH, seed=8))])
-    assert isinstance(mixed, WideMatrix) and mixed.rows == 32
+    assert isinstance(mixed, JoinedMatrix) and mixed.rows == 32
     x = normal(3, WIDTH)
     torch.testing.assert_close(mixed.linear(x, None)[:, :16], x @ first.widened().T, rtol=1e-4, atol=1e-4)
 
@@ -181,7 +183,7 @@ def test_a_packer_takes_what_loaders_bring(method: str) -> None:
         assert (shown - values).norm() / values.norm() < 0.13
         torch.testing.assert_close(each.linear(x, None), x @ shown.T, rtol=1e-4, atol=1e-3)
         torch.testing.assert_close(each.lookup(ids, 1.0), shown[ids.long()])
-    assert packer.pack_blocks("Q6_K", torch.zeros(210, dtype=torch.uint8), 1, 256) is None
+    assert packer.pack_blocks("F32", torch.zeros(1024, dtype=torch.uint8), 1, 256) is None
 
 
 @pytest.mark.parametrize("name", MAKERS)

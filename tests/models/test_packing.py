@@ -22,10 +22,11 @@ from cadence.kernels.interface.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
-from cadence.models.layers.weight import KernelWeight, WeightHolder
+from cadence.models.layers.weight import DenseWeight, KernelWeight, WeightHolder
 from cadence.models.loader import load_model
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from tests.helpers.packing import dequantize, multiplies_halves
+from tests.helpers.random_blocks import READ
 from tests.helpers.tiny_gguf import BLOCKS, make_tiny_gguf
 from tests.helpers.tiny_models import make_tiny
 
@@ -187,3 +188,15 @@ def test_columns_in_an_order_of_their_own(ops: CpuOps) -> None:
     for bad in (order[:-1], torch.zeros(96, dtype=torch.int64), order - 1):
         with pytest.raises(WeightsError, match="order of 96 columns"):
             packer.stack([packer.pack_values(values, True)], bad)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in READ if kind not in (*BLOCKS, "F32", "F16", "BF16")])
+def test_every_gguf_type_loads(tmp_path: Path, ops: CpuOps, kind: str) -> None:
+    """As it is, or dequantised."""
+    path = make_tiny_gguf(tmp_path / "tiny.gguf", kind)
+    model, plain = load(path, ops, quantization="gguf"), load(path, ReferenceOps())
+    for name, module in model.named_modules():
+        if isinstance(module, WeightHolder):
+            weight = plain.get_submodule(name).weight
+            assert isinstance(weight, DenseWeight)
+            assert torch.equal(values(module), weight.values)

@@ -13,6 +13,7 @@ from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles
 from cadence.config.stored_as import QuantizedFormat
+from cadence.core.block_grids import FP4_VALUES
 from cadence.core.errors import WeightsError
 from cadence.models.loader.checkpoint import open_checkpoint
 from cadence.models.loader.quantized_weights import QuantizedWeights
@@ -155,6 +156,31 @@ def test_blocks_round_to_the_values(tmp_path: Path, form: str) -> None:
         else:
             assert torch.equal(widened.to(values.dtype), values)
     assert found == (len(names) if FORMS[form].exact or form == "bnb int8" else 0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_numbers_round_to_the_values(tmp_path: Path, form: str) -> None:
+    """As they are given to kernels that take no blocks."""
+    source = open_at(make_quantized(form, tmp_path))
+    names = [name for name in source.names() if name.endswith("_proj.weight")]
+    found = 0
+    for name in names:
+        numbers = source.numbers(name)
+        found += numbers is not None
+        if numbers is None:
+            continue
+        values, order = source.load(name), source.order(name)
+        values = values if order is None else values[:, order]
+        rows, groups = numbers.scales.shape
+        zeros = numbers.zeros if isinstance(numbers.zeros, int) else numbers.zeros.unsqueeze(2)
+        held = torch.tensor(FP4_VALUES)[numbers.numbers.int()] / 2 if numbers.is_fp4 else numbers.numbers.float()
+        runs = held.view(rows, groups, -1) - zeros
+        widened = (runs * numbers.scales.float().unsqueeze(2)).view(values.shape)
+        if form == "bnb int8":  # one rounding less
+            assert torch.allclose(widened, values.float(), rtol=2**-8)
+        else:
+            assert torch.equal(widened.to(values.dtype), values)
+    assert found == (0 if form in ("nf4", "nf4, twice", "fp4") else len(names))
 
 
 @pytest.mark.parametrize(

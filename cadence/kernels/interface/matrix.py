@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
+
 if TYPE_CHECKING:
     from cadence.kernels.interface.ops import Ops, Pair
 
@@ -48,6 +50,14 @@ class PackedMatrix(Protocol):
         """The same of W [2 * I, cols] = (gate, up), then gelu_tanh or silu(gate) * up."""
         ...
 
+    def takes_gate(self, rows: int) -> bool:
+        """Whether `gated_terms` of so many rows costs less than a gate and a product."""
+        ...
+
+    def gated_terms(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> torch.Tensor:
+        """x [T, 2 * cols] = (gate, up) -> `linear_terms` of gelu_tanh or silu(gate) * up"""
+        ...
+
 
 class ComposedMatrix(ABC):
     """One whose products have no norm inside and no gate behind them: other ops do that."""
@@ -66,15 +76,26 @@ class ComposedMatrix(ABC):
         inner, total = self.add_norm_linear(stream, norm, bias, ops)
         return ops.gelu_tanh_mul(inner) if gelu else ops.silu_mul(inner), total
 
+    def takes_gate(self, rows: int) -> bool:
+        return False
+
+    def gated_terms(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> torch.Tensor:
+        return self.linear_terms(ops.gelu_tanh_mul(x) if gelu else ops.silu_mul(x), bias)
+
 
 class MatrixPacker(Protocol):
     """Packs the matrices of one model. A part is one tensor of its checkpoint; only the packer knows what it is."""
 
     keeps_blocks: bool  # whether quantised blocks of a file may stay as they are
+    takes_numbers: bool  # whether `pack_numbers` takes some
     device: torch.device  # that matrices are made on
 
     def pack_blocks(self, kind: str, blocks: torch.Tensor, rows: int, cols: int) -> Any | None:
         """blocks: [bytes] uint8, of the GGUF type `kind` -> a part; None where no kernel multiplies that type."""
+        ...
+
+    def pack_numbers(self, stored: ScaledNumbers) -> Any | None:
+        """A matrix of a quantised checkpoint -> a part; None where no kernel multiplies such numbers."""
         ...
 
     def pack_values(self, values: torch.Tensor, inner: bool) -> Any:

@@ -30,6 +30,7 @@ class Stored:
     scales: torch.Tensor  # [rows, groups]
     zeros: torch.Tensor  # [rows, groups]; [0] = none
     cols: int
+    weight_only: bool = False  # activations are not rounded to eight bits, though kernels could multiply them so
 
     @property
     def rows(self) -> int:
@@ -81,11 +82,8 @@ def stacked(parts: list[Stored]) -> Stored:
         torch.cat([part.scales for part in parts]),
         torch.cat(zeros) if with_zeros else none,
         first.cols,
+        any(part.weight_only for part in parts),
     )
-
-
-def can_stack(parts: list[Stored]) -> bool:
-    return len({(part.values.dtype, part.group) for part in parts}) == 1
 
 
 def as_fp8(values: torch.Tensor) -> Stored:
@@ -144,7 +142,8 @@ def of_blocks(kind: str, blocks: torch.Tensor, rows: int, cols: int) -> Stored |
     quants = lines[..., at:]
     scales, none = numbers[0], numbers[0].new_zeros(0)
     if kind.startswith("Q8"):
-        return _regrouped(Stored(quants.contiguous().view(torch.int8).view(rows, cols), scales, none, cols))
+        numbers = quants.contiguous().view(torch.int8).view(rows, cols)
+        return _regrouped(Stored(numbers, scales, none, cols, weight_only=True))
     halves = torch.cat([quants & 15, quants >> 4], dim=2).view(rows, cols)
     zeros = none
     if kind == "Q4_Z":

@@ -9,17 +9,21 @@ import torch.nn.functional as F
 
 from cadence.kernels.interface.matrix import ComposedMatrix, Norm, PackedMatrix
 from cadence.kernels.interface.ops import Ops, Pair
+from cadence.kernels.triton.block_matrix import one_row
+from cadence.kernels.triton.block_planes import planes_of_bytes
+from cadence.kernels.triton.eight_rows import choose_eight, linear_eight
 from cadence.kernels.triton.few_bits import Stored
 from cadence.kernels.triton.few_bits_gemv import one_token
-from cadence.kernels.triton.few_bits_rows import rows_to_fp8, widened
+from cadence.kernels.triton.few_bits_rows import widened
 from cadence.kernels.triton.few_bits_wide import choose_wide, linear_wide
-from cadence.kernels.triton.fp8_rows import choose_fp8, linear_fp8
 from cadence.kernels.triton.gemv import Entry, few_tokens
+from cadence.kernels.triton.quantized_rows import normed_rows, quantized_rows
 
+_BLOCK = 128  # columns with one scale, of bytes that a kernel for one row reads
 _MOST_WIDE = 64  # rows; for more a library multiplies by the widened matrix
 _MOST_TERMS = 8  # of a sum over columns that is split
 _WORTH_A_SUM = 4  # terms from which on a split pays that must be added up by a kernel of its own
-_MOST_FP8 = 64  # rows of our fp8 product; for more a library's is faster
+_MOST_FP8 = 64  # rows of our fp8 product; for more a library's is faster, where rows of the matrix have one scale
 
 
 class FewBitsMatrix(ComposedMatrix):
@@ -28,14 +32,17 @@ class FewBitsMatrix(ComposedMatrix):
     def __init__(self, stored: Stored, dtype: torch.dtype, fixed: bool, pdl: bool) -> None:
         """dtype: of activations"""
         self.rows, self.cols = stored.rows, stored.cols
-        self._stored = stored = stored.by_groups()
+        self._stored = stored = stored.by_groups() if stored.is_four else stored
         self._dtype = dtype
         self._fixed = fixed
         self._pdl = pdl
         by_rows = stored.group == stored.cols
         self._row_scales = stored.scales.view(-1) if by_rows else stored.scales[:0, 0]
-        is_fp8 = stored.values.dtype is torch.float8_e4m3fn and by_rows and dtype is torch.bfloat16
-        self._takes_fp8 = is_fp8 and choose_fp8(1, self.rows, self.cols, False) is not None
+        has_bytes = not stored.is_four and not stored.weight_only and dtype is torch.bfloat16
+        self._rounds = has_bytes and choose_eight(1, stored, False, fixed) is not None  # activations to eight bits
+        in_blocks = not stored.is_four and stored.group == _BLOCK
+        self._planes = planes_of_bytes(stored.values, stored.scales) if in_blocks else None  # for a row that is alone
+        self._is_fp8 = stored.values.dtype is torch.float8_e4m3fn
 
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return self._product(x, bias, splits=False)
@@ -46,8 +53,8 @@ class FewBitsMatrix(ComposedMatrix):
     def _product(self, x: torch.Tensor, bias: torch.Tensor | None, splits: bool) -> torch.Tensor:
         if self._suits_one(x):
             return self._one(x, bias, None, "")[0]
-        if self._takes_fp8:
-            return self._fp8(x, bias, splits)
+        if self._rounds:
+            return self._by_eight(quantized_rows(x, self._stored.values.dtype, self._pdl), bias, splits)
         if x.shape[0] <= _MOST_WIDE or self._fixed:
             return self._wide(x, bias, splits)
         return F.linear(x, widened(self._stored, x.dtype), None if bias is None else bias.to(x.dtype))
@@ -66,6 +73,9 @@ class FewBitsMatrix(ComposedMatrix):
     def add_norm_linear(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, ops: Ops) -> Pair:
         if self._suits_one(stream[1]):
             return self._one(stream[0], bias, Entry(stream[1], *norm), "")
+        if self._rounds:
+            quants, total = normed_rows(stream, norm, self._stored.values.dtype, self._pdl)
+            return self._by_eight(quants, bias, splits=False), total
         return super().add_norm_linear(stream, norm, bias, ops)
 
     def add_norm_gated(self, stream: Pair, norm: Norm, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> Pair:
@@ -73,12 +83,27 @@ class FewBitsMatrix(ComposedMatrix):
             return self._one(stream[0], bias, Entry(stream[1], *norm), "gelu" if gelu else "silu")
         return super().add_norm_gated(stream, norm, bias, gelu, ops)
 
+    def takes_gate(self, rows: int) -> bool:
+        return self._rounds and not self._takes_one(rows)
+
+    def gated_terms(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> torch.Tensor:
+        if not self.takes_gate(x.shape[0]):
+            return super().gated_terms(x, bias, gelu, ops)
+        quants = quantized_rows(x, self._stored.values.dtype, self._pdl, "gelu" if gelu else "silu")
+        return self._by_eight(quants, bias, splits=True)
+
     def _suits_one(self, x: torch.Tensor) -> bool:
-        return x.shape[0] == 1 and not self._fixed and (self._stored.is_four or len(self._row_scales) > 0)
+        return self._takes_one(x.shape[0])
+
+    def _takes_one(self, rows: int) -> bool:
+        known = self._stored.is_four or len(self._row_scales) > 0 or self._planes is not None
+        return rows == 1 and not self._fixed and known
 
     def _one(self, x: torch.Tensor, bias: torch.Tensor | None, entry: Entry | None, gate: str) -> Pair:
         if self._stored.is_four:
             return one_token(x, self._stored, bias, entry, gate, self._pdl)
+        if self._planes is not None:
+            return one_row(x, self._planes, bias, entry, gate, self._pdl)
         return few_tokens(x, self._stored.values, bias, entry, gate, self._pdl, scales=self._row_scales)
 
     def _wide(self, x: torch.Tensor, bias: torch.Tensor | None, splits: bool) -> torch.Tensor:
@@ -90,18 +115,18 @@ class FewBitsMatrix(ComposedMatrix):
         out = linear_wide(x, self._stored, bias, self._pdl, tile)
         return out if splits or tile.terms == 1 else out.sum(dim=0)
 
-    def _fp8(self, x: torch.Tensor, bias: torch.Tensor | None, splits: bool) -> torch.Tensor:
-        """Activations are rounded to eight bits as well."""
-        quants = rows_to_fp8(x, self._pdl)
-        if x.shape[0] > _MOST_FP8 and not self._fixed:
-            return self._scaled(quants, bias, x.dtype)
-        tile = choose_fp8(x.shape[0], self.rows, self.cols, splits and not self._fixed)
+    def _by_eight(self, quants: Pair, bias: torch.Tensor | None, splits: bool) -> torch.Tensor:
+        """quants: rows of x in the matrix's type, and their scales"""
+        rows = quants[0].shape[0]
+        if self._is_fp8 and len(self._row_scales) and rows > _MOST_FP8 and not self._fixed:
+            return self._scaled(quants, bias)
+        tile = choose_eight(rows, self._stored, splits, self._fixed)
         assert tile is not None
-        return linear_fp8(quants, self._stored.values, self._row_scales, bias, x.dtype, tile, self._pdl)
+        return linear_eight(quants, self._stored, bias, self._dtype, tile, self._pdl)
 
-    def _scaled(self, quants: Pair, bias: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
+    def _scaled(self, quants: Pair, bias: torch.Tensor | None) -> torch.Tensor:
         out = torch._scaled_mm(
-            quants[0], self._stored.values.t(), quants[1], self._row_scales.view(1, -1), out_dtype=dtype,
+            quants[0], self._stored.values.t(), quants[1], self._row_scales.view(1, -1), out_dtype=self._dtype,
             use_fast_accum=True,
         )  # fmt: skip
         return out if bias is None else out.add_(bias)

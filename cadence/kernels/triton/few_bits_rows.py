@@ -1,4 +1,4 @@
-"""Activations in eight bits, and matrices of few bits widened for a library's product."""
+"""Matrices of few bits, widened for a library's product."""
 
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
@@ -6,46 +6,9 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cadence.kernels.interface.ops import Pair
 from cadence.kernels.triton.few_bits import Stored
 from cadence.kernels.triton.launch import quick
-
-_MOST = 448.0  # the largest float8_e4m3fn
-
-
-@quick
-@triton.jit
-def to_fp8(
-    out_ptr, scale_ptr, x_ptr, x_stride, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, MOST: tl.constexpr,
-    PDL: tl.constexpr,
-):  # fmt: skip
-    """A scale for each row: its largest value becomes MOST."""
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.arange(0, WIDTH_PAD)
-    inside = column < WIDTH
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
-    x = tl.load(x_ptr + row * x_stride + column, inside, other=0.0).to(tl.float32)
-    scale = tl.maximum(tl.max(tl.abs(x), 0), 1e-10) / MOST
-    tl.store(out_ptr + row * WIDTH + column, (x / scale).to(out_ptr.dtype.element_ty), inside)
-    tl.store(scale_ptr + row, scale)
-
-
-def rows_to_fp8(x: torch.Tensor, pdl: bool) -> Pair:
-    """x [T, in] -> float8_e4m3fn [T, in], scales [T, 1] float32"""
-    x = x if x.stride(1) == 1 else x.contiguous()
-    rows, width = x.shape
-    out = torch.empty((rows, width), dtype=torch.float8_e4m3fn, device=x.device)
-    scales = torch.empty((rows, 1), dtype=torch.float32, device=x.device)
-    padded = triton.next_power_of_2(width)
-    to_fp8[(rows,)](
-        out, scales, x, x.stride(0), WIDTH=width, WIDTH_PAD=padded, MOST=_MOST, PDL=pdl,
-        num_warps=4 if padded <= 4096 else 8, launch_pdl=pdl,
-    )  # fmt: skip
-    return out, scales
 
 
 @quick

@@ -3,9 +3,10 @@
 | method | a matrix becomes |
 |---|---|
 | none | a tensor of the model's type |
-| gguf, checkpoint | the numbers of its file, in 4 or 8 bits; what no kernel reads is widened to the model's type |
-| fp8 | float8_e4m3fn with a scale for each row; of 65 rows of activations and more these are rounded so, too |
-| int8 | int8 with a scale for each row |
+| gguf | the blocks of its file |
+| checkpoint | the numbers of its files, in 4 or 8 bits or fp8; what no kernel reads is widened to the model's type |
+| fp8 | float8_e4m3fn with a scale for each row; activations of more than one row are rounded so, too |
+| int8 | int8 with a scale for each row; activations as above |
 | int4 | four bits with a scale for 128 columns |
 
 With the last three, what turns vectors into tokens keeps 8 bits, and what turns tokens into vectors its own type, where
@@ -20,10 +21,15 @@ import torch
 
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.interface.ops import Ops
-from cadence.kernels.triton.few_bits import SPAN, Stored, as_fp8, as_int4, as_int8, can_stack, of_blocks, stacked
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
+from cadence.kernels.triton.block_matrix import BlockMatrix
+from cadence.kernels.triton.block_planes import Planes, planes_of, stacked_planes
+from cadence.kernels.triton.checkpoint_numbers import of_numbers
+from cadence.kernels.triton.few_bits import SPAN, Stored, as_fp8, as_int4, as_int8, of_blocks, stacked
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix, PickedMatrix, WideMatrix
+from cadence.kernels.triton.joined_matrix import JoinedMatrix
 
-Part = Stored | torch.Tensor
+Part = Stored | Planes | torch.Tensor
 
 
 class GpuPacker:
@@ -34,6 +40,7 @@ class GpuPacker:
     ) -> None:
         """dtype: of activations. kind: (deterministic, PDL)"""
         self.keeps_blocks = method in ("gguf", "checkpoint")
+        self.takes_numbers = method == "checkpoint"
         self._ops = ops
         self._method = method
         self._dtype = dtype
@@ -41,7 +48,12 @@ class GpuPacker:
         self._kind = kind
 
     def pack_blocks(self, kind: str, blocks: torch.Tensor, rows: int, cols: int) -> Part | None:
-        return of_blocks(kind, blocks.to(self.device), rows, cols)
+        on_device = blocks.to(self.device)
+        found = planes_of(kind, on_device, rows, cols)
+        return of_blocks(kind, on_device, rows, cols) if found is None else found
+
+    def pack_numbers(self, stored: ScaledNumbers) -> Part | None:
+        return of_numbers(stored, self.device)
 
     def pack_values(self, values: torch.Tensor, inner: bool) -> Part:
         values = values.to(self.device).contiguous()  # some files have them transposed
@@ -56,8 +68,27 @@ class GpuPacker:
         return matrix if order is None else PickedMatrix(matrix, order.to(self.device, torch.int64))
 
     def _stacked(self, parts: Sequence[Part]) -> PackedMatrix:
-        few = [part for part in parts if isinstance(part, Stored)]
-        if len(few) == len(parts) and can_stack(few):
+        """Those of one kind that follow each other become one matrix."""
+        runs: list[list[Part]] = []
+        for part in parts:
+            if runs and _kind(runs[-1][0]) == _kind(part):
+                runs[-1].append(part)
+            else:
+                runs.append([part])
+        matrices = [self._matrix(run) for run in runs]
+        return matrices[0] if len(matrices) == 1 else JoinedMatrix(matrices)
+
+    def _matrix(self, parts: list[Part]) -> PackedMatrix:
+        """Of parts of one kind."""
+        if few := [part for part in parts if isinstance(part, Stored)]:
             return FewBitsMatrix(stacked(few), self._dtype, *self._kind)
-        dense = [part.widened().to(self._dtype) if isinstance(part, Stored) else part for part in parts]
+        if blocks := [part for part in parts if isinstance(part, Planes)]:
+            return BlockMatrix(stacked_planes(blocks), self._dtype, *self._kind)
+        dense = [part for part in parts if isinstance(part, torch.Tensor)]
         return WideMatrix(torch.cat(dense) if len(dense) > 1 else dense[0], self._ops)
+
+
+def _kind(part: Part) -> tuple[object, ...]:
+    if isinstance(part, Stored):
+        return (part.values.dtype, part.group, part.weight_only)
+    return (part.kind,) if isinstance(part, Planes) else ()

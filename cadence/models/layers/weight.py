@@ -71,6 +71,14 @@ class Weight(ABC):
         inner, total = self.after_norm(stream, norm, bias, ctx)
         return ctx.ops.gelu_tanh_mul(inner) if gelu else ctx.ops.silu_mul(inner), total
 
+    def takes_gate(self, rows: int) -> bool:
+        """Whether `gated_terms` of so many rows costs less than a gate and a product."""
+        return False
+
+    def gated_terms(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, ctx: ForwardContext) -> torch.Tensor:
+        """x [T, 2 * cols] = (gate, up) -> `linear_terms` of gelu_tanh or silu(gate) * up."""
+        return self.linear_terms(ctx.ops.gelu_tanh_mul(x) if gelu else ctx.ops.silu_mul(x), bias, ctx)
+
     def to_fill(self) -> torch.Tensor:
         """[rows, cols], for the values of a checkpoint; without memory where they are to be packed instead."""
         raise TypeError(f"a {type(self).__name__} is filled as it is made")
@@ -130,6 +138,12 @@ class KernelWeight(Weight):
         self, stream: Stream, norm: RMSScale, bias: torch.Tensor | None, gelu: bool, ctx: ForwardContext
     ) -> Stream:
         return self.matrix.add_norm_gated(stream, (norm.weight, norm.eps), bias, gelu, ctx.ops)
+
+    def takes_gate(self, rows: int) -> bool:
+        return self.matrix.takes_gate(rows)
+
+    def gated_terms(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, ctx: ForwardContext) -> torch.Tensor:
+        return self.matrix.gated_terms(x, bias, gelu, ctx.ops)
 
     def logits(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         return self.matrix.logits(x)

@@ -74,14 +74,21 @@ class MatrixPacking:
     def _part(self, name: str, rule: Rule, source: WeightsSource, inner: bool, order: torch.Tensor | None) -> Any:
         """With its columns in this order."""
         whole = self._keeps(rule) and (order is not None or source.order(name) is None)
-        found = source.blocks(name, rule.transpose) if whole else None
-        if found is not None:
-            rows, cols = source.shape(name)[:: -1 if rule.transpose else 1]
-            part = self._packer.pack_blocks(*found, rows, cols)
-            if part is not None:
-                return part
+        part = self._as_stored(name, rule, source) if whole else None
+        if part is not None:
+            return part
         values = as_ours(source.load(name), rule)
         return self._packer.pack_values(values if order is None else values[:, order], inner)
+
+    def _as_stored(self, name: str, rule: Rule, source: WeightsSource) -> Any | None:
+        """None: no kernel multiplies it so."""
+        if self._packer.takes_numbers and not rule.transpose:
+            numbers = source.numbers(name)
+            if numbers is not None:
+                return self._packer.pack_numbers(numbers)
+        found = source.blocks(name, rule.transpose)
+        rows, cols = source.shape(name)[:: -1 if rule.transpose else 1]
+        return None if found is None else self._packer.pack_blocks(*found, rows, cols)
 
     def _place(self, holders: Holders, parts: Sequence[Any], order: torch.Tensor | None) -> None:
         weight = KernelWeight(self._packer.stack(parts, order))

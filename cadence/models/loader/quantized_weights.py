@@ -9,6 +9,7 @@ import torch
 from cadence.config.module_names import MOST_NAME
 from cadence.config.stored_as import QuantizedFormat
 from cadence.core.errors import WeightsError
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.quant.matrix import StoredMatrix
 from cadence.models.quant.read import read_matrix
@@ -67,6 +68,9 @@ class QuantizedWeights:
 
     def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
         return None if transposed or name not in self._matrices else self._matrices[name].blocks()
+
+    def numbers(self, name: str) -> ScaledNumbers | None:
+        return self._matrices[name].numbers() if name in self._matrices else None
 
     def order(self, name: str) -> torch.Tensor | None:
         return self._matrices[name].order() if name in self._matrices else None

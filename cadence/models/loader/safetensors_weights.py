@@ -10,6 +10,7 @@ import torch
 from cadence.config.json_file import MOST_TABLE_BYTES, read_object
 from cadence.config.sharded_state import index_name
 from cadence.core.errors import WeightsError
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.loader.safetensors_file import SafetensorsFile
 
 _SINGLE = "model.safetensors"
@@ -46,6 +47,9 @@ class SafetensorsWeights:
         return self._where[name].stored_type(name)
 
     def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
+        return None
+
+    def numbers(self, name: str) -> ScaledNumbers | None:
         return None
 
     def order(self, name: str) -> torch.Tensor | None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 import torch
 
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.loader.source import WeightsSource
 
 
@@ -34,6 +35,9 @@ class SelectedWeights:
 
     def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
         return self._source.blocks(name, transposed)
+
+    def numbers(self, name: str) -> ScaledNumbers | None:
+        return self._source.numbers(name)
 
     def order(self, name: str) -> torch.Tensor | None:
         return self._source.order(name)

@@ -21,6 +21,7 @@ from cadence.config.reference import ModelFiles
 from cadence.config.sharded_state import FIELD, StoredBlocks, index_name, part_name, read_shard_index
 from cadence.core.errors import ConfigError, WeightsError
 from cadence.kernels.interface.collectives import RankPlace
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.heads.mtp import mtp_prefixes
 from cadence.models.interface.build import BuildContext
@@ -78,6 +79,9 @@ class ShardWeights:
         if found is None or found.transposed is not transposed:
             return None
         return found.kind, self._where[name].raw(name)
+
+    def numbers(self, name: str) -> ScaledNumbers | None:
+        return None
 
     def order(self, name: str) -> torch.Tensor | None:
         return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers, kept
 from cadence.models.layers.weight import WeightHolder
 from cadence.models.loader.assign import Copy, copies_of
 from cadence.models.loader.source import WeightsSource
@@ -29,7 +30,7 @@ class Cut:
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         for dim, ranges in enumerate(self.keeps):
-            tensor = _kept(tensor, dim, ranges)
+            tensor = kept(tensor, dim, ranges)
         return tensor
 
 
@@ -65,9 +66,18 @@ class SlicedWeights:
         values, num_bytes = block_size(kind)
         if any(edge % values for own in columns for edge in (own.start, own.stop)):
             return None  # a block belongs to two ranks
-        by_block = _kept(data.view(count, width // values, num_bytes), 0, rows)
+        by_block = kept(data.view(count, width // values, num_bytes), 0, rows)
         in_blocks = tuple(range(own.start // values, own.stop // values) for own in columns)
-        return kind, _kept(by_block, 1, in_blocks).reshape(-1)
+        return kind, kept(by_block, 1, in_blocks).reshape(-1)
+
+    def numbers(self, name: str) -> ScaledNumbers | None:
+        if not self._has_columns(name) and self._source.order(name) is not None:
+            return None
+        found = self._source.numbers(name)
+        if found is None or name not in self._cuts:
+            return found
+        rows, columns = self._cuts[name].keeps
+        return found.of_rows(rows).of_columns(columns)
 
     def order(self, name: str) -> torch.Tensor | None:
         """None too where a rank has some of the columns: it has no blocks of them."""
@@ -97,8 +107,3 @@ def _cut_of(copy: Copy) -> Cut | None:
     num_columns, columns = module.held.columns
     whole, keeps = (num_rows, num_columns), (rows, (columns,))
     return Cut(whole[::-1], keeps[::-1]) if copy.rule.transpose else Cut(whole, keeps)
-
-
-def _kept(tensor: torch.Tensor, dim: int, ranges: Ranges) -> torch.Tensor:
-    parts = [tensor.narrow(dim, own.start, len(own)) for own in ranges]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)

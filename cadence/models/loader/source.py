@@ -7,6 +7,8 @@ from typing import Protocol
 
 import torch
 
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
+
 
 class WeightsSource(Protocol):
     def names(self) -> Sequence[str]:
@@ -23,8 +25,12 @@ class WeightsSource(Protocol):
         """(GGUF type, bytes) of the tensor, or of its transpose, as it lies in the file; None = not in that form."""
         ...
 
+    def numbers(self, name: str) -> ScaledNumbers | None:
+        """The tensor as a quantised checkpoint stores it, columns in `order`; None = it is not in that form."""
+        ...
+
     def order(self, name: str) -> torch.Tensor | None:
-        """[cols] integers: column j of `blocks` is column order[j] of the tensor; None = they are in order."""
+        """[cols] integers: column j of blocks and numbers is column order[j] of the tensor; None = in order."""
         ...
 
     def release(self, name: str) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from cadence.core.errors import WeightsError
 from cadence.core.shown import cut
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 
 NAMES = ("pytorch_model.bin", "medusa_lm_head.pt")
 
@@ -37,6 +38,9 @@ class TorchWeights:
         return self._held[name]
 
     def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
+        return None
+
+    def numbers(self, name: str) -> ScaledNumbers | None:
         return None
 
     def order(self, name: str) -> torch.Tensor | None:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from cadence.config.stored_as import StoredAs
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.quant.blocks import signed_blocks
 from cadence.models.quant.matrix import Blocks, StoredMatrix
 from cadence.models.quant.tensors import ModuleTensors
@@ -125,7 +126,11 @@ class RowScaledMatrix(StoredMatrix):
 
     def blocks(self) -> Blocks | None:
         """Of numbers with one product rounded."""
-        return signed_blocks(self._tensors.load("weight"), (self._tensors.finite("SCB") * _PER_127)[:, None])
+        found = self.numbers()
+        return signed_blocks(found.numbers, found.scales)
+
+    def numbers(self) -> ScaledNumbers:
+        return ScaledNumbers(self._tensors.load("weight"), (self._tensors.finite("SCB") * _PER_127)[:, None])
 
 
 def _is_size(value: Any) -> bool:

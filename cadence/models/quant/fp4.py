@@ -16,6 +16,7 @@ from abc import abstractmethod
 import torch
 
 from cadence.config.stored_as import StoredAs
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.quant.blocks import signed_blocks
 from cadence.models.quant.matrix import Blocks, StoredMatrix
 from cadence.models.quant.tensors import ModuleTensors
@@ -44,6 +45,10 @@ class FP4Matrix(StoredMatrix):
     @abstractmethod
     def scales(self) -> torch.Tensor:
         """[rows, groups] float32"""
+
+    def numbers(self) -> ScaledNumbers:
+        codes = unpacked(self._tensors.load("weight_packed"), 4)
+        return ScaledNumbers(codes, self.scales(), bits=4, is_fp4=True)
 
     def values(self) -> torch.Tensor:
         scales, packed = self.scales(), self._tensors.load("weight_packed")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.quant.blocks import integer_blocks
 from cadence.models.quant.matrix import Blocks, StoredMatrix
 from cadence.models.quant.tensors import ModuleTensors
@@ -58,11 +59,15 @@ class IntegerMatrix(StoredMatrix):
         return out
 
     def blocks(self) -> Blocks | None:
+        found = self.numbers()
+        return None if found is None else integer_blocks(found.numbers, self.bits, found.zeros, found.scales)
+
+    def numbers(self) -> ScaledNumbers | None:
         found, order = self.integers(), self.order()
         if found.group_of is not None and order is None:
             return None
         quants = found.quants if order is None else found.quants[:, order]
-        return integer_blocks(quants, self.bits, found.zeros, found.scales)
+        return ScaledNumbers(quants, found.scales, found.zeros, self.bits)
 
 
 def _values(part: Integers) -> torch.Tensor:

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 
 import torch
 
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
+
 Blocks = tuple[str, torch.Tensor]  # kind, bytes
 
 
@@ -23,6 +25,10 @@ class StoredMatrix(ABC):
         where no blocks hold them exactly."""
         return None
 
+    def numbers(self) -> ScaledNumbers | None:
+        """The same numbers as kernels of some devices take them; None where it has no such form."""
+        return None
+
     def order(self) -> torch.Tensor | None:
-        """[cols] integers: column j of the blocks is column order[j] of the matrix; None = they are in order."""
+        """[cols] integers: column j of blocks and numbers is column order[j] of the matrix; None = in order."""
         return None

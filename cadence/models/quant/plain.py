@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 
 from cadence.config.stored_as import StoredAs
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.quant.blocks import BLOCK, signed_blocks
 from cadence.models.quant.integers import SCALES
 from cadence.models.quant.matrix import Blocks, StoredMatrix
@@ -54,6 +55,12 @@ class ScaledBytes(StoredMatrix):
             return None
         lines = torch.arange(self.shape[0]) // self._cell[0]
         return signed_blocks(weight, self._grid()[lines])
+
+    def numbers(self) -> ScaledNumbers | None:
+        if self._has_zeros or self.shape[1] % self._cell[1]:
+            return None
+        lines = torch.arange(self.shape[0]) // self._cell[0]
+        return ScaledNumbers(self._tensors.load("weight"), self._grid()[lines])
 
     def _grid(self) -> torch.Tensor:
         """[blocks of rows, blocks of columns]"""

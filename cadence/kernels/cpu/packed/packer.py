@@ -18,6 +18,7 @@ import torch
 from cadence.kernels.cpu.packed.pack import BLOCK_TYPES, WeightPacking
 from cadence.kernels.cpu.packed.products import CpuMatrix, PackedProducts
 from cadence.kernels.cpu.packed.weights import PackedRows, PackedWeight
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 
 
 class CpuPacker:
@@ -27,6 +28,7 @@ class CpuPacker:
         """method: none | gguf | checkpoint | int8 | int4; dtype: of activations."""
         self.device = torch.device("cpu")
         self.keeps_blocks = method in ("gguf", "checkpoint")
+        self.takes_numbers = False  # they come in blocks
         self._products = products
         self._method = method
         self._dtype = dtype
@@ -39,6 +41,9 @@ class CpuPacker:
             return None
         with self._products.pool:
             return self._packing.gguf(kind, blocks, rows, cols)
+
+    def pack_numbers(self, stored: ScaledNumbers) -> None:
+        return None
 
     def pack_values(self, values: torch.Tensor, inner: bool) -> PackedWeight:
         with self._products.pool:

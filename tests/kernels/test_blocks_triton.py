@@ -1,0 +1,199 @@
+"""Blocks of GGUF files on Triton kernels: every type is the numbers that the `gguf` package has of it."""
+
+from __future__ import annotations
+
+from tests.helpers.triton_mode import DEVICE  # isort: skip - before triton
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize
+
+from cadence.core.block_grids import FP4_VALUES
+from cadence.kernels.triton.block_matrix import BlockMatrix, values
+from cadence.kernels.triton.block_planes import (
+    FORMS,
+    Planes,
+    planes_of,
+    planes_of_bytes,
+    planes_of_fp4,
+    stacked_planes,
+)
+from cadence.kernels.triton.joined_matrix import JoinedMatrix
+from cadence.kernels.triton.ops import TritonOps
+from cadence.models.quant.block_kinds import block_size, values_of_blocks
+from tests.helpers.random_blocks import random_blocks
+
+pytestmark = pytest.mark.device
+
+OWN = ("BYTES", "FP4_16", "FP4_32")  # not of GGUF
+KINDS = [kind for kind in FORMS if kind not in OWN]
+SOME = ["Q4_K", "Q6_K", "Q5_1", "IQ2_XS", *OWN]  # of every way to group, with and without what is subtracted
+OPS = TritonOps()
+WIDTH, OUTPUTS = 768, 72
+
+
+def normal(*shape: int, seed: int = 1) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+def made(kind: str, rows: int = OUTPUTS, cols: int = WIDTH, seed: int = 1) -> tuple[Planes, torch.Tensor]:
+    """And what it stands for, [rows, cols] float32."""
+    form = FORMS[kind]
+    scales = normal(rows, cols // form.block, seed=seed + 1)
+    if kind == "BYTES":
+        numbers = normal(rows, cols, seed=seed).to(torch.float8_e4m3fn)
+        expected = numbers.float().view(rows, -1, form.block) * scales.unsqueeze(2)
+        return planes_of_bytes(numbers, scales), expected.view(rows, cols)
+    if kind in OWN:
+        codes = torch.randint(0, 16, (rows, cols), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
+        fp4 = planes_of_fp4(codes.to(DEVICE), scales)
+        assert fp4 is not None and fp4.kind == kind
+        numbers = torch.tensor(FP4_VALUES)[codes.int()].to(DEVICE) / 2
+        return fp4, (numbers.view(rows, -1, form.block) * scales.unsqueeze(2)).view(rows, cols)
+    data = random_blocks(kind, rows * cols // form.block, seed)
+    found = planes_of(kind, torch.from_numpy(data).reshape(-1).to(DEVICE), rows, cols)
+    assert found is not None
+    return found, torch.from_numpy(dequantize(data, GGMLQuantizationType[kind]).reshape(rows, cols)).to(DEVICE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_are_those_of_the_gguf_package(kind: str) -> None:
+    planes, expected = made(kind)
+    if DEVICE == "cpu":
+        assert torch.equal(values(planes, torch.float32), expected)
+    else:  # a product and a sum are rounded once
+        torch.testing.assert_close(values(planes, torch.float32), expected, rtol=1e-6, atol=1e-5)
+    held = {plane.data_ptr(): plane.nbytes for plane in planes.planes}
+    assert sum(held.values()) == OUTPUTS * WIDTH // planes.form.block * planes.form.num_bytes, "not a byte more"
+
+
+def test_every_type_of_the_gguf_package_has_a_decoder() -> None:
+    from gguf.quants import _type_traits
+
+    assert {kind.name for kind in _type_traits} - {"BF16", "Q4_0", "Q4_1"} == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_row_and_some(kind: str) -> None:
+    planes, expected = made(kind, rows=20, cols=512)
+    matrix = BlockMatrix(planes, torch.float32, False, False)
+    for rows in (1, 3):
+        x, bias = normal(rows, 512), normal(20, seed=3)
+        wanted = x @ expected.T + bias
+        near = 1e-5 * float((x.abs() @ expected.abs().T).max())
+        torch.testing.assert_close(matrix.linear(x, bias), wanted, rtol=1e-4, atol=near)
+
+
+@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("rows", [1, 3, 40, 70])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_products(kind: str, rows: int, fixed: bool) -> None:
+    planes, expected = made(kind)
+    matrix = BlockMatrix(planes, torch.float32, fixed, False)
+    x, bias = normal(rows, WIDTH, seed=rows), normal(OUTPUTS, seed=9)
+    near = 1e-5 * float((x.abs() @ expected.abs().T).max())
+    torch.testing.assert_close(matrix.linear(x, bias), x @ expected.T + bias, rtol=1e-4, atol=near)
+    torch.testing.assert_close(matrix.logits(x), x @ expected.T, rtol=1e-4, atol=near)
+
+
+@pytest.mark.parametrize("kind", SOME)
+def test_one_token_takes_the_norm_and_the_gate_along(kind: str) -> None:
+    planes, expected = made(kind)
+    stream = normal(1, WIDTH, seed=4), normal(1, WIDTH, seed=5)
+    norm, bias = (normal(WIDTH, seed=6) / expected.abs().max(), 1e-5), normal(OUTPUTS, seed=7)
+    matrix = BlockMatrix(planes, torch.float32, False, False)
+    total = stream[0] + stream[1]
+    normed = total / torch.sqrt((total**2).mean() + norm[1]) * norm[0]
+    wanted = normed @ expected.T + bias
+    found, kept = matrix.add_norm_linear(stream, norm, bias, OPS)
+    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=2e-3)
+    torch.testing.assert_close(kept, total)
+    gate, up = wanted.chunk(2, dim=1)
+    found, kept = matrix.add_norm_gated(stream, norm, bias, False, OPS)
+    torch.testing.assert_close(found, torch.nn.functional.silu(gate) * up, rtol=1e-3, atol=1e-2)
+    torch.testing.assert_close(kept, total)
+
+
+@pytest.mark.parametrize("kind", SOME)
+def test_rows_of_a_fixed_product_have_their_bits(kind: str) -> None:
+    matrix = BlockMatrix(made(kind)[0], torch.float32, True, False)
+    x = normal(70, WIDTH)
+    whole = matrix.linear(x, None)
+    for some in (slice(0, 1), slice(3, 9), slice(0, 17), slice(10, 50)):
+        assert torch.equal(matrix.linear(x[some].contiguous(), None), whole[some])
+
+
+@pytest.mark.parametrize("kind", SOME)
+def test_rows_are_looked_up(kind: str) -> None:
+    planes, _ = made(kind)
+    matrix = BlockMatrix(planes, torch.float32, False, False)
+    whole = values(planes, torch.float32)
+    ids = torch.tensor([5, 0, 5, OUTPUTS - 1], dtype=torch.int32, device=DEVICE)
+    assert torch.equal(matrix.lookup(ids, 2.0), whole[ids.long()] * 2.0)
+    assert torch.equal(matrix.values(4, 3), whole[4:7])
+
+
+@pytest.mark.parametrize("kind", ["Q5_K", "IQ2_XXS"])
+def test_parts_are_stacked(kind: str) -> None:
+    (first, above), (second, below) = made(kind, 8), made(kind, 24, seed=5)
+    both = stacked_planes([first, second])
+    apart = [values(part, torch.float32) for part in (first, second)]
+    assert torch.equal(values(both, torch.float32), torch.cat(apart))
+    torch.testing.assert_close(torch.cat(apart), torch.cat([above, below]), rtol=1e-6, atol=1e-5)
+    shared = {plane.data_ptr() for plane in both.planes}
+    assert len(shared) == len({(start, stop) for start, stop, _ in first.form.fields}), "views stay views"
+
+
+def test_terms_add_up() -> None:
+    planes, expected = made("Q4_K", 64, 1024)
+    x, bias = normal(5, 1024), normal(64, seed=3)
+    terms = BlockMatrix(planes, torch.float32, False, False).linear_terms(x, bias)
+    assert terms.shape == (4, 5, 64)
+    near = 1e-5 * float((x.abs() @ expected.abs().T).max())
+    torch.testing.assert_close(terms.sum(dim=0), x @ expected.T + bias, rtol=1e-4, atol=near)
+    whole = BlockMatrix(planes, torch.float32, True, False).linear_terms(x, bias)
+    assert whole.shape == (5, 64), "of a fixed product nothing is split"
+
+
+def test_a_large_matrix_is_widened_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    planes, expected = made("Q6_K")
+    matrix, x, bias = BlockMatrix(planes, torch.float32, False, False), normal(70, WIDTH), normal(OUTPUTS)
+    monkeypatch.setattr("cadence.kernels.triton.block_matrix._MOST_WIDENED", 30 * WIDTH)
+    near = 1e-5 * float((x.abs() @ expected.abs().T).max())
+    torch.testing.assert_close(matrix.linear(x, bias), x @ expected.T + bias, rtol=1e-4, atol=near)
+
+
+def test_types_without_blocks_are_left() -> None:
+    assert planes_of("F16", torch.zeros(512, dtype=torch.uint8), 1, 256) is None
+    assert planes_of("Q6_K", torch.zeros(210, dtype=torch.uint8), 2, 128) is None
+
+
+@pytest.mark.parametrize("method", ["gguf", "checkpoint"])
+def test_a_packer_keeps_blocks_and_joins_kinds(method: str) -> None:
+    packer = TritonOps(packs=True).packer(method, torch.float32, torch.device(DEVICE))
+    assert packer is not None
+    kinds = ["Q4_K", "Q4_K", "Q6_K", "Q4_0", "F32"]
+    parts, expected = [], []
+    for number, kind in enumerate(kinds):
+        data = random_blocks(kind, 8 * WIDTH // block_size(kind)[0], number)
+        raw = torch.from_numpy(data).reshape(-1)
+        expected.append(values_of_blocks(kind, raw, (8, WIDTH)).to(DEVICE))
+        part = packer.pack_blocks(kind, raw, 8, WIDTH)
+        assert (part is None) == (kind == "F32")
+        parts.append(packer.pack_values(expected[-1], True) if part is None else part)
+    matrix, whole = packer.stack(parts), torch.cat(expected)
+    assert isinstance(matrix, JoinedMatrix) and (matrix.rows, matrix.cols) == (40, WIDTH)
+    assert isinstance(packer.stack(parts[:2]), BlockMatrix)
+    torch.testing.assert_close(matrix.values(5, 30), whole[5:35], rtol=1e-6, atol=1e-5)
+    ids = torch.tensor([0, 17, 39, 8, 31], dtype=torch.int32, device=DEVICE)
+    torch.testing.assert_close(matrix.lookup(ids, 1.0), whole[ids.long()], rtol=1e-6, atol=1e-5)
+    x, bias = normal(3, WIDTH), normal(40, seed=2)
+    near = 1e-5 * float((x.abs() @ whole.abs().T).max())
+    torch.testing.assert_close(matrix.linear(x, bias), x @ whole.T + bias, rtol=1e-4, atol=near)
+    torch.testing.assert_close(matrix.logits(x), x @ whole.T, rtol=1e-4, atol=near)
+
+
+def test_random_blocks_are_any_bits() -> None:
+    assert len(np.unique(random_blocks("Q4_K", 64, 1)[:, 16:])) == 256

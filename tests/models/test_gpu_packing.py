@@ -1,0 +1,81 @@
+"""What a GPU keeps of files and checkpoints: their own numbers, in no more bits than they have there."""
+
+from __future__ import annotations
+
+from tests.helpers.triton_mode import DEVICE  # isort: skip - before triton
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from cadence.config.engine_config import LoadConfig, ModelConfig
+from cadence.config.hf import load_hf_config
+from cadence.config.reference import ModelFiles
+from cadence.kernels.interface.matrix import PackedMatrix
+from cadence.kernels.interface.ops import Ops
+from cadence.kernels.reference.ops import ReferenceOps
+from cadence.kernels.triton.block_matrix import BlockMatrix
+from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix, PickedMatrix, WideMatrix
+from cadence.kernels.triton.joined_matrix import JoinedMatrix
+from cadence.kernels.triton.ops import TritonOps
+from cadence.models.decoder import DecoderLM
+from cadence.models.interface.build import BuildContext
+from cadence.models.layers.weight import DenseWeight, KernelWeight, WeightHolder
+from cadence.models.loader import load_model
+from tests.helpers.tiny_gguf import make_tiny_gguf
+from tests.helpers.tiny_quantized import FORMS, make_quantized
+
+pytestmark = pytest.mark.device
+
+OPS = TritonOps(packs=True)
+WIDE = ("W8A16 asymmetric", "nf4", "nf4, twice", "fp4")  # what no kernel multiplies as it is
+IN_BLOCKS = ("NVFP4", "MXFP4")
+
+
+def load(path: Path, ops: Ops, quantization: str) -> DecoderLM:
+    files = ModelFiles(str(path), path.parent if path.is_file() else path, path if path.is_file() else None)
+    config = ModelConfig(files, load_hf_config(files), "float32", 128, 0, 20, "raw_logprobs")
+    build = BuildContext(torch.float32, torch.device(DEVICE), ops, 128)
+    return load_model(config, LoadConfig("auto", False, quantization), build)
+
+
+def matrices(model: DecoderLM) -> dict[str, PackedMatrix]:
+    held = {name: module for name, module in model.named_modules() if isinstance(module, WeightHolder)}
+    found = {}
+    for name, module in held.items():
+        assert isinstance(module.weight, KernelWeight)
+        found[name] = module.weight.matrix
+    return found
+
+
+def check_values(model: DecoderLM, plain: DecoderLM, error: float) -> None:
+    for name, matrix in matrices(model).items():
+        weight = plain.get_submodule(name).weight
+        assert isinstance(weight, DenseWeight)
+        some = min(matrix.rows, 24)
+        torch.testing.assert_close(
+            matrix.values(matrix.rows - some, some), weight.values[-some:], rtol=error, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize(("kind", "other"), [("Q4_K", "Q6_K"), ("IQ2_XXS", ""), ("Q5_0", "Q8_0"), ("Q4_0", "Q4_K")])
+def test_blocks_of_files(tmp_path: Path, kind: str, other: str) -> None:
+    path = make_tiny_gguf(tmp_path / "tiny.gguf", kind, other)
+    model, plain = load(path, OPS, "gguf"), load(path, ReferenceOps(), "none")
+    check_values(model, plain, 1e-6)
+    found = matrices(model)
+    fused = next(matrix for name, matrix in found.items() if name.endswith("qkv"))
+    assert isinstance(fused, JoinedMatrix if other else BlockMatrix)
+    assert not [name for name, matrix in found.items() if isinstance(matrix, WideMatrix)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_numbers_of_checkpoints(tmp_path: Path, form: str) -> None:
+    path = make_quantized(form, tmp_path)
+    model, plain = load(path, OPS, "checkpoint"), load(path, ReferenceOps(), "none")
+    check_values(model, plain, 2**-8)  # the reference has them rounded to 16 bits
+    own = WideMatrix if form in WIDE else BlockMatrix if form in IN_BLOCKS else FewBitsMatrix
+    for name, matrix in matrices(model).items():
+        if name.endswith("qkv"):
+            assert isinstance(matrix, PickedMatrix if "by activation" in form else own), form
