@@ -41,7 +41,7 @@ EIGHT_TILES = [
     for stages in (3, 5)
     for terms in (1, 4)
 ]
-ONE_TILES = [OneTile(rows, columns) for rows in (4, 8, 16) for columns in (1024, 2048, 4096, 8192)]
+ONE_TILES = [OneTile(rows, columns, parts) for rows in (4, 8) for columns in (2048, 4096, 8192) for parts in (1, 2, 4)]
 BYTES = 1 << 30  # of the matrices that are gone through
 
 

@@ -142,11 +142,12 @@ def _scaled(sums, of_x, unit, at, zero_at, exists, group, stride, GROUPS: tl.con
 
 
 @triton.jit
-def _words(at, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, WORDS: tl.constexpr):
-    """Words [FIRST, FIRST + WORDS) of the rows that begin at `at` [ROWS]."""
+def _words(weight_ptr, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, WORDS: tl.constexpr):
+    """Words [FIRST, FIRST + WORDS) of rows [ROWS] of the weight."""
     place = FIRST + tl.arange(0, WORDS)
     inside = exists[:, None] & (place < WIDTH // 8)[None, :]
-    return tl.load(at[:, None] + place[None, :], inside, other=0, eviction_policy="evict_first")
+    at = weight_ptr + row.to(tl.int64)[:, None] * (WIDTH // 8) + place[None, :]
+    return tl.load(at, inside, other=0, eviction_policy="evict_first")
 
 
 @triton.jit
@@ -155,95 +156,135 @@ def _by_threads(values, LINES: tl.constexpr, WORDS: tl.constexpr):
     return tl.sum(tl.reshape(values, [LINES, WORDS // 4, 4]), 2)
 
 
+@triton.jit
+def _whole_numbers(
+    x_ptr, residual_ptr, total_ptr, norm_ptr, writes,
+    FIRST: tl.constexpr, WIDTH: tl.constexpr, WORDS: tl.constexpr, NORM: tl.constexpr, QUICK: tl.constexpr,
+):  # fmt: skip
+    """What words [FIRST, FIRST + WORDS) are multiplied by: high and low bytes, of the columns in the low halves of a
+    word's bytes and of those in the high ones, each [1, WORDS]; the unit of each thread's [WORDS / 4]; and the sum of
+    the stream's squares [WORDS]."""
+    word = FIRST + tl.arange(0, WORDS)
+    pair = word // 8 * 32 + word % 8  # of columns; the others of this word are 16, 32 and 48 columns further
+    a, b, ab = _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH, NORM)
+    c, d, cd = _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 8, writes, WIDTH, NORM)
+    e, f, ef = _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 16, writes, WIDTH, NORM)
+    g, h, gh = _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 24, writes, WIDTH, NORM)
+    most = tl.maximum(tl.maximum(tl.abs(a), tl.abs(b)), tl.maximum(tl.abs(c), tl.abs(d)))
+    most = tl.maximum(most, tl.maximum(tl.maximum(tl.abs(e), tl.abs(f)), tl.maximum(tl.abs(g), tl.abs(h))))
+    most = tl.max(tl.reshape(most, [WORDS // 4, 4]), 1)
+    odd = tl.sum(tl.reshape(a + b + c + d + e + f + g + h, [WORDS // 4, 4]), 1) * 0.0  # 0, or NaN
+    many = tl.where(most > 0.0, _LARGEST / most, 0.0)
+    many = tl.reshape(tl.broadcast_to(many[:, None], [WORDS // 4, 4]), [WORDS])
+    low_x, low_rest = _apart(a * many, e * many, b * many, f * many, QUICK)
+    high_x, high_rest = _apart(c * many, g * many, d * many, h * many, QUICK)
+    bytes4 = (low_x[None, :], high_x[None, :], low_rest[None, :], high_rest[None, :])
+    return bytes4, most / _LARGEST + odd, ab + cd + ef + gh
+
+
+@triton.jit
+def _times(
+    tile, numbers, unit, scale_at, zero_at, exists, group_stride,
+    FIRST: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, ZEROS: tl.constexpr, QUICK: tl.constexpr,
+    ROWS: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
+    """tile [ROWS, WORDS] times what `_whole_numbers` gave -> [ROWS, WORDS / 4]"""
+    low_x, high_x, low_rest, high_rest = numbers
+    low = tile & 0x0F0F0F0F
+    high = tile >> 4 & 0x0F0F0F0F
+    ones = tl.full([1, WORDS], 0x01010101, tl.int32)
+    group = (FIRST + tl.arange(0, WORDS // 4) * 4) // 8 * 64 // GROUP  # of a thread's first columns
+    GROUPS: tl.constexpr = WIDTH // GROUP
+    both = _by_threads(_eight(low, high, low_x, high_x, low_rest, high_rest, QUICK), ROWS, WORDS)
+    of_x = tl.sum(_by_threads(_eight(ones, ones, low_x, high_x, low_rest, high_rest, QUICK), 1, WORDS), 0)
+    if GROUP == 32:  # columns up to 31 are in the first and third bytes
+        low, high, ones = low & 0x00FF00FF, high & 0x00FF00FF, ones & 0x00FF00FF
+        one = _by_threads(_eight(low, high, low_x, high_x, low_rest, high_rest, QUICK), ROWS, WORDS)
+        of_one = tl.sum(_by_threads(_eight(ones, ones, low_x, high_x, low_rest, high_rest, QUICK), 1, WORDS), 0)
+        first = _scaled(one, of_one, unit, scale_at, zero_at, exists, group, group_stride, GROUPS, ZEROS)
+        second = both - one, of_x - of_one
+        return first + _scaled(*second, unit, scale_at, zero_at, exists, group + 1, group_stride, GROUPS, ZEROS)
+    return _scaled(both, of_x, unit, scale_at, zero_at, exists, group, group_stride, GROUPS, ZEROS)
+
+
+@triton.jit
+def _rows_of(part, outputs, ROWS: tl.constexpr, GATED: tl.constexpr):
+    """Of the weight, those of part number `part`: g and u of an output in turn -> rows [ROWS], which exist"""
+    line = tl.arange(0, ROWS)
+    if GATED:
+        output = part * (ROWS // 2) + line // 2
+        return output + line % 2 * outputs, output < outputs
+    return part * ROWS + line, part * ROWS + line < outputs
+
+
 @quick
 @triton.jit
 def gemv4(
     out_ptr, total_ptr, x_ptr, residual_ptr, norm_ptr, weight_ptr, scale_ptr, zero_ptr, bias_ptr, eps, outputs,
     row_stride, group_stride,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, ZEROS: tl.constexpr,
-    NORM: tl.constexpr, GATE: tl.constexpr, BIAS: tl.constexpr, QUICK: tl.constexpr, PDL: tl.constexpr,
+    WIDTH: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr,
+    ZEROS: tl.constexpr, NORM: tl.constexpr, GATE: tl.constexpr, BIAS: tl.constexpr, QUICK: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """out [outputs] = weight times x [WIDTH]; with NORM, times rms_norm(x + residual), whose sum goes to `total`.
 
     weight [outputs, WIDTH / 8] int32, scale and zero [outputs, WIDTH / GROUP]: as `Stored`. GATE "silu" or "gelu": 2 *
-    outputs rows (g, u), and out is activate(g) * u; a program then takes ROWS / 2 rows of each, in turn.
+    outputs rows (g, u), and out is activate(g) * u. A program takes PARTS times ROWS rows; several PARTS where WORDS
+    hold all columns, of which whole numbers are then made once.
     """
-    line = tl.arange(0, ROWS)
     GATED: tl.constexpr = GATE != ""
-    TAKEN: tl.constexpr = ROWS // 2 if GATED else ROWS  # outputs
-    GROUPS: tl.constexpr = WIDTH // GROUP
-    first = tl.program_id(0) * TAKEN
-    if GATED:
-        row = first + line // 2
-        exists = row < outputs
-        row += line % 2 * outputs
-    else:
-        row = first + line
-        exists = row < outputs
-    at = weight_ptr + row.to(tl.int64) * (WIDTH // 8)
-    scale_at = scale_ptr + row.to(tl.int64) * row_stride
-    zero_at = zero_ptr + row.to(tl.int64) * row_stride
-    tile = _words(at, exists, 0, WIDTH, WORDS)
+    TAKEN: tl.constexpr = ROWS // 2 if GATED else ROWS  # outputs of a part
+    begin, first = tl.program_id(0) * PARTS, tl.program_id(0) == 0
+    row, exists = _rows_of(begin, outputs, ROWS, GATED)
+    tile = _words(weight_ptr, row, exists, 0, WIDTH, WORDS)
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
-    sums = tl.zeros([ROWS, WORDS // 4], tl.float32)
     squares = tl.zeros([WORDS], tl.float32)
-    for start in tl.static_range(0, WIDTH // 8, WORDS):
-        word = start + tl.arange(0, WORDS)
-        pair = word // 8 * 32 + word % 8  # of columns; the others of this word are 16, 32 and 48 columns further
-        a, b, ab = _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, first == 0, WIDTH, NORM)
-        c, d, cd = _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 8, first == 0, WIDTH, NORM)
-        e, f, ef = _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 16, first == 0, WIDTH, NORM)
-        g, h, gh = _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 24, first == 0, WIDTH, NORM)
-        squares += ab + cd + ef + gh
-        most = tl.maximum(tl.maximum(tl.abs(a), tl.abs(b)), tl.maximum(tl.abs(c), tl.abs(d)))
-        most = tl.maximum(most, tl.maximum(tl.maximum(tl.abs(e), tl.abs(f)), tl.maximum(tl.abs(g), tl.abs(h))))
-        most = tl.max(tl.reshape(most, [WORDS // 4, 4]), 1)
-        odd = tl.sum(tl.reshape(a + b + c + d + e + f + g + h, [WORDS // 4, 4]), 1) * 0.0  # 0, or NaN
-        unit = most / _LARGEST + odd
-        many = tl.where(most > 0.0, _LARGEST / most, 0.0)
-        many = tl.reshape(tl.broadcast_to(many[:, None], [WORDS // 4, 4]), [WORDS])
-        low_x, low_rest = _apart(a * many, e * many, b * many, f * many, QUICK)
-        high_x, high_rest = _apart(c * many, g * many, d * many, h * many, QUICK)
-        low_x, low_rest = low_x[None, :], low_rest[None, :]
-        high_x, high_rest = high_x[None, :], high_rest[None, :]
-        low = tile & 0x0F0F0F0F
-        high = tile >> 4 & 0x0F0F0F0F
-        ones = tl.full([1, WORDS], 0x01010101, tl.int32)
-        group = (start + tl.arange(0, WORDS // 4) * 4) // 8 * 64 // GROUP  # of a thread's first columns
-        both = _by_threads(_eight(low, high, low_x, high_x, low_rest, high_rest, QUICK), ROWS, WORDS)
-        of_x = tl.sum(_by_threads(_eight(ones, ones, low_x, high_x, low_rest, high_rest, QUICK), 1, WORDS), 0)
-        if GROUP == 32:  # columns up to 31 are in the first and third bytes
-            low, high, ones = low & 0x00FF00FF, high & 0x00FF00FF, ones & 0x00FF00FF
-            one = _by_threads(_eight(low, high, low_x, high_x, low_rest, high_rest, QUICK), ROWS, WORDS)
-            of_one = tl.sum(_by_threads(_eight(ones, ones, low_x, high_x, low_rest, high_rest, QUICK), 1, WORDS), 0)
-            sums += _scaled(one, of_one, unit, scale_at, zero_at, exists, group, group_stride, GROUPS, ZEROS)
-            both, of_x, group = both - one, of_x - of_one, group + 1
-        sums += _scaled(both, of_x, unit, scale_at, zero_at, exists, group, group_stride, GROUPS, ZEROS)
-        if start + WORDS < WIDTH // 8:
-            tile = _words(at, exists, start + WORDS, WIDTH, WORDS)
-    result = tl.sum(sums, 1)
-    if NORM:
-        result *= 1.0 / tl.sqrt(tl.sum(squares, 0) / WIDTH + eps)
-    if BIAS:
-        result += tl.load(bias_ptr + row, exists, other=0.0).to(tl.float32)
-    if GATED:
-        g, u = tl.split(tl.reshape(result, [TAKEN, 2]))
-        result = activate(g, GATE == "gelu") * u
-    place = first + tl.arange(0, TAKEN)
-    tl.store(out_ptr + place, result.to(out_ptr.dtype.element_ty), place < outputs)
+    for part in tl.static_range(PARTS):
+        row, exists = _rows_of(begin + part, outputs, ROWS, GATED)
+        scale_at = scale_ptr + row.to(tl.int64) * row_stride
+        zero_at = zero_ptr + row.to(tl.int64) * row_stride
+        sums = tl.zeros([ROWS, WORDS // 4], tl.float32)
+        for start in tl.static_range(0, WIDTH // 8, WORDS):
+            if part == 0:
+                numbers, unit, squared = _whole_numbers(
+                    x_ptr, residual_ptr, total_ptr, norm_ptr, first, start, WIDTH, WORDS, NORM, QUICK
+                )
+                squares += squared
+            mine = tile
+            if start + WORDS < WIDTH // 8:
+                tile = _words(weight_ptr, row, exists, start + WORDS, WIDTH, WORDS)
+            elif part + 1 < PARTS:
+                tile = _words(weight_ptr, *_rows_of(begin + part + 1, outputs, ROWS, GATED), 0, WIDTH, WORDS)
+            sums += _times(
+                mine, numbers, unit, scale_at, zero_at, exists, group_stride,
+                start, WIDTH, GROUP, ZEROS, QUICK, ROWS, WORDS,
+            )  # fmt: skip
+        result = tl.sum(sums, 1)
+        if NORM:
+            if part == 0:
+                factor = 1.0 / tl.sqrt(tl.sum(squares, 0) / WIDTH + eps)
+            result *= factor
+        if BIAS:
+            result += tl.load(bias_ptr + row, exists, other=0.0).to(tl.float32)
+        if GATED:
+            g, u = tl.split(tl.reshape(result, [TAKEN, 2]))
+            result = activate(g, GATE == "gelu") * u
+        place = (begin + part) * TAKEN + tl.arange(0, TAKEN)
+        tl.store(out_ptr + place, result.to(out_ptr.dtype.element_ty), place < outputs)
 
 
 @dataclass(frozen=True, slots=True)
 class OneTile:
     rows: int
     columns: int  # at a time; 1024 take one warp
+    parts: int = 1  # times so many rows, where all columns are taken at a time
 
 
 def choose_one(width: int) -> OneTile:
     """What was fastest on an H200."""
-    return OneTile(8, 2048 if width <= 4096 else 8192)
+    return OneTile(8, 4096, 2) if width <= 4096 else OneTile(8, 8192)
 
 
 def one_token(
@@ -263,12 +304,13 @@ def one_token(
     residual, norm, eps = (x, x, 0.0) if entry is None else (entry.residual, entry.norm_weight, entry.eps)
     tile = tile or choose_one(width)
     words = min(tile.columns, triton.next_power_of_2(width)) // 8
-    taken = tile.rows // 2 if gate else tile.rows
+    parts = tile.parts if 8 * words >= width else 1
+    taken = parts * (tile.rows // 2 if gate else tile.rows)
     gemv4[(triton.cdiv(outputs, taken),)](
         out, total, x, residual, norm, weight.values.view(torch.int32), weight.scales,
         weight.zeros if len(weight.zeros) else weight.scales, weight.scales if bias is None else bias, eps, outputs,
         *weight.scales.stride(),
-        WIDTH=width, ROWS=tile.rows, WORDS=words, GROUP=weight.group, ZEROS=len(weight.zeros) > 0,
+        WIDTH=width, PARTS=parts, ROWS=tile.rows, WORDS=words, GROUP=weight.group, ZEROS=len(weight.zeros) > 0,
         NORM=entry is not None, GATE=gate, BIAS=bias is not None, QUICK=not is_interpreted(), PDL=pdl,
         num_warps=max(words // 128, 1), launch_pdl=pdl,
     )  # fmt: skip
