@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,11 @@ import psutil
 from benchmarks.http_streams import client
 from benchmarks.machine import describe_machine
 from benchmarks.serve import prompts
+from cadence.core.codec import decode_from_engine, encode
+from cadence.core.messages import FromEngine
+from cadence.core.update import RequestUpdate, TokenUpdates
+from cadence.engine.journal import Journal
+from tests.helpers.fake_engine import make_entry
 from tests.helpers.tiny_models import make_tiny
 from tests.server.helpers import ServerProcess
 
@@ -127,6 +133,45 @@ def engine_parts(root: Path, model: Path, asked: argparse.Namespace) -> dict[str
     return {part: round(spent / tokens * 1e6, 2) for part, spent in {**seconds, "all": total - start}.items()}
 
 
+def message_costs(rows: int = 256) -> dict[str, dict[str, float]]:
+    """Microseconds per token, and bytes, of a step's message: with an update for each row, and by number."""
+    names, journal = [f"cmpl-{number:032x}-0" for number in range(rows)], Journal(1.0)
+    for name in names:
+        journal.add(make_entry(name, 1, 10**6))
+    journal.take_due(0.0, rows)
+    updates = [RequestUpdate(name, [40], (), (), None, None, 0, 0, 1.5) for name in names]
+    for number, update in enumerate(updates, 1):
+        update.number = number
+        journal.record(update)
+    forms = {"updates": FromEngine(updates=updates)}
+    forms["by number"] = FromEngine(tokens=TokenUpdates(list(range(1, 1 + rows)), [40] * rows))
+    found = {}
+    for form, message in forms.items():
+        data = encode(message)
+        found[form] = {
+            "bytes": round(len(data) / rows, 1),
+            "encode": _best_us(lambda message=message: encode(message), rows),
+            "decode": _best_us(lambda data=data: decode_from_engine(data), rows),
+            "journal": _best_us(
+                lambda message=message: (
+                    [journal.record(one) for one in message.updates],
+                    journal.record_tokens(message.tokens),
+                ),
+                rows,
+            ),
+        }
+    return found
+
+
+def _best_us(work: Callable[[], Any], rows: int) -> float:
+    taken = []
+    for _ in range(300):
+        start = time.thread_time()
+        work()
+        taken.append(time.thread_time() - start)
+    return round(min(taken) / rows * 1e6, 3)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--beside", type=Path, help="another checkout, measured in turns with this one")
@@ -140,6 +185,10 @@ def main() -> None:
     asked = parser.parse_args()
     roots = {"this": ROOT} | ({"beside": asked.beside.resolve()} if asked.beside else {})
     report: dict[str, Any] = {"machine": describe_machine(), "streams": asked.streams, "output": asked.output}
+    report["message"] = message_costs()
+    print(json.dumps(report["message"]), flush=True)
+    if not asked.rounds:
+        return
     with tempfile.TemporaryDirectory() as folder:
         model = make_tiny("llama", Path(folder) / "tiny")
         report["cpu_us_per_token"] = [beside(roots, model, api, asked) for api in asked.api]

@@ -34,13 +34,13 @@ NOTICED_S = 2.0
 STREAMS, TOKENS = 12, 300
 
 
-class Server:
-    """One AsyncLLM, its workers, which are the stages of its model, and the event loop it lives in."""
+class FaultServer:
+    """One AsyncLLM, its two workers, and the event loop it lives in."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **options: Any) -> None:
         self.runner = asyncio.Runner()
         limits = SupervisorLimits(heartbeat_s=3.0)
-        args = EngineArgs(model=str(directory), **OPTIONS, pipeline_parallel_size=2)
+        args = EngineArgs(model=str(directory), **options)
         self.llm: AsyncLLM = self.runner.run(AsyncLLM.start(args, limits=limits))
         self.undisturbed = self.runner.run(self.streams())
 
@@ -86,8 +86,8 @@ def directory(tiny_model: Callable[[str], Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(directory: Path) -> Iterator[Server]:
-    made = Server(directory)
+def server(directory: Path) -> Iterator[FaultServer]:
+    made = FaultServer(directory, **OPTIONS, pipeline_parallel_size=2)  # its workers are stages
     yield made
     made.close()
 
@@ -103,7 +103,7 @@ def gone(process: psutil.Process, within_s: float = 2.0) -> bool:
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
-def test_streams_go_on_when_a_worker_is_struck(server: Server, sent: signal.Signals, rank: int) -> None:
+def test_streams_go_on_when_a_worker_is_struck(server: FaultServer, sent: signal.Signals, rank: int) -> None:
     workers, restarts = server.workers(), server.llm.num_restarts
     worker = workers[rank]
 
@@ -118,7 +118,7 @@ def test_streams_go_on_when_a_worker_is_struck(server: Server, sent: signal.Sign
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
-def test_workers_end_with_their_engine(server: Server, sent: signal.Signals) -> None:
+def test_workers_end_with_their_engine(server: FaultServer, sent: signal.Signals) -> None:
     """Also one that is stopped itself."""
     workers, engine = server.workers(), psutil.Process(server.llm.engine_pid)
 
@@ -131,16 +131,16 @@ def test_workers_end_with_their_engine(server: Server, sent: signal.Signals) -> 
     assert gone(engine) and all(map(gone, workers))
 
 
-def test_an_idle_engine_notices_a_dead_worker(server: Server) -> None:
+def test_an_idle_engine_notices_a_dead_worker(server: FaultServer) -> None:
     pid = server.llm.engine_pid
     os.kill(server.workers()[1].pid, signal.SIGKILL)
     began = time.monotonic()
-    server.runner.run(asyncio.wait_for(_until(lambda: server.llm.engine_pid != pid), 10))
+    server.runner.run(asyncio.wait_for(until(lambda: server.llm.engine_pid != pid), 10))
     assert time.monotonic() - began < NOTICED_S
     assert server.runner.run(server.streams()) == server.undisturbed
 
 
-async def _until(happened: Callable[[], bool]) -> None:
+async def until(happened: Callable[[], bool]) -> None:
     while not happened():
         await asyncio.sleep(0.01)
 
@@ -172,7 +172,8 @@ made = []
 def make(): made.append(LLM({str(directory)!r}, **{OPTIONS!r}))
 thread = threading.Thread(target=make)
 thread.start(); thread.join()
-print(len(made[0].generate([[5, 6]], SamplingParams(max_tokens=4, ignore_eos=True), use_tqdm=False)[0].outputs[0].token_ids))
+params = SamplingParams(max_tokens=4, ignore_eos=True)
+print(len(made[0].generate([[5, 6]], params, use_tqdm=False)[0].outputs[0].token_ids))
 import psutil
 print(psutil.Process().children()[0].pid, flush=True)
 os._exit(0)
