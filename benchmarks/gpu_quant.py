@@ -1,6 +1,6 @@
 """Products with matrices of few bits on a GPU, beside those of 16 bits, by the shapes of a layer. One JSON line each.
 
-    python -m benchmarks.gpu_quant [--rows 1,8,16,64,256,1024] [--tiles]
+    python -m benchmarks.gpu_quant [--rows 1,8,16,64,256,1024] [--kinds fp8,int8] [--blocks Q4_K,Q6_K] [--tiles]
 
 Each is captured with 32 different matrices, so that none lies in the cache; microseconds of one product. --tiles: those
 of `wide` one by one.
@@ -11,9 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
+from cadence.kernels.triton.block_matrix import BlockMatrix, choose_rows, some_rows
+from cadence.kernels.triton.block_planes import FORMS, Planes
 from cadence.kernels.triton.eight_rows import linear_eight
 from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int4, as_int8
 from cadence.kernels.triton.few_bits_gemv import OneTile, one_token
@@ -22,10 +25,11 @@ from cadence.kernels.triton.few_bits_rows import widened
 from cadence.kernels.triton.few_bits_wide import linear_wide
 from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.ops import TritonOps
-from cadence.kernels.triton.quantized_rows import quantized_rows
+from cadence.kernels.triton.quantized_rows import normed_rows, quantized_rows
 
 SHAPES = {"qkv": (6144, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}  # of Llama 3.1 8B
-MAKERS = {"fp8": as_fp8, "int8": as_int8, "int4": as_int4}
+MAKERS = {"fp8": as_fp8, "int8": as_int8, "int4": as_int4, "fp8 block": lambda weight: in_blocks(as_fp8(weight))}
+COMMON = ("Q4_K", "Q5_K", "Q6_K", "Q5_0", "Q8_0", "IQ4_XS", "IQ3_S", "IQ2_XXS", "TQ2_0", "MXFP4", "FP4_16")
 TILES = [
     FewTile(rows, outputs, columns, warps, stages)
     for rows in (8, 16, 64)
@@ -65,8 +69,70 @@ def microseconds(work: Callable[[int], object], count: int) -> float:
     return round(min(times), 2)
 
 
+def in_blocks(stored: Stored) -> Stored:
+    """A scale for 128 columns, as checkpoints of that kind have it."""
+    return replace(stored, scales=stored.scales.expand(-1, stored.cols // 128).contiguous())
+
+
+def random_planes(kind: str, rows: int, cols: int) -> Planes:
+    """Any bits: how long a product takes does not depend on them."""
+    form = FORMS[kind]
+    planes = []
+    for start, stop, dtype in form.fields:
+        count = rows * cols // form.block * (stop - start)
+        data = torch.randint(0, 256, (count,), dtype=torch.uint8, device="cuda")
+        planes.append(data.view(dtype).view(rows, -1))
+    return Planes(kind, tuple(planes), torch.zeros(1 << 14, dtype=torch.int8, device="cuda"), cols)
+
+
+def measure_blocks(name: str, kinds: list[str], rows_list: list[int]) -> None:
+    """Products from the blocks of files."""
+    outputs, width = SHAPES[name]
+    for kind in kinds:
+        num_bytes = outputs * width // FORMS[kind].block * FORMS[kind].num_bytes
+        stored = [random_planes(kind, outputs, width) for _ in range(max(4, BYTES // num_bytes))]
+        for rows in rows_list:
+            x = torch.randn(rows, width, dtype=torch.bfloat16, device="cuda")
+            line = {"matrix": name, "rows": rows, "kind": kind, "bytes": num_bytes, **block_ways(stored, x)}
+            print(json.dumps(line), flush=True)
+
+
+def block_ways(stored: list[Planes], x: torch.Tensor) -> dict[str, float]:
+    """Microseconds of the product that is chosen, and of others."""
+    matrices = [BlockMatrix(each, torch.bfloat16, False, True) for each in stored]
+    found = {"us": microseconds(lambda index: matrices[index].linear(x, None), len(stored))}
+    if x.shape[0] > 1:
+        tile = choose_rows(x.shape[0], stored[0], False)
+        found["some_rows"] = microseconds(lambda index: some_rows(x, stored[index], None, tile, True), len(stored))
+        found["widened"] = microseconds(lambda index: matrices[index]._widened(x, None), 4)
+    return found
+
+
+def fused_ways(rows: int) -> dict[str, float]:
+    ops, kind = TritonOps(), torch.float8_e4m3fn
+    stream = torch.randn(2, rows, 4096, dtype=torch.bfloat16, device="cuda")
+    norm = torch.ones(4096, dtype=torch.bfloat16, device="cuda"), 1e-5
+    both = torch.randn(rows, 28672, dtype=torch.bfloat16, device="cuda")
+
+    def norm_apart(index: int) -> object:
+        return quantized_rows(ops.add_rms_norm(stream[0], stream[1], *norm)[0], kind, True)
+
+    return {
+        "norm": microseconds(lambda index: normed_rows((stream[0], stream[1]), norm, kind, True), 32),
+        "norm, then rounded": microseconds(norm_apart, 32),
+        "gate": microseconds(lambda index: quantized_rows(both, kind, True, "silu"), 32),
+        "gate, then rounded": microseconds(lambda index: quantized_rows(ops.silu_mul(both), kind, True), 32),
+    }
+
+
+def measure_fused(rows_list: list[int]) -> None:
+    """Activations in eight bits, by a norm or gate that rounds what it makes, and by a kernel behind it."""
+    for rows in rows_list:
+        print(json.dumps({"rows": rows, "kind": "fp8 activations", **fused_ways(rows)}), flush=True)
+
+
 def copies(stored: Stored, count: int) -> list[Stored]:
-    return [Stored(stored.values.clone(), stored.scales.clone(), stored.zeros, stored.cols) for _ in range(count)]
+    return [replace(stored, values=stored.values.clone(), scales=stored.scales.clone()) for _ in range(count)]
 
 
 def measure(name: str, kinds: list[str], rows_list: list[int], tiles: bool) -> None:
@@ -98,7 +164,7 @@ def ways(stored: list[Stored], x: torch.Tensor) -> dict[str, float]:
     if rows >= 64:
         dense = torch.nn.functional.linear
         found["widened"] = microseconds(lambda index: dense(x, widened(stored[index], torch.bfloat16)), min(count, 4))
-        if stored[0].values.dtype is torch.float8_e4m3fn:
+        if stored[0].values.dtype is torch.float8_e4m3fn and stored[0].group == stored[0].cols:
             found["scaled"] = microseconds(
                 lambda index: matrices[index]._scaled(quantized_rows(x, torch.float8_e4m3fn, True), None), count
             )
@@ -136,10 +202,15 @@ def main() -> None:
     parser.add_argument("--rows", default="1,8,16,64,256,1024")
     parser.add_argument("--matrices", default=",".join(SHAPES))
     parser.add_argument("--kinds", default=",".join(MAKERS))
+    parser.add_argument("--blocks", default=",".join(COMMON), help="types of GGUF files; all = every one")
     parser.add_argument("--tiles", action="store_true")
     args = parser.parse_args()
+    rows_list = [int(rows) for rows in args.rows.split(",")]
+    blocks = list(FORMS) if args.blocks == "all" else [kind for kind in args.blocks.split(",") if kind]
     for name in args.matrices.split(","):
-        measure(name, args.kinds.split(","), [int(rows) for rows in args.rows.split(",")], args.tiles)
+        measure(name, [kind for kind in args.kinds.split(",") if kind], rows_list, args.tiles)
+        measure_blocks(name, blocks, rows_list)
+    measure_fused(rows_list)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,20 @@ CASES = {
 }
 
 
+def check_same(found: Pair, expected: Pair) -> None:
+    """To the bit in the interpreter; a GPU may add up a norm's squares in another order."""
+    if DEVICE == "cpu":
+        assert torch.equal(found[0].float(), expected[0].float()) and torch.equal(found[1], expected[1])
+    torch.testing.assert_close(found[1], expected[1], rtol=1e-2, atol=0)
+    assert (rounded(found) - rounded(expected)).norm() < 1e-2 * rounded(expected).norm()
+
+
+def check_near(found: torch.Tensor, expected: torch.Tensor) -> None:
+    if DEVICE == "cpu":
+        assert torch.equal(found, expected)
+    assert (found - expected).float().norm() < 2e-2 * expected.float().norm()
+
+
 def rounded(quants: Pair) -> torch.Tensor:
     return quants[0].float() * quants[1]
 
@@ -94,14 +108,12 @@ def test_a_norm_and_a_gate_round_what_they_make(kind: torch.dtype) -> None:
     stream = normal(5, WIDTH, dtype=torch.bfloat16), normal(5, WIDTH, seed=2, dtype=torch.bfloat16)
     norm = normal(WIDTH, seed=3, dtype=torch.bfloat16), 1e-5
     normed, total = OPS.add_rms_norm(*stream, *norm)
-    (quants, scales), kept = normed_rows(stream, norm, kind, False)
-    expected = quantized_rows(normed, kind, False)
+    quants, kept = normed_rows(stream, norm, kind, False)
     assert torch.equal(kept, total)
-    assert torch.equal(quants.float(), expected[0].float()) and torch.equal(scales, expected[1])
+    check_same(quants, quantized_rows(normed, kind, False))
     both = normal(5, 2 * WIDTH, seed=6, dtype=torch.bfloat16)
     for gate, apart in (("silu", OPS.silu_mul), ("gelu", OPS.gelu_tanh_mul)):
-        found, expected = quantized_rows(both, kind, False, gate), quantized_rows(apart(both), kind, False)
-        assert torch.equal(found[0].float(), expected[0].float()) and torch.equal(found[1], expected[1])
+        check_same(quantized_rows(both, kind, False, gate), quantized_rows(apart(both), kind, False))
 
 
 def test_a_norm_adds_up_terms() -> None:
@@ -110,7 +122,7 @@ def test_a_norm_adds_up_terms() -> None:
     normed, total = OPS.add_rms_norm(terms, residual, *norm)
     quants, kept = normed_rows((terms, residual), norm, torch.int8, False)
     assert torch.equal(kept, total)
-    assert torch.equal(rounded(quants), rounded(quantized_rows(normed, torch.int8, False)))
+    check_same(quants, quantized_rows(normed, torch.int8, False))
 
 
 def test_int8_is_rounded_to_the_nearest() -> None:
@@ -126,11 +138,12 @@ def test_a_matrix_takes_the_norm_and_the_gate_along(name: str) -> None:
     norm, bias = (normal(WIDTH, seed=3, dtype=torch.bfloat16), 1e-5), normal(OUTPUTS, seed=4)
     normed, total = OPS.add_rms_norm(*stream, *norm)
     found, kept = matrix.add_norm_linear(stream, norm, bias, OPS)
-    assert torch.equal(kept, total) and torch.equal(found, matrix.linear(normed, bias))
+    assert torch.equal(kept, total)
+    check_near(found, matrix.linear(normed, bias))
     both = normal(5, 2 * WIDTH, seed=6, dtype=torch.bfloat16)
     assert matrix.takes_gate(5)
     found = matrix.gated_terms(both, bias, False, OPS)
-    assert torch.equal(found, matrix.linear_terms(OPS.silu_mul(both), bias))
+    check_near(found, matrix.linear_terms(OPS.silu_mul(both), bias))
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
@@ -169,3 +182,13 @@ def test_numbers_are_cut_by_rows_and_columns() -> None:
     assert stored.of_columns([range(16, 48)]) is None, "a group would belong to two ranks"
     whole = ScaledNumbers(numbers, scales[:, :1]).of_columns([range(16, 48)])
     assert whole is not None and whole.scales.shape == (24, 1)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_row_that_is_alone_is_not_rounded(name: str) -> None:
+    weight, x, bias = CASES[name], normal(1, WIDTH, dtype=torch.bfloat16), normal(OUTPUTS, seed=4)
+    found = FewBitsMatrix(weight, torch.bfloat16, False, False).linear(x, bias)
+    expected = (x.float() @ weight.widened().T + bias).to(torch.bfloat16)
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max()))
+    apart = FewBitsMatrix(weight, torch.bfloat16, True, False).linear(x, bias)
+    assert not torch.equal(apart, found), "rounded where it must have the bits that it has among others"

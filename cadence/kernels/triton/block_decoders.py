@@ -14,6 +14,17 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from cadence.core.block_grids import IQ4_VALUES
+
+
+def _word(values: tuple[int, ...]) -> int:
+    """Eight bytes, the first in the lowest bits, as a number with a sign."""
+    return int.from_bytes(bytes(value & 255 for value in values), "little", signed=True)
+
+
+_IQ4_FIRST: tl.constexpr = tl.constexpr(_word(IQ4_VALUES[:8]))
+_IQ4_LAST: tl.constexpr = tl.constexpr(_word(IQ4_VALUES[8:]))
+
 
 @triton.jit
 def half_of(byte, second):
@@ -41,6 +52,21 @@ def grid_entry(table, index, place, VALUES: tl.constexpr):
 
 
 @triton.jit
+def iq4_value(code):
+    """An entry of IQ4_VALUES, whose bytes lie in two words."""
+    eight = tl.where(code < 8, _IQ4_FIRST, _IQ4_LAST) >> ((code & 7) * 8).to(tl.int64)
+    return eight.to(tl.int8).to(tl.float32)
+
+
+@triton.jit
+def fp4_value(code):
+    """Twice what a code of E2M1 stands for."""
+    exponent, rest = (code >> 1) & 3, code & 1
+    size = tl.where(exponent == 0, rest, (2 | rest) << tl.maximum(exponent - 1, 0)).to(tl.float32)
+    return tl.where(code >= 8, -size, size)
+
+
+@triton.jit
 def of_block(plane, at, COUNT: tl.constexpr, PLACE: tl.constexpr):
     """The number at PLACE among COUNT of a block."""
     return tl.load(plane + at * COUNT + PLACE).to(tl.float32)
@@ -58,12 +84,7 @@ def bytes_of_128(a, b, c, d, table, at, part, i):
 
 @triton.jit
 def fp4_16(a, b, c, d, table, at, part, i):
-    return grid_entry(table, half_of(tl.load(a + at * 8 + i // 2), i % 2), 0, 1)
-
-
-@triton.jit
-def fp4_32(a, b, c, d, table, at, part, i):
-    return grid_entry(table, half_of(tl.load(a + at * 16 + i // 2), i % 2), 0, 1)
+    return fp4_value(half_of(tl.load(a + at * 8 + i % 8), i // 8))
 
 
 @triton.jit
@@ -177,14 +198,18 @@ def q6_k_scales(a, b, c, d, at, part):
 
 
 @triton.jit
-def four_of_table(a, b, c, d, table, at, part, i):
-    """Of types with sixteen bytes for 32 columns; those with blocks of 256 go by `iq4_xs`."""
-    return grid_entry(table, half_of(tl.load(a + at * 16 + i % 16), i // 16), 0, 1)
+def iq4_nl(a, b, c, d, table, at, part, i):
+    return iq4_value(half_of(tl.load(a + at * 16 + i % 16), i // 16))
+
+
+@triton.jit
+def mxfp4(a, b, c, d, table, at, part, i):
+    return fp4_value(half_of(tl.load(a + at * 16 + i % 16), i // 16))
 
 
 @triton.jit
 def iq4_xs(a, b, c, d, table, at, part, i):
-    return grid_entry(table, half_of(tl.load(a + at * 128 + (part * 16 + i % 16)), i // 16), 0, 1)
+    return iq4_value(half_of(tl.load(a + at * 128 + (part * 16 + i % 16)), i // 16))
 
 
 @triton.jit
@@ -204,7 +229,7 @@ def mxfp4_scales(a, b, c, d, at, part):
 
 @triton.jit
 def nvfp4(a, b, c, d, table, at, part, i):
-    return grid_entry(table, half_of(tl.load(a + at * 32 + (part * 8 + i % 8)), i // 8), 0, 1)
+    return fp4_value(half_of(tl.load(a + at * 32 + (part * 8 + i % 8)), i // 8))
 
 
 @triton.jit

@@ -32,9 +32,9 @@ _DECODERS: dict[str, tuple[Any, Any]] = {
     "Q4_K": (blocks.q4_k, blocks.q4_k_scales),
     "Q5_K": (blocks.q5_k, blocks.q5_k_scales),
     "Q6_K": (blocks.q6_k, blocks.q6_k_scales),
-    "IQ4_NL": (blocks.four_of_table, blocks.one_scale),
+    "IQ4_NL": (blocks.iq4_nl, blocks.one_scale),
     "IQ4_XS": (blocks.iq4_xs, blocks.iq4_xs_scales),
-    "MXFP4": (blocks.four_of_table, blocks.mxfp4_scales),
+    "MXFP4": (blocks.mxfp4, blocks.mxfp4_scales),
     "NVFP4": (blocks.nvfp4, blocks.nvfp4_scales),
     "TQ1_0": (blocks.tq1_0, blocks.one_scale),
     "TQ2_0": (blocks.tq2_0, blocks.one_scale),
@@ -47,7 +47,7 @@ _DECODERS: dict[str, tuple[Any, Any]] = {
     "IQ1_M": (grids.iq1_m, grids.iq1_m_scales),
     "BYTES": (blocks.bytes_of_128, blocks.one_scale),
     "FP4_16": (blocks.fp4_16, blocks.one_scale),
-    "FP4_32": (blocks.fp4_32, blocks.one_scale),
+    "FP4_32": (blocks.mxfp4, blocks.one_scale),
 }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cadence.core.block_grids import FP4_VALUES, IQ4_VALUES, block_grid
+from cadence.core.block_grids import block_grid
 
 Field = tuple[int, int, torch.dtype]  # first byte in a block, byte behind the last, type its numbers are read in
 
@@ -52,14 +52,14 @@ FORMS: dict[str, BlockForm] = {
     "IQ1_S": BlockForm(256, 32, 50, ((2, 34, _U8), (34, 50, _I16), (0, 2, _F16))),
     "IQ1_M": BlockForm(256, 16, 56, ((0, 32, _U8), (32, 48, _U8), (48, 56, _I16))),
 }
-# Of checkpoints, whose fields lie apart: bytes with a scale for 128, and E2M1 with one for 16 or 32, two codes a byte.
+# Of checkpoints, whose fields lie apart: bytes with a scale for 128, and E2M1 with one for 16 or 32, whose
+# first half lies in the low bits of its bytes.
 FORMS |= {
     "BYTES": BlockForm(128, 32, 132, ((4, 132, _I8), (0, 4, _F32))),
     "FP4_16": BlockForm(16, 16, 12, ((4, 12, _U8), (0, 4, _F32))),
     "FP4_32": BlockForm(32, 32, 20, ((4, 20, _U8), (0, 4, _F32))),
 }
-_FP4 = ("MXFP4", "NVFP4", "FP4_16", "FP4_32")
-_TABLES = {"IQ4_NL": IQ4_VALUES, "IQ4_XS": IQ4_VALUES} | dict.fromkeys(_FP4, FP4_VALUES)
+_WITH_GRIDS = ("IQ1", "IQ2", "IQ3")
 _MOST_PLANES = 4
 
 
@@ -69,7 +69,7 @@ class Planes:
 
     kind: str
     planes: tuple[torch.Tensor, ...]  # [rows, numbers of its field in a row] each; some may be views of one memory
-    table: torch.Tensor  # [entries * values] int8: what numbers of this type are indices into
+    table: torch.Tensor  # [entries * values] int8: the grid of this type, where it has one
     cols: int
 
     @property
@@ -112,9 +112,9 @@ def planes_of_fp4(codes: torch.Tensor, scales: torch.Tensor) -> Planes | None:
     kind = f"FP4_{cols // scales.shape[1]}"
     if kind not in FORMS:
         return None
-    pairs = codes.view(rows, -1, 2)
-    packed = pairs[..., 0] | (pairs[..., 1] << 4)
-    return Planes(kind, (packed, scales / 2), _table(kind, codes.device), cols)  # the table is of twice the values
+    halves = codes.view(rows, scales.shape[1], 2, -1)
+    packed = (halves[:, :, 0] | (halves[:, :, 1] << 4)).view(rows, -1)
+    return Planes(kind, (packed, scales / 2), _table(kind, codes.device), cols)  # decoders have twice the values
 
 
 def stacked_planes(parts: list[Planes]) -> Planes:
@@ -132,8 +132,6 @@ def stacked_planes(parts: list[Planes]) -> Planes:
 
 
 def _table(kind: str, device: torch.device) -> torch.Tensor:
-    if kind in _TABLES:
-        return torch.tensor(_TABLES[kind], dtype=torch.int8, device=device)
-    if kind.startswith("IQ"):
+    if kind.startswith(_WITH_GRIDS):
         return torch.from_numpy(block_grid(kind)).reshape(-1).to(device)
     return torch.zeros(16, dtype=torch.int8, device=device)
