@@ -3,7 +3,8 @@
     python -m benchmarks.cpu_linear [--rows 1,8,32,256,1024] [--kinds Q4_1,BF16] [--isa auto] [--threads 2]
 
 Shapes are SmolLM2-135M's. With one row the weights cycle through copies larger than the caches, as the layers of a
-model do, and `share` is the bytes read per second over what a plain loop reads on the same footprint; with many rows it
+model do, in large pages as those of a model, and `share` is the bytes read per second over what a plain loop reads on
+the same footprint in such pages; with many rows it
 is the multiplications per second over the peak of the machine's integer dot product. Both limits are taken in turn with
 the products.
 Times are the least of several rounds. With --threads 1 they are the thread's own CPU time, which says something even on
@@ -29,7 +30,8 @@ from cadence.device.calls import Calls
 from cadence.gguf.file import GGML_TYPES
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed.weights import PackedRows, PackedWeight
-from tests.helpers.packing import pack_bf16, pack_f32, pack_gguf, packed_ops, packing
+from cadence.kernels.cpu.runtime.memory import PackedMemory
+from tests.helpers.packing import pack_bf16, pack_f16, pack_f32, pack_gguf, packed_ops, packing
 
 SHAPES = ((960, 576), (576, 576), (3072, 576), (576, 1536), (49152, 576))  # (out, in)
 _FOOTPRINT = 96 << 20  # bytes of weights cycled through: more than the caches hold
@@ -88,13 +90,13 @@ class Limits:
             self._c = ctypes.CDLL(str(built))
         self._c.read_all.argtypes, self._c.read_all.restype = [ctypes.c_void_p, ctypes.c_int64], ctypes.c_uint64
         self._c.dot_peak.argtypes, self._c.dot_peak.restype = [ctypes.c_int64], ctypes.c_int64
-        self._memory = torch.ones(_FOOTPRINT, dtype=torch.uint8)
+        self._memory = PackedMemory().take(_FOOTPRINT).fill_(1)
 
     def bandwidth(self, footprint: int = _FOOTPRINT) -> float:
         """Bytes per second, where so many are read again and again: caches may hold a part of them."""
         footprint = footprint // 65536 * 65536
         if self._memory.numel() < footprint:
-            self._memory = torch.ones(footprint, dtype=torch.uint8)
+            self._memory = PackedMemory().take(footprint).fill_(1)
         return footprint / best_of(lambda: self._c.read_all(self._memory.data_ptr(), footprint), 5)
 
     def dot_peak(self) -> float:
@@ -115,9 +117,9 @@ def best_of(call: Callable[[], object], rounds: int) -> float:
 
 
 def random_weight(kind: str, out_dim: int, in_dim: int) -> PackedWeight:
-    if kind in ("F32", "BF16"):
+    if kind in ("F32", "BF16", "F16"):
         tensor = torch.randn(out_dim, in_dim) * 0.02
-        return pack_f32(tensor) if kind == "F32" else pack_bf16(tensor)
+        return {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_f16}[kind](tensor)
     form = next(form for form in GGML_TYPES.values() if form.name == kind)
     blocks = torch.randint(0, 64, (out_dim * in_dim // form.block, form.nbytes), dtype=torch.uint8)
     return pack_gguf(kind, blocks, out_dim, in_dim)
@@ -146,7 +148,9 @@ class Case:
         first = random_weight(kind, *shape)
         self.nbytes = first.data.numel()
         copies = -(-_FOOTPRINT // self.nbytes) if rows == 1 else 1
-        weights = [packing().weight(first.kind, *shape, first.data.clone()) for _ in range(copies)]
+        memory = PackedMemory()
+        copied = [memory.take(self.nbytes).copy_(first.data) for _ in range(copies)]
+        weights = [packing().weight(first.kind, *shape, data) for data in copied]
         floats = [torch.randn(shape) for _ in range(min(copies, -(-_FOOTPRINT // (4 * self.out_dim * self.in_dim))))]
         self._inner = max(1, min(20, 2_000_000_000 // (rows * self.out_dim * self.in_dim * 40)))
         self._stacks = [PackedRows([weight]) for weight in weights]

@@ -17,6 +17,7 @@ from tests.helpers.packing import (
     functions,
     instruction_sets,
     pack_bf16,
+    pack_f16,
     pack_f32,
     pack_gguf,
     pack_half,
@@ -24,7 +25,7 @@ from tests.helpers.packing import (
     packing,
 )
 
-FLOATS = {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_half}
+FLOATS = {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_f16, "HALF": pack_half}
 KINDS = (*FLOATS, "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _HELD: list[mmap.mmap] = []  # the memory outlives the tensors on it

@@ -32,6 +32,10 @@ def pack_bf16(tensor: torch.Tensor) -> PackedWeight:
     return packing().bf16(tensor)
 
 
+def pack_f16(tensor: torch.Tensor) -> PackedWeight:
+    return packing().f16(tensor)
+
+
 def pack_half(tensor: torch.Tensor) -> PackedWeight:
     return packing().half(tensor)
 

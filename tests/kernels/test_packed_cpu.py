@@ -16,6 +16,7 @@ from tests.helpers.packing import (
     functions,
     instruction_sets,
     pack_bf16,
+    pack_f16,
     pack_f32,
     pack_gguf,
     pack_half,
@@ -40,7 +41,7 @@ HALVES_AT = {  # bytes of a block that hold float16 numbers
     "Q8_F": (),
 }
 QUANTIZED = list(HALVES_AT)
-FLOATS = {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_half}
+FLOATS = {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_f16, "HALF": pack_half}
 EVERY = [*QUANTIZED, *FLOATS]
 ISAS = list(instruction_sets())
 DTYPES = [torch.float32, torch.bfloat16]
@@ -138,7 +139,7 @@ def test_a_row_has_the_same_bits_alone_and_among_others(name: str, isa: str) -> 
 def test_threads_do_not_change_a_bit(name: str) -> None:
     packed = make(name, 210, 512)
     for count in (1, 70):
-        x = make_x(count, 512, torch.bfloat16 if name == "F16" else torch.float32)
+        x = make_x(count, 512, torch.bfloat16 if name == "HALF" else torch.float32)
         results = []
         for threads in (1, 2, 3, 4):
             ops = packed_ops(pool=ThreadPool(functions(), threads))
@@ -148,9 +149,9 @@ def test_threads_do_not_change_a_bit(name: str) -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_instruction_sets_agree_bit_for_bit(name: str) -> None:
-    """All but bf16 times bf16 or F16, for which some have instructions that round in an order of their own. Counts of
+    """All but bf16 times bf16 or HALF, for which some have instructions that round in an order of their own. Counts of
     rows are those that kernels take together, and what is left over."""
-    for dtype in DTYPES if name not in ("BF16", "F16") else DTYPES[:1]:
+    for dtype in DTYPES if name not in ("BF16", "HALF") else DTYPES[:1]:
         for rows, cols, counts in ((37, 1024, (1, 2, 3, 4, 23)), (18, 1280, (5, 7)), (3, 256, (9, 16, 17, 33, 260))):
             packed = make(name, rows, cols)
             for count in counts:
@@ -188,9 +189,9 @@ def test_products_set_their_outputs_and_touch_nothing_else(name: str, isa: str) 
 
 
 def test_stacked_weights_of_several_kinds_are_one_product() -> None:
-    ops, kinds = packed_ops(), ["Q4_1", "Q8_0", "BF16", "Q6_K", "F32", "F16"]
-    parts = [make(name, rows, 256) for name, rows in zip(kinds, (48, 5, 16, 33, 1, 20), strict=True)]
-    bias = torch.randn(123, generator=generator(3))
+    ops, kinds = packed_ops(), ["Q4_1", "Q8_0", "BF16", "Q6_K", "F32", "F16", "HALF"]
+    parts = [make(name, rows, 256) for name, rows in zip(kinds, (48, 5, 16, 33, 1, 20, 7), strict=True)]
+    bias = torch.randn(130, generator=generator(3))
     for dtype in DTYPES:
         x = make_x(9, 256, dtype)
         apart = torch.cat([ops.linear(x, part, out_dtype=torch.float32) for part in parts], dim=1)
@@ -207,6 +208,21 @@ def test_rows_of_x_may_lie_apart() -> None:
     assert ops.linear(wide[:0, :64], packed).shape == (0, 20)
     half = wide[:, :64].to(torch.float16)
     assert torch.equal(ops.linear(half, packed), ops.linear(half.float(), packed).to(torch.float16))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_float16_is_multiplied_exactly_as_float32(isa: str) -> None:
+    """Whatever the size of x and of weights, subnormal ones among them."""
+    ops, pick = packed_ops(isa), generator(5)
+    bits = torch.randint(-(2**15), 2**15, (37, 128), generator=pick, dtype=torch.int16)
+    weight = torch.where((bits & 0x7C00) == 0x7C00, bits & 0x83FF, bits).view(torch.float16)
+    for size in (1e-30, 1.0, 40000.0, 1e30):
+        for count in (1, 2, 3, 9):
+            x = make_x(count, 128) * size
+            assert torch.equal(ops.linear(x, pack_f16(weight)), ops.linear(x, pack_f32(weight)))
+    assert torch.equal(dequantize(pack_f16(weight)), weight.float())
+    raw = weight.view(torch.uint8).reshape(-1)
+    assert torch.equal(pack_gguf("F16", raw, 37, 128).data, pack_f16(weight).data)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -258,7 +274,7 @@ def test_quantising_on_load_stays_within_its_steps() -> None:
     nbytes=st.integers(0, 4000),
 )
 def test_sizes_that_lie_are_refused(name: str, rows: int, cols: int, nbytes: int) -> None:
-    block, block_bytes = block_size(name)
+    block, block_bytes = block_size("F16" if name == "HALF" else name)
     true_size = rows * cols // block * block_bytes if cols % block == 0 else -1
     if nbytes == true_size and nbytes > 0:
         nbytes += 1
@@ -277,8 +293,8 @@ def test_misuse_is_refused() -> None:
         ops.linear(make_x(2, 64), packed, torch.zeros(19))
     with pytest.raises(WeightsError, match="IQ2_XXS cannot be packed"):
         pack_gguf("IQ2_XXS", torch.zeros(66, dtype=torch.uint8), 1, 256)
-    with pytest.raises(WeightsError, match="F16 cannot be packed"):  # a file's float16 is not our kind F16
-        pack_gguf("F16", torch.zeros(64, dtype=torch.uint8), 1, 32)
+    with pytest.raises(WeightsError, match="HALF cannot be packed"):  # no file has it
+        pack_gguf("HALF", torch.zeros(64, dtype=torch.uint8), 1, 32)
     with pytest.raises(WeightsError, match="differ in columns"):
         PackedRows([packed, make("Q4_1", 20, 96)])
     with pytest.raises(WeightsError, match="float matrix"):

@@ -32,7 +32,7 @@ from tests.helpers.tiny_models import make_tiny
 
 pytestmark = pytest.mark.device
 
-NARROW = Kind.F16 if multiplies_halves() else Kind.BF16  # what a matrix becomes with dtype bfloat16
+NARROW = Kind.HALF if multiplies_halves() else Kind.BF16  # what a matrix becomes with dtype bfloat16
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -68,10 +68,10 @@ def values(module: WeightHolder) -> torch.Tensor:
     [
         ("float32", "float32", Kind.F32),
         ("bfloat16", "float32", Kind.BF16),
-        ("float16", "float32", Kind.F32),
+        ("float16", "float32", Kind.F16),
         ("bfloat16", "bfloat16", NARROW),
         ("float32", "bfloat16", NARROW),
-        ("float16", "float16", Kind.F32),
+        ("float16", "float16", Kind.F16),
     ],
 )
 def test_weights_keep_the_precision_they_are_stored_in(
@@ -85,7 +85,7 @@ def test_weights_keep_the_precision_they_are_stored_in(
     qkv = values(layer.attn.qkv)
     names = [f"model.layers.1.self_attn.{part}_proj.weight" for part in "qkv"]
     exact = torch.cat([tensors[name] for name in names])
-    assert torch.equal(qkv, (exact if kind is Kind.F32 else exact.bfloat16()).float())
+    assert torch.equal(qkv, (exact if kind in (Kind.F32, Kind.F16) else exact.bfloat16()).float())
     assert layer.attn.qkv.bias.dtype is torch.float32  # added before the product is rounded
     assert all(not parameter.is_meta for parameter in model.parameters())
 

@@ -6,7 +6,7 @@ void packed_find_needs(PackedRun *run) {
     for (int64_t i = 0; i < run->job->num_segments; i++) {
         int64_t kind = run->job->segments[i].kind;
         int narrow = kind == P_BF16 && run->job->x_dtype == BF16 && run->isa->dot_narrow && !run->few;
-        int half = kind == P_F16 && run->job->x_dtype == BF16 && run->isa->dot_half;
+        int half = kind == P_HALF && run->job->x_dtype == BF16 && run->isa->dot_half;
         run->narrow |= narrow;
         run->half |= half;
         run->wide |= is_float_kind(kind) && !narrow && !half;

@@ -142,10 +142,20 @@ TARGET INLINE void direct_bf16(const uint8_t *from, const Acts *a, float *acc) {
     EACH(v, 2) _mm256_storeu_ps(acc + v * 8, sum[v]);
 }
 
+TARGET INLINE void direct_f16(const uint8_t *from, const Acts *a, float *acc) {
+    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (int64_t i = 0; i < a->padded; i++, from += 32)
+        EACH(v, 2) sum[v] = _mm256_fmadd_ps(halves_at(from + v * 16), _mm256_set1_ps(a->wide[i * TILE_ROWS]), sum[v]);
+    EACH(v, 2) _mm256_storeu_ps(acc + v * 8, sum[v]);
+}
+
 TARGET static int direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
-    if (a->rows != 1 || (kind != P_Q4_0 && kind != P_Q4_1 && kind != P_Q4_Z && kind != P_BF16)) return 0;
+    const int is_short = kind == P_Q4_0 || kind == P_Q4_1 || kind == P_Q4_Z;
+    if (a->rows != 1 || (!is_short && kind != P_BF16 && kind != P_F16)) return 0;
     if (kind == P_BF16)
         direct_bf16(from, a, acc);
+    else if (kind == P_F16)
+        direct_f16(from, a, acc);
     else if (kind == P_Q4_0)
         for (int64_t col = 0; col < GROUP; col += 8) direct_cols(P_Q4_0, from, a, col, acc);
     else if (kind == P_Q4_Z)

@@ -211,10 +211,21 @@ TARGET INLINE void direct_bf16(const uint8_t *from, const Acts *a, float *acc) {
     _mm512_storeu_ps(acc, sum);
 }
 
+/* The same of float16. */
+TARGET INLINE void direct_f16(const uint8_t *from, const Acts *a, float *acc) {
+    __m512 sum = _mm512_setzero_ps();
+    for (int64_t i = 0; i < a->padded; i++, from += 32)
+        sum = _mm512_fmadd_ps(load_halves(from), _mm512_set1_ps(a->wide[i * TILE_ROWS]), sum);
+    _mm512_storeu_ps(acc, sum);
+}
+
 TARGET int packed_vnni_direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
     if (is_float_kind(kind)) {
-        if (kind != P_BF16 || a->rows != 1) return 0;
-        direct_bf16(from, a, acc);
+        if ((kind != P_BF16 && kind != P_F16) || a->rows != 1) return 0;
+        if (kind == P_BF16)
+            direct_bf16(from, a, acc);
+        else
+            direct_f16(from, a, acc);
     } else if (a->rows == 1) {
         WITH_KIND(kind, direct_rows(KIND, 1, from, a, acc))
     } else if (a->rows == 2) {

@@ -44,7 +44,7 @@ static void quantized_group(const PackedRun *run, int64_t kind, const uint8_t *f
     }
 }
 
-/* P_F16 [k][16 rows] -> [k][16], exactly. */
+/* P_HALF [k][16 rows] -> [k][16], exactly. */
 static void widen_half(const uint8_t *from, const float *scale, int64_t k, float *to) {
     for (int64_t i = 0; i < k; i++, from += GROUP * 2, to += GROUP) {
         uint16_t half[GROUP];
@@ -53,13 +53,19 @@ static void widen_half(const uint8_t *from, const float *scale, int64_t k, float
     }
 }
 
+/* P_F16, the same. */
+static void widen_float16(const uint8_t *from, int64_t k, float *to) {
+    for (int64_t i = 0; i < k * GROUP; i += VL) storef(to + i, load(from, i, F16));
+}
+
 static void wide_tiles(const PackedRun *run, int64_t kind, const uint8_t *from, Stretch x, float *wide) {
-    const float *scale = (const float *)(from + group_bytes(kind, x.acts->padded)); /* of P_F16 */
+    const float *scale = (const float *)(from + group_bytes(kind, x.acts->padded)); /* of P_HALF */
     for (x.at = 0; x.at < x.acts->padded; x.at += K_CHUNK_WIDE) {
         const uint8_t *at = from + group_bytes(kind, x.at);
         x.count = min64(K_CHUNK_WIDE, x.acts->padded - x.at);
         if (kind == P_BF16) run->isa->widen(at, x.count, wide);
-        if (kind == P_F16) widen_half(at, scale, x.count, wide);
+        if (kind == P_HALF) widen_half(at, scale, x.count, wide);
+        if (kind == P_F16) widen_float16(at, x.count, wide);
         run->isa->dot_wide(kind == P_F32 ? (const float *)at : wide, &x);
     }
 }
@@ -85,7 +91,7 @@ static void sum_group(const PackedRun *run, int64_t kind, const uint8_t *from, i
         isa->few_narrow(from, &run->acts, s->acc);
         return;
     }
-    if (kind == P_F16 && run->acts.half) {
+    if (kind == P_HALF && run->acts.half) {
         isa->dot_half(from, &run->acts, m, count, s->acc);
         return;
     }

@@ -110,7 +110,7 @@ HALF_TARGET INLINE void dot_tile(const int rows, const uint8_t *from, const Acts
     memset(acc, 0, (size_t)rows * GROUP * 4);
     for (; k + HALF_RUN <= a->padded; k += HALF_RUN) add_run(rows, HALF_RUN, w + k * GROUP, x + k * rows, acc);
     if (k < a->padded) add_run(rows, K_STEP, w + k * GROUP, x + k * rows, acc); /* half a run is left */
-    const float *w_scale = (const float *)(from + group_bytes(P_F16, a->padded));
+    const float *w_scale = (const float *)(from + group_bytes(P_HALF, a->padded));
     EACH(m, rows) {
         float32x4_t x_scale = vdupq_n_f32(a->half_scale[row + m]);
         EACH(v, 4) {

@@ -54,7 +54,7 @@ class PackedOps:
 
     @property
     def multiplies_halves(self) -> bool:
-        """Whether bfloat16 x times a weight of kind F16 is done in float16: faster than with bfloat16 weights, and with
+        """Whether bfloat16 x times a weight of kind HALF is done in float16: faster than with bfloat16 weights, with
         the eleven bits of float16 in sums over 64 columns. Elsewhere it is done in float32, slowly."""
         return self.isa == "neon-half"
 

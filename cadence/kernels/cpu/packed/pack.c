@@ -12,7 +12,7 @@ typedef struct {
 static const SourceBlock source_blocks[P_KINDS] = {
     [P_F32] = {1, 4},    [P_BF16] = {1, 2},   [P_Q8_0] = {32, 34},     [P_Q4_0] = {32, 18},  [P_Q4_1] = {32, 20},
     [P_Q5_0] = {32, 22}, [P_Q5_1] = {32, 24}, [P_Q4_K] = {256, 144}, [P_Q5_K] = {256, 176}, [P_Q6_K] = {256, 210},
-    [P_F16] = {1, 2},    [P_Q4_Z] = {32, 20}, [P_Q8_F] = {32, 36},
+    [P_HALF] = {1, 2},    [P_Q4_Z] = {32, 20}, [P_Q8_F] = {32, 36}, [P_F16] = {1, 2},
 };
 
 /* Quant i of each quad, q[quad * 4 + i], into byte `lane` of the parts of a step. */
@@ -113,7 +113,7 @@ static void pack_long_block(int64_t kind, const uint8_t *from, uint8_t *to, int 
 /* A row of bf16 as float16 numbers, times a power of two; its inverse behind all elements of the group. */
 static void pack_half_row(const uint8_t *from, int64_t k, uint8_t *to, int r) {
     float power = half_power(largest_finite(from, k), TO_WEIGHT), inverse = 1.0f / power;
-    memcpy(to + group_bytes(P_F16, round_up(k, K_STEP)) + r * 4, &inverse, 4);
+    memcpy(to + group_bytes(P_HALF, round_up(k, K_STEP)) + r * 4, &inverse, 4);
     for (int64_t i = 0; i < k; i += VL) {
         vh halves = f32_to_f16(load_upto(from, i, BF16, k - i) * splat(power));
         for (int64_t j = 0; j < min64(VL, k - i); j++) {
@@ -132,6 +132,8 @@ static void pack_row(int64_t kind, const uint8_t *from, int64_t k, uint8_t *to, 
     else if (kind == P_BF16)
         for (int64_t i = 0; i < k; i++) memcpy(to + (i / 2 * GROUP + r) * 4 + i % 2 * 2, from + i * 2, 2);
     else if (kind == P_F16)
+        for (int64_t i = 0; i < k; i++) memcpy(to + (i * GROUP + r) * 2, from + i * 2, 2);
+    else if (kind == P_HALF)
         pack_half_row(from, k, to, r);
     else if (f->block == K_STEP)
         for (int64_t b = 0; b < k / K_STEP; b++)

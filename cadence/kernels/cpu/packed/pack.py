@@ -25,11 +25,12 @@ _SOURCE_BLOCKS = {  # (elements, bytes) of a block in the file
     Kind.Q4_K: (256, 144),
     Kind.Q5_K: (256, 176),
     Kind.Q6_K: (256, 210),
-    Kind.F16: (1, 2),
+    Kind.HALF: (1, 2),
     Kind.Q4_Z: (32, 20),
     Kind.Q8_F: (32, 36),
+    Kind.F16: (1, 2),
 }
-BLOCK_TYPES = tuple(kind.name for kind in Kind if kind is not Kind.F16)  # those that `WeightPacking.gguf` takes
+BLOCK_TYPES = tuple(kind.name for kind in Kind if kind is not Kind.HALF)  # those that `WeightPacking.gguf` takes
 
 
 class WeightPacking:
@@ -47,9 +48,13 @@ class WeightPacking:
         """tensor [rows, cols] of any float dtype, rounded to bfloat16."""
         return self._pack_float(Kind.BF16, tensor, torch.bfloat16)
 
+    def f16(self, tensor: torch.Tensor) -> PackedWeight:
+        """tensor [rows, cols] of any float dtype, rounded to float16."""
+        return self._pack_float(Kind.F16, tensor, torch.float16)
+
     def half(self, tensor: torch.Tensor) -> PackedWeight:
         """The same for `PackedOps` that `multiplies_halves`; what is below 2^-23 of its row's largest loses bits."""
-        return self._pack_float(Kind.F16, tensor, torch.bfloat16)
+        return self._pack_float(Kind.HALF, tensor, torch.bfloat16)
 
     def int8(self, tensor: torch.Tensor) -> PackedWeight:
         """tensor [rows, cols] of any float dtype: int8 and one float16 scale per row and 32 columns."""

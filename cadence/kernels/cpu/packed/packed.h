@@ -9,7 +9,7 @@
  * of a step are summed as integers (exact); then
  *     sum = fma(float(step) * x_scale, w_scale, sum);  sum = fma(w_shift, x_sum, sum)  (kinds with a shift).
  * Kinds of floats: sum = fma(x, w, sum) for k = 0, 1, 2 ... An instruction set with bf16 products of its own keeps one
- * order of its own for bf16 x (and only for that), whatever M. So does one that multiplies P_F16 by bf16 x in float16:
+ * order of its own for bf16 x (and only for that), whatever M. So does one that multiplies P_HALF by bf16 x in float16:
  * for each HALF_RUN of K
  *     run = x * w, then fma(x, w, run), in order and rounded to float16;  sum = sum + float(run);
  * at the end sum * a * b, where a <= b are what undoes the powers of two of the rows of x and w. */
@@ -32,7 +32,7 @@
 #define HALF_RUN 64      /* elements of K summed in float16 */
 #define LIFT 12582912.0f /* 1.5 * 2^23: adding it to an integer below 2^22 leaves that in the low bits */
 
-#define P_KINDS (P_Q8_F + 1) /* enum kind */
+#define P_KINDS (P_F16 + 1) /* enum kind */
 
 /* One block of a group: `header` bytes of scales, then for each K_STEP `bytes` of quants:
  *   8 bits: [8 quads][16 rows][4] int8
@@ -60,10 +60,12 @@ static const Format formats[P_KINDS] = {
     [P_Q4_Z] = {32, 64, 256, 4, 0, 1, 1},    [P_Q8_F] = {32, 64, 512, 8, 0, 1, 0},
 };
 
-/* Floats: F32 is [k][16 rows], BF16 [k / 2][16 rows][2]. F16 holds rows of bf16 numbers as [k][16 rows] float16, each
+/* Floats: F32 and F16 (finite) are [k][16 rows], BF16 is [k / 2][16 rows][2]. HALF holds rows of bf16 numbers as [k][16 rows] float16, each
  * row times a power of two that brings its largest finite element to [2^6, 2^7); behind them [16 rows] float, what
  * undoes these powers. Elements below 2^-23 of the row's largest lose bits; none is off by more than 2^-31 of it. */
-INLINE int is_float_kind(int64_t kind) { return kind == P_F32 || kind == P_BF16 || kind == P_F16; }
+INLINE int is_float_kind(int64_t kind) {
+    return kind == P_F32 || kind == P_BF16 || kind == P_HALF || kind == P_F16;
+}
 
 /* The bit of a quant that is stored inverted. */
 INLINE int inverted_bit(int64_t kind) {
@@ -74,14 +76,14 @@ INLINE int inverted_bit(int64_t kind) {
 /* Bytes of `k` elements (a multiple of the kind's block) of one group. */
 INLINE int64_t group_bytes(int64_t kind, int64_t k) {
     if (kind == P_F32) return k * GROUP * 4;
-    if (kind == P_BF16 || kind == P_F16) return k * GROUP * 2;
+    if (is_float_kind(kind)) return k * GROUP * 2;
     const Format *f = &formats[kind];
     return k / f->block * (f->header + f->block / K_STEP * f->step_bytes);
 }
 
 /* Bytes of a whole group of rows of `k` elements. */
 INLINE int64_t group_size(int64_t kind, int64_t k) {
-    return group_bytes(kind, round_up(k, K_STEP)) + (kind == P_F16 ? GROUP * 4 : 0);
+    return group_bytes(kind, round_up(k, K_STEP)) + (kind == P_HALF ? GROUP * 4 : 0);
 }
 
 INLINE int64_t packed_bytes(int64_t kind, int64_t rows, int64_t k) {
@@ -156,7 +158,7 @@ struct Backend {
     /* The same bits for up to TILE_ROWS rows (all there are) from Acts.wide, acc [TILE_ROWS][16]; NULL: dot_narrow is as
      * good. */
     void (*few_narrow)(const uint8_t *from, const Acts *a, float *acc);
-    /* float16 products, NULL = there are none: rows of bf16 x [k] into tile `tile` of Acts.half; and P_F16 times them
+    /* float16 products, NULL = there are none: rows of bf16 x [k] into tile `tile` of Acts.half; and P_HALF times them
      * over all of K for rows [row, row + count), row a multiple of HALF_ROWS, acc [count, rounded up to that][16]. */
     void (*halve)(const uint16_t *x, int64_t stride, int64_t k, const Acts *a, int64_t tile);
     void (*dot_half)(const uint8_t *from, const Acts *a, int64_t row, int64_t count, float *acc);

@@ -2,8 +2,8 @@
 
 | method | a matrix becomes |
 |---|---|
-| none | what it is stored as: bfloat16 stays so, all else is float32 (float16 has no exact smaller home here); with \
-dtype bfloat16 everything is rounded to that, and held as float16 where the CPU multiplies that faster |
+| none | what it is stored as: bfloat16, float16 or float32; with dtype bfloat16 all is rounded to that, and held \
+as float16 where the CPU multiplies that faster |
 | gguf, checkpoint | the blocks of its files; types we have no kernel for go by `none`, dequantised |
 | int8, int4 | blocks of 32 made of its values; what turns tokens into vectors and back, where errors show most, keeps \
 8 bits |
@@ -37,7 +37,7 @@ class CpuPacker:
         self._pack_narrow = packing.half if dtype is torch.bfloat16 and products.multiplies_halves else packing.bf16
 
     def pack_blocks(self, kind: str, blocks: torch.Tensor, rows: int, cols: int) -> PackedWeight | None:
-        if kind not in BLOCK_TYPES:
+        if kind not in BLOCK_TYPES or (kind == "F16" and not self._keeps_half(blocks.view(torch.float16))):
             return None
         with self._products.pool:
             return self._packing.gguf(kind, blocks, rows, cols)
@@ -52,7 +52,14 @@ class CpuPacker:
     def _pack_for(self, values: torch.Tensor, inner: bool) -> Callable[[torch.Tensor], PackedWeight]:
         if self._method in self._quantize:
             return self._quantize[self._method] if inner else self._packing.int8
-        return self._pack_narrow if torch.bfloat16 in (values.dtype, self._dtype) else self._packing.f32
+        if torch.bfloat16 in (values.dtype, self._dtype):
+            return self._pack_narrow
+        return self._packing.f16 if self._keeps_half(values) else self._packing.f32
+
+    def _keeps_half(self, values: torch.Tensor) -> bool:
+        """Whether float16 stays what it is; kernels take all of it for finite."""
+        is_half = values.dtype is torch.float16 and self._dtype is not torch.bfloat16
+        return is_half and bool(values.isfinite().all())
 
     def stack(self, parts: Sequence[PackedWeight], order: torch.Tensor | None = None) -> CpuMatrix:
         return CpuMatrix(self._products, PackedRows(parts, self._dtype, order))

@@ -76,12 +76,12 @@ static void quantized_row(int64_t kind, const uint8_t *group, int r, int64_t k, 
     }
 }
 
-/* scale: of row r where the kind is P_F16. */
+/* scale: of row r where the kind is P_HALF. */
 static void float_row(int64_t kind, const uint8_t *group, int r, float scale, int64_t k, float *out) {
     for (int64_t i = 0; i < k; i++) {
         if (kind == P_F32) {
             memcpy(out + i, group + (i * GROUP + r) * 4, 4);
-        } else if (kind == P_F16) {
+        } else if (kind == P_HALF || kind == P_F16) {
             out[i] = half_at(group, i * GROUP + r) * scale;
         } else {
             uint16_t h;
@@ -108,7 +108,7 @@ static void look_up(const Lookup *l, int64_t i, int64_t at, int64_t count) {
     int r = (int)(id % GROUP);
     const uint8_t *whole = w->weight.data + id / GROUP * l->group_size, *group = whole + group_bytes(kind, at);
     float piece[PIECE], *row = w->dtype == F32 ? (float *)w->out + to : piece, scale = 1.0f;
-    if (kind == P_F16) memcpy(&scale, whole + l->group_size - (GROUP - r) * 4, 4);
+    if (kind == P_HALF) memcpy(&scale, whole + l->group_size - (GROUP - r) * 4, 4);
     if (is_float_kind(kind))
         float_row(kind, group, r, scale, count, row);
     else

@@ -27,9 +27,10 @@ class Kind(IntEnum):
     Q4_K = 7
     Q5_K = 8
     Q6_K = 9
-    F16 = 10  # bfloat16 numbers, held as float16 times a power of two per row
+    HALF = 10  # bfloat16 numbers, held as float16 times a power of two per row
     Q4_Z = 11  # as Q4_1 with a zero point, a whole number, instead of a shift
     Q8_F = 12  # as Q8_0 with scales in float32
+    F16 = 13
 
 
 TABLE.check("kind", {f"P_{kind.name}": int(kind) for kind in Kind})
