@@ -89,7 +89,7 @@ def test_the_reference_takes_them_too(tiny_model: Callable[[str], Path], dtype: 
     params = SamplingParams(temperature=0, max_tokens=8, logprobs=0)
     found = []
     for kernels in ("cpu", "reference"):
-        llm = LLM(str(tiny_model("llama")), kv_cache_dtype=dtype, **OPTIONS)
+        llm = LLM(str(tiny_model("llama")), kv_cache_dtype=dtype, kernels=kernels, **OPTIONS)
         found.append(answer(llm.generate([list(range(3, 60))], params, use_tqdm=False)[0]))
     assert found[0].token_ids == found[1].token_ids
     assert found[0].logprobs == pytest.approx(found[1].logprobs, abs=5e-3)
