@@ -4,8 +4,9 @@
                              [--profile FOLDER]
 
 Cases: a = one stream, 128 in, 256 out (decode rate); b = 256 x 512 in, 256 out; c = 1,000 x 64..1,024 in, 64..512 out;
-d = prefill of 16 x 2,048; e = 256 x 100..1,024 in and out; f = 64 x 128 in, 256 out. Greedy, no stop, no prefix cache;
-a warm-up of the same lengths, then the best of two.
+d = prefill of 16 x 2,048; e = 256 x 100..1,024 in and out; f = 64 x 128 in, 256 out; k = decode of 64 x 4,096, with the
+KV cache in each type after the other, beside the model's own in one run (an engine each). Greedy, no stop, no prefix
+cache; a warm-up of the same lengths, then the best of two.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ CASES: dict[str, Work] = {
     "e": mixed(256, (100, 1024), (100, 1024)),
     "f": uniform(64, 128, 256),
 }
+KV_CASE = "k"
+KV_TYPES = ("auto", "fp8_e4m3", "fp8_e5m2", "int8")
+KV_ROWS, KV_LENGTH, KV_STEPS = 64, 4096, 128  # sequences, tokens of each halfway, tokens that each decodes
 DEFAULT_CASES = {"llama-3.1-8b": "abcdf", "qwen3-0.6b": "abef", "smollm2-135m": "abef"}
 
 
@@ -103,6 +107,29 @@ def measure(llm: LLM, shape: str, case: str, machine: Machine) -> dict[str, Any]
     return _line(shape, case, tokens / whole, tokens / machine.request_seconds(shape, work, ROWS))
 
 
+def measure_kv(shape: str, options: dict[str, Any]) -> None:
+    """Decode rates: a run of one token each is taken off."""
+    vocab_size, first_rate = SHAPES[shape]["vocab_size"], 0.0
+    prompt = KV_LENGTH - KV_STEPS // 2
+    for kind in KV_TYPES:
+        room = {"max_model_len": KV_LENGTH + KV_STEPS, "max_num_seqs": KV_ROWS, "kv_cache_dtype": kind}
+        llm, _ = open_shape(shape, room | options)
+        first = best(llm, uniform(KV_ROWS, prompt, 1), vocab_size)
+        whole = best(llm, uniform(KV_ROWS, prompt, 1 + KV_STEPS), vocab_size)
+        rate = KV_ROWS * KV_STEPS / (whole - first)
+        first_rate = first_rate or rate
+        figures = {"tokens_per_second": round(rate, 1), "step_ms": round(1e3 * KV_ROWS / rate, 3)}
+        figures |= {
+            "beside_auto": round(rate / first_rate, 3),
+            "prefill_tokens_per_second": round(KV_ROWS * prompt / first),
+        }
+        figures |= {"blocks": llm.llm_engine.num_blocks}
+        print(json.dumps({"shape": shape, "case": KV_CASE, "kv_cache_dtype": kind, **figures}), flush=True)
+        del llm
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
 def _line(shape: str, case: str, rate: float, limit: float) -> dict[str, Any]:
     return {
         "shape": shape,
@@ -152,9 +179,14 @@ def main() -> None:
     measured = {"read_tb_s": round(machine.bytes_per_second / 1e12, 2), "bf16_tflop_s": round(machine.flops / 1e12)}
     print(json.dumps({"machine": describe_machine(), **measured, "options": args.options}), flush=True)
     for name in args.shapes.split(","):
+        if KV_CASE in args.cases:
+            measure_kv(name, args.options)
+        cases = (args.cases or DEFAULT_CASES[name]).replace(KV_CASE, "")
+        if not cases:
+            continue
         llm, started = open_shape(name, args.options)
         print(json.dumps({"shape": name, "case": "engine start", "seconds": round(started, 1)}), flush=True)
-        for case in args.cases or DEFAULT_CASES[name]:
+        for case in cases:
             print(json.dumps(measure(llm, name, case, machine)), flush=True)
         if args.profile:
             write_profiles(llm, name, args.profile)

@@ -33,6 +33,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "gguf, float16 cache": {"quantization": "gguf", "dtype": "float32", "kv_cache_dtype": "float16"},
     "gguf, bfloat16 cache": {"quantization": "gguf", "dtype": "float32", "kv_cache_dtype": "bfloat16"},
     "gguf, int8 cache": {"quantization": "gguf", "dtype": "float32", "kv_cache_dtype": "int8"},
+    "gguf, fp8_e4m3 cache": {"quantization": "gguf", "dtype": "float32", "kv_cache_dtype": "fp8_e4m3"},
+    "gguf, fp8_e5m2 cache": {"quantization": "gguf", "dtype": "float32", "kv_cache_dtype": "fp8_e5m2"},
+    "gguf, int4 cache": {"quantization": "gguf", "dtype": "float32", "kv_cache_dtype": "int4"},
 }
 
 

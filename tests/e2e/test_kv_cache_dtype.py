@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from cadence import LLM, SamplingParams
 from tests.e2e.test_promise import answer, requests, run
 from tests.e2e.test_quantization import logprobs_of
+from tests.helpers.tiny_quantized import make_quantized
 
 pytestmark = pytest.mark.engine
 
 COUNT = 12
+KINDS = ("float32", "fp8", "int8", "int4")
 OPTIONS = {"max_model_len": 256, "dtype": "float32"}
 WAYS: dict[str, dict[str, Any]] = {
     "together": {"max_num_seqs": 32, "num_scheduler_steps": 1},
@@ -26,7 +30,11 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("family", "dtype"), [("llama", "int8"), ("gemma2", "int8"), ("llama", "bfloat16"), ("llama", "float16")]
+    ("family", "dtype"),
+    [
+        *[("llama", dtype) for dtype in ("int8", "int4", "fp8", "fp8_e5m2", "bfloat16", "float16")],
+        *[("gemma2", dtype) for dtype in ("int8", "int4", "fp8")],
+    ],
 )
 def test_the_same_bits_in_any_company(tiny_model: Callable[[str], Path], family: str, dtype: str) -> None:
     """Logprobs are compared bit for bit. Gemma 2 has windows and soft-caps."""
@@ -53,9 +61,12 @@ def test_several_samples_of_one_prompt(tiny_model: Callable[[str], Path]) -> Non
     assert [output.logprobs for output in again.outputs] == [output.logprobs for output in together.outputs]
 
 
-@pytest.mark.parametrize(("dtype", "times"), [("int8", 4 * 16 / (16 + 4)), ("bfloat16", 2)])
+@pytest.mark.parametrize(
+    ("dtype", "times"), [("int8", 4 * 16 / (16 + 4)), ("fp8", 3.2), ("int4", 3.2), ("bfloat16", 2)]
+)
 def test_more_blocks_in_the_same_memory(tiny_model: Callable[[str], Path], dtype: str, times: float) -> None:
-    """Heads of the tiny model have 16 entries; of 64, int8 rows hold 4 * 64 / 68 times as many as float32."""
+    """Heads of the tiny model have 16 entries; of 64, int8 rows hold 4 * 64 / 68 times as many as float32, and those of
+    int4, whose runs are of 32, 4 * 64 / 40 times."""
     options = {**OPTIONS, "kv_cache_memory_bytes": 2**22}
     whole, narrow = (LLM(str(tiny_model("llama")), kv_cache_dtype=kind, **options) for kind in ("auto", dtype))
     assert narrow.llm_engine.num_blocks == pytest.approx(whole.llm_engine.num_blocks * times, rel=0.01)
@@ -65,18 +76,50 @@ def test_smollm2_stays_near_itself() -> None:
     """Mean difference of the logprobs of a text."""
     options = {**OPTIONS, "quantization": "none"}
     whole = logprobs_of(LLM("smollm2", **options))
-    for dtype, nearness in (("int8", 0.06), ("bfloat16", 0.02), ("float16", 0.01)):
+    bounds = (("int8", 0.06), ("fp8", 0.12), ("fp8_e5m2", 0.24), ("int4", 0.4), ("bfloat16", 0.02), ("float16", 0.01))
+    for dtype, nearness in bounds:
         ours = logprobs_of(LLM("smollm2", kv_cache_dtype=dtype, **options))
-        mean = sum(abs(one - other) for one, other in zip(ours, whole, strict=True)) / len(whole)
+        mean = mean_difference(ours, whole)
         print(f"{dtype}: mean difference of logprobs {mean:.4f}")
         assert 0 < mean < nearness
 
 
-def test_the_reference_takes_int8_too(tiny_model: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("dtype", ["int8", "fp8", "fp8_e5m2", "int4"])
+def test_the_reference_takes_them_too(tiny_model: Callable[[str], Path], dtype: str) -> None:
     params = SamplingParams(temperature=0, max_tokens=8, logprobs=0)
     found = []
     for kernels in ("cpu", "reference"):
-        llm = LLM(str(tiny_model("llama")), kv_cache_dtype="int8", kernels=kernels, **OPTIONS)
+        llm = LLM(str(tiny_model("llama")), kv_cache_dtype=dtype, kernels=kernels, **OPTIONS)
         found.append(answer(llm.generate([list(range(3, 60))], params, use_tqdm=False)[0]))
     assert found[0].token_ids == found[1].token_ids
-    assert found[0].logprobs == pytest.approx(found[1].logprobs, abs=1e-3)
+    assert found[0].logprobs == pytest.approx(found[1].logprobs, abs=5e-3)
+
+
+def test_scales_of_the_checkpoint(tmp_path: Path) -> None:
+    """Of keys and values of a layer, as compressed-tensors names them: a cache of float8 keeps multiples of them,
+    others know nothing of them. At last that of one layer is too small, and its values are cut."""
+    folder = make_quantized("FP8 channel", tmp_path)
+    plain = {kind: logprobs_of(LLM(str(folder), kv_cache_dtype=kind, **OPTIONS)) for kind in KINDS}
+    add_scales(folder, {0: (0.02, 0.01), 1: (0.02, 0.01)})
+    for kind, before in plain.items():
+        scaled = logprobs_of(LLM(str(folder), kv_cache_dtype=kind, **OPTIONS))
+        wrong = mean_difference(scaled, plain["float32"])
+        if kind == "fp8":
+            assert scaled != before and wrong < 0.15
+        else:
+            assert scaled == before
+    add_scales(folder, {1: (0.02, 1e-5)})
+    cut = logprobs_of(LLM(str(folder), kv_cache_dtype="fp8", **OPTIONS))
+    assert mean_difference(cut, plain["float32"]) > 0.2
+
+
+def mean_difference(ours: list[float], others: list[float]) -> float:
+    return sum(abs(one - other) for one, other in zip(ours, others, strict=True)) / len(others)
+
+
+def add_scales(folder: Path, scales: dict[int, tuple[float, float]]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    for layer, both in scales.items():
+        for name, value in zip("kv", both, strict=True):
+            tensors[f"model.layers.{layer}.self_attn.{name}_scale"] = torch.tensor([value])
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})

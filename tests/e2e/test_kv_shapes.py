@@ -62,7 +62,7 @@ def directory(tiny_model: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return tmp_path
 
 
-@pytest.mark.parametrize("cache", ["auto", "int8"])
+@pytest.mark.parametrize("cache", ["auto", "int8", "int4", "fp8"])
 def test_the_same_bits_in_any_company(directory: Path, cache: str) -> None:
     """Alone without prefix cache, nothing is shared and no block used twice; a slot is by every group."""
     found = {}

@@ -155,6 +155,8 @@ WAYS: dict[str, dict[str, Any]] = {
         "async_scheduling": True,
     },
     "int8 keys": {"kv_cache_dtype": "int8"},
+    "int4 keys": {"kv_cache_dtype": "int4"},
+    "fp8 keys": {"kv_cache_dtype": "fp8"},
     "one draft": {"speculative_config": {**TOLD, "num_speculative_tokens": 1}},
     "nine drafts": {"speculative_config": {**TOLD, "num_speculative_tokens": 9}},
 }

@@ -184,9 +184,9 @@ class Ops(Protocol):
     ) -> None:
         """Stores k, v [T, Hk, D] at slots [T] int64 of caches [num_blocks, Hk, block_size, D].
 
-        Caches of int8 and float8 are [.., D + 4]: entries, then the float32 scale that they are multiples of, the
-        row's absmax / largest entry or what `scales` says of keys and values. On the GPU the same bytes of a block and
-        head lie otherwise: `attention_bytes` says how. On the CPU they may be of 16 bits, and of 4: uint8
+        Caches of int8 and float8 are [.., D + 4]: entries, then the float32 scale that they are multiples of: the
+        row's absmax / largest entry or, of float8, what `scales` says of keys and values. On the GPU the same bytes of
+        a block and head lie otherwise: `attention_bytes` says how. On the CPU they may be of 16 bits, and of 4: uint8
         [.., 20 * ceil(D / 32)], as `reference/kv_rows.py` has it.
         """
         ...

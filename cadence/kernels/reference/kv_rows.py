@@ -19,12 +19,12 @@ _HALF = FOUR_BIT_RUN // 2
 
 def quantise(x: torch.Tensor, dtype: torch.dtype, fixed: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
     """x [..., D] -> multiples [..., D] of dtype (ties to even) of scales [..., 1] float32: absmax / the largest entry,
-    or `fixed`. A row with a number that is none has it as its scale, and zeros as entries."""
+    or of float8 `fixed`. A row with a number that is none has it as its scale, and zeros as entries."""
     x, most = x.float(), MOST[dtype]
     absmax = x.abs().amax(dim=-1, keepdim=True)
     usable = (absmax >= _LEAST_ABSMAX) & absmax.isfinite()
     scale, inverse = absmax / most, torch.full_like(absmax, most) / absmax
-    if fixed:
+    if fixed and dtype is not torch.int8:
         scale = torch.where(absmax.isfinite(), fixed, absmax)
         inverse = torch.ones_like(absmax) / torch.full_like(absmax, fixed)
     entries = torch.where(usable, x * inverse, 0.0).clamp(-most, most)

@@ -29,15 +29,15 @@ def sizes(x):
 
 
 @triton.jit
-def scales_of(top, fixed, MOST):
-    """top: the largest of `sizes` of each row; fixed: the scale of all rows, 0 = none -> (scales, their inverses).
+def scales_of(top, fixed, MOST, CACHE: tl.constexpr):
+    """top: the largest of `sizes` of each row; fixed: the scale of all rows of float8, 0 = none -> (scales, inverses).
     A row with a number that is none has it as its scale, and zeros as entries."""
     absmax = top.to(tl.float32, bitcast=True)
     usable = (absmax >= _LEAST_ABSMAX) & (absmax < float("inf"))
     most, given = tl.zeros_like(absmax) + MOST, tl.zeros_like(absmax) + fixed
     own = tl.div_rn(absmax, most)
     inverse = tl.div_rn(most, tl.where(usable, absmax, 1.0))
-    if fixed > 0.0:
+    if tl.int8 != CACHE and fixed > 0.0:
         own = tl.where(absmax < float("inf"), given, absmax)
         inverse = tl.div_rn(tl.zeros_like(absmax) + 1.0, given)
     inverse = tl.where(usable, inverse, 0.0)

@@ -130,8 +130,8 @@ def write_kv(
         most = most_entry(CACHE)
         at = head * (BLOCK_SIZE * (DIM + 4))
         scale_at = at + BLOCK_SIZE * DIM + 4 * offset
-        k_scale, k_inverse = scales_of(tl.max(sizes(k), 1)[:, None], k_fixed, most)
-        v_scale, v_inverse = scales_of(tl.max(sizes(v), 1)[:, None], v_fixed, most)
+        k_scale, k_inverse = scales_of(tl.max(sizes(k), 1)[:, None], k_fixed, most, CACHE)
+        v_scale, v_inverse = scales_of(tl.max(sizes(v), 1)[:, None], v_fixed, most, CACHE)
         tl.store(k_at + at + offset * DIM + dim, entries_of(k, k_inverse, most, CACHE), mask=inside)
         tl.store(v_at + at + dim * BLOCK_SIZE + offset, entries_of(v, v_inverse, most, CACHE), mask=inside)
         tl.store((k_at + scale_at).to(tl.pointer_type(tl.float32)), k_scale, mask=head < HEADS)

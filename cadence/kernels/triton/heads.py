@@ -80,7 +80,7 @@ def _store_bytes(at, step, scale_at, first, second, rest, fixed, inside, rest_in
     top = tl.maximum(tl.max(sizes(tl.where(inside, first, 0.0)), 1), tl.max(sizes(tl.where(inside, second, 0.0)), 1))
     top = tl.maximum(top, tl.max(sizes(tl.where(rest_inside, rest, 0.0)), 1))
     most = most_entry(CACHE)
-    scale, inverse = scales_of(top[:, None], fixed, most)
+    scale, inverse = scales_of(top[:, None], fixed, most, CACHE)
     tl.store(at + column * step, entries_of(first, inverse, most, CACHE), inside)
     tl.store(at + (HALF + column) * step, entries_of(second, inverse, most, CACHE), inside)
     tl.store(at + rest_column * step, entries_of(rest, inverse, most, CACHE), rest_inside)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -62,6 +62,10 @@ class Attention(nn.Module):
         self.shape = shape
         self._layer = layer
         self._heads = (shape.num_heads, shape.num_kv_heads, shape.num_kv_heads)
+
+    def hold_kv_scales(self, k: float, v: float) -> None:
+        """What the checkpoint says that keys and values of a float8 cache are multiples of."""
+        self._rotation = replace(self._rotation, kv_scales=(k, v))
 
     @property
     def kv(self) -> LayerKV:

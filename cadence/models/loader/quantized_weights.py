@@ -10,6 +10,7 @@ from cadence.config.module_names import MOST_NAME
 from cadence.config.stored_as import QuantizedFormat
 from cadence.core.errors import WeightsError
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
+from cadence.models.loader.kv_scales import KVScales, read_kv_scales
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
 from cadence.models.quant.matrix import StoredMatrix
 from cadence.models.quant.read import read_matrix
@@ -25,7 +26,7 @@ _OF_WEIGHT = (
     "qzeros", "scales", "g_idx",
     "weight.absmax", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map",
 )  # fmt: skip
-# Of activations and caches, which are not rounded as the checkpoint's author had it.
+# Of activations, which are not rounded as the checkpoint's author had it, and of caches: `kv_scales` has some of them.
 _UNUSED = (
     "input_scale", "input_zero_point", "input_global_scale", "input_g_idx", "output_scale", "output_zero_point",
     "activation_scale", "weight_format", "k_scale", "v_scale", "q_scale", "prob_scale", "k_zero_point", "v_zero_point",
@@ -78,6 +79,9 @@ class QuantizedWeights:
     def release(self, name: str) -> None:
         for each in self._parts.get(name, (name,)):
             self._stored.release(each)
+
+    def kv_scales(self) -> KVScales:
+        return read_kv_scales(self._stored.names(), self._stored.load)
 
     def zero_biases(self) -> tuple[str, ...]:
         """Biases of quantised modules that are zero: some writers add them to every module."""

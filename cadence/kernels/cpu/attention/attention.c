@@ -110,7 +110,7 @@ static void load_queries(const Attention *a, const Plan *p, const Item *it, Scra
         if (a->cache_dtype == I8) {
             int8_t *bytes = s->q.bytes + m * s->q.padded_bytes;
             memset(bytes + a->dim, 0, (size_t)(s->q.padded_bytes - a->dim));
-            s->q.scale[m] = quantise_row(bytes, to, a->dim, 0.0f) * unit;
+            s->q.scale[m] = quantise_row(bytes, to, a->dim) * unit;
         }
     }
 }

@@ -41,7 +41,7 @@ static void store_few_bits(char *to, const float *wide, int64_t dim, int cache_t
         return;
     }
     if (cache_type == I8)
-        scale = quantise_row((int8_t *)to, wide, dim, fixed);
+        scale = quantise_row((int8_t *)to, wide, dim);
     else if (cache_type == E4M3)
         scale = float8_row((uint8_t *)to, wide, dim, E4M3, fixed);
     else

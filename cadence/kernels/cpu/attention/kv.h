@@ -1,6 +1,6 @@
 /* Rows of a KV cache. A row is the key or the value of one token for one head: `dim` entries of the cache's type. Of int8
- * and float8 the entries are multiples of a float32 scale that follows them: absmax / the largest entry, or one that was
- * given. Of int4 each run of 32 entries has a float16 scale, a float16 minimum and 16 bytes, of which byte i has entry i
+ * and float8 the entries are multiples of a float32 scale that follows them: absmax / the largest entry, or of float8
+ * one that was given. Of int4 each run of 32 entries has a float16 scale, a float16 minimum and 16 bytes, of which byte i has entry i
  * in its low half and entry i + 16 in its high half: minimum + scale * entry. */
 #ifndef CADENCE_KV_H
 #define CADENCE_KV_H
@@ -49,9 +49,9 @@ INLINE float find_scale(const float *x, int64_t n, float most, float fixed, floa
 INLINE float within(float x, float most) { return x < -most ? -most : x > most ? most : x; }
 
 /* x[0 .. n) -> multiples of the scale that is returned, ties to even. */
-INLINE float quantise_row(int8_t *to, const float *x, int64_t n, float fixed) {
-    float inverse, scale = find_scale(x, n, 127.0f, fixed, &inverse);
-    for (int64_t i = 0; i < n; i++) to[i] = (int8_t)(int32_t)rintf(within(x[i] * inverse, 127.0f));
+INLINE float quantise_row(int8_t *to, const float *x, int64_t n) {
+    float inverse, scale = find_scale(x, n, 127.0f, 0.0f, &inverse);
+    for (int64_t i = 0; i < n; i++) to[i] = (int8_t)(int32_t)rintf(x[i] * inverse);
     return scale;
 }
 

@@ -77,7 +77,7 @@ struct write_kv {
     int64_t tokens, heads, dim, block_size;
     int64_t k_token, k_head, v_token, v_head, k_block, v_block; /* strides */
     int64_t dtype, cache_dtype;
-    Float k_scale, v_scale; /* of all rows; 0: each has its own */
+    Float k_scale, v_scale; /* of all rows of float8; 0: each has its own */
 };
 
 struct attention {
