@@ -21,7 +21,10 @@ from cadence.models.quantize.checkpoint import QuantizeOptions, quantize_checkpo
 from cadence.models.quantize.checkpoint_writer import CheckpointWriter
 from cadence.models.quantize.formats import FORMATS, find_format
 from cadence.models.quantize.layer_pass import LayerPass
+from cadence.text.hf_directory import load_tokenizer
+from cadence.text.load import tokenizer_for
 from tests.helpers import oracle
+from tests.helpers.tiny_gguf import make_tiny_gguf
 from tests.helpers.tiny_models import VOCAB, make_tiny
 from tests.helpers.tiny_plain import make_plain
 
@@ -118,7 +121,7 @@ def test_transformers_loads_it(plain: Path, tmp_path: Path, name: str) -> None:
     from transformers.utils.quantization_config import CompressedTensorsConfig
 
     output = quantize(plain, tmp_path / "out", name)
-    config = CompressedTensorsConfig(run_compressed=False)
+    config = CompressedTensorsConfig(dequantize=True)
     model = AutoModelForCausalLM.from_pretrained(output, quantization_config=config)
     found, ours = dict(model.named_parameters()), our_values(output)
     for key, values in ours.items():
@@ -166,6 +169,25 @@ def test_a_text_passes_layer_by_layer_as_it_passes_the_model(tmp_path: Path, fam
         model(WINDOWS[:2].long())
     for index, (x, residual) in enumerate(run._stream):
         assert torch.allclose(x + residual, caught[0][index], atol=1e-4)
+
+
+def test_a_gguf_file_becomes_a_folder(tmp_path: Path) -> None:
+    """With the tokenizer that the file describes."""
+    from transformers import AutoTokenizer
+
+    path = make_tiny_gguf(tmp_path / "tiny.gguf", "Q8_0")
+    files = ModelFiles(str(path), tmp_path, path, {"temperature": 0.2})
+    quantize_checkpoint(files, tmp_path / "out", QuantizeOptions(find_format("W8A8"), windows=WINDOWS[:2] % 256))
+    source, _ = open_checkpoint(files, load_hf_config(files))
+    found = our_values(tmp_path / "out")
+    assert found.keys() == set(source.names())
+    for name in source.names():
+        assert (found[name].float() - source.load(name)).norm() < 0.02 * source.load(name).norm()
+    texts = ["The sky is blue, 1234 times.", "  def f(x):\n    return x"]
+    ours, theirs = load_tokenizer(tmp_path / "out"), AutoTokenizer.from_pretrained(tmp_path / "out")
+    for text in texts:
+        assert tokenizer_for(files).encode(text) == ours.encode(text) == theirs.encode(text)
+    assert json.loads((tmp_path / "out" / "generation_config.json").read_text())["temperature"] == 0.2
 
 
 def test_large_checkpoints_are_written_in_parts(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
