@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,20 @@ def test_what_is_left_out_keeps_its_values(plain: Path, tmp_path: Path) -> None:
     original, found = load_file(plain / "model.safetensors"), load_file(output / "model.safetensors")
     assert all(torch.equal(found[f"{name}.weight"], original[f"{name}.weight"]) for name in left)
     assert "model.layers.0.self_attn.o_proj.weight_packed" in found
+
+
+def test_a_head_that_drafts_keeps_its_values(plain: Path, tmp_path: Path) -> None:
+    shutil.copytree(plain, tmp_path / "drafts")
+    config = json.loads((plain / "config.json").read_text())
+    (tmp_path / "drafts" / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 1}))
+    tensors = load_file(plain / "model.safetensors")
+    head = torch.ones(128, 256, dtype=torch.bfloat16)
+    tensors["model.mtp_layers.0.input_proj.weight"] = head
+    save_file(tensors, tmp_path / "drafts" / "model.safetensors", {"format": "pt"})
+    output = quantize(tmp_path / "drafts", tmp_path / "out", "W8A8")
+    left_out = json.loads((output / "config.json").read_text())["quantization_config"]["ignore"]
+    assert left_out == ["lm_head", "model.mtp_layers.0.input_proj"]
+    assert torch.equal(load_file(output / "model.safetensors")["model.mtp_layers.0.input_proj.weight"], head)
 
 
 def test_a_head_may_be_quantised(plain: Path, tmp_path: Path) -> None:
