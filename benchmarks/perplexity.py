@@ -1,6 +1,6 @@
-"""What each way of holding SmolLM2's weights costs in quality: perplexity of a text, one JSON line per way.
+"""What each way of holding a model's weights costs in quality: perplexity of a text, one JSON line per way.
 
-    python -m benchmarks.perplexity [--ways "float32;gguf;..."] [--check] [--out FILE]
+    python -m benchmarks.perplexity [--model smollm2] [--windows N] [--ways "float32;gguf;..."] [--check] [--out FILE]
 
 The text is read in windows of 2,048 tokens; every token but the first of a window counts. Logprobs come from the engine
 itself (`prompt_logprobs`). `--check` also asks transformers about the first window. Each way runs in a process of its
@@ -28,6 +28,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "bfloat16": {"quantization": "none", "dtype": "bfloat16"},
     "gguf": {"quantization": "gguf", "dtype": "float32"},
     "gguf, bfloat16": {"quantization": "gguf", "dtype": "bfloat16"},
+    "fp8": {"quantization": "fp8", "dtype": "float32"},
     "int8": {"quantization": "int8", "dtype": "float32"},  # of the dequantised weights, quantised again
     "int4": {"quantization": "int4", "dtype": "float32"},
     "gguf, float16 cache": {"quantization": "gguf", "dtype": "float32", "kv_cache_dtype": "float16"},
@@ -43,19 +44,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = [way for way, options in WAYS.items() if set(options) <= set(names())]
     parser.add_argument("--ways", default=";".join(known), help="separated by semicolons")
-    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--windows", type=int, default=1 << 20, help="of the text, at most")
+    parser.add_argument("--check", action="store_true", help="of smollm2")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(measure(WAYS[args.one])))
+        print(json.dumps(measure(args.model, args.windows, WAYS[args.one])))
         return
-    lines = [{"machine": describe_machine(), "model": "smollm2", "text": TEXT.name, "window": WINDOW}]
+    lines = [{"machine": describe_machine(), "model": Path(args.model).name, "text": TEXT.name, "window": WINDOW}]
     if args.check:
         lines.append({"way": "transformers, float32, first window", "perplexity": round(oracle_perplexity(), 4)})
         _show(lines[-1])
     for way in args.ways.split(";"):
-        command = [sys.executable, "-m", "benchmarks.perplexity", "--one", way]
+        command = [sys.executable, "-m", "benchmarks.perplexity", "--one", way, "--model", args.model]
+        command += ["--windows", str(args.windows)]
         found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
         lines.append({"way": way, **found})
         _show(lines[-1])
@@ -71,16 +75,16 @@ def windows(ids: list[int]) -> list[list[int]]:
     return [ids[start : start + WINDOW] for start in range(0, len(ids) - 1, WINDOW)]
 
 
-def measure(options: dict[str, Any]) -> dict[str, Any]:
+def measure(model: str, num_windows: int, options: dict[str, Any]) -> dict[str, Any]:
     import torch  # noqa: F401  (its memory is not ours)
 
     before = resident()
     from cadence import LLM, SamplingParams
 
-    llm = LLM("smollm2", max_model_len=WINDOW + 1, enable_prefix_caching=False, **options)
+    llm = LLM(model, max_model_len=WINDOW + 1, enable_prefix_caching=False, **options)
     loaded = resident() - before
     params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
-    parts = windows(llm.get_tokenizer().encode(TEXT.read_text(encoding="utf-8")))
+    parts = windows(llm.get_tokenizer().encode(TEXT.read_text(encoding="utf-8")))[:num_windows]
     start, sums = time.perf_counter(), []
     for part in parts:
         output = llm.generate([{"prompt_token_ids": part}], params, use_tqdm=False)[0]

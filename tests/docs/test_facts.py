@@ -21,7 +21,18 @@ _SPAN = re.compile(r"`([^`\n]+)`")
 _FILE = re.compile(r"[\w./-]+/[\w.-]+\.(py|md|c|h|json|jsonl|txt|yml|yaml|toml|png|service)")
 _FLAG = re.compile(r"(?<![\w-])--(?:no-)?([a-z][a-z0-9_-]+)")
 _COMMANDS = tuple(
-    [name] for name in ["serve", "generate", "chat", "complete", "run-batch", "save-sharded", "models", "collect-env"]
+    [name]
+    for name in [
+        "serve",
+        "generate",
+        "chat",
+        "complete",
+        "run-batch",
+        "quantize",
+        "save-sharded",
+        "models",
+        "collect-env",
+    ]
 )
 _BENCHES = (["bench", "latency"], ["bench", "throughput"], ["bench", "serve"])
 _ROOTS = ("", "cadence/", "cadence/kernels/cpu/", "docs/", "docs/using/", "tests/server/", "benchmarks/results/")

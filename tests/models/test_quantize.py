@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,10 @@ from cadence.models.quantize.checkpoint import QuantizeOptions, quantize_checkpo
 from cadence.models.quantize.checkpoint_writer import CheckpointWriter
 from cadence.models.quantize.formats import FORMATS, find_format
 from cadence.models.quantize.layer_pass import LayerPass
+from cadence.text.hf_directory import load_tokenizer
+from cadence.text.load import tokenizer_for
 from tests.helpers import oracle
+from tests.helpers.tiny_gguf import make_tiny_gguf
 from tests.helpers.tiny_models import VOCAB, make_tiny
 from tests.helpers.tiny_plain import make_plain
 
@@ -118,7 +122,7 @@ def test_transformers_loads_it(plain: Path, tmp_path: Path, name: str) -> None:
     from transformers.utils.quantization_config import CompressedTensorsConfig
 
     output = quantize(plain, tmp_path / "out", name)
-    config = CompressedTensorsConfig(run_compressed=False)
+    config = CompressedTensorsConfig(dequantize=True)
     model = AutoModelForCausalLM.from_pretrained(output, quantization_config=config)
     found, ours = dict(model.named_parameters()), our_values(output)
     for key, values in ours.items():
@@ -168,6 +172,25 @@ def test_a_text_passes_layer_by_layer_as_it_passes_the_model(tmp_path: Path, fam
         assert torch.allclose(x + residual, caught[0][index], atol=1e-4)
 
 
+def test_a_gguf_file_becomes_a_folder(tmp_path: Path) -> None:
+    """With the tokenizer that the file describes."""
+    from transformers import AutoTokenizer
+
+    path = make_tiny_gguf(tmp_path / "tiny.gguf", "Q8_0")
+    files = ModelFiles(str(path), tmp_path, path, {"temperature": 0.2})
+    quantize_checkpoint(files, tmp_path / "out", QuantizeOptions(find_format("W8A8"), windows=WINDOWS[:2] % 256))
+    source, _ = open_checkpoint(files, load_hf_config(files))
+    found = our_values(tmp_path / "out")
+    assert found.keys() == set(source.names())
+    for name in source.names():
+        assert (found[name].float() - source.load(name)).norm() < 0.02 * source.load(name).norm()
+    texts = ["The sky is blue, 1234 times.", "  def f(x):\n    return x"]
+    ours, theirs = load_tokenizer(tmp_path / "out"), AutoTokenizer.from_pretrained(tmp_path / "out")
+    for text in texts:
+        assert tokenizer_for(files).encode(text) == ours.encode(text) == theirs.encode(text)
+    assert json.loads((tmp_path / "out" / "generation_config.json").read_text())["temperature"] == 0.2
+
+
 def test_large_checkpoints_are_written_in_parts(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = our_values(quantize(plain, tmp_path / "whole", "W8A16"))
     monkeypatch.setattr(CheckpointWriter.__init__, "__defaults__", (50_000,))
@@ -198,6 +221,20 @@ def test_what_is_left_out_keeps_its_values(plain: Path, tmp_path: Path) -> None:
     original, found = load_file(plain / "model.safetensors"), load_file(output / "model.safetensors")
     assert all(torch.equal(found[f"{name}.weight"], original[f"{name}.weight"]) for name in left)
     assert "model.layers.0.self_attn.o_proj.weight_packed" in found
+
+
+def test_a_head_that_drafts_keeps_its_values(plain: Path, tmp_path: Path) -> None:
+    shutil.copytree(plain, tmp_path / "drafts")
+    config = json.loads((plain / "config.json").read_text())
+    (tmp_path / "drafts" / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 1}))
+    tensors = load_file(plain / "model.safetensors")
+    head = torch.ones(128, 256, dtype=torch.bfloat16)
+    tensors["model.mtp_layers.0.input_proj.weight"] = head
+    save_file(tensors, tmp_path / "drafts" / "model.safetensors", {"format": "pt"})
+    output = quantize(tmp_path / "drafts", tmp_path / "out", "W8A8")
+    left_out = json.loads((output / "config.json").read_text())["quantization_config"]["ignore"]
+    assert left_out == ["lm_head", "model.mtp_layers.0.input_proj"]
+    assert torch.equal(load_file(output / "model.safetensors")["model.mtp_layers.0.input_proj.weight"], head)
 
 
 def test_a_head_may_be_quantised(plain: Path, tmp_path: Path) -> None:

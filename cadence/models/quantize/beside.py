@@ -13,7 +13,7 @@ from cadence.config.reference import ModelFiles
 from cadence.core.errors import ModelFileError
 
 _COPIED = ("*.json", "*.txt", "*.model", "*.jinja", "LICENSE*", "NOTICE*")
-_OUR_OWN = ("config.json", "model.safetensors.index.json")
+_OUR_OWN = ("config.json",)
 _ROLES = ("bos_token", "eos_token", "pad_token", "unk_token")
 _NOT_SAID = ("partial_rotary_factor",)  # 1.0 where transformers has no such field
 
@@ -33,7 +33,7 @@ def copy_beside(files: ModelFiles, folder: Path) -> None:
             _write(folder / "generation_config.json", {"do_sample": True, **files.generation})
         return
     for path in sorted({path for pattern in _COPIED for path in files.directory.glob(pattern)}):
-        if path.is_file() and path.name not in _OUR_OWN:
+        if path.is_file() and path.name not in _OUR_OWN and not path.name.endswith(".index.json"):
             shutil.copy(path, folder / path.name)
 
 

@@ -15,7 +15,7 @@ from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.interface.build import BuildContext
 from cadence.models.layers.embedding import LMHead
 from cadence.models.layers.linear import Linear
-from cadence.models.loader.assign import Copy, check_fit
+from cadence.models.loader.assign import Copy, Plan, check_fit
 from cadence.models.loader.model_weights import model_weights
 from cadence.models.loader.plausible import without_memory
 from cadence.models.loader.source import WeightsSource
@@ -48,7 +48,7 @@ def select(hf: HFConfig, source: WeightsSource, where: str, form: WeightFormat, 
         check_shape(copy.name, tuple(source.shape(copy.name)), form)
     if not taken:
         raise ConfigError("ignore: nothing is left to quantise", "ignore")
-    left_out = sorted(ignored | ({HEAD} - set(names)))
+    left_out = sorted(ignored | ({HEAD} - set(names)) | _others(source, plan))
     return Selection(tuple(tuple(copy.name for copy in group) for group in taken), tuple(left_out))
 
 
@@ -67,6 +67,12 @@ def _is_linear(copy: Copy) -> bool:
     holders = copy.slot.holders
     tied = len(holders) > 1
     return bool(holders) and copy.name.endswith(_SUFFIX) and not tied and isinstance(holders[0], Linear | LMHead)
+
+
+def _others(source: WeightsSource, plan: Plan) -> set[str]:
+    """Modules of the checkpoint that are not the model's, as heads that draft are: they keep their values."""
+    left = [name for name in source.names() if name not in plan.used and name.endswith(_SUFFIX)]
+    return {name.removesuffix(_SUFFIX) for name in left if len(source.shape(name)) == 2}
 
 
 def _ignored(names: list[str], ignore: tuple[str, ...]) -> set[str]:
