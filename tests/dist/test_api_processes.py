@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
@@ -38,7 +37,7 @@ class Stream:
 
 
 def command_of(process: psutil.Process) -> str:
-    """"" for one that has ended."""
+    """ "" for one that has ended."""
     try:
         return " ".join(process.cmdline())
     except psutil.Error:
@@ -84,7 +83,13 @@ class Cluster(ServerProcess):
     async def stream(self, number: int) -> Stream:
         reader, writer = await connect(self.url)
         port = writer.get_extra_info("sockname")[1]
-        body = {"prompt": [5 + number, 6, 7], "max_tokens": TOKENS, "ignore_eos": True, "temperature": 0, "stream": True}
+        body = {
+            "prompt": [5 + number, 6, 7],
+            "max_tokens": TOKENS,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+        }
         writer.write(request_bytes("/v1/completions", body))
         await reader.readline()
         found = Stream(self.serving_pid(port))
@@ -202,7 +207,9 @@ def test_an_api_process_is_struck_and_the_streams_of_the_other_go_on(
         """What engines say is a second old at most."""
         with cluster.client() as client:
             now = counters(client.get("/metrics").text)
-        counted = re.compile("cadence:http|cadence:engine_restarts|vllm:(generation|prompt)_tokens|vllm:request_success")
+        counted = re.compile(
+            "cadence:http|cadence:engine_restarts|vllm:(generation|prompt)_tokens|vllm:request_success"
+        )
         return all(now[name] >= value for name, value in before.items() if counted.match(name))
 
     cluster.until(has_all)

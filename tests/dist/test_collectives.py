@@ -1,4 +1,4 @@
-"""What ranks compute together is what plain torch makes of all their tensors, to the bit, and nobody waits for the dead."""
+"""What ranks compute together is what plain torch makes of all their tensors, to the bit; nobody waits for the dead."""
 
 from __future__ import annotations
 

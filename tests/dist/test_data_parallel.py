@@ -225,15 +225,19 @@ def test_two_engines_of_two_ranks_say_what_one_process_says(ranks: str, tiny_mod
     for sizes in ({}, {"data_parallel_size": 2, ranks: 2}):
         with LLM(directory, **OPTIONS, **sizes, cpu_threads=2) as llm:
             outputs = [llm.generate(prompts, params, use_tqdm=False) for params in (GREEDY, SEEDED)]
-            found.append([
-                (choice.token_ids, choice.text, choice.finish_reason)
-                for each in outputs
-                for output in each
-                for choice in output.outputs
-            ])
+            found.append(
+                [
+                    (choice.token_ids, choice.text, choice.finish_reason)
+                    for each in outputs
+                    for output in each
+                    for choice in output.outputs
+                ]
+            )
             counters = [one for one in llm.get_metrics() if isinstance(one, Counter)]
             tokens = [one.value for one in counters if one.name == "vllm:generation_tokens"]
             assert len(tokens) == sizes.get("data_parallel_size", 1) and all(tokens), "an engine had nothing to do"
-            workers = [one for one in psutil.Process().children(recursive=True) if "worker_process" in str(one.cmdline())]
+            workers = [
+                one for one in psutil.Process().children(recursive=True) if "worker_process" in str(one.cmdline())
+            ]
             assert len(workers) == (4 if sizes else 0)
     assert found[0] == found[1]

@@ -192,7 +192,7 @@ class Network:
 def _free_net() -> tuple[int, IO[str]]:
     """-> a number that no other run has, and the file that keeps it so until it is closed"""
     for number in random.sample(range(1, 255), 254):
-        file = Path(tempfile.gettempdir(), f"cadence-net-{number}").open("w")
+        file = Path(tempfile.gettempdir(), f"cadence-net-{number}").open("w")  # noqa: SIM115 - whoever asked closes it
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return number, file
@@ -239,7 +239,7 @@ def test_a_cable_that_is_cut_is_noticed(
     engine.step()
     network.cut()
     began = time.monotonic()
-    with pytest.raises(EngineDeadError, match="the worker of rank 1 .* is gone|rank 0"):
+    with pytest.raises(EngineDeadError, match=r"the worker of rank 1 .* is gone|rank 0"):
         while True:
             engine.step()
             engine._core.check()

@@ -65,9 +65,7 @@ def test_quantised_blocks_stay_as_they_are(kind: str, tmp_path: Path, capsys: py
 
 
 @pytest.mark.parametrize("family", ["gpt2", "phi3"])
-def test_slices_of_all_ranks_are_the_checkpoint(
-    family: str, tiny_model: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_slices_of_all_ranks_are_the_checkpoint(family: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     files = find_model(str(tiny_model(family)))
     save_sharded(files, 2, tmp_path / "out")
     whole, _ = open_checkpoint(files, load_hf_config(files))
@@ -94,9 +92,9 @@ def test_a_rank_reads_its_own_files_alone(llama: tuple[Path, Path], tmp_path: Pa
 
 def test_what_is_broken_is_said(llama: tuple[Path, Path], tmp_path: Path) -> None:
     model, output = llama
-    with pytest.raises(ConfigError, match="tensor_parallel_size=1, but .* holds the sharded state of 2"):
+    with pytest.raises(ConfigError, match=r"tensor_parallel_size=1, but .* holds the sharded state of 2"):
         LLM(str(output), load_format="sharded_state")
-    with pytest.raises(ConfigError, match="model-rank-0.index.json"):
+    with pytest.raises(ConfigError, match=r"model-rank-0\.index\.json"):
         LLM(str(model), load_format="sharded_state", tensor_parallel_size=2)
     with pytest.raises(WeightsError, match="load_format=sharded_state"):
         LLM(str(output), tensor_parallel_size=1)
@@ -106,7 +104,7 @@ def test_what_is_broken_is_said(llama: tuple[Path, Path], tmp_path: Path) -> Non
     shutil.copytree(output, broken)
     part = broken / "model-rank-1-part-0.safetensors"
     part.write_bytes(part.read_bytes()[:-100])
-    with pytest.raises(WeightsError, match="model-rank-1-part-0.safetensors: .* bytes, but"):
+    with pytest.raises(WeightsError, match=r"model-rank-1-part-0\.safetensors: .* bytes, but"):
         ShardWeights(broken, 1, 2)
     part.unlink()
     with pytest.raises(WeightsError, match="no such weights file"):

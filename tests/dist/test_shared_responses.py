@@ -30,11 +30,13 @@ class ResponseCluster(Cluster):
 
     def ask(self, method: str, path: str = "", **options: Any) -> tuple[int, Any]:
         """-> (the process that answered, its reply)"""
-        with httpx.Client(base_url=self.url, trust_env=False, timeout=30) as client:
-            with client.stream(method, f"/v1/responses{path}", **options) as reply:
-                port = reply.extensions["network_stream"].get_extra_info("client_addr")[1]
-                pid = self.serving_pid(port)
-                reply.read()
+        with (
+            httpx.Client(base_url=self.url, trust_env=False, timeout=30) as client,
+            client.stream(method, f"/v1/responses{path}", **options) as reply,
+        ):
+            port = reply.extensions["network_stream"].get_extra_info("client_addr")[1]
+            pid = self.serving_pid(port)
+            reply.read()
         return pid, reply
 
     def by_each(self, method: str, path: str, **options: Any) -> dict[int, httpx.Response]:
@@ -50,16 +52,18 @@ class ResponseCluster(Cluster):
     def read(self, path: str, count: int, **options: Any) -> tuple[int, Events]:
         """At least `count` events of a stream, which is left then. -> (the process that sent them, events)"""
         method, events, pid = options.pop("method", "GET"), [], 0
-        with httpx.Client(base_url=self.url, trust_env=False, timeout=30) as client:
-            with client.stream(method, f"/v1/responses{path}", **options) as reply:
-                assert reply.status_code == 200, reply.read()
-                port = reply.extensions["network_stream"].get_extra_info("client_addr")[1]
-                pid = self.serving_pid(port)
-                for line in reply.iter_lines():
-                    if line.startswith("data: "):
-                        events.append(json.loads(line[6:]))
-                        if len(events) == count:
-                            break
+        with (
+            httpx.Client(base_url=self.url, trust_env=False, timeout=30) as client,
+            client.stream(method, f"/v1/responses{path}", **options) as reply,
+        ):
+            assert reply.status_code == 200, reply.read()
+            port = reply.extensions["network_stream"].get_extra_info("client_addr")[1]
+            pid = self.serving_pid(port)
+            for line in reply.iter_lines():
+                if line.startswith("data: "):
+                    events.append(json.loads(line[6:]))
+                    if len(events) == count:
+                        break
         return pid, events
 
     def settled(self, name: str) -> dict[str, Any]:
@@ -166,7 +170,9 @@ def test_every_process_is_killed_in_turn(cluster: ResponseCluster, undisturbed: 
         after = events[-1]["sequence_number"]
         query = {"stream": "true", "starting_after": after}
         events += cluster.read(f"/{name}", 40, params=query)[1]
-    _, rest = cluster.read(f"/{name}", 10**9, params={"stream": "true", "starting_after": events[-1]["sequence_number"]})
+    _, rest = cluster.read(
+        f"/{name}", 10**9, params={"stream": "true", "starting_after": events[-1]["sequence_number"]}
+    )
     check_whole([*events, *rest])
     assert text_of([*events, *rest]) == undisturbed
 
@@ -185,15 +191,17 @@ def test_one_that_is_sampled_goes_on_as_it_would_have(cluster: ResponseCluster) 
 def test_a_foreground_stream_ends_with_its_process(cluster: ResponseCluster) -> None:
     cluster.until(cluster.both_serve)
     fields = {"stream": True, "background": False}
-    with httpx.Client(base_url=cluster.url, trust_env=False, timeout=30) as client:
-        with client.stream("POST", "/v1/responses", json=body(**fields)) as reply:
-            lines = reply.iter_lines()
-            name = next(json.loads(line[6:]) for line in lines if line.startswith("data: "))["response"]["id"]
-            pid = cluster.serving_pid(reply.extensions["network_stream"].get_extra_info("client_addr")[1])
-            assert cluster.ask("GET", f"/{name}")[1].json()["status"] == "in_progress"
-            os.kill(pid, signal.SIGKILL)
-            with pytest.raises(httpx.RemoteProtocolError):
-                list(lines)
+    with (
+        httpx.Client(base_url=cluster.url, trust_env=False, timeout=30) as client,
+        client.stream("POST", "/v1/responses", json=body(**fields)) as reply,
+    ):
+        lines = reply.iter_lines()
+        name = next(json.loads(line[6:]) for line in lines if line.startswith("data: "))["response"]["id"]
+        pid = cluster.serving_pid(reply.extensions["network_stream"].get_extra_info("client_addr")[1])
+        assert cluster.ask("GET", f"/{name}")[1].json()["status"] == "in_progress"
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(lines)
     cluster.until(lambda: cluster.ask("GET", f"/{name}")[1].status_code == 404)
     cluster.until(cluster.both_serve)
 

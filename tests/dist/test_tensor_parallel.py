@@ -165,8 +165,6 @@ def test_blocks_of_a_gguf_file_are_shared(tmp_path: Path) -> None:
 
 def test_what_ranks_cannot_do_yet_is_said(tiny_model: Callable[[str], Path]) -> None:
     directory = str(tiny_model("llama"))
-    for options, field in (
-        ({"distributed_executor_backend": "uni"}, "distributed_executor_backend"),
-    ):
+    for options, field in (({"distributed_executor_backend": "uni"}, "distributed_executor_backend"),):
         with pytest.raises(ConfigError, match=field):
             LLM(directory, **OPTIONS, tensor_parallel_size=2, **options)
