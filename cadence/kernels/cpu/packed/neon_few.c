@@ -138,26 +138,24 @@ INLINE StepScales direct_scales(const int kind, const uint8_t *header, int s, co
     return found;
 }
 
-/* One step, vector by vector of output rows; the integer sums of one are scaled when those of the next are under way. */
+/* One step: the integer sums of all output rows, which are then scaled. */
 DOT_TARGET INLINE void direct_step(const int kind, const int rows, const uint8_t *header, int s, const BlockScales *b,
                                    const uint8_t *q, const TileStep *from, float32x4_t sum[][4]) {
     const Format f = formats[kind];
     const float unit = f.block == K_STEP ? unit_of(kind) : -unit_of(kind);
     int8x16_t x[2][2];
-    int32x4_t part[2][2][2];
-    StepScales scales[2];
+    int32x4_t part[4][2][2];
     EACH(m, rows) EACH(i, 2) x[m][i] = vld1q_s8(from->q[m] + i * 16);
-    EACH(v, 5) {
+    EACH(v, 4) {
         uint8x16_t p[8];
-        if (v < 4) EACH(i, parts_of(f.bits)) p[i] = vld1q_u8(q + i * 64 + v * 16);
-        if (v < 4) scales[v % 2] = direct_scales(kind, header, s, b, v);
-        if (v < 4) dot_parts(kind, rows, p, x, from, part[v % 2]);
-        if (v == 0) continue;
-        const StepScales *with = &scales[(v - 1) % 2];
+        EACH(i, parts_of(f.bits)) p[i] = vld1q_u8(q + i * 64 + v * 16);
+        dot_parts(kind, rows, p, x, from, part[v]);
+    }
+    EACH(v, 4) {
+        const StepScales with = direct_scales(kind, header, s, b, v);
         EACH(m, rows) {
-            EACH(h, f.halves)
-                sum[m][v - 1] = vfmaq_f32(sum[m][v - 1], scaled(part[(v - 1) % 2][h][m], from, m), with->scale[h]);
-            if (f.shift) sum[m][v - 1] = vfmaq_n_f32(sum[m][v - 1], with->shift, from->sum[m] * unit);
+            EACH(h, f.halves) sum[m][v] = vfmaq_f32(sum[m][v], scaled(part[v][h][m], from, m), with.scale[h]);
+            if (f.shift) sum[m][v] = vfmaq_n_f32(sum[m][v], with.shift, from->sum[m] * unit);
         }
     }
 }
