@@ -76,6 +76,23 @@ def test_one_whose_front_is_gone_waits_for_another() -> None:
     assert desk.take(1, call(StoreVerb.GET)).state is ResponseState.UNKNOWN
 
 
+def test_one_that_gets_on_may_lose_many_processes() -> None:
+    runners = FakeRunners()
+    runners.serving = 1
+    desk = begun(runners)
+    for number in range(5 * MAX_DEATHS):
+        desk.take(
+            1, call(StoreVerb.ADD, token_ids=[3] if number == 0 else [3, 4])
+        )  # the last one once more, and another
+        desk.gone(1)
+    assert len(runners.resumed) == 5 * MAX_DEATHS and len(runners.resumed[-1].token_ids) == 5 * MAX_DEATHS - 1
+    for _ in range(MAX_DEATHS):
+        desk.take(1, call(StoreVerb.ADD, token_ids=[3]))  # no further
+        desk.gone(1)
+    stored = desk.take(1, call(StoreVerb.GET)).stored
+    assert stored is not None and json.loads(stored.body)["status"] == "failed"
+
+
 def test_one_that_ends_processes_fails() -> None:
     runners = FakeRunners()
     runners.serving = 1

@@ -36,7 +36,7 @@ from cadence.entrypoints.server.responses.store import MAX_AGE_S, ResponseStore,
 logger = logging.getLogger("cadence.server")
 
 MAX_BACKGROUND = 256  # responses of one tenant that run in the background at once
-MAX_DEATHS = 3  # of processes that ran a response, before it fails
+MAX_DEATHS = 3  # of processes that ran a response, one after another and none further, before it fails
 CANCEL_S = 5.0  # to wait for a cancelled response to be over
 NOBODY = 0  # instead of a front's number
 
@@ -61,7 +61,8 @@ class RunningResponse:
     is_background: bool
     token_ids: list[int] = field(default_factory=list)
     begun_at: float = field(default_factory=time.monotonic)  # seconds
-    deaths: int = 0  # of fronts that ran it
+    reached: int = 0  # tokens, of all fronts
+    deaths: int = 0  # of fronts that ran it and got no further
     is_cancelled: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -112,7 +113,7 @@ class ResponseDesk:
             if running.job is None:
                 self._close(tenant, response_id)
             elif running.deaths == MAX_DEATHS:
-                reason = f"{MAX_DEATHS} API processes ended while they made this response"
+                reason = f"{MAX_DEATHS} API processes ended one after another while they made this response"
                 self.take(NOBODY, StoreCall(StoreVerb.FAIL, tenant, response_id, reason=reason))
         self.hand_over()
 
@@ -140,6 +141,8 @@ class ResponseDesk:
             return UNKNOWN_RESPONSE
         running.body = call.body or running.body
         running.token_ids += call.token_ids
+        if len(running.token_ids) > running.reached:
+            running.reached, running.deaths = len(running.token_ids), 0
         running.log.add(call.events)
         return StoreReply(ResponseState.RUNNING)
 

@@ -6,7 +6,7 @@
  *   64 for the integer sums of 4 bits, 88 of 5 bits, 80 of 6 bits; 8 to scale them, 16 for 6 bits; 8 for scales or shifts
  *   in float16, and as many for small integers; 4 to add shifts.
  * That is, in cycles, predicted (and measured in the first cache): Q4_0 40 (44), Q4_1 46 (50), Q5_0 52 (57), Q5_1 58 (66),
- * Q4_K 48 (56), Q5_K 60 (69), Q6_K 57 (65). The memory takes 35 to 50. */
+ * Q4_K 48 (56), Q5_K 60 (69), Q6_K 57 (65). The memory takes 41 to 60. */
 #if defined(__aarch64__)
 
 #include "packed/neon_k.h"
