@@ -14,6 +14,7 @@ from tests.e2e.test_transformers_parity import FAMILIES, NUM_TOKENS, prompts_for
 from tests.helpers import oracle
 
 pytestmark = [pytest.mark.engine, pytest.mark.gpu]
+TIE = 2e-3  # difference of logprobs that float32 does not tell apart in another order of sums
 OPTIONS = {"max_model_len": 400, "kv_cache_memory_bytes": 1 << 28}
 
 
@@ -24,12 +25,17 @@ def test_float32_gives_the_oracles_tokens(tiny_model: Callable[[str], Path], fam
     prompts = prompts_for(reference.config.get_text_config().vocab_size)
     params = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
     for prompt, output in zip(prompts, llm.generate(prompts, params, use_tqdm=False), strict=True):
-        assert list(output.outputs[0].token_ids) == oracle.greedy(reference, prompt, NUM_TOKENS)
+        tokens = list(output.outputs[0].token_ids)
+        if tokens != oracle.greedy(reference, prompt, NUM_TOKENS):  # then after a tie, and likeliest all the way
+            expected = oracle.logprobs(reference, [*prompt, *tokens])[len(prompt) - 1 : -1]
+            chosen = expected.gather(1, torch.tensor(tokens)[:, None])[:, 0]
+            assert len(tokens) == NUM_TOKENS and float((expected.amax(dim=1) - chosen).max()) < TIE
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_bfloat16_stays_close(tiny_model: Callable[[str], Path], family: str) -> None:
-    """Teacher-forced over 300 tokens: the likeliest token agrees mostly, logprobs stay within bfloat16's reach."""
+    """Teacher-forced over 300 tokens: the likeliest token agrees mostly, logprobs stay within bfloat16's reach. Where a
+    rounded number takes another expert, less: transformers' own bfloat16 says how much."""
     directory = tiny_model(family)
     llm, reference = LLM(str(directory), dtype="bfloat16", **OPTIONS), oracle.load_oracle(directory)
     prompt = prompts_for(reference.config.get_text_config().vocab_size)[-1]
@@ -44,7 +50,9 @@ def test_bfloat16_stays_close(tiny_model: Callable[[str], Path], family: str) ->
         errors.append(abs(position[token].logprob - float(expected[index][token])))
     agreement, error = sum(agree) / len(agree), sum(errors) / len(errors)
     print(f"{family}: top-1 agreement {agreement:.3f}, logprob error mean {error:.4f} max {max(errors):.4f}")
-    assert agreement > 0.9
+    rounded = oracle.logprobs(reference.to(torch.bfloat16), prompt)
+    own = float((rounded.argmax(dim=1) == expected.argmax(dim=1)).float().mean())
+    assert agreement > min(0.9, own - 0.05)
     assert error < 0.1
 
 

@@ -71,7 +71,7 @@ def _main(cache_dtypes: list[str]) -> None:
             fused |= {"HALF_PAD": dim // 2, "REST_PAD": 1, "NORM": False, "PDL": True, "AHEAD": 17, "THREADS": 32}
             found.append(_compile(heads.rope_write_kv, types, fused, {"num_warps": 1, "launch_pdl": True}))
             shared = [kernel.metadata.shared for kernel in found]
-            assert max(shared) < 110_000, (cache, dtype, dim, shared)
+            assert max(shared) < 227 * 1024, (cache, dtype, dim, shared)  # what a program may have there
             print(cache, dtype, dim, "bytes of shared memory", shared, flush=True)
 
 
