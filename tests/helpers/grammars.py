@@ -64,6 +64,8 @@ def drawn(grammar: Grammar, seed: int, most: int = 200, end: float = 0.3) -> tup
     draw, matcher, tokens = random.Random(seed), grammar.matcher(), list[int]()
     while len(tokens) < most and not matcher.finished:
         choice = allowed(matcher, grammar.vocab_size)
+        if "takes more than" in matcher.error:  # given up, as a request would be
+            break
         assert choice, f"no token is left: {matcher.error}"
         stops = [token for token in choice if token in grammar.stop_ids]
         others = [token for token in choice if token not in grammar.stop_ids]
