@@ -115,10 +115,11 @@ def main(build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_co
     set_up_logging(env.log_level())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the whole group; the front decides
     channel, clock = open_channel(), StepClock()
+    fronts: OneFront | ManyFronts = OneFront(channel)
     try:
         args, is_shared, rounds = receive_options(channel)
         channel.bell = rounds.bell
-        fronts = ManyFronts(channel) if is_shared else OneFront(channel)
+        fronts = ManyFronts(channel) if is_shared else fronts
         start_heartbeat(fronts, clock)
         core, info = build(args) if rounds is NO_ROUNDS else build_core(args, rounds=rounds)
         fronts.ready(info)
@@ -128,7 +129,7 @@ def main(build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_co
         os._exit(FRONT_GONE)  # the front is gone: no clean-up
     except Exception as error:
         kind = "" if isinstance(error, CadenceError) else f"{type(error).__name__}: "
-        channel.send(encode(FromEngine(fatal=f"{kind}{error}")))
+        fronts.fail(encode(FromEngine(fatal=f"{kind}{error}")))
         channel.close(FLUSH_S)
         if not kind:
             return 1

@@ -16,7 +16,7 @@ from cadence.core.errors import EngineDeadError
 from cadence.core.messages import EngineInfo
 from cadence.core.update import AnyUpdate
 from cadence.engine.engine_client import EngineClient, EngineCounts
-from cadence.engine.engine_group import NO_GROUP, EngineGroup, GroupStarter, NoGroup
+from cadence.engine.engine_group import NO_GROUP, EngineGroup, NoGroup, grouped
 from cadence.engine.journal import JournalEntry
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.router import Router
@@ -34,8 +34,7 @@ def open_engines(options: dict[str, Any], command: Sequence[str], limits: Superv
     if not options.pop(SHARES_EXPERTS, False):
         return client_of([Supervisor(own, command, limits) for own in options_by_engine(options)], options)
     each = options_by_engine(options)
-    group = EngineGroup(len(each))
-    starters = [GroupStarter(group, rank) for rank in range(len(each))]
+    group, starters = grouped(len(each))
     return client_of(
         [Supervisor(own, command, limits, starter) for own, starter in zip(each, starters, strict=True)], options, group
     )

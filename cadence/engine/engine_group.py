@@ -27,6 +27,15 @@ class NoGroup:
 NO_GROUP = NoGroup()
 
 
+class OwnersGroup(NoGroup):
+    """Of a front that does not own its engines: who does ends them and has them begin anew."""
+
+    ends_together = True
+
+
+OWNERS_GROUP = OwnersGroup()
+
+
 class EngineGroup:
     """One generation after the other: each engine has one seat in it."""
 
@@ -76,3 +85,9 @@ class GroupStarter(ProcessStarter):
     async def start(self, command: Sequence[str], options: dict[str, Any], reserve: DescriptorReserve) -> RunningEngine:
         seat = self._group.seat(self._rank)
         return await EngineProcess.start(command, {**options, "seat": asdict(seat)}, reserve, seat.descriptors)
+
+
+def grouped(num_engines: int) -> tuple[EngineGroup, list[GroupStarter]]:
+    """-> a group, and who starts each of its engines"""
+    group = EngineGroup(num_engines)
+    return group, [GroupStarter(group, rank) for rank in range(num_engines)]

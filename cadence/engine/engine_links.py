@@ -8,12 +8,14 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
+from cadence.config.parallel import SHARES_EXPERTS
 from cadence.core.errors import EngineGivenUpError
 from cadence.core.front_messages import ToFront
 from cadence.engine.async_client import RunningEngine
 from cadence.engine.descriptors import DescriptorReserve
 from cadence.engine.dp_client import client_of
 from cadence.engine.engine_client import EngineClient
+from cadence.engine.engine_group import NO_GROUP, OWNERS_GROUP
 from cadence.engine.engine_link import EngineLink
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.supervisor import Supervisor
@@ -67,4 +69,6 @@ class EngineLinks:
 
     def open_client(self, options: dict[str, Any], command: Sequence[str], limits: SupervisorLimits) -> EngineClient:
         """A `ClientFactory`."""
-        return client_of([Supervisor(options, command, limits, starter) for starter in self._starters], options)
+        options = dict(options)
+        group = OWNERS_GROUP if options.pop(SHARES_EXPERTS, False) else NO_GROUP
+        return client_of([Supervisor(options, command, limits, starter) for starter in self._starters], options, group)

@@ -11,12 +11,13 @@ from functools import partial
 from typing import Any
 
 from cadence.config.parallel import SHARES_EXPERTS
-from cadence.core.errors import ConfigError, EngineDeadError
+from cadence.core.errors import EngineDeadError
 from cadence.core.front_messages import ToFront
 from cadence.core.messages import EngineInfo
-from cadence.engine.async_client import EngineProcess
+from cadence.engine.async_client import EngineProcess, EngineStarter, ProcessStarter
 from cadence.engine.channel import NO_DESCRIPTOR
 from cadence.engine.dp_client import options_by_engine
+from cadence.engine.engine_group import NO_GROUP, EngineGroup, NoGroup, grouped
 from cadence.engine.engine_links import NEVER
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.supervisor import Supervisor
@@ -31,12 +32,17 @@ class EngineOwner:
     """Its supervisors have no requests: those lie in the journals of the fronts."""
 
     def __init__(self, options: dict[str, Any], command: Sequence[str], limits: SupervisorLimits) -> None:
-        if SHARES_EXPERTS in options:
-            message = "enable_expert_parallel: engines that share experts have one front; api_server_count is 1 there"
-            raise ConfigError(message, "api_server_count")
+        options = dict(options)
+        shares_experts = options.pop(SHARES_EXPERTS, False)
         own = replace(limits, max_failed_starts=MAX_FAILED_STARTS, probe_after=NEVER)
         each = [{**one, "is_shared": True} for one in options_by_engine(options)]
-        self._supervisors = [Supervisor(one, command, own) for one in each]
+        self._group: EngineGroup | NoGroup = NO_GROUP
+        starters: Sequence[EngineStarter] = [ProcessStarter() for _ in each]
+        if shares_experts:
+            self._group, starters = grouped(len(each))
+        self._supervisors = [
+            Supervisor(one, command, own, starter) for one, starter in zip(each, starters, strict=True)
+        ]
         self._fronts: dict[int, Tell] = {}  # by number, from 1
         self._deaths: dict[int, str] = {}  # by engine: why it was given up
         self._watching: list[asyncio.Future[None]] = []
@@ -69,7 +75,10 @@ class EngineOwner:
         self._fronts.pop(front, None)
 
     async def stop(self) -> None:
-        await asyncio.gather(*(supervisor.stop() for supervisor in self._supervisors))
+        stopping = asyncio.gather(*(supervisor.stop() for supervisor in self._supervisors))
+        await asyncio.sleep(0)  # all were told
+        self._group.close("the engines were stopped")
+        await stopping
         await asyncio.gather(*self._watching, return_exceptions=True)
 
     async def _watch(self, number: int) -> None:
@@ -78,9 +87,12 @@ class EngineOwner:
                 """There are none: nobody here sends requests."""
         except EngineDeadError as error:
             self._deaths[number] = str(error)
+            self._group.close(str(error))
             self._changed(number)
 
     def _changed(self, number: int) -> None:
+        if not self._supervisors[number].is_ready:
+            self._group.left(number)
         for front in self._fronts:
             self._introduce(number, front)
 

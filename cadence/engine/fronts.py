@@ -14,7 +14,7 @@ from cadence.core.engine_state import EngineState
 from cadence.core.messages import EngineInfo, FromEngine, ToEngine
 from cadence.core.request import EngineRequest
 from cadence.core.update import RequestUpdate, TokenUpdates
-from cadence.engine.channel import Channel
+from cadence.engine.channel import NO_DESCRIPTOR, Channel
 
 OWNER = 0  # the front, or the owner's number, which sends no requests
 
@@ -46,6 +46,10 @@ class Fronts(Protocol):
         """From another thread. A front that does not read counts no beats either."""
         ...
 
+    def fail(self, last: bytes) -> None:
+        """Says to all what this engine ends of."""
+        ...
+
 
 class OneFront:
     def __init__(self, channel: Channel) -> None:
@@ -72,6 +76,9 @@ class OneFront:
     def beat(self, heartbeat: bytes) -> None:
         if not self._channel.is_congested:
             self._channel.send(heartbeat)
+
+    def fail(self, last: bytes) -> None:
+        self._channel.send(last)
 
 
 class ManyFronts:
@@ -147,6 +154,10 @@ class ManyFronts:
             if not channel.is_congested:
                 self._write(front, heartbeat)
 
+    def fail(self, last: bytes) -> None:
+        for front in list(self._channels):
+            self._write(front, last)
+
     def _shared_out(self, tokens: TokenUpdates) -> dict[int, TokenUpdates]:
         """By front."""
         found: dict[int, TokenUpdates] = defaultdict(TokenUpdates)
@@ -174,7 +185,9 @@ class ManyFronts:
         for front, channel in self._channels.items():
             poll.register(channel.fileno(), select.POLLIN | (select.POLLOUT if channel.is_congested else 0))
             numbers[channel.fileno()] = front
-        return [numbers[descriptor] for descriptor, _ in poll.poll(wait_s * 1000)]
+        if self._channels[OWNER].bell != NO_DESCRIPTOR:
+            poll.register(self._channels[OWNER].bell, select.POLLIN)
+        return [numbers[descriptor] for descriptor, _ in poll.poll(wait_s * 1000) if descriptor in numbers]
 
     def _introduced(self, front: int) -> list[tuple[int, ToEngine]]:
         """A channel to this front came with the message. -> the end of the one before it, where there was one"""

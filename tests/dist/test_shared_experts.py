@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,18 @@ import pytest
 
 from cadence import LLM, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
-from cadence.core.errors import ConfigError, EngineGivenUpError
+from cadence.core.errors import EngineGivenUpError
 from cadence.core.outputs import RequestOutput
 from cadence.engine.engine_group import EngineGroup
-from cadence.engine.engine_owner import EngineOwner
 from cadence.engine.journal import Journal
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.metrics.metric import Counter
-from cadence.engine.source import find_source
 from cadence.engine.supervision import probe
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.executor.group_memory import GroupSeat
 from cadence.executor.rounds import Rounds
+from tests.dist.test_api_processes import FLAGS, Cluster
+from tests.server.helpers import ServerProcess
 
 pytestmark = pytest.mark.engine
 
@@ -113,9 +114,6 @@ def test_what_engines_that_share_experts_cannot_do_is_said(tiny_model: Callable[
             LLM(directory, **OPTIONS | options, **SHARED, data_parallel_size=2)
     with pytest.raises(Exception, match="4 experts are fewer than the 5 ranks"):
         LLM(directory, **OPTIONS, **SHARED, data_parallel_size=5)
-    args = EngineArgs(model=directory, data_parallel_size=2, enable_expert_parallel=True)
-    with pytest.raises(ConfigError, match="api_server_count"):
-        EngineOwner(find_source(args).engine_options(args), (), SupervisorLimits())
     assert not psutil.Process().children()
 
 
@@ -191,6 +189,48 @@ def test_an_engine_that_is_killed_while_all_are_idle(front: SharedFront) -> None
     os.kill(pids[0], signal.SIGKILL)
     assert front.runner.run(front.streams()) == front.undisturbed
     assert not set(pids) & set(front.llm.engine_pids)
+
+
+class SharedCluster(Cluster):
+    """Two API processes in front of two engines that share experts."""
+
+    def __init__(self, model: Path) -> None:
+        flags = ("--dtype", "float32", "--num-gpu-blocks-override", "2000", "--enable-expert-parallel")
+        ServerProcess.__init__(self, model, *FLAGS, *flags)
+
+    @property
+    def engines(self) -> list[psutil.Process]:
+        return self.children("core_process")
+
+    def answers(self, strike: Callable[[], None] = lambda: None) -> list[str]:
+        """Of requests over connections of their own, which are dealt out in turn; `strike` strikes while they run."""
+
+        def ask(number: int) -> str:
+            body = {"prompt": [5 + number, 6, 7], "max_tokens": 150, "ignore_eos": True, "temperature": 0}
+            with self.client(timeout=120.0) as client:
+                return str(client.post("/v1/completions", json=body).json()["choices"][0]["text"])
+
+        with ThreadPoolExecutor(8) as pool:
+            jobs = [pool.submit(ask, number) for number in range(8)]
+            with self.client() as client:
+                while client.get("/load").json()["server_load"] < 8 and not jobs[0].done():
+                    time.sleep(0.01)
+            strike()
+            return [job.result() for job in jobs]
+
+
+def test_several_api_processes_in_front_of_engines_that_share_experts(tiny_model: Callable[[str], Path]) -> None:
+    """Requests in the other engine are not blamed when one is killed, by either process."""
+    with SharedCluster(tiny_model("mixtral")) as cluster:
+        assert isinstance(cluster, SharedCluster) and len(cluster.api) == 2
+        undisturbed = cluster.answers()
+        for _ in range(2):
+            before = {one.pid for one in cluster.engines}
+            assert len(before) == 2 and cluster.answers(cluster.engines[0].kill) == undisturbed
+            assert not before & {one.pid for one in cluster.engines}
+        with cluster.client() as client:
+            counted = [line for line in client.get("/metrics").text.splitlines() if "quarantined_total{" in line]
+        assert counted and sum(float(line.split()[-1]) for line in counted) == 0
 
 
 def test_a_generation_ends_as_a_whole() -> None:
