@@ -36,9 +36,9 @@ class StepBuffers:
         self._long_runs: tuple[LongRun, ...] = ()  # of what was named last
         self._named_np: np.ndarray = np.zeros((3, 0), dtype=np.int32)  # what the device holds by now
 
-    def name(self, layout: BatchLayout, shape: StepShape) -> None:
+    def name(self, layout: BatchLayout, shape: StepShape, long_runs: tuple[LongRun, ...] = ()) -> None:
         """What is in the layout is what the next forward of this shape computes; all else in the shape is padding."""
-        self._long_runs = () if shape.recorded else layout.long_runs()
+        self._long_runs = long_runs
         count, padded = layout.num_rows, shape.num_rows
         assert count <= padded <= len(self._seq_lens) and layout.num_tokens <= shape.num_tokens <= len(self._ids)
         named_np = np.empty((3, padded + 1), dtype=np.int32)

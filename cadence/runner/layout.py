@@ -107,7 +107,8 @@ class BatchLayout:
         return _layout(self.rows_np, none_np, none_np, self.num_computed_np)
 
     def long_runs(self) -> tuple[LongRun, ...]:
-        """Those of prompts: of a row that has drafts, few tokens are computed, and of prompts num_computed is exact."""
+        """Those of prompts, of which num_computed is exact; for the model itself alone: one that drafts has computed
+        what it has."""
         if self.max_query_len < LONG:
             return ()
         start_np = self.query_start_np

@@ -296,7 +296,7 @@ class StepLoop:
     def _name(self, layout: BatchLayout, shape: StepShape, depth: int) -> int:
         """What is drafted behind a shape that ends before its tokens, is drafted as it is -> forwards that may follow
         before it is named again"""
-        self._buffers.name(layout, shape)
+        self._buffers.name(layout, shape, () if shape.recorded else layout.long_runs())
         drafted = shape if shape.until is Until.TOKENS else shape_of(layout, Until.TOKENS, self._depth(depth))
         return self._parts.drafting.name(layout, drafted)
 

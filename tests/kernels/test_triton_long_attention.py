@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
 
-from cadence.kernels.interface.attention_batch import AttentionBatch, LongRun
+from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, LongRun
 from cadence.kernels.interface.ops import Pair
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.kernels.triton.attention import PagedAttention
-from cadence.kernels.triton.attention_long import LongAttention, Sizes, parts
+from cadence.kernels.triton.attention_long import CudnnAttend, LongAttention, Sizes, parts
 from tests.helpers.kernel_cases import AttentionCase, make_inputs
 from tests.helpers.kernel_checks import assert_close
 
@@ -31,6 +31,9 @@ class PlainAttend:
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int, bool]] = []  # queries, keys, causal
+
+    def suits(self, cache: torch.Tensor, shape: AttentionShape) -> bool:
+        return True
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float) -> Pair:
         self.asked.append((q.shape[2], k.shape[2], causal))
@@ -98,7 +101,7 @@ def test_what_it_does_not_take_is_left_to_triton(case: AttentionCase) -> None:
 def test_without_the_library_nothing_is_taken() -> None:
     case = AttentionCase(((0, 64),), 2, 1, 16, 8)
     if DEVICE == "cpu":
-        check(case, LongAttention(sizes=SIZES), 1)
+        check(case, LongAttention(CudnnAttend(), SIZES), 1)
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 4))
@@ -118,7 +121,7 @@ def test_the_library_gives_what_triton_does(head_dim: int) -> None:
     case = AttentionCase(((7, 1), (9000, 9000), (0, 40)), 4, 2, head_dim, 16, dtype=torch.bfloat16)
     here = make_inputs(case, DEVICE)
     batch = with_long_runs(here.batch, case, 2048)
-    assert LongAttention().span(batch.long_runs[0], here.kv, case.shape) == (1240, 7384)
+    assert LongAttention(CudnnAttend(), Sizes()).span(batch.long_runs[0], here.kv, case.shape) == (1240, 7384)
     ours = PagedAttention().run(here.q, here.kv, batch, 0, case.shape)
     plain = PagedAttention().run(here.q, here.kv, here.batch, 0, case.shape)
     assert not torch.equal(ours, plain)

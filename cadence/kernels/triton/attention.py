@@ -12,7 +12,7 @@ import torch
 import triton
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, LongRun
-from cadence.kernels.triton.attention_long import LongAttention
+from cadence.kernels.triton.attention_long import CudnnAttend, LongAttention, Sizes
 from cadence.kernels.triton.attention_prefill import QuerySpan, attend_prefill, choose_prefill_tile
 from cadence.kernels.triton.attention_split import SplitState, attend_split, choose_split_tile, entry_bytes
 
@@ -22,7 +22,7 @@ _SHORT_PROMPTS = 8  # up to so many sequences of few queries take the same form 
 
 class PagedAttention:
     def __init__(self, deterministic: bool = False, pdl: bool = False, long: LongAttention | None = None) -> None:
-        self._long = long or LongAttention()
+        self._long = long or LongAttention(CudnnAttend(), Sizes())
         self._deterministic = deterministic
         self._pdl = pdl
         self._states: dict[torch.device, SplitState] = {}

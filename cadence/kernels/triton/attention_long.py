@@ -10,8 +10,9 @@ weights. Pieces and blocks begin at multiples of a unit; the queries before the 
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import triton
@@ -22,12 +23,31 @@ from cadence.kernels.interface.ops import Pair
 from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.private import architecture
 
-# (q [1, Hq, n, D], k and v [1, Hk, m, D], whether query i sees keys up to i alone, scale)
-# -> (out [1, Hq, n, D], logarithms of sums of weights [1, Hq, n, 1] float32)
-Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bool, float], Pair]
-
 _FIRST = 90  # architecture on which these kernels were measured
 _MOST_HEAD_DIM = 128
+
+
+class Attend(Protocol):
+    """A library's attention on dense tensors."""
+
+    def suits(self, cache: torch.Tensor, shape: AttentionShape) -> bool: ...
+
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float) -> Pair:
+        """q [1, Hq, n, D], k and v [1, Hk, m, D]; causal: query i sees keys up to i alone -> (out [1, Hq, n, D],
+        logarithms of sums of weights [1, Hq, n, 1] float32)"""
+        ...
+
+
+class CudnnAttend:
+    """An `Attend`."""
+
+    def suits(self, cache: torch.Tensor, shape: AttentionShape) -> bool:
+        fits = cache.element_size() == 2 and shape.head_dim <= _MOST_HEAD_DIM and shape.head_dim % 8 == 0
+        return fits and cache.device.type == "cuda" and architecture() >= _FIRST and torch.backends.cudnn.is_available()
+
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float) -> Pair:
+        op = torch.ops.aten._scaled_dot_product_cudnn_attention
+        return op(q, k, v, None, True, 0.0, causal, False, scale=scale)[:2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,31 +120,19 @@ def _merge_into(out: torch.Tensor, a: Pair, b: Pair) -> None:
     )  # fmt: skip
 
 
-def attend_by_cudnn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float) -> Pair:
-    """An `Attend`."""
-    op = torch.ops.aten._scaled_dot_product_cudnn_attention
-    return op(q, k, v, None, True, 0.0, causal, False, scale=scale)[:2]
-
-
 class LongAttention:
-    def __init__(self, attend: Attend = attend_by_cudnn, sizes: Sizes = Sizes()) -> None:  # noqa: B008 - frozen
+    def __init__(self, attend: Attend, sizes: Sizes) -> None:
         self._attend = attend
         self._sizes = sizes
 
     def span(self, run: LongRun, kv: Pair, shape: AttentionShape) -> tuple[int, int]:
         """Which of a run's queries it takes: from the first to one past the last; none: equal."""
         sizes, end = self._sizes, run.before + run.count
-        if end < sizes.least or shape.window or shape.softcap or not self._suits(kv[0], shape):
+        if end < sizes.least or shape.window or shape.softcap or not self._attend.suits(kv[0], shape):
             return 0, 0
         first = -(-run.before // sizes.unit) * sizes.unit
         last = end // sizes.unit * sizes.unit
         return (first - run.before, last - run.before) if first < last else (0, 0)
-
-    def _suits(self, cache: torch.Tensor, shape: AttentionShape) -> bool:
-        if self._attend is not attend_by_cudnn:
-            return True
-        fits = cache.element_size() == 2 and shape.head_dim <= _MOST_HEAD_DIM and shape.head_dim % 8 == 0
-        return fits and cache.device.type == "cuda" and architecture() >= _FIRST and torch.backends.cudnn.is_available()
 
     def run(self, out: torch.Tensor, q: torch.Tensor, kv: Pair, table: torch.Tensor, begin: int, scale: float) -> None:
         """out, q [n, Hq, D]: the queries of a span, whose first stands at position `begin`. table [max_blocks] int32"""

@@ -9,6 +9,7 @@ import torch
 
 from cadence.core.errors import WeightsError
 from cadence.kernels.interface.matrix import MatrixPacker, PackedMatrix
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 
 _MOST = 448.0  # of float8 E4M3
 _LEAST = 1e-12  # of a scale: rows of zeros stay so
@@ -18,12 +19,16 @@ class Fp8ValuesPacker:
     """A `MatrixPacker` around another, which gets values that float8 holds with a float32 scale for each row."""
 
     keeps_blocks = False
+    takes_numbers = False
 
     def __init__(self, inner: MatrixPacker) -> None:
         self._inner = inner
         self.device = inner.device
 
     def pack_blocks(self, kind: str, blocks: torch.Tensor, rows: int, cols: int) -> Any | None:
+        return None
+
+    def pack_numbers(self, stored: ScaledNumbers) -> Any | None:
         return None
 
     def pack_values(self, values: torch.Tensor, inner: bool) -> Any:
