@@ -81,3 +81,19 @@ def test_noise_is_the_same_bit_for_bit() -> None:
     here = select_ops(CpuDevice(), "reference").gumbel_noise(seeds, positions, 50_000)
     there = select_ops(CudaDevice()).gumbel_noise(seeds.cuda(), positions.cuda(), 50_000)
     assert torch.equal(here, there.cpu())
+
+
+def test_long_prompts(tiny_model: Callable[[str], Path]) -> None:
+    """Beyond what goes to a library: the same logprobs as by our own kernels, which `deterministic` keeps to."""
+    options = {"max_model_len": 20_000, "hf_overrides": {"max_position_embeddings": 20_000}, "dtype": "bfloat16"}
+    options |= {"kv_cache_memory_bytes": 1 << 30, "max_num_batched_tokens": 8192}
+    engines = [LLM(str(tiny_model("llama")), deterministic=fixed, **options) for fixed in (False, True)]
+    size = engines[0].get_tokenizer().vocab_size
+    prompts = [[(7 * place * place + 3 * place) % (size - 5) + 3 for place in range(length)] for length in (18_000, 40)]
+    params = SamplingParams(temperature=0, max_tokens=4, logprobs=3, ignore_eos=True)
+    library, own = (engine.generate(prompts, params, use_tqdm=False) for engine in engines)
+    for found, expected in zip(library, own, strict=True):
+        first, wanted = found.outputs[0].logprobs[0], expected.outputs[0].logprobs[0]
+        for token in first.keys() & wanted.keys():
+            assert abs(first[token].logprob - wanted[token].logprob) < 0.1
+        assert first.keys() & wanted.keys()

@@ -139,7 +139,7 @@ class LongAttention:
         end, most_keys = begin + q.shape[0], self._sizes.keys
         for first, count in parts(begin, end, self._sizes.unit, self._sizes.queries):
             rows = slice(first - begin, first - begin + count)
-            mine = q[rows].transpose(0, 1).unsqueeze(0)
+            mine = q[rows].contiguous().transpose(0, 1).unsqueeze(0)  # queries may lie among keys and values
             found = self._attend(mine, *self._keys(kv, table, first, count), True, scale)
             target = out[rows]
             blocks = list(parts(0, first, self._sizes.unit, most_keys))
