@@ -45,6 +45,7 @@ class QuietExecutor:
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
         self._plan = NO_PLAN
+        self.num_tokens = 0  # made so far
 
     def step(self, plan: StepPlan) -> None:
         self._plan = plan
@@ -60,6 +61,7 @@ class QuietExecutor:
         sampling_np = plan.num_samples_np > 0
         lengths_np = plan.num_computed_np[sampling_np] + plan.num_tokens_np[sampling_np]
         tokens_np = (5 + (lengths_np * 31 + plan.rows_np[sampling_np] * 7) % (self._vocab_size - 10)).astype(np.int32)
+        self.num_tokens += len(tokens_np)
         return StepResult(plan.step_id, tokens_np[None, :, None], np.zeros((1, len(tokens_np)), dtype=np.int32))
 
     def call(self, verb: str, payload: Any) -> Any:
@@ -78,7 +80,6 @@ class Parts:
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.tokens = 0
         self._inner = [0.0]  # of the parts that were called, by depth
 
     def time(self, owner: Any, name: str, part: str) -> None:
@@ -98,8 +99,8 @@ class Parts:
 
         setattr(owner, name, timed)
 
-    def write(self, folder: str) -> None:
-        found = {"tokens": self.tokens, "total": time.thread_time(), **self.seconds}
+    def write(self, folder: str, num_tokens: int) -> None:
+        found = {"tokens": num_tokens, "total": time.thread_time(), **self.seconds}
         Path(folder, f"engine-{os.getpid()}.json").write_text(json.dumps(found), encoding="utf-8")
 
 
@@ -113,14 +114,15 @@ def build(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
     config = SchedulerConfig(ROWS, 8192, "fcfs", True, 0, steps_in_flight=1)
     layout = plan_layout([LayerKV(1, 1)], 16, "bfloat16")
     scheduler = Scheduler(config, CacheConfig(16, True, 0.9, 0, 0), layout, BLOCKS, max_model_len)
-    core = EngineCore(scheduler, QuietExecutor(vocab_size), GrammarDesk(_no_grammars), depth=1, queues_work=False)
+    executor = QuietExecutor(vocab_size)
+    core = EngineCore(scheduler, executor, GrammarDesk(_no_grammars), depth=1, queues_work=False)
     if PROFILE:
-        _profile(core)
+        _profile(core, executor)
     return core, EngineInfo(BLOCKS, max_model_len, vocab_size, "quiet", "cpu", 2**30, False, False)
 
 
-def _profile(core: EngineCore) -> None:
-    """Begins with the first request; `MARK` bytes of tokens are counted by the scheduler's results."""
+def _profile(core: EngineCore, executor: QuietExecutor) -> None:
+    """Written when the engine is closed."""
     parts = Parts()
     for owner, name, part in (
         (Scheduler, "schedule", "schedule"),
@@ -138,20 +140,12 @@ def _profile(core: EngineCore) -> None:
         (EngineCore, "step", "loop"),
     ):
         parts.time(owner, name, part)
-    result = QuietExecutor.result
-
-    def counted(executor: QuietExecutor) -> StepResult:
-        found = result(executor)
-        parts.tokens += found.token_ids_np.size
-        return found
-
-    QuietExecutor.result = counted  # type: ignore[method-assign]
     began = time.thread_time()
     close = core.close
 
     def closed() -> None:
         parts.seconds["start"] = began
-        parts.write(PROFILE)
+        parts.write(PROFILE, executor.num_tokens)
         close()
 
     core.close = closed  # type: ignore[method-assign]
