@@ -255,8 +255,10 @@ def time_fixed(sweep: bool) -> Iterator[dict[str, Any]]:
             weights = [_random(outputs, width) * width**-0.5 for _ in range(4)]
             plain = replay_us([partial(F.linear, x, weight) for weight in weights])
             for tiles in FIXED if sweep else [choose_tiles(rows, outputs, x.dtype)]:
-                us = replay_us([partial(fixed_linear, x, weight, None, tiles) for weight in weights])
-                same = torch.equal(fixed_linear(x, weights[0], None, tiles)[:1], fixed_linear(x[:1], weights[0], None))
+                us = replay_us([partial(fixed_linear, x, weight, None, tiles=tiles) for weight in weights])
+                same = torch.equal(
+                    fixed_linear(x, weights[0], None, tiles=tiles)[:1], fixed_linear(x[:1], weights[0], None)
+                )
                 yield {
                     "case": "fixed",
                     "rows": rows,

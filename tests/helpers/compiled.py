@@ -57,11 +57,11 @@ def _main(cache_dtypes: list[str]) -> None:
             constants = {**_COMMON, "DIM": dim, "DIM_PAD": dim, "PRECISION": "tf32x3" if dtype == "float32" else "tf32"}
             rows = 8 if size == 1 else 16
             split = {"QUERIES": 1, "ROWS": rows, "KEYS": 64, "SPLITS": 2, "SINGLE": True, "WHOLE": 512, "PDL": True}
-            options = {"num_warps": 2, "num_stages": 3, "launch_pdl": True}
+            options = {"num_warps": 2 if size == 2 else 1, "num_stages": 3 if size == 2 else 2, "launch_pdl": True}
             found = [_compile(attention_split._attend, types, constants | split, options)]
             tile = choose_prefill_tile(_shape(dim), _empty(dtype))
-            prefill = {"BLOCK_Q": tile.rows // 4, "KEYS": tile.keys}
-            options = {"num_warps": tile.warps, "num_stages": tile.stages}
+            prefill = {"BLOCK_Q": tile.rows // 4, "KEYS": tile.keys, "PDL": True}
+            options = {"num_warps": tile.warps, "num_stages": tile.stages, "launch_pdl": True}
             found.append(_compile(attention_prefill._attend, types, constants | prefill, options))
             types |= {"k_ptr": model, "v_ptr": model, "k_cache_ptr": kept, "v_cache_ptr": kept, "slots_ptr": "*i64"}
             types |= {"positions_ptr": "*i64", "cos_sin_ptr": "*fp32", "q_norm_ptr": model, "k_norm_ptr": model}

@@ -11,7 +11,7 @@ from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything th
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention import PagedAttention
-from cadence.kernels.triton.attention_split import choose_split_tile
+from cadence.kernels.triton.attention_split import choose_single_tile, choose_split_tile
 from cadence.runner.shapes import is_rung, padded_sizes
 from tests.helpers import kernel_checks as checks
 from tests.helpers.kernel_cases import AttentionCase, make_inputs, only
@@ -69,14 +69,17 @@ def test_no_number_of_sequences_needs_a_tile_that_captured_sizes_do_not(kv_heads
     shape = AttentionShape(num_heads=32, num_kv_heads=kv_heads, head_dim=128, scale=1.0)
     ladder = [size for size in padded_sizes(1024) if is_rung(size)]
     for size in (1, 2, 4):
-        met = {choose_split_tile(count, shape, size, PROCESSORS) for count in ladder}
-        assert {choose_split_tile(count, shape, size, PROCESSORS) for count in range(1, 1025)} <= met
+        for choose in (choose_split_tile, choose_single_tile):
+            met = {choose(count, shape, size, PROCESSORS) for count in ladder}
+            assert {choose(count, shape, size, PROCESSORS) for count in range(1, 1025)} <= met
 
 
 def test_few_sequences_are_split_and_lengths_do_not_matter() -> None:
     shape = AttentionShape(32, 8, 128, 1.0)
     splits = [choose_split_tile(count, shape, 2, PROCESSORS).splits for count in (1, 8, 16, 40, 64, 256, 10_000)]
     assert splits == [16, 8, 4, 4, 2, 1, 1]
+    splits = [choose_single_tile(count, shape, 1, PROCESSORS).splits for count in (1, 8, 16, 40, 64, 256, 10_000)]
+    assert splits == [16, 8, 4, 1, 1, 1, 1]
 
 
 def check_bits(case: AttentionCase, chunks: tuple[int, ...], every: int) -> None:

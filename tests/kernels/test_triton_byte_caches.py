@@ -147,8 +147,8 @@ def check_bits(case: AttentionCase, chunks: tuple[int, ...], every: int) -> None
 @pytest.mark.parametrize("window", [0, 90])
 @pytest.mark.parametrize("cache_dtype", TYPES)
 def test_what_a_sequence_does_not_see_does_not_show(cache_dtype: torch.dtype, window: int) -> None:
-    """Blocks beyond it, the rest of its last block, and blocks before its window hold any bytes, also those that are no
-    number as float8 or as a scale."""
+    """Blocks beyond it, the rest of its last block, and blocks before its window hold any entries, and scales that may
+    be no numbers."""
     case = AttentionCase(((150, 3), (131, 1)), 2, 1, 16, window=window, cache_dtype=cache_dtype, turned=True)
     inputs = make_inputs(case, DEVICE)
     expected = [ops.paged_attention(inputs.q, inputs.kv, inputs.batch, 0, case.shape) for ops in (FAST, FIXED)]
@@ -157,7 +157,9 @@ def test_what_a_sequence_does_not_see_does_not_show(cache_dtype: torch.dtype, wi
     for row, (cached, new) in zip(inputs.batch.rows.tolist(), case.sequences, strict=True):
         for position in range(max(cached + 1 - window, 0) if window else 0, cached + new):
             kept[int(inputs.batch.block_tables[0][row, position // 16]), :, position % 16] = True
-    spoilt = [torch.where(kept[..., None], each.view(torch.uint8), 255).view(cache_dtype) for each in rows]
+    junk = torch.full(rows[0].shape[-1:], 0x7B, dtype=torch.uint8)  # the largest number of E5M2
+    junk[-4:] = 255  # of scales: NaN
+    spoilt = [torch.where(kept[..., None], each.view(torch.uint8), junk).view(cache_dtype) for each in rows]
     there = [each.to(DEVICE) for each in on_gpu((spoilt[0], spoilt[1]))]
     for ops, wanted in zip((FAST, FIXED), expected, strict=True):
         ours = ops.paged_attention(inputs.q, (there[0], there[1]), inputs.batch, 0, case.shape)

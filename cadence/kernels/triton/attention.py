@@ -14,7 +14,13 @@ import triton
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, LongRun
 from cadence.kernels.triton.attention_long import CudnnAttend, LongAttention, Sizes
 from cadence.kernels.triton.attention_prefill import QuerySpan, attend_prefill, choose_prefill_tile
-from cadence.kernels.triton.attention_split import SplitState, attend_split, choose_split_tile, entry_bytes
+from cadence.kernels.triton.attention_split import (
+    SplitState,
+    attend_split,
+    choose_single_tile,
+    choose_split_tile,
+    entry_bytes,
+)
 
 _FEW_ROWS = 32  # queries times heads of a group that one program of the split kernel takes
 _SHORT_PROMPTS = 8  # up to so many sequences of few queries take the same form of it, whatever their number
@@ -40,12 +46,12 @@ class PagedAttention:
         single, num_seqs = batch.num_single, batch.num_sequences
         if self._deterministic:
             whole = QuerySpan(0, num_seqs, 0, q.shape[0])
-            attend_prefill(out, q, kv, batch, group, shape, choose_prefill_tile(shape, q), whole)
+            attend_prefill(out, q, kv, batch, group, shape, choose_prefill_tile(shape, q), whole, self._pdl)
             return out
         state, size = self.state(q.device), entry_bytes(q, kv[0])
         counters, processors, pdl = state.counters, state.processors, self._pdl
         if single > 0:
-            tile = choose_split_tile(single, shape, size, processors)
+            tile = choose_single_tile(single, shape, size, processors)
             attend_split(out, q, kv, batch, group, shape, tile, slice(0, single), 1, counters, pdl)
         if single == num_seqs:
             return out

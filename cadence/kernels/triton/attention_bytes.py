@@ -3,7 +3,8 @@
 A block of such a cache has, for each kv head, the entries of its tokens, then a float32 scale for each token. Those of
 keys lie token by token; those of values dim by dim, each with all its tokens: both products then read their tiles along
 the dimension that they sum over. Entries become float16 in registers, which is exact; scales never meet them: those of
-keys multiply scores, those of values are a part of the softmax's exponents.
+keys multiply scores, those of values are a part of the softmax's exponents. Entries are numbers in all of a pool: it
+begins as zeros, and what is no number goes into a scale (`byte_rows`).
 """
 
 # ruff: noqa: N803 - capitals mark compile-time constants
@@ -52,12 +53,14 @@ def even_queries(q, KIND: tl.constexpr):
 
 
 @triton.jit
-def _page_at(tile, lead, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr):
-    """Where in the table the pages of a tile's keys are."""
+def _pages(table, tile, key_end, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr):
+    """Those of a tile's keys [KEYS]."""
+    lead = tl.arange(0, KEYS)
     at = tile // BLOCK_SIZE + lead // BLOCK_SIZE
     if KEYS < BLOCK_SIZE:
         at = (tile + lead) // BLOCK_SIZE
-    return at
+    page = tl.load(table + at, mask=tile + lead < key_end, other=0)
+    return tl.max_constancy(page, [min(KEYS, BLOCK_SIZE)])
 
 
 @triton.jit
@@ -73,7 +76,6 @@ def _load_tile(
     slot = lead % BLOCK_SIZE
     if KEYS < BLOCK_SIZE:
         slot = (tile + lead) % BLOCK_SIZE
-    page = tl.max_constancy(page, [min(KEYS, BLOCK_SIZE)])
     k_head = k_ptr + (page.to(tl.int64) * k_block + kv_head * HEAD)
     v_head = v_ptr + (page.to(tl.int64) * v_block + kv_head * HEAD)
     k_at = k_head[:, None] + (slot[:, None] * DIM + dim[None, :])
@@ -136,20 +138,16 @@ def fold_bytes_turned(
     """As `fold_keys`, for few rows and with keys on the left: acc, q [DIM_PAD, rows]; q, inverse by `even_queries`."""
     lead = tl.arange(0, KEYS)
     row_unit, unit = _units(inverse, scale, softcap, SOFTCAP)
-    page_at = _page_at(key_begin, lead, BLOCK_SIZE, KEYS)
-    page = tl.load(table + page_at, mask=key_begin + lead < key_end, other=0)
+    page = _pages(table, key_begin, key_end, BLOCK_SIZE, KEYS)
     for tile in range(key_begin, key_end, KEYS):
         k, v, k_scale, v_scale = _load_tile(
             k_ptr, v_ptr, page, tile, kv_head, k_block, v_block, DIM, DIM_PAD, BLOCK_SIZE, KEYS
         )
-        page_at = _page_at(tile + KEYS, lead, BLOCK_SIZE, KEYS)
-        page = tl.load(table + page_at, mask=tile + KEYS + lead < key_end, other=0)
+        page = _pages(table, tile + KEYS, key_end, BLOCK_SIZE, KEYS)
         key = tile + lead
         values = whole(v, q.dtype)
         if MASKED:
-            stored = _is_stored(key, pos, key_end, WINDOW)
-            v_scale = tl.where(stored, v_scale, 0.0)
-            values = tl.where(stored[None, :], values, 0.0)
+            v_scale = tl.where(_is_stored(key, pos, key_end, WINDOW), v_scale, 0.0)
         exponent, power, fraction = _split_scale(v_scale)
         score = tl.dot(whole(k, q.dtype), q, input_precision=PRECISION) * row_unit[None, :] * k_scale[:, None]
         if SOFTCAP:
@@ -177,20 +175,16 @@ def fold_bytes(
     """As `fold_keys`: acc, q [rows, DIM_PAD]; q, inverse by `even_queries`."""
     lead = tl.arange(0, KEYS)
     row_unit, unit = _units(inverse, scale, softcap, SOFTCAP)
-    page_at = _page_at(key_begin, lead, BLOCK_SIZE, KEYS)
-    page = tl.load(table + page_at, mask=key_begin + lead < key_end, other=0)
+    page = _pages(table, key_begin, key_end, BLOCK_SIZE, KEYS)
     for tile in range(key_begin, key_end, KEYS):
         k, v, k_scale, v_scale = _load_tile(
             k_ptr, v_ptr, page, tile, kv_head, k_block, v_block, DIM, DIM_PAD, BLOCK_SIZE, KEYS
         )
-        page_at = _page_at(tile + KEYS, lead, BLOCK_SIZE, KEYS)
-        page = tl.load(table + page_at, mask=tile + KEYS + lead < key_end, other=0)
+        page = _pages(table, tile + KEYS, key_end, BLOCK_SIZE, KEYS)
         key = tile + lead
         values = whole(v, q.dtype)
         if MASKED:
-            stored = _is_stored(key, pos, key_end, WINDOW)
-            v_scale = tl.where(stored, v_scale, 0.0)
-            values = tl.where(stored[None, :], values, 0.0)
+            v_scale = tl.where(_is_stored(key, pos, key_end, WINDOW), v_scale, 0.0)
         exponent, power, fraction = _split_scale(v_scale)
         score = tl.dot(q, whole(k, q.dtype).T, input_precision=PRECISION) * row_unit[:, None] * k_scale[None, :]
         if SOFTCAP:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention_bytes import even_queries, fold_bytes
@@ -48,7 +49,7 @@ def _attend(
     table_stride, q_token, q_head, k_block, v_block,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_PAD: tl.constexpr, BLOCK_Q: tl.constexpr,
     DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr,
-    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, PRECISION: tl.constexpr,
+    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     # Late blocks see the most keys: they start first.
     kv_head = tl.program_id(0) % KV_HEADS
@@ -71,6 +72,8 @@ def _attend(
     place = (begin + query).to(tl.int64)
     dim = tl.arange(0, DIM_PAD)
     q_at = q_ptr + place[:, None] * q_token + head[:, None] * q_head + dim[None, :]
+    if PDL:  # lengths and tables are known since the step began, and the embedding waited for all of that
+        gdc_wait()
     q = tl.load(q_at, mask=used[:, None] & (dim[None, :] < DIM), other=0.0)
 
     low = seq_len - count + first  # position of the first query
@@ -123,6 +126,8 @@ def _attend(
             DIM, DIM_PAD, BLOCK_SIZE, KEYS, RUN, WINDOW, SOFTCAP, True, PRECISION,
         )  # fmt: skip
 
+    if PDL:
+        gdc_launch_dependents()
     result = acc / tl.where(used, total, 1.0)[:, None]
     out_at = out_ptr + (place * HEADS + head)[:, None] * DIM + dim[None, :]
     tl.store(out_at, result.to(out_ptr.dtype.element_ty), mask=used[:, None] & (dim[None, :] < DIM))
@@ -168,6 +173,7 @@ def attend_prefill(
     shape: AttentionShape,
     tile: PrefillTile,
     span: QuerySpan,
+    pdl: bool = False,
 ) -> None:
     """Fills out [T, Hq, D] for the queries of a span."""
     _, heads, dim = q.shape
@@ -184,5 +190,6 @@ def attend_prefill(
         HEADS=heads, KV_HEADS=shape.num_kv_heads, GROUP=per_kv, GROUP_PAD=group_pad, BLOCK_Q=block_q,
         DIM=dim, DIM_PAD=max(triton.next_power_of_2(dim), 16), BLOCK_SIZE=k.shape[2], KEYS=tile.keys,
         WINDOW=shape.window, SOFTCAP=shape.softcap > 0.0,
-        PRECISION="tf32x3" if q.dtype is torch.float32 else "tf32", num_warps=tile.warps, num_stages=tile.stages,
+        PRECISION="tf32x3" if q.dtype is torch.float32 else "tf32", PDL=pdl,
+        num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
     )  # fmt: skip

@@ -176,8 +176,7 @@ def choose_split_tile(num_seqs: int, shape: AttentionShape, entry_bytes: int, pr
     A handful of sequences are split until there is a program per processor. Of some dozens, several programs with
     small tiles share a processor, and splits even out what long sequences take. Of many, each is one program.
     """
-    num_seqs = triton.next_power_of_2(num_seqs) if num_seqs < 8 else triton.cdiv(num_seqs, 8) * 8
-    programs, available = num_seqs * shape.num_kv_heads, processors
+    programs, available = _rounded(num_seqs) * shape.num_kv_heads, processors
     tile_bytes, warps, splits, whole = 16384, 4, 1, _WHOLE
     if 4 * programs <= available:
         splits = _power_of_two(available // programs)
@@ -188,6 +187,21 @@ def choose_split_tile(num_seqs: int, shape: AttentionShape, entry_bytes: int, pr
         whole = _WHOLE_BESIDE_MANY
     row_bytes = triton.next_power_of_2(shape.head_dim) * entry_bytes
     return SplitTile(max(min(tile_bytes // row_bytes, 128), 16), warps, 3, min(splits, _MAX_SPLITS), whole)
+
+
+def choose_single_tile(num_seqs: int, shape: AttentionShape, entry_bytes: int, processors: int) -> SplitTile:
+    """Of sequences with one query each. Entries of eight bits that few rows are multiplied by: programs of one warp, in
+    which no thread waits for another's keys, and four of them on a processor."""
+    if entry_bytes > 1 or shape.num_heads // shape.num_kv_heads > 8:
+        return choose_split_tile(num_seqs, shape, entry_bytes, processors)
+    programs = _rounded(num_seqs) * shape.num_kv_heads
+    splits = min(_power_of_two(max(4 * processors // programs, 1)), _MAX_SPLITS)
+    keys = max(min(8192 // triton.next_power_of_2(shape.head_dim), 128), 16)
+    return SplitTile(keys, 1, 2, splits, _WHOLE if 4 * programs <= processors else _WHOLE_BESIDE_MANY)
+
+
+def _rounded(num_seqs: int) -> int:
+    return triton.next_power_of_2(num_seqs) if num_seqs < 8 else triton.cdiv(num_seqs, 8) * 8
 
 
 def entry_bytes(q: torch.Tensor, cache: torch.Tensor) -> int:

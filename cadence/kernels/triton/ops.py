@@ -47,14 +47,15 @@ class TritonOps(TorchOps):
         self.lora = TritonLoraOps(deterministic, self._pdl)
         self.experts = TritonExpertOps(self.linear, (self.silu_mul, self.gelu_tanh_mul))
         self._attention = PagedAttention(deterministic, self._pdl)
-        self._few_rows = self._pdl and not deterministic and private.shared_memory() >= _FEW_ROWS_BYTES
+        self._memory = private.shared_memory() if self._pdl else 0  # bytes that a program may have
+        self._few_rows = not deterministic and self._memory >= _FEW_ROWS_BYTES
 
     def packer(self, method: str, dtype: torch.dtype, device: torch.device) -> MatrixPacker | None:
         return GpuPacker(self, method, dtype, device, (self._deterministic, self._pdl)) if self.packs else None
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         if self._deterministic:
-            return fixed_linear(x, weight, bias)
+            return fixed_linear(x, weight, bias, self._pdl, self._memory)
         if suits(x.shape[0], weight):
             return few_tokens(x, weight, bias, pdl=self._pdl)[0]
         skinny = choose_skinny(x.shape[0], weight, gated=False) if self._few_rows else None
