@@ -142,8 +142,9 @@ def test_a_matrix_takes_the_norm_and_the_gate_along(name: str) -> None:
     check_near(found, matrix.linear(normed, bias))
     both = normal(5, 2 * WIDTH, seed=6, dtype=torch.bfloat16)
     assert matrix.takes_gate(5)
-    found = matrix.gated_terms(both, bias, False, OPS)
+    found = matrix.gated(both, bias, False, True, OPS)
     check_near(found, matrix.linear_terms(OPS.silu_mul(both), bias))
+    assert torch.equal(matrix.gated(both, bias, False, False, OPS), matrix.linear(OPS.silu_mul(both), bias))
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.helpers.triton_mode import DEVICE  # isort: skip - before triton
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,11 +18,13 @@ from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.kernels.triton.block_matrix import BlockMatrix
+from cadence.kernels.triton.few_bits import as_fp8
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix, PickedMatrix, WideMatrix
 from cadence.kernels.triton.joined_matrix import JoinedMatrix
 from cadence.kernels.triton.ops import TritonOps
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
+from cadence.models.layers.summed_weight import SummedWeight
 from cadence.models.layers.weight import DenseWeight, KernelWeight, WeightHolder
 from cadence.models.loader import load_model
 from tests.helpers.tiny_gguf import make_tiny_gguf
@@ -79,3 +83,26 @@ def test_numbers_of_checkpoints(tmp_path: Path, form: str) -> None:
     for name, matrix in matrices(model).items():
         if name.endswith("qkv"):
             assert isinstance(matrix, PickedMatrix if "by activation" in form else own), form
+
+
+@pytest.mark.parametrize("gelu", [False, True])
+def test_the_gate_before_a_sum_over_ranks_is_part_of_the_product(gelu: bool) -> None:
+    """Two ranks with half of the columns each: what they add up has the bits that a gate and a product have."""
+    generator = torch.Generator().manual_seed(1)
+    made = [torch.randn(shape, generator=generator) for shape in ((128, 512), (5, 1024), (128,))]
+    values, x, bias = made[0].to(DEVICE), made[1].to(DEVICE, torch.bfloat16), made[2].to(DEVICE)
+    ctx: Any = SimpleNamespace(ops=OPS)
+    parts, apart = [], []
+    for rank in range(2):
+        own = slice(256 * rank, 256 * rank + 256)
+        base = KernelWeight(FewBitsMatrix(as_fp8(values[:, own].contiguous()), torch.bfloat16, False, False))
+        ranks: Any = SimpleNamespace(rank=rank, all_reduce=lambda part: part)
+        weight, pair = SummedWeight(base, ranks), torch.cat([x[:, :512][:, own], x[:, 512:][:, own]], dim=1)
+        assert weight.takes_gate(5)
+        parts.append(weight.gated(pair, bias, gelu, ctx, terms=True))
+        apart.append(weight.linear(OPS.gelu_tanh_mul(pair) if gelu else OPS.silu_mul(pair), bias, ctx))
+    assert parts[0].shape == (5, 128) and torch.equal(torch.stack(parts), torch.stack(apart))
+    gate, up = x.float().chunk(2, dim=1)
+    inner = torch.nn.functional.gelu(gate, approximate="tanh") if gelu else torch.nn.functional.silu(gate)
+    expected = (inner * up) @ values.T + bias
+    assert (sum(parts) - expected).norm() < 0.06 * expected.norm(), "the bias is added once"

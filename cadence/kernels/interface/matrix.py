@@ -51,11 +51,11 @@ class PackedMatrix(Protocol):
         ...
 
     def takes_gate(self, rows: int) -> bool:
-        """Whether `gated_terms` of so many rows costs less than a gate and a product."""
+        """Whether `gated` of so many rows costs less than a gate and a product."""
         ...
 
-    def gated_terms(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> torch.Tensor:
-        """x [T, 2 * cols] = (gate, up) -> `linear_terms` of gelu_tanh or silu(gate) * up"""
+    def gated(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, terms: bool, ops: Ops) -> torch.Tensor:
+        """x [T, 2 * cols] = (gate, up) -> `linear` of gelu_tanh or silu(gate) * up; with `terms`, `linear_terms`"""
         ...
 
 
@@ -79,8 +79,9 @@ class ComposedMatrix(ABC):
     def takes_gate(self, rows: int) -> bool:
         return False
 
-    def gated_terms(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> torch.Tensor:
-        return self.linear_terms(ops.gelu_tanh_mul(x) if gelu else ops.silu_mul(x), bias)
+    def gated(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, terms: bool, ops: Ops) -> torch.Tensor:
+        inner = ops.gelu_tanh_mul(x) if gelu else ops.silu_mul(x)
+        return self.linear_terms(inner, bias) if terms else self.linear(inner, bias)
 
 
 class MatrixPacker(Protocol):

@@ -86,11 +86,11 @@ class FewBitsMatrix(ComposedMatrix):
     def takes_gate(self, rows: int) -> bool:
         return self._rounds and not self._takes_one(rows)
 
-    def gated_terms(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, ops: Ops) -> torch.Tensor:
+    def gated(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, terms: bool, ops: Ops) -> torch.Tensor:
         if not self.takes_gate(x.shape[0]):
-            return super().gated_terms(x, bias, gelu, ops)
+            return super().gated(x, bias, gelu, terms, ops)
         quants = quantized_rows(x, self._stored.values.dtype, self._pdl, "gelu" if gelu else "silu")
-        return self._by_eight(quants, bias, splits=True)
+        return self._by_eight(quants, bias, splits=terms)
 
     def _suits_one(self, x: torch.Tensor) -> bool:
         return self._takes_one(x.shape[0])

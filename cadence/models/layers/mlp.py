@@ -59,9 +59,9 @@ class GatedMLP(nn.Module):
         self, norm: Norm, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext, *, terms: bool = False
     ) -> Stream:
         """terms: as `Linear` has it, of what comes out."""
-        if terms and self.down.weight.takes_gate(residual.shape[0]):
+        if self.down.weight.takes_gate(residual.shape[0]):
             inner, residual = norm.add_linear(x, residual, self.gate_up, ctx)
-            return self.down.weight.gated_terms(inner, self.down.bias, self._gate.gelu, ctx), residual
+            return self.down.weight.gated(inner, self.down.bias, self._gate.gelu, ctx, terms=terms), residual
         inner, residual = norm.add_gated(x, residual, self.gate_up, self._gate, ctx)
         return self.down(inner, ctx, terms=terms), residual
 

@@ -22,6 +22,16 @@ class SummedWeight(Weight):
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None, ctx: ForwardContext) -> torch.Tensor:
         return self._ranks.all_reduce(self.base.linear(x, bias if self._ranks.rank == 0 else None, ctx))
 
+    def takes_gate(self, rows: int) -> bool:
+        return self.base.takes_gate(rows)
+
+    def gated(
+        self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, ctx: ForwardContext, *, terms: bool
+    ) -> torch.Tensor:
+        """Never in terms: what ranks exchange is one sum."""
+        own = self.base.gated(x, bias if self._ranks.rank == 0 else None, gelu, ctx, terms=False)
+        return self._ranks.all_reduce(own)
+
     def logits(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         return self._ranks.all_reduce(self.base.logits(x, ctx))
 

@@ -72,12 +72,15 @@ class Weight(ABC):
         return ctx.ops.gelu_tanh_mul(inner) if gelu else ctx.ops.silu_mul(inner), total
 
     def takes_gate(self, rows: int) -> bool:
-        """Whether `gated_terms` of so many rows costs less than a gate and a product."""
+        """Whether `gated` of so many rows costs less than a gate and a product."""
         return False
 
-    def gated_terms(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, ctx: ForwardContext) -> torch.Tensor:
-        """x [T, 2 * cols] = (gate, up) -> `linear_terms` of gelu_tanh or silu(gate) * up."""
-        return self.linear_terms(ctx.ops.gelu_tanh_mul(x) if gelu else ctx.ops.silu_mul(x), bias, ctx)
+    def gated(
+        self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, ctx: ForwardContext, *, terms: bool
+    ) -> torch.Tensor:
+        """x [T, 2 * cols] = (gate, up) -> `linear` of gelu_tanh or silu(gate) * up; with `terms`, `linear_terms`."""
+        inner = ctx.ops.gelu_tanh_mul(x) if gelu else ctx.ops.silu_mul(x)
+        return self.linear_terms(inner, bias, ctx) if terms else self.linear(inner, bias, ctx)
 
     def to_fill(self) -> torch.Tensor:
         """[rows, cols], for the values of a checkpoint; without memory where they are to be packed instead."""
@@ -142,8 +145,10 @@ class KernelWeight(Weight):
     def takes_gate(self, rows: int) -> bool:
         return self.matrix.takes_gate(rows)
 
-    def gated_terms(self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, ctx: ForwardContext) -> torch.Tensor:
-        return self.matrix.gated_terms(x, bias, gelu, ctx.ops)
+    def gated(
+        self, x: torch.Tensor, bias: torch.Tensor | None, gelu: bool, ctx: ForwardContext, *, terms: bool
+    ) -> torch.Tensor:
+        return self.matrix.gated(x, bias, gelu, terms, ctx.ops)
 
     def logits(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         return self.matrix.logits(x)
