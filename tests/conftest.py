@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="the whole matrix: two ranks, experts",
     )
+    parser.addoption("--wide", action="store_true", help="also tests marked `wide`: what a sample of them stands for")
     group = parser.getgroup("hostile", "the hostile-input generator (tests/hostile)")
     group.addoption("--hostile-requests", type=int, default=1500, help="generated requests; 20000 for a night")
     group.addoption("--hostile-seed", type=int, default=1, help="another seed is another set of requests")
@@ -34,6 +36,16 @@ def pytest_configure() -> None:
     if worker and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of `--dist loadfile`; others are as they are."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.helpers.shared_work import SharedWorkScheduling
+
+    return SharedWorkScheduling(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -52,8 +64,12 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
     return get
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` run only where there is one."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `wide` run where they are asked for, those marked `gpu` where there is one."""
+    if not config.getoption("--wide"):
+        left_out = [item for item in items if item.get_closest_marker("wide")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("wide")]
     if not any(item.get_closest_marker("gpu") for item in items):
         return
     import torch

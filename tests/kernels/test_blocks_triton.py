@@ -24,12 +24,16 @@ from cadence.kernels.triton.joined_matrix import JoinedMatrix
 from cadence.kernels.triton.ops import TritonOps
 from cadence.models.quant.block_kinds import block_size, values_of_blocks
 from tests.helpers.random_blocks import random_blocks
+from tests.helpers.wide import mostly_wide, mostly_wide_rows
 
 pytestmark = pytest.mark.device
 
 OWN = ("BYTES", "FP4_16", "FP4_32")  # not of GGUF
 KINDS = [kind for kind in FORMS if kind not in OWN]
 SOME = ["Q4_K", "Q6_K", "Q5_1", "IQ2_XS", *OWN]  # of every way to group, with and without what is subtracted
+FEW = ["Q4_K", "IQ2_XS", "FP4_16"]  # of them
+PRODUCTS = [(kind, rows, fixed) for kind in SOME for rows in (1, 3, 40, 70) for fixed in (False, True)]
+ALWAYS = [(kind, 3, False) for kind in SOME] + [row for row in PRODUCTS if row[0] == "Q4_K"]
 OPS = TritonOps()
 WIDTH, OUTPUTS = 768, 72
 
@@ -60,13 +64,14 @@ def made(kind: str, rows: int = OUTPUTS, cols: int = WIDTH, seed: int = 1) -> tu
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_numbers_are_those_of_the_gguf_package(kind: str) -> None:
-    planes, expected = made(kind)
+    rows, cols = 20, 512
+    planes, expected = made(kind, rows, cols)
     if DEVICE == "cpu":
         assert torch.equal(values(planes, torch.float32), expected)
     else:  # a product and a sum are rounded once
         torch.testing.assert_close(values(planes, torch.float32), expected, rtol=1e-6, atol=1e-5)
     held = {plane.data_ptr(): plane.nbytes for plane in planes.planes}
-    assert sum(held.values()) == OUTPUTS * WIDTH // planes.form.block * planes.form.num_bytes, "not a byte more"
+    assert sum(held.values()) == rows * cols // planes.form.block * planes.form.num_bytes, "not a byte more"
 
 
 def test_every_type_of_the_gguf_package_has_a_decoder() -> None:
@@ -86,9 +91,7 @@ def test_one_row_and_some(kind: str) -> None:
         torch.testing.assert_close(matrix.linear(x, bias), wanted, rtol=1e-4, atol=near)
 
 
-@pytest.mark.parametrize("kind", SOME)
-@pytest.mark.parametrize("rows", [1, 3, 40, 70])
-@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize(("kind", "rows", "fixed"), mostly_wide_rows(PRODUCTS, ALWAYS))
 def test_products(kind: str, rows: int, fixed: bool) -> None:
     planes, expected = made(kind)
     matrix = BlockMatrix(planes, torch.float32, fixed, False)
@@ -98,7 +101,7 @@ def test_products(kind: str, rows: int, fixed: bool) -> None:
     torch.testing.assert_close(matrix.logits(x), x @ expected.T, rtol=1e-4, atol=near)
 
 
-@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("kind", mostly_wide(SOME, FEW))
 def test_one_token_takes_the_norm_and_the_gate_along(kind: str) -> None:
     planes, expected = made(kind)
     stream = normal(1, WIDTH, seed=4), normal(1, WIDTH, seed=5)
@@ -116,7 +119,7 @@ def test_one_token_takes_the_norm_and_the_gate_along(kind: str) -> None:
     torch.testing.assert_close(kept, total)
 
 
-@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("kind", mostly_wide(SOME, FEW))
 def test_rows_of_a_fixed_product_have_their_bits(kind: str) -> None:
     matrix = BlockMatrix(made(kind)[0], torch.float32, True, False)
     x = normal(70, WIDTH)

@@ -193,15 +193,6 @@ def test_nan_in_one_sequence_stays_there() -> None:
     assert torch.isfinite(out[:3]).all()
 
 
-def test_a_second_load_takes_the_file_from_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CADENCE_CACHE", str(tmp_path))
-    first = load_library()._name
-    stamp = Path(first).stat().st_mtime_ns
-    assert load_library()._name == first
-    assert Path(first).stat().st_mtime_ns == stamp
-    assert [path.suffix for path in (tmp_path / "kernels").iterdir()] == [".so"]
-
-
 @pytest.fixture
 def one_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """-> an empty cache, for a library that is compiled at once."""
@@ -210,6 +201,14 @@ def one_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(build, "_SOURCES", tmp_path / "sources")
     monkeypatch.setenv("CADENCE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "kernels"
+
+
+def test_a_second_load_takes_the_file_from_the_cache(one_source: Path) -> None:
+    first = load_library()._name
+    stamp = Path(first).stat().st_mtime_ns
+    assert load_library()._name == first
+    assert Path(first).stat().st_mtime_ns == stamp
+    assert [path.suffix for path in one_source.iterdir()] == [".so"]
 
 
 def test_the_cache_is_for_its_user_alone(one_source: Path) -> None:

@@ -17,6 +17,7 @@ from tests.helpers.byte_caches import on_gpu
 from tests.helpers.compiled import compile_kernels
 from tests.helpers.kernel_cases import AttentionCase, make_inputs, only, spread
 from tests.helpers.kernel_checks_fused import one_token_each
+from tests.helpers.wide import mostly_wide_rows
 
 pytestmark = pytest.mark.device
 
@@ -47,10 +48,13 @@ def in_parts(cache: torch.Tensor, head_dim: int) -> tuple[torch.Tensor, torch.Te
     return rows[..., :size], rows[..., size:].contiguous().view(torch.float32)
 
 
-@pytest.mark.parametrize("cache_dtype", TYPES)
+STORED = [(16, 16, torch.float32, OWN_SCALES), (20, 4, torch.float16, (0.02, 0.5)), (80, 8, torch.bfloat16, OWN_SCALES)]
+FORMS = [(*stored, cache_dtype) for stored in STORED for cache_dtype in TYPES]
+
+
 @pytest.mark.parametrize(
-    ("head_dim", "block_size", "dtype", "fixed"),
-    [(16, 16, torch.float32, OWN_SCALES), (20, 4, torch.float16, (0.02, 0.5)), (80, 8, torch.bfloat16, OWN_SCALES)],
+    ("head_dim", "block_size", "dtype", "fixed", "cache_dtype"),
+    mostly_wide_rows(FORMS, [FORMS[0], FORMS[4], FORMS[8], FORMS[3]]),  # each shape, each type; int8 twice
 )
 def test_stored_rows_equal_the_reference_bit_for_bit(
     head_dim: int, block_size: int, dtype: torch.dtype, fixed: tuple[float, float], cache_dtype: torch.dtype
@@ -77,12 +81,12 @@ def test_stored_rows_equal_the_reference_bit_for_bit(
     rows = [torch.zeros_like(empty), torch.zeros_like(empty)]
     checks.REFERENCE.write_kv(k, v, *rows, slots, fixed)
     expected = on_gpu((rows[0], rows[1]))
-    for ops in (FAST, FIXED):
-        for rotary in (-1, 0, head_dim // 4 * 2):
-            for ours, reference in zip(written(ops, rotary), expected, strict=True):
-                ours_parts, parts = in_parts(ours, head_dim), in_parts(reference, head_dim)
-                assert torch.equal(ours_parts[0], parts[0]), rotary
-                torch.testing.assert_close(ours_parts[1], parts[1], rtol=0, atol=0, equal_nan=True)
+    half = head_dim // 4 * 2
+    for ops, rotary in ((FAST, -1), (FAST, 0), (FAST, half), (FIXED, half)):
+        for ours, reference in zip(written(ops, rotary), expected, strict=True):
+            ours_parts, parts = in_parts(ours, head_dim), in_parts(reference, head_dim)
+            assert torch.equal(ours_parts[0], parts[0]), rotary
+            torch.testing.assert_close(ours_parts[1], parts[1], rtol=0, atol=0, equal_nan=True)
 
 
 SMALL = {
@@ -99,8 +103,11 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("cache_dtype", TYPES)
-@pytest.mark.parametrize("name", SMALL)
+ATTENTION = [(name, cache_dtype) for name in SMALL for cache_dtype in TYPES]
+ALWAYS = [(name, TYPES[0]) for name in SMALL] + [("split decode", each) for each in TYPES[1:]]
+
+
+@pytest.mark.parametrize(("name", "cache_dtype"), mostly_wide_rows(ATTENTION, ALWAYS))
 def test_attention_is_that_of_the_numbers_stored(name: str, cache_dtype: torch.dtype) -> None:
     case = replace(SMALL[name], cache_dtype=cache_dtype, turned=True)
     checks.check_attention(FAST, case, DEVICE)

@@ -1,0 +1,18 @@
+"""Parameters of which some are always run, and the rest with `--wide`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+
+def mostly_wide(values: Iterable[Any], always: Collection[Any]) -> list[Any]:
+    """For `parametrize`: all `values`, those that are not among `always` marked `wide`."""
+    return [value if value in always else pytest.param(value, marks=pytest.mark.wide) for value in values]
+
+
+def mostly_wide_rows(rows: Iterable[tuple[Any, ...]], always: Collection[tuple[Any, ...]]) -> list[Any]:
+    """The same, of parameters that go together."""
+    return [row if row in always else pytest.param(*row, marks=pytest.mark.wide) for row in rows]
