@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,9 +16,16 @@ from cadence.config.hf import load_hf_config
 from cadence.config.reference import find_model
 from cadence.core.errors import CadenceError, ConfigError, WeightsError
 from cadence.entrypoints.cli.main import main
+from cadence.kernels.interface.collectives import RankPlace
+from cadence.kernels.reference.ops import ReferenceOps
+from cadence.models.interface.build import BuildContext
 from cadence.models.loader.checkpoint import open_checkpoint
+from cadence.models.loader.plausible import without_memory
 from cadence.models.loader.sharded_state import ShardWeights, save_sharded
+from cadence.models.loader.sliced_weights import sliced
+from cadence.models.loader.source import WeightsSource
 from tests.helpers.tiny_gguf import make_tiny_gguf
+from tests.helpers.tiny_quantized import add_scales, make_quantized
 
 pytestmark = pytest.mark.engine
 
@@ -29,8 +37,8 @@ PARAMS = [
 ]
 
 
-def say(model: Path, load_format: str = "auto") -> list[list[int]]:
-    with LLM(str(model), **OPTIONS, tensor_parallel_size=2, load_format=load_format) as llm:
+def say(model: Path, load_format: str = "auto", **options: Any) -> list[list[int]]:
+    with LLM(str(model), **OPTIONS, tensor_parallel_size=2, load_format=load_format, **options) as llm:
         found = [output for params in PARAMS for output in llm.generate(PROMPTS, params, use_tqdm=False)]
     return [list(output.outputs[0].token_ids) for output in found]
 
@@ -62,6 +70,65 @@ def test_quantised_blocks_stay_as_they_are(kind: str, tmp_path: Path, capsys: py
     assert say(output, "sharded_state") == say(model)
     with pytest.raises(CadenceError, match="load_format=sharded_state"):
         say(output)
+
+
+@pytest.mark.parametrize("form", ["FP8 channel", "W4A16 asymmetric", "GPTQ 4 bits, by activation", "NVFP4"])
+def test_a_quantised_checkpoint_stays_one(form: str, tmp_path: Path) -> None:
+    """Every form that a rank would read of it, bit for bit: values, numbers, blocks, the order of columns."""
+    files = find_model(str(make_quantized(form, tmp_path)))
+    save_sharded(files, 2, tmp_path / "out")
+    hf = load_hf_config(files)
+    for rank in range(2):
+        build = BuildContext(torch.float32, torch.device("meta"), ReferenceOps(), 1, ranks=RankPlace(rank, 2))
+        whole, _ = open_checkpoint(files, hf)
+        wanted, found = sliced(whole, without_memory(hf, build)), ShardWeights(tmp_path / "out", rank, 2)
+        assert all(name.endswith(".bias") for name in {*wanted.names()} ^ {*found.names()}), "zeros, and needless"
+        held = [name for name in wanted.names() if wanted.numbers(name) is not None]
+        assert len(held) >= 10 and all(found.numbers(name) is not None for name in held)
+        for name in found.names():
+            assert found.shape(name) == wanted.shape(name)
+            for ours, theirs in zip(forms_of(found, name), forms_of(wanted, name), strict=True):
+                assert type(ours) is type(theirs), name
+                assert torch.equal(ours, theirs) if isinstance(ours, torch.Tensor) else ours == theirs, name
+
+
+def forms_of(source: WeightsSource, name: str) -> list[object]:
+    numbers, blocks = source.numbers(name), source.blocks(name, False)
+    parts = [] if numbers is None else [numbers.numbers, numbers.scales, numbers.bits, numbers.is_fp4]
+    zeros = numbers.zeros if numbers is not None else 0
+    whole = zeros.to(torch.int16) if isinstance(zeros, torch.Tensor) else zeros
+    return [source.load(name), source.order(name), *(blocks or ()), *parts, whole]
+
+
+def test_a_quantised_checkpoint_says_the_same(tmp_path: Path) -> None:
+    """With a cache of float8 that has the checkpoint's scales."""
+    model = make_quantized("FP8 channel", tmp_path)
+    add_scales(model, {0: (0.02, 0.01), 1: (0.03, 0.01)})
+    save_sharded(find_model(str(model)), 2, tmp_path / "out")
+    shard = ShardWeights(tmp_path / "out", 1, 2)
+    assert shard.kv_scales() == {"layers.0": pytest.approx((0.02, 0.01)), "layers.1": pytest.approx((0.03, 0.01))}
+    assert say(tmp_path / "out", "sharded_state", kv_cache_dtype="fp8") == say(model, kv_cache_dtype="fp8")
+
+
+def test_numbers_that_lie_are_refused(tmp_path: Path) -> None:
+    save_sharded(find_model(str(make_quantized("FP8 channel", tmp_path))), 1, tmp_path / "out")
+    path = tmp_path / "out" / "model-rank-0.index.json"
+    index = json.loads(path.read_text())
+    name = next(iter(index["numbers"]))
+    for key, value, told in [
+        ("bits", 5, "does not say how"),
+        ("kind", "Q4_0", "no tensor"),
+        ("has_order", True, "no tensor"),
+        ("zero", None, "no tensor"),
+        ("dtype", "int7", "not a matrix of numbers"),
+    ]:
+        changed = {**index, "numbers": {**index["numbers"], name: {**index["numbers"][name], key: value}}}
+        path.write_text(json.dumps(changed))
+        with pytest.raises(WeightsError, match=told):
+            ShardWeights(tmp_path / "out", 0, 1)
+    path.write_text(json.dumps({**index, "kv_scales": {"layers.0": [0.0, 1.0]}}))
+    with pytest.raises(WeightsError, match="two positive numbers"):
+        ShardWeights(tmp_path / "out", 0, 1)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "phi3"])

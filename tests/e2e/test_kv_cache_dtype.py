@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from cadence import LLM, SamplingParams
 from tests.e2e.test_promise import answer, requests, run
 from tests.e2e.test_quantization import logprobs_of
-from tests.helpers.tiny_quantized import make_quantized
+from tests.helpers.tiny_quantized import add_scales, make_quantized
 
 pytestmark = pytest.mark.engine
 
@@ -115,11 +113,3 @@ def test_scales_of_the_checkpoint(tmp_path: Path) -> None:
 
 def mean_difference(ours: list[float], others: list[float]) -> float:
     return sum(abs(one - other) for one, other in zip(ours, others, strict=True)) / len(others)
-
-
-def add_scales(folder: Path, scales: dict[int, tuple[float, float]]) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    for layer, both in scales.items():
-        for name, value in zip("kv", both, strict=True):
-            tensors[f"model.layers.{layer}.self_attn.{name}_scale"] = torch.tensor([value])
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})

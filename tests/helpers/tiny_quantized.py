@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from tests.helpers import quantized_writers as writers
 from tests.helpers.tiny_models import BOS, EOS, MAX_LEN, PAD, VOCAB, randomise, save_tokenizer
@@ -123,6 +123,13 @@ def _save_plain(directory: Path, form: Form, changes: dict[str, Any]) -> None:
 
 
 def _tensors(directory: Path) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
     return load_file(directory / "model.safetensors")
+
+
+def add_scales(folder: Path, scales: dict[int, tuple[float, float]]) -> None:
+    """Of the KV cache: keys and values of a layer, as compressed-tensors names them."""
+    tensors = load_file(folder / "model.safetensors")
+    for layer, both in scales.items():
+        for name, value in zip("kv", both, strict=True):
+            tensors[f"model.layers.{layer}.self_attn.{name}_scale"] = torch.tensor([value])
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})

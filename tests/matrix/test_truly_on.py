@@ -8,6 +8,7 @@ from itertools import combinations
 import pytest
 
 from cadence.core.adapter import NO_SLOT
+from tests.helpers.wide import mostly_wide
 from tests.matrix.compare import difference, search_difference
 from tests.matrix.engine import Session
 from tests.matrix.families import FAMILIES
@@ -150,6 +151,7 @@ SEEN: dict[str, Callable[[Run, Point], None]] = {
 }
 
 
+@pytest.mark.parametrize("family", mostly_wide(FAMILIES, FAMILIES[:1]))  # reads every engine with preemption
 def test_most_requests_were_preempted_somewhere(matrix_of: MatrixOf, family: str) -> None:
     matrix = matrix_of(family)
     growing = {key for key, output in matrix.wanted().outputs.items() if len(output.outputs[0].token_ids) > 6}

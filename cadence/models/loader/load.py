@@ -39,7 +39,7 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
         fill_dummy(model, model_config.seed, packing)
         return _ready(model, build)
     source, where = open_weights(model_config, load_config, build.ranks)
-    scales = source.kv_scales() if isinstance(source, QuantizedWeights) else {}
+    scales = source.kv_scales() if isinstance(source, QuantizedWeights | ShardWeights) else {}
     whole = replace(build, stage=ALL_LAYERS)
     source = model_weights(source, model_config.hf, whole)
     is_cut = build.ranks.size > 1 and load_config.load_format != SHARDED

@@ -1,7 +1,7 @@
 """A model's weights, cut for each of several ranks: every rank has files of its own, and reads no others.
 
-What is stored is what a rank would have read of the checkpoint: its slices, quantised blocks as they are. So they fit
-every machine, and every option that goes with the checkpoint goes with them.
+What is stored is what a rank would have read of the checkpoint: its slices, quantised blocks and numbers as they are,
+the scales of its KV cache. So they fit every machine, and every option that goes with the checkpoint goes with them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from cadence import gguf
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import ModelFiles
-from cadence.config.sharded_state import FIELD, StoredBlocks, index_name, part_name, read_shard_index
+from cadence.config.sharded_state import FIELD, StoredBlocks, StoredNumbers, index_name, part_name, read_shard_index
 from cadence.core.errors import ConfigError, WeightsError
 from cadence.kernels.interface.collectives import RankPlace
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
@@ -27,10 +27,13 @@ from cadence.models.heads.mtp import mtp_prefixes
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.assign import copies_of
 from cadence.models.loader.checkpoint import open_checkpoint
+from cadence.models.loader.kv_scales import KVScales
 from cadence.models.loader.model_weights import without_needless
 from cadence.models.loader.plausible import check_source, without_memory
+from cadence.models.loader.quantized_weights import QuantizedWeights
 from cadence.models.loader.safetensors_file import SafetensorsFile
 from cadence.models.loader.selected_weights import SelectedWeights
+from cadence.models.loader.shard_numbers import ShardNumbers, numbers_of
 from cadence.models.loader.sliced_weights import SlicedWeights, sliced
 from cadence.models.quant.block_kinds import num_block_bytes, values_of_blocks
 
@@ -48,6 +51,7 @@ class ShardWeights:
             message = f"{index.path}: weights of one of {index.num_ranks} ranks, but there are {num_ranks}"
             raise WeightsError(message, FIELD)
         self._blocks = index.blocks
+        self._scales = index.kv_scales
         self._where: dict[str, SafetensorsFile] = {}  # by tensor
         for name, size in index.files.items():
             path = directory / name
@@ -59,14 +63,22 @@ class ShardWeights:
             wanted = num_block_bytes(blocks.kind, blocks.shape)
             if name not in self._where or self._where[name].num_bytes(name) != wanted:
                 raise WeightsError(f"{index.path}: {name!r} is not {wanted} bytes of {blocks.kind} in its files")
+        stored = _Stored(self._where)
+        self._numbers = {name: ShardNumbers(name, form, stored) for name, form in index.numbers.items()}
+        beside = {part for numbers in self._numbers.values() for part in numbers.parts()} - self._numbers.keys()
+        self._names = [name for name in self._where if name not in beside]
 
     def names(self) -> Sequence[str]:
-        return list(self._where)
+        return self._names
 
     def shape(self, name: str) -> tuple[int, ...]:
+        if name in self._numbers:
+            return self._numbers[name].shape
         return self._blocks[name].shape if name in self._blocks else self._where[name].shape(name)
 
     def load(self, name: str) -> torch.Tensor:
+        if name in self._numbers:
+            return self._numbers[name].values()
         if name not in self._blocks:
             return self._where[name].load(name)
         found, raw = self._blocks[name], self._where[name].raw(name)
@@ -75,19 +87,38 @@ class ShardWeights:
         return values_of_blocks(found.kind, raw, found.shape[::-1]).t().contiguous()
 
     def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
+        if name in self._numbers:
+            return None if transposed else self._numbers[name].blocks()
         found = self._blocks.get(name)
         if found is None or found.transposed is not transposed:
             return None
         return found.kind, self._where[name].raw(name)
 
     def numbers(self, name: str) -> ScaledNumbers | None:
-        return None
+        return self._numbers[name].numbers() if name in self._numbers else None
 
     def order(self, name: str) -> torch.Tensor | None:
-        return None
+        return self._numbers[name].order() if name in self._numbers else None
 
     def release(self, name: str) -> None:
-        self._where[name].release(name)
+        for part in self._numbers[name].parts() if name in self._numbers else [name]:
+            self._where[part].release(part)
+
+    def kv_scales(self) -> KVScales:
+        return self._scales
+
+
+class _Stored:
+    """The tensors of several files."""
+
+    def __init__(self, where: dict[str, SafetensorsFile]) -> None:
+        self._where = where
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._where
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self._where[name].stored(name)
 
 
 def save_sharded(files: ModelFiles, num_ranks: int, output: Path, part_bytes: int = PART_BYTES) -> list[Path]:
@@ -107,26 +138,34 @@ def save_sharded(files: ModelFiles, num_ranks: int, output: Path, part_bytes: in
         check_source(hf, build, SelectedWeights(source, without=mtp_prefixes(hf)), where)
         output.mkdir(parents=True, exist_ok=True)
         orders = {copy.name: copy.rule.transpose for copy in copies_of(model, source)}
-        written += _write_rank(_Shard(source, orders), output, (rank, num_ranks), part_bytes)
+        scales = whole.kv_scales() if isinstance(whole, QuantizedWeights) else {}
+        written += _write_rank(_Shard(source, orders, scales), output, (rank, num_ranks), part_bytes)
     return written + _copy_rest(files, output)
 
 
 class _Shard:
     """What is written of a rank's tensors."""
 
-    def __init__(self, source: SlicedWeights, orders: dict[str, bool]) -> None:
+    def __init__(self, source: SlicedWeights, orders: dict[str, bool], kv_scales: KVScales) -> None:
         """orders: of tensors that fill something, whether it is their transpose"""
         self._source = source
         self._orders = orders
+        self.kv_scales = kv_scales
         self.blocks: dict[str, StoredBlocks] = {}  # of those that were asked for
+        self.numbers: dict[str, StoredNumbers] = {}  # likewise
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name in self._source.names():
-            yield name, self._stored(name).contiguous()
+            transposed = self._orders.get(name, False)
+            found = None if transposed else numbers_of(self._source, name)
+            if found is None:
+                yield name, self._stored(name, transposed).contiguous()
+            else:
+                self.numbers[name], tensors = found
+                yield from ((part, tensor.contiguous()) for part, tensor in tensors.items())
             self._source.release(name)
 
-    def _stored(self, name: str) -> torch.Tensor:
-        transposed = self._orders.get(name, False)
+    def _stored(self, name: str, transposed: bool) -> torch.Tensor:
         whole = len(self._source.shape(name)) == 2 and self._source.order(name) is None
         found = self._source.blocks(name, transposed) if whole else None
         if found is None:
@@ -149,8 +188,14 @@ def _write_rank(shard: _Shard, output: Path, place: tuple[int, int], part_bytes:
             part = {}
         part[name] = tensor.clone()  # it may be a view of what is released
     paths.append(_write_part(part, output / part_name(rank, len(paths))))
-    blocks = {name: asdict(found) for name, found in shard.blocks.items()}
-    index = {FIELD: num_ranks, "rank": rank, "files": {p.name: p.stat().st_size for p in paths}, "blocks": blocks}
+    index = {
+        FIELD: num_ranks,
+        "rank": rank,
+        "files": {path.name: path.stat().st_size for path in paths},
+        "blocks": {name: asdict(found) for name, found in shard.blocks.items()},
+        "numbers": {name: asdict(found) for name, found in shard.numbers.items()},
+        "kv_scales": shard.kv_scales,
+    }
     path = output / index_name(rank)
     path.write_text(json.dumps(index, indent=1))
     return [*paths, path]
