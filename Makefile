@@ -1,5 +1,6 @@
 # make demo    set up everything and watch a small model write
-# make test    set up everything and run all checks
+# make test    set up everything and run the checks of every change
+# make wide    the tests that `make test` runs a sample of: every family, type and engine (as long again)
 # make quick   the tests that need no model, no kernels and no server: a few minutes
 # make serve   set up everything and serve that model at http://127.0.0.1:8000
 # make venv    only set up .venv (nothing to do when the requirements did not change)
@@ -17,7 +18,7 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve browser test lint types unit quick hostile matrix-ranks matrix-experts soak clients format bench clean
+.PHONY: help venv demo serve browser test lint types kernels unit wide quick hostile matrix-ranks matrix-experts soak clients format bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -52,8 +53,15 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
-unit: venv
+# Once, on all cores: processes of tests have one core each, and would all compile.
+kernels: venv
+	-@$(BIN)/python -c "from cadence.kernels.cpu.runtime.build import load_library; load_library()"
+
+unit: kernels
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+wide: kernels
+	$(BIN)/python -m pytest -n auto --dist loadfile --wide -m wide
 
 quick: venv
 	$(BIN)/python -m pytest -m "not (engine or device or gpu or slow)" $(addprefix --ignore=tests/,server hostile docs)

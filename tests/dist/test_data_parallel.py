@@ -23,6 +23,7 @@ from cadence.engine.limits import SupervisorLimits
 from cadence.engine.metrics.metric import Counter
 from cadence.engine.router import Router
 from cadence.entrypoints.async_llm import AsyncLLM
+from tests.helpers.wide import mostly_wide
 from tests.server.engines import RAISES, engine_command, toy
 
 pytestmark = pytest.mark.engine
@@ -35,7 +36,7 @@ QUICK = SupervisorLimits(heartbeat_s=1.5, stop_s=1.0, tick_s=0.05, first_backoff
 STREAMS, TOKENS = 24, 300
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", mostly_wide(FAMILIES, ("gemma3",)))
 def test_two_engines_say_what_one_says(family: str, tiny_model: Callable[[str], Path]) -> None:
     directory, draw = str(tiny_model(family)), random.Random(3)
     prompts = [[draw.randrange(3, 300) for _ in range(length)] for length in (1, 17, 90, 5, 33, 64)]
@@ -217,7 +218,10 @@ def test_a_request_for_both_engines_goes_to_one_and_back_again(front: Front) -> 
     front.runner.run(check())
 
 
-@pytest.mark.parametrize("ranks", ["tensor_parallel_size", "pipeline_parallel_size"])
+RANKS = ("tensor_parallel_size", "pipeline_parallel_size")
+
+
+@pytest.mark.parametrize("ranks", mostly_wide(RANKS, RANKS[:1]))
 def test_two_engines_of_two_ranks_say_what_one_process_says(ranks: str, tiny_model: Callable[[str], Path]) -> None:
     directory, draw = str(tiny_model("llama")), random.Random(9)
     prompts = [[draw.randrange(3, 300) for _ in range(length)] for length in (1, 17, 90, 5, 33, 64)]

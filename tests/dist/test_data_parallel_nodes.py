@@ -15,6 +15,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.parallel import ParallelConfig, resolve_parallel
 from cadence.core.errors import ConfigError
 from tests.helpers.headless_node import free_port, start_node
+from tests.helpers.wide import mostly_wide_rows
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -59,7 +60,10 @@ def expected(tiny_model: Callable[[str], Path]) -> list[list[int]]:
         return [list(output.outputs[0].token_ids) for output in outputs]
 
 
-@pytest.mark.parametrize(("data", "tensor", "on_second"), [(2, 1, 1), (2, 2, 2), (4, 1, 2)])
+NODES = [(2, 1, 1), (2, 2, 2), (4, 1, 2)]
+
+
+@pytest.mark.parametrize(("data", "tensor", "on_second"), mostly_wide_rows(NODES, [(2, 2, 2)]))
 def test_two_nodes_say_what_one_process_says(
     data: int, tensor: int, on_second: int, tiny_model: Callable[[str], Path], tmp_path: Path, expected: list[list[int]]
 ) -> None:

@@ -18,6 +18,7 @@ from cadence.engine.llm_engine import LLMEngine
 from cadence.models.interface.stage import even_partition
 from tests.e2e.test_speculation import BASE, DRAFTS, assert_same, num_accepted, run, work
 from tests.helpers.head_layouts import LAYOUTS
+from tests.helpers.wide import mostly_wide
 
 pytestmark = pytest.mark.engine
 
@@ -29,7 +30,7 @@ SEEDED = SamplingParams(temperature=0.9, seed=7, max_tokens=24, ignore_eos=True,
 PLAIN = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", mostly_wide(FAMILIES, ("llama", "gpt2", "gemma2", "qwen3_moe_mixed")))
 def test_two_stages_say_what_one_device_says(family: str, tiny_model: Callable[[str], Path]) -> None:
     directory, draw = str(tiny_model(family)), random.Random(3)
     prompts = [[draw.randrange(3, 300) for _ in range(length)] for length in (1, 17, 90)]
@@ -50,7 +51,10 @@ def answers(directory: Path, **options: Any) -> list[RequestOutput]:
         return run(engine, work())
 
 
-@pytest.mark.parametrize("layout", ["draft model", "ngram", "suffix", "eagle3", "mtp as in MiMo", "medusa"])
+DRAFTERS = ("draft model", "ngram", "suffix", "eagle3", "mtp as in MiMo", "medusa")
+
+
+@pytest.mark.parametrize("layout", mostly_wide(DRAFTERS, ("draft model", "ngram", "eagle3")))
 def test_drafts_of_the_last_stage_change_nothing(
     layout: str, tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -75,8 +79,8 @@ def test_drafts_of_the_last_stage_change_nothing(
     [
         {"tensor_parallel_size": 2, "pipeline_parallel_size": 2},
         {"pipeline_parallel_size": 3, "pp_layer_partition": "1,2,1"},
-        {"pipeline_parallel_size": 2, "async_scheduling": False},
-        {"pipeline_parallel_size": 2, "num_scheduler_steps": 4},
+        pytest.param({"pipeline_parallel_size": 2, "async_scheduling": False}, marks=pytest.mark.wide),
+        pytest.param({"pipeline_parallel_size": 2, "num_scheduler_steps": 4}, marks=pytest.mark.wide),
     ],
     ids=lambda options: " ".join(f"{name}={value}" for name, value in options.items()),
 )

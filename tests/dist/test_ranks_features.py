@@ -13,6 +13,7 @@ from cadence.core.lora_request import LoRARequest
 from tests.helpers.adapters import make_adapter
 from tests.helpers.head_layouts import LAYOUTS
 from tests.helpers.tiny_models import VOCAB
+from tests.helpers.wide import mostly_wide
 
 pytestmark = pytest.mark.engine
 
@@ -42,7 +43,7 @@ def said(outputs: list[RequestOutput]) -> list[list[int]]:
     return [list(output.outputs[0].token_ids) for output in outputs]
 
 
-@pytest.mark.parametrize("family", ADAPTERS)
+@pytest.mark.parametrize("family", mostly_wide(ADAPTERS, ("llama",)))
 def test_ranks_have_their_share_of_adapters(family: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     directory = tiny_model(family)
     for index, config in enumerate(ADAPTERS[family]):
@@ -62,7 +63,10 @@ def test_ranks_have_their_share_of_adapters(family: str, tiny_model: Callable[[s
     assert len({str(answers) for answers in found[0]}) == len(found[0])  # each adapter changes something
 
 
-@pytest.mark.parametrize("layout", ["draft model", "eagle", "eagle3", "medusa of vLLM", "mtp as in DeepSeek"])
+DRAFTERS = ("draft model", "eagle", "eagle3", "medusa of vLLM", "mtp as in DeepSeek")
+
+
+@pytest.mark.parametrize("layout", mostly_wide(DRAFTERS, ("draft model", "eagle3")))
 def test_models_draft_for_ranks(layout: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     """A head is whole at every rank; a model that drafts is shared as its target is, and is right about itself."""
     directory, speculative = tiny_model("llama"), {"num_speculative_tokens": 3, "adaptive": False}

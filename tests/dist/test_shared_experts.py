@@ -28,6 +28,7 @@ from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.executor.group_memory import GroupSeat
 from cadence.executor.rounds import Rounds
 from tests.dist.test_api_processes import FLAGS, Cluster
+from tests.helpers.wide import mostly_wide, mostly_wide_rows
 from tests.server.helpers import ServerProcess
 
 pytestmark = pytest.mark.engine
@@ -71,7 +72,10 @@ def tokens_by_engine(llm: LLM) -> list[float]:
     return [one.value for one in counters if one.name == "vllm:generation_tokens"]
 
 
-@pytest.mark.parametrize(("family", "bits"), [("mixtral", name) for name in BITS] + [("qwen3_moe_mixed", "float32")])
+MODELS = [("mixtral", name) for name in BITS] + [("qwen3_moe_mixed", "float32")]
+
+
+@pytest.mark.parametrize(("family", "bits"), mostly_wide_rows(MODELS, [("mixtral", "int4"), MODELS[-1]]))
 def test_two_engines_say_what_one_says(family: str, bits: str, tiny_model: Callable[[str], Path]) -> None:
     """One alone at first, while the other engine has nothing to do; then many, of which few last long; then some that
     go where their beginning is known."""
@@ -175,7 +179,7 @@ def test_engines_without_work_wait(front: SharedFront) -> None:
     assert max(sum(p.cpu_times()[:2]) - b for p, b in zip(processes, before, strict=True)) < 0.3
 
 
-@pytest.mark.parametrize("struck", [0, 1])
+@pytest.mark.parametrize("struck", mostly_wide([0, 1], [1]))
 def test_all_engines_begin_anew_when_one_is_killed(front: SharedFront, struck: int) -> None:
     pids, restarts = front.llm.engine_pids, front.llm.num_restarts
     assert front.runner.run(front.streams(lambda: os.kill(pids[struck], signal.SIGKILL))) == front.undisturbed

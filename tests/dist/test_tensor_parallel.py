@@ -25,6 +25,7 @@ from cadence.models.layers.experts import ExpertLinear, Experts, ExpertsSpec
 from cadence.models.layers.rank_share import HeadShare, Held, inner_part, part_of, vocabulary_part
 from cadence.models.loader.sliced_weights import Cut
 from tests.helpers.tiny_gguf import make_tiny_gguf
+from tests.helpers.wide import mostly_wide
 
 pytestmark = pytest.mark.engine
 
@@ -112,19 +113,19 @@ def check_near(mine: list[dict[int, Logprob]], theirs: list[dict[int, Logprob]],
         assert {token: each.logprob for token, each in there.items()} == pytest.approx(expected, abs=near)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", mostly_wide(FAMILIES, ("llama", "gpt2", "gemma2", "qwen3_moe_mixed")))
 def test_two_ranks_say_what_one_says(family: str, tiny_model: Callable[[str], Path]) -> None:
     directory = str(tiny_model(family))
     check_equal(say(directory, 1), say(directory, 2))
 
 
-@pytest.mark.parametrize("family", EXPERTS)
+@pytest.mark.parametrize("family", mostly_wide(EXPERTS, ("qwen3_moe_mixed",)))
 def test_ranks_with_whole_experts_say_what_one_says(family: str, tiny_model: Callable[[str], Path]) -> None:
     directory = str(tiny_model(family))
     check_equal(say(directory, 1), say(directory, 2, enable_expert_parallel=True))
 
 
-@pytest.mark.parametrize("method", ["int8", "int4"])
+@pytest.mark.parametrize("method", mostly_wide(["int8", "int4"], ["int4"]))
 def test_quantised_experts_are_the_same_on_every_rank(method: str, tiny_model: Callable[[str], Path]) -> None:
     """Of the rest, products round what goes into them to 8 bits: what two ranks have between two maps is rounded
     apart."""

@@ -33,6 +33,7 @@ from tests.e2e.test_speculation import (
 )
 from tests.helpers.head_layouts import LAYOUTS
 from tests.helpers.tiny_models import FAMILIES
+from tests.helpers.wide import DIFFERENT, mostly_wide
 
 pytestmark = pytest.mark.engine
 
@@ -48,7 +49,7 @@ def assert_all_right(greedy: RequestOutput) -> None:
     assert stats.num_drafted - stats.num_accepted < DRAFTS and stats.num_accepted > DRAFTS
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", mostly_wide(FAMILIES, DIFFERENT))
 def test_a_family_drafts_for_itself(tiny_model: Callable[[str], Path], family: str) -> None:
     directory, requests = tiny_model(family), work()
     with opened(directory) as plain:

@@ -13,6 +13,7 @@ import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
 from cadence.core.draft_stats import DraftStats
+from tests.helpers.wide import mostly_wide_rows
 
 pytestmark = pytest.mark.engine
 
@@ -142,8 +143,13 @@ def subject_of(tiny_model: Callable[[str], Path]) -> Callable[[str], Subject]:
     return cache(lambda family: Subject(tiny_model(family)))
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2", "qwen3_moe"])  # one KV group, two over one pool, experts
-@pytest.mark.parametrize("way", WAYS)
+# One KV group, two over one pool, experts.
+SUBJECTS = [(family, way) for family in ("llama", "gemma2", "qwen3_moe") for way in WAYS]
+SOME = ("chunks of 16", "depth 2, tiny pool", "drafts, depth 2, chunks", "stages, chunks of 16, tiny pool")
+ALWAYS = [(family, way) for family, way in SUBJECTS if family == "llama" or way in SOME]
+
+
+@pytest.mark.parametrize(("family", "way"), mostly_wide_rows(SUBJECTS, ALWAYS))
 def test_same_request_same_tokens(subject_of: Callable[[str], Subject], family: str, way: str) -> None:
     subject = subject_of(family)
     llm = LLM(subject.directory, **{**BASE, **WAYS[way]})

@@ -15,6 +15,7 @@ from tests.e2e.test_promise import DRAFTS, Answer, requests, run
 from tests.helpers.tiny_gguf import BLOCKS, make_tiny_gguf
 from tests.helpers.tiny_models import make_tiny
 from tests.helpers.tiny_quantized import make_quantized
+from tests.helpers.wide import mostly_wide
 
 pytestmark = pytest.mark.engine
 
@@ -47,6 +48,11 @@ FORMS: dict[str, dict[str, Any]] = {
     "Q4_1 blocks, bfloat16": {"dtype": "bfloat16"},
     **{f"{form} checkpoint": {} for form in CHECKPOINTS},
 }
+# The kernels of each are held to their bits in tests/kernels/test_packed_cpu.py.
+SOME = (
+    *("float32", "bfloat16", "float16", "int8", "Q4_K blocks", "Q6_K blocks", "Q4_1 blocks, bfloat16"),
+    *("AWQ checkpoint", "INT8 W8A8 checkpoint", "GPTQ 4 bits, by activation checkpoint", "FP8 channel checkpoint"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +70,7 @@ def model_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPat
     return find
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", mostly_wide(FORMS, SOME))
 def test_the_same_bits_in_any_company(model_of: Callable[[str], str], form: str) -> None:
     """No sum may change its order with the batch, a prompt's chunks, a prefix found, a replay or a preemption."""
     model, work = model_of(form), requests(300)

@@ -16,6 +16,7 @@ from cadence.models.loader.sharded_state import save_sharded
 from tests.helpers import oracle
 from tests.helpers.tiny_models import VOCAB
 from tests.helpers.tiny_quantized import FORMS, make_quantized
+from tests.helpers.wide import mostly_wide
 
 pytestmark = pytest.mark.engine
 
@@ -23,6 +24,12 @@ NUM_TOKENS = 24
 PARAMS = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, logprobs=3, prompt_logprobs=0)
 OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 256, "kv_cache_dtype": "float32"}
 WIDENED = 2e-4  # largest difference of logprobs where weights are dequantised
+SHARED = ("W4A16 channel", "AWQ", "GPTQ 4 bits, by activation", "FP8 block")
+# Every kind of reader; that each form has the library's values is in tests/models/test_quantized_weights.py.
+SOME = (
+    *("W4A16 group 128", "W4A16 asymmetric", "INT8 W8A8", "FP8 channel", "FP8 block", "NVFP4", "MXFP4", "AWQ"),
+    *("GPTQ 4 bits, by activation", "nf4, twice"),
+)
 PACKED = (0.06, 0.4)  # mean and largest, where activations meet a quantised matrix in 8 bits
 
 
@@ -43,7 +50,7 @@ def prompts() -> list[list[int]]:
     return [[rng.randrange(3, VOCAB) for _ in range(length)] for length in (1, 9, 70)]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", mostly_wide(FORMS, SOME))
 def test_dequantised_it_is_what_transformers_gives(made: Callable[[str], Path], form: str) -> None:
     llm = LLM(str(made(form)), quantization="none", **OPTIONS)
     reference = oracle.load_oracle(made(form).parent / "plain")
@@ -52,7 +59,7 @@ def test_dequantised_it_is_what_transformers_gives(made: Callable[[str], Path], 
         assert max(differences(reference, prompt, output)) < WIDENED
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", mostly_wide(FORMS, SOME))
 def test_as_it_is_stored_it_stays_near(made: Callable[[str], Path], form: str) -> None:
     llm = LLM(str(made(form)), **OPTIONS)
     reference = oracle.load_oracle(made(form).parent / "plain")
@@ -80,7 +87,7 @@ def say(model: Path, **options: Any) -> list[RequestOutput]:
         return llm.generate(prompts(), PARAMS, use_tqdm=False)
 
 
-@pytest.mark.parametrize("form", ["W4A16 channel", "AWQ", "GPTQ 4 bits, by activation", "FP8 block"])
+@pytest.mark.parametrize("form", mostly_wide(SHARED, SHARED[2:]))
 def test_ranks_say_what_one_says(made: Callable[[str], Path], tmp_path: Path, form: str) -> None:
     """Sums of two ranks are rounded once more; files cut for ranks hold the same blocks, or values where columns are in
     an order of their own."""

@@ -19,6 +19,7 @@ from cadence.engine.llm_engine import LLMEngine
 from cadence.speculate.choose import proposer_of
 from tests.helpers.tiny_models import FAMILIES, VOCAB
 from tests.helpers.told_proposer import Texts, opening, told_proposer
+from tests.helpers.wide import DIFFERENT, mostly_wide
 
 pytestmark = pytest.mark.engine
 
@@ -113,7 +114,7 @@ def num_accepted(outputs: Sequence[RequestOutput]) -> int:
     return sum(output.speculation.num_accepted for output in outputs)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", mostly_wide(FAMILIES, DIFFERENT))
 def test_every_family_says_the_same_with_drafts(tiny_model: Callable[[str], Path], family: str) -> None:
     directory, requests, texts = tiny_model(family), work(), Texts(VOCAB)
     with opened(directory) as plain:

@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+# Families of models that differ in more than the numbers of a rotation: one group of layers, two over one pool,
+# experts, learned positions and transposed matrices, norms behind.
+DIFFERENT = ("llama", "gemma2", "qwen3_moe_mixed", "gpt2", "opt_postnorm")
+
 
 def mostly_wide(values: Iterable[Any], always: Collection[Any]) -> list[Any]:
     """For `parametrize`: all `values`, those that are not among `always` marked `wide`."""

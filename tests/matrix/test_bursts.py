@@ -12,6 +12,7 @@ from cadence.config.args import EngineArgs
 from cadence.core.request import EngineRequest, StopRule
 from cadence.engine.build import build_engine
 from cadence.engine.core import EngineCore
+from tests.helpers.wide import mostly_wide_rows
 from tests.matrix.compare import difference
 from tests.matrix.engine import Session, Trace, open_engine, stats_of, watching
 from tests.matrix.features import ON_DEVICE, ON_HOST, PLAIN, Feature
@@ -20,10 +21,12 @@ from tests.matrix.work import Batch, batches, prompts
 
 pytestmark = pytest.mark.engine
 
+BURSTS = [*(("llama", count) for count in (1, 2, 3, 8)), ("gemma2", 3)]
+
 
 @pytest.mark.parametrize("graphs", [False, True], ids=["exact", "padded"])
 @pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize(("family", "num_forwards"), [*(("llama", count) for count in (1, 2, 3, 8)), ("gemma2", 3)])
+@pytest.mark.parametrize(("family", "num_forwards"), mostly_wide_rows(BURSTS, [("llama", 8), ("gemma2", 3)]))
 def test_same_tokens(
     matrix_of: MatrixOf, tiny_model: Callable[[str], Path], family: str, num_forwards: int, depth: int, graphs: bool
 ) -> None:
