@@ -130,7 +130,7 @@ class EngineArgs:
     enable_prefix_caching: bool | None = option(None, "reuse the KV of prompts that begin alike (on)")
     gpu_memory_utilization: float = option(0.92, "share of the GPU's memory the engine may fill")
     kv_cache_dtype: str = option(
-        "auto", "type of the KV cache: auto = as dtype (on some CPUs float16); fp8, int8; on the CPU others, too",
+        "auto", "type of the KV cache: auto = the checkpoint's, or as dtype (on some CPUs float16); fp8, int8, others",
         KV_CACHE_DTYPES,
     )  # fmt: skip
     kv_cache_memory_bytes: int | None = option(None, "size of the KV cache in bytes, instead of a share")

@@ -2,7 +2,7 @@
 
 | `quant_method` | what is read of it |
 |---|---|
-| compressed-tensors | `config_groups` with their targets, `format`, `ignore` |
+| compressed-tensors | `config_groups` with their targets, `format`, `ignore`; `kv_cache_scheme` |
 | gptq | `bits`, `group_size`, `checkpoint_format`, `dynamic` |
 | awq | `bits`, `group_size`, `version`, `modules_to_not_convert` |
 | fp8 | `weight_block_size`, `modules_to_not_convert`, `ignored_layers` |
@@ -58,6 +58,17 @@ def read_quantized(hf: HFConfig) -> QuantizedFormat | None:
     if hf.architecture in TRANSPOSED:
         raise ModelFileError(f"{hf.source}: quantised checkpoints of {hf.architecture} are not read", FIELD)
     return _READERS[method](section)
+
+
+def kv_cache_of(hf: HFConfig) -> str:
+    """The type of the KV cache that a quantised checkpoint was made for: fp8_e4m3, or "" where it says nothing of one,
+    or of another than that."""
+    raw = hf.get(FIELD) or hf.get("compression_config")
+    if not isinstance(raw, dict) or raw.get("kv_cache_scheme") is None:
+        return ""
+    scheme = _Section(raw, hf.source).inner("kv_cache_scheme")
+    is_float = scheme.one_of("type", ("int", "float"), "int") == "float"
+    return "fp8_e4m3" if is_float and scheme.get("num_bits", Integer(2, 16), 8) == 8 else ""
 
 
 class _Section:

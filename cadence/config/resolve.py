@@ -31,6 +31,7 @@ from cadence.config.parallel import (
 )
 from cadence.config.quantization import resolve_quantization
 from cadence.config.quantization_names import CHECKPOINT_METHODS
+from cadence.config.quantized import kv_cache_of
 from cadence.config.ranges import check_budget, within
 from cadence.config.reference import ModelFiles
 from cadence.config.sharded_state import SHARDED, check_ranks
@@ -271,9 +272,12 @@ def _load_format(args: EngineArgs, files: ModelFiles) -> str:
 
 
 def _kv_dtype(args: EngineArgs, model: ModelConfig, quantization: str, kind: str, halves: bool) -> str:
-    """Not asked: the model's. Beside weights of a few bits float32 would be wasted: half of it does. Of two types as
-    large a CPU gets the one it has arithmetic for."""
+    """Not asked: what a quantised checkpoint was made for, else the model's. Beside weights of a few bits float32 would
+    be wasted: half of it does. Of two types as large a CPU gets the one it has arithmetic for."""
     asked, dtype = KV_DTYPE_NAMES.get(args.kv_cache_dtype, args.kv_cache_dtype), model.dtype
+    able = kind == "cpu" or args.kernels != "reference"
+    if asked == "auto" and able and quantization == "checkpoint" and (made_for := kv_cache_of(model.hf)):
+        return made_for
     few_bits = quantization in ("gguf", "checkpoint") and args.dtype == "auto" and dtype == "float32"
     fits = model.hf.architecture not in FLOAT16_OVERFLOWS
     if asked == "auto" and fits and (few_bits or (halves and dtype == "bfloat16")):

@@ -18,7 +18,7 @@ from cadence.config.hf import HFConfig, make_hf_config
 from cadence.config.parallel import devices_by_engine
 from cadence.config.reference import ModelFiles
 from cadence.config.resolve import ResolveInputs, fit_context, idle_options, resolve
-from cadence.core.errors import ConfigError
+from cadence.core.errors import ConfigError, ModelFileError
 
 GIB = 2**30
 
@@ -110,6 +110,33 @@ def test_kv_cache_dtype_beside_blocks_of_few_bits() -> None:
         assert resolve(EngineArgs.from_options(**options), GGUF, hf(), CPU).cache.dtype == given, options
     gemma = hf(architectures=["Gemma2ForCausalLM"])
     assert resolve(EngineArgs.from_options(), GGUF, gemma, CPU).cache.dtype == "float32", "it overflows float16"
+
+
+def test_kv_cache_dtype_that_a_checkpoint_was_made_for() -> None:
+    weights = {"num_bits": 8, "type": "float", "strategy": "channel"}
+    groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
+
+    def with_scheme(scheme: object) -> HFConfig:
+        config = {"quant_method": "compressed-tensors", "config_groups": groups, "format": "float-quantized"}
+        return hf(quantization_config={**config, "kv_cache_scheme": scheme})
+
+    fp8 = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+    for options, scheme, given in (
+        ({}, fp8, "fp8_e4m3"),
+        ({"kv_cache_dtype": "auto"}, fp8, "fp8_e4m3"),
+        ({"kv_cache_dtype": "bfloat16"}, fp8, "bfloat16"),
+        ({"kv_cache_dtype": "int8"}, fp8, "int8"),
+        ({"quantization": "none"}, fp8, "bfloat16"),
+        ({}, {**fp8, "type": "int"}, "bfloat16"),
+        ({}, None, "bfloat16"),
+    ):
+        args = EngineArgs.from_options(dtype="bfloat16", **options)
+        for caps in (CPU, GPU):
+            inputs = ResolveInputs(compiler=True)
+            assert resolve(args, FOLDER, with_scheme(scheme), caps, inputs).cache.dtype == given, (options, scheme)
+    for wrong in ("fp8", {"num_bits": "eight", "type": "float"}, {"type": "real"}):
+        with pytest.raises(ModelFileError, match="kv_cache_scheme"):
+            resolve(EngineArgs.from_options(), FOLDER, with_scheme(wrong), CPU)
 
 
 def test_bfloat16_on_a_cpu_that_has_float16_arithmetic() -> None:
