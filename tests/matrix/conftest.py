@@ -13,7 +13,7 @@ from cadence.core.lora_request import LoRARequest
 from cadence.runner import shapes
 from tests.helpers.adapters import make_adapter
 from tests.matrix.families import EVERY_FAMILY, FAMILIES
-from tests.matrix.features import LORA, TWO_LORAS, is_engine
+from tests.matrix.features import INT4_CACHE, LORA, TWO_LORAS, is_engine
 from tests.matrix.runs import Matrix, MatrixOf
 
 TRAINED = {
@@ -32,11 +32,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before those that are marked so are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two features of an engine together: on the first family, and on the others with `--wide`."""
+    """Two features of an engine together: on the first family, and on the others with `--wide`. Caches of 4 bits beside
+    another feature with `--wide`, too: those of 8 go the same way."""
     for item in items:
         params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         together = params.get("cell") or params.get("point") or ()
-        if params.get("family", FAMILIES[0]) != FAMILIES[0] and len(together) > 1 and all(map(is_engine, together)):
+        other = params.get("family", FAMILIES[0]) != FAMILIES[0] or INT4_CACHE.name in together
+        if other and len(together) > 1 and all(map(is_engine, together)):
             item.add_marker(pytest.mark.wide)
 
 

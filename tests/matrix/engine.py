@@ -59,6 +59,7 @@ class Trace:
         self.forwards_before: dict[str, int] = {}  # by request id: how many there were when a plan first had it
         self.masks: Counter[str] = Counter()  # by request id: choices among tokens that the host named
         self.slots: set[frozenset[int]] = set()  # adapter slots of the rows of one plan, of each that there was
+        self.cache_dtype = ""
         self.captures = 0
         self.replays = 0
         self.newest = NO_PLAN
@@ -177,6 +178,7 @@ def watching(graphs: str) -> tuple[ExecutorFactory, Trace]:
     def open_watched(kind: str, resolve: Resolve, logits_processors: Processors) -> OpenExecutor:
         config = resolve(device_caps(kind))
         config = dataclasses.replace(config, device=dataclasses.replace(config.device, graphs=graphs))
+        trace.cache_dtype = config.cache.dtype
         if config.parallel.has_workers:
             opened = open_ranks(lambda: WatchedDevice(trace), config, logits_processors)
         else:

@@ -85,10 +85,13 @@ MODEL_DRAFTS = Feature(
     {"speculative_config": {"method": "draft_model", "model": ITSELF, "num_speculative_tokens": 3, "adaptive": False}},
 )
 STAGES = Feature("pipeline stages", "`pipeline_parallel_size`", {"pipeline_parallel_size": 2, "async_scheduling": True})
+FP8_CACHE = Feature("fp8 KV cache", "`kv_cache_dtype`; a checkpoint made for it", {"kv_cache_dtype": "fp8"})
+INT4_CACHE = Feature("int4 KV cache", "`kv_cache_dtype`, on the CPU", {"kv_cache_dtype": "int4"})
 ENGINE = (
     *(MULTI_STEP, AUTOMATIC, ASYNC, CHUNKED, PREFIX, PREEMPTION, GRAPHS, ABORT, SPECULATION, MODEL_DRAFTS),
-    STAGES,
+    *(STAGES, FP8_CACHE, INT4_CACHE),
 )
+CACHES = frozenset({FP8_CACHE.name, INT4_CACHE.name})  # they give other numbers: those of a plain engine with the same
 
 GREEDY = Feature("greedy", "`temperature=0`", {"temperature": 0.0})
 SEEDED = Feature("seeded temperature", "`temperature`, `seed`", {"temperature": 1.2})
@@ -155,6 +158,7 @@ CELLS: tuple[Cell, ...] = tuple(combinations(FEATURES, 2))
 ONE_OR_OTHER: dict[Cell, str] = {
     (MULTI_STEP.name, AUTOMATIC.name): "the length of bursts is asked for, or chosen",
     (SPECULATION.name, MODEL_DRAFTS.name): "drafts are looked up, or made by a model",
+    (FP8_CACHE.name, INT4_CACHE.name): "a cache has one type",
     (GREEDY.name, SEEDED.name): "a temperature is 0, or it is not",
     (GREEDY.name, SEVERAL.name): "greedy completions would all be the same, so more than one is refused",
     **{cell: "the output is held to one grammar" for cell in CELLS if set(cell) <= GRAMMARS},

@@ -13,9 +13,11 @@ _TEXT = """\
 
 Everything with everything. The {num_features} features below make {num_cells} pairs; each is a cell of `tests/matrix`,
 which runs the two together on small float32 models and holds them to what the plain engine gives (one forward per plan,
-one plan at a time, all prompts at once, nothing cached): the same tokens, texts, finish and stop reasons, and logprobs
-within 0.00001. It also checks that a feature was truly on: bursts were several forwards long, requests were preempted,
-prefixes were found, graphs were replayed, aborts came in mid-burst, rows of two adapters and of none were in one plan.
+one plan at a time, all prompts at once, nothing cached; the same type of KV cache): the same tokens, texts, finish and
+stop reasons, and logprobs within 0.00001. It also checks that a feature was truly on: bursts were several forwards
+long, requests were preempted, prefixes were found, graphs were replayed, aborts came in mid-burst, rows of two adapters
+and of none were in one plan. `make test` runs pairs of engine features on one of two models, without those of the int4
+cache; `make wide` runs these, too.
 
 ## Of an engine
 

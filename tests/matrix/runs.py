@@ -14,7 +14,7 @@ from cadence.core.lora_request import LoRARequest
 from cadence.engine.llm_engine import LLMEngine
 from tests.matrix.compare import begins_alike, difference, search_difference
 from tests.matrix.engine import Session, Trace, open_engine, stats_of
-from tests.matrix.features import ABORT, ADAPTERS, FEATURES, FOR_ADAPTERS, GRAPHS, PLAIN, PREFIX
+from tests.matrix.features import ABORT, ADAPTERS, CACHES, FEATURES, FOR_ADAPTERS, GRAPHS, PLAIN, PREFIX
 from tests.matrix.work import Batch, adapter_batches, batches
 
 ONE_RANK: Mapping[str, int] = {}
@@ -33,8 +33,8 @@ class Run:
 
 
 class Matrix:
-    """The runs on one model. Point: the features of an engine, () for the plain one. Requests with adapters have
-    engines of their own; all other engines know of none."""
+    """The runs on one model. Point: the features of an engine. Requests with adapters have engines of their own; all
+    other engines know of none."""
 
     def __init__(
         self,
@@ -51,42 +51,44 @@ class Matrix:
         self._cached = cache(self._run)
 
     def run(self, point: tuple[str, ...], with_adapters: bool = False) -> Run:
-        return self._cached(point, with_adapters)
+        return self._cached(point, with_adapters, False)
 
-    def wanted(self, with_adapters: bool = False) -> Session:
-        """What the plain engine gives."""
-        return self.run((), with_adapters).rounds[0]
+    def wanted(self, with_adapters: bool = False, caches: tuple[str, ...] = ()) -> Session:
+        """What the plain engine gives, with the type of cache that is named."""
+        return self._cached(caches, with_adapters, True).rounds[0]
 
     def faults(self, point: tuple[str, ...], features: frozenset[str] = frozenset()) -> list[str]:
         """What differs on an engine, of requests that have all of `features`."""
         found, with_adapters = [], bool(features & ADAPTERS)
+        wanted = self.wanted(with_adapters, tuple(name for name in point if name in CACHES))
         for number, one in enumerate(self.run(point, with_adapters).rounds):
             where = f"{self.family}, engine with {' x '.join(point)}" + (", warm" if number else "")
-            found += [f"{where}: {text}" for text in _differences(one, self.wanted(with_adapters), features)]
+            found += [f"{where}: {text}" for text in _differences(one, wanted, features)]
         return found
 
     def plain(self, batch: Batch, with_adapters: bool = False) -> Session:
         """A batch on a plain engine of its own."""
-        engine, trace = self._open((), with_adapters)
+        engine, trace = self._open((), with_adapters, True)
         session = Session(engine, trace, aborts=False)
         session.run(batch)
         engine.shutdown()
         return session
 
-    def _open(self, point: tuple[str, ...], with_adapters: bool) -> tuple[LLMEngine, Trace]:
+    def _open(self, point: tuple[str, ...], with_adapters: bool, plain: bool) -> tuple[LLMEngine, Trace]:
         options: dict[str, Any] = {**PLAIN, **self._sizes, **(FOR_ADAPTERS if with_adapters else {})}
         for name in point:
             options |= FEATURES[name].options
         # The plain engine launches op by op; others record their forwards as a CPU does, or as a GPU where asked.
-        graphs = "padded" if GRAPHS.name in point else "exact" if point else "none"
+        graphs = "none" if plain else "padded" if GRAPHS.name in point else "exact"
         return open_engine(self._directory, options, graphs)
 
-    def _run(self, point: tuple[str, ...], with_adapters: bool) -> Run:
-        engine, trace = self._open(point, with_adapters)
+    def _run(self, point: tuple[str, ...], with_adapters: bool, plain: bool) -> Run:
+        engine, trace = self._open(point, with_adapters, plain)
         rounds = []
         for number in range(2 if PREFIX.name in point else 1):
             session = Session(engine, trace, ABORT.name in point, self.adapters)
-            for batch in _chosen(point, number, with_adapters):
+            every = adapter_batches() if with_adapters else batches()
+            for batch in every if plain else _chosen(point, number, every):
                 session.run(batch)
             rounds.append(session)
         stats = stats_of(engine)
@@ -126,11 +128,8 @@ def _features() -> dict[str, frozenset[str]]:
     }
 
 
-def _chosen(point: tuple[str, ...], number: int, with_adapters: bool) -> list[Batch]:
-    """In an order of its own, except for the plain engine; the order must not matter."""
-    all_batches = adapter_batches() if with_adapters else batches()
-    if not point:
-        return all_batches
+def _chosen(point: tuple[str, ...], number: int, all_batches: list[Batch]) -> list[Batch]:
+    """In an order of its own, which must not matter."""
     rng = random.Random(f"{point} {number}")
     chosen = []
     for batch in all_batches:

@@ -18,10 +18,13 @@ from tests.matrix.features import (
     ASYNC,
     AUTOMATIC,
     BEAM,
+    CACHES,
     CHUNK,
     CHUNKED,
+    FP8_CACHE,
     GRAMMARS,
     GRAPHS,
+    INT4_CACHE,
     MODEL_DRAFTS,
     MULTI_STEP,
     ON_HOST,
@@ -136,6 +139,12 @@ def drafts_were_verified(run: Run, point: Point) -> None:
         assert len(drafts.accepted_by_position) == 3 and drafts.accepted_by_position[-1] > 0, "no run was kept whole"
 
 
+def cache_has_its_type(run: Run, point: Point) -> None:
+    (wanted,) = (kind for name, kind in CACHE_TYPES.items() if name in point)
+    assert run.trace.cache_dtype == wanted
+
+
+CACHE_TYPES = {FP8_CACHE.name: "fp8_e4m3", INT4_CACHE.name: "int4"}
 SEEN: dict[str, Callable[[Run, Point], None]] = {
     MULTI_STEP.name: bursts_were_long,
     AUTOMATIC.name: bursts_were_long,
@@ -148,6 +157,7 @@ SEEN: dict[str, Callable[[Run, Point], None]] = {
     SPECULATION.name: drafts_were_verified,
     MODEL_DRAFTS.name: drafts_were_verified,
     STAGES.name: rows_took_turns,
+    **dict.fromkeys(CACHES, cache_has_its_type),
 }
 
 
@@ -155,7 +165,7 @@ SEEN: dict[str, Callable[[Run, Point], None]] = {
 def test_most_requests_were_preempted_somewhere(matrix_of: MatrixOf, family: str) -> None:
     matrix = matrix_of(family)
     growing = {key for key, output in matrix.wanted().outputs.items() if len(output.outputs[0].token_ids) > 6}
-    points = [point for point in POINTS if PREEMPTION.name in point]
+    points = [point for point in POINTS if PREEMPTION.name in point and not CACHES & {*point}]
     seen = set().union(*(preempted(session) for point in points for session in matrix.run(point).rounds))
     assert len(seen & growing) > len(growing) // 2
     features = set().union(*map(features_of, seen))
@@ -171,6 +181,16 @@ def test_request_features_show(matrix_of: MatrixOf, family: str) -> None:
     silent = [key for key, output in session.outputs.items() if not difference(matrix.wanted().outputs[key], output)]
     assert not silent and len(session.outputs) == len(NAMES)
     assert matrix.wanted().searches.keys() == {BEAM.name}
+
+
+@pytest.mark.parametrize("name", sorted(CACHES))
+def test_caches_show(matrix_of: MatrixOf, family: str, name: str) -> None:
+    """Their numbers are others than those of the model's type, for most requests."""
+    matrix = matrix_of(family)
+    plain, found = matrix.wanted().outputs, matrix.wanted(caches=(name,)).outputs
+    differ = [key for key, output in found.items() if output.outputs[0].logprobs != plain[key].outputs[0].logprobs]
+    told = [key for key, output in found.items() if output.outputs[0].logprobs]
+    assert len(differ) > len(told) // 2 > 5
 
 
 def test_adapters_show(matrix_of: MatrixOf, family: str) -> None:
