@@ -39,6 +39,10 @@ HALVES_AT = {  # bytes of a block that hold float16 numbers
     "Q6_K": (208,),
     "Q4_Z": (0,),
     "Q8_F": (),
+    "IQ4_NL": (0,),
+    "IQ4_XS": (0,),
+    "MXFP4": (),
+    "T4_F": (),
 }
 QUANTIZED = list(HALVES_AT)
 FLOATS = {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_f16, "HALF": pack_half}
@@ -63,6 +67,12 @@ def random_blocks(name: str, rows: int, cols: int) -> torch.Tensor:
         blocks[:, 2:4] = zeros.to(torch.float16).view(torch.uint8)
     if name == "Q8_F":
         blocks[:, :4] = (torch.randn(len(blocks), 1, generator=pick) * 0.01).view(torch.uint8)
+    if name == "MXFP4":
+        blocks[:, 0] = blocks[:, 0] % 20 + 110
+        blocks[:2, 0] = torch.tensor([0, 1])  # scales below the normal floats
+    if name == "T4_F":
+        blocks[:, :16] = torch.arange(-127, 129, 17).clamp(max=127).to(torch.int8).view(torch.uint8)
+        blocks[:, 16:24] = (torch.randn(len(blocks), 2, generator=pick) * 0.01).view(torch.uint8)
     return blocks.view(-1)
 
 

@@ -40,7 +40,7 @@ static void quantized_group(const PackedRun *run, int64_t kind, const uint8_t *f
         int64_t part = min64(chunk, padded - k);
         x.at = k / K_STEP, x.count = part / K_STEP;
         run->isa->unpack(kind, from + group_bytes(kind, k), part, tile);
-        run->isa->dot(kind, tile, &x);
+        run->isa->dot(tile_kind(kind), tile, &x);
     }
 }
 
