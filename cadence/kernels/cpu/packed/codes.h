@@ -1,0 +1,10 @@
+/* One row of x times weights of codes or of float8 with AVX2, straight from the packed bytes: as Backend.direct, for any
+ * backend of x86. */
+#ifndef CADENCE_PACKED_CODES_H
+#define CADENCE_PACKED_CODES_H
+
+#include "packed/packed.h"
+
+int packed_avx2_direct_codes(int64_t kind, const uint8_t *from, const Acts *a, float *acc);
+
+#endif
