@@ -5,6 +5,7 @@ Beside types of GGUF there are some for numbers that those do not hold exactly. 
   Q8_F  scale float32, 32 of int8: quant * scale
   T4_F  table of 16 int8, the same in all blocks of a matrix, two scales float32, 16 of halves as in Q4_1: table[half] *
         scale, the first scale for the first 16 columns
+  F8    scale float32, the same for each run of 128 columns, 32 of float8 E4M3: number * scale
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 import torch
 
 BLOCK = 32
+FLOAT8_RUN = 128  # columns that have one scale
 _CHUNK = 1 << 22  # elements at once; bounds temporaries
 
 
@@ -69,6 +71,20 @@ def power_blocks(codes: torch.Tensor, exponents: torch.Tensor) -> tuple[str, tor
         return None
     each = exponents.repeat_interleave(cols // BLOCK // groups, dim=1)
     return "MXFP4", torch.cat([each.view(-1, 1), _halves(codes)], dim=1).view(-1)
+
+
+def float8_blocks(numbers: torch.Tensor, scales: torch.Tensor) -> tuple[str, torch.Tensor] | None:
+    """numbers [rows, cols] float8 E4M3, scales [rows, groups] -> (kind, bytes) of numbers * scales, or None where groups
+    are no multiple of 128 columns."""
+    rows, cols = numbers.shape
+    groups = scales.shape[1]
+    if cols % BLOCK or (groups > 1 and cols % (groups * FLOAT8_RUN)):
+        return None
+    out = torch.empty((rows, cols // BLOCK, 4 + BLOCK), dtype=torch.uint8)
+    each = scales.float().repeat_interleave(cols // BLOCK // groups, dim=1)
+    out[..., :4] = each.contiguous().view(torch.uint8).view(rows, cols // BLOCK, 4)
+    out[..., 4:] = numbers.contiguous().view(torch.uint8).view(rows, cols // BLOCK, BLOCK)
+    return "F8", out.view(-1)
 
 
 def _halves(codes: torch.Tensor) -> torch.Tensor:

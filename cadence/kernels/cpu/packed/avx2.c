@@ -151,6 +151,7 @@ TARGET INLINE void direct_f16(const uint8_t *from, const Acts *a, float *acc) {
 }
 
 TARGET static int direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
+    if (kind == P_F8) return packed_avx2_direct_float8(from, a, acc);
     if (!is_float_kind(kind) && formats[kind].table) return packed_avx2_direct_codes(kind, from, a, acc);
     const int is_short = kind == P_Q4_0 || kind == P_Q4_1 || kind == P_Q4_Z;
     if (a->rows != 1 || (!is_short && kind != P_BF16 && kind != P_F16)) return 0;

@@ -3,6 +3,7 @@
 
 #define VECTOR_BYTES 64
 #include "packed/avx512.h"
+#include "packed/codes.h"
 #include "packed/x86.h"
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")))
@@ -241,6 +242,7 @@ TARGET INLINE void direct_f16(const uint8_t *from, const Acts *a, float *acc) {
 }
 
 TARGET int packed_vnni_direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
+    if (kind == P_F8) return packed_avx2_direct_float8(from, a, acc);
     if (is_float_kind(kind)) {
         if ((kind != P_BF16 && kind != P_F16) || a->rows != 1) return 0;
         if (kind == P_BF16)

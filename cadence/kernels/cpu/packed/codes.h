@@ -6,5 +6,6 @@
 #include "packed/packed.h"
 
 int packed_avx2_direct_codes(int64_t kind, const uint8_t *from, const Acts *a, float *acc);
+int packed_avx2_direct_float8(const uint8_t *from, const Acts *a, float *acc);
 
 #endif

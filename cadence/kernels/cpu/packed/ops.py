@@ -58,6 +58,11 @@ class PackedOps:
         the eleven bits of float16 in sums over 64 columns. Elsewhere it is done in float32, slowly."""
         return self.isa == "neon-half"
 
+    @property
+    def multiplies_bfloat16(self) -> bool:
+        """Whether bfloat16 x times bfloat16 weights is faster than in float32."""
+        return self.isa in ("avx512-bf16", "amx", "neon-half")
+
     def linear(
         self,
         x: torch.Tensor,

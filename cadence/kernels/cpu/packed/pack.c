@@ -14,6 +14,7 @@ static const SourceBlock source_blocks[P_KINDS] = {
     [P_Q5_0] = {32, 22}, [P_Q5_1] = {32, 24}, [P_Q4_K] = {256, 144}, [P_Q5_K] = {256, 176}, [P_Q6_K] = {256, 210},
     [P_HALF] = {1, 2},    [P_Q4_Z] = {32, 20}, [P_Q8_F] = {32, 36}, [P_F16] = {1, 2},
     [P_IQ4_NL] = {32, 18}, [P_IQ4_XS] = {256, 136}, [P_MXFP4] = {32, 17}, [P_T4_F] = {32, 40},
+    [P_F8] = {32, 36},
 };
 
 /* Quant i of each quad, q[quad * 4 + i], into byte `lane` of the parts of a step. */
@@ -155,6 +156,19 @@ static void pack_half_row(const uint8_t *from, int64_t k, uint8_t *to, int r) {
     }
 }
 
+/* A row of float8 in blocks of 32 with a scale; blocks of one F8_RUN have the same. */
+static void pack_float8_row(const uint8_t *from, int64_t k, uint8_t *to, int r) {
+    for (int64_t b = 0; b < k / K_STEP; b++, from += 4 + K_STEP) {
+        uint8_t *run = to + group_bytes(P_F8, b * K_STEP / F8_RUN * F8_RUN), *at = run + GROUP * 4;
+        float scale;
+        memcpy(&scale, from, 4);
+        scale *= 0x1p8f;
+        memcpy(run + r * 4, &scale, 4);
+        at += b * K_STEP % F8_RUN * GROUP;
+        for (int i = 0; i < K_STEP; i++) at[i * GROUP + r] = from[4 + i];
+    }
+}
+
 /* `k` elements of row r of a group. */
 static void pack_row(int64_t kind, const uint8_t *from, int64_t k, uint8_t *to, int r) {
     const Format *f = &formats[kind];
@@ -167,6 +181,8 @@ static void pack_row(int64_t kind, const uint8_t *from, int64_t k, uint8_t *to, 
         for (int64_t i = 0; i < k; i++) memcpy(to + (i * GROUP + r) * 2, from + i * 2, 2);
     else if (kind == P_HALF)
         pack_half_row(from, k, to, r);
+    else if (kind == P_F8)
+        pack_float8_row(from, k, to, r);
     else if (f->table)
         for (int64_t b = 0; b < k / f->block; b++)
             pack_codes(kind, from + b * source_blocks[kind].bytes, to + b * block_bytes, r);

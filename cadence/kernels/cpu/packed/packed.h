@@ -8,7 +8,9 @@
  * instruction set. Quantised kinds: x is rounded to int8 per row and K_STEP, with a scale of 22 significant bits; products
  * of a step are summed as integers (exact); then
  *     sum = fma(float(step) * x_scale, w_scale, sum);  sum = fma(w_shift, x_sum, sum)  (kinds with a shift).
- * Kinds of floats: sum = fma(x, w, sum) for k = 0, 1, 2 ... An instruction set with bf16 products of its own keeps one
+ * Kinds of floats: sum = fma(x, w, sum) for k = 0, 1, 2 ... P_F8, whose numbers have scales: for each K_STEP
+ *     run = fma(x, w, run) for k = 0, 1, 2 ... from 0 on;  sum = fma(run, scale, sum),
+ * where w is 2^-8 of the number, as a float16 of its bits is, and scale 2^8 times that of the number. An instruction set with bf16 products of its own keeps one
  * order of its own for bf16 x (and only for that), whatever M. So does one that multiplies P_HALF by bf16 x in float16:
  * for each HALF_RUN of K
  *     run = x * w, then fma(x, w, run), in order and rounded to float16;  sum = sum + float(run);
@@ -32,7 +34,8 @@
 #define HALF_RUN 64      /* elements of K summed in float16 */
 #define LIFT 12582912.0f /* 1.5 * 2^23: adding it to an integer below 2^22 leaves that in the low bits */
 
-#define P_KINDS (P_T4_F + 1) /* enum kind */
+#define P_KINDS (P_F8 + 1) /* enum kind */
+#define F8_RUN 128         /* elements of K that have one scale in P_F8 */
 
 /* One block of a group: `header` bytes of scales, then for each K_STEP `bytes` of quants:
  *   8 bits: [8 quads][16 rows][4] int8
@@ -76,9 +79,11 @@ static const Format formats[P_KINDS] = {
 
 /* Floats: F32 and F16 (finite) are [k][16 rows], BF16 is [k / 2][16 rows][2]. HALF holds rows of bf16 numbers as [k][16 rows] float16, each
  * row times a power of two that brings its largest finite element to [2^6, 2^7); behind them [16 rows] float, what
- * undoes these powers. Elements below 2^-23 of the row's largest lose bits; none is off by more than 2^-31 of it. */
+ * undoes these powers. Elements below 2^-23 of the row's largest lose bits; none is off by more than 2^-31 of it.
+ * F8: for each F8_RUN of K, of which the last may be shorter, [16 rows] float scales (2^8 times those of numbers), then
+ * [k][16 rows] float8 E4M3, of which all are numbers. */
 INLINE int is_float_kind(int64_t kind) {
-    return kind == P_F32 || kind == P_BF16 || kind == P_HALF || kind == P_F16;
+    return kind == P_F32 || kind == P_BF16 || kind == P_HALF || kind == P_F16 || kind == P_F8;
 }
 
 /* Whether quants lie as the bytes that are multiplied. */
@@ -104,6 +109,7 @@ INLINE int inverted_bit(int64_t kind) {
 /* Bytes of `k` elements (a multiple of the kind's block) of one group. */
 INLINE int64_t group_bytes(int64_t kind, int64_t k) {
     if (kind == P_F32) return k * GROUP * 4;
+    if (kind == P_F8) return (k + F8_RUN - 1) / F8_RUN * GROUP * 4 + k * GROUP;
     if (is_float_kind(kind)) return k * GROUP * 2;
     const Format *f = &formats[kind];
     return k / f->block * (f->header + f->block / K_STEP * f->step_bytes);
@@ -235,6 +241,9 @@ INLINE float half_to_float(uint16_t h) {
     uint32_t bits = rest >= (0x7c00u << 13) ? rest | 0x7f800000u : bits_of_float(scaled);
     return float_of_bits(bits | sign);
 }
+
+/* The bits of 2^-8 of a float8 (E4M3) that is a number, as float16. */
+INLINE uint16_t float8_to_half(uint8_t byte) { return (uint16_t)((byte & 0x80) << 8 | (byte & 0x7f) << 7); }
 
 /* The bits, as a float, of the largest finite |x| of a row of bf16. */
 INLINE uint32_t largest_finite(const void *row, int64_t k) {

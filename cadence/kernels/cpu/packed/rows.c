@@ -97,6 +97,15 @@ static void float_row(int64_t kind, const uint8_t *group, int r, float scale, in
     }
 }
 
+static void float8_row(const uint8_t *group, int r, int64_t k, float *out) {
+    for (int64_t i = 0; i < k; i++) {
+        const uint8_t *run = group + group_bytes(P_F8, i / F8_RUN * F8_RUN);
+        float scale;
+        memcpy(&scale, run + r * 4, 4);
+        out[i] = half_to_float(float8_to_half(run[GROUP * 4 + i % F8_RUN * GROUP + r])) * scale;
+    }
+}
+
 /* Element i of ids, int32 or int64. */
 INLINE int64_t id_at(const void *ids, int64_t bytes, int64_t i) {
     return bytes == 4 ? ((const int32_t *)ids)[i] : ((const int64_t *)ids)[i];
@@ -115,7 +124,9 @@ static void look_up(const Lookup *l, int64_t i, int64_t at, int64_t count) {
     const uint8_t *whole = w->weight.data + id / GROUP * l->group_size, *group = whole + group_bytes(kind, at);
     float piece[PIECE], *row = w->dtype == F32 ? (float *)w->out + to : piece, scale = 1.0f;
     if (kind == P_HALF) memcpy(&scale, whole + l->group_size - (GROUP - r) * 4, 4);
-    if (is_float_kind(kind))
+    if (kind == P_F8)
+        float8_row(group, r, count, row);
+    else if (is_float_kind(kind))
         float_row(kind, group, r, scale, count, row);
     else
         quantized_row(kind, group, r, count, row);

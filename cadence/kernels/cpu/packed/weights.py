@@ -35,6 +35,7 @@ class Kind(IntEnum):
     IQ4_XS = 15
     MXFP4 = 16
     T4_F = 17  # codes of 4 bits with their table, and scales in float32 per 16 columns
+    F8 = 18  # float8 E4M3, with scales in float32 per row and up to 128 columns
 
 
 TABLE.check("kind", {f"P_{kind.name}": int(kind) for kind in Kind})
