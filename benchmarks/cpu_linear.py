@@ -122,8 +122,14 @@ def random_weight(kind: str, out_dim: int, in_dim: int) -> PackedWeight:
         return {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_f16}[kind](tensor)
     values, num_bytes = block_size(kind)
     blocks = torch.randint(0, 64, (out_dim * in_dim // values, num_bytes), dtype=torch.uint8)
+    one = torch.ones(1).view(torch.uint8)  # scales of numbers, none of them below the normal ones
+    if kind == "MXFP4":
+        blocks[:, 0] = 127
+    if kind == "T4_F":
+        blocks[:, 16:24] = one.repeat(2)
     if kind == "F8":
-        blocks[:, :4] = torch.ones(1).view(torch.uint8)
+        blocks[:, :4] = one
+        blocks[:, 4:] = (torch.randn(len(blocks), 32) * 90).clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8)
     return pack_gguf(kind, blocks, out_dim, in_dim)
 
 

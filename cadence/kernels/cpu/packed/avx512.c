@@ -242,7 +242,7 @@ TARGET INLINE void direct_f16(const uint8_t *from, const Acts *a, float *acc) {
 }
 
 TARGET int packed_vnni_direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
-    if (kind == P_F8) return packed_avx2_direct_float8(from, a, acc);
+    if (kind == P_F8) return packed_avx512_direct_float8(from, a, acc);
     if (is_float_kind(kind)) {
         if ((kind != P_BF16 && kind != P_F16) || a->rows != 1) return 0;
         if (kind == P_BF16)

@@ -46,31 +46,37 @@ TARGET INLINE __m256i sums_of(const int kind, const int h, __m256i table, const 
     return sum;
 }
 
-TARGET INLINE void direct_cols(const int kind, const uint8_t *from, const Acts *a, int64_t col, float *acc) {
+/* Adds output rows [col, col + 8) of half h of step s of a block, q: of that step. */
+TARGET INLINE __m256 add_half(const int kind, const uint8_t *header, int64_t s, const int h, const uint8_t *q,
+                              __m256i table, const Acts *a, int64_t step, int64_t col, __m256 sum) {
+    const int64_t at = step * TILE_ROWS;
+    const int32_t *x_sums = a->half_sums + at * 2;
+    __m256i part = sums_of(kind, h, table, q + col * 4, a->q + step * K_STEP);
+    if (kind == P_MXFP4) part = _mm256_sub_epi32(part, _mm256_set1_epi32(FP4_ZERO * (x_sums[0] + x_sums[1])));
+    __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(part), _mm256_set1_ps(a->scale[at]));
+    return _mm256_fmadd_ps(scaled, scales_at(kind, header, s, h, col), sum);
+}
+
+TARGET INLINE void direct_row(const int kind, const uint8_t *from, const Acts *a, float *acc) {
     const Format f = formats[kind];
     const int64_t steps = f.block / K_STEP;
     __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table_of(kind, from)));
     if (kind == P_MXFP4) table = _mm256_add_epi8(table, _mm256_set1_epi8(FP4_ZERO));
-    __m256 sum = _mm256_setzero_ps();
+    __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
     for (int64_t block = 0; block < a->steps; block += steps, from += f.header + steps * f.step_bytes)
         for (int64_t s = 0; s < steps; s++) {
-            const uint8_t *q = from + f.header + s * f.step_bytes + col * 4;
-            const int64_t at = (block + s) * TILE_ROWS;
-            const int32_t *x_sums = a->half_sums + at * 2;
-            EACH(h, f.halves) {
-                __m256i part = sums_of(kind, h, table, q, a->q + (block + s) * K_STEP);
-                if (kind == P_MXFP4)
-                    part = _mm256_sub_epi32(part, _mm256_set1_epi32(FP4_ZERO * (x_sums[0] + x_sums[1])));
-                __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(part), _mm256_set1_ps(a->scale[at]));
-                sum = _mm256_fmadd_ps(scaled, scales_at(kind, from, s, h, col), sum);
-            }
+            const uint8_t *q = from + f.header + s * f.step_bytes;
+            EACH(line, (f.step_bytes + f.header * K_STEP / f.block + 63) / 64)
+                _mm_prefetch((const char *)q + AHEAD + line * 64, _MM_HINT_T0);
+            EACH(h, f.halves) EACH(v, 2)
+                sum[v] = add_half(kind, from, s, h, q, table, a, block + s, v * 8, sum[v]);
         }
-    _mm256_storeu_ps(acc + col, sum);
+    EACH(v, 2) _mm256_storeu_ps(acc + v * 8, sum[v]);
 }
 
-#define DIRECT(kind)                                                               \
-    case kind:                                                                     \
-        for (int64_t col = 0; col < GROUP; col += 8) direct_cols(kind, from, a, col, acc); \
+#define DIRECT(kind)                    \
+    case kind:                          \
+        direct_row(kind, from, a, acc); \
         return 1;
 
 TARGET int packed_avx2_direct_codes(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {

@@ -1,7 +1,9 @@
 /* Float8 with AVX2: one row of x straight from the packed bytes. */
 #if defined(__x86_64__)
 
+#define VECTOR_BYTES 32
 #include "packed/codes.h"
+#include "packed/x86.h"
 
 #define TARGET __attribute__((target("avx2,fma,f16c")))
 
@@ -12,6 +14,7 @@ TARGET INLINE void sum_runs(const int runs, const uint8_t *from, const float *x,
     for (int64_t i = 0; i < K_STEP; i++)
         EACH(r, runs) {
             const int64_t k = r * K_STEP + i;
+            if (i % 4 == 0) _mm_prefetch((const char *)from + AHEAD + k * GROUP, _MM_HINT_T0);
             __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(from + k * GROUP)));
             wide = _mm256_and_si256(_mm256_slli_epi16(wide, 7), mask);
             __m256 xv = _mm256_set1_ps(x[k * TILE_ROWS]);
