@@ -33,8 +33,8 @@ def dequantize(raw: torch.Tensor, kind: GGMLType, shape: tuple[int, ...], name: 
 
 
 def parts_of_blocks(kind: str, blocks: torch.Tensor) -> Parts | None:
-    """blocks [n, bytes per block] uint8 -> scales [n, runs] and numbers [n, runs, length] float32, which are products of the
-    two, exact; None for types that are not so made, or stay in blocks."""
+    """blocks [n, bytes per block] uint8 -> scales [n, runs] and small numbers [n, runs, length] float32, whose products
+    the values are; None for types that are made in another way."""
     if kind not in _PARTS:
         return None
     scales, numbers = _PARTS[kind](blocks)

@@ -1,12 +1,11 @@
-"""GGUF types of two and three bits, of three values, of tables of sixteen: to float32, as `dequant` has the others, or to
-scales and small numbers, as `dequant_grid` has them."""
+"""GGUF types of two and three bits, of three values, of tables of sixteen: to float32, as `dequant` has the others,
+or to scales and small numbers, as `dequant_grid` has them."""
 
 from __future__ import annotations
 
 import torch
 
 from cadence.core.block_grids import FP4_VALUES, IQ4_VALUES
-
 
 Parts = tuple[torch.Tensor, torch.Tensor]  # scales [n, runs], numbers [n, ...] that they are multiplied by
 

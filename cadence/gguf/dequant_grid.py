@@ -1,8 +1,8 @@
 """GGUF types whose values are entries of grids, as scales and small numbers.
 
-Every function makes of `blocks [n, bytes per block]` uint8 the scales of their runs [n, runs] and the numbers that these
-are to be multiplied by, float32 with `block` of them for each block. A grid's entry has eight values, or four; their signs lie beside the index, one bit each, or seven bits for eight
-values, of which an even number is negative.
+Every function makes of `blocks [n, bytes per block]` uint8 the scales of their runs [n, runs] and the numbers [n, ...]
+that these are to be multiplied by, float32. A grid's entry has eight values, or four; their signs lie beside the index,
+one bit each, or seven bits for eight values, of which an even number is negative.
 """
 
 from __future__ import annotations

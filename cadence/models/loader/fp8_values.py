@@ -43,7 +43,7 @@ class Float8Packer:
 
 
 def float8_of(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """[rows, cols] of a float type -> numbers [rows, cols] float8 E4M3, what they are multiplied by [rows, 1] float32"""
+    """[rows, cols] of a float type -> numbers [rows, cols] float8 E4M3, scales [rows, 1] float32"""
     wide = values.float()
     scales = (wide.abs().amax(dim=1, keepdim=True) / _MOST).clamp(min=_LEAST)
     if not bool(torch.isfinite(scales).all()):

@@ -64,9 +64,8 @@ def code_blocks(codes: torch.Tensor, table: Sequence[int], scales: torch.Tensor)
 
 
 def power_blocks(codes: torch.Tensor, exponents: torch.Tensor) -> tuple[str, torch.Tensor] | None:
-    """codes [rows, cols] of E2M1, exponents [rows, groups] uint8 -> (kind, bytes) of numbers times 2^(exponent - 127)"""
-    rows, cols = codes.shape
-    groups = exponents.shape[1]
+    """codes [rows, cols] of E2M1, exponents [rows, groups] uint8 -> (kind, bytes) of numbers * 2^(exponent - 127)"""
+    cols, groups = codes.shape[1], exponents.shape[1]
     if cols % (groups * BLOCK):
         return None
     each = exponents.repeat_interleave(cols // BLOCK // groups, dim=1)
@@ -74,8 +73,8 @@ def power_blocks(codes: torch.Tensor, exponents: torch.Tensor) -> tuple[str, tor
 
 
 def float8_blocks(numbers: torch.Tensor, scales: torch.Tensor) -> tuple[str, torch.Tensor] | None:
-    """numbers [rows, cols] float8 E4M3, scales [rows, groups] -> (kind, bytes) of numbers * scales, or None where groups
-    are no multiple of 128 columns."""
+    """numbers [rows, cols] float8 E4M3, scales [rows, groups] -> (kind, bytes) of numbers * scales, or None where
+    groups are no multiple of 128 columns."""
     rows, cols = numbers.shape
     groups = scales.shape[1]
     if cols % BLOCK or (groups > 1 and cols % (groups * FLOAT8_RUN)):

@@ -11,7 +11,7 @@ import torch
 
 from cadence.config.stored_as import StoredAs
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
-from cadence.models.quant.blocks import BLOCK, float8_blocks, signed_blocks
+from cadence.models.quant.blocks import float8_blocks, signed_blocks
 from cadence.models.quant.integers import SCALES
 from cadence.models.quant.matrix import Blocks, StoredMatrix
 from cadence.models.quant.tensors import ModuleTensors

@@ -23,7 +23,9 @@ _GRIDS = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S")
 
 def wider_blocks(kind: str, raw: torch.Tensor, rows: int, cols: int) -> Blocks | None:
     """raw [bytes] uint8: blocks of rows x cols -> exactly their values in another kind, or None."""
-    if kind not in (*_THREE, *_EIGHTHS, *_GRIDS, "Q3_K", "NVFP4") or raw.numel() != gguf.num_block_bytes(kind, (rows, cols)):
+    if kind not in (*_THREE, *_EIGHTHS, *_GRIDS, "Q3_K", "NVFP4") or raw.numel() != gguf.num_block_bytes(
+        kind, (rows, cols)
+    ):
         return None
     by_row = raw.view(rows, -1)
     step = max(1, _CHUNK // cols)

@@ -60,10 +60,10 @@ static void widen_float16(const uint8_t *from, int64_t k, float *to) {
 
 /* P_F8: bytes [k][16 rows] -> [k][16], of 2^-8 of the numbers. */
 static void widen_float8(const uint8_t *from, int64_t k, float *to) {
-    for (int64_t i = 0; i < k * GROUP; i += VL) {
-        vh bits;
-        for (int j = 0; j < VL; j++) bits[j] = float8_to_half(from[i + j]);
-        storef(to + i, f16_to_f32(bits));
+    uint16_t bits[GROUP];
+    for (int64_t i = 0; i < k; i++, from += GROUP, to += GROUP) {
+        for (int r = 0; r < GROUP; r++) bits[r] = float8_to_half(from[r]);
+        for (int r = 0; r < GROUP; r += VL) storef(to + r, load(bits, r, F16));
     }
 }
 

@@ -58,10 +58,12 @@ class PackedOps:
         the eleven bits of float16 in sums over 64 columns. Elsewhere it is done in float32, slowly."""
         return self.isa == "neon-half"
 
-    @property
-    def multiplies_bfloat16(self) -> bool:
-        """Whether bfloat16 x times bfloat16 weights is faster than in float32."""
-        return self.isa in ("avx512-bf16", "amx", "neon-half")
+    def multiplies_float8(self, dtype: torch.dtype) -> bool:
+        """Whether x of this type times float8 weights is faster than times bfloat16: not where that has instructions of
+        its own, and not on Arm, where one row takes longer to widen than to read."""
+        return not self.isa.startswith("neon") and (
+            dtype is not torch.bfloat16 or self.isa not in ("avx512-bf16", "amx")
+        )
 
     def linear(
         self,

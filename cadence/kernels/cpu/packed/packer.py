@@ -67,13 +67,13 @@ class CpuPacker:
         return is_half and bool(values.isfinite().all())
 
     def _keeps_float8(self, blocks: torch.Tensor, rows: int) -> bool:
-        """Whether float8 stays what it is: not where bfloat16 is multiplied by bfloat16 in hardware, at a rate that it has
-        no kernel for. Kernels take all of it for numbers, and runs of columns for such of one scale."""
-        if self._dtype is torch.bfloat16 and self._products.multiplies_bfloat16:
+        """Whether float8 stays what it is; kernels take all of it for numbers, and runs of columns for such of one
+        scale."""
+        if not self._products.multiplies_float8(self._dtype):
             return False
         by_row = blocks.view(rows, -1, _FLOAT8_BYTES)
         scales = by_row[..., :4].contiguous().view(torch.float32).view(rows, -1)
-        first = scales[:, :: _FLOAT8_RUN].repeat_interleave(_FLOAT8_RUN, dim=1)[:, : scales.shape[1]]
+        first = scales[:, ::_FLOAT8_RUN].repeat_interleave(_FLOAT8_RUN, dim=1)[:, : scales.shape[1]]
         numbers = (by_row[..., 4:] & 127).amax() < 127
         return bool(numbers) and torch.equal(first, scales) and bool((scales * 256.0).isfinite().all())
 
