@@ -27,10 +27,10 @@ import torch
 
 from benchmarks.machine import describe_machine
 from cadence.device.calls import Calls
-from cadence.gguf.file import GGML_TYPES
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.cpu.packed.weights import PackedRows, PackedWeight
 from cadence.kernels.cpu.runtime.memory import PackedMemory
+from cadence.models.quant.block_kinds import block_size
 from tests.helpers.packing import pack_bf16, pack_f16, pack_f32, pack_gguf, packed_ops, packing
 
 SHAPES = ((960, 576), (576, 576), (3072, 576), (576, 1536), (49152, 576))  # (out, in)
@@ -120,8 +120,16 @@ def random_weight(kind: str, out_dim: int, in_dim: int) -> PackedWeight:
     if kind in ("F32", "BF16", "F16"):
         tensor = torch.randn(out_dim, in_dim) * 0.02
         return {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_f16}[kind](tensor)
-    form = next(form for form in GGML_TYPES.values() if form.name == kind)
-    blocks = torch.randint(0, 64, (out_dim * in_dim // form.block, form.nbytes), dtype=torch.uint8)
+    values, num_bytes = block_size(kind)
+    blocks = torch.randint(0, 64, (out_dim * in_dim // values, num_bytes), dtype=torch.uint8)
+    one = torch.ones(1).view(torch.uint8)  # scales of numbers, none of them below the normal ones
+    if kind == "MXFP4":
+        blocks[:, 0] = 127
+    if kind == "T4_F":
+        blocks[:, 16:24] = one.repeat(2)
+    if kind == "F8":
+        blocks[:, :4] = one
+        blocks[:, 4:] = (torch.randn(len(blocks), 32) * 90).clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8)
     return pack_gguf(kind, blocks, out_dim, in_dim)
 
 

@@ -50,6 +50,14 @@ def values_of_blocks(kind: str, raw: torch.Tensor, shape: tuple[int, ...]) -> to
     return dequantize(raw, next(each for each in GGML_TYPES.values() if each.name == kind), shape, kind)
 
 
+def parts_of_blocks(kind: str, raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """raw [bytes] uint8: blocks of a type by its name -> scales [n, runs], small numbers [n, runs, length], float32,
+    whose products the values are; None for types that are made in another way"""
+    from cadence.gguf.dequant import parts_of_blocks as parts
+
+    return parts(kind, raw.view(-1, block_size(kind)[1]))
+
+
 def block_size(kind: str) -> tuple[int, int]:
     """Of a type by its name -> (values, bytes) of a block"""
     return next((each.block, each.nbytes) for each in GGML_TYPES.values() if each.name == kind)

@@ -12,7 +12,7 @@ import torch
 
 from cadence.core.errors import WeightsError
 from cadence.gguf import dequant_few, dequant_grid
-from cadence.gguf.dequant_few import half
+from cadence.gguf.dequant_few import Parts, half
 from cadence.gguf.file import GGMLType
 
 _CHUNK_ELEMENTS = 1 << 20
@@ -20,15 +20,34 @@ _CHUNK_ELEMENTS = 1 << 20
 
 def dequantize(raw: torch.Tensor, kind: GGMLType, shape: tuple[int, ...], name: str) -> torch.Tensor:
     """raw [bytes] uint8 on any device -> a new float32 tensor of `shape` there. `name` is for the message."""
-    fill = _FILL.get(kind.name)
+    fill = _scaled(_PARTS[kind.name]) if kind.name in _PARTS else _FILL.get(kind.name)
     if fill is None:
-        raise WeightsError(f"tensor {name!r} has GGUF type {kind.name}; types read: {', '.join(_FILL)}")
+        known = ", ".join((*_FILL, *_PARTS))
+        raise WeightsError(f"tensor {name!r} has GGUF type {kind.name}; types read: {known}")
     blocks = raw.view(-1, kind.nbytes)
     out = torch.empty((blocks.shape[0], kind.block), dtype=torch.float32, device=raw.device)
     step = _CHUNK_ELEMENTS // kind.block
     for start in range(0, blocks.shape[0], step):
         fill(blocks[start : start + step], out[start : start + step])
     return out.view(shape)
+
+
+def parts_of_blocks(kind: str, blocks: torch.Tensor) -> Parts | None:
+    """blocks [n, bytes per block] uint8 -> scales [n, runs] and small numbers [n, runs, length] float32, whose products
+    the values are; None for types that are made in another way."""
+    if kind not in _PARTS:
+        return None
+    scales, numbers = _PARTS[kind](blocks)
+    return scales, numbers.reshape(*scales.shape, -1)
+
+
+def _scaled(parts: Callable[[torch.Tensor], Parts]) -> Callable[[torch.Tensor, torch.Tensor], None]:
+    def fill(blocks: torch.Tensor, out: torch.Tensor) -> None:
+        scales, numbers = parts(blocks)
+        runs = numbers.reshape(*scales.shape, -1)
+        torch.mul(runs, scales[:, :, None], out=out.view(runs.shape))
+
+    return fill
 
 
 def _f32(blocks: torch.Tensor, out: torch.Tensor) -> None:
@@ -140,10 +159,12 @@ _FILL: dict[str, Callable[[torch.Tensor, torch.Tensor], None]] = {
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,
     "Q2_K": dequant_few.q2_k,
-    "Q3_K": dequant_few.q3_k,
     "IQ4_NL": dequant_few.iq4_nl,
     "IQ4_XS": dequant_few.iq4_xs,
     "MXFP4": dequant_few.mxfp4,
+}
+_PARTS: dict[str, Callable[[torch.Tensor], Parts]] = {
+    "Q3_K": dequant_few.q3_k,
     "NVFP4": dequant_few.nvfp4,
     "TQ1_0": dequant_few.tq1_0,
     "TQ2_0": dequant_few.tq2_0,

@@ -1,10 +1,13 @@
-"""GGUF types of two and three bits, of three values, of tables of sixteen: to float32, as `dequant` has the others."""
+"""GGUF types of two and three bits, of three values, of tables of sixteen: to float32, as `dequant` has the others,
+or to scales and small numbers, as `dequant_grid` has them."""
 
 from __future__ import annotations
 
 import torch
 
 from cadence.core.block_grids import FP4_VALUES, IQ4_VALUES
+
+Parts = tuple[torch.Tensor, torch.Tensor]  # scales [n, runs], numbers [n, ...] that they are multiplied by
 
 
 def half(blocks: torch.Tensor, start: int) -> torch.Tensor:
@@ -28,14 +31,12 @@ def q2_k(blocks: torch.Tensor, out: torch.Tensor) -> None:
     runs.mul_(scales[:, :, None]).sub_(least[:, :, None])
 
 
-def q3_k(blocks: torch.Tensor, out: torch.Tensor) -> None:
-    runs = out.view(-1, 16, 16)
-    runs.copy_(shifted(blocks[:, 32:96].view(-1, 2, 1, 32), 2, 2).view(-1, 16, 16))
+def q3_k(blocks: torch.Tensor) -> Parts:
+    runs = shifted(blocks[:, 32:96].view(-1, 2, 1, 32), 2, 2).view(-1, 16, 16).float()
     runs.sub_(4).add_(shifted(blocks[:, :32].view(-1, 1, 32), 1, 1).view(-1, 16, 16), alpha=4)
     low = shifted(blocks[:, 96:104].view(-1, 1, 8), 4, 1).view(-1, 16)
     high = shifted(blocks[:, 104:108].view(-1, 1, 4), 2, 1).view(-1, 16)
-    scales = ((low | (high << 4)).to(torch.int8) - 32) * half(blocks, 108)
-    runs.mul_(scales[:, :, None])
+    return ((low | (high << 4)).to(torch.int8) - 32) * half(blocks, 108), runs
 
 
 def _from_table(codes: torch.Tensor, values: tuple[int, ...]) -> torch.Tensor:
@@ -62,26 +63,26 @@ def mxfp4(blocks: torch.Tensor, out: torch.Tensor) -> None:
     torch.mul(_from_table(codes, FP4_VALUES).view(-1, 32), bits.view(torch.float32), out=out)
 
 
-def nvfp4(blocks: torch.Tensor, out: torch.Tensor) -> None:
+def nvfp4(blocks: torch.Tensor) -> Parts:
     scales = blocks[:, :4].to(torch.int32)
     exponents, parts = (scales >> 3) & 15, scales & 7
     normal = (((exponents + 120) << 23) | (parts << 20)).view(torch.float32)
     found = torch.where(exponents == 0, parts * 2.0**-9, normal) * 0.5
     found = torch.where((scales == 0) | (scales == 127), 0.0, found)
     codes = shifted(blocks[:, 4:36].view(-1, 4, 1, 8), 4, 2).view(-1, 4, 16)
-    torch.mul(_from_table(codes, FP4_VALUES), found[:, :, None], out=out.view(-1, 4, 16))
+    return found, _from_table(codes, FP4_VALUES)
 
 
-def tq1_0(blocks: torch.Tensor, out: torch.Tensor) -> None:
+def tq1_0(blocks: torch.Tensor) -> Parts:
     """Five values a byte, as the digits of a fraction in base three; the last four bytes have four."""
     digits = torch.tensor([1, 3, 9, 27, 81], dtype=torch.uint8, device=blocks.device)[:, None]
+    out = torch.empty((blocks.shape[0], 256), dtype=torch.float32, device=blocks.device)
     for start, stop, at, count in ((0, 32, 0, 5), (32, 48, 160, 5), (48, 52, 240, 4)):
         shifted_left = blocks[:, None, start:stop] * digits[:count]
         values = (shifted_left.to(torch.int16) * 3) >> 8
         out[:, at : at + count * (stop - start)].copy_(values.flatten(1))
-    out.sub_(1).mul_(half(blocks, 52))
+    return half(blocks, 52), out.sub_(1)
 
 
-def tq2_0(blocks: torch.Tensor, out: torch.Tensor) -> None:
-    out.copy_(shifted(blocks[:, :64].view(-1, 2, 1, 32), 2, 2).view(-1, 256))
-    out.sub_(1).mul_(half(blocks, 64))
+def tq2_0(blocks: torch.Tensor) -> Parts:
+    return half(blocks, 64), shifted(blocks[:, :64].view(-1, 2, 1, 32), 2, 2).view(-1, 256).float().sub_(1)

@@ -1,7 +1,8 @@
-"""GGUF types whose values are entries of grids, to float32: as `dequant` has the others.
+"""GGUF types whose values are entries of grids, as scales and small numbers.
 
-A grid's entry has eight values, or four; their signs lie beside the index, one bit each, or seven bits for eight
-values, of which an even number is negative.
+Every function makes of `blocks [n, bytes per block]` uint8 the scales of their runs [n, runs] and the numbers [n, ...]
+that these are to be multiplied by, float32. A grid's entry has eight values, or four; their signs lie beside the index,
+one bit each, or seven bits for eight values, of which an even number is negative.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from cadence.core.block_grids import block_grid
-from cadence.gguf.dequant_few import half, shifted
+from cadence.gguf.dequant_few import Parts, half, shifted
 
 _DELTA = 0.125
 
@@ -44,60 +45,54 @@ def _sevens(words: torch.Tensor) -> torch.Tensor:
     return _even((words.unsqueeze(2) >> shifts) & 127).flatten(1)
 
 
-def _scaled(out: torch.Tensor, scales: torch.Tensor, values: torch.Tensor) -> None:
-    """scales [n, runs]"""
-    runs = values.reshape(out.shape[0], scales.shape[1], -1)
-    torch.mul(runs, scales[:, :, None], out=out.view(runs.shape))
-
-
-def iq2_xxs(blocks: torch.Tensor, out: torch.Tensor) -> None:
+def iq2_xxs(blocks: torch.Tensor) -> Parts:
     words = _words(blocks, 2, 66, torch.int32).view(-1, 8, 2)[..., 1]
     index = blocks[:, 2:66].reshape(-1, 8, 8)[..., :4].flatten(1)
     scales = half(blocks, 0) * (0.5 + ((words >> 28) & 15)) * 0.25
-    _scaled(out, scales, _entries("IQ2_XXS", index) * _signs(_sevens(words)))
+    return scales, _entries("IQ2_XXS", index) * _signs(_sevens(words))
 
 
 def _nibble_scales(blocks: torch.Tensor, start: int, stop: int) -> torch.Tensor:
     return shifted(blocks[:, start:stop].unsqueeze(2), 4, 2).flatten(1)
 
 
-def iq2_xs(blocks: torch.Tensor, out: torch.Tensor) -> None:
+def iq2_xs(blocks: torch.Tensor) -> Parts:
     words = _words(blocks, 2, 66, torch.int16)
     scales = half(blocks, 0) * (0.5 + _nibble_scales(blocks, 66, 74)) * 0.25
-    _scaled(out, scales, _entries("IQ2_XS", words & 511) * _signs(_even(words >> 9)))
+    return scales, _entries("IQ2_XS", words & 511) * _signs(_even(words >> 9))
 
 
-def iq2_s(blocks: torch.Tensor, out: torch.Tensor) -> None:
+def iq2_s(blocks: torch.Tensor) -> Parts:
     high = shifted(blocks[:, 66:74].unsqueeze(2), 2, 2).flatten(1).int()
     index = blocks[:, 2:34].int() | (high << 8)
     scales = half(blocks, 0) * (0.5 + _nibble_scales(blocks, 74, 82)) * 0.25
-    _scaled(out, scales, _entries("IQ2_S", index) * _signs(blocks[:, 34:66]))
+    return scales, _entries("IQ2_S", index) * _signs(blocks[:, 34:66])
 
 
-def iq3_xxs(blocks: torch.Tensor, out: torch.Tensor) -> None:
+def iq3_xxs(blocks: torch.Tensor) -> Parts:
     words = _words(blocks, 66, 98, torch.int32)
     scales = half(blocks, 0) * (0.5 + ((words >> 28) & 15)) * 0.5
     values = _entries("IQ3_XXS", blocks[:, 2:66]).view(-1, 32, 8)
-    _scaled(out, scales, values * _signs(_sevens(words)))
+    return scales, values * _signs(_sevens(words))
 
 
-def iq3_s(blocks: torch.Tensor, out: torch.Tensor) -> None:
+def iq3_s(blocks: torch.Tensor) -> Parts:
     high = shifted(blocks[:, 66:74].unsqueeze(2), 1, 2).flatten(1).int()
     values = _entries("IQ3_S", blocks[:, 2:66].int() | (high << 8)).view(-1, 32, 8)
     scales = half(blocks, 0) * (1 + 2 * _nibble_scales(blocks, 106, 110))
-    _scaled(out, scales, values * _signs(blocks[:, 74:106]))
+    return scales, values * _signs(blocks[:, 74:106])
 
 
-def iq1_s(blocks: torch.Tensor, out: torch.Tensor) -> None:
+def iq1_s(blocks: torch.Tensor) -> Parts:
     words = _words(blocks, 34, 50, torch.int16)
     shifts = torch.arange(0, 12, 3, dtype=torch.int32, device=blocks.device)
     high = ((words.unsqueeze(2) >> shifts) & 7).flatten(1)
     delta = torch.where(words >> 15 == 0, _DELTA, -_DELTA).repeat_interleave(4, dim=1)
     values = _entries("IQ1_S", blocks[:, 2:34].int() | (high << 8)) + delta[:, :, None]
-    _scaled(out, half(blocks, 0) * (2 * ((words >> 12) & 7) + 1), values)
+    return half(blocks, 0) * (2 * ((words >> 12) & 7) + 1), values
 
 
-def iq1_m(blocks: torch.Tensor, out: torch.Tensor) -> None:
+def iq1_m(blocks: torch.Tensor) -> Parts:
     """The scale of a block lies in four pieces, above those of its runs."""
     words = _words(blocks, 48, 56, torch.int16)
     pieces = (words >> 12) << torch.arange(0, 16, 4, dtype=torch.int32, device=blocks.device)
@@ -107,4 +102,4 @@ def iq1_m(blocks: torch.Tensor, out: torch.Tensor) -> None:
     high = _nibble_scales(blocks, 32, 48).int()
     delta = torch.where(high & 8 == 0, _DELTA, -_DELTA)
     values = _entries("IQ1_M", blocks[:, :32].int() | ((high & 7) << 8)) + delta[:, :, None]
-    _scaled(out, scale * (2 * runs + 1), values)
+    return scale * (2 * runs + 1), values

@@ -29,6 +29,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "drafts, bursts of 4": {"speculative_config": DRAFTS, "max_num_seqs": 8, "num_scheduler_steps": 4},
 }
 ALONE = {"max_num_seqs": 1, "enable_prefix_caching": False}
+CODES = ("IQ4_NL", "IQ4_XS", "MXFP4", "Q3_K")  # looked up in tables
 CHECKPOINTS = (
     "W4A16 group 32, all of it",
     "AWQ",
@@ -44,7 +45,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "float16": {"dtype": "float16"},
     "int8": {"quantization": "int8", "dtype": "float32"},
     "int4": {"quantization": "int4", "dtype": "float32"},
-    **{f"{kind} blocks": {"dtype": "float32"} for kind in BLOCKS},
+    **{f"{kind} blocks": {"dtype": "float32"} for kind in (*BLOCKS, *CODES)},
     "Q4_1 blocks, bfloat16": {"dtype": "bfloat16"},
     **{f"{form} checkpoint": {} for form in CHECKPOINTS},
 }

@@ -43,7 +43,7 @@ def _ct(head: bool = False, exact: bool = True, inputs: dict[str, Any] | None = 
 
 
 _TOKEN = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True}
-_FP8 = {"num_bits": 8, "type": "float", "exact": False}
+_FP8 = {"num_bits": 8, "type": "float"}
 FORMS: dict[str, Form] = {
     "W4A16 group 128": _ct(group_size=128),
     "W4A16 group 32, all of it": _ct(group_size=32, head=True),
@@ -56,7 +56,7 @@ FORMS: dict[str, Form] = {
     "FP8 tensor": _ct(strategy="tensor", scale_in=torch.float32, **_FP8),
     "FP8 channel": _ct(strategy="channel", **_FP8),
     "FP8 block": _ct(strategy="block", block_structure=[128, 128], scale_in=torch.float32, **_FP8),
-    "NVFP4": _ct(type="float", strategy="tensor_group", group_size=16, exact=False),
+    "NVFP4": _ct(type="float", strategy="tensor_group", group_size=16),
     "MXFP4": _ct(type="float", strategy="group", group_size=32),
     "GPTQ 4 bits": Form(GPTQ | {"bits": 4}, partial(writers.gptq, bits=4, group=32, symmetric=True), torch.float16),
     "GPTQ 4 bits, asymmetric, version 2": Form(
@@ -74,7 +74,6 @@ FORMS: dict[str, Form] = {
     "fp8 block 128": Form(
         {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
         writers.fp8_blocks,
-        exact=False,
     ),
     "nf4": Form(BNB, partial(writers.bnb4, kind="nf4", nested=False), exact=False),
     "nf4, twice": Form(BNB, partial(writers.bnb4, kind="nf4", nested=True), exact=False),

@@ -39,10 +39,15 @@ HALVES_AT = {  # bytes of a block that hold float16 numbers
     "Q6_K": (208,),
     "Q4_Z": (0,),
     "Q8_F": (),
+    "IQ4_NL": (0,),
+    "IQ4_XS": (0,),
+    "MXFP4": (),
+    "T4_F": (),
+    "F8": (),
 }
-QUANTIZED = list(HALVES_AT)
+QUANTIZED = [name for name in HALVES_AT if name != "F8"]  # that x is rounded for
 FLOATS = {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_f16, "HALF": pack_half}
-EVERY = [*QUANTIZED, *FLOATS]
+EVERY = [*HALVES_AT, *FLOATS]
 ISAS = list(instruction_sets())
 DTYPES = [torch.float32, torch.bfloat16]
 
@@ -63,11 +68,21 @@ def random_blocks(name: str, rows: int, cols: int) -> torch.Tensor:
         blocks[:, 2:4] = zeros.to(torch.float16).view(torch.uint8)
     if name == "Q8_F":
         blocks[:, :4] = (torch.randn(len(blocks), 1, generator=pick) * 0.01).view(torch.uint8)
+    if name == "MXFP4":
+        blocks[:, 0] = blocks[:, 0] % 20 + 110
+        blocks[:2, 0] = torch.tensor([0, 1])  # scales below the normal floats
+    if name == "F8":
+        runs = torch.randn(rows, -(-cols // 128), generator=pick).repeat_interleave(4, dim=1)[:, : cols // 32]
+        blocks[:, :4] = (runs * 0.001).reshape(-1, 1).view(torch.uint8)
+        blocks[:, 4:][(blocks[:, 4:] & 127) == 127] = 126  # all are numbers
+    if name == "T4_F":
+        blocks[:, :16] = torch.arange(-127, 129, 17).clamp(max=127).to(torch.int8).view(torch.uint8)
+        blocks[:, 16:24] = (torch.randn(len(blocks), 2, generator=pick) * 0.01).view(torch.uint8)
     return blocks.view(-1)
 
 
 def make(name: str, rows: int, cols: int) -> PackedWeight:
-    if name in QUANTIZED:
+    if name in HALVES_AT:
         return pack_gguf(name, random_blocks(name, rows, cols), rows, cols)
     return FLOATS[name](torch.randn(rows, cols, generator=generator(rows, cols)) * 0.05)
 
@@ -87,7 +102,7 @@ def error_bound(x: torch.Tensor, weight: torch.Tensor, quantized: bool) -> torch
     return bound
 
 
-@pytest.mark.parametrize("name", QUANTIZED)
+@pytest.mark.parametrize("name", HALVES_AT)
 @pytest.mark.parametrize("rows", [1, 3, 17])
 def test_packing_keeps_every_bit(name: str, rows: int) -> None:
     raw = random_blocks(name, rows, 512)
@@ -161,7 +176,7 @@ def test_instruction_sets_agree_bit_for_bit(name: str) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("name", ["Q8_0", "Q4_1", *FLOATS])
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_1", "T4_F", "F8", *FLOATS])
 def test_rows_may_begin_at_any_element(name: str, isa: str) -> None:
     ops, packed = packed_ops(isa), make(name, 20, 96)
     for dtype in DTYPES:
@@ -189,9 +204,9 @@ def test_products_set_their_outputs_and_touch_nothing_else(name: str, isa: str) 
 
 
 def test_stacked_weights_of_several_kinds_are_one_product() -> None:
-    ops, kinds = packed_ops(), ["Q4_1", "Q8_0", "BF16", "Q6_K", "F32", "F16", "HALF"]
-    parts = [make(name, rows, 256) for name, rows in zip(kinds, (48, 5, 16, 33, 1, 20, 7), strict=True)]
-    bias = torch.randn(130, generator=generator(3))
+    ops, kinds = packed_ops(), ["Q4_1", "Q8_0", "BF16", "Q6_K", "F32", "F16", "HALF", "F8", "IQ4_XS"]
+    parts = [make(name, rows, 256) for name, rows in zip(kinds, (48, 5, 16, 33, 1, 20, 7, 9, 11), strict=True)]
+    bias = torch.randn(150, generator=generator(3))
     for dtype in DTYPES:
         x = make_x(9, 256, dtype)
         apart = torch.cat([ops.linear(x, part, out_dtype=torch.float32) for part in parts], dim=1)

@@ -33,6 +33,11 @@ from tests.helpers.tiny_models import make_tiny
 pytestmark = pytest.mark.device
 
 NARROW = Kind.HALF if multiplies_halves() else Kind.BF16  # what a matrix becomes with dtype bfloat16
+BECOMES = {  # GGUF types that have no blocks of their own here
+    **{kind: Kind.T4_F for kind in READ if kind.startswith(("Q3", "NV", "IQ1", "IQ2", "IQ3"))},
+    **dict.fromkeys(("TQ1_0", "TQ2_0"), Kind.Q4_0),
+    "Q2_K": Kind.F32,
+}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -192,7 +197,7 @@ def test_columns_in_an_order_of_their_own(ops: CpuOps) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in READ if kind not in (*BLOCKS, "F32", "F16", "BF16")])
 def test_every_gguf_type_loads(tmp_path: Path, ops: CpuOps, kind: str) -> None:
-    """As it is, or dequantised."""
+    """As it is, or in another kind, or dequantised."""
     path = make_tiny_gguf(tmp_path / "tiny.gguf", kind)
     model, plain = load(path, ops, quantization="gguf"), load(path, ReferenceOps())
     for name, module in model.named_modules():
@@ -200,3 +205,4 @@ def test_every_gguf_type_loads(tmp_path: Path, ops: CpuOps, kind: str) -> None:
             weight = plain.get_submodule(name).weight
             assert isinstance(weight, DenseWeight)
             assert torch.equal(values(module), weight.values)
+            assert kinds(module) == {BECOMES.get(kind) or Kind[kind]}

@@ -1,4 +1,4 @@
-"""`quantization=fp8` where no kernel multiplies float8: the values that it holds, in a type that is multiplied."""
+"""`quantization=fp8` on the CPU: blocks of float8, or the values that it holds where no kernel multiplies those."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import torch
 from cadence.core.errors import WeightsError
 from cadence.kernels.interface.matrix import MatrixPacker, PackedMatrix
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
+from cadence.models.quant.blocks import float8_blocks
 
 _MOST = 448.0  # of float8 E4M3
 _LEAST = 1e-12  # of a scale: rows of zeros stay so
 
 
-class Fp8ValuesPacker:
-    """A `MatrixPacker` around another, which gets values that float8 holds with a float32 scale for each row."""
+class Float8Packer:
+    """A `MatrixPacker` around another, which gets float8 with a float32 scale for each row."""
 
     keeps_blocks = False
     takes_numbers = False
@@ -32,16 +33,19 @@ class Fp8ValuesPacker:
         return None
 
     def pack_values(self, values: torch.Tensor, inner: bool) -> Any:
-        return self._inner.pack_values(fp8_values(values), inner)
+        numbers, scales = float8_of(values)
+        found = float8_blocks(numbers, scales)
+        part = None if found is None else self._inner.pack_blocks(*found, *values.shape)
+        return self._inner.pack_values((numbers.float() * scales).to(values.dtype), inner) if part is None else part
 
     def stack(self, parts: Sequence[Any], order: torch.Tensor | None = None) -> PackedMatrix:
         return self._inner.stack(parts, order)
 
 
-def fp8_values(values: torch.Tensor) -> torch.Tensor:
-    """[rows, cols] of a float type -> the same, rounded to float8 times its row's scale, and that to the type"""
+def float8_of(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """[rows, cols] of a float type -> numbers [rows, cols] float8 E4M3, scales [rows, 1] float32"""
     wide = values.float()
     scales = (wide.abs().amax(dim=1, keepdim=True) / _MOST).clamp(min=_LEAST)
     if not bool(torch.isfinite(scales).all()):
         raise WeightsError("weights to quantise must be finite")
-    return ((wide / scales).clamp(-_MOST, _MOST).to(torch.float8_e4m3fn).float() * scales).to(values.dtype)
+    return (wide / scales).clamp(-_MOST, _MOST).to(torch.float8_e4m3fn), scales

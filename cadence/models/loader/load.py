@@ -17,7 +17,7 @@ from cadence.models.layers.joined import joined
 from cadence.models.loader.assign import assign, copies_of, no_progress
 from cadence.models.loader.checkpoint import open_checkpoint
 from cadence.models.loader.dummy import fill_dummy
-from cadence.models.loader.fp8_values import Fp8ValuesPacker
+from cadence.models.loader.fp8_values import Float8Packer
 from cadence.models.loader.kv_scales import hold_kv_scales
 from cadence.models.loader.model_weights import model_weights
 from cadence.models.loader.packing import MatrixPacking, NoPacking, Packing
@@ -75,12 +75,11 @@ def _own_part(source: WeightsSource, model: DecoderLM, build: BuildContext) -> W
 
 
 def new_packing(quantization: str, build: BuildContext) -> Packing:
-    """Kernels of the CPU have no float8: there the values are what it holds."""
-    as_values = quantization == "fp8" and build.device.type == "cpu"
-    packer = build.ops.packer("none" if as_values else quantization, build.dtype, build.device)
+    packer = build.ops.packer(quantization, build.dtype, build.device)
     if packer is None:
         return NoPacking()
-    return MatrixPacking(Fp8ValuesPacker(packer) if as_values else packer)
+    on_cpu = quantization == "fp8" and build.device.type == "cpu"
+    return MatrixPacking(Float8Packer(packer) if on_cpu else packer)
 
 
 def open_weights(model_config: ModelConfig, load_config: LoadConfig, ranks: Collectives) -> tuple[WeightsSource, str]:

@@ -11,6 +11,7 @@ from cadence.kernels.interface.matrix import MatrixPacker
 from cadence.models.layers.weight import KernelWeight, WeightHolder
 from cadence.models.loader.source import WeightsSource
 from cadence.models.loader.values import as_ours
+from cadence.models.quant.wider_blocks import wider_blocks
 from cadence.models.weight_map import Rule
 
 Piece = tuple[str, Rule]  # a tensor of the checkpoint, and how it differs from ours
@@ -88,7 +89,11 @@ class MatrixPacking:
                 return self._packer.pack_numbers(numbers)
         found = source.blocks(name, rule.transpose)
         rows, cols = source.shape(name)[:: -1 if rule.transpose else 1]
-        return None if found is None else self._packer.pack_blocks(*found, rows, cols)
+        if found is None:
+            return None
+        part = self._packer.pack_blocks(*found, rows, cols)
+        wider = wider_blocks(*found, rows, cols) if part is None else None
+        return part if wider is None else self._packer.pack_blocks(*wider, rows, cols)
 
     def _place(self, holders: Holders, parts: Sequence[Any], order: torch.Tensor | None) -> None:
         weight = KernelWeight(self._packer.stack(parts, order))

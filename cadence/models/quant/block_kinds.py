@@ -9,7 +9,7 @@ import torch
 from cadence import gguf
 from cadence.models.quant.blocks import BLOCK
 
-_OWN = {"Q4_Z": 20, "Q8_F": 36}  # bytes of a block
+_OWN = {"Q4_Z": 20, "Q8_F": 36, "T4_F": 40, "F8": 36}  # bytes of a block
 
 
 def block_size(kind: str) -> tuple[int, int]:
@@ -30,6 +30,14 @@ def values_of_blocks(kind: str, raw: torch.Tensor, shape: tuple[int, ...]) -> to
     if kind == "Q8_F":
         scale = blocks[:, :4].contiguous().view(torch.float32)
         return (blocks[:, 4:].view(torch.int8) * scale).view(shape)
+    if kind == "F8":
+        numbers = blocks[:, 4:].contiguous().view(torch.float8_e4m3fn).float()
+        return (numbers * blocks[:, :4].contiguous().view(torch.float32)).view(shape)
+    if kind == "T4_F":
+        codes = torch.stack([blocks[:, 24:] & 15, blocks[:, 24:] >> 4], dim=1)
+        table = blocks[:1, :16].contiguous().view(torch.int8).view(-1)
+        scales = blocks[:, 16:24].contiguous().view(torch.float32)
+        return (table[codes.int()] * scales[..., None]).view(shape)
     header = blocks[:, :4].contiguous().view(torch.float16).float()
     quants = torch.cat([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], dim=1).float()
     return ((quants - header[:, 1:]) * header[:, :1]).view(shape)

@@ -1,15 +1,21 @@
 """Blocks of 32 columns with scales: what the CPU's kernels multiply.
 
-Beside types of GGUF there are two for numbers that those do not hold exactly. A block is, in bytes:
+Beside types of GGUF there are some for numbers that those do not hold exactly. A block is, in bytes:
   Q4_Z  scale float16, zero float16 (a whole number), 16 of halves as in Q4_1: (quant - zero) * scale, exact in float32
   Q8_F  scale float32, 32 of int8: quant * scale
+  T4_F  table of 16 int8, the same in all blocks of a matrix, two scales float32, 16 of halves as in Q4_1: table[half] *
+        scale, the first scale for the first 16 columns
+  F8    scale float32, the same for each run of 128 columns, 32 of float8 E4M3: number * scale
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 BLOCK = 32
+FLOAT8_RUN = 128  # columns that have one scale
 _CHUNK = 1 << 22  # elements at once; bounds temporaries
 
 
@@ -40,6 +46,50 @@ def integer_blocks(
 def signed_blocks(quants: torch.Tensor, scales: torch.Tensor) -> tuple[str, torch.Tensor] | None:
     """quants [rows, cols] int8, scales [rows, groups] -> the same of quants * scales"""
     return integer_blocks(quants.view(torch.uint8) ^ 128, 8, 128, scales)
+
+
+def code_blocks(codes: torch.Tensor, table: Sequence[int], scales: torch.Tensor) -> tuple[str, torch.Tensor] | None:
+    """codes [rows, cols] uint8 below 16, scales [rows, groups] -> (kind, bytes) of table[codes] * scales, or None where
+    groups are no multiple of 16 columns."""
+    rows, cols = codes.shape
+    groups = scales.shape[1]
+    if cols % BLOCK or cols % (groups * 16):
+        return None
+    each = scales.float().repeat_interleave(cols // 16 // groups, dim=1).view(-1, 2)
+    out = torch.empty((rows * cols // BLOCK, 40), dtype=torch.uint8)
+    out[:, :16] = torch.tensor(table, dtype=torch.int8).view(torch.uint8)
+    out[:, 16:24] = each.contiguous().view(torch.uint8)
+    out[:, 24:] = _halves(codes)
+    return "T4_F", out.view(-1)
+
+
+def power_blocks(codes: torch.Tensor, exponents: torch.Tensor) -> tuple[str, torch.Tensor] | None:
+    """codes [rows, cols] of E2M1, exponents [rows, groups] uint8 -> (kind, bytes) of numbers * 2^(exponent - 127)"""
+    cols, groups = codes.shape[1], exponents.shape[1]
+    if cols % (groups * BLOCK):
+        return None
+    each = exponents.repeat_interleave(cols // BLOCK // groups, dim=1)
+    return "MXFP4", torch.cat([each.view(-1, 1), _halves(codes)], dim=1).view(-1)
+
+
+def float8_blocks(numbers: torch.Tensor, scales: torch.Tensor) -> tuple[str, torch.Tensor] | None:
+    """numbers [rows, cols] float8 E4M3, scales [rows, groups] -> (kind, bytes) of numbers * scales, or None where
+    groups are no multiple of 128 columns."""
+    rows, cols = numbers.shape
+    groups = scales.shape[1]
+    if cols % BLOCK or (groups > 1 and cols % (groups * FLOAT8_RUN)):
+        return None
+    out = torch.empty((rows, cols // BLOCK, 4 + BLOCK), dtype=torch.uint8)
+    each = scales.float().repeat_interleave(cols // BLOCK // groups, dim=1)
+    out[..., :4] = each.contiguous().view(torch.uint8).view(rows, cols // BLOCK, 4)
+    out[..., 4:] = numbers.contiguous().view(torch.uint8).view(rows, cols // BLOCK, BLOCK)
+    return "F8", out.view(-1)
+
+
+def _halves(codes: torch.Tensor) -> torch.Tensor:
+    """[rows, cols] uint8 below 16 -> [blocks, 16]: the first sixteen of a block in the low halves of bytes"""
+    runs = codes.reshape(-1, BLOCK)
+    return runs[:, : BLOCK // 2] | (runs[:, BLOCK // 2 :] << 4)
 
 
 def _filled(kind: str, quants: torch.Tensor, header: list[torch.Tensor]) -> tuple[str, torch.Tensor]:

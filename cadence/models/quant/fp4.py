@@ -17,7 +17,7 @@ import torch
 
 from cadence.config.stored_as import StoredAs
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
-from cadence.models.quant.blocks import signed_blocks
+from cadence.models.quant.blocks import code_blocks, power_blocks
 from cadence.models.quant.matrix import Blocks, StoredMatrix
 from cadence.models.quant.tensors import ModuleTensors
 from cadence.models.quant.words import unpacked
@@ -71,6 +71,14 @@ class NVFP4Matrix(FP4Matrix):
             raise self._tensors.wrong("weight_global_scale", "is zero, and scales are divided by it")
         return self._tensors.finite("weight_scale").to(torch.float32) / whole
 
+    def blocks(self) -> Blocks | None:
+        """None too where scales are so small that half of one is another number."""
+        scales = self.scales()
+        half = scales / 2
+        if not torch.equal(half * 2, scales):
+            return None
+        return code_blocks(unpacked(self._tensors.load("weight_packed"), 4), _TWICE, half)
+
 
 class MXFP4Matrix(FP4Matrix):
     def __init__(self, tensors: ModuleTensors, stored: StoredAs) -> None:
@@ -83,8 +91,8 @@ class MXFP4Matrix(FP4Matrix):
         return power_of_two(found)
 
     def blocks(self) -> Blocks | None:
-        codes = unpacked(self._tensors.load("weight_packed"), 4)
-        return signed_blocks(torch.tensor(_TWICE, dtype=torch.int8)[codes.int()], self.scales() / 2)
+        self.scales()  # all of them numbers
+        return power_blocks(unpacked(self._tensors.load("weight_packed"), 4), self._tensors.load("weight_scale"))
 
 
 def fp4_values(codes: torch.Tensor, scales: torch.Tensor, group: int) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 
 from cadence.config.stored_as import StoredAs
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
-from cadence.models.quant.blocks import BLOCK, signed_blocks
+from cadence.models.quant.blocks import float8_blocks, signed_blocks
 from cadence.models.quant.integers import SCALES
 from cadence.models.quant.matrix import Blocks, StoredMatrix
 from cadence.models.quant.tensors import ModuleTensors
@@ -50,11 +50,11 @@ class ScaledBytes(StoredMatrix):
         return out
 
     def blocks(self) -> Blocks | None:
-        weight = self._tensors.load("weight")
-        if weight.dtype is not torch.int8 or self._has_zeros or self._cell[1] % BLOCK or self.shape[1] % self._cell[1]:
+        found = self.numbers()
+        if found is None:
             return None
-        lines = torch.arange(self.shape[0]) // self._cell[0]
-        return signed_blocks(weight, self._grid()[lines])
+        eight = found.numbers.dtype is torch.int8
+        return signed_blocks(found.numbers, found.scales) if eight else float8_blocks(found.numbers, found.scales)
 
     def numbers(self) -> ScaledNumbers | None:
         if self._has_zeros or self.shape[1] % self._cell[1]:

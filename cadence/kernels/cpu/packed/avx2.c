@@ -2,6 +2,7 @@
 #if defined(__x86_64__)
 
 #define VECTOR_BYTES 32
+#include "packed/codes.h"
 #include "packed/x86.h"
 
 #define TARGET __attribute__((target("avx2,fma,f16c")))
@@ -150,6 +151,8 @@ TARGET INLINE void direct_f16(const uint8_t *from, const Acts *a, float *acc) {
 }
 
 TARGET static int direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
+    if (kind == P_F8) return packed_avx2_direct_float8(from, a, acc);
+    if (!is_float_kind(kind) && formats[kind].table) return packed_avx2_direct_codes(kind, from, a, acc);
     const int is_short = kind == P_Q4_0 || kind == P_Q4_1 || kind == P_Q4_Z;
     if (a->rows != 1 || (!is_short && kind != P_BF16 && kind != P_F16)) return 0;
     if (kind == P_BF16)

@@ -3,6 +3,7 @@
 
 #define VECTOR_BYTES 64
 #include "packed/avx512.h"
+#include "packed/codes.h"
 #include "packed/x86.h"
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")))
@@ -68,17 +69,35 @@ TARGET INLINE __m512i load_quad(const int kind, const uint8_t *q, const int g) {
     return _mm512_ternarylogic_epi32(found, mask, inverted, 0x6a); /* found & mask ^ inverted */
 }
 
+/* Quad g of a step of codes, looked up in a table, of signed or unsigned bytes as that is. */
+TARGET INLINE __m512i load_codes(__m512i table, const uint8_t *q, const int g) {
+    __m512i both = _mm512_loadu_si512(q + g % 4 * 64);
+    if (g >= 4) both = _mm512_srli_epi16(both, 4);
+    return _mm512_shuffle_epi8(table, _mm512_and_si512(both, _mm512_set1_epi8(15)));
+}
+
+/* The table of a kind of codes in every quarter. */
+TARGET INLINE __m512i load_table(const int kind, const uint8_t *header) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table_of(kind, header)));
+}
+
 TARGET INLINE __m512 load_halves(const uint8_t *from) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
 }
 
 /* Scales of half h, and shifts, of step s of a block: its own, or small integers times the block's. */
 TARGET INLINE __m512 load_scale(const int kind, const uint8_t *header, int64_t s, const int h) {
-    if (kind == P_Q8_F) return _mm512_loadu_ps(header);
+    const int lifted = has_small_scales(kind), halves = formats[kind].halves;
+    if (kind == P_Q8_F || kind == P_T4_F) return _mm512_loadu_ps((const float *)header + h * GROUP);
+    if (kind == P_MXFP4) {
+        __m512i top = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)header)), 23);
+        top = _mm512_max_epu32(top, _mm512_set1_epi32(0x400000));
+        return _mm512_mul_ps(_mm512_castsi512_ps(top), _mm512_set1_ps(0.5f));
+    }
     if (formats[kind].block == K_STEP) return load_halves(header);
-    const __m128i *small = (const __m128i *)(header + (kind == P_Q6_K ? 32 + (s * 2 + h) * GROUP : 64 + s * GROUP));
+    const __m128i *small = (const __m128i *)(header + (lifted ? 32 + (s * halves + h) * GROUP : 64 + s * GROUP));
     __m512i n = _mm512_cvtepu8_epi32(_mm_loadu_si128(small));
-    if (kind == P_Q6_K) n = _mm512_sub_epi32(n, _mm512_set1_epi32(128));
+    if (lifted) n = _mm512_sub_epi32(n, _mm512_set1_epi32(128));
     return _mm512_mul_ps(_mm512_cvtepi32_ps(n), load_halves(header));
 }
 
@@ -92,17 +111,18 @@ TARGET INLINE __m512 load_shift(const int kind, const uint8_t *header, int64_t s
 
 TARGET INLINE void unpack_kind(const int kind, const uint8_t *from, int64_t k, Tile *to) {
     const Format f = formats[kind];
+    const __m512i table = f.table ? load_table(kind, from) : _mm512_setzero_si512();
     int64_t steps = f.block / K_STEP;
-    to->at = f.bits == 8 ? (const int8_t *)from + f.header : to->q; /* bytes are used where they lie */
-    to->step_bytes = f.bits == 8 ? f.header + f.step_bytes : K_STEP * GROUP;
+    to->at = lies_in_bytes(kind) ? (const int8_t *)from + f.header : to->q; /* bytes are used where they lie */
+    to->step_bytes = lies_in_bytes(kind) ? f.header + f.step_bytes : K_STEP * GROUP;
     for (int64_t at = 0; at < k / K_STEP; at += steps, from += f.header + steps * f.step_bytes)
         for (int64_t s = 0; s < steps; s++) {
             const uint8_t *q = from + f.header + s * f.step_bytes;
             int8_t *out = to->q + (at + s) * K_STEP * GROUP;
             EACH(h, f.halves) _mm512_store_ps(to->scale + ((at + s) * f.halves + h) * GROUP, load_scale(kind, from, s, h));
             if (f.shift) _mm512_store_ps(to->shift + (at + s) * GROUP, load_shift(kind, from, s));
-            if (f.bits == 8) continue;
-            EACH(g, 8) _mm512_store_si512(out + g * 64, load_quad(kind, q, g));
+            if (lies_in_bytes(kind)) continue;
+            EACH(g, 8) _mm512_store_si512(out + g * 64, f.table ? load_codes(table, q, g) : load_quad(kind, q, g));
         }
 }
 
@@ -164,6 +184,8 @@ TARGET void packed_vnni_dot(int64_t kind, const Tile *w, const Stretch *x) {
 TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t *from, const Acts *a, float *acc) {
     const Format f = formats[kind];
     const int64_t steps = f.block / K_STEP;
+    const __m512i top = _mm512_set1_epi8((char)0x80);
+    const __m512i table = f.table ? _mm512_xor_si512(load_table(kind, from), top) : top;
     __m512 sum[DIRECT_ROWS];
     EACH(m, rows) sum[m] = _mm512_setzero_ps();
     for (int64_t block = 0; block < a->steps; block += steps, from += f.header + steps * f.step_bytes)
@@ -177,7 +199,7 @@ TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t *fr
             __m512i part[2][DIRECT_ROWS];
             EACH(h, f.halves) EACH(m, rows) part[h][m] = begin_sum(kind, a->half_sums + at[m] * 2, h);
             EACH(g, 8) {
-                __m512i w = load_quad(kind, q, g);
+                __m512i w = f.table ? load_codes(table, q, g) : load_quad(kind, q, g);
                 const int h = f.halves == 2 && g >= 4;
                 EACH(m, rows) {
                     __m512i four = _mm512_set1_epi32(four_bytes(x + m * a->padded + g * 4));
@@ -220,6 +242,7 @@ TARGET INLINE void direct_f16(const uint8_t *from, const Acts *a, float *acc) {
 }
 
 TARGET int packed_vnni_direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
+    if (kind == P_F8) return packed_avx512_direct_float8(from, a, acc);
     if (is_float_kind(kind)) {
         if ((kind != P_BF16 && kind != P_F16) || a->rows != 1) return 0;
         if (kind == P_BF16)

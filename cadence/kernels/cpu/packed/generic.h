@@ -66,6 +66,21 @@ INLINE Words load_words(const uint8_t *p) {
 
 INLINE void store_words(int8_t *p, Words w) { memcpy(p, &w, sizeof w); }
 
+typedef uint8_t Sixteen __attribute__((vector_size(16)));
+
+/* Entries of a table, codes < 16. */
+INLINE Sixteen looked_up(Sixteen table, Sixteen codes) {
+#if defined(__aarch64__)
+    return (Sixteen)vqtbl1q_u8((uint8x16_t)table, (uint8x16_t)codes);
+#elif defined(__clang__)
+    Sixteen found;
+    for (int i = 0; i < 16; i++) found[i] = table[codes[i]];
+    return found;
+#else
+    return __builtin_shuffle(table, codes);
+#endif
+}
+
 /* Bytes q < 128 minus `zero`, without borrowing from their neighbours. */
 INLINE Words minus_zero(Words q, uint32_t zero) {
     if (sizeof(Word) == 1 || zero == 0) return q - IN_ALL(zero);
@@ -97,6 +112,20 @@ INLINE void unpack_quants(const int bits, const uint32_t zero, const uint32_t in
     }
 }
 
+/* Codes of a step looked up in a table -> [8 quads][16 rows][4] int8. */
+INLINE void unpack_codes(const int8_t *table, const uint8_t *from, int8_t *to) {
+    Sixteen found;
+    memcpy(&found, table, 16);
+    for (int part = 0; part < 4; part++)
+        for (int v = 0; v < 64; v += 16) {
+            Sixteen both;
+            memcpy(&both, from + part * 64 + v, 16);
+            Sixteen low = looked_up(found, both & 15), high = looked_up(found, both >> 4);
+            memcpy(to + part * 64 + v, &low, 16);
+            memcpy(to + (part + 4) * 64 + v, &high, 16);
+        }
+}
+
 /* [16] float16. */
 INLINE void halves_to_floats(const uint8_t *from, float *to) {
 #if defined(__aarch64__)
@@ -113,17 +142,19 @@ INLINE void halves_to_floats(const uint8_t *from, float *to) {
 /* Scales (and shifts) of a block's steps. */
 INLINE void unpack_header(int64_t kind, const uint8_t *from, float *scale, float *shift) {
     float d[GROUP], m[GROUP];
-    if (kind == P_Q8_F) {
-        memcpy(scale, from, GROUP * 4);
+    if (kind == P_Q8_F || kind == P_T4_F) {
+        memcpy(scale, from, (size_t)formats[kind].halves * GROUP * 4);
+    } else if (kind == P_MXFP4) {
+        for (int r = 0; r < GROUP; r++) scale[r] = exponent_to_float(from[r]);
     } else if (formats[kind].block == K_STEP) {
         halves_to_floats(from, scale);
         if (formats[kind].shift) halves_to_floats(from + 32, shift);
         if (kind == P_Q4_Z)
             for (int r = 0; r < GROUP; r++) shift[r] *= scale[r];
-    } else if (kind == P_Q6_K) {
+    } else if (has_small_scales(kind)) {
         const uint8_t *s = from + 32;
         halves_to_floats(from, d);
-        for (int i = 0; i < 16; i++)
+        for (int i = 0; i < formats[kind].block / K_STEP * formats[kind].halves; i++)
             for (int r = 0; r < GROUP; r++) scale[i * GROUP + r] = (float)(s[i * GROUP + r] - 128) * d[r];
     } else {
         const uint8_t *s = from + 64, *n = from + 64 + 8 * GROUP;
@@ -142,14 +173,21 @@ INLINE void unpack_blocks(const int kind, const int is_signed, const uint8_t *fr
     const Format f = formats[kind];
     const uint32_t zero = is_signed ? (uint32_t)f.zero : 0, inverted = (uint32_t)inverted_bit(kind);
     int64_t block_bytes = f.header + f.block / K_STEP * f.step_bytes, steps = f.block / K_STEP;
-    to->at = f.bits == 8 ? (const int8_t *)from + f.header : to->q; /* bytes are used where they lie */
-    to->step_bytes = f.bits == 8 ? block_bytes : K_STEP * GROUP;
+    const int in_bytes = lies_in_bytes(kind);
+    const int8_t *table = f.table ? table_of(kind, from) : NULL;
+    to->at = in_bytes ? (const int8_t *)from + f.header : to->q; /* bytes are used where they lie */
+    to->step_bytes = in_bytes ? block_bytes : K_STEP * GROUP;
     for (int64_t b = 0; b < k / f.block; b++, from += block_bytes) {
         unpack_header(kind, from, to->scale + b * steps * f.halves * GROUP, to->shift + b * steps * GROUP);
-        if (f.bits == 8) continue;
-        for (int64_t s = 0; s < steps; s++)
-            unpack_quants(f.bits, zero, inverted, from + f.header + s * f.step_bytes,
-                          to->q + (b * steps + s) * K_STEP * GROUP);
+        if (in_bytes) continue;
+        for (int64_t s = 0; s < steps; s++) {
+            const uint8_t *q = from + f.header + s * f.step_bytes;
+            int8_t *out = to->q + (b * steps + s) * K_STEP * GROUP;
+            if (f.table)
+                unpack_codes(table, q, out);
+            else
+                unpack_quants(f.bits, zero, inverted, q, out);
+        }
     }
 }
 
@@ -164,6 +202,10 @@ INLINE void unpack_generic(int64_t kind, const int is_signed, const uint8_t *fro
         case P_Q5_K: unpack_blocks(P_Q5_K, is_signed, from, k, to); break;
         case P_Q4_Z: unpack_blocks(P_Q4_Z, is_signed, from, k, to); break;
         case P_Q8_F: unpack_blocks(P_Q8_F, is_signed, from, k, to); break;
+        case P_IQ4_NL: unpack_blocks(P_IQ4_NL, is_signed, from, k, to); break;
+        case P_IQ4_XS: unpack_blocks(P_IQ4_XS, is_signed, from, k, to); break;
+        case P_MXFP4: unpack_blocks(P_MXFP4, is_signed, from, k, to); break;
+        case P_T4_F: unpack_blocks(P_T4_F, is_signed, from, k, to); break;
         default: unpack_blocks(P_Q6_K, is_signed, from, k, to); break;
     }
 }

@@ -40,7 +40,7 @@ static void quantized_group(const PackedRun *run, int64_t kind, const uint8_t *f
         int64_t part = min64(chunk, padded - k);
         x.at = k / K_STEP, x.count = part / K_STEP;
         run->isa->unpack(kind, from + group_bytes(kind, k), part, tile);
-        run->isa->dot(kind, tile, &x);
+        run->isa->dot(tile_kind(kind), tile, &x);
     }
 }
 
@@ -56,6 +56,33 @@ static void widen_half(const uint8_t *from, const float *scale, int64_t k, float
 /* P_F16, the same. */
 static void widen_float16(const uint8_t *from, int64_t k, float *to) {
     for (int64_t i = 0; i < k * GROUP; i += VL) storef(to + i, load(from, i, F16));
+}
+
+/* P_F8: bytes [k][16 rows] -> [k][16], of 2^-8 of the numbers. */
+static void widen_float8(const uint8_t *from, int64_t k, float *to) {
+    uint16_t bits[GROUP];
+    for (int64_t i = 0; i < k; i++, from += GROUP, to += GROUP) {
+        for (int r = 0; r < GROUP; r++) bits[r] = float8_to_half(from[r]);
+        for (int r = 0; r < GROUP; r += VL) storef(to + r, load(bits, r, F16));
+    }
+}
+
+/* P_F8: the sums of a K_STEP are made apart, then scaled and added. */
+static void scaled_tiles(const PackedRun *run, const uint8_t *from, Stretch x, float *wide) {
+    float part[WIDE_TILES * TILE_ROWS * GROUP] __attribute__((aligned(64))), scale[GROUP];
+    const int64_t rows = x.tiles * TILE_ROWS;
+    Stretch some = x;
+    some.acc = part, some.count = K_STEP;
+    for (some.at = 0; some.at < x.acts->padded; some.at += K_STEP) {
+        const uint8_t *own = from + group_bytes(P_F8, some.at / F8_RUN * F8_RUN);
+        memcpy(scale, own, sizeof scale);
+        widen_float8(own + sizeof scale + some.at % F8_RUN * GROUP, K_STEP, wide);
+        memset(part, 0, (size_t)(rows * GROUP) * 4);
+        run->isa->dot_wide(wide, &some);
+        for (int64_t m = 0; m < rows; m++)
+            for (int r = 0; r < GROUP; r++)
+                x.acc[m * GROUP + r] = __builtin_fmaf(part[m * GROUP + r], scale[r], x.acc[m * GROUP + r]);
+    }
 }
 
 static void wide_tiles(const PackedRun *run, int64_t kind, const uint8_t *from, Stretch x, float *wide) {
@@ -74,7 +101,10 @@ static void wide_group(const PackedRun *run, int64_t kind, const uint8_t *from, 
     for (int64_t t = 0; t < x.tiles; t += WIDE_TILES) {
         Stretch some = x;
         some.tile += t, some.tiles = min64(WIDE_TILES, x.tiles - t), some.acc += t * TILE_ROWS * GROUP;
-        wide_tiles(run, kind, from, some, wide);
+        if (kind == P_F8)
+            scaled_tiles(run, from, some, wide);
+        else
+            wide_tiles(run, kind, from, some, wide);
     }
 }
 

@@ -22,6 +22,13 @@ INLINE float32x4_t halves_at(const uint8_t *from, const int v) {
     return vcvt_f32_f16(vld1_f16((const float16_t *)(from + v * 8)));
 }
 
+/* Vector v of [16] exponents, as exponent_to_float has them. */
+INLINE float32x4_t exponents_at(const uint8_t *from, const int v) {
+    uint8x16_t in_place = vqtbl1q_u8(vld1q_u8(from), vld1q_u8(places[v])); /* in the second bytes of words */
+    uint32x4_t bits = vmaxq_u32(vshlq_n_u32(vreinterpretq_u32_u8(in_place), 15), vdupq_n_u32(0x400000));
+    return vmulq_n_f32(vreinterpretq_f32_u32(bits), 0.5f);
+}
+
 INLINE void begin_small(const uint8_t *from, const int excess, SmallScales *s) {
     EACH(v, 4) {
         float32x4_t d = halves_at(from, v);
@@ -39,7 +46,7 @@ INLINE float32x4_t small_at(const uint8_t *from, const SmallScales *s, const int
 /* ---- integer sums of a step ---- */
 
 /* Parts of a step: vectors of 4 output rows, [16 rows][4] bytes apart. */
-INLINE int parts_of(const int bits) { return bits == 8 ? 8 : bits; }
+INLINE int parts_of(const int kind) { return formats[kind].step_bytes / 64; }
 
 /* Adds quad g of 4 output rows, w, for rows of x, to half h of their sums. */
 #define DOT(h, g, w) \
@@ -91,13 +98,29 @@ DOT_TARGET INLINE void dot_eights(const int rows, const uint8x16_t *p, int8x16_t
     DOT(0, 7, p[7]);
 }
 
+/* Codes, looked up in a table. */
+DOT_TARGET INLINE void dot_codes(const int halves, const int rows, uint8x16_t table, const uint8x16_t *p,
+                                 int8x16_t x[][2], int32x4_t sum[][2]) {
+    const uint8x16_t low = vdupq_n_u8(15);
+    DOT(0, 0, vqtbl1q_u8(table, p[0] & low));
+    DOT(0, 1, vqtbl1q_u8(table, p[1] & low));
+    DOT(0, 2, vqtbl1q_u8(table, p[2] & low));
+    DOT(0, 3, vqtbl1q_u8(table, p[3] & low));
+    DOT(halves - 1, 4, vqtbl1q_u8(table, vshrq_n_u8(p[0], 4)));
+    DOT(halves - 1, 5, vqtbl1q_u8(table, vshrq_n_u8(p[1], 4)));
+    DOT(halves - 1, 6, vqtbl1q_u8(table, vshrq_n_u8(p[2], 4)));
+    DOT(halves - 1, 7, vqtbl1q_u8(table, vshrq_n_u8(p[3], 4)));
+}
+
 /* sum [halves][rows] of 4 output rows. */
 DOT_TARGET INLINE void dot_parts(const int kind, const int rows, const uint8x16_t *p, int8x16_t x[][2],
-                                 const TileStep *from, int32x4_t sum[][2]) {
+                                 const TileStep *from, const uint8_t *header, int32x4_t sum[][2]) {
     const Format f = formats[kind];
     EACH(h, f.halves) EACH(m, rows)
         sum[h][m] = f.bits == 5 && f.zero == 0 ? vld1q_dup_s32(again(&from->begin[m])) : vld1q_s32(again(starts));
-    if (f.bits == 4)
+    if (f.table)
+        dot_codes(f.halves, rows, vld1q_u8((const uint8_t *)table_of(kind, header)), p, x, sum);
+    else if (f.bits == 4)
         dot_fours(kind == P_Q4_0, rows, p, x, sum);
     else if (f.bits == 5)
         dot_fives(rows, p, x, sum);
@@ -125,13 +148,18 @@ typedef struct {
 
 INLINE StepScales direct_scales(const int kind, const uint8_t *header, int s, const BlockScales *b, const int v) {
     StepScales found;
-    if (kind == P_Q6_K) {
-        EACH(h, 2) found.scale[h] = small_at(header + 32 + (s * 2 + h) * GROUP, &b->scale, v);
+    const int halves = formats[kind].halves;
+    if (has_small_scales(kind)) {
+        EACH(h, halves) found.scale[h] = small_at(header + 32 + (s * halves + h) * GROUP, &b->scale, v);
+    } else if (kind == P_Q8_F || kind == P_T4_F) {
+        EACH(h, halves) found.scale[h] = vld1q_f32((const float *)header + h * GROUP + v * 4);
+    } else if (kind == P_MXFP4) {
+        found.scale[0] = exponents_at(header, v);
     } else if (formats[kind].block != K_STEP) {
         found.scale[0] = small_at(header + 64 + s * GROUP, &b->scale, v);
         found.shift = small_at(header + 64 + (8 + s) * GROUP, &b->least, v);
     } else {
-        found.scale[0] = kind == P_Q8_F ? vld1q_f32((const float *)header + v * 4) : halves_at(header, v);
+        found.scale[0] = halves_at(header, v);
         if (formats[kind].shift) found.shift = halves_at(header + 32, v);
         if (kind == P_Q4_Z) found.shift = vmulq_f32(found.shift, found.scale[0]);
     }
@@ -148,8 +176,8 @@ DOT_TARGET INLINE void direct_step(const int kind, const int rows, const uint8_t
     EACH(m, rows) EACH(i, 2) x[m][i] = vld1q_s8(from->q[m] + i * 16);
     EACH(v, 4) {
         uint8x16_t p[8];
-        EACH(i, parts_of(f.bits)) p[i] = vld1q_u8(q + i * 64 + v * 16);
-        dot_parts(kind, rows, p, x, from, part[v]);
+        EACH(i, parts_of(kind)) p[i] = vld1q_u8(q + i * 64 + v * 16);
+        dot_parts(kind, rows, p, x, from, header, part[v]);
     }
     EACH(v, 4) {
         const StepScales with = direct_scales(kind, header, s, b, v);
@@ -170,7 +198,7 @@ DOT_TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t
     for (int64_t k = 0; k < a->padded; k += f.block) {
         BlockScales b;
         const uint8_t *header = from;
-        if (is_long) begin_small(header, kind == P_Q6_K ? 128 : 0, &b.scale);
+        if (is_long) begin_small(header, has_small_scales(kind) ? 128 : 0, &b.scale);
         if (is_long && f.shift) begin_small(header + 32, 0, &b.least);
         __asm__ volatile("" ::: "memory");
         from += f.header;
@@ -179,7 +207,7 @@ DOT_TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t
             if (is_long && f.shift)
                 EACH(line, (f.step_bytes + f.header * K_STEP / f.block + 63) / 64)
                     __builtin_prefetch(from + AHEAD + line * 64);
-            if (rows == 1 && is_long)
+            if (rows == 1 && is_long && !f.table)
                 k_step(f.bits, from, x, small + s * f.halves * GROUP, &b.scale, &b.least, sum[0]);
             else
                 direct_step(kind, rows, header, s, &b, from, x, sum);
@@ -223,6 +251,10 @@ DOT_TARGET int packed_neon_dot_direct(int64_t kind, const uint8_t *from, const A
         DIRECT(P_Q6_K)
         DIRECT(P_Q4_Z)
         DIRECT(P_Q8_F)
+        DIRECT(P_IQ4_NL)
+        DIRECT(P_IQ4_XS)
+        DIRECT(P_MXFP4)
+        DIRECT(P_T4_F)
         default: return packed_neon_direct_wide(kind, from, a, acc);
     }
 }

@@ -58,6 +58,13 @@ class PackedOps:
         the eleven bits of float16 in sums over 64 columns. Elsewhere it is done in float32, slowly."""
         return self.isa == "neon-half"
 
+    def multiplies_float8(self, dtype: torch.dtype) -> bool:
+        """Whether x of this type times float8 weights is faster than times bfloat16: not where that has instructions of
+        its own, and not on Arm, where one row takes longer to widen than to read."""
+        return not self.isa.startswith("neon") and (
+            dtype is not torch.bfloat16 or self.isa not in ("avx512-bf16", "amx")
+        )
+
     def linear(
         self,
         x: torch.Tensor,

@@ -13,6 +13,8 @@ static const SourceBlock source_blocks[P_KINDS] = {
     [P_F32] = {1, 4},    [P_BF16] = {1, 2},   [P_Q8_0] = {32, 34},     [P_Q4_0] = {32, 18},  [P_Q4_1] = {32, 20},
     [P_Q5_0] = {32, 22}, [P_Q5_1] = {32, 24}, [P_Q4_K] = {256, 144}, [P_Q5_K] = {256, 176}, [P_Q6_K] = {256, 210},
     [P_HALF] = {1, 2},    [P_Q4_Z] = {32, 20}, [P_Q8_F] = {32, 36}, [P_F16] = {1, 2},
+    [P_IQ4_NL] = {32, 18}, [P_IQ4_XS] = {256, 136}, [P_MXFP4] = {32, 17}, [P_T4_F] = {32, 40},
+    [P_F8] = {32, 36},
 };
 
 /* Quant i of each quad, q[quad * 4 + i], into byte `lane` of the parts of a step. */
@@ -83,6 +85,37 @@ static void pack_k_scales(const uint8_t *from, uint8_t *scale, uint8_t *least) {
     }
 }
 
+/* Sixteen bytes of codes, the first sixteen in the low halves, into a step. */
+static void store_codes(const uint8_t *from, uint8_t *to, int r) {
+    for (int part = 0; part < 4; part++) memcpy(to + part * 64 + r * 4, from + part * 4, 4);
+}
+
+/* IQ4_XS: scale f16, the upper two bits of eight small scales, their lower four, codes; small scales are 32 too large. */
+static void pack_small_scaled_codes(const uint8_t *from, uint8_t *to, int r) {
+    const Format *f = &formats[P_IQ4_XS];
+    memcpy(to + r * 2, from, 2);
+    for (int s = 0; s < 8; s++) {
+        int low = from[4 + s / 2] >> (s % 2 * 4) & 15, high = from[2 + s / 4] >> (s % 4 * 2) & 3;
+        to[32 + s * GROUP + r] = (uint8_t)((low | high << 4) - 32 + 128);
+        store_codes(from + 8 + s * 16, to + f->header + s * f->step_bytes, r);
+    }
+}
+
+static void pack_codes(int64_t kind, const uint8_t *from, uint8_t *to, int r) {
+    const int before = source_blocks[kind].bytes - 16; /* bytes in front of codes */
+    if (kind == P_IQ4_XS) {
+        pack_small_scaled_codes(from, to, r);
+        return;
+    }
+    if (kind == P_IQ4_NL) memcpy(to + r * 2, from, 2);
+    if (kind == P_MXFP4) to[r] = from[0];
+    if (kind == P_T4_F) {
+        memcpy(to + 2 * GROUP * 4, from, 16);
+        for (int h = 0; h < 2; h++) memcpy(to + (h * GROUP + r) * 4, from + 16 + h * 4, 4);
+    }
+    store_codes(from + before, to + formats[kind].header, r);
+}
+
 static void pack_long_block(int64_t kind, const uint8_t *from, uint8_t *to, int r) {
     const Format *f = &formats[kind];
     const uint8_t *nibbles = from + (kind == P_Q6_K ? 0 : kind == P_Q4_K ? 16 : 48);
@@ -123,6 +156,19 @@ static void pack_half_row(const uint8_t *from, int64_t k, uint8_t *to, int r) {
     }
 }
 
+/* A row of float8 in blocks of 32 with a scale; blocks of one F8_RUN have the same. */
+static void pack_float8_row(const uint8_t *from, int64_t k, uint8_t *to, int r) {
+    for (int64_t b = 0; b < k / K_STEP; b++, from += 4 + K_STEP) {
+        uint8_t *run = to + group_bytes(P_F8, b * K_STEP / F8_RUN * F8_RUN), *at = run + GROUP * 4;
+        float scale;
+        memcpy(&scale, from, 4);
+        scale *= 0x1p8f;
+        memcpy(run + r * 4, &scale, 4);
+        at += b * K_STEP % F8_RUN * GROUP;
+        for (int i = 0; i < K_STEP; i++) at[i * GROUP + r] = from[4 + i];
+    }
+}
+
 /* `k` elements of row r of a group. */
 static void pack_row(int64_t kind, const uint8_t *from, int64_t k, uint8_t *to, int r) {
     const Format *f = &formats[kind];
@@ -135,6 +181,11 @@ static void pack_row(int64_t kind, const uint8_t *from, int64_t k, uint8_t *to, 
         for (int64_t i = 0; i < k; i++) memcpy(to + (i * GROUP + r) * 2, from + i * 2, 2);
     else if (kind == P_HALF)
         pack_half_row(from, k, to, r);
+    else if (kind == P_F8)
+        pack_float8_row(from, k, to, r);
+    else if (f->table)
+        for (int64_t b = 0; b < k / f->block; b++)
+            pack_codes(kind, from + b * source_blocks[kind].bytes, to + b * block_bytes, r);
     else if (f->block == K_STEP)
         for (int64_t b = 0; b < k / K_STEP; b++)
             pack_short_block(kind, from + b * source_blocks[kind].bytes, to + b * block_bytes, r);

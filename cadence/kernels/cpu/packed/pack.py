@@ -29,6 +29,11 @@ _SOURCE_BLOCKS = {  # (elements, bytes) of a block in the file
     Kind.Q4_Z: (32, 20),
     Kind.Q8_F: (32, 36),
     Kind.F16: (1, 2),
+    Kind.IQ4_NL: (32, 18),
+    Kind.IQ4_XS: (256, 136),
+    Kind.MXFP4: (32, 17),
+    Kind.T4_F: (32, 40),
+    Kind.F8: (32, 36),
 }
 BLOCK_TYPES = tuple(kind.name for kind in Kind if kind is not Kind.HALF)  # those that `WeightPacking.gguf` takes
 

@@ -8,7 +8,9 @@
  * instruction set. Quantised kinds: x is rounded to int8 per row and K_STEP, with a scale of 22 significant bits; products
  * of a step are summed as integers (exact); then
  *     sum = fma(float(step) * x_scale, w_scale, sum);  sum = fma(w_shift, x_sum, sum)  (kinds with a shift).
- * Kinds of floats: sum = fma(x, w, sum) for k = 0, 1, 2 ... An instruction set with bf16 products of its own keeps one
+ * Kinds of floats: sum = fma(x, w, sum) for k = 0, 1, 2 ... P_F8, whose numbers have scales: for each K_STEP
+ *     run = fma(x, w, run) for k = 0, 1, 2 ... from 0 on;  sum = fma(run, scale, sum),
+ * where w is 2^-8 of the number, as a float16 of its bits is, and scale 2^8 times that of the number. An instruction set with bf16 products of its own keeps one
  * order of its own for bf16 x (and only for that), whatever M. So does one that multiplies P_HALF by bf16 x in float16:
  * for each HALF_RUN of K
  *     run = x * w, then fma(x, w, run), in order and rounded to float16;  sum = sum + float(run);
@@ -32,7 +34,8 @@
 #define HALF_RUN 64      /* elements of K summed in float16 */
 #define LIFT 12582912.0f /* 1.5 * 2^23: adding it to an integer below 2^22 leaves that in the low bits */
 
-#define P_KINDS (P_F16 + 1) /* enum kind */
+#define P_KINDS (P_F8 + 1) /* enum kind */
+#define F8_RUN 128         /* elements of K that have one scale in P_F8 */
 
 /* One block of a group: `header` bytes of scales, then for each K_STEP `bytes` of quants:
  *   8 bits: [8 quads][16 rows][4] int8
@@ -43,14 +46,26 @@
  *           middle and lower two bits of the fourth quad in parts 0, 1 and 2
  * (a quad: 4 elements along K). So a quad of 5 or 6 bits takes one to three instructions to be alone in the top bits of
  * its byte, as a signed number: the top bit of a quant of 5 or 6 bits, and of Q4_0, is stored inverted.
+ * Codes: 4 bits as above, each the index of a number in a table of 16 int8. Such kinds are multiplied as bytes are
+ * (bits 8), once they have been looked up.
  * Headers, all [16 rows] innermost:
  *   32-blocks: scale f16, then shift f16 where the kind has one; Q4_Z: scale f16, -zero f16 (a whole number), times
  *   which it is the shift, exactly; Q8_F: scale f32
  *   Q4_K, Q5_K: scale f16, minimum f16, [8] uint8 scales, [8] uint8 minimums
- *   Q6_K: scale f16, [16] uint8 scales (one per 16 elements), 128 too large */
+ *   Q6_K: scale f16, [16] uint8 scales (one per 16 elements), 128 too large
+ *   IQ4_NL: scale f16; IQ4_XS: scale f16, [8] uint8 scales, 128 too large; MXFP4: exponent uint8 of twice the scale
+ *   T4_F: [2] scale f32 (one per 16 elements), then the table, the same in all blocks of a weight
+ * table: that of codes, OWN_TABLE = in the header, 0 = the quants are no codes. */
 typedef struct {
-    int32_t block, header, step_bytes, bits, zero, halves, shift;
+    int32_t block, header, step_bytes, bits, zero, halves, shift, table;
 } Format;
+
+enum { IQ4_TABLE = 1, FP4_TABLE, OWN_TABLE };
+
+static const int8_t code_tables[OWN_TABLE][16] __attribute__((aligned(16))) = {
+    [IQ4_TABLE] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113},
+    [FP4_TABLE] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}, /* E2M1, times two */
+};
 
 static const Format formats[P_KINDS] = {
     [P_Q8_0] = {32, 32, 512, 8, 0, 1, 0},      [P_Q4_0] = {32, 32, 256, 4, 8, 1, 0},
@@ -58,14 +73,32 @@ static const Format formats[P_KINDS] = {
     [P_Q5_1] = {32, 64, 320, 5, 0, 1, 1},    [P_Q4_K] = {256, 320, 256, 4, 0, 1, 1},
     [P_Q5_K] = {256, 320, 320, 5, 0, 1, 1},  [P_Q6_K] = {256, 288, 384, 6, 32, 2, 0},
     [P_Q4_Z] = {32, 64, 256, 4, 0, 1, 1},    [P_Q8_F] = {32, 64, 512, 8, 0, 1, 0},
+    [P_IQ4_NL] = {32, 32, 256, 8, 0, 1, 0, IQ4_TABLE}, [P_IQ4_XS] = {256, 160, 256, 8, 0, 1, 0, IQ4_TABLE},
+    [P_MXFP4] = {32, 16, 256, 8, 0, 1, 0, FP4_TABLE},  [P_T4_F] = {32, 144, 256, 8, 0, 2, 0, OWN_TABLE},
 };
 
 /* Floats: F32 and F16 (finite) are [k][16 rows], BF16 is [k / 2][16 rows][2]. HALF holds rows of bf16 numbers as [k][16 rows] float16, each
  * row times a power of two that brings its largest finite element to [2^6, 2^7); behind them [16 rows] float, what
- * undoes these powers. Elements below 2^-23 of the row's largest lose bits; none is off by more than 2^-31 of it. */
+ * undoes these powers. Elements below 2^-23 of the row's largest lose bits; none is off by more than 2^-31 of it.
+ * F8: for each F8_RUN of K, of which the last may be shorter, [16 rows] float scales (2^8 times those of numbers), then
+ * [k][16 rows] float8 E4M3, of which all are numbers. */
 INLINE int is_float_kind(int64_t kind) {
-    return kind == P_F32 || kind == P_BF16 || kind == P_HALF || kind == P_F16;
+    return kind == P_F32 || kind == P_BF16 || kind == P_HALF || kind == P_F16 || kind == P_F8;
 }
+
+/* Whether quants lie as the bytes that are multiplied. */
+INLINE int lies_in_bytes(int64_t kind) { return formats[kind].bits == 8 && !formats[kind].table; }
+
+/* The kind whose unpacked tiles are multiplied as those of `kind` are. */
+INLINE int64_t tile_kind(int64_t kind) { return !formats[kind].table ? kind : formats[kind].halves == 1 ? P_Q8_0 : P_T4_F; }
+
+/* The table of a kind of codes; header: of any block. */
+INLINE const int8_t *table_of(int64_t kind, const uint8_t *header) {
+    return formats[kind].table == OWN_TABLE ? (const int8_t *)header + 2 * GROUP * 4 : code_tables[formats[kind].table];
+}
+
+/* Whether a block has a scale of its own, and small integers, 128 too large, for the scales of its steps. */
+INLINE int has_small_scales(int64_t kind) { return formats[kind].block != K_STEP && !formats[kind].shift; }
 
 /* The bit of a quant that is stored inverted. */
 INLINE int inverted_bit(int64_t kind) {
@@ -76,6 +109,7 @@ INLINE int inverted_bit(int64_t kind) {
 /* Bytes of `k` elements (a multiple of the kind's block) of one group. */
 INLINE int64_t group_bytes(int64_t kind, int64_t k) {
     if (kind == P_F32) return k * GROUP * 4;
+    if (kind == P_F8) return (k + F8_RUN - 1) / F8_RUN * GROUP * 4 + k * GROUP;
     if (is_float_kind(kind)) return k * GROUP * 2;
     const Format *f = &formats[kind];
     return k / f->block * (f->header + f->block / K_STEP * f->step_bytes);
@@ -208,6 +242,9 @@ INLINE float half_to_float(uint16_t h) {
     return float_of_bits(bits | sign);
 }
 
+/* The bits of 2^-8 of a float8 (E4M3) that is a number, as float16. */
+INLINE uint16_t float8_to_half(uint8_t byte) { return (uint16_t)((byte & 0x80) << 8 | (byte & 0x7f) << 7); }
+
 /* The bits, as a float, of the largest finite |x| of a row of bf16. */
 INLINE uint32_t largest_finite(const void *row, int64_t k) {
     typedef uint16_t Eight __attribute__((vector_size(16)));
@@ -235,6 +272,11 @@ enum { TO_X = 1, TO_WEIGHT = 6 };
 INLINE float half_power(uint32_t top, int to) {
     uint32_t exponent = 254 + (uint32_t)to - (top >> 23);
     return float_of_bits((exponent < 253 ? exponent : 253) << 23);
+}
+
+/* The scale of MXFP4: 2^(exponent - 128), which is below the normal floats for the lowest two. */
+INLINE float exponent_to_float(uint8_t exponent) {
+    return float_of_bits(exponent ? (uint32_t)exponent << 23 : 0x400000u) * 0.5f;
 }
 
 INLINE float bfloat_to_float(uint16_t h) { return float_of_bits((uint32_t)h << 16); }

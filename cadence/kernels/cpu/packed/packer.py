@@ -4,7 +4,7 @@
 |---|---|
 | none | what it is stored as: bfloat16, float16 or float32; with dtype bfloat16 all is rounded to that, and held \
 as float16 where the CPU multiplies that faster |
-| gguf, checkpoint | the blocks of its files; types we have no kernel for go by `none`, dequantised |
+| gguf, checkpoint, fp8 | the blocks of its files; types we have no kernel for go by `none`, dequantised |
 | int8, int4 | blocks of 32 made of its values; what turns tokens into vectors and back, where errors show most, keeps \
 8 bits |
 """
@@ -20,12 +20,15 @@ from cadence.kernels.cpu.packed.products import CpuMatrix, PackedProducts
 from cadence.kernels.cpu.packed.weights import PackedRows, PackedWeight
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 
+_FLOAT8_BYTES = 36  # of a block
+_FLOAT8_RUN = 4  # blocks that have one scale
+
 
 class CpuPacker:
     """A `MatrixPacker`."""
 
     def __init__(self, products: PackedProducts, packing: WeightPacking, method: str, dtype: torch.dtype) -> None:
-        """method: none | gguf | checkpoint | int8 | int4; dtype: of activations."""
+        """method: none | gguf | checkpoint | fp8 | int8 | int4; dtype: of activations."""
         self.device = torch.device("cpu")
         self.keeps_blocks = method in ("gguf", "checkpoint")
         self.takes_numbers = False  # they come in blocks
@@ -38,6 +41,8 @@ class CpuPacker:
 
     def pack_blocks(self, kind: str, blocks: torch.Tensor, rows: int, cols: int) -> PackedWeight | None:
         if kind not in BLOCK_TYPES or (kind == "F16" and not self._keeps_half(blocks.view(torch.float16))):
+            return None
+        if kind == "F8" and not self._keeps_float8(blocks, rows):
             return None
         with self._products.pool:
             return self._packing.gguf(kind, blocks, rows, cols)
@@ -60,6 +65,17 @@ class CpuPacker:
         """Whether float16 stays what it is; kernels take all of it for finite."""
         is_half = values.dtype is torch.float16 and self._dtype is not torch.bfloat16
         return is_half and bool(values.isfinite().all())
+
+    def _keeps_float8(self, blocks: torch.Tensor, rows: int) -> bool:
+        """Whether float8 stays what it is; kernels take all of it for numbers, and runs of columns for such of one
+        scale."""
+        if not self._products.multiplies_float8(self._dtype):
+            return False
+        by_row = blocks.view(rows, -1, _FLOAT8_BYTES)
+        scales = by_row[..., :4].contiguous().view(torch.float32).view(rows, -1)
+        first = scales[:, ::_FLOAT8_RUN].repeat_interleave(_FLOAT8_RUN, dim=1)[:, : scales.shape[1]]
+        numbers = (by_row[..., 4:] & 127).amax() < 127
+        return bool(numbers) and torch.equal(first, scales) and bool((scales * 256.0).isfinite().all())
 
     def stack(self, parts: Sequence[PackedWeight], order: torch.Tensor | None = None) -> CpuMatrix:
         return CpuMatrix(self._products, PackedRows(parts, self._dtype, order))

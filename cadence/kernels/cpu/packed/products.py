@@ -23,6 +23,7 @@ class PackedProducts:
         self.isa = self._ops.isa
         self.isa_index = self._ops.index
         self.multiplies_halves = self._ops.multiplies_halves
+        self.multiplies_float8 = self._ops.multiplies_float8
 
     def linear(
         self, x: torch.Tensor, weight: PackedRows, bias: torch.Tensor | None, dtype: torch.dtype | None = None

@@ -27,13 +27,14 @@ INLINE int six_bits(const uint8_t *from, int quad) {
     return quad < 3 ? from[quad * 64] >> 2 : (from[0] & 3) << 4 | (from[64] & 3) << 2 | (from[128] & 3);
 }
 
-/* Quant i of a step for row r of its group. */
-INLINE int quant_at(int64_t kind, const uint8_t *from, int r, int i) {
+/* Quant i of a step for row r of its group, or what the code there stands for. */
+INLINE int quant_at(int64_t kind, const int8_t *table, const uint8_t *from, int r, int i) {
     const Format *f = &formats[kind];
     int quad = i / 4, lane = r * 4 + i % 4;
-    if (f->bits == 8) return (int8_t)from[quad * 64 + lane];
+    if (lies_in_bytes(kind)) return (int8_t)from[quad * 64 + lane];
     from += lane;
     int q = (from[quad % 4 * 64] >> (quad / 4 * 4)) & 15;
+    if (f->table) return table[q];
     if (f->bits == 5) q = five_bits(from, quad);
     if (f->bits == 6) q = six_bits(from + quad / 4 * 192, quad % 4);
     return (q ^ inverted_bit(kind)) - f->zero;
@@ -46,17 +47,21 @@ typedef struct {
 
 INLINE Scales scales_at(int64_t kind, const uint8_t *block, int r, int step) {
     float d = half_at(block, r);
-    if (kind == P_Q6_K) {
-        const uint8_t *s = block + 32 + step * 2 * GROUP + r;
-        return (Scales){{(float)(s[0] - 128) * d, (float)(s[GROUP] - 128) * d}, 0.0f};
+    if (has_small_scales(kind)) {
+        const int halves = formats[kind].halves;
+        const uint8_t *s = block + 32 + step * halves * GROUP + r;
+        return (Scales){{(float)(s[0] - 128) * d, (float)(s[(halves - 1) * GROUP] - 128) * d}, 0.0f};
     }
+    if (kind == P_MXFP4) return (Scales){{exponent_to_float(block[r]), exponent_to_float(block[r])}, 0.0f};
     if (formats[kind].block == 256) {
         float scale = (float)block[64 + step * GROUP + r] * d;
         return (Scales){{scale, scale}, -((float)block[64 + (8 + step) * GROUP + r] * half_at(block + 32, r))};
     }
-    if (kind == P_Q8_F) {
-        memcpy(&d, block + r * 4, 4);
-        return (Scales){{d, d}, 0.0f};
+    if (kind == P_Q8_F || kind == P_T4_F) {
+        Scales s = {{0.0f, 0.0f}, 0.0f};
+        memcpy(&s.scale[0], block + r * 4, 4);
+        memcpy(&s.scale[1], block + ((formats[kind].halves - 1) * GROUP + r) * 4, 4);
+        return s;
     }
     if (kind == P_Q4_Z) return (Scales){{d, d}, half_at(block + 32, r) * d};
     return (Scales){{d, d}, formats[kind].shift ? half_at(block + 32, r) : 0.0f};
@@ -68,9 +73,10 @@ static void quantized_row(int64_t kind, const uint8_t *group, int r, int64_t k, 
     for (int64_t at = 0; at < k; at += K_STEP) {
         const uint8_t *block = group + at / f->block * block_bytes;
         int64_t step = at / K_STEP % steps;
+        const int8_t *table = f->table ? table_of(kind, block) : NULL;
         Scales s = scales_at(kind, block, r, (int)step);
         for (int i = 0; i < min64(K_STEP, k - at); i++) {
-            float value = (float)quant_at(kind, block + f->header + step * f->step_bytes, r, i) * s.scale[i / 16];
+            float value = (float)quant_at(kind, table, block + f->header + step * f->step_bytes, r, i) * s.scale[i / 16];
             out[at + i] = f->shift ? value + s.shift : value;
         }
     }
@@ -88,6 +94,15 @@ static void float_row(int64_t kind, const uint8_t *group, int r, float scale, in
             memcpy(&h, group + (i / 2 * GROUP + r) * 4 + i % 2 * 2, 2);
             out[i] = bfloat_to_float(h);
         }
+    }
+}
+
+static void float8_row(const uint8_t *group, int r, int64_t k, float *out) {
+    for (int64_t i = 0; i < k; i++) {
+        const uint8_t *run = group + group_bytes(P_F8, i / F8_RUN * F8_RUN);
+        float scale;
+        memcpy(&scale, run + r * 4, 4);
+        out[i] = half_to_float(float8_to_half(run[GROUP * 4 + i % F8_RUN * GROUP + r])) * scale;
     }
 }
 
@@ -109,7 +124,9 @@ static void look_up(const Lookup *l, int64_t i, int64_t at, int64_t count) {
     const uint8_t *whole = w->weight.data + id / GROUP * l->group_size, *group = whole + group_bytes(kind, at);
     float piece[PIECE], *row = w->dtype == F32 ? (float *)w->out + to : piece, scale = 1.0f;
     if (kind == P_HALF) memcpy(&scale, whole + l->group_size - (GROUP - r) * 4, 4);
-    if (is_float_kind(kind))
+    if (kind == P_F8)
+        float8_row(group, r, count, row);
+    else if (is_float_kind(kind))
         float_row(kind, group, r, scale, count, row);
     else
         quantized_row(kind, group, r, count, row);

@@ -31,6 +31,11 @@ class Kind(IntEnum):
     Q4_Z = 11  # as Q4_1 with a zero point, a whole number, instead of a shift
     Q8_F = 12  # as Q8_0 with scales in float32
     F16 = 13
+    IQ4_NL = 14
+    IQ4_XS = 15
+    MXFP4 = 16
+    T4_F = 17  # codes of 4 bits with their table, and scales in float32 per 16 columns
+    F8 = 18  # float8 E4M3, with scales in float32 per row and up to 128 columns
 
 
 TABLE.check("kind", {f"P_{kind.name}": int(kind) for kind in Kind})

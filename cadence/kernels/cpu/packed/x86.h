@@ -31,6 +31,10 @@ INLINE int32_t excess_of(const int kind, const int32_t *half_sums, const int h) 
         case P_Q5_K: { enum { KIND = P_Q5_K }; body; } break; \
         case P_Q4_Z: { enum { KIND = P_Q4_Z }; body; } break; \
         case P_Q8_F: { enum { KIND = P_Q8_F }; body; } break; \
+        case P_IQ4_NL: { enum { KIND = P_IQ4_NL }; body; } break; \
+        case P_IQ4_XS: { enum { KIND = P_IQ4_XS }; body; } break; \
+        case P_MXFP4: { enum { KIND = P_MXFP4 }; body; } break; \
+        case P_T4_F: { enum { KIND = P_T4_F }; body; } break; \
         default: { enum { KIND = P_Q6_K }; body; } break;     \
     }
 
