@@ -31,11 +31,13 @@ TARGET INLINE void sum_quads(const int kind, const int rows, const Quads from, c
                 __m256i four = _mm256_set1_epi32(four_bytes(x + m * stride + g * 4));
                 __m256i some = _mm256_maddubs_epi16(size, bits == 8 ? _mm256_sign_epi8(four, w) : four);
                 pairs[m] = i == 0 ? some : _mm256_add_epi16(pairs[m], some);
+                IN_ORDER(pairs[m]);
             }
         }
         EACH(m, rows) {
             __m256i whole = _mm256_madd_epi16(pairs[m], _mm256_set1_epi16(1));
             part[m] = first == 0 ? whole : _mm256_add_epi32(part[m], whole);
+            IN_ORDER(part[m]);
         }
     }
 }

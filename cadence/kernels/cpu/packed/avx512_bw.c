@@ -75,11 +75,13 @@ TARGET INLINE void sum_quads(const int kind, const int rows, const Quads from, c
                 if (bits == 8) four = _mm512_mask_sub_epi8(four, negative, _mm512_setzero_si512(), four);
                 __m512i some = _mm512_maddubs_epi16(w, four);
                 pairs[m] = i == 0 ? some : _mm512_add_epi16(pairs[m], some);
+                IN_ORDER(pairs[m]);
             }
         }
         EACH(m, rows) {
             __m512i whole = _mm512_madd_epi16(pairs[m], ones);
             part[m] = first == 0 ? whole : _mm512_add_epi32(part[m], whole);
+            IN_ORDER(part[m]);
         }
     }
 }
