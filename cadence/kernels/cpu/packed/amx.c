@@ -186,13 +186,13 @@ TARGET static void few_narrow(const uint8_t *from, const Acts *a, float *acc) {
     _mm_setcsr(before);
 }
 
-const Backend packed_amx = {.quantize = packed_vnni_quantize,
-                            .unpack = packed_vnni_unpack,
+const Backend packed_amx = {.quantize = packed_avx512_quantize,
+                            .unpack = packed_avx512_unpack,
                             .dot = dot,
                             .direct = packed_vnni_direct,
                             .direct_rows = DIRECT_ROWS,
-                            .widen = packed_vnni_widen,
-                            .dot_wide = packed_vnni_dot_wide,
+                            .widen = packed_avx512_widen,
+                            .dot_wide = packed_avx512_dot_wide,
                             .dot_narrow = dot_narrow,
                             .few_narrow = few_narrow,
                             .begin = begin,

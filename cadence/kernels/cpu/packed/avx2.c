@@ -15,64 +15,69 @@ TARGET static void widen(const uint8_t *from, int64_t k, float *to) { widen_gene
 
 /* ---- integers ----
  *
- * The instruction multiplies unsigned by signed bytes and adds pairs in 16 bits. Quants of up to 6 bits are unsigned, and
- * the pairs of as many quads as cannot overflow are added in 16 bits too. Bytes are signed: |w| times x with the sign of
- * w, at most 2 * 128 * 127. */
-INLINE int quads_in_16_bits(const int bits) { return bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1; }
+ * In vectors of 8 output rows, from `col` on: half of a group. */
 
-/* The pairs of one quad of 8 output rows. */
-TARGET INLINE __m256i pairs_of(const int bits, __m256i w, int32_t four) {
-    __m256i x = _mm256_set1_epi32(four);
-    if (bits == 8) return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-    return _mm256_maddubs_epi16(w, x);
+/* Sums over half h of a step (or all of it): part[m] for row m of x, `stride` bytes from row to row. */
+TARGET INLINE void sum_quads(const int kind, const int rows, const Quads from, const int h, const int8_t *x,
+                             int64_t stride, __m256i *part) {
+    const int bits = formats[kind].bits, quads = 8 / formats[kind].halves, run = quads_in_16_bits(kind);
+    EACH(first, quads / run) {
+        __m256i pairs[TILE_ROWS];
+        EACH(i, run) {
+            const int g = h * quads + first * run + i;
+            __m256i w = _mm256_loadu_si256((const __m256i *)(from.q + g * 64));
+            if (from.packed && bits < 8) w = (__m256i)(quad_of(bits, from.q, g) ^ IN_ALL((uint32_t)inverted_bit(kind)));
+            const __m256i size = bits == 8 ? _mm256_abs_epi8(w) : w;
+            EACH(m, rows) {
+                __m256i four = _mm256_set1_epi32(four_bytes(x + m * stride + g * 4));
+                __m256i some = _mm256_maddubs_epi16(size, bits == 8 ? _mm256_sign_epi8(four, w) : four);
+                pairs[m] = i == 0 ? some : _mm256_add_epi16(pairs[m], some);
+                IN_ORDER(pairs[m]);
+            }
+        }
+        EACH(m, rows) {
+            __m256i whole = _mm256_madd_epi16(pairs[m], _mm256_set1_epi16(1));
+            part[m] = first == 0 ? whole : _mm256_add_epi32(part[m], whole);
+            IN_ORDER(part[m]);
+        }
+    }
 }
 
-/* `rows` rows of tile t of x against output rows [col, col + 8) of a group. */
+/* sum + part, less what it is too large by, scaled. half_sums, xs: of the row of x. */
+TARGET INLINE __m256 add_part(const int kind, __m256 sum, __m256i part, const int h, const int32_t *half_sums, float xs,
+                              __m256 scale) {
+    if (formats[kind].bits < 8 && zero_of(kind))
+        part = _mm256_sub_epi32(part, _mm256_set1_epi32(excess_of(kind, half_sums, h)));
+    return _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(part), _mm256_set1_ps(xs)), scale, sum);
+}
+
+/* `rows` rows of tile t of x. */
 TARGET INLINE void dot_cols(const int kind, const int rows, const Tile *w, const Stretch *x, int64_t t, int64_t col,
                             float *acc) {
     const Format f = formats[kind];
     const Acts *a = x->acts;
-    const int quads = 8 / f.halves, run = quads_in_16_bits(f.bits) < quads ? quads_in_16_bits(f.bits) : quads;
-    const __m256i ones = _mm256_set1_epi16(1);
     __m256 sum[TILE_ROWS];
     EACH(m, rows) sum[m] = _mm256_loadu_ps(acc + m * GROUP + col);
     for (int64_t s = 0; s < x->count; s++) {
-        int64_t at = (t * a->steps + x->at + s) * TILE_ROWS;
+        const int64_t at = (t * a->steps + x->at + s) * TILE_ROWS;
+        const int8_t *row = a->q + t * TILE_ROWS * a->padded + (x->at + s) * K_STEP;
+        const Quads from = {(const uint8_t *)w->at + s * w->step_bytes + col * 4, 0};
         EACH(h, f.halves) {
-            const int8_t *q = w->at + s * w->step_bytes + h * quads * 64 + col * 4;
-            const int8_t *from = a->q + t * TILE_ROWS * a->padded + (x->at + s) * K_STEP + h * quads * 4;
             __m256i part[TILE_ROWS];
-            EACH(m, rows) part[m] = _mm256_setzero_si256();
-            EACH(first, quads / run) {
-                __m256i pairs[TILE_ROWS];
-                EACH(g, run) {
-                    const int quad = first * run + g;
-                    __m256i wv = _mm256_loadu_si256((const __m256i *)(q + quad * 64));
-                    EACH(m, rows) {
-                        __m256i some = pairs_of(f.bits, wv, four_bytes(from + m * a->padded + quad * 4));
-                        pairs[m] = g == 0 ? some : _mm256_add_epi16(pairs[m], some);
-                    }
-                }
-                EACH(m, rows) part[m] = _mm256_add_epi32(part[m], _mm256_madd_epi16(pairs[m], ones));
-            }
+            sum_quads(kind, rows, from, h, row, a->padded, part);
             __m256 scale = _mm256_loadu_ps(w->scale + (s * f.halves + h) * GROUP + col);
-            EACH(m, rows) {
-                if (f.bits < 8 && zero_of(kind))
-                    part[m] = _mm256_sub_epi32(part[m], _mm256_set1_epi32(excess_of(kind, a->half_sums + (at + m) * 2, h)));
-                __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(part[m]), _mm256_set1_ps(a->scale[at + m]));
-                sum[m] = _mm256_fmadd_ps(scaled, scale, sum[m]);
-            }
+            EACH(m, rows)
+                sum[m] = add_part(kind, sum[m], part[m], h, a->half_sums + (at + m) * 2, a->scale[at + m], scale);
         }
-        if (f.shift) {
-            __m256 shift = _mm256_loadu_ps(w->shift + s * GROUP + col);
-            EACH(m, rows) sum[m] = _mm256_fmadd_ps(shift, _mm256_set1_ps(a->sum[at + m]), sum[m]);
-        }
+        if (!f.shift) continue;
+        __m256 shift = _mm256_loadu_ps(w->shift + s * GROUP + col);
+        EACH(m, rows) sum[m] = _mm256_fmadd_ps(shift, _mm256_set1_ps(a->sum[at + m]), sum[m]);
     }
     EACH(m, rows) _mm256_storeu_ps(acc + m * GROUP + col, sum[m]);
 }
 
 TARGET static void dot(int64_t kind, const Tile *w, const Stretch *x) {
-    FOR_TILES(x, WITH_KIND(kind, dot_cols(KIND, ROWS, w, x, T, 0, ACC); dot_cols(KIND, ROWS, w, x, T, 8, ACC)))
+    WITH_UNPACKED(kind, FOR_TILES(x, dot_cols(KIND, ROWS, w, x, T, 0, ACC); dot_cols(KIND, ROWS, w, x, T, 8, ACC)))
 }
 
 /* ---- floats ---- */
@@ -96,36 +101,60 @@ TARGET static void dot_wide(const float *w, const Stretch *x) {
     FOR_TILES(x, dot_wide_rows(ROWS, w, a->wide + (T * a->padded + x->at) * TILE_ROWS, x->count, ACC))
 }
 
-/* ---- one row, straight from the packed bytes ---- */
+/* ---- few rows, straight from the packed bytes ---- */
 
 TARGET INLINE __m256 halves_at(const uint8_t *from) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from)); }
 
-/* 4-bit quants of short blocks: output rows [col, col + 8). */
-TARGET INLINE void direct_cols(const int kind, const uint8_t *from, const Acts *a, int64_t col, float *acc) {
+TARGET INLINE __m256i small_at(const uint8_t *from) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from)); }
+
+/* Scales of half h, and shifts, of step s of a block: its own, or small integers times the block's. */
+TARGET INLINE __m256 scale_at(const int kind, const uint8_t *header, int64_t s, const int h, int64_t col) {
+    if (kind == P_Q8_F) return _mm256_loadu_ps((const float *)header + col);
+    __m256 scale = halves_at(header + col * 2);
+    if (formats[kind].block == K_STEP) return scale;
+    if (kind != P_Q6_K) return _mm256_mul_ps(_mm256_cvtepi32_ps(small_at(header + 64 + s * GROUP + col)), scale);
+    __m256i n = _mm256_sub_epi32(small_at(header + 32 + (s * 2 + h) * GROUP + col), _mm256_set1_epi32(128));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(n), scale);
+}
+
+TARGET INLINE __m256 shift_at(const int kind, const uint8_t *header, int64_t s, int64_t col) {
+    __m256 shift = halves_at(header + 32 + col * 2);
+    if (kind == P_Q4_Z) return _mm256_mul_ps(shift, halves_at(header + col * 2));
+    if (formats[kind].block == K_STEP) return shift;
+    __m256 least = _mm256_mul_ps(_mm256_cvtepi32_ps(small_at(header + 64 + (8 + s) * GROUP + col)), shift);
+    return _mm256_xor_ps(least, _mm256_set1_ps(-0.0f));
+}
+
+/* Step s of a block, step `at` of x, for output rows [col, col + 8). */
+TARGET INLINE void direct_step(const int kind, const int rows, const uint8_t *from, int64_t s, int64_t col,
+                               const Acts *a, int64_t at, __m256 *sum) {
     const Format f = formats[kind];
-    const __m256i half = _mm256_set1_epi8(15), signs = _mm256_set1_epi8((char)0x88), ones = _mm256_set1_epi16(1);
-    __m256 sum = _mm256_setzero_ps();
-    for (int64_t s = 0; s < a->steps; s++, from += f.header + f.step_bytes) {
-        const int8_t *x = a->q + s * K_STEP;
-        __m256i pairs = _mm256_setzero_si256();
-        EACH(c, 4) {
-            __m256i both = _mm256_loadu_si256((const __m256i *)(from + f.header + c * 64 + col * 4));
-            if (kind == P_Q4_0) both = _mm256_xor_si256(both, signs);
-            __m256i low = _mm256_and_si256(both, half), high = _mm256_and_si256(_mm256_srli_epi16(both, 4), half);
-            pairs = _mm256_add_epi16(pairs, pairs_of(4, low, four_bytes(x + c * 4)));
-            pairs = _mm256_add_epi16(pairs, pairs_of(4, high, four_bytes(x + c * 4 + 16)));
+    const Quads quads = {from + f.header + s * f.step_bytes + col * 4, 1};
+    EACH(h, f.halves) {
+        __m256i part[TILE_ROWS];
+        sum_quads(kind, rows, quads, h, a->q + at * K_STEP, a->padded, part);
+        __m256 scale = scale_at(kind, from, s, h, col);
+        EACH(m, rows) {
+            const int64_t of = at * TILE_ROWS + m;
+            sum[m] = add_part(kind, sum[m], part[m], h, a->half_sums + of * 2, a->scale[of], scale);
         }
-        __m256i part = _mm256_madd_epi16(pairs, ones);
-        if (zero_of(kind)) part = _mm256_sub_epi32(part, _mm256_set1_epi32(excess_of(kind, a->half_sums + s * TILE_ROWS * 2, 0)));
-        __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(part), _mm256_set1_ps(a->scale[s * TILE_ROWS]));
-        __m256 scale = halves_at(from + col * 2);
-        sum = _mm256_fmadd_ps(scaled, scale, sum);
-        if (!f.shift) continue;
-        __m256 shift = halves_at(from + 32 + col * 2);
-        if (kind == P_Q4_Z) shift = _mm256_mul_ps(shift, scale);
-        sum = _mm256_fmadd_ps(shift, _mm256_set1_ps(a->sum[s * TILE_ROWS]), sum);
     }
-    _mm256_storeu_ps(acc + col, sum);
+    if (!f.shift) return;
+    __m256 shift = shift_at(kind, from, s, col);
+    EACH(m, rows) sum[m] = _mm256_fmadd_ps(shift, _mm256_set1_ps(a->sum[at * TILE_ROWS + m]), sum[m]);
+}
+
+TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t *from, const Acts *a, float *acc) {
+    const Format f = formats[kind];
+    const int64_t steps = f.block / K_STEP;
+    __m256 sum[2][TILE_ROWS];
+    EACH(v, 2) EACH(m, rows) sum[v][m] = _mm256_setzero_ps();
+    for (int64_t block = 0; block < a->steps; block += steps, from += f.header + steps * f.step_bytes)
+        for (int64_t s = 0; s < steps; s++) {
+            ask_for_step(kind, from + f.header + s * f.step_bytes);
+            EACH(v, 2) direct_step(kind, rows, from, s, v * 8, a, block + s, sum[v]);
+        }
+    EACH(v, 2) EACH(m, rows) _mm256_storeu_ps(acc + m * GROUP + v * 8, sum[v][m]);
 }
 
 TARGET INLINE void direct_bf16(const uint8_t *from, const Acts *a, float *acc) {
@@ -153,18 +182,18 @@ TARGET INLINE void direct_f16(const uint8_t *from, const Acts *a, float *acc) {
 TARGET static int direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
     if (kind == P_F8) return packed_avx2_direct_float8(from, a, acc);
     if (!is_float_kind(kind) && formats[kind].table) return packed_avx2_direct_codes(kind, from, a, acc);
-    const int is_short = kind == P_Q4_0 || kind == P_Q4_1 || kind == P_Q4_Z;
-    if (a->rows != 1 || (!is_short && kind != P_BF16 && kind != P_F16)) return 0;
-    if (kind == P_BF16)
+    if (is_float_kind(kind) && (a->rows != 1 || (kind != P_BF16 && kind != P_F16))) return 0;
+    if (kind == P_BF16) {
         direct_bf16(from, a, acc);
-    else if (kind == P_F16)
+    } else if (kind == P_F16) {
         direct_f16(from, a, acc);
-    else if (kind == P_Q4_0)
-        for (int64_t col = 0; col < GROUP; col += 8) direct_cols(P_Q4_0, from, a, col, acc);
-    else if (kind == P_Q4_Z)
-        for (int64_t col = 0; col < GROUP; col += 8) direct_cols(P_Q4_Z, from, a, col, acc);
-    else
-        for (int64_t col = 0; col < GROUP; col += 8) direct_cols(P_Q4_1, from, a, col, acc);
+    } else if (a->rows == 1) {
+        WITH_KIND(kind, direct_rows(KIND, 1, from, a, acc))
+    } else if (a->rows == 2) {
+        WITH_KIND(kind, direct_rows(KIND, 2, from, a, acc))
+    } else {
+        WITH_KIND(kind, direct_rows(KIND, 4, from, a, acc))
+    }
     return 1;
 }
 

@@ -19,6 +19,32 @@ INLINE int32_t excess_of(const int kind, const int32_t *half_sums, const int h) 
     return (int32_t)((uint32_t)zero_of(kind) * sum);
 }
 
+/* What is multiplied by rows of x: quads of a step, as a tile has them or as they are packed. */
+typedef struct {
+    const uint8_t *q;
+    int packed;
+    const uint8_t *header; /* of packed codes */
+} Quads;
+
+/* Without an instruction for dot products, unsigned are multiplied by signed bytes and pairs added in 16 bits: pairs of
+ * how many quads of half a step (or of all of it) can be added in 16 bits, too. Quants of up to 6 bits are unsigned.
+ * Bytes are signed: |w| times x with the sign of w, at most 2 * 128 * 127. */
+INLINE int quads_in_16_bits(const int kind) {
+    const int bits = formats[kind].bits, quads = 8 / formats[kind].halves;
+    const int most = bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
+    return most < quads ? most : quads;
+}
+
+/* A sum of integers that is made here: gcc would first make all products that are added, and keep them in memory. */
+#define IN_ORDER(sum) __asm__("" : "+v"(sum))
+
+/* Asks for what lies AHEAD of a step and its share of a header. */
+INLINE void ask_for_step(const int kind, const uint8_t *q) {
+    const Format f = formats[kind];
+    EACH(line, (f.step_bytes + f.header * K_STEP / f.block + 63) / 64)
+        _mm_prefetch((const char *)q + AHEAD + line * 64, _MM_HINT_T0);
+}
+
 /* Runs `body` with KIND a constant. */
 #define WITH_KIND(kind, body)                            \
     switch (kind) {                                      \
@@ -37,6 +63,16 @@ INLINE int32_t excess_of(const int kind, const int32_t *half_sums, const int h) 
         case P_T4_F: { enum { KIND = P_T4_F }; body; } break; \
         default: { enum { KIND = P_Q6_K }; body; } break;     \
     }
+
+/* The same for tiles, in which kinds of the same numbers are alike: KIND is one of these. */
+#define WITH_UNPACKED(kind, body)                                                        \
+    if (formats[kind].bits == 8 && formats[kind].halves == 2) { enum { KIND = P_T4_F }; body; } \
+    else if (formats[kind].bits == 8) { enum { KIND = P_Q8_0 }; body; }                   \
+    else if (formats[kind].bits == 6) { enum { KIND = P_Q6_K }; body; }                   \
+    else if (formats[kind].bits == 5 && formats[kind].zero) { enum { KIND = P_Q5_0 }; body; } \
+    else if (formats[kind].bits == 5) { enum { KIND = P_Q5_1 }; body; }                   \
+    else if (formats[kind].zero) { enum { KIND = P_Q4_0 }; body; }                        \
+    else { enum { KIND = P_Q4_1 }; body; }
 
 INLINE int32_t four_bytes(const int8_t *x) {
     int32_t bytes;

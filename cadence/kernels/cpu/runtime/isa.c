@@ -54,10 +54,10 @@ static int os_keeps(unsigned mask) {
 static int has_avx2(void) {
     return os_keeps(0x6) && cpu_has(7, 0, EBX, 5) && cpu_has(1, 0, ECX, 12) && cpu_has(1, 0, ECX, 29); /* FMA, F16C */
 }
-static int has_vnni(void) { /* AVX-512 F, BW, VL, VNNI */
-    return has_avx2() && os_keeps(0xe6) && cpu_has(7, 0, EBX, 16) && cpu_has(7, 0, EBX, 30) && cpu_has(7, 0, EBX, 31) &&
-           cpu_has(7, 0, ECX, 11);
+static int has_avx512(void) { /* F, BW, VL */
+    return has_avx2() && os_keeps(0xe6) && cpu_has(7, 0, EBX, 16) && cpu_has(7, 0, EBX, 30) && cpu_has(7, 0, EBX, 31);
 }
+static int has_vnni(void) { return has_avx512() && cpu_has(7, 0, ECX, 11); }
 static int has_bf16(void) { return has_vnni() && cpu_has(7, 1, EAX, 5); }
 
 /* The tile registers are the process's once the operating system has been asked for them. */
@@ -74,6 +74,7 @@ static int has_amx(void) {
 const Isa isas[] = {
     {"portable", &packed_portable, always},
     {"avx2", &packed_avx2, has_avx2},
+    {"avx512", &packed_avx512, has_avx512},
     {"avx512-vnni", &packed_vnni, has_vnni},
     {"avx512-bf16", &packed_avx512_bf16, has_bf16},
     {"amx", &packed_amx, has_amx, .tiles = 1},

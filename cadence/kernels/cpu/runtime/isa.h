@@ -10,7 +10,7 @@ extern const Backend packed_portable;
 #if defined(__aarch64__)
 extern const Backend packed_neon, packed_neon_dot, packed_neon_half;
 #elif defined(__x86_64__)
-extern const Backend packed_avx2, packed_vnni, packed_avx512_bf16, packed_amx;
+extern const Backend packed_avx2, packed_avx512, packed_vnni, packed_avx512_bf16, packed_amx;
 #endif
 
 typedef struct {
