@@ -17,6 +17,34 @@ TARGET static void widen(const uint8_t *from, int64_t k, float *to) { widen_gene
  *
  * In vectors of 8 output rows, from `col` on: half of a group. */
 
+TARGET INLINE __m256i load_bytes(const uint8_t *q) { return _mm256_loadu_si256((const __m256i *)q); }
+
+/* Bytes of q to the right (or, n < 0, to the left) by n bits, without those that `mask` leaves out: some come from a
+ * neighbour. */
+TARGET INLINE __m256i shifted(const uint8_t *q, const int n, const int mask) {
+    __m256i both = load_bytes(q), moved = n < 0 ? _mm256_slli_epi16(both, -n) : _mm256_srli_epi16(both, n);
+    return _mm256_and_si256(moved, _mm256_set1_epi8((char)mask));
+}
+
+/* Quad g of a step, as unsigned bytes: quad_of for these vectors. */
+TARGET INLINE __m256i packed_quad(const int kind, const uint8_t *q, const int g) {
+    const int bits = formats[kind].bits;
+    __m256i found;
+    if (bits == 4) {
+        found = shifted(q + g % 4 * 64, g / 4 * 4, 15);
+    } else if (bits == 6) {
+        q += g / 4 * 192;
+        found = g % 4 < 3 ? shifted(q + g % 4 * 64, 2, 63) : shifted(q, -4, 48);
+        __m256i rest = _mm256_or_si256(shifted(q + 64, -2, 12), shifted(q + 128, 0, 3));
+        if (g % 4 == 3) found = _mm256_or_si256(found, rest);
+    } else {
+        found = g < 5 ? shifted(q + g * 64, 3, 31) : shifted(q + (g - 5) * 64, -2, 28);
+        if (g == 5 || g == 6) found = _mm256_or_si256(found, shifted(q + (g - 2) * 64, 1, 3));
+        if (g == 7) found = _mm256_or_si256(found, _mm256_or_si256(shifted(q + 192, -1, 2), shifted(q + 256, 0, 1)));
+    }
+    return _mm256_xor_si256(found, _mm256_set1_epi8((char)inverted_bit(kind)));
+}
+
 /* Sums over half h of a step (or all of it): part[m] for row m of x, `stride` bytes from row to row. */
 TARGET INLINE void sum_quads(const int kind, const int rows, const Quads from, const int h, const int8_t *x,
                              int64_t stride, __m256i *part) {
@@ -25,20 +53,17 @@ TARGET INLINE void sum_quads(const int kind, const int rows, const Quads from, c
         __m256i pairs[TILE_ROWS];
         EACH(i, run) {
             const int g = h * quads + first * run + i;
-            __m256i w = _mm256_loadu_si256((const __m256i *)(from.q + g * 64));
-            if (from.packed && bits < 8) w = (__m256i)(quad_of(bits, from.q, g) ^ IN_ALL((uint32_t)inverted_bit(kind)));
+            __m256i w = from.packed && bits < 8 ? packed_quad(kind, from.q, g) : load_bytes(from.q + g * 64);
             const __m256i size = bits == 8 ? _mm256_abs_epi8(w) : w;
             EACH(m, rows) {
                 __m256i four = _mm256_set1_epi32(four_bytes(x + m * stride + g * 4));
                 __m256i some = _mm256_maddubs_epi16(size, bits == 8 ? _mm256_sign_epi8(four, w) : four);
                 pairs[m] = i == 0 ? some : _mm256_add_epi16(pairs[m], some);
-                IN_ORDER(pairs[m]);
             }
         }
         EACH(m, rows) {
             __m256i whole = _mm256_madd_epi16(pairs[m], _mm256_set1_epi16(1));
             part[m] = first == 0 ? whole : _mm256_add_epi32(part[m], whole);
-            IN_ORDER(part[m]);
         }
     }
 }
@@ -105,7 +130,9 @@ TARGET static void dot_wide(const float *w, const Stretch *x) {
 
 TARGET INLINE __m256 halves_at(const uint8_t *from) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from)); }
 
-TARGET INLINE __m256i small_at(const uint8_t *from) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from)); }
+TARGET INLINE __m256i small_at(const uint8_t *from) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
+}
 
 /* Scales of half h, and shifts, of step s of a block: its own, or small integers times the block's. */
 TARGET INLINE __m256 scale_at(const int kind, const uint8_t *header, int64_t s, const int h, int64_t col) {

@@ -1,5 +1,5 @@
-/* Packed products with AVX-512: what its instruction sets share. Functions without "vnni" in their names need only F, BW
- * and VL. */
+/* Packed products with AVX-512: what its instruction sets share. Functions without "vnni" in their names need no more
+ * than F, BW and VL. */
 #ifndef CADENCE_PACKED_AVX512_H
 #define CADENCE_PACKED_AVX512_H
 

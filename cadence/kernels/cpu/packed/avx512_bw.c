@@ -60,6 +60,9 @@ TARGET void packed_avx512_widen(const uint8_t *from, int64_t k, float *to) { wid
  *
  * A quad of all rows of a group is one vector. */
 
+/* A sum of integers that is made here: gcc would first make all products that are added, and keep them in memory. */
+#define IN_ORDER(sum) __asm__("" : "+v"(sum))
+
 /* Sums over half h of a step (or all of it): part[m] for row m of x, `stride` bytes from row to row. */
 TARGET INLINE void sum_quads(const int kind, const int rows, const Quads from, const int h, const int8_t *x,
                              int64_t stride, __m512i *part) {

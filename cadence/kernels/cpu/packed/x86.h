@@ -35,9 +35,6 @@ INLINE int quads_in_16_bits(const int kind) {
     return most < quads ? most : quads;
 }
 
-/* A sum of integers that is made here: gcc would first make all products that are added, and keep them in memory. */
-#define IN_ORDER(sum) __asm__("" : "+v"(sum))
-
 /* Asks for what lies AHEAD of a step and its share of a header. */
 INLINE void ask_for_step(const int kind, const uint8_t *q) {
     const Format f = formats[kind];
