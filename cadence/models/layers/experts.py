@@ -78,6 +78,8 @@ class ExpertRouter(nn.Module):
 class ExpertLinear(Linear):
     """A matrix of one expert. The layer multiplies by those of all its experts; by itself it does not."""
 
+    takes_order = False  # tokens meet several experts as they are
+
 
 class Expert(nn.Module):
     def __init__(self, gate_up: ExpertLinear, down: ExpertLinear) -> None:
