@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cadence import LLM, SamplingParams
+from cadence import LLM
 from tests.e2e.test_quantized_checkpoints import NUM_TOKENS, OPTIONS, PARAMS, WIDENED, differences, prompts
 from tests.helpers import oracle
 from tests.helpers.tiny_quantized import FORMS, make_quantized
