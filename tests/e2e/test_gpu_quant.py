@@ -158,6 +158,14 @@ def test_experts_of_checkpoints(tmp_path: Path, family: str, form: str) -> None:
     check_company(LLM(model, dtype="bfloat16", deterministic=True, **OPTIONS))
 
 
+@pytest.mark.parametrize(("kind", "other"), [("Q4_K", "Q6_K"), ("Q4_0", "Q8_0"), ("IQ2_S", "")])
+def test_experts_of_gguf_files(tmp_path: Path, kind: str, other: str) -> None:
+    model = str(make_tiny_gguf(tmp_path / "tiny.gguf", kind, other, experts=4))
+    compare(model, "float32", 0.02)
+    compare(model, "bfloat16", 0.4)
+    check_company(LLM(model, dtype="bfloat16", deterministic=True, **OPTIONS))
+
+
 @pytest.mark.parametrize("whole", [False, True], ids=["parts", "whole experts"])
 def test_ranks_share_experts_of_checkpoints(tmp_path: Path, whole: bool) -> None:
     model, params = (

@@ -4,13 +4,16 @@ for; and the same bits in any company."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cadence import LLM
 from tests.e2e.test_quantized_checkpoints import NUM_TOKENS, OPTIONS, PARAMS, WIDENED, differences, prompts
 from tests.helpers import oracle
+from tests.helpers.tiny_gguf import make_tiny_gguf
 from tests.helpers.tiny_quantized import FORMS, make_quantized
 
 pytestmark = pytest.mark.engine
@@ -59,3 +62,25 @@ def test_experts_are_what_the_checkpoint_holds(made: Callable[[str, str], Path],
     packed = FORMS[form].exact
     assert sum(found) / len(found) < ROUTED and (packed or max(found) < WIDENED)
     assert [out.outputs[0].logprobs for out in outputs] == [out.outputs[0].logprobs for out in alone]
+
+
+def forced(model: Path, **options: Any) -> tuple[list[float], list[Any]]:
+    """Logprobs of prompts' tokens, and those of what follows them."""
+    params = replace(PARAMS, max_tokens=4)
+    with LLM(str(model), **OPTIONS | options) as llm:
+        outputs = llm.generate(prompts(), params, use_tqdm=False)
+    pairs = [(p[1:], (out.prompt_logprobs or [])[1:]) for p, out in zip(prompts(), outputs, strict=True)]
+    found = [place[t].logprob for own, places in pairs for t, place in zip(own, places, strict=True) if place]
+    return found, [out.outputs[0].logprobs for out in outputs]
+
+
+@pytest.mark.parametrize(("kind", "other"), [("Q4_K", "Q6_K"), ("Q4_0", "")])
+def test_experts_of_gguf_files(tmp_path: Path, kind: str, other: str) -> None:
+    """Beside the plain engine with the values of its blocks; `tests/gguf/test_weights.py` has which tensor is what."""
+    path = make_tiny_gguf(tmp_path / "tiny.gguf", kind, other, experts=4)
+    plain, _ = forced(path, kernels="reference")
+    widened, _ = forced(path, quantization="none")
+    kept, following = forced(path)
+    assert max(abs(a - b) for a, b in zip(widened, plain, strict=True)) < WIDENED
+    assert 0 < sum(abs(a - b) for a, b in zip(kept, plain, strict=True)) / len(plain) < ROUTED
+    assert following == forced(path, max_num_batched_tokens=16)[1]
