@@ -48,10 +48,10 @@ class DenseExperts:
     """Tensors."""
 
     def __init__(self, stack: ExpertStack) -> None:
-        self._stack = stack
+        self.stack = stack
 
     def product(self, x: torch.Tensor, routes: Routes, gelu: bool, ctx: ForwardContext) -> torch.Tensor:
-        return ctx.ops.experts.product(x, routes, self._stack, gelu)
+        return ctx.ops.experts.product(x, routes, self.stack, gelu)
 
 
 class KernelExperts:
