@@ -1,9 +1,11 @@
 """Products with matrices of few bits on a GPU, beside those of 16 bits, by the shapes of a layer. One JSON line each.
 
     python -m benchmarks.gpu_quant [--rows 1,8,16,64,256,1024] [--kinds fp8,int8] [--blocks Q4_K,Q6_K] [--tiles]
+    python -m benchmarks.gpu_quant --experts 1,64,512 [--kinds fp8,int4]
 
 Each is captured with 32 different matrices, so that none lies in the cache; microseconds of one product. --tiles: those
-of `wide` one by one.
+of `wide` one by one. --experts: products of so many tokens with a layer of experts, alone; GB/s counts every matrix
+that is taken once.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
 from cadence.kernels.triton.block_matrix import BlockMatrix, choose_rows, some_rows
 from cadence.kernels.triton.block_planes import FORMS, Planes
 from cadence.kernels.triton.eight_rows import linear_eight
+from cadence.kernels.triton.expert_stacks import DenseStack, FewBitsStack, MatrixStack
+from cadence.kernels.triton.experts import TritonExperts
 from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int4, as_int8
 from cadence.kernels.triton.few_bits_gemv import OneTile, one_token
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
@@ -197,6 +202,49 @@ def sweep(line: dict[str, object], x: torch.Tensor, stored: list[Stored]) -> Non
         print(json.dumps({**line, "us": took, "tile": name}), flush=True)
 
 
+class ExpertLayer(NamedTuple):
+    hidden: int
+    width: int
+    count: int
+    top_k: int
+
+
+QWEN3_30B = ExpertLayer(2048, 768, 128, 8)
+
+
+def measure_experts(shape: ExpertLayer, kinds: list[str], tokens_list: list[int]) -> None:
+    """Two layers in turn: one is more than any cache holds."""
+    gates = (TritonOps().silu_mul, TritonOps().gelu_tanh_mul)
+    for kind in ["bf16", *kinds]:
+        layers = [TritonExperts(expert_stacks(shape, kind), 0, gates) for _ in range(2)]
+        for tokens in tokens_list:
+            print(json.dumps({"kind": kind, **expert_product(layers, shape, kind, tokens)}), flush=True)
+
+
+def expert_product(layers: list[TritonExperts], shape: ExpertLayer, kind: str, tokens: int) -> dict[str, object]:
+    x = torch.randn(tokens, shape.hidden, dtype=torch.bfloat16, device="cuda")
+    ids = torch.rand(tokens, shape.count, device="cuda").argsort(dim=1)[:, : shape.top_k].to(torch.int32).contiguous()
+    shares = torch.full((tokens, shape.top_k), 1 / shape.top_k, device="cuda")
+    taken = ids.unique().numel()
+    took = microseconds(lambda index: layers[index % 2].product(x, (ids, shares), False), 8)
+    weights = 3 * shape.width * shape.hidden * taken * {"bf16": 2.0, "int4": 0.53}.get(kind, 1.0)
+    return {
+        "experts": shape._asdict(),
+        "tokens": tokens,
+        "us": took,
+        "taken": taken,
+        "GB/s": round(weights / took / 1e3),
+    }
+
+
+def expert_stacks(shape: ExpertLayer, kind: str) -> tuple[MatrixStack, MatrixStack]:
+    found: list[MatrixStack] = []
+    for outputs, width in ((2 * shape.width, shape.hidden), (shape.hidden, shape.width)):
+        weight = torch.randn(shape.count, outputs, width, dtype=torch.bfloat16, device="cuda") / width**0.5
+        found.append(DenseStack(weight) if kind == "bf16" else FewBitsStack([MAKERS[kind](each) for each in weight]))
+    return found[0], found[1]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", default="1,8,16,64,256,1024")
@@ -204,7 +252,11 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(MAKERS))
     parser.add_argument("--blocks", default=",".join(COMMON), help="types of GGUF files; all = every one")
     parser.add_argument("--tiles", action="store_true")
+    parser.add_argument("--experts", default="", help="numbers of tokens")
     args = parser.parse_args()
+    if args.experts:
+        kinds, tokens = args.kinds.split(","), [int(count) for count in args.experts.split(",")]
+        return measure_experts(QWEN3_30B, kinds, tokens)
     rows_list = [int(rows) for rows in args.rows.split(",")]
     blocks = list(FORMS) if args.blocks == "all" else [kind for kind in args.blocks.split(",") if kind]
     for name in args.matrices.split(","):

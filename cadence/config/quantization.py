@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cadence.config.hf import HFConfig
-from cadence.config.parallel import has_experts
 from cadence.config.quantization_names import CHECKPOINT_METHODS
 from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles
@@ -16,22 +15,20 @@ if TYPE_CHECKING:
     from cadence.config.args import EngineArgs
 
 
-def resolve_quantization(args: EngineArgs, files: ModelFiles, hf: HFConfig, kind: str) -> str:
+def resolve_quantization(args: EngineArgs, files: ModelFiles, hf: HFConfig) -> str:
     """Not asked: blocks of a GGUF file or a quantised checkpoint are multiplied as they are where kernels of ours run,
-    else widened. Experts on a GPU are multiplied as tensors."""
+    else widened."""
     stored = None if files.gguf is not None else read_quantized(hf)
     own = "gguf" if files.gguf is not None else "checkpoint" if stored is not None else "none"
     own = "none" if args.load_format == "dummy" else own
-    whole = kind == "cuda" and has_experts(hf)
-    packs = args.kernels != "reference" and not whole
+    packs = args.kernels != "reference"
     asked = _check_method(args, files, stored)
     if asked == "gguf" and own != "gguf":
         raise ConfigError(f"quantization=gguf: {files.name} is not a .gguf file; use int8 or int4", "quantization")
     if asked in (None, "gguf"):
         return own if packs else "none"
     if asked != "none" and not packs:
-        why = "experts on a GPU are multiplied as they are" if whole else "plain torch multiplies tensors"
-        raise ConfigError(f"quantization={asked}: {why}", "quantization")
+        raise ConfigError(f"quantization={asked}: plain torch multiplies tensors", "quantization")
     return asked
 
 

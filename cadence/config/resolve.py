@@ -133,7 +133,7 @@ def resolve(
 ) -> EngineConfig:
     inputs = inputs or ResolveInputs()
     halves = _multiplies_halves(args, caps, inputs)
-    model, quantization = _model(args, files, hf, caps, halves), resolve_quantization(args, files, hf, caps.kind)
+    model, quantization = _model(args, files, hf, caps, halves), resolve_quantization(args, files, hf)
     kv_dtype = _kv_dtype(args, model, quantization, caps.kind, halves)
     scheduler, device = _scheduler(args, caps, model.max_model_len, inputs.offline), _device(args, caps.kind, inputs)
     if shares_experts(args, hf):

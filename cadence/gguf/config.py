@@ -13,6 +13,7 @@ from cadence.core.errors import WeightsError
 from cadence.core.shown import shown
 from cadence.gguf.file import GGUFFile
 
+MOST_EXPERTS = 1024  # of a layer
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in every Llama 3.1, 3.2 and 3.3
 _GEMMA2_27B_LAYERS, _GEMMA3_27B_LAYERS = 46, 62  # these two alone scale queries by hidden_size / heads
 _GEMMA3_LOCAL_ROPE_BASE = 10_000.0  # files before `rope.freq_base_swa` do not say it
@@ -70,8 +71,9 @@ def gguf_config(file: GGUFFile) -> dict[str, Any]:
     parts = file.metadata.get("split.count")
     if isinstance(parts, int) and parts > 1:
         raise WeightsError(f"{file.path}: is one part of a split GGUF file; join the parts with gguf-split --merge")
-    if meta.integer("expert_count", 0):
-        raise WeightsError(f"{file.path}: mixtures of experts are not read from GGUF files")
+    if meta.integer("expert_count", 0) and meta.arch not in _WITH_EXPERTS:
+        known = ", ".join(_WITH_EXPERTS)
+        raise WeightsError(f"{file.path}: experts are not read from GGUF files of {meta.arch}; they are from {known}")
     layers = meta.integer("block_count")
     if not 0 < layers <= MOST_LAYERS:
         raise WeightsError(f"{file.path}: block_count is {layers}; it must lie between 1 and {MOST_LAYERS}")
@@ -185,9 +187,23 @@ def _llama3_scaling(meta: _Metadata) -> dict[str, Any] | None:
     }
 
 
+def _experts(meta: _Metadata) -> tuple[int, int]:
+    """(how many a layer has, how many a token takes)"""
+    count, taken = meta.integer("expert_count"), meta.integer("expert_used_count")
+    if not 1 <= taken <= count <= MOST_EXPERTS:
+        message = f"{taken} of {count} experts a token, where at most {MOST_EXPERTS} are read"
+        raise WeightsError(f"{meta.file.path}: {meta.arch}.expert_used_count and expert_count say {message}")
+    return count, taken
+
+
 def _llama(meta: _Metadata) -> dict[str, Any]:
-    """Mistral is stored as Llama; only a window tells it apart (without one the two are the same model)."""
+    """Mistral and Mixtral are stored as Llama; a window and experts tell them apart (without a window Mistral and Llama
+    are the same model)."""
     window = meta.integer("attention.sliding_window", 0)
+    if meta.integer("expert_count", 0):
+        count, taken = _experts(meta)
+        own = {"num_local_experts": count, "num_experts_per_tok": taken, "sliding_window": window or None}
+        return _rope_decoder(meta, "MixtralForCausalLM", "mixtral") | own
     if window:
         return _rope_decoder(meta, "MistralForCausalLM", "mistral") | {"sliding_window": window}
     return _rope_decoder(meta, "LlamaForCausalLM", "llama") | {"mlp_bias": meta.has_tensor("blk.0.ffn_up.bias")}
@@ -199,6 +215,18 @@ def _qwen2(meta: _Metadata) -> dict[str, Any]:
 
 def _qwen3(meta: _Metadata) -> dict[str, Any]:
     return _rope_decoder(meta, "Qwen3ForCausalLM", "qwen3") | {"use_sliding_window": False}
+
+
+def _qwen3moe(meta: _Metadata) -> dict[str, Any]:
+    """Shares of the experts that a token takes add up to 1, which no file says otherwise."""
+    count, taken = _experts(meta)
+    return _rope_decoder(meta, "Qwen3MoeForCausalLM", "qwen3_moe") | {
+        "use_sliding_window": False,
+        "num_experts": count,
+        "num_experts_per_tok": taken,
+        "moe_intermediate_size": meta.integer("expert_feed_forward_length"),
+        "norm_topk_prob": True,
+    }
 
 
 def _smollm3(meta: _Metadata) -> dict[str, Any]:
@@ -275,9 +303,11 @@ _FAMILIES: dict[str, Callable[[_Metadata], dict[str, Any]]] = {
     "llama": _llama,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
+    "qwen3moe": _qwen3moe,
     "smollm3": _smollm3,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
     "phi3": _phi3,
     "gpt2": _gpt2,
 }
+_WITH_EXPERTS = ("llama", "qwen3moe")

@@ -19,7 +19,8 @@ class Layout(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TensorName:
-    """`gguf` and `hf` are names up to `.weight` or `.bias`; `{}` is the number of the layer."""
+    """`gguf` and `hf` are names up to `.weight` or `.bias`; `{}` is the number of the layer. `*` in `hf` is that of an
+    expert: one tensor of the file holds all of them, [experts, rows, cols]."""
 
     gguf: str
     hf: str
@@ -35,6 +36,18 @@ _MLP = (
     TensorName("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
     TensorName("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
     TensorName("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+)
+_QWEN_EXPERTS = (
+    TensorName("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"),
+    TensorName("blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.*.gate_proj"),
+    TensorName("blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.*.up_proj"),
+    TensorName("blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.*.down_proj"),
+)
+_MIXTRAL_EXPERTS = (
+    TensorName("blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.gate"),
+    TensorName("blk.{}.ffn_gate_exps", "model.layers.{}.block_sparse_moe.experts.*.w1"),
+    TensorName("blk.{}.ffn_up_exps", "model.layers.{}.block_sparse_moe.experts.*.w3"),
+    TensorName("blk.{}.ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.*.w2"),
 )
 _NORMS = (
     TensorName("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
@@ -94,9 +107,10 @@ _GPT2 = (
 _LLAMA = (*_TOP, *_NORMS, *_LLAMA_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP)
 
 PLACES: dict[str, tuple[TensorName, ...]] = {
-    "llama": _LLAMA,
+    "llama": (*_LLAMA, *_MIXTRAL_EXPERTS),
     "qwen2": (*_TOP, *_NORMS, *_QUERY_KEY, *_VALUE_AND_OUTPUT, *_MLP),
     "qwen3": (*_TOP, *_NORMS, *_QUERY_KEY, *_QK_NORMS, *_VALUE_AND_OUTPUT, *_MLP),
+    "qwen3moe": (*_TOP, *_NORMS, *_QUERY_KEY, *_QK_NORMS, *_VALUE_AND_OUTPUT, *_QWEN_EXPERTS),
     "smollm3": _LLAMA,
     "gemma2": _GEMMA,
     "gemma3": _GEMMA,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ class GGUFWeights:
             Layout.QUERY_PAIRS: int(config.get("num_attention_heads", 1)),
             Layout.KEY_PAIRS: int(config.get("num_key_value_heads", 1)),
         }
+        self._num_experts = int(config.get("num_experts") or config.get("num_local_experts") or 0)
         self._places: dict[str, tuple[GGUFTensor, Layout]] = {}
         architecture = self._file.require("general.architecture")
         if architecture not in PLACES:
@@ -31,7 +33,7 @@ class GGUFWeights:
         for tensor in self._file.tensors.values():
             found = translate(architecture, tensor.name)
             if found is not None:
-                self._places[found[0]] = (tensor, found[1])
+                self._places.update(self._parts(tensor, *found))
 
     def names(self) -> list[str]:
         return list(self._places)
@@ -72,6 +74,20 @@ class GGUFWeights:
 
     def release(self, name: str) -> None:
         self._file.release(self._place(name)[0])
+
+    def _parts(self, tensor: GGUFTensor, name: str, layout: Layout) -> dict[str, tuple[GGUFTensor, Layout]]:
+        """name: of a checkpoint; with a `*` the tensor holds that of every expert, each in whole blocks."""
+        if "*" not in name:
+            return {name: (tensor, layout)}
+        if len(tensor.shape) != 3 or tensor.shape[0] != self._num_experts:
+            found = f"has shape {list(tensor.shape)}, where [{self._num_experts}, rows, columns] of experts is expected"
+            raise WeightsError(f"{self._file.path}: tensor {tensor.name!r} {found}")
+        size = tensor.nbytes // self._num_experts
+        parts = [
+            replace(tensor, shape=tensor.shape[1:], offset=tensor.offset + index * size, nbytes=size)
+            for index in range(self._num_experts)
+        ]
+        return {name.replace("*", str(index)): (part, layout) for index, part in enumerate(parts)}
 
     def _place(self, name: str) -> tuple[GGUFTensor, Layout]:
         if name not in self._places:

@@ -40,6 +40,10 @@ def round_weights(model: nn.Module, method: str) -> None:
     makers = {"fp8": as_fp8, "int8": as_int8, "int4": as_int4}
     head = getattr(model, "lm_head", None)
     done: set[int] = set()
+    for parameter in model.parameters():
+        if parameter.dim() == 3:  # of experts, [experts, rows, cols]
+            make = makers[method] if parameter.shape[2] % 64 == 0 or method != "int4" else as_int8
+            parameter.data.copy_(torch.stack([make(values).widened() for values in parameter.data]))
     for name, module in model.named_modules():
         if not isinstance(module, (nn.Linear, nn.Embedding, Conv1D)) or module.weight.data_ptr() in done:
             continue
@@ -54,7 +58,7 @@ def round_weights(model: nn.Module, method: str) -> None:
         done.add(module.weight.data_ptr())
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "phi3", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "phi3", "qwen3", "mixtral"])
 @pytest.mark.parametrize("method", METHODS)
 def test_gives_the_model_of_its_numbers(tiny_model: Callable[[str], Path], family: str, method: str) -> None:
     directory = tiny_model(family)
@@ -81,9 +85,10 @@ def said(outputs: list[RequestOutput]) -> list[Any]:
     return list(zip([list(one.token_ids) for one in found], logprobs, strict=True))
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_same_bits_in_any_company(tiny_model: Callable[[str], Path], method: str) -> None:
-    check_company(LLM(str(tiny_model("llama")), dtype="bfloat16", quantization=method, deterministic=True, **OPTIONS))
+def test_the_same_bits_in_any_company(tiny_model: Callable[[str], Path], method: str, family: str) -> None:
+    check_company(LLM(str(tiny_model(family)), dtype="bfloat16", quantization=method, deterministic=True, **OPTIONS))
 
 
 @pytest.mark.parametrize("method", ["fp8", "int4"])
@@ -132,6 +137,46 @@ def test_blocks_of_several_kinds(tmp_path: Path, kind: str, other: str, dtype: s
 def test_numbers_of_checkpoints(tmp_path: Path, form: str, dtype: str) -> None:
     rounds = dtype == "bfloat16" and form in NARROW
     compare(str(make_quantized(form, tmp_path)), dtype, 0.3 if rounds else NEAR["bfloat16"])
+
+
+EXPERT_FORMS = [
+    ("mixtral", "W4A16 asymmetric"),
+    ("qwen3_moe", "INT8 W8A8"),
+    ("qwen3_moe", "fp8 block 128"),
+    ("mixtral", "AWQ"),
+    ("qwen3_moe", "GPTQ 4 bits, by activation"),
+    ("mixtral", "NVFP4"),
+]
+
+
+@pytest.mark.parametrize(("family", "form"), EXPERT_FORMS)
+def test_experts_of_checkpoints(tmp_path: Path, family: str, form: str) -> None:
+    """A token may take another expert where what it is made of is rounded."""
+    model = str(make_quantized(form, tmp_path, family))
+    compare(model, "float32", 0.12)
+    compare(model, "bfloat16", 0.4)
+    check_company(LLM(model, dtype="bfloat16", deterministic=True, **OPTIONS))
+
+
+@pytest.mark.parametrize(("kind", "other"), [("Q4_K", "Q6_K"), ("Q4_0", "Q8_0"), ("IQ2_S", "")])
+def test_experts_of_gguf_files(tmp_path: Path, kind: str, other: str) -> None:
+    model = str(make_tiny_gguf(tmp_path / "tiny.gguf", kind, other, experts=4))
+    compare(model, "float32", 0.02)
+    compare(model, "bfloat16", 0.4)
+    check_company(LLM(model, dtype="bfloat16", deterministic=True, **OPTIONS))
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["parts", "whole experts"])
+def test_ranks_share_experts_of_checkpoints(tmp_path: Path, whole: bool) -> None:
+    model, params = (
+        str(make_quantized("W4A16 asymmetric", tmp_path, "qwen3_moe")),
+        SamplingParams(temperature=0, max_tokens=8, ignore_eos=True),
+    )
+    options = {"tensor_parallel_size": 2, "device_ids": [0, 0], "enable_expert_parallel": whole}
+    ranks, one = LLM(model, dtype="float32", **options, **OPTIONS), LLM(model, dtype="float32", **OPTIONS)
+    outputs = [llm.generate(PROMPTS, params, use_tqdm=False) for llm in (one, ranks)]
+    firsts = [[output.outputs[0].token_ids[0] for output in each] for each in outputs]
+    assert firsts[0] == firsts[1]
 
 
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q5_0", "IQ2_S", "TQ1_0", "MXFP4"])

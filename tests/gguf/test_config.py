@@ -108,7 +108,10 @@ def test_every_end_token_ends(tmp_path: Path) -> None:
     ("arch", "metadata", "message"),
     [
         ("mamba", {}, "'mamba' is not supported .state-space layers; nothing related is supported.; supported: gemma2"),
-        ("llama", {"expert_count": 8}, "experts"),
+        ("qwen3", {"expert_count": 8}, "experts are not read from GGUF files of qwen3; they are from llama, qwen3moe"),
+        ("llama", {"expert_count": 8}, r"no 'llama\.expert_used_count'"),
+        ("llama", {"expert_count": 4, "expert_used_count": 5}, "5 of 4 experts"),
+        ("qwen3moe", {"expert_count": 1 << 20, "expert_used_count": 1}, "at most 1024"),
         ("llama", {"attention__value_length": 16}, "values of another length"),
         ("llama", {"attention__head_count": [4, 8]}, r"llama\.attention\.head_count must be one whole number"),
         ("llama", {"attention__head_count": 0}, "0 attention heads"),

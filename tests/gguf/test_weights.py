@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.reference import find_model
@@ -153,6 +154,63 @@ def test_qwen3(tmp_path: Path) -> None:
     model = random_model(transformers.Qwen3Config(**SIZES, head_dim=16, tie_word_embeddings=True))
     path = convert(model, tmp_path / "m.gguf", "qwen3", ATTENTION | QK_NORMS | COMMON, decoder_metadata(model.config))
     assert_config(check(model, path), model.config)
+
+
+EXPERTS = {"num_experts_per_tok": 2, "head_dim": 16}
+FUSED = {"mlp.gate": "ffn_gate_inp", "mlp.experts": "ffn"}  # as transformers has experts
+
+
+def convert_experts(model: Any, path: Path, arch: str, names: dict[str, str]) -> Path:
+    """As `convert`, of a model whose experts transformers keeps as `gate_up_proj` and `down_proj`."""
+    config, tensors = model.config, {}
+    for name, tensor in model.state_dict().items():
+        value_np, rest = tensor.numpy(), name.rsplit(".", 1)[-1]
+        if arch == "llama" and rest == "weight" and ("q_proj" in name or "k_proj" in name):
+            heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
+            value_np = interleaved(value_np, heads)
+        layer = name.split(".")[2] if name.startswith("model.layers.") else ""
+        if rest == "gate_up_proj":
+            half = value_np.shape[1] // 2
+            tensors[f"blk.{layer}.ffn_gate_exps.weight"] = value_np[:, :half]
+            tensors[f"blk.{layer}.ffn_up_exps.weight"] = value_np[:, half:]
+        elif rest == "down_proj":
+            tensors[f"blk.{layer}.ffn_down_exps.weight"] = value_np
+        else:
+            tensors[to_gguf_name(name, names, TOP)] = value_np
+    count = len(model.model.layers[0].mlp.experts.down_proj)
+    sizes = {".expert_count": count, ".expert_used_count": config.num_experts_per_tok}
+    width = {".expert_feed_forward_length": getattr(config, "moe_intermediate_size", config.intermediate_size)}
+    return write_gguf(path, arch, decoder_metadata(config) | sizes | width, tensors)
+
+
+def check_experts(model: Any, path: Path, saved: Path) -> None:
+    """saved: what transformers writes of it"""
+    model.save_pretrained(saved)
+    hf = load_hf_config(find_model(str(path)))
+    weights, expected = open_weights(path, hf.raw), load_file(saved / "model.safetensors")
+    assert set(weights.names()) == set(expected)
+    for name, tensor in expected.items():
+        assert torch.equal(weights.load(name), tensor), name
+        if ".experts." in name:
+            kind, raw = weights.blocks(name, False) or ("", torch.empty(0))
+            assert kind == "F32" and torch.equal(raw.view(torch.float32).view(tensor.shape), tensor)
+    assert_config(hf, model.config)
+
+
+def test_mixtral(tmp_path: Path) -> None:
+    model = random_model(transformers.MixtralConfig(**SIZES, **EXPERTS, num_local_experts=3))
+    path = convert_experts(model, tmp_path / "m.gguf", "llama", ATTENTION | COMMON | FUSED)
+    check_experts(model, path, tmp_path / "saved")
+
+
+def test_qwen3_moe(tmp_path: Path) -> None:
+    sizes = {"num_experts": 3, "moe_intermediate_size": 24, "norm_topk_prob": True}
+    model = random_model(transformers.Qwen3MoeConfig(**SIZES, **EXPERTS, **sizes))
+    path = convert_experts(model, tmp_path / "m.gguf", "qwen3moe", ATTENTION | QK_NORMS | COMMON | FUSED)
+    check_experts(model, path, tmp_path / "saved")
+    hf = load_hf_config(find_model(str(path)))
+    with pytest.raises(WeightsError, match=r"ffn_\w+_exps.weight' has shape \[3, .*\[4, rows, columns\]"):
+        open_weights(path, hf.raw | {"num_experts": 4})
 
 
 def test_smollm3(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +18,31 @@ HIDDEN, INNER, LAYERS, HEADS, KV_HEADS, VOCAB = 256, 256, 2, 4, 2, 320
 SPREAD = 0.1  # of weights, about
 
 
-def make_tiny_gguf(path: Path, kind: str, other: str = "") -> Path:
-    """The same file every time. other: the kind of values and of what comes down, as files of several kinds have it."""
+def make_tiny_gguf(path: Path, kind: str, other: str = "", experts: int = 0) -> Path:
+    """The same file every time. other: the kind of values and of what comes down, as files of several kinds have it.
+    experts: of each layer, two of which a token takes; 0 = none."""
     rng = np.random.default_rng(17)
     writer = GGUFWriter(path, "llama")
-    for key, value in _metadata().items():
+    metadata = {"llama.expert_count": experts, "llama.expert_used_count": 2} if experts else {}
+    for key, value in (_metadata() | metadata).items():
         add_metadata(writer, key, value)
-    matrices = {"token_embd": (VOCAB, HIDDEN), "output": (VOCAB, HIDDEN)}
+    matrices: dict[str, tuple[int, ...]] = {"token_embd": (VOCAB, HIDDEN), "output": (VOCAB, HIDDEN)}
     norms = ["output_norm"]
     for layer in range(LAYERS):
         heads = {"attn_q": HIDDEN, "attn_k": HIDDEN // HEADS * KV_HEADS, "attn_v": HIDDEN // HEADS * KV_HEADS}
-        rows = heads | {"attn_output": HIDDEN, "ffn_gate": INNER, "ffn_up": INNER, "ffn_down": HIDDEN}
+        inner = {"ffn_gate": INNER, "ffn_up": INNER, "ffn_down": HIDDEN}
+        rows = heads | {"attn_output": HIDDEN} | ({} if experts else inner)
         matrices |= {f"blk.{layer}.{name}": (count, HIDDEN) for name, count in rows.items()}
+        if experts:
+            matrices |= {f"blk.{layer}.{name}_exps": (experts, count, HIDDEN) for name, count in inner.items()}
+            router_np = rng.standard_normal((experts, HIDDEN)).astype(np.float32) / 8
+            writer.add_tensor(f"blk.{layer}.ffn_gate_inp.weight", router_np)
         norms += [f"blk.{layer}.attn_norm", f"blk.{layer}.ffn_norm"]
-    for name, (rows_count, cols) in matrices.items():
-        own = other if other and name.endswith(("attn_v", "ffn_down")) else kind
-        count = rows_count * cols // block_size(own)[0]
+    for name, shape in matrices.items():
+        own = other if other and name.endswith(("attn_v", "ffn_down", "ffn_down_exps")) else kind
+        count = math.prod(shape) // block_size(own)[0]
         blocks_np = BLOCKS[own](rng, count) if own in BLOCKS else tame_blocks(own, count, SPREAD, rng)
-        writer.add_tensor(f"{name}.weight", blocks_np.reshape(rows_count, -1), raw_dtype=GGMLQuantizationType[own])
+        writer.add_tensor(f"{name}.weight", blocks_np.reshape(*shape[:-1], -1), raw_dtype=GGMLQuantizationType[own])
     for name in norms:
         writer.add_tensor(f"{name}.weight", 1 + rng.standard_normal(HIDDEN).astype(np.float32) / 8)
     writer.write_header_to_file()

@@ -1,4 +1,4 @@
-"""A tiny Llama in the formats of quantised checkpoints, and beside it the same with its dequantised values.
+"""Tiny models in the formats of quantised checkpoints, and beside each the same with its dequantised values.
 
 Formats of compressed-tensors are written and read back by the library of that name; the others by plain definitions of
 their own here, one integer or number at a time where that says it best.
@@ -82,14 +82,15 @@ FORMS: dict[str, Form] = {
 }
 
 
-def make_quantized(form: str, directory: Path, **changes: Any) -> Path:
-    """-> directory/quantised; directory/plain has the values that it stands for, in float32"""
+def make_quantized(form: str, directory: Path, family: str = "llama", **changes: Any) -> Path:
+    """-> directory/quantised; directory/plain has the values that it stands for, in float32. Of a family with experts
+    their matrices are quantised, and routers are not."""
     plain, quantised, found = directory / "plain", directory / "quantised", FORMS[form]
-    _save_plain(plain, found, changes)
+    _save_plain(plain, family, changes)
     tensors, values = {}, {}
     for name, tensor in _tensors(plain).items():
         module = name.removesuffix(".weight")
-        if tensor.dim() == 2 and (found.head or "_proj" in name):
+        if tensor.dim() == 2 and (found.head or "_proj" in name or ".experts." in name):
             parts, exact = found.write(tensor)
             values[name] = exact.to(found.dtype) if exact.dtype is torch.float32 else exact
             tensors.update({f"{module}.{part}": each.contiguous() for part, each in parts.items()})
@@ -109,16 +110,36 @@ def make_quantized(form: str, directory: Path, **changes: Any) -> Path:
     return quantised
 
 
-def _save_plain(directory: Path, form: Form, changes: dict[str, Any]) -> None:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
+def _save_plain(directory: Path, family: str, changes: dict[str, Any]) -> None:
     sizes = {"vocab_size": VOCAB, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": MAX_LEN}
     ids = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "tie_word_embeddings": False}
-    model = LlamaForCausalLM(LlamaConfig(**sizes | heads | ids | changes)).eval()
+    model = _MODELS[family](sizes | heads | ids | changes).eval()
     randomise(model, 0.1, 0.08)
     model.save_pretrained(directory)
     save_tokenizer(directory)
+
+
+def _llama(config: dict[str, Any]) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(LlamaConfig(**config))
+
+
+def _mixtral(config: dict[str, Any]) -> Any:
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    return MixtralForCausalLM(MixtralConfig(**{"num_local_experts": 4, "num_experts_per_tok": 2} | config))
+
+
+def _qwen3_moe(config: dict[str, Any]) -> Any:
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    experts = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 128, "head_dim": 32}
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**experts | {"norm_topk_prob": True} | config))
+
+
+_MODELS: dict[str, Callable[[dict[str, Any]], Any]] = {"llama": _llama, "mixtral": _mixtral, "qwen3_moe": _qwen3_moe}
 
 
 def _tensors(directory: Path) -> dict[str, torch.Tensor]:

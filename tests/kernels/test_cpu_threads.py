@@ -70,7 +70,7 @@ def of_experts(ops: CpuOps) -> list[torch.Tensor]:
     def matrix(rows: int, cols: int) -> PackedMatrix:
         return packer.stack([packer.pack_values(drawn(rows, cols), True)])
 
-    experts = ops.experts.packed([(matrix(192, 128), matrix(128, 96)) for _ in range(5)], 0)
+    experts = ops.experts.packed([(matrix(192, 128), matrix(128, 96)) for _ in range(5)], 0, torch.float32)
     routes = ops.experts.route(x, drawn(5, 128), Routing(2, renormalise=True, rounded=False))
     return [*routes, experts.product(x, routes, gelu=False)]
 

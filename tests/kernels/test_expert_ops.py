@@ -19,7 +19,7 @@ from cadence.kernels.interface.collectives import RankPlace
 from cadence.kernels.interface.expert_ops import ExpertOps, ExpertStack, Routes, Routing
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.reference.ops import ReferenceOps
-from cadence.kernels.triton.experts import ExpertTiles
+from cadence.kernels.triton.expert_tiles import ExpertTiles
 from cadence.kernels.triton.ops import TritonOps
 from cadence.models.layers.rank_share import part_of
 from tests.helpers.kernel_checks import assert_close
@@ -61,7 +61,7 @@ def packed_product(method: str) -> Product:
             return packer.stack([packer.pack_values(part, True) for part in values.chunk(parts)])
 
         pairs = [(matrix(g, 2), matrix(d, 1)) for g, d in zip(stack.gate_up, stack.down, strict=True)]
-        return CPU.experts.packed(pairs, stack.first).product(x, routes, gelu)  # type: ignore[arg-type]
+        return CPU.experts.packed(pairs, stack.first, x.dtype).product(x, routes, gelu)  # type: ignore[arg-type]
 
     return product
 
@@ -144,7 +144,7 @@ def test_a_recorded_product_serves_other_routes() -> None:
         tuple(packer.stack([packer.pack_values(values, True)]) for values in both)
         for both in zip(stack.gate_up, stack.down, strict=True)
     ]
-    experts = ops.experts.packed(pairs, 0)  # type: ignore[arg-type]
+    experts = ops.experts.packed(pairs, 0, torch.float32)  # type: ignore[arg-type]
     router, routing = drawn(3, EXPERTS, HIDDEN), Routing(TOP_K, renormalise=True, rounded=False)
     x = drawn(1, 5, HIDDEN)
 

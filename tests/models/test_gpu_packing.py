@@ -18,12 +18,15 @@ from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.kernels.triton.block_matrix import BlockMatrix
+from cadence.kernels.triton.expert_stacks import FewBitsStack
 from cadence.kernels.triton.few_bits import as_fp8
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix, PickedMatrix, WideMatrix
 from cadence.kernels.triton.joined_matrix import JoinedMatrix
 from cadence.kernels.triton.ops import TritonOps
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
+from cadence.models.interface.model import ForwardContext
+from cadence.models.layers.experts import Experts, KernelExperts
 from cadence.models.layers.summed_weight import SummedWeight
 from cadence.models.layers.weight import DenseWeight, KernelWeight, WeightHolder
 from cadence.models.loader import load_model
@@ -106,3 +109,21 @@ def test_the_gate_before_a_sum_over_ranks_is_part_of_the_product(gelu: bool) -> 
     inner = torch.nn.functional.gelu(gate, approximate="tanh") if gelu else torch.nn.functional.silu(gate)
     expected = (inner * up) @ values.T + bias
     assert (sum(parts) - expected).norm() < 0.06 * expected.norm(), "the bias is added once"
+
+
+@pytest.mark.parametrize(
+    ("form", "quantization"), [("W4A16 group 128", "checkpoint"), ("fp8 block 128", "checkpoint"), ("AWQ", "int8")]
+)
+def test_experts_of_checkpoints(tmp_path: Path, form: str, quantization: str) -> None:
+    """They keep their bits, and multiply by the numbers of the checkpoint."""
+    path = make_quantized(form, tmp_path, "qwen3_moe", num_hidden_layers=1, num_experts=3, num_experts_per_tok=2)
+    model, plain = load(path, OPS, quantization), load(path, ReferenceOps(), "none")
+    own, others = (next(m for m in each.modules() if isinstance(m, Experts)) for each in (model, plain))
+    x = torch.randn(3, 128, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    ids, shares = torch.tensor([[0, 1], [1, 2], [2, 0]], dtype=torch.int32), torch.tensor([[0.7, 0.3]] * 3)
+    routes, ctx = (ids.to(DEVICE), shares.to(DEVICE)), ForwardContext(ReferenceOps(), None, [])  # type: ignore[arg-type]
+    found, expected = (each.product.product(x, routes, False, ctx) for each in (own, others))
+    assert (found - expected).norm() < (0.02 if quantization == "int8" else 5e-3) * expected.norm()
+    assert isinstance(own.product, KernelExperts)
+    stacks = own.product.packed._gate_up, own.product.packed._down  # type: ignore[attr-defined]
+    assert all(isinstance(stack, FewBitsStack) for stack in stacks)

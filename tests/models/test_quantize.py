@@ -28,6 +28,7 @@ from tests.helpers import oracle
 from tests.helpers.tiny_gguf import make_tiny_gguf
 from tests.helpers.tiny_models import VOCAB, make_tiny
 from tests.helpers.tiny_plain import make_plain
+from tests.helpers.tiny_quantized import make_quantized
 
 pytestmark = pytest.mark.device
 
@@ -264,13 +265,52 @@ def test_models_that_are_refused(plain: Path, tmp_path: Path) -> None:
         quantize(once, tmp_path / "twice", "W4A16")
     with pytest.raises(ConfigError, match="not an empty folder"):
         quantize(plain, once, "W4A16")
-    for family, message in (("gpt2", "transposed"), ("mixtral", "experts")):
-        with pytest.raises(ConfigError, match=message):
-            quantize(make_tiny(family, tmp_path / family), tmp_path / "out", "W4A16")
+    with pytest.raises(ConfigError, match="transposed"):
+        quantize(make_tiny("gpt2", tmp_path / "gpt2"), tmp_path / "out", "W4A16")
     small = make_plain(tmp_path / "small", hidden_size=96)
     with pytest.raises(ConfigError, match=r"groups of 128 do not divide the 96 columns.*--group-size 32 would"):
         quantize(small, tmp_path / "out", "W4A16")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
+def test_experts_are_quantised_each_by_the_tokens_that_it_gets(tmp_path: Path, family: str) -> None:
+    """Those that get none are what they are without calibration; routers keep their values, and are named."""
+    whole = make_quantized("fp8 block 128", tmp_path / "made", family, num_hidden_layers=1).parent / "plain"
+    form, some = find_format("W4A16", 32), WINDOWS[:1, :2]
+    made = [
+        quantize_checkpoint(files_at(whole), tmp_path / name, QuantizeOptions(form, dtype="float32", windows=windows))
+        for name, windows in (("rounded", None), ("calibrated", some))
+    ]
+    original, rounded, calibrated = (
+        our_values(whole),
+        our_values(tmp_path / "rounded"),
+        our_values(tmp_path / "calibrated"),
+    )
+    experts = sorted({name.rsplit(".", 2)[0] for name in original if ".experts." in name})
+    same = [
+        e for e in experts if all(torch.equal(rounded[n], calibrated[n]) for n in original if n.startswith(f"{e}."))
+    ]
+    assert 0 < made[1].num_unseen == len(same) < len(experts) and made[0].num_unseen == 0
+    routers = {name for name in original if name.endswith(".gate.weight")}
+    assert routers and all(torch.equal(original[name], calibrated[name]) for name in routers)
+    assert {name.removesuffix(".weight") for name in routers} | {"lm_head"} == set(made[1].left_out)
+    for name in (name for name in original if ".experts." in name):
+        assert 0 < (original[name] - calibrated[name]).norm() < 0.2 * original[name].norm()
+    check_library(tmp_path / "calibrated", [name for name in original if ".experts." in name], calibrated)
+
+
+def check_library(directory: Path, names: list[str], values: dict[str, torch.Tensor]) -> None:
+    """compressed-tensors reads the same."""
+    section = json.loads((directory / "config.json").read_text())["quantization_config"]
+    weights = QuantizationArgs(**section["config_groups"]["group_0"]["weights"])
+    scheme = QuantizationScheme(targets=["Linear"], weights=weights)
+    compressor = BaseCompressor.get_value_from_registry(section["format"])
+    stored = load_file(directory / "model.safetensors")
+    for name in names:
+        module = name.removesuffix("weight")
+        state = {part.removeprefix(module): each for part, each in stored.items() if part.startswith(module)}
+        assert torch.equal(compressor.decompress(state, scheme)["weight"].float(), values[name].float()), name
 
 
 def test_weights_that_are_no_numbers_are_refused(plain: Path, tmp_path: Path) -> None:

@@ -59,7 +59,13 @@ class CpuExpertOps(ReferenceExpertOps):
         )
         return ids, shares
 
-    def packed(self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int) -> CpuExperts:
+    def packed(
+        self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int, dtype: torch.dtype
+    ) -> CpuExperts:
+        """Of any type of activations."""
+        return self._packed(matrices, first)
+
+    def _packed(self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int) -> CpuExperts:
         return CpuExperts(self._calls, self._c, self._products, [_of_cpu(pair) for pair in matrices], first)
 
     def shared(
@@ -67,7 +73,7 @@ class CpuExpertOps(ReferenceExpertOps):
     ) -> SharedCpuExperts:
         if not isinstance(ranks, CpuCollectives):
             raise TypeError("experts are shared in memory that processes on CPUs share")
-        return SharedCpuExperts(self.packed(matrices, first), total, ranks)
+        return SharedCpuExperts(self._packed(matrices, first), total, ranks)
 
 
 class CpuExperts:

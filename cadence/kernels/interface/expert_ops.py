@@ -56,8 +56,11 @@ class ExpertOps(Protocol):
         in the order of its routes and rounded once; act is gelu_tanh or silu. A token's bits are its own alone."""
         ...
 
-    def packed(self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int) -> PackedExperts:
-        """matrices: (gate and up [2 * I, H], down [H, I]) of each expert from the first on, packed for these ops."""
+    def packed(
+        self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int, dtype: torch.dtype
+    ) -> PackedExperts:
+        """matrices: (gate and up [2 * I, H], down [H, I]) of each expert from the first on, packed for these ops, which
+        may keep them in another form; dtype: of activations"""
         ...
 
     def shared(

@@ -39,8 +39,10 @@ class ReferenceExpertOps:
             total += shares[:, place, None] * found[:, place]
         return total.to(x.dtype)
 
-    def packed(self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int) -> PackedExperts:
-        raise TypeError("matrices are packed for the C kernels of the CPU alone")
+    def packed(
+        self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int, dtype: torch.dtype
+    ) -> PackedExperts:
+        raise TypeError("plain torch packs no matrices")
 
     def shared(
         self, matrices: Sequence[tuple[PackedMatrix, PackedMatrix]], first: int, total: int, ranks: Collectives

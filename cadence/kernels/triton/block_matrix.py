@@ -131,6 +131,10 @@ class BlockMatrix(ComposedMatrix):
         self._fixed = fixed
         self._pdl = pdl
 
+    @property
+    def planes(self) -> Planes:
+        return self._weight
+
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return self._product(x, bias, splits=False)
 

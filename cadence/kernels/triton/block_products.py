@@ -30,7 +30,7 @@ def _decoded(
 
 
 @triton.jit
-def _values(
+def decoded_values(
     a, b, c, d, table, row, group, WIDTH: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
     SHIFTS: tl.constexpr, NUMBERS: tl.constexpr, SCALES: tl.constexpr,
 ):  # fmt: skip
@@ -57,7 +57,7 @@ def block_values(
     group = tl.program_id(1) * (COLUMNS // GROUP) + tl.arange(0, COLUMNS // GROUP)
     known = tl.minimum(group, WIDTH // GROUP - 1)
     rows = row + tl.zeros([1], tl.int64)
-    found = _values(a, b, c, d, table, rows, known, WIDTH, BLOCK, GROUP, SHIFTS, NUMBERS, SCALES)
+    found = decoded_values(a, b, c, d, table, rows, known, WIDTH, BLOCK, GROUP, SHIFTS, NUMBERS, SCALES)
     if PICKED:
         found *= factor
     place = group[None, :, None] * GROUP + tl.arange(0, GROUP)[None, None, :]
@@ -145,7 +145,9 @@ def block_rows(
         if not EVEN:
             group = tl.minimum(group, WIDTH // GROUP - 1)
             inside = inside & (start + column < WIDTH)[:, None]
-        found = _values(a, b, c, d, table, known.to(tl.int64), group, WIDTH, BLOCK, GROUP, SHIFTS, NUMBERS, SCALES)
+        found = decoded_values(
+            a, b, c, d, table, known.to(tl.int64), group, WIDTH, BLOCK, GROUP, SHIFTS, NUMBERS, SCALES
+        )
         x = tl.load(x_at, inside, other=0.0)
         weight = tl.reshape(found.to(x.dtype), [OUTPUTS, COLUMNS])
         acc = tl.dot(weight, x, acc, input_precision=PRECISION)

@@ -53,6 +53,12 @@ class Stored:
         scales, zeros = (each.t().contiguous().t() if len(each) else each for each in (self.scales, self.zeros))
         return replace(self, scales=scales, zeros=zeros)
 
+    def regrouped(self, group: int) -> Stored:
+        """With a scale for so many columns, which divide those that have one."""
+        times = self.group // group
+        scales, zeros = (each.repeat_interleave(times, 1) if len(each) else each for each in (self.scales, self.zeros))
+        return replace(self, scales=scales, zeros=zeros) if times > 1 else self
+
     def rows_of(self, first: int, count: int) -> Stored:
         run = slice(first, first + count)
         return replace(self, values=self.values[run], scales=self.scales[run], zeros=self.zeros[run])

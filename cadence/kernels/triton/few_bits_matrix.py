@@ -44,6 +44,10 @@ class FewBitsMatrix(ComposedMatrix):
         self._planes = planes_of_bytes(stored.values, stored.scales) if in_blocks else None  # for a row that is alone
         self._is_fp8 = stored.values.dtype is torch.float8_e4m3fn
 
+    @property
+    def stored(self) -> Stored:
+        return self._stored
+
     def linear(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return self._product(x, bias, splits=False)
 

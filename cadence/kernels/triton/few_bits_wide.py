@@ -98,7 +98,7 @@ def _heads(at, start, end, exists, other, group_stride, GROUP: tl.constexpr):
 
 
 @triton.jit
-def _product4(
+def product4(
     acc, at, x_at, scale_at, zero_at, group_stride, start, end, exists, there,
     COLUMNS: tl.constexpr, GROUP: tl.constexpr, ZEROS: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -142,7 +142,7 @@ def _spread(at, group, exists, group_stride, GROUPS: tl.constexpr):
 
 
 @triton.jit
-def _product8(
+def product8(
     acc, at, x_at, scale_at, group_stride, start, end, exists, there,
     COLUMNS: tl.constexpr, GROUP: tl.constexpr, WIDTH: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -157,6 +157,9 @@ def _product8(
             tile = tl.load(at, exists[:, None] & (first + column < end)[None, :], other=0.0)
         if GROUP == WIDTH:
             acc = tl.dot(tile.to(x.dtype), x, acc, input_precision=PRECISION)
+        elif GROUP % COLUMNS == 0:
+            scale = tl.load(scale_at + first // GROUP * group_stride, exists, other=0.0)
+            acc += tl.dot(tile.to(x.dtype), x, input_precision=PRECISION) * scale[:, None]
         else:
             scale = _spread(scale_at, (first + column) // GROUP, exists, group_stride, WIDTH // GROUP)
             acc = tl.dot((tile.to(tl.float32) * scale).to(x.dtype), x, acc, input_precision=PRECISION)
@@ -196,12 +199,12 @@ def wide(
     acc = tl.zeros([OUTPUTS, ROWS], tl.float32)
     start = term * PART
     if FOUR:
-        acc = _product4(
+        acc = product4(
             acc, at, x_at, scale_at, zero_at, group_stride, start, start + PART, exists, there,
             COLUMNS, GROUP, ZEROS, EVEN, QUICK, PRECISION,
         )  # fmt: skip
     else:
-        acc = _product8(
+        acc = product8(
             acc, at, x_at, scale_at, group_stride, start, start + PART, exists, there,
             COLUMNS, GROUP, WIDTH, EVEN, PRECISION,
         )  # fmt: skip

@@ -5,7 +5,9 @@ As other blocks: `block(x, ctx)`, or `block.after(norm, x, residual, ctx)`: of n
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -13,6 +15,7 @@ from torch import nn
 
 from cadence.core.errors import ConfigError
 from cadence.kernels.interface.expert_ops import ExpertStack, PackedExperts, Routes, Routing
+from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext
 from cadence.models.interface.stage import Absent
@@ -21,7 +24,7 @@ from cadence.models.layers.mlp import gates_by_gelu
 from cadence.models.layers.norm import Norm
 from cadence.models.layers.parameter import empty_parameter
 from cadence.models.layers.rank_share import Held, expert_part, inner_part
-from cadence.models.layers.weight import DenseWeight, KernelWeight, Stream
+from cadence.models.layers.weight import DenseWeight, KernelWeight, Stream, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +48,20 @@ class DenseExperts:
     """Tensors."""
 
     def __init__(self, stack: ExpertStack) -> None:
-        self._stack = stack
+        self.stack = stack
 
     def product(self, x: torch.Tensor, routes: Routes, gelu: bool, ctx: ForwardContext) -> torch.Tensor:
-        return ctx.ops.experts.product(x, routes, self._stack, gelu)
+        return ctx.ops.experts.product(x, routes, self.stack, gelu)
 
 
 class KernelExperts:
     """Matrices in the form of the kernels that packed them."""
 
     def __init__(self, packed: PackedExperts) -> None:
-        self._packed = packed
+        self.packed = packed
 
     def product(self, x: torch.Tensor, routes: Routes, gelu: bool, ctx: ForwardContext) -> torch.Tensor:
-        return self._packed.product(x, routes, gelu)
+        return self.packed.product(x, routes, gelu)
 
 
 class ExpertRouter(nn.Module):
@@ -77,6 +80,13 @@ class ExpertRouter(nn.Module):
 
 class ExpertLinear(Linear):
     """A matrix of one expert. The layer multiplies by those of all its experts; by itself it does not."""
+
+    takes_order = False  # tokens meet several experts as they are
+    when_packed: Callable[[], None] = staticmethod(lambda: None)
+
+    def use(self, weight: Weight) -> None:
+        super().use(weight)
+        self.when_packed()
 
 
 class Expert(nn.Module):
@@ -111,6 +121,9 @@ class Experts(nn.Module):
         self.experts = nn.ModuleList(expert(index) if index in self.own else Absent() for index in range(spec.count))
         self._gelu = gates_by_gelu(spec.activation)
         self._product: ExpertProduct = DenseExperts(ExpertStack(gate_up, down, self.own.start))
+        self._left = 2 * len(self.own)  # matrices that are not packed yet, if ever
+        for linear in self._linears():
+            linear.when_packed = partial(self._packed_one, build)
 
     def forward(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         return self._product.product(x, self.router(x, ctx), self._gelu, ctx)
@@ -129,23 +142,32 @@ class Experts(nn.Module):
         """From now on these are its experts."""
         self._product = product
 
-    def bind(self, build: BuildContext) -> None:
-        """Its experts multiply by their matrices as these were loaded: packed for the ops, or as they are."""
+    def _packed_one(self, build: BuildContext) -> None:
+        """Once all are packed, its experts multiply by them, in whatever form the ops give them together: no layer
+        waits for the next, so that matrices are there twice of one layer at most."""
+        self._left -= 1
+        if self._left:
+            return
         own = [expert for expert in self.experts if isinstance(expert, Expert)]
-        pairs = [(expert.gate_up.weight, expert.down.weight) for expert in own]
-        packed = [(g.matrix, d.matrix) for g, d in pairs if isinstance(g, KernelWeight) and isinstance(d, KernelWeight)]
+        packed = [(_matrix(expert.gate_up), _matrix(expert.down)) for expert in own]
         first, ops = self.own.start, build.ops.experts
         if build.whole_experts and build.ranks.size == 1:
             self.use(KernelExperts(ops.shared(packed, first, len(self.experts), build.expert_ranks)))
-        elif packed:
-            self.use(KernelExperts(ops.packed(packed, first)))
+        else:
+            self.use(KernelExperts(ops.packed(packed, first, build.dtype)))
+        for linear in self._linears():
+            linear.weight = DenseWeight(torch.empty((linear.weight.rows, linear.weight.cols), device="meta"))
+
+    def _linears(self) -> Iterator[ExpertLinear]:
+        for expert in self.experts:
+            if isinstance(expert, Expert):
+                yield from (expert.gate_up, expert.down)
 
 
-def bind_experts(model: nn.Module, build: BuildContext) -> None:
-    """Once its weights are loaded."""
-    for module in model.modules():
-        if isinstance(module, Experts):
-            module.bind(build)
+def _matrix(linear: ExpertLinear) -> PackedMatrix:
+    if not isinstance(linear.weight, KernelWeight):
+        raise TypeError("a matrix of an expert that no kernel has packed")
+    return linear.weight.matrix
 
 
 def _linear(build: BuildContext, held: Held, values: torch.Tensor) -> ExpertLinear:

@@ -164,6 +164,7 @@ class WeightHolder(nn.Module):
     """A module with a weight. Modules that share a matrix (a tied head) hold the same one."""
 
     inner = True  # between the layers; not where tokens become vectors or vectors logits, which keeps more bits
+    takes_order = True  # its columns may lie in an order of their own, in which inputs are brought before a product
 
     def __init__(self, weight: Weight, held: Held | None = None) -> None:
         """held: what of a checkpoint's matrix this is, where ranks share it"""

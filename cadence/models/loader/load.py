@@ -12,7 +12,6 @@ from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.stage import ALL_LAYERS
-from cadence.models.layers.experts import bind_experts
 from cadence.models.layers.joined import joined
 from cadence.models.loader.assign import assign, copies_of, no_progress
 from cadence.models.loader.checkpoint import open_checkpoint
@@ -37,7 +36,7 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
         check_dummy(model_config.hf, build, load_config.quantization)
         model = _built(model_config, build)
         fill_dummy(model, model_config.seed, packing)
-        return _ready(model, build)
+        return joined(model, build.ranks)
     source, where = open_weights(model_config, load_config, build.ranks)
     scales = source.kv_scales() if isinstance(source, QuantizedWeights | ShardWeights) else {}
     whole = replace(build, stage=ALL_LAYERS)
@@ -49,11 +48,6 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
     progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
     assign(model, _own_part(own, model, build), where, progress, packing)
     hold_kv_scales(model, scales)
-    return _ready(model, build)
-
-
-def _ready(model: DecoderLM, build: BuildContext) -> DecoderLM:
-    bind_experts(model, build)
     return joined(model, build.ranks)
 
 

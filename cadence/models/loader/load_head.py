@@ -21,7 +21,6 @@ from cadence.models.heads.head_build import FIELD, HeadBuild
 from cadence.models.heads.medusa import MedusaHead, build_medusa
 from cadence.models.heads.mtp import build_mtp, mtp_prefixes
 from cadence.models.interface.build import BuildContext
-from cadence.models.layers.experts import bind_experts
 from cadence.models.loader.assign import assign, check_fit
 from cadence.models.loader.dummy import fill_dummy
 from cadence.models.loader.load import new_packing, open_weights
@@ -54,14 +53,12 @@ def load_head(source: HeadSource, load_config: LoadConfig, build: BuildContext) 
     if load_config.load_format == "dummy":
         head = _build(new_head, HeadBuild(build, source.target, _Dummy(source.method), "a dummy head"))
         fill_dummy(head, source.target_config.seed, packing)
-        bind_experts(head, build)
         return head
     weights, where = _open(source, load_config)
     on_meta = replace(build, device=torch.device("meta"), max_model_len=1)
     check_fit(_build(new_head, HeadBuild(on_meta, source.target, weights, where)), weights, where)
     head = _build(new_head, HeadBuild(build, source.target, weights, where))
     assign(head, weights, where, packing=packing)
-    bind_experts(head, build)
     return head
 
 

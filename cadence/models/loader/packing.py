@@ -50,7 +50,7 @@ class MatrixPacking:
         self.device = packer.device
 
     def fill(self, holders: Holders, pieces: Sequence[Piece], source: WeightsSource) -> bool:
-        inner, order = _inner(holders), self._order(pieces, source)
+        inner, order = _inner(holders), self._order(holders, pieces, source)
         parts = []
         for name, rule in pieces:
             parts.append(self._part(name, rule, source, inner, order))
@@ -61,8 +61,10 @@ class MatrixPacking:
     def give(self, holders: Holders, values: torch.Tensor) -> None:
         self._place(holders, [self._packer.pack_values(values, _inner(holders))], None)
 
-    def _order(self, pieces: Sequence[Piece], source: WeightsSource) -> torch.Tensor | None:
-        """In which all pieces have their columns; None where they are in order, or differ."""
+    def _order(self, holders: Holders, pieces: Sequence[Piece], source: WeightsSource) -> torch.Tensor | None:
+        """In which all pieces have their columns; None where they are in order, differ, or are to be in order."""
+        if not all(holder.takes_order for holder in holders):
+            return None
         orders = [source.order(name) if self._keeps(rule) else None for name, rule in pieces]
         first = orders[0]
         same = first is not None and all(order is not None and torch.equal(order, first) for order in orders)

@@ -12,6 +12,7 @@ import torch
 
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.reference import ModelFiles
+from cadence.models.layers.experts import ExpertLinear
 from cadence.models.loader.checkpoint import open_checkpoint, stored_dtype
 from cadence.models.loader.source import WeightsSource
 from cadence.models.quantize.beside import base_config, copy_beside
@@ -38,6 +39,7 @@ class QuantizedCheckpoint:
     num_matrices: int
     left_out: tuple[str, ...]  # Linear modules that keep their values
     nbytes: int  # of its tensors
+    num_unseen: int = 0  # experts that no token of the calibration text took: they are rounded without it
 
 
 def quantize_checkpoint(
@@ -59,7 +61,8 @@ def quantize_checkpoint(
         copy_beside(files, writer.folder)
         section = options.form.section(list(selection.left_out))
         writer.finish(_config(base_config(files), dtype, section))
-    return QuantizedCheckpoint(sum(map(len, selection.quantized)), selection.left_out, writer.total_bytes)
+    num_matrices = sum(map(len, selection.quantized))
+    return QuantizedCheckpoint(num_matrices, selection.left_out, writer.total_bytes, len(made.unseen))
 
 
 class _Matrices:
@@ -72,6 +75,7 @@ class _Matrices:
         self._form = form
         self._dtype = dtype
         self._done: set[str] = set()
+        self.unseen: set[str] = set()  # experts of layers that were calibrated without them
 
     def calibrated(self, run: LayerPass, report: Report) -> Iterator[Written]:
         """Matrices of the layers. A layer meets what quantised layers before it make of the text."""
@@ -81,9 +85,12 @@ class _Matrices:
             hessians = run.observe(layer)
             copies = {copy.name: copy for copy in layer.copies}
             for group in [self._groups[name] for name in copies if name in self._groups]:
-                hessian = hessians.get(id(copies[group[0]].slot.module))
-                if hessian is None:
-                    continue  # outside of the layers
+                slot = copies[group[0]].slot
+                hessian = hessians.get(id(slot.module))
+                if hessian is None:  # outside of the layers, or an expert that no token took
+                    if isinstance(slot.module, ExpertLinear):
+                        self.unseen.add(slot.names[0].rsplit(".", 2)[0])
+                    continue
                 made = quantized([copies[name].target for name in group], self._form, self._dtype, hessian)
                 for name, matrix in zip(group, made, strict=True):
                     copies[name].target.copy_(matrix.values)

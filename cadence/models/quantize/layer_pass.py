@@ -15,6 +15,7 @@ from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.stage import Stage
+from cadence.models.layers.experts import DenseExperts, Expert, ExpertLinear, Experts
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.weight import Stream
 from cadence.models.loader.assign import Copy, assign, copies_of
@@ -22,6 +23,7 @@ from cadence.models.loader.plausible import build_model
 from cadence.models.loader.selected_weights import SelectedWeights
 from cadence.models.loader.source import WeightsSource
 from cadence.models.quantize.observed import ObservedWeight
+from cadence.models.quantize.observed_experts import ObservedExperts
 from cadence.models.stage import as_stage
 
 Hessians = dict[int, torch.Tensor]  # [cols, cols] float32, by the id of the module whose inputs they are of
@@ -70,17 +72,27 @@ class LayerPass:
         return layer
 
     def observe(self, layer: OpenLayer) -> Hessians:
-        """Of every Linear of the layer."""
-        linears = [module for module in layer.model.layers[layer.index].modules() if isinstance(module, Linear)]
+        """Of every Linear of the layer that has met a token: of experts, some may not."""
+        modules = list(layer.model.layers[layer.index].modules())
+        linears = [module for module in modules if isinstance(module, Linear) and not isinstance(module, ExpertLinear)]
+        experts = [module for module in modules if isinstance(module, Experts)]
         plain = [module.weight for module in linears]
         observed = [ObservedWeight(weight) for weight in plain]
         for module, weight in zip(linears, observed, strict=True):
             module.use(weight)
+        watched = [_watched(module) for module in experts]
         for index in range(len(self._stream)):
             self._through(layer, index)
         for module, weight in zip(linears, plain, strict=True):
             module.use(weight)
-        return {id(module): weight.hessian for module, weight in zip(linears, observed, strict=True)}
+        found = {id(module): weight.hessian for module, weight in zip(linears, observed, strict=True)}
+        for layer_experts, seen in zip(experts, watched, strict=True):
+            layer_experts.use(seen.inner)
+            for index, hessians in seen.hessians.items():
+                expert = layer_experts.experts[index]
+                assert isinstance(expert, Expert)
+                found |= {id(expert.gate_up): hessians[0], id(expert.down): hessians[1]}
+        return found
 
     def advance(self, layer: OpenLayer) -> None:
         """The stream behind the layer with the weights that it has now."""
@@ -101,6 +113,14 @@ class LayerPass:
         """Layers are alone in the cache, which each window fills anew."""
         cache = _cache(self._layouts[layer.index], self._windows.shape[1])
         return ForwardContext(ReferenceOps(), self._batch, [cache] * self.num_layers)
+
+
+def _watched(experts: Experts) -> ObservedExperts:
+    """Which it uses from now on."""
+    assert isinstance(experts.product, DenseExperts)
+    found = ObservedExperts(experts.product)
+    experts.use(found)
+    return found
 
 
 def _one_sequence(length: int) -> AttentionBatch:

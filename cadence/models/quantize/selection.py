@@ -8,12 +8,12 @@ import torch
 
 from cadence.config.hf import HFConfig
 from cadence.config.module_names import ModuleNames
-from cadence.config.parallel import has_experts
 from cadence.config.quantized import TRANSPOSED, read_quantized
 from cadence.core.errors import ConfigError
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.interface.build import BuildContext
 from cadence.models.layers.embedding import LMHead
+from cadence.models.layers.experts import ExpertRouter
 from cadence.models.layers.linear import Linear
 from cadence.models.loader.assign import Copy, Plan, check_fit
 from cadence.models.loader.model_weights import model_weights
@@ -29,7 +29,7 @@ _SUFFIX = ".weight"
 @dataclass(frozen=True, slots=True)
 class Selection:
     quantized: tuple[tuple[str, ...], ...]  # tensors, those together that are multiplied as one matrix
-    left_out: tuple[str, ...]  # Linear modules that keep their values
+    left_out: tuple[str, ...]  # Linear modules that keep their values, and routers of experts
 
 
 def select(hf: HFConfig, source: WeightsSource, where: str, form: WeightFormat, ignore: tuple[str, ...]) -> Selection:
@@ -48,7 +48,8 @@ def select(hf: HFConfig, source: WeightsSource, where: str, form: WeightFormat, 
         check_shape(copy.name, tuple(source.shape(copy.name)), form)
     if not taken:
         raise ConfigError("ignore: nothing is left to quantise", "ignore")
-    left_out = sorted(ignored | ({HEAD} - set(names)) | _others(source, plan))
+    routers = {_module(copy) for copy in plan.copies if isinstance(copy.slot.module, ExpertRouter)}
+    left_out = sorted(ignored | ({HEAD} - set(names)) | routers | _others(source, plan))
     return Selection(tuple(tuple(copy.name for copy in group) for group in taken), tuple(left_out))
 
 
@@ -58,8 +59,6 @@ def _check_kind(hf: HFConfig, where: str) -> None:
         raise ConfigError(message, "model")
     if hf.architecture in TRANSPOSED:
         raise ConfigError(f"{where}: matrices of {hf.architecture} lie transposed, and are not quantised", "model")
-    if has_experts(hf):
-        raise ConfigError(f"{where}: models with experts are not quantised so far", "model")
 
 
 def _is_linear(copy: Copy) -> bool:

@@ -69,6 +69,8 @@ def run(argv: Sequence[str]) -> int:
     card = Card(flags.model, form.name, form.group, texts.calibrated_with, made.nbytes, made.left_out)
     card.write(output)
     print(f"{made.num_matrices} matrices, {made.nbytes / 1e6:.1f} MB  {output}", flush=True)
+    if made.num_unseen:
+        print(f"{made.num_unseen} experts got no token of the text, and are rounded without calibration", flush=True)
     if texts.held_out:
         _measure(card, files.path, output, texts)
     print(f"\ncadence serve {output}")
