@@ -73,8 +73,39 @@ def of_block(plane, at, COUNT: tl.constexpr, PLACE: tl.constexpr):
 
 
 @triton.jit
+def _span(at, column, SPANS: tl.constexpr):
+    """Of a column of block `at`, which has so many spans of 64: its span, its run of 16 and its place in that."""
+    return at * SPANS + column // 64, column % 64 // 16, column % 16
+
+
+@triton.jit
+def _four_bits(plane, at, column, SPANS: tl.constexpr):
+    span, run, place = _span(at, column, SPANS)
+    return half_of(tl.load(plane + span * 32 + (place * 2 + run // 2)), run % 2)
+
+
+@triton.jit
+def _two_bits(plane, at, column, SPANS: tl.constexpr):
+    span, run, place = _span(at, column, SPANS)
+    return tl.load(plane + span * 16 + place).to(tl.int32) >> (2 * run) & 3
+
+
+@triton.jit
+def _one_bit(plane, at, column, SPANS: tl.constexpr):
+    span, run, place = _span(at, column, SPANS)
+    return tl.load(plane + span * 8 + place % 8).to(tl.int32) >> (place // 8 * 4 + run) & 1
+
+
+@triton.jit
+def of_group(plane, at, part, COUNT: tl.constexpr):
+    """The number of a group, of which a block has COUNT."""
+    return tl.load(plane + at * COUNT + part).to(tl.float32)
+
+
+@triton.jit
 def q8_0(a, b, c, d, table, at, part, i):
-    return tl.load(a + at * 32 + i).to(tl.float32)
+    word = i % 16 // 8 * 8 + part * 4 + i % 8 // 4 * 2 + i // 16
+    return tl.load(a + at * 64 + (word * 4 + i % 4)).to(tl.float32)
 
 
 @triton.jit
@@ -84,7 +115,23 @@ def bytes_of_128(a, b, c, d, table, at, part, i):
 
 @triton.jit
 def fp4_16(a, b, c, d, table, at, part, i):
-    return fp4_value(half_of(tl.load(a + at * 8 + i % 8), i // 8))
+    return fp4_value(_four_bits(a, at, part * 16 + i, 1))
+
+
+@triton.jit
+def fp4_32(a, b, c, d, table, at, part, i):
+    return fp4_value(_four_bits(a, at, part * 32 + i, 1))
+
+
+@triton.jit
+def pair_of_scales(a, b, c, d, at, part):
+    """Of types with one for each group of 32 of a span, in the second plane."""
+    return of_group(b, at, part, 2), 0.0
+
+
+@triton.jit
+def four_scales(a, b, c, d, at, part):
+    return of_group(b, at, part, 4), 0.0
 
 
 @triton.jit
@@ -94,41 +141,30 @@ def one_scale(a, b, c, d, at, part):
 
 
 @triton.jit
-def _five(a, b, at, i):
-    low = half_of(tl.load(a + at * 16 + i % 16), i // 16)
-    return low | (((tl.load(b + at) >> i) & 1) << 4)
-
-
-@triton.jit
 def q5_0(a, b, c, d, table, at, part, i):
-    return (_five(a, b, at, i) - 16).to(tl.float32)
+    column = part * 32 + i
+    return (_four_bits(a, at, column, 1) + _one_bit(b, at, column, 1) * 16 - 16).to(tl.float32)
 
 
 @triton.jit
 def q5_0_scales(a, b, c, d, at, part):
-    return of_block(c, at, 1, 0), 0.0
+    return of_group(c, at, part, 2), 0.0
 
 
 @triton.jit
 def q5_1(a, b, c, d, table, at, part, i):
-    return _five(a, b, at, i).to(tl.float32)
+    column = part * 32 + i
+    return (_four_bits(a, at, column, 1) + _one_bit(b, at, column, 1) * 16).to(tl.float32)
 
 
 @triton.jit
 def q5_1_scales(a, b, c, d, at, part):
-    return of_block(c, at, 2, 0), -of_block(c, at, 2, 1)
-
-
-@triton.jit
-def _two(a, at, part, i):
-    """Two bits of groups of 16: a byte has four that are 32 columns apart."""
-    byte = tl.load(a + at * 64 + (part // 8 * 32 + part % 2 * 16 + i)).to(tl.int32)
-    return (byte >> (part // 2 % 4 * 2)) & 3
+    return of_group(c, at, part, 2), -of_group(d, at, part, 2)
 
 
 @triton.jit
 def q2_k(a, b, c, d, table, at, part, i):
-    return _two(a, at, part, i).to(tl.float32)
+    return _two_bits(a, at, part * 16 + i, 4).to(tl.float32)
 
 
 @triton.jit
@@ -139,106 +175,82 @@ def q2_k_scales(a, b, c, d, at, part):
 
 @triton.jit
 def q3_k(a, b, c, d, table, at, part, i):
-    high = (tl.load(b + at * 32 + (part % 2 * 16 + i)).to(tl.int32) >> (part // 2)) & 1
-    return (_two(a, at, part, i) + high * 4 - 4).to(tl.float32)
+    column = part * 16 + i
+    return (_two_bits(a, at, column, 4) + _one_bit(b, at, column, 4) * 4 - 4).to(tl.float32)
 
 
 @triton.jit
-def q3_k_scales(a, b, c, d, at, part):
-    low = half_of(tl.load(c + at * 12 + part % 8), part // 8)
-    high = (tl.load(c + at * 12 + 8 + part % 4).to(tl.int32) >> (part // 4 * 2)) & 3
-    return of_block(d, at, 1, 0) * ((low | (high << 4)) - 32).to(tl.float32), 0.0
-
-
-@triton.jit
-def _k_scales(bytes_ptr, halves_ptr, at, part):
-    """Eight pairs of six bits in twelve bytes: the first four whole in bytes 0 to 7, of the last four the low halves
-    in bytes 8 to 11 and the top bits above the first."""
-    is_first = part < 4
-    first = tl.load(bytes_ptr + at * 12 + part % 4).to(tl.int32)
-    second = tl.load(bytes_ptr + at * 12 + 4 + part % 4).to(tl.int32)
-    third = tl.load(bytes_ptr + at * 12 + 8 + part % 4).to(tl.int32)
-    scale = tl.where(is_first, first & 63, (third & 15) | ((first >> 6) << 4))
-    least = tl.where(is_first, second & 63, (third >> 4) | ((second >> 6) << 4))
-    return of_block(halves_ptr, at, 2, 0) * scale.to(tl.float32), of_block(halves_ptr, at, 2, 1) * least.to(tl.float32)
+def sixteen_codes(a, b, c, d, at, part):
+    return of_block(d, at, 1, 0) * of_group(c, at, part, 16), 0.0
 
 
 @triton.jit
 def q4_k(a, b, c, d, table, at, part, i):
-    return half_of(tl.load(a + at * 128 + (part // 2 * 32 + i)), part % 2).to(tl.float32)
+    return _four_bits(a, at, part * 32 + i, 4).to(tl.float32)
 
 
 @triton.jit
 def q4_k_scales(a, b, c, d, at, part):
-    return _k_scales(b, c, at, part)
+    """Of eight groups the codes of scales, then those of what is subtracted."""
+    return of_block(c, at, 2, 0) * of_group(b, at, part, 16), of_block(c, at, 2, 1) * of_group(b, at, part + 8, 16)
 
 
 @triton.jit
 def q5_k(a, b, c, d, table, at, part, i):
-    low = half_of(tl.load(a + at * 128 + (part // 2 * 32 + i)), part % 2)
-    high = (tl.load(b + at * 32 + i).to(tl.int32) >> part) & 1
-    return (low | (high << 4)).to(tl.float32)
+    column = part * 32 + i
+    return (_four_bits(a, at, column, 4) + _one_bit(b, at, column, 4) * 16).to(tl.float32)
 
 
 @triton.jit
 def q5_k_scales(a, b, c, d, at, part):
-    return _k_scales(c, d, at, part)
+    return of_block(d, at, 2, 0) * of_group(c, at, part, 16), of_block(d, at, 2, 1) * of_group(c, at, part + 8, 16)
 
 
 @triton.jit
 def q6_k(a, b, c, d, table, at, part, i):
-    low = half_of(tl.load(a + at * 128 + (part // 8 * 64 + part % 4 * 16 + i)), part // 4 % 2)
-    high = _two(b, at, part, i)
-    return ((low | (high << 4)) - 32).to(tl.float32)
-
-
-@triton.jit
-def q6_k_scales(a, b, c, d, at, part):
-    return of_block(d, at, 1, 0) * tl.load(c + at * 16 + part).to(tl.float32), 0.0
+    column = part * 16 + i
+    return (_four_bits(a, at, column, 4) + _two_bits(b, at, column, 4) * 16 - 32).to(tl.float32)
 
 
 @triton.jit
 def iq4_nl(a, b, c, d, table, at, part, i):
-    return iq4_value(half_of(tl.load(a + at * 16 + i % 16), i // 16))
-
-
-@triton.jit
-def mxfp4(a, b, c, d, table, at, part, i):
-    return fp4_value(half_of(tl.load(a + at * 16 + i % 16), i // 16))
+    return iq4_value(_four_bits(a, at, part * 32 + i, 1))
 
 
 @triton.jit
 def iq4_xs(a, b, c, d, table, at, part, i):
-    return iq4_value(half_of(tl.load(a + at * 128 + (part * 16 + i % 16)), i // 16))
+    return iq4_value(_four_bits(a, at, part * 32 + i, 4))
 
 
 @triton.jit
 def iq4_xs_scales(a, b, c, d, at, part):
-    low = half_of(tl.load(b + at * 4 + part // 2), part % 2)
-    high = (tl.load(c + at).to(tl.int32) >> (2 * part)) & 3
-    return of_block(d, at, 1, 0) * ((low | (high << 4)) - 32).to(tl.float32), 0.0
+    return of_block(c, at, 1, 0) * of_group(b, at, part, 8), 0.0
+
+
+@triton.jit
+def e8m0_half(exponent):
+    """Half of what a code of E8M0 stands for."""
+    small = tl.full(exponent.shape, 0x00200000, tl.int32) << tl.minimum(exponent, 1)
+    return tl.where(exponent < 2, small, (exponent - 1) << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def mxfp4_scales(a, b, c, d, at, part):
-    exponent = tl.load(b + at).to(tl.int32)
-    small = tl.full(exponent.shape, 0x00200000, tl.int32) << tl.minimum(exponent, 1)
-    bits = tl.where(exponent < 2, small, (exponent - 1) << 23)
-    return bits.to(tl.float32, bitcast=True), 0.0
+    return e8m0_half(tl.load(b + at * 2 + part).to(tl.int32)), 0.0
 
 
 @triton.jit
-def nvfp4(a, b, c, d, table, at, part, i):
-    return fp4_value(half_of(tl.load(a + at * 32 + (part * 8 + i % 8)), i // 8))
+def e4m3_half(byte):
+    """Half of what a code of unsigned E4M3 stands for."""
+    exponent, rest = (byte >> 3) & 15, byte & 7
+    normal = (((exponent + 120) << 23) | (rest << 20)).to(tl.float32, bitcast=True)
+    found = tl.where(exponent == 0, rest.to(tl.float32) * 0.001953125, normal) * 0.5
+    return tl.where((byte == 0) | (byte == 127), 0.0, found)
 
 
 @triton.jit
 def nvfp4_scales(a, b, c, d, at, part):
-    byte = tl.load(b + at * 4 + part).to(tl.int32)
-    exponent, rest = (byte >> 3) & 15, byte & 7
-    normal = (((exponent + 120) << 23) | (rest << 20)).to(tl.float32, bitcast=True)
-    found = tl.where(exponent == 0, rest.to(tl.float32) * 0.001953125, normal) * 0.5
-    return tl.where((byte == 0) | (byte == 127), 0.0, found), 0.0
+    return e4m3_half(tl.load(b + at * 4 + part).to(tl.int32)), 0.0
 
 
 @triton.jit

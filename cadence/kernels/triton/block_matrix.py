@@ -16,6 +16,7 @@ from cadence.kernels.triton.block_planes import Planes
 from cadence.kernels.triton.block_products import block_gemv, block_rows, block_values
 from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.gemv import Entry
+from cadence.kernels.triton.span_row import KINDS, span_row
 
 _MOST_ROWS = 64  # for more a library multiplies by the widened matrix
 _MOST_WIDENED = 1 << 27  # elements at once
@@ -24,18 +25,18 @@ _COLUMNS = 128  # a step of `block_rows`
 _GEMV_COLUMNS, _GEMV_ROWS = 1024, 4
 
 _DECODERS: dict[str, tuple[Any, Any]] = {
-    "Q8_0": (blocks.q8_0, blocks.one_scale),
+    "Q8_0": (blocks.q8_0, blocks.pair_of_scales),
     "Q5_0": (blocks.q5_0, blocks.q5_0_scales),
     "Q5_1": (blocks.q5_1, blocks.q5_1_scales),
     "Q2_K": (blocks.q2_k, blocks.q2_k_scales),
-    "Q3_K": (blocks.q3_k, blocks.q3_k_scales),
+    "Q3_K": (blocks.q3_k, blocks.sixteen_codes),
     "Q4_K": (blocks.q4_k, blocks.q4_k_scales),
     "Q5_K": (blocks.q5_k, blocks.q5_k_scales),
-    "Q6_K": (blocks.q6_k, blocks.q6_k_scales),
-    "IQ4_NL": (blocks.iq4_nl, blocks.one_scale),
+    "Q6_K": (blocks.q6_k, blocks.sixteen_codes),
+    "IQ4_NL": (blocks.iq4_nl, blocks.pair_of_scales),
     "IQ4_XS": (blocks.iq4_xs, blocks.iq4_xs_scales),
-    "MXFP4": (blocks.mxfp4, blocks.mxfp4_scales),
-    "NVFP4": (blocks.nvfp4, blocks.nvfp4_scales),
+    "MXFP4": (blocks.fp4_32, blocks.mxfp4_scales),
+    "NVFP4": (blocks.fp4_16, blocks.nvfp4_scales),
     "TQ1_0": (blocks.tq1_0, blocks.one_scale),
     "TQ2_0": (blocks.tq2_0, blocks.one_scale),
     "IQ2_XXS": (grids.iq2_xxs, grids.iq2_xxs_scales),
@@ -46,8 +47,8 @@ _DECODERS: dict[str, tuple[Any, Any]] = {
     "IQ1_S": (grids.iq1_s, grids.iq1_s_scales),
     "IQ1_M": (grids.iq1_m, grids.iq1_m_scales),
     "BYTES": (blocks.bytes_of_128, blocks.one_scale),
-    "FP4_16": (blocks.fp4_16, blocks.one_scale),
-    "FP4_32": (blocks.mxfp4, blocks.one_scale),
+    "FP4_16": (blocks.fp4_16, blocks.four_scales),
+    "FP4_32": (blocks.fp4_32, blocks.pair_of_scales),
 }
 
 
@@ -78,6 +79,8 @@ def one_row(
     x: torch.Tensor, weight: Planes, bias: torch.Tensor | None, entry: Entry | None, gate: str, pdl: bool
 ) -> Pair:
     """x [1, in] -> (out [1, rows], or half of that with a gate, and x + residual)."""
+    if weight.kind in KINDS:
+        return span_row(x, weight, bias, entry, gate, pdl)
     x = x.contiguous()
     outputs = weight.rows // 2 if gate else weight.rows
     out = torch.empty((1, outputs), dtype=x.dtype, device=x.device)
