@@ -2,7 +2,7 @@
 gate after it. As `gemv4`, of which it has the order of work; a thread takes 64 columns at a time, and x becomes whole
 numbers of 16 bits, as fine as the largest of those allows.
 
-LOAD, BYTES and SCALES are the decoders of a type (`span_decoders`); the kernel is compiled anew for every type.
+LOAD, VALUES and SCALES are the decoders of a type (`span_decoders`); the kernel is compiled anew for every type.
 """
 
 # ruff: noqa: N803 - capitals mark compile-time constants
@@ -200,22 +200,22 @@ def _scaled(sums, units, of_x, held, ZERO: tl.constexpr, SHIFTS: tl.constexpr):
 
 
 @triton.jit
-def _words_of(held, BYTES: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexpr):
+def _words_of(held, VALUES: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexpr):
     """As `_sixteen` has them."""
-    one, three = BYTES(held, 0, GROUP, QUICK)
-    two, four = BYTES(held, 1, GROUP, QUICK)
+    one, three = VALUES(held, 0, GROUP, QUICK)
+    two, four = VALUES(held, 1, GROUP, QUICK)
     return one, two, three, four
 
 
 @triton.jit
 def _times(
-    held, scales, numbers, units, of_x, BYTES: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
-    OF: tl.constexpr, QUICK: tl.constexpr,
+    held, scales, numbers, units, of_x, VALUES: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
+    ZERO: tl.constexpr, SIGNED: tl.constexpr, SHIFTS: tl.constexpr, QUICK: tl.constexpr,
 ):  # fmt: skip
     """What LOAD and SCALES gave, times whole numbers -> [ROWS, blocks]"""
-    zero, one = _words_of(held, BYTES, 0, QUICK), _words_of(held, BYTES, 1, QUICK)
-    sums = _sums(zero, one, numbers, GROUP, GROUPS, OF[1], QUICK)
-    return _scaled(sums, units, of_x, scales, OF[0], OF[2])
+    zero, one = _words_of(held, VALUES, 0, QUICK), _words_of(held, VALUES, 1, QUICK)
+    sums = _sums(zero, one, numbers, GROUP, GROUPS, SIGNED, QUICK)
+    return _scaled(sums, units, of_x, scales, ZERO, SHIFTS)
 
 
 @quick
@@ -223,15 +223,15 @@ def _times(
 def span_gemv(
     out_ptr, total_ptr, x_ptr, residual_ptr, norm_ptr, a, b, c, d, bias_ptr, eps, outputs,
     WIDTH: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr,
-    GROUPS: tl.constexpr, OF: tl.constexpr, LOAD: tl.constexpr, BYTES: tl.constexpr, SCALES: tl.constexpr,
+    GROUPS: tl.constexpr, ZERO: tl.constexpr, SIGNED: tl.constexpr, SHIFTS: tl.constexpr, LOAD: tl.constexpr, VALUES: tl.constexpr, SCALES: tl.constexpr,
     NORM: tl.constexpr, GATE: tl.constexpr, BIAS: tl.constexpr, QUICK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """out [outputs] = weight times x [WIDTH]; with NORM, times rms_norm(x + residual), whose sum goes to `total`.
 
-    a .. d: planes of the weight. GROUPS of GROUP columns are a block. OF: what stands for 0 in its bytes, whether they
-    have a sign, whether something is subtracted from what is scaled. GATE "silu" or "gelu": 2 * outputs rows (g, u), and
-    out is activate(g) * u. A program takes PARTS times ROWS rows; several PARTS where SPANS hold all columns, of which
-    whole numbers are then made once.
+    a .. d: planes of the weight. GROUPS of GROUP columns are a block. ZERO: what stands for 0 in its bytes, which are
+    SIGNED or not; SHIFTS: something is subtracted from what is scaled. GATE "silu" or "gelu": 2 * outputs rows (g, u),
+    and out is activate(g) * u. A program takes PARTS times ROWS rows; several PARTS where SPANS hold all columns, of
+    which whole numbers are then made once.
     """
     GATED: tl.constexpr = GATE != ""
     TAKEN: tl.constexpr = ROWS // 2 if GATED else ROWS  # outputs of a part
@@ -263,7 +263,7 @@ def span_gemv(
                 below, there = rows_of(begin + part + 1, outputs, ROWS, GATED)
                 held = LOAD(a, b, below.to(tl.int64), there, 0, WIDTH, SPANS)
                 scales = SCALES(c, d, below.to(tl.int64), there, 0, WIDTH, SPANS, BLOCK)
-            sums += _times(mine, times, numbers, units, of_x, BYTES, GROUP, GROUPS, OF, QUICK)
+            sums += _times(mine, times, numbers, units, of_x, VALUES, GROUP, GROUPS, ZERO, SIGNED, SHIFTS, QUICK)
         result = tl.sum(sums, 1)
         if NORM:
             if part == 0:

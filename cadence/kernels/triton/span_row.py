@@ -33,7 +33,20 @@ class SpanKind:
 
 
 KINDS: dict[str, SpanKind] = {
-    "Q4_K": SpanKind(spans.load_q4, spans.bytes_q4, spans.scales_k, (0, 0, 1, 2)),
+    "Q4_K": SpanKind(spans.load_four, spans.values_four, spans.scales_k, (0, 0, 1, 2)),
+    "Q5_K": SpanKind(spans.load_four_one, spans.values_five, spans.scales_k, (0, 1, 2, 3)),
+    "Q6_K": SpanKind(spans.load_four_two, spans.values_six, spans.scales_16, (0, 1, 2, 3), zero=32),
+    "Q2_K": SpanKind(spans.load_two, spans.values_two, spans.scales_q2_k, (0, 0, 1, 2)),
+    "Q3_K": SpanKind(spans.load_two_one, spans.values_three, spans.scales_16, (0, 1, 2, 3), zero=4),
+    "Q5_0": SpanKind(spans.load_four_one, spans.values_five, spans.scales_of_32, (0, 1, 2, 2), zero=16),
+    "Q5_1": SpanKind(spans.load_four_one, spans.values_five, spans.scales_least, (0, 1, 2, 3)),
+    "Q8_0": SpanKind(spans.load_bytes, spans.values_eight, spans.scales_of_32, (0, 0, 1, 1), signed=True),
+    "IQ4_NL": SpanKind(spans.load_four, spans.values_iq4, spans.scales_of_32, (0, 0, 1, 1), signed=True),
+    "IQ4_XS": SpanKind(spans.load_four, spans.values_iq4, spans.scales_8, (0, 0, 1, 2), signed=True),
+    "MXFP4": SpanKind(spans.load_four, spans.values_fp4, spans.scales_e8m0, (0, 0, 1, 1), signed=True),
+    "NVFP4": SpanKind(spans.load_four, spans.values_fp4, spans.scales_e4m3, (0, 0, 1, 1), signed=True),
+    "FP4_16": SpanKind(spans.load_four, spans.values_fp4, spans.scales_of_16, (0, 0, 1, 1), signed=True),
+    "FP4_32": SpanKind(spans.load_four, spans.values_fp4, spans.scales_of_32, (0, 0, 1, 1), signed=True),
 }
 
 
@@ -66,8 +79,8 @@ def span_row(
         out, total, x, residual, norm, *(weight.planes[place] for place in kind.planes), x if bias is None else bias,
         eps, outputs,
         WIDTH=width, PARTS=parts, ROWS=tile.rows, SPANS=count, GROUP=weight.form.group,
-        GROUPS=block // weight.form.group, OF=(kind.zero, kind.signed, weight.form.shifts),
-        LOAD=kind.load, BYTES=kind.values, SCALES=kind.scales, NORM=entry is not None, GATE=gate,
+        GROUPS=block // weight.form.group, ZERO=kind.zero, SIGNED=kind.signed, SHIFTS=weight.form.shifts,
+        LOAD=kind.load, VALUES=kind.values, SCALES=kind.scales, NORM=entry is not None, GATE=gate,
         BIAS=bias is not None, QUICK=not is_interpreted(), PDL=pdl,
         num_warps=max(count // 32, 1), launch_pdl=pdl,
     )  # fmt: skip
