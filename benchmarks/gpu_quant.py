@@ -26,7 +26,7 @@ from cadence.kernels.triton.few_bits_wide import linear_wide
 from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.ops import TritonOps
 from cadence.kernels.triton.quantized_rows import normed_rows, quantized_rows
-from cadence.kernels.triton.span_row import KINDS, span_row
+from cadence.kernels.triton.span_launch import KINDS, span_row
 
 SHAPES = {"qkv": (6144, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}  # of Llama 3.1 8B
 MAKERS = {"fp8": as_fp8, "int8": as_int8, "int4": as_int4, "fp8 block": lambda weight: in_blocks(as_fp8(weight))}

@@ -16,12 +16,12 @@ from cadence.kernels.triton.block_planes import Planes
 from cadence.kernels.triton.block_products import block_gemv, block_rows, block_values
 from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.gemv import Entry
-from cadence.kernels.triton.span_row import KINDS, span_row
+from cadence.kernels.triton.span_launch import KINDS, some_spans, span_row, widened_spans
 
 _MOST_ROWS = 64  # for more a library multiplies by the widened matrix
 _MOST_WIDENED = 1 << 27  # elements at once
 _PROCESSORS = 132  # of the GPU the choices were made for
-_COLUMNS = 128  # a step of `block_rows`
+_COLUMNS, _SPAN_COLUMNS = 128, 256  # a step of `block_rows`, and of `span_rows`
 _GEMV_COLUMNS, _GEMV_ROWS = 1024, 4
 
 _DECODERS: dict[str, tuple[Any, Any]] = {
@@ -64,6 +64,8 @@ def constants(weight: Planes) -> dict[str, Any]:
 
 def values(weight: Planes, dtype: torch.dtype, ids: torch.Tensor | None = None, factor: float = 1.0) -> torch.Tensor:
     """[rows, cols], or of the rows `ids` [T], times a factor: [T, cols]"""
+    if weight.kind in KINDS:
+        return widened_spans(weight, dtype, ids, factor)
     first = weight.planes[0]
     rows = weight.rows if ids is None else ids.shape[0]
     out = torch.empty((rows, weight.cols), dtype=dtype, device=first.device)
@@ -99,16 +101,19 @@ def choose_rows(rows: int, weight: Planes, splits: bool) -> FewTile:
     """The same steps through the columns for any number of rows. splits: sums may be left in terms"""
     tall = 16 if rows <= 16 else 32 if rows <= 32 else 64
     outputs = 64 if weight.rows >= 64 * _PROCESSORS else 32
+    columns = _SPAN_COLUMNS if weight.kind in KINDS else _COLUMNS
     programs, terms = weight.rows // outputs * triton.cdiv(rows, tall), 1
     while splits and terms < 4 and 2 * terms * programs <= 2 * _PROCESSORS:
-        if weight.cols % (2 * terms * _COLUMNS):
+        if weight.cols % (2 * terms * columns):
             break
         terms *= 2
-    return FewTile(tall, outputs, _COLUMNS, 4, 2, terms)
+    return FewTile(tall, outputs, columns, 4, 2, terms)
 
 
 def some_rows(x: torch.Tensor, weight: Planes, bias: torch.Tensor | None, tile: FewTile, pdl: bool) -> torch.Tensor:
     """x [T, in] -> [T, out], or [terms, T, out], which are to be added up"""
+    if weight.kind in KINDS:
+        return some_spans(x, weight, bias, tile, pdl)
     x = x if x.stride(1) == 1 else x.contiguous()
     rows, outputs = x.shape[0], weight.rows
     size = (rows, outputs) if tile.terms == 1 else (tile.terms, rows, outputs)

@@ -89,7 +89,7 @@ def _two_bytes(word):
 
 @triton.jit
 def _words(
-    plane, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr,
+    plane, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr,
     COUNT: tl.constexpr, PLACE: tl.constexpr, OF: tl.constexpr,
 ):  # fmt: skip
     """[ROWS, COUNT * SPANS]: of every span, which has OF words, COUNT words from PLACE on"""
@@ -102,7 +102,7 @@ def _words(
 
 @triton.jit
 def _in_blocks(
-    plane, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr,
+    plane, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr,
     STRIDE: tl.constexpr, PLACE: tl.constexpr, COUNT: tl.constexpr,
 ):  # fmt: skip
     """[ROWS, blocks, COUNT]: of a plane with STRIDE numbers for each block those at PLACE and so on"""
@@ -113,7 +113,7 @@ def _in_blocks(
 
 
 @triton.jit
-def _factor(plane, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr):
+def _factor(plane, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr):
     """[ROWS, blocks of 256] float32"""
     block = FIRST // 4 + tl.arange(0, SPANS // 4)
     at = plane + row[:, None] * (WIDTH // 256) + block[None, :]
@@ -121,7 +121,7 @@ def _factor(plane, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS:
 
 
 @triton.jit
-def load_four(a, b, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr):
+def load_four(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr):
     return (
         _words(a, row, exists, FIRST, WIDTH, SPANS, 4, 0, 8),
         _words(a, row, exists, FIRST, WIDTH, SPANS, 4, 4, 8),
@@ -129,13 +129,13 @@ def load_four(a, b, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS
 
 
 @triton.jit
-def load_four_one(a, b, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr):
+def load_four_one(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr):
     one, two = load_four(a, b, row, exists, FIRST, WIDTH, SPANS)
     return one, two, _words(b, row, exists, FIRST, WIDTH, SPANS, 2, 0, 2)
 
 
 @triton.jit
-def load_two(a, b, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr):
+def load_two(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr):
     return (
         _words(a, row, exists, FIRST, WIDTH, SPANS, 2, 0, 4),
         _words(a, row, exists, FIRST, WIDTH, SPANS, 2, 2, 4),
@@ -143,20 +143,20 @@ def load_two(a, b, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS:
 
 
 @triton.jit
-def load_two_one(a, b, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr):
+def load_two_one(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr):
     one, two = load_two(a, b, row, exists, FIRST, WIDTH, SPANS)
     return one, two, _words(b, row, exists, FIRST, WIDTH, SPANS, 2, 0, 2)
 
 
 @triton.jit
-def load_four_two(a, b, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr):
+def load_four_two(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr):
     one, two = load_four(a, b, row, exists, FIRST, WIDTH, SPANS)
     three, four = load_two(b, b, row, exists, FIRST, WIDTH, SPANS)
     return one, two, three, four
 
 
 @triton.jit
-def load_bytes(a, b, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr):
+def load_bytes(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr):
     return (
         _words(a, row, exists, FIRST, WIDTH, SPANS, 4, 0, 16), _words(a, row, exists, FIRST, WIDTH, SPANS, 4, 4, 16),
         _words(a, row, exists, FIRST, WIDTH, SPANS, 4, 8, 16), _words(a, row, exists, FIRST, WIDTH, SPANS, 4, 12, 16),
@@ -250,7 +250,7 @@ def values_fp4(held, HALF: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexp
 
 
 @triton.jit
-def scales_k(c, d, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
+def scales_k(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
     """Of a block eight codes of scales, then eight of what is subtracted; and two factors, one of each."""
     codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, 16, 0, 8)
     least = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, 16, 8, 8)
@@ -259,53 +259,60 @@ def scales_k(c, d, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS:
 
 
 @triton.jit
-def scales_q2_k(c, d, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
+def scales_q2_k(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
     codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, 16, 0, 16)
     first, second = tl.split(_in_blocks(d, row, exists, FIRST, WIDTH, SPANS, BLOCK, 2, 0, 2).to(tl.float32))
     return (codes & 15).to(tl.float32), (codes >> 4).to(tl.float32), first, second
 
 
 @triton.jit
-def scales_16(c, d, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
+def scales_16(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
     """Sixteen codes of a block, and a factor."""
     codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, 16, 0, 16)
     return codes.to(tl.float32), 0.0, _factor(d, row, exists, FIRST, WIDTH, SPANS), 0.0
 
 
 @triton.jit
-def scales_8(c, d, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
+def scales_8(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
     codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, 8, 0, 8)
     return codes.to(tl.float32), 0.0, _factor(d, row, exists, FIRST, WIDTH, SPANS), 0.0
 
 
 @triton.jit
-def scales_of_32(c, d, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
+def _ones(codes):
+    """The factor of types that have none."""
+    return tl.full([codes.shape[0], codes.shape[1]], 1.0, tl.float32)
+
+
+@triton.jit
+def scales_of_32(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
     """A number for each group."""
     scales = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 32, 0, BLOCK // 32)
-    return scales.to(tl.float32), 0.0, 1.0, 0.0
+    return scales.to(tl.float32), 0.0, _ones(scales), 0.0
 
 
 @triton.jit
-def scales_of_16(c, d, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
+def scales_of_16(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
     scales = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 16, 0, BLOCK // 16)
-    return scales.to(tl.float32), 0.0, 1.0, 0.0
+    return scales.to(tl.float32), 0.0, _ones(scales), 0.0
 
 
 @triton.jit
-def scales_least(c, d, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
+def scales_least(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
     """Two numbers for each group, of which the second is added."""
     scales = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 32, 0, BLOCK // 32)
     least = _in_blocks(d, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 32, 0, BLOCK // 32)
-    return scales.to(tl.float32), least.to(tl.float32), 1.0, -1.0
+    ones = _ones(scales)
+    return scales.to(tl.float32), least.to(tl.float32), ones, -ones
 
 
 @triton.jit
-def scales_e8m0(c, d, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
+def scales_e8m0(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
     codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 32, 0, BLOCK // 32)
-    return e8m0_half(codes.to(tl.int32)), 0.0, 1.0, 0.0
+    return e8m0_half(codes.to(tl.int32)), 0.0, _ones(codes), 0.0
 
 
 @triton.jit
-def scales_e4m3(c, d, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
+def scales_e4m3(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
     codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 16, 0, BLOCK // 16)
-    return e4m3_half(codes.to(tl.int32)), 0.0, 1.0, 0.0
+    return e4m3_half(codes.to(tl.int32)), 0.0, _ones(codes), 0.0
