@@ -111,7 +111,7 @@ def sweep_spans(line: dict[str, object], x: torch.Tensor, stored: list[Planes]) 
     """The fastest tiles of one row; several parts are for those that hold all columns."""
     found = []
     for tile in SPAN_TILES:
-        if tile.columns >= 2 * max(x.shape[1], 2048) or tile.parts > 1 and tile.columns < x.shape[1]:
+        if tile.columns >= 2 * max(x.shape[1], 2048) or (tile.parts > 1 and tile.columns < x.shape[1]):
             continue
 
         def product(index: int, tile: OneTile = tile) -> torch.Tensor:

@@ -24,19 +24,8 @@ _PROCESSORS = 132  # of the GPU the choices were made for
 _COLUMNS, _SPAN_COLUMNS = 128, 256  # a step of `block_rows`, and of `span_rows`
 _GEMV_COLUMNS, _GEMV_ROWS = 1024, 4
 
+# Of types that are not in planes of words.
 _DECODERS: dict[str, tuple[Any, Any]] = {
-    "Q8_0": (blocks.q8_0, blocks.pair_of_scales),
-    "Q5_0": (blocks.q5_0, blocks.q5_0_scales),
-    "Q5_1": (blocks.q5_1, blocks.q5_1_scales),
-    "Q2_K": (blocks.q2_k, blocks.q2_k_scales),
-    "Q3_K": (blocks.q3_k, blocks.sixteen_codes),
-    "Q4_K": (blocks.q4_k, blocks.q4_k_scales),
-    "Q5_K": (blocks.q5_k, blocks.q5_k_scales),
-    "Q6_K": (blocks.q6_k, blocks.sixteen_codes),
-    "IQ4_NL": (blocks.iq4_nl, blocks.pair_of_scales),
-    "IQ4_XS": (blocks.iq4_xs, blocks.iq4_xs_scales),
-    "MXFP4": (blocks.fp4_32, blocks.mxfp4_scales),
-    "NVFP4": (blocks.fp4_16, blocks.nvfp4_scales),
     "TQ1_0": (blocks.tq1_0, blocks.one_scale),
     "TQ2_0": (blocks.tq2_0, blocks.one_scale),
     "IQ2_XXS": (grids.iq2_xxs, grids.iq2_xxs_scales),
@@ -47,8 +36,6 @@ _DECODERS: dict[str, tuple[Any, Any]] = {
     "IQ1_S": (grids.iq1_s, grids.iq1_s_scales),
     "IQ1_M": (grids.iq1_m, grids.iq1_m_scales),
     "BYTES": (blocks.bytes_of_128, blocks.one_scale),
-    "FP4_16": (blocks.fp4_16, blocks.four_scales),
-    "FP4_32": (blocks.fp4_32, blocks.pair_of_scales),
 }
 
 

@@ -118,7 +118,7 @@ def planes_of_bytes(numbers: torch.Tensor, scales: torch.Tensor) -> Planes:
 
 def planes_of_fp4(codes: torch.Tensor, scales: torch.Tensor) -> Planes | None:
     """codes [rows, cols] uint8 of E2M1, scales [rows, groups] float32; None: groups that have no decoder"""
-    rows, cols = codes.shape
+    cols = codes.shape[1]
     kind = f"FP4_{cols // scales.shape[1]}"
     if kind not in FORMS or cols % FORMS[kind].block:
         return None

@@ -1,14 +1,17 @@
 """Planes of words (`span_planes`) in registers. Of every type there are three functions:
 
-load(a, b, row, exists, FIRST, WIDTH, SPANS)    what is read of spans [FIRST, FIRST + SPANS) of rows [ROWS], a tuple
-values(held, HALF, GROUP, QUICK)                of that, values of a half of each span that are in its group GROUP of 32:
-                                                of the first 16 columns of the group, and of the last
+load(a, b, row, exists, FIRST, WIDTH, SPANS)
+    what is read of spans [FIRST, FIRST + SPANS) of rows [ROWS], a tuple
+values(held, HALF, GROUP, QUICK)
+    of that, values of a half of each span that are in its group GROUP of 32: of the first 16 columns of the group, and
+    of the last
 scales(c, d, row, exists, FIRST, WIDTH, SPANS, BLOCK)
-                                                codes of scales and of what is subtracted, [ROWS, blocks, groups], and a
-                                                factor of each, [ROWS, blocks]; BLOCK: columns
+    codes of scales and of what is subtracted, [ROWS, blocks, groups], and a factor of each, [ROWS, blocks]; BLOCK:
+    columns of a block
 
-A span is 64 columns, and a thread has one at a time. Words of values are [ROWS, 2 * SPANS], four bytes each: word 2s + i
-of half h is for the places 8h + 4i .. 8h + 4i + 3 of 16 columns of span s.
+A span is 64 columns, and a thread has one at a time. Words of values are [ROWS, 2 * SPANS], four bytes each: word
+2s + i of half h is for the places 8h + 4i .. 8h + 4i + 3 of 16 columns of span s.
+QUICK: by instructions of NVIDIA's GPUs.
 """
 
 # ruff: noqa: N803 - capitals mark compile-time constants
@@ -18,10 +21,9 @@ import triton
 import triton.language as tl
 
 from cadence.core.block_grids import FP4_VALUES, IQ4_VALUES
-from cadence.kernels.triton.block_decoders import e4m3_half, e8m0_half
 
-# Eight codes of four bits in a word -> the bytes that they stand for, of the low halves of its bytes and of the high ones.
-# A selector picks among eight bytes: once among the first eight, once among the last, and then between the two.
+# Eight codes of four bits in a word -> the bytes that they stand for, of the low halves of its bytes and of the high
+# ones. A selector picks among eight bytes: once among the first eight, once among the last, and then between the two.
 _LOOKUP = """
     {
     .reg .b32 s, p, a, b, c, d, e, f, first, second;
@@ -250,6 +252,22 @@ def values_fp4(held, HALF: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexp
 
 
 @triton.jit
+def _e8m0_half(exponent):
+    """Half of what a code of E8M0 stands for."""
+    small = tl.full(exponent.shape, 0x00200000, tl.int32) << tl.minimum(exponent, 1)
+    return tl.where(exponent < 2, small, (exponent - 1) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _e4m3_half(byte):
+    """Half of what a code of unsigned E4M3 stands for."""
+    exponent, rest = (byte >> 3) & 15, byte & 7
+    normal = (((exponent + 120) << 23) | (rest << 20)).to(tl.float32, bitcast=True)
+    found = tl.where(exponent == 0, rest.to(tl.float32) * 0.001953125, normal) * 0.5
+    return tl.where((byte == 0) | (byte == 127), 0.0, found)
+
+
+@triton.jit
 def scales_k(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
     """Of a block eight codes of scales, then eight of what is subtracted; and two factors, one of each."""
     codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, 16, 0, 8)
@@ -309,10 +327,10 @@ def scales_least(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.conste
 @triton.jit
 def scales_e8m0(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
     codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 32, 0, BLOCK // 32)
-    return e8m0_half(codes.to(tl.int32)), 0.0, _ones(codes), 0.0
+    return _e8m0_half(codes.to(tl.int32)), 0.0, _ones(codes), 0.0
 
 
 @triton.jit
 def scales_e4m3(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
     codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 16, 0, BLOCK // 16)
-    return e4m3_half(codes.to(tl.int32)), 0.0, _ones(codes), 0.0
+    return _e4m3_half(codes.to(tl.int32)), 0.0, _ones(codes), 0.0

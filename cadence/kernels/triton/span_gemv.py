@@ -1,6 +1,6 @@
-"""A linear map of one row by a matrix in planes of words (`span_planes`), alone or together with the norm before and the
-gate after it. As `gemv4`, of which it has the order of work; a thread takes 64 columns at a time, and x becomes whole
-numbers of 16 bits, as fine as the largest of those allows.
+"""A linear map of one row by a matrix in planes of words (`span_planes`), alone or together with the norm before and
+the gate after it. As `gemv4`, of which it has the order of work; a thread takes 64 columns at a time, and x becomes
+whole numbers of 16 bits, as fine as the largest of those allows.
 
 LOAD, VALUES and SCALES are the decoders of a type (`span_decoders`); the kernel is compiled anew for every type.
 """
@@ -223,8 +223,9 @@ def _times(
 def span_gemv(
     out_ptr, total_ptr, x_ptr, residual_ptr, norm_ptr, a, b, c, d, bias_ptr, eps, outputs,
     WIDTH: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr,
-    GROUPS: tl.constexpr, ZERO: tl.constexpr, SIGNED: tl.constexpr, SHIFTS: tl.constexpr, LOAD: tl.constexpr, VALUES: tl.constexpr, SCALES: tl.constexpr,
-    NORM: tl.constexpr, GATE: tl.constexpr, BIAS: tl.constexpr, QUICK: tl.constexpr, PDL: tl.constexpr,
+    GROUPS: tl.constexpr, ZERO: tl.constexpr, SIGNED: tl.constexpr, SHIFTS: tl.constexpr, LOAD: tl.constexpr,
+    VALUES: tl.constexpr, SCALES: tl.constexpr, NORM: tl.constexpr, GATE: tl.constexpr, BIAS: tl.constexpr,
+    QUICK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """out [outputs] = weight times x [WIDTH]; with NORM, times rms_norm(x + residual), whose sum goes to `total`.
 

@@ -1,5 +1,5 @@
-"""Blocks of a file in the order in which kernels read them: of every span of 64 columns, words that turn into four bytes
-by a mask and a shift.
+"""Blocks of a file in the order in which kernels read them: of every span of 64 columns, words that turn into four
+bytes by a mask and a shift.
 
 four bits   of a span 32 bytes, as in `few_bits`: the two bytes j of 16 have columns j, 16 + j, 32 + j and 48 + j
 two bits    of a span 16 bytes: byte j has the same columns, from the lowest bits up

@@ -61,9 +61,9 @@ def _run(words, scale, shift, ZERO: tl.constexpr, SIGNED: tl.constexpr, SHIFTS: 
 @triton.jit
 def span_values(
     out_ptr, ids_ptr, a, b, c, d, factor, rows,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, ZERO: tl.constexpr,
-    SIGNED: tl.constexpr, SHIFTS: tl.constexpr, LOAD: tl.constexpr, VALUES: tl.constexpr, SCALES: tl.constexpr,
-    QUICK: tl.constexpr, PICKED: tl.constexpr,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
+    ZERO: tl.constexpr, SIGNED: tl.constexpr, SHIFTS: tl.constexpr, LOAD: tl.constexpr, VALUES: tl.constexpr,
+    SCALES: tl.constexpr, QUICK: tl.constexpr, PICKED: tl.constexpr,
 ):  # fmt: skip
     """out [rows, WIDTH]: rows of a matrix, times a factor; PICKED: those of `ids`."""
     line = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
