@@ -108,7 +108,8 @@ def _arranged(kind: str, lines: torch.Tensor, columns: int) -> torch.Tensor:
     """lines [n, bytes of so many columns in a file] -> [n, bytes of a block here]"""
     if kind not in ARRANGED:
         return lines
-    return torch.cat([ARRANGED[kind](some) for some in lines.split(_MOST_ARRANGED // columns)])
+    step = _MOST_ARRANGED // columns
+    return torch.cat([ARRANGED[kind](lines[first : first + step]) for first in range(0, len(lines), step)])
 
 
 def planes_of_bytes(numbers: torch.Tensor, scales: torch.Tensor) -> Planes:
