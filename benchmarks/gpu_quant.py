@@ -4,8 +4,8 @@
     python -m benchmarks.gpu_quant --experts 1,64,512 [--kinds fp8,int4]
 
 Each is captured with 32 different matrices, so that none lies in the cache; microseconds of one product. --tiles: those
-of `wide` one by one. --experts: products of so many tokens with a layer of experts, alone; GB/s counts every matrix
-that is taken once.
+of `wide`, and of blocks those of one row, one by one. --experts: products of so many tokens with a layer of experts,
+alone; GB/s counts every matrix that is taken once.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from cadence.kernels.triton.few_bits_wide import linear_wide
 from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.ops import TritonOps
 from cadence.kernels.triton.quantized_rows import normed_rows, quantized_rows
+from cadence.kernels.triton.span_launch import KINDS, span_row
 
 SHAPES = {"qkv": (6144, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}  # of Llama 3.1 8B
 MAKERS = {"fp8": as_fp8, "int8": as_int8, "int4": as_int4, "fp8 block": lambda weight: in_blocks(as_fp8(weight))}
@@ -49,6 +50,13 @@ EIGHT_TILES = [
     for columns in (128, 256)
     for stages in (3, 5)
     for terms in (1, 4)
+]
+SPAN_TILES = [
+    OneTile(rows, columns, parts)
+    for rows in (2, 4, 8)
+    for columns in (2048, 4096, 8192, 16384)
+    for parts in (1, 2, 4, 8)
+    if rows * columns <= 32768
 ]
 ONE_TILES = [OneTile(rows, columns, parts) for rows in (4, 8) for columns in (2048, 4096, 8192) for parts in (1, 2, 4)]
 BYTES = 1 << 30  # of the matrices that are gone through
@@ -90,7 +98,7 @@ def random_planes(kind: str, rows: int, cols: int) -> Planes:
     return Planes(kind, tuple(planes), torch.zeros(1 << 14, dtype=torch.int8, device="cuda"), cols)
 
 
-def measure_blocks(name: str, kinds: list[str], rows_list: list[int]) -> None:
+def measure_blocks(name: str, kinds: list[str], rows_list: list[int], tiles: bool) -> None:
     """Products from the blocks of files."""
     outputs, width = SHAPES[name]
     for kind in kinds:
@@ -100,6 +108,26 @@ def measure_blocks(name: str, kinds: list[str], rows_list: list[int]) -> None:
             x = torch.randn(rows, width, dtype=torch.bfloat16, device="cuda")
             line = {"matrix": name, "rows": rows, "kind": kind, "bytes": num_bytes, **block_ways(stored, x)}
             print(json.dumps(line), flush=True)
+            if tiles and rows == 1 and kind in KINDS:
+                sweep_spans(line, x, stored)
+
+
+def sweep_spans(line: dict[str, object], x: torch.Tensor, stored: list[Planes]) -> None:
+    """The fastest tiles of one row; several parts are for those that hold all columns."""
+    found = []
+    for tile in SPAN_TILES:
+        if tile.columns >= 2 * max(x.shape[1], 2048) or (tile.parts > 1 and tile.columns < x.shape[1]):
+            continue
+
+        def product(index: int, tile: OneTile = tile) -> torch.Tensor:
+            return span_row(x, stored[index], None, None, "", True, tile)[0]
+
+        try:
+            found.append((microseconds(product, len(stored)), str(tile)))
+        except Exception as error:
+            print("#", tile, str(error)[:80])
+    for took, name in sorted(found)[:4]:
+        print(json.dumps({**line, "us": took, "tile": name}), flush=True)
 
 
 def block_ways(stored: list[Planes], x: torch.Tensor) -> dict[str, float]:
@@ -261,7 +289,7 @@ def main() -> None:
     blocks = list(FORMS) if args.blocks == "all" else [kind for kind in args.blocks.split(",") if kind]
     for name in args.matrices.split(","):
         measure(name, [kind for kind in args.kinds.split(",") if kind], rows_list, args.tiles)
-        measure_blocks(name, blocks, rows_list)
+        measure_blocks(name, blocks, rows_list, args.tiles)
     measure_fused(rows_list)
 
 

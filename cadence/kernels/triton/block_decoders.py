@@ -14,17 +14,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from cadence.core.block_grids import IQ4_VALUES
-
-
-def _word(values: tuple[int, ...]) -> int:
-    """Eight bytes, the first in the lowest bits, as a number with a sign."""
-    return int.from_bytes(bytes(value & 255 for value in values), "little", signed=True)
-
-
-_IQ4_FIRST: tl.constexpr = tl.constexpr(_word(IQ4_VALUES[:8]))
-_IQ4_LAST: tl.constexpr = tl.constexpr(_word(IQ4_VALUES[8:]))
-
 
 @triton.jit
 def half_of(byte, second):
@@ -52,29 +41,9 @@ def grid_entry(table, index, place, VALUES: tl.constexpr):
 
 
 @triton.jit
-def iq4_value(code):
-    """An entry of IQ4_VALUES, whose bytes lie in two words."""
-    eight = tl.where(code < 8, _IQ4_FIRST, _IQ4_LAST) >> ((code & 7) * 8).to(tl.int64)
-    return eight.to(tl.int8).to(tl.float32)
-
-
-@triton.jit
-def fp4_value(code):
-    """Twice what a code of E2M1 stands for."""
-    exponent, rest = (code >> 1) & 3, code & 1
-    size = tl.where(exponent == 0, rest, (2 | rest) << tl.maximum(exponent - 1, 0)).to(tl.float32)
-    return tl.where(code >= 8, -size, size)
-
-
-@triton.jit
 def of_block(plane, at, COUNT: tl.constexpr, PLACE: tl.constexpr):
     """The number at PLACE among COUNT of a block."""
     return tl.load(plane + at * COUNT + PLACE).to(tl.float32)
-
-
-@triton.jit
-def q8_0(a, b, c, d, table, at, part, i):
-    return tl.load(a + at * 32 + i).to(tl.float32)
 
 
 @triton.jit
@@ -83,162 +52,9 @@ def bytes_of_128(a, b, c, d, table, at, part, i):
 
 
 @triton.jit
-def fp4_16(a, b, c, d, table, at, part, i):
-    return fp4_value(half_of(tl.load(a + at * 8 + i % 8), i // 8))
-
-
-@triton.jit
 def one_scale(a, b, c, d, at, part):
     """Of types with one for each block, and nothing else in the second plane."""
     return of_block(b, at, 1, 0), 0.0
-
-
-@triton.jit
-def _five(a, b, at, i):
-    low = half_of(tl.load(a + at * 16 + i % 16), i // 16)
-    return low | (((tl.load(b + at) >> i) & 1) << 4)
-
-
-@triton.jit
-def q5_0(a, b, c, d, table, at, part, i):
-    return (_five(a, b, at, i) - 16).to(tl.float32)
-
-
-@triton.jit
-def q5_0_scales(a, b, c, d, at, part):
-    return of_block(c, at, 1, 0), 0.0
-
-
-@triton.jit
-def q5_1(a, b, c, d, table, at, part, i):
-    return _five(a, b, at, i).to(tl.float32)
-
-
-@triton.jit
-def q5_1_scales(a, b, c, d, at, part):
-    return of_block(c, at, 2, 0), -of_block(c, at, 2, 1)
-
-
-@triton.jit
-def _two(a, at, part, i):
-    """Two bits of groups of 16: a byte has four that are 32 columns apart."""
-    byte = tl.load(a + at * 64 + (part // 8 * 32 + part % 2 * 16 + i)).to(tl.int32)
-    return (byte >> (part // 2 % 4 * 2)) & 3
-
-
-@triton.jit
-def q2_k(a, b, c, d, table, at, part, i):
-    return _two(a, at, part, i).to(tl.float32)
-
-
-@triton.jit
-def q2_k_scales(a, b, c, d, at, part):
-    both = tl.load(b + at * 16 + part).to(tl.int32)
-    return of_block(c, at, 2, 0) * (both & 15).to(tl.float32), of_block(c, at, 2, 1) * (both >> 4).to(tl.float32)
-
-
-@triton.jit
-def q3_k(a, b, c, d, table, at, part, i):
-    high = (tl.load(b + at * 32 + (part % 2 * 16 + i)).to(tl.int32) >> (part // 2)) & 1
-    return (_two(a, at, part, i) + high * 4 - 4).to(tl.float32)
-
-
-@triton.jit
-def q3_k_scales(a, b, c, d, at, part):
-    low = half_of(tl.load(c + at * 12 + part % 8), part // 8)
-    high = (tl.load(c + at * 12 + 8 + part % 4).to(tl.int32) >> (part // 4 * 2)) & 3
-    return of_block(d, at, 1, 0) * ((low | (high << 4)) - 32).to(tl.float32), 0.0
-
-
-@triton.jit
-def _k_scales(bytes_ptr, halves_ptr, at, part):
-    """Eight pairs of six bits in twelve bytes: the first four whole in bytes 0 to 7, of the last four the low halves
-    in bytes 8 to 11 and the top bits above the first."""
-    is_first = part < 4
-    first = tl.load(bytes_ptr + at * 12 + part % 4).to(tl.int32)
-    second = tl.load(bytes_ptr + at * 12 + 4 + part % 4).to(tl.int32)
-    third = tl.load(bytes_ptr + at * 12 + 8 + part % 4).to(tl.int32)
-    scale = tl.where(is_first, first & 63, (third & 15) | ((first >> 6) << 4))
-    least = tl.where(is_first, second & 63, (third >> 4) | ((second >> 6) << 4))
-    return of_block(halves_ptr, at, 2, 0) * scale.to(tl.float32), of_block(halves_ptr, at, 2, 1) * least.to(tl.float32)
-
-
-@triton.jit
-def q4_k(a, b, c, d, table, at, part, i):
-    return half_of(tl.load(a + at * 128 + (part // 2 * 32 + i)), part % 2).to(tl.float32)
-
-
-@triton.jit
-def q4_k_scales(a, b, c, d, at, part):
-    return _k_scales(b, c, at, part)
-
-
-@triton.jit
-def q5_k(a, b, c, d, table, at, part, i):
-    low = half_of(tl.load(a + at * 128 + (part // 2 * 32 + i)), part % 2)
-    high = (tl.load(b + at * 32 + i).to(tl.int32) >> part) & 1
-    return (low | (high << 4)).to(tl.float32)
-
-
-@triton.jit
-def q5_k_scales(a, b, c, d, at, part):
-    return _k_scales(c, d, at, part)
-
-
-@triton.jit
-def q6_k(a, b, c, d, table, at, part, i):
-    low = half_of(tl.load(a + at * 128 + (part // 8 * 64 + part % 4 * 16 + i)), part // 4 % 2)
-    high = _two(b, at, part, i)
-    return ((low | (high << 4)) - 32).to(tl.float32)
-
-
-@triton.jit
-def q6_k_scales(a, b, c, d, at, part):
-    return of_block(d, at, 1, 0) * tl.load(c + at * 16 + part).to(tl.float32), 0.0
-
-
-@triton.jit
-def iq4_nl(a, b, c, d, table, at, part, i):
-    return iq4_value(half_of(tl.load(a + at * 16 + i % 16), i // 16))
-
-
-@triton.jit
-def mxfp4(a, b, c, d, table, at, part, i):
-    return fp4_value(half_of(tl.load(a + at * 16 + i % 16), i // 16))
-
-
-@triton.jit
-def iq4_xs(a, b, c, d, table, at, part, i):
-    return iq4_value(half_of(tl.load(a + at * 128 + (part * 16 + i % 16)), i // 16))
-
-
-@triton.jit
-def iq4_xs_scales(a, b, c, d, at, part):
-    low = half_of(tl.load(b + at * 4 + part // 2), part % 2)
-    high = (tl.load(c + at).to(tl.int32) >> (2 * part)) & 3
-    return of_block(d, at, 1, 0) * ((low | (high << 4)) - 32).to(tl.float32), 0.0
-
-
-@triton.jit
-def mxfp4_scales(a, b, c, d, at, part):
-    exponent = tl.load(b + at).to(tl.int32)
-    small = tl.full(exponent.shape, 0x00200000, tl.int32) << tl.minimum(exponent, 1)
-    bits = tl.where(exponent < 2, small, (exponent - 1) << 23)
-    return bits.to(tl.float32, bitcast=True), 0.0
-
-
-@triton.jit
-def nvfp4(a, b, c, d, table, at, part, i):
-    return fp4_value(half_of(tl.load(a + at * 32 + (part * 8 + i % 8)), i // 8))
-
-
-@triton.jit
-def nvfp4_scales(a, b, c, d, at, part):
-    byte = tl.load(b + at * 4 + part).to(tl.int32)
-    exponent, rest = (byte >> 3) & 15, byte & 7
-    normal = (((exponent + 120) << 23) | (rest << 20)).to(tl.float32, bitcast=True)
-    found = tl.where(exponent == 0, rest.to(tl.float32) * 0.001953125, normal) * 0.5
-    return tl.where((byte == 0) | (byte == 127), 0.0, found), 0.0
 
 
 @triton.jit

@@ -16,26 +16,16 @@ from cadence.kernels.triton.block_planes import Planes
 from cadence.kernels.triton.block_products import block_gemv, block_rows, block_values
 from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.gemv import Entry
+from cadence.kernels.triton.span_launch import KINDS, some_spans, span_row, widened_spans
 
 _MOST_ROWS = 64  # for more a library multiplies by the widened matrix
 _MOST_WIDENED = 1 << 27  # elements at once
 _PROCESSORS = 132  # of the GPU the choices were made for
-_COLUMNS = 128  # a step of `block_rows`
+_COLUMNS, _SPAN_COLUMNS = 128, 256  # a step of `block_rows`, and of `span_rows`
 _GEMV_COLUMNS, _GEMV_ROWS = 1024, 4
 
+# Of types that are not in planes of words.
 _DECODERS: dict[str, tuple[Any, Any]] = {
-    "Q8_0": (blocks.q8_0, blocks.one_scale),
-    "Q5_0": (blocks.q5_0, blocks.q5_0_scales),
-    "Q5_1": (blocks.q5_1, blocks.q5_1_scales),
-    "Q2_K": (blocks.q2_k, blocks.q2_k_scales),
-    "Q3_K": (blocks.q3_k, blocks.q3_k_scales),
-    "Q4_K": (blocks.q4_k, blocks.q4_k_scales),
-    "Q5_K": (blocks.q5_k, blocks.q5_k_scales),
-    "Q6_K": (blocks.q6_k, blocks.q6_k_scales),
-    "IQ4_NL": (blocks.iq4_nl, blocks.one_scale),
-    "IQ4_XS": (blocks.iq4_xs, blocks.iq4_xs_scales),
-    "MXFP4": (blocks.mxfp4, blocks.mxfp4_scales),
-    "NVFP4": (blocks.nvfp4, blocks.nvfp4_scales),
     "TQ1_0": (blocks.tq1_0, blocks.one_scale),
     "TQ2_0": (blocks.tq2_0, blocks.one_scale),
     "IQ2_XXS": (grids.iq2_xxs, grids.iq2_xxs_scales),
@@ -46,8 +36,6 @@ _DECODERS: dict[str, tuple[Any, Any]] = {
     "IQ1_S": (grids.iq1_s, grids.iq1_s_scales),
     "IQ1_M": (grids.iq1_m, grids.iq1_m_scales),
     "BYTES": (blocks.bytes_of_128, blocks.one_scale),
-    "FP4_16": (blocks.fp4_16, blocks.one_scale),
-    "FP4_32": (blocks.mxfp4, blocks.one_scale),
 }
 
 
@@ -63,6 +51,8 @@ def constants(weight: Planes) -> dict[str, Any]:
 
 def values(weight: Planes, dtype: torch.dtype, ids: torch.Tensor | None = None, factor: float = 1.0) -> torch.Tensor:
     """[rows, cols], or of the rows `ids` [T], times a factor: [T, cols]"""
+    if weight.kind in KINDS:
+        return widened_spans(weight, dtype, ids, factor)
     first = weight.planes[0]
     rows = weight.rows if ids is None else ids.shape[0]
     out = torch.empty((rows, weight.cols), dtype=dtype, device=first.device)
@@ -78,6 +68,8 @@ def one_row(
     x: torch.Tensor, weight: Planes, bias: torch.Tensor | None, entry: Entry | None, gate: str, pdl: bool
 ) -> Pair:
     """x [1, in] -> (out [1, rows], or half of that with a gate, and x + residual)."""
+    if weight.kind in KINDS:
+        return span_row(x, weight, bias, entry, gate, pdl)
     x = x.contiguous()
     outputs = weight.rows // 2 if gate else weight.rows
     out = torch.empty((1, outputs), dtype=x.dtype, device=x.device)
@@ -96,16 +88,19 @@ def choose_rows(rows: int, weight: Planes, splits: bool) -> FewTile:
     """The same steps through the columns for any number of rows. splits: sums may be left in terms"""
     tall = 16 if rows <= 16 else 32 if rows <= 32 else 64
     outputs = 64 if weight.rows >= 64 * _PROCESSORS else 32
+    columns = _SPAN_COLUMNS if weight.kind in KINDS else _COLUMNS
     programs, terms = weight.rows // outputs * triton.cdiv(rows, tall), 1
     while splits and terms < 4 and 2 * terms * programs <= 2 * _PROCESSORS:
-        if weight.cols % (2 * terms * _COLUMNS):
+        if weight.cols % (2 * terms * columns):
             break
         terms *= 2
-    return FewTile(tall, outputs, _COLUMNS, 4, 2, terms)
+    return FewTile(tall, outputs, columns, 4, 2, terms)
 
 
 def some_rows(x: torch.Tensor, weight: Planes, bias: torch.Tensor | None, tile: FewTile, pdl: bool) -> torch.Tensor:
     """x [T, in] -> [T, out], or [terms, T, out], which are to be added up"""
+    if weight.kind in KINDS:
+        return some_spans(x, weight, bias, tile, pdl)
     x = x if x.stride(1) == 1 else x.contiguous()
     rows, outputs = x.shape[0], weight.rows
     size = (rows, outputs) if tile.terms == 1 else (tile.terms, rows, outputs)

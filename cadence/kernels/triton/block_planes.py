@@ -1,7 +1,7 @@
-"""Blocks of a GGUF file as the GPU's kernels read them: the same bytes, of every field a plane.
+"""Blocks of a GGUF file as the GPU's kernels read them: of every field a plane.
 
 A file has all fields of a block side by side, at addresses that suit no vector load. Here a field of all blocks of a
-row lies in one run. No byte is added or changed.
+row lies in one run. Types without grids are arranged anew before (`span_planes`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from cadence.core.block_grids import block_grid
+from cadence.kernels.triton.span_planes import ARRANGED, in_fours
 
 Field = tuple[int, int, torch.dtype]  # first byte in a block, byte behind the last, type its numbers are read in
 
@@ -20,7 +21,7 @@ _F16, _F32 = torch.float16, torch.float32
 
 @dataclass(frozen=True, slots=True)
 class BlockForm:
-    """How a type is laid out."""
+    """How a type is laid out here."""
 
     block: int  # columns
     group: int  # columns with one scale
@@ -30,18 +31,18 @@ class BlockForm:
 
 
 FORMS: dict[str, BlockForm] = {
-    "Q8_0": BlockForm(32, 32, 34, ((2, 34, _I8), (0, 2, _F16))),
-    "Q5_0": BlockForm(32, 32, 22, ((6, 22, _U8), (2, 6, _I32), (0, 2, _F16))),
-    "Q5_1": BlockForm(32, 32, 24, ((8, 24, _U8), (4, 8, _I32), (0, 4, _F16)), shifts=True),
-    "Q2_K": BlockForm(256, 16, 84, ((16, 80, _U8), (0, 16, _U8), (80, 84, _F16)), shifts=True),
-    "Q3_K": BlockForm(256, 16, 110, ((32, 96, _U8), (0, 32, _U8), (96, 108, _U8), (108, 110, _F16))),
-    "Q4_K": BlockForm(256, 32, 144, ((16, 144, _U8), (4, 16, _U8), (0, 4, _F16)), shifts=True),
-    "Q5_K": BlockForm(256, 32, 176, ((48, 176, _U8), (16, 48, _U8), (4, 16, _U8), (0, 4, _F16)), shifts=True),
+    "Q8_0": BlockForm(64, 32, 68, ((0, 64, _I8), (64, 68, _F16))),
+    "Q5_0": BlockForm(64, 32, 44, ((0, 32, _U8), (32, 40, _U8), (40, 44, _F16))),
+    "Q5_1": BlockForm(64, 32, 48, ((0, 32, _U8), (32, 40, _U8), (40, 44, _F16), (44, 48, _F16)), shifts=True),
+    "Q2_K": BlockForm(256, 16, 84, ((0, 64, _U8), (64, 80, _U8), (80, 84, _F16)), shifts=True),
+    "Q3_K": BlockForm(256, 16, 114, ((0, 64, _U8), (64, 96, _U8), (96, 112, _I8), (112, 114, _F16))),
+    "Q4_K": BlockForm(256, 32, 148, ((0, 128, _U8), (128, 144, _U8), (144, 148, _F16)), shifts=True),
+    "Q5_K": BlockForm(256, 32, 180, ((0, 128, _U8), (128, 160, _U8), (160, 176, _U8), (176, 180, _F16)), shifts=True),
     "Q6_K": BlockForm(256, 16, 210, ((0, 128, _U8), (128, 192, _U8), (192, 208, _I8), (208, 210, _F16))),
-    "IQ4_NL": BlockForm(32, 32, 18, ((2, 18, _U8), (0, 2, _F16))),
-    "IQ4_XS": BlockForm(256, 32, 136, ((8, 136, _U8), (4, 8, _U8), (2, 4, _I16), (0, 2, _F16))),
-    "MXFP4": BlockForm(32, 32, 17, ((1, 17, _U8), (0, 1, _U8))),
-    "NVFP4": BlockForm(64, 16, 36, ((4, 36, _U8), (0, 4, _U8))),
+    "IQ4_NL": BlockForm(64, 32, 36, ((0, 32, _U8), (32, 36, _F16))),
+    "IQ4_XS": BlockForm(256, 32, 138, ((0, 128, _U8), (128, 136, _I8), (136, 138, _F16))),
+    "MXFP4": BlockForm(64, 32, 34, ((0, 32, _U8), (32, 34, _U8))),
+    "NVFP4": BlockForm(64, 16, 36, ((0, 32, _U8), (32, 36, _U8))),
     "TQ1_0": BlockForm(256, 16, 54, ((0, 52, _U8), (52, 54, _F16))),
     "TQ2_0": BlockForm(256, 32, 66, ((0, 64, _U8), (64, 66, _F16))),
     "IQ2_XXS": BlockForm(256, 32, 66, ((2, 66, _U8), (2, 66, _I32), (0, 2, _F16))),
@@ -52,15 +53,15 @@ FORMS: dict[str, BlockForm] = {
     "IQ1_S": BlockForm(256, 32, 50, ((2, 34, _U8), (34, 50, _I16), (0, 2, _F16))),
     "IQ1_M": BlockForm(256, 16, 56, ((0, 32, _U8), (32, 48, _U8), (48, 56, _I16))),
 }
-# Of checkpoints, whose fields lie apart: bytes with a scale for 128, and E2M1 with one for 16 or 32, whose
-# first half lies in the low bits of its bytes.
+# Of checkpoints, whose fields lie apart: bytes with a scale for 128, and E2M1 with one for 16 or 32.
 FORMS |= {
     "BYTES": BlockForm(128, 32, 132, ((4, 132, _I8), (0, 4, _F32))),
-    "FP4_16": BlockForm(16, 16, 12, ((4, 12, _U8), (0, 4, _F32))),
-    "FP4_32": BlockForm(32, 32, 20, ((4, 20, _U8), (0, 4, _F32))),
+    "FP4_16": BlockForm(64, 16, 48, ((0, 32, _U8), (32, 48, _F32))),
+    "FP4_32": BlockForm(64, 32, 40, ((0, 32, _U8), (32, 40, _F32))),
 }
 _WITH_GRIDS = ("IQ1", "IQ2", "IQ3")
 _MOST_PLANES = 4
+_MOST_ARRANGED = 1 << 26  # columns at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +96,20 @@ def planes_of(kind: str, blocks: torch.Tensor, rows: int, cols: int) -> Planes |
     form = FORMS.get(kind)
     if form is None or cols % form.block:
         return None
-    lines = blocks.view(rows, cols // form.block, form.num_bytes)
+    lines = _arranged(kind, blocks.view(rows * cols // form.block, -1), form.block).view(
+        rows, cols // form.block, form.num_bytes
+    )
     runs = {(start, stop): lines[..., start:stop].reshape(rows, -1) for start, stop, _ in form.fields}
     planes = tuple(runs[start, stop].contiguous().view(dtype) for start, stop, dtype in form.fields)
     return Planes(kind, planes, _table(kind, blocks.device), cols)
+
+
+def _arranged(kind: str, lines: torch.Tensor, columns: int) -> torch.Tensor:
+    """lines [n, bytes of so many columns in a file] -> [n, bytes of a block here]"""
+    if kind not in ARRANGED:
+        return lines
+    step = _MOST_ARRANGED // columns
+    return torch.cat([ARRANGED[kind](lines[first : first + step]) for first in range(0, len(lines), step)])
 
 
 def planes_of_bytes(numbers: torch.Tensor, scales: torch.Tensor) -> Planes:
@@ -108,13 +119,13 @@ def planes_of_bytes(numbers: torch.Tensor, scales: torch.Tensor) -> Planes:
 
 def planes_of_fp4(codes: torch.Tensor, scales: torch.Tensor) -> Planes | None:
     """codes [rows, cols] uint8 of E2M1, scales [rows, groups] float32; None: groups that have no decoder"""
-    rows, cols = codes.shape
+    cols = codes.shape[1]
     kind = f"FP4_{cols // scales.shape[1]}"
-    if kind not in FORMS:
+    if kind not in FORMS or cols % FORMS[kind].block:
         return None
-    halves = codes.view(rows, scales.shape[1], 2, -1)
-    packed = (halves[:, :, 0] | (halves[:, :, 1] << 4)).view(rows, -1)
-    return Planes(kind, (packed, scales / 2), _table(kind, codes.device), cols)  # decoders have twice the values
+    return Planes(
+        kind, (in_fours(codes), scales / 2), _table(kind, codes.device), cols
+    )  # decoders have twice the values
 
 
 def stacked_planes(parts: list[Planes]) -> Planes:

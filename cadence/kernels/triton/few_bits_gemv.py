@@ -27,7 +27,7 @@ _ROUNDS: tl.constexpr = tl.constexpr(
     12582912.0
 )  # 1.5 * 2**23: a number added to it is rounded, and lies in its last bits
 _ROUNDS_BITS: tl.constexpr = tl.constexpr(0x4B400000)
-_LARGEST: tl.constexpr = tl.constexpr(32767.0)
+LARGEST: tl.constexpr = tl.constexpr(32767.0)
 
 # Four numbers of 16 bits, each in the last bits of a word -> their high bytes, and their low ones.
 _APART: tl.constexpr = tl.constexpr(
@@ -82,7 +82,7 @@ def _store_two(ptr, pair, first, second, inside):
 
 
 @triton.jit
-def _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH: tl.constexpr, NORM: tl.constexpr):
+def entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH: tl.constexpr, NORM: tl.constexpr):
     """Two columns of what is multiplied, but for the norm's common factor; and the sum of the stream's squares."""
     inside = pair < WIDTH // 2
     a, b = _two(x_ptr, pair, inside)
@@ -100,7 +100,7 @@ def _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH: tl.
 
 
 @triton.jit
-def _apart(a, b, c, d, QUICK: tl.constexpr):
+def apart(a, b, c, d, QUICK: tl.constexpr):
     """Four numbers of at most 16 bits, as floats, each rounded -> words of their high bytes and of their low ones."""
     a = (a + _ROUNDS).to(tl.int32, bitcast=True)
     b = (b + _ROUNDS).to(tl.int32, bitcast=True)
@@ -157,7 +157,7 @@ def _by_threads(values, LINES: tl.constexpr, WORDS: tl.constexpr):
 
 
 @triton.jit
-def _whole_numbers(
+def whole_numbers(
     x_ptr, residual_ptr, total_ptr, norm_ptr, writes,
     FIRST: tl.constexpr, WIDTH: tl.constexpr, WORDS: tl.constexpr, NORM: tl.constexpr, QUICK: tl.constexpr,
 ):  # fmt: skip
@@ -166,20 +166,20 @@ def _whole_numbers(
     the stream's squares [WORDS]."""
     word = FIRST + tl.arange(0, WORDS)
     pair = word // 8 * 32 + word % 8  # of columns; the others of this word are 16, 32 and 48 columns further
-    a, b, ab = _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH, NORM)
-    c, d, cd = _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 8, writes, WIDTH, NORM)
-    e, f, ef = _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 16, writes, WIDTH, NORM)
-    g, h, gh = _entering(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 24, writes, WIDTH, NORM)
+    a, b, ab = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH, NORM)
+    c, d, cd = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 8, writes, WIDTH, NORM)
+    e, f, ef = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 16, writes, WIDTH, NORM)
+    g, h, gh = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 24, writes, WIDTH, NORM)
     most = tl.maximum(tl.maximum(tl.abs(a), tl.abs(b)), tl.maximum(tl.abs(c), tl.abs(d)))
     most = tl.maximum(most, tl.maximum(tl.maximum(tl.abs(e), tl.abs(f)), tl.maximum(tl.abs(g), tl.abs(h))))
     most = tl.max(tl.reshape(most, [WORDS // 4, 4]), 1)
     odd = tl.sum(tl.reshape(a + b + c + d + e + f + g + h, [WORDS // 4, 4]), 1) * 0.0  # 0, or NaN
-    many = tl.where(most > 0.0, _LARGEST / most, 0.0)
+    many = tl.where(most > 0.0, LARGEST / most, 0.0)
     many = tl.reshape(tl.broadcast_to(many[:, None], [WORDS // 4, 4]), [WORDS])
-    low_x, low_rest = _apart(a * many, e * many, b * many, f * many, QUICK)
-    high_x, high_rest = _apart(c * many, g * many, d * many, h * many, QUICK)
+    low_x, low_rest = apart(a * many, e * many, b * many, f * many, QUICK)
+    high_x, high_rest = apart(c * many, g * many, d * many, h * many, QUICK)
     bytes4 = (low_x[None, :], high_x[None, :], low_rest[None, :], high_rest[None, :])
-    return bytes4, most / _LARGEST + odd, ab + cd + ef + gh
+    return bytes4, most / LARGEST + odd, ab + cd + ef + gh
 
 
 @triton.jit
@@ -188,7 +188,7 @@ def _times(
     FIRST: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, ZEROS: tl.constexpr, QUICK: tl.constexpr,
     ROWS: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
-    """tile [ROWS, WORDS] times what `_whole_numbers` gave -> [ROWS, WORDS / 4]"""
+    """tile [ROWS, WORDS] times what `whole_numbers` gave -> [ROWS, WORDS / 4]"""
     low_x, high_x, low_rest, high_rest = numbers
     low = tile & 0x0F0F0F0F
     high = tile >> 4 & 0x0F0F0F0F
@@ -208,7 +208,7 @@ def _times(
 
 
 @triton.jit
-def _rows_of(part, outputs, ROWS: tl.constexpr, GATED: tl.constexpr):
+def rows_of(part, outputs, ROWS: tl.constexpr, GATED: tl.constexpr):
     """Of the weight, those of part number `part`: g and u of an output in turn -> rows [ROWS], which exist"""
     line = tl.arange(0, ROWS)
     if GATED:
@@ -235,20 +235,20 @@ def gemv4(
     GATED: tl.constexpr = GATE != ""
     TAKEN: tl.constexpr = ROWS // 2 if GATED else ROWS  # outputs of a part
     begin, first = tl.program_id(0) * PARTS, tl.program_id(0) == 0
-    row, exists = _rows_of(begin, outputs, ROWS, GATED)
+    row, exists = rows_of(begin, outputs, ROWS, GATED)
     tile = _words(weight_ptr, row, exists, 0, WIDTH, WORDS)
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
     squares = tl.zeros([WORDS], tl.float32)
     for part in tl.static_range(PARTS):
-        row, exists = _rows_of(begin + part, outputs, ROWS, GATED)
+        row, exists = rows_of(begin + part, outputs, ROWS, GATED)
         scale_at = scale_ptr + row.to(tl.int64) * row_stride
         zero_at = zero_ptr + row.to(tl.int64) * row_stride
         sums = tl.zeros([ROWS, WORDS // 4], tl.float32)
         for start in tl.static_range(0, WIDTH // 8, WORDS):
             if part == 0:
-                numbers, unit, squared = _whole_numbers(
+                numbers, unit, squared = whole_numbers(
                     x_ptr, residual_ptr, total_ptr, norm_ptr, first, start, WIDTH, WORDS, NORM, QUICK
                 )
                 squares += squared
@@ -256,7 +256,7 @@ def gemv4(
             if start + WORDS < WIDTH // 8:
                 tile = _words(weight_ptr, row, exists, start + WORDS, WIDTH, WORDS)
             elif part + 1 < PARTS:
-                tile = _words(weight_ptr, *_rows_of(begin + part + 1, outputs, ROWS, GATED), 0, WIDTH, WORDS)
+                tile = _words(weight_ptr, *rows_of(begin + part + 1, outputs, ROWS, GATED), 0, WIDTH, WORDS)
             sums += _times(
                 mine, numbers, unit, scale_at, zero_at, exists, group_stride,
                 start, WIDTH, GROUP, ZEROS, QUICK, ROWS, WORDS,
