@@ -16,7 +16,7 @@ from cadence.kernels.interface.matrix import PackedMatrix
 
 MOST_EXPERTS = 1024  # of a layer
 
-# (ids [T, top_k] int32, the highest first and the lower id among equals; shares [T, top_k] float32)
+# (ids [T, top_k] int32, the highest first and the lower id among equals; shares [T, top_k] float32), both contiguous
 Routes = tuple[torch.Tensor, torch.Tensor]
 
 

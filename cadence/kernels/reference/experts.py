@@ -24,7 +24,8 @@ class ReferenceExpertOps:
         ids, shares = (found[:, : routing.top_k] for found in (highest.indices, highest.values))
         if routing.renormalise:
             shares = shares / shares.sum(dim=-1, keepdim=True)
-        return ids.to(torch.int32).contiguous(), (shares.to(x.dtype) if routing.rounded else shares).float()
+        shares = (shares.to(x.dtype) if routing.rounded else shares).float()
+        return ids.to(torch.int32).contiguous(), shares.contiguous()
 
     def product(self, x: torch.Tensor, routes: Routes, stack: ExpertStack, gelu: bool) -> torch.Tensor:
         ids, shares = routes

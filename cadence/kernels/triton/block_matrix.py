@@ -18,7 +18,7 @@ from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.gemv import Entry
 from cadence.kernels.triton.span_launch import KINDS, some_spans, span_row, widened_spans
 
-_MOST_ROWS = 64  # for more a library multiplies by the widened matrix
+_MOST_ROWS, _MOST_SPAN_ROWS = 64, 32  # for more a library multiplies by the widened matrix
 _MOST_WIDENED = 1 << 27  # elements at once
 _PROCESSORS = 132  # of the GPU the choices were made for
 _COLUMNS, _SPAN_COLUMNS = 128, 256  # a step of `block_rows`, and of `span_rows`
@@ -139,7 +139,7 @@ class BlockMatrix(ComposedMatrix):
     def _product(self, x: torch.Tensor, bias: torch.Tensor | None, splits: bool) -> torch.Tensor:
         if self._suits_one(x):
             return one_row(x, self._weight, bias, None, "", self._pdl)[0]
-        if x.shape[0] <= _MOST_ROWS or self._fixed:
+        if x.shape[0] <= (_MOST_SPAN_ROWS if self._weight.kind in KINDS else _MOST_ROWS) or self._fixed:
             tile = choose_rows(x.shape[0], self._weight, splits and not self._fixed)
             return some_rows(x, self._weight, bias, tile, self._pdl)
         return self._widened(x, None if bias is None else bias.to(x.dtype))
@@ -177,4 +177,6 @@ class BlockMatrix(ComposedMatrix):
         return super().add_norm_gated(stream, norm, bias, gelu, ops)
 
     def _suits_one(self, x: torch.Tensor) -> bool:
-        return x.shape[0] == 1 and not self._fixed
+        """Of planes of words a row of float32 is multiplied as several are: compiled for an H200, the kernel for one is
+        right with numbers of 16 bits alone."""
+        return x.shape[0] == 1 and not self._fixed and (x.element_size() == 2 or self._weight.kind not in KINDS)

@@ -17,6 +17,7 @@ import triton.language as tl
 from cadence.kernels.triton.block_products import decoded_values
 from cadence.kernels.triton.few_bits_wide import product4, product8
 from cadence.kernels.triton.launch import quick
+from cadence.kernels.triton.span_products import columns_of_runs, product_of_spans
 
 
 @quick
@@ -111,3 +112,27 @@ def expert_blocks(
             x_at += COLUMNS
         target = out_ptr + pair[None, :] * outputs + output[:, None]
         tl.store(target, acc.to(out_ptr.dtype.element_ty), (output < outputs)[:, None] & there[None, :])
+
+
+@quick
+@triton.jit(do_not_specialize=["num_pairs"])
+def expert_spans(
+    out_ptr, x_ptr, a, b, c, d, pairs_ptr, tile_experts_ptr, num_pairs, outputs, x_stride,
+    WIDTH: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, ZERO: tl.constexpr, SIGNED: tl.constexpr,
+    SHIFTS: tl.constexpr, LOAD: tl.constexpr, VALUES: tl.constexpr, SCALES: tl.constexpr, QUICK: tl.constexpr,
+    PER_LINE: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, SPANS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """a, b, c, d: planes of words of the rows of all experts, and what decodes them (`span_products`)"""
+    expert = tl.load(tile_experts_ptr + tl.program_id(0))
+    if expert >= 0:
+        pair = tl.load(pairs_ptr + tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+        output = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
+        exists, there = output < outputs, pair < num_pairs
+        x_at = x_ptr + (pair // PER_LINE)[None, :] * x_stride + columns_of_runs(SPANS)[:, None]
+        acc = product_of_spans(
+            tl.zeros([OUTPUTS, ROWS], tl.float32), x_at, a, b, c, d, expert.to(tl.int64) * outputs + output, exists,
+            there, 0, WIDTH,
+            WIDTH, SPANS, GROUP, GROUPS, ZERO, SIGNED, SHIFTS, LOAD, VALUES, SCALES, QUICK, PRECISION,
+        )  # fmt: skip
+        target = out_ptr + pair[None, :] * outputs + output[:, None]
+        tl.store(target, acc.to(out_ptr.dtype.element_ty), exists[:, None] & there[None, :])

@@ -11,11 +11,12 @@ import triton
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.triton.block_matrix import BlockMatrix, constants
 from cadence.kernels.triton.block_planes import Planes, stacked_planes
-from cadence.kernels.triton.expert_products import expert_blocks, expert_few_bits, expert_matmul
+from cadence.kernels.triton.expert_products import expert_blocks, expert_few_bits, expert_matmul, expert_spans
 from cadence.kernels.triton.expert_tiles import TILE_ROWS, ExpertTiles
 from cadence.kernels.triton.few_bits import Stored, stacked
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
 from cadence.kernels.triton.private import is_interpreted
+from cadence.kernels.triton.span_launch import KINDS, planes_of_spans, span_constants
 
 _OUTPUTS = 64  # of a tile of few bits
 
@@ -98,6 +99,26 @@ class BlockStack:
         return out
 
 
+class SpanStack:
+    """Blocks of a file in planes of words."""
+
+    def __init__(self, parts: Sequence[Planes]) -> None:
+        """parts: of each expert, of one kind and size"""
+        self.count = len(parts)
+        self._outputs = parts[0].rows
+        self._weight = stacked_planes(list(parts))
+
+    def product(self, x: torch.Tensor, tiles: ExpertTiles, per_line: int) -> torch.Tensor:
+        outputs = self._outputs
+        out = torch.empty((tiles.num_pairs, outputs), dtype=x.dtype, device=x.device)
+        expert_spans[(tiles.experts.shape[0], triton.cdiv(outputs, 32))](
+            out, x, *planes_of_spans(self._weight), tiles.pairs, tiles.experts, tiles.num_pairs, outputs, x.stride(0),
+            **span_constants(self._weight), PER_LINE=per_line, ROWS=TILE_ROWS, OUTPUTS=32, SPANS=4,
+            PRECISION="ieee" if x.dtype is torch.float32 else "tf32", num_warps=4, num_stages=2,
+        )  # fmt: skip
+        return out
+
+
 def stacked_experts(matrices: Sequence[PackedMatrix], dtype: torch.dtype) -> MatrixStack:
     """Of one size. What is not of one kind becomes tensors of this type."""
     stored = [matrix.stored for matrix in matrices if isinstance(matrix, FewBitsMatrix)]
@@ -105,7 +126,7 @@ def stacked_experts(matrices: Sequence[PackedMatrix], dtype: torch.dtype) -> Mat
         return FewBitsStack(stored)
     planes = [matrix.planes for matrix in matrices if isinstance(matrix, BlockMatrix)]
     if len(planes) == len(matrices) and len({part.kind for part in planes}) == 1:
-        return BlockStack(planes)
+        return SpanStack(planes) if planes[0].kind in KINDS else BlockStack(planes)
     return DenseStack(torch.stack([matrix.values(0, matrix.rows).to(dtype) for matrix in matrices]))
 
 

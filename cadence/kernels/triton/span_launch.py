@@ -58,11 +58,11 @@ def choose_span(width: int) -> OneTile:
     return OneTile(4, 4096, 4) if width <= 4096 else OneTile(4, 16384, 2)
 
 
-def _planes(weight: Planes) -> list[torch.Tensor]:
+def planes_of_spans(weight: Planes) -> list[torch.Tensor]:
     return [weight.planes[place] for place in KINDS[weight.kind].planes]
 
 
-def _constants(weight: Planes) -> dict[str, Any]:
+def span_constants(weight: Planes) -> dict[str, Any]:
     """What kernels must know of a type."""
     kind, group = KINDS[weight.kind], weight.form.group
     block = _BLOCK if weight.cols % _BLOCK == 0 else SPAN
@@ -82,8 +82,8 @@ def widened_spans(
     out = torch.empty((rows, weight.cols), dtype=dtype, device=first.device)
     count = max(min(_WIDENED, triton.next_power_of_2(weight.cols)), _BLOCK) // SPAN
     span_values[(triton.cdiv(rows, _LINES), triton.cdiv(weight.cols, count * SPAN))](
-        out, first if ids is None else ids, *_planes(weight), float(factor), rows,
-        **_constants(weight), ROWS=_LINES, SPANS=count, PICKED=ids is not None, num_warps=max(count // 32, 1),
+        out, first if ids is None else ids, *planes_of_spans(weight), float(factor), rows,
+        **span_constants(weight), ROWS=_LINES, SPANS=count, PICKED=ids is not None, num_warps=max(count // 32, 1),
     )  # fmt: skip
     return out
 
@@ -95,8 +95,8 @@ def some_spans(x: torch.Tensor, weight: Planes, bias: torch.Tensor | None, tile:
     size = (rows, outputs) if tile.terms == 1 else (tile.terms, rows, outputs)
     out = torch.empty(size, dtype=x.dtype, device=x.device)
     span_rows[(triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows), tile.terms)](
-        out, x, *_planes(weight), x if bias is None else bias, rows, outputs, x.stride(0),
-        **_constants(weight), SPANS=tile.columns // SPAN, ROWS=tile.rows, OUTPUTS=tile.outputs, TERMS=tile.terms,
+        out, x, *planes_of_spans(weight), x if bias is None else bias, rows, outputs, x.stride(0),
+        **span_constants(weight), SPANS=tile.columns // SPAN, ROWS=tile.rows, OUTPUTS=tile.outputs, TERMS=tile.terms,
         BIAS=bias is not None, PRECISION="ieee" if x.dtype is torch.float32 else "tf32", PDL=pdl,
         num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
     )  # fmt: skip
@@ -123,8 +123,8 @@ def span_row(
     parts = tile.parts if SPAN * count >= width else 1
     taken = parts * (tile.rows // 2 if gate else tile.rows)
     span_gemv[(triton.cdiv(outputs, taken),)](
-        out, total, x, residual, norm, *_planes(weight), x if bias is None else bias, eps, outputs,
-        **_constants(weight), PARTS=parts, ROWS=tile.rows, SPANS=count, NORM=entry is not None, GATE=gate,
+        out, total, x, residual, norm, *planes_of_spans(weight), x if bias is None else bias, eps, outputs,
+        **span_constants(weight), PARTS=parts, ROWS=tile.rows, SPANS=count, NORM=entry is not None, GATE=gate,
         BIAS=bias is not None, PDL=pdl, num_warps=max(count // 32, 1), launch_pdl=pdl,
     )  # fmt: skip
     return out, total

@@ -57,6 +57,15 @@ def _run(words, scale, shift, ZERO: tl.constexpr, SIGNED: tl.constexpr, SHIFTS: 
     return found
 
 
+@triton.jit
+def _side_by_side(first, last):
+    """[n, SPANS, m] each -> [n, SPANS, 2 * m]"""
+    LINES: tl.constexpr = first.shape[0]
+    SPANS: tl.constexpr = first.shape[1]
+    EACH: tl.constexpr = first.shape[2]
+    return tl.reshape(tl.permute(tl.join(first, last), [0, 1, 3, 2]), [LINES, SPANS, 2 * EACH])
+
+
 @quick
 @triton.jit
 def span_values(
@@ -73,18 +82,55 @@ def span_values(
     first = tl.program_id(1) * SPANS
     held = LOAD(a, b, row, exists, first, WIDTH, SPANS)
     scales, shifts = _factors(c, d, row, exists, first, WIDTH, SPANS, GROUP, GROUPS, SHIFTS, SCALES)
-    span = first + tl.arange(0, SPANS)
-    column = span[None, :, None] * 64 + tl.arange(0, 8)[None, None, :]
-    at = out_ptr + line[:, None, None] * WIDTH + column
-    inside = exists[:, None, None] & (span < WIDTH // 64)[None, :, None]
+    runs = ()  # of 8 columns, in their order but for halves, which come first
     for half in tl.static_range(2):
         for group in tl.static_range(2):
             words = VALUES(held, half, group, QUICK)
             for last in tl.static_range(2):
                 scale, shift = scales[2 * group + last], shifts[2 * group + last]
                 found = _run(words[last], scale, shift, ZERO, SIGNED, SHIFTS) * factor
-                place = 32 * group + 16 * last + 8 * half
-                tl.store(at + place, found.to(out_ptr.dtype.element_ty), inside)
+                runs += (found.to(out_ptr.dtype.element_ty),)
+    first_32 = _side_by_side(_side_by_side(runs[0], runs[4]), _side_by_side(runs[1], runs[5]))
+    last_32 = _side_by_side(_side_by_side(runs[2], runs[6]), _side_by_side(runs[3], runs[7]))
+    span = first + tl.arange(0, SPANS)
+    column = span[None, :, None] * 64 + tl.arange(0, 64)[None, None, :]
+    inside = exists[:, None, None] & (span < WIDTH // 64)[None, :, None]
+    tl.store(out_ptr + line[:, None, None] * WIDTH + column, _side_by_side(first_32, last_32), inside)
+
+
+@triton.jit
+def columns_of_runs(SPANS: tl.constexpr):
+    """The first eight columns of every span [8 * SPANS]."""
+    place = tl.arange(0, 8 * SPANS)
+    return place // 8 * 64 + place % 8
+
+
+@triton.jit
+def product_of_spans(
+    acc, x_at, a, b, c, d, index, exists, there, begin, end,
+    WIDTH: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, ZERO: tl.constexpr,
+    SIGNED: tl.constexpr, SHIFTS: tl.constexpr, LOAD: tl.constexpr, VALUES: tl.constexpr, SCALES: tl.constexpr,
+    QUICK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """acc [OUTPUTS, ROWS] and the product of columns [begin, end) of rows `index` of the matrix [OUTPUTS]. x_at
+    [8 * SPANS, ROWS]: to the columns that `columns_of_runs` names, from `begin` on."""
+    column = columns_of_runs(SPANS)
+    for start in range(begin, end, SPANS * 64):
+        first = start // 64
+        inside = there[None, :] & (start + column < WIDTH)[:, None]
+        held = LOAD(a, b, index, exists, first, WIDTH, SPANS)
+        scales, shifts = _factors(c, d, index, exists, first, WIDTH, SPANS, GROUP, GROUPS, SHIFTS, SCALES)
+        for half in tl.static_range(2):
+            for group in tl.static_range(2):
+                words = VALUES(held, half, group, QUICK)
+                for last in tl.static_range(2):
+                    x = tl.load(x_at + (32 * group + 16 * last + 8 * half), inside, other=0.0)
+                    scale, shift = scales[2 * group + last], shifts[2 * group + last]
+                    found = _run(words[last], scale, shift, ZERO, SIGNED, SHIFTS)
+                    weight = tl.reshape(found.to(x.dtype), [acc.shape[0], 8 * SPANS])
+                    acc = tl.dot(weight, x, acc, input_precision=PRECISION)
+        x_at += SPANS * 64
+    return acc
 
 
 @quick
@@ -105,28 +151,14 @@ def span_rows(
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     exists, there = output < outputs, row < rows
     index = output.to(tl.int64)
-    place = tl.arange(0, 8 * SPANS)
-    column = place // 8 * 64 + place % 8
-    x_at = x_ptr + row.to(tl.int64)[None, :] * x_stride + term * PART + column[:, None]
+    x_at = x_ptr + row.to(tl.int64)[None, :] * x_stride + term * PART + columns_of_runs(SPANS)[:, None]
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
-    acc = tl.zeros([OUTPUTS, ROWS], tl.float32)
-    for start in range(0, PART, SPANS * 64):
-        first = (term * PART + start) // 64
-        inside = there[None, :] & (first * 64 + column < WIDTH)[:, None]
-        held = LOAD(a, b, index, exists, first, WIDTH, SPANS)
-        scales, shifts = _factors(c, d, index, exists, first, WIDTH, SPANS, GROUP, GROUPS, SHIFTS, SCALES)
-        for half in tl.static_range(2):
-            for group in tl.static_range(2):
-                words = VALUES(held, half, group, QUICK)
-                for last in tl.static_range(2):
-                    x = tl.load(x_at + (32 * group + 16 * last + 8 * half), inside, other=0.0)
-                    scale, shift = scales[2 * group + last], shifts[2 * group + last]
-                    found = _run(words[last], scale, shift, ZERO, SIGNED, SHIFTS)
-                    weight = tl.reshape(found.to(x.dtype), [OUTPUTS, 8 * SPANS])
-                    acc = tl.dot(weight, x, acc, input_precision=PRECISION)
-        x_at += SPANS * 64
+    acc = product_of_spans(
+        tl.zeros([OUTPUTS, ROWS], tl.float32), x_at, a, b, c, d, index, exists, there, term * PART, term * PART + PART,
+        WIDTH, SPANS, GROUP, GROUPS, ZERO, SIGNED, SHIFTS, LOAD, VALUES, SCALES, QUICK, PRECISION,
+    )  # fmt: skip
     if BIAS and term == 0:
         acc += tl.load(bias_ptr + output, exists, other=0.0).to(tl.float32)[:, None]
     target = out_ptr + (term * rows + row).to(tl.int64)[None, :] * outputs + output[:, None]
