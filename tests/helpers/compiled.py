@@ -18,16 +18,19 @@ _COMMON = {"HEADS": 32, "KV_HEADS": 8, "GROUP": 4, "GROUP_PAD": 4, "BLOCK_SIZE":
 
 
 def compile_kernels(cache_dtypes: list[str]) -> None:
+    compiled_by("tests.helpers.compiled", cache_dtypes)
+
+
+def compiled_by(module: str, arguments: list[str]) -> None:
     """In a process of its own: this one may have chosen Triton's interpreter."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.compiled", *cache_dtypes],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", module, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
 
 
-def _compile(kernel: Any, types: dict[str, str], constants: dict[str, Any], options: dict[str, Any]) -> Any:
+def compile_for_gpu(kernel: Any, types: dict[str, str], constants: dict[str, Any], options: dict[str, Any]) -> Any:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -58,18 +61,18 @@ def _main(cache_dtypes: list[str]) -> None:
             rows = 8 if size == 1 else 16
             split = {"QUERIES": 1, "ROWS": rows, "KEYS": 64, "SPLITS": 2, "SINGLE": True, "WHOLE": 512, "PDL": True}
             options = {"num_warps": 2 if size == 2 else 1, "num_stages": 3 if size == 2 else 2, "launch_pdl": True}
-            found = [_compile(attention_split._attend, types, constants | split, options)]
+            found = [compile_for_gpu(attention_split._attend, types, constants | split, options)]
             tile = choose_prefill_tile(_shape(dim), _empty(dtype))
             prefill = {"BLOCK_Q": tile.rows // 4, "KEYS": tile.keys, "PDL": True}
             options = {"num_warps": tile.warps, "num_stages": tile.stages, "launch_pdl": True}
-            found.append(_compile(attention_prefill._attend, types, constants | prefill, options))
+            found.append(compile_for_gpu(attention_prefill._attend, types, constants | prefill, options))
             types |= {"k_ptr": model, "v_ptr": model, "k_cache_ptr": kept, "v_cache_ptr": kept, "slots_ptr": "*i64"}
             types |= {"positions_ptr": "*i64", "cos_sin_ptr": "*fp32", "q_norm_ptr": model, "k_norm_ptr": model}
             write = {"HEADS": 8, "HEADS_PAD": 8, "DIM": dim, "DIM_PAD": dim, "BLOCK_SIZE": 16}
-            found.append(_compile(elementwise.write_kv, types, write, {}))
+            found.append(compile_for_gpu(elementwise.write_kv, types, write, {}))
             fused = {"Q_HEADS": 32, "K_HEADS": 8, "HEADS": 2, "BLOCK_SIZE": 16, "DIM": dim, "HALF": dim // 2}
             fused |= {"HALF_PAD": dim // 2, "REST_PAD": 1, "NORM": False, "PDL": True, "AHEAD": 17, "THREADS": 32}
-            found.append(_compile(heads.rope_write_kv, types, fused, {"num_warps": 1, "launch_pdl": True}))
+            found.append(compile_for_gpu(heads.rope_write_kv, types, fused, {"num_warps": 1, "launch_pdl": True}))
             shared = [kernel.metadata.shared for kernel in found]
             assert max(shared) < 227 * 1024, (cache, dtype, dim, shared)  # what a program may have there
             print(cache, dtype, dim, "bytes of shared memory", shared, flush=True)

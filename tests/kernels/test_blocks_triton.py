@@ -26,6 +26,7 @@ from cadence.kernels.triton.ops import TritonOps
 from cadence.kernels.triton.span_launch import KINDS as SPAN_KINDS
 from cadence.kernels.triton.span_launch import span_row
 from cadence.models.quant.block_kinds import block_size, values_of_blocks
+from tests.helpers.compiled import compiled_by
 from tests.helpers.random_blocks import random_blocks
 from tests.helpers.wide import mostly_wide, mostly_wide_rows
 
@@ -134,6 +135,13 @@ def test_one_row_in_whole_numbers(kind: str) -> None:
     near = error * float((x.float().abs() @ expected.abs().T).max())
     found = span_row(x, planes, bias, None, "", False)[0]
     torch.testing.assert_close(found.float(), x.float() @ expected.T + bias, rtol=error, atol=near)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "width", "dtype"), [("Q8_0", 512, "bfloat16"), ("Q4_K", 4096, "float32")])
+def test_one_row_sums_over_no_layout_with_repeated_threads(kind: str, width: int, dtype: str) -> None:
+    """Which were taken more than once on an H200, with the numbers of the first rows of every program."""
+    compiled_by("tests.helpers.compiled_spans", [kind, str(width), dtype])
 
 
 @pytest.mark.parametrize("kind", mostly_wide(SOME, FEW))

@@ -99,8 +99,8 @@ def _of_spans(sums):
 
 
 @triton.jit
-def _sums(zero, one, numbers, GROUP: tl.constexpr, GROUPS: tl.constexpr, SIGNED: tl.constexpr, QUICK: tl.constexpr):
-    """[n, blocks, GROUPS]: words of values of groups 0 and 1 of 32, as `_sixteen` has them, times whole numbers"""
+def _sums(zero, one, numbers, GROUP: tl.constexpr, SIGNED: tl.constexpr, QUICK: tl.constexpr):
+    """[n, SPANS, groups]: words of values of groups 0 and 1 of 32, as `_sixteen` has them, times whole numbers"""
     LINES: tl.constexpr = zero[0].shape[0]
     SPANS: tl.constexpr = zero[0].shape[1] // 2
     if GROUP == 32:
@@ -114,7 +114,7 @@ def _sums(zero, one, numbers, GROUP: tl.constexpr, GROUPS: tl.constexpr, SIGNED:
         c = _of_spans(_eight(zero[2], zero[3], *last, SIGNED, QUICK))
         d = _of_spans(_eight(one[2], one[3], *next_last, SIGNED, QUICK))
         found = tl.join(tl.join(a, b), tl.join(c, d))
-    return tl.reshape(found, [LINES, SPANS * 64 // GROUP // GROUPS, GROUPS])
+    return tl.reshape(found, [LINES, SPANS, 64 // GROUP])
 
 
 @triton.jit
@@ -177,25 +177,31 @@ def _whole_numbers(
 
 
 @triton.jit
-def _of_x(numbers, unit, GROUP: tl.constexpr, GROUPS: tl.constexpr, SPANS: tl.constexpr, QUICK: tl.constexpr):
-    """Units of groups and sums of x, each [1, blocks, GROUPS]"""
+def _of_x(numbers, GROUP: tl.constexpr, SPANS: tl.constexpr, QUICK: tl.constexpr):
+    """Sums of whole numbers [1, SPANS, groups]"""
     ones = tl.full([1, 2 * SPANS], 0x01010101, tl.int32)
     words = (ones, ones, ones, ones)
-    sums = _sums(words, words, numbers, GROUP, GROUPS, False, QUICK)
-    PARTS: tl.constexpr = 64 // GROUP
-    units = tl.reshape(tl.broadcast_to(unit[:, None], [SPANS, PARTS]), [1, SPANS * PARTS // GROUPS, GROUPS])
-    return units, sums
+    return _sums(words, words, numbers, GROUP, False, QUICK)
 
 
 @triton.jit
-def _scaled(sums, units, of_x, held, ZERO: tl.constexpr, SHIFTS: tl.constexpr):
-    """sums [ROWS, blocks, groups] of values times x; held: what SCALES gave -> [ROWS, blocks]"""
+def _in_units(sums, unit, GROUPS: tl.constexpr):
+    """[n, SPANS, groups], in units of spans [SPANS] -> [n, blocks, GROUPS]. (Units that were repeated for groups first
+    would lie in several threads each: a sum over groups, compiled for an H200, then took them more than once.)"""
+    LINES: tl.constexpr = sums.shape[0]
+    ALL: tl.constexpr = sums.shape[1] * sums.shape[2]
+    return tl.reshape(sums.to(tl.float32) * unit[None, :, None], [LINES, ALL // GROUPS, GROUPS])
+
+
+@triton.jit
+def _scaled(sums, unit, of_x, held, GROUPS: tl.constexpr, ZERO: tl.constexpr, SHIFTS: tl.constexpr):
+    """sums [ROWS, SPANS, groups] of values times x; held: what SCALES gave -> [ROWS, blocks]"""
     codes, least, factor, least_factor = held
     if ZERO:
         sums -= of_x * ZERO
-    found = tl.sum(sums.to(tl.float32) * units * codes, 2) * factor
+    found = tl.sum(_in_units(sums, unit, GROUPS) * codes, 2) * factor
     if SHIFTS:
-        found -= tl.sum(of_x.to(tl.float32) * units * least, 2) * least_factor
+        found -= tl.sum(_in_units(of_x, unit, GROUPS) * least, 2) * least_factor
     return found
 
 
@@ -209,13 +215,13 @@ def _words_of(held, VALUES: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constex
 
 @triton.jit
 def _times(
-    held, scales, numbers, units, of_x, VALUES: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
+    held, scales, numbers, unit, of_x, VALUES: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
     ZERO: tl.constexpr, SIGNED: tl.constexpr, SHIFTS: tl.constexpr, QUICK: tl.constexpr,
 ):  # fmt: skip
     """What LOAD and SCALES gave, times whole numbers -> [ROWS, blocks]"""
     zero, one = _words_of(held, VALUES, 0, QUICK), _words_of(held, VALUES, 1, QUICK)
-    sums = _sums(zero, one, numbers, GROUP, GROUPS, SIGNED, QUICK)
-    return _scaled(sums, units, of_x, scales, ZERO, SHIFTS)
+    sums = _sums(zero, one, numbers, GROUP, SIGNED, QUICK)
+    return _scaled(sums, unit, of_x, scales, GROUPS, ZERO, SHIFTS)
 
 
 @quick
@@ -254,7 +260,7 @@ def span_gemv(
                 numbers, unit, squared = _whole_numbers(
                     x_ptr, residual_ptr, total_ptr, norm_ptr, is_first, start, WIDTH, SPANS, NORM, QUICK
                 )
-                units, of_x = _of_x(numbers, unit, GROUP, GROUPS, SPANS, QUICK)
+                of_x = _of_x(numbers, GROUP, SPANS, QUICK)
                 squares += squared
             mine, times = held, scales
             if start + SPANS < WIDTH // 64:
@@ -264,7 +270,7 @@ def span_gemv(
                 below, there = rows_of(begin + part + 1, outputs, ROWS, GATED)
                 held = LOAD(a, b, below.to(tl.int64), there, 0, WIDTH, SPANS)
                 scales = SCALES(c, d, below.to(tl.int64), there, 0, WIDTH, SPANS, BLOCK)
-            sums += _times(mine, times, numbers, units, of_x, VALUES, GROUP, GROUPS, ZERO, SIGNED, SHIFTS, QUICK)
+            sums += _times(mine, times, numbers, unit, of_x, VALUES, GROUP, GROUPS, ZERO, SIGNED, SHIFTS, QUICK)
         result = tl.sum(sums, 1)
         if NORM:
             if part == 0:
