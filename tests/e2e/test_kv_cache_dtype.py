@@ -90,7 +90,8 @@ def test_the_reference_takes_them_too(tiny_model: Callable[[str], Path], dtype: 
         llm = LLM(str(tiny_model("llama")), kv_cache_dtype=dtype, kernels=kernels, **OPTIONS)
         found.append(answer(llm.generate([list(range(3, 60))], params, use_tqdm=False)[0]))
     assert found[0].token_ids == found[1].token_ids
-    assert found[0].logprobs == pytest.approx(found[1].logprobs, abs=5e-3)
+    near = 2e-2 if dtype == "int4" else 5e-3  # in another order of sums a number may be rounded to the next of sixteen
+    assert found[0].logprobs == pytest.approx(found[1].logprobs, abs=near)
 
 
 def test_scales_of_the_checkpoint(tmp_path: Path) -> None:
