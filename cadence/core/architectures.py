@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MOST_LAYERS = 1024  # more than any model has
+MOST_EXPERTS = 1024  # of a layer
 
 # Names as Hugging Face has them -> the module of `cadence.models` they are in.
 ARCHITECTURES = {

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from cadence.core.architectures import MOST_LAYERS, unsupported
+from cadence.core.architectures import MOST_EXPERTS, MOST_LAYERS, unsupported
 from cadence.core.errors import WeightsError
 from cadence.core.shown import shown
 from cadence.gguf.file import GGUFFile
 
-MOST_EXPERTS = 1024  # of a layer
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in every Llama 3.1, 3.2 and 3.3
 _GEMMA2_27B_LAYERS, _GEMMA3_27B_LAYERS = 46, 62  # these two alone scale queries by hidden_size / heads
 _GEMMA3_LOCAL_ROPE_BASE = 10_000.0  # files before `rope.freq_base_swa` do not say it

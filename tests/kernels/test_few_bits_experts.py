@@ -16,7 +16,7 @@ from cadence.kernels.interface.expert_ops import ExpertStack, PackedExperts, Rou
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.kernels.reference.ops import ReferenceOps
-from cadence.kernels.triton.expert_stacks import DenseStack, FewBitsStack, MatrixStack, SpanStack, stacked_experts
+from cadence.kernels.triton.expert_stacks import BlockStack, DenseStack, FewBitsStack, MatrixStack, stacked_experts
 from cadence.kernels.triton.expert_tiles import ExpertTiles
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
 from cadence.kernels.triton.ops import TritonOps
@@ -85,8 +85,8 @@ KINDS: dict[str, tuple[Callable[[torch.dtype], Maker], type]] = {
     "fp8, scales for 64": (lambda dtype: numbers(torch.float8_e4m3fn, 64, dtype), FewBitsStack),
     "int4 rows, zeros": (lambda dtype: numbers(torch.uint8, 0, dtype, 4, True), FewBitsStack),
     "int4 groups of 32": (lambda dtype: numbers(torch.uint8, 32, dtype, 4), FewBitsStack),
-    "Q5_0": (lambda dtype: blocks("Q5_0", dtype), SpanStack),
-    "IQ4_NL": (lambda dtype: blocks("IQ4_NL", dtype), SpanStack),
+    "Q5_0": (lambda dtype: blocks("Q5_0", dtype), BlockStack),
+    "IQ4_NL": (lambda dtype: blocks("IQ4_NL", dtype), BlockStack),
 }
 
 

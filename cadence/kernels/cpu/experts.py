@@ -7,6 +7,7 @@ from ctypes import Structure, addressof
 
 import torch
 
+from cadence.core.architectures import MOST_EXPERTS
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.collectives import SLOT_BYTES, CpuCollectives
 from cadence.kernels.cpu.packed.ops import PACKED_TYPES
@@ -16,7 +17,7 @@ from cadence.kernels.cpu.runtime.library import Command, CpuLibrary
 from cadence.kernels.cpu.runtime.row_words import dense_rows
 from cadence.kernels.cpu.runtime.table import TABLE
 from cadence.kernels.interface.collectives import Collectives
-from cadence.kernels.interface.expert_ops import MOST_EXPERTS, Routes, Routing
+from cadence.kernels.interface.expert_ops import Routes, Routing
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.reference.experts import ReferenceExpertOps
 

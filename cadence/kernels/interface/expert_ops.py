@@ -14,8 +14,6 @@ import torch
 from cadence.kernels.interface.collectives import Collectives
 from cadence.kernels.interface.matrix import PackedMatrix
 
-MOST_EXPERTS = 1024  # of a layer
-
 # (ids [T, top_k] int32, the highest first and the lower id among equals; shares [T, top_k] float32), both contiguous
 Routes = tuple[torch.Tensor, torch.Tensor]
 

@@ -18,7 +18,7 @@ from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
 from cadence.kernels.triton.private import is_interpreted
 from cadence.kernels.triton.span_launch import KINDS, planes_of_spans, span_constants
 
-_OUTPUTS = 64  # of a tile of few bits
+_OUTPUTS, _BLOCK_OUTPUTS = 64, 32  # of a tile of few bits, and of blocks
 
 
 class MatrixStack(Protocol):
@@ -80,41 +80,25 @@ class FewBitsStack:
 
 
 class BlockStack:
-    """Blocks of a file."""
+    """Blocks of a file, as they are or in planes of words."""
 
     def __init__(self, parts: Sequence[Planes]) -> None:
         """parts: of each expert, of one kind and size"""
         self.count = len(parts)
         self._outputs = parts[0].rows
-        self._weight = stacked_planes(list(parts))
+        whole = stacked_planes(list(parts))
+        self._in_words = whole.kind in KINDS
+        self._planes = planes_of_spans(whole) if self._in_words else [*whole.four, whole.table]
+        own = span_constants(whole) | {"SPANS": 4} if self._in_words else constants(whole) | {"COLUMNS": 128}
+        self._constants = own | {"ROWS": TILE_ROWS, "OUTPUTS": _BLOCK_OUTPUTS, "num_warps": 4, "num_stages": 2}
 
     def product(self, x: torch.Tensor, tiles: ExpertTiles, per_line: int) -> torch.Tensor:
         outputs = self._outputs
         out = torch.empty((tiles.num_pairs, outputs), dtype=x.dtype, device=x.device)
-        expert_blocks[(tiles.experts.shape[0], triton.cdiv(outputs, 32))](
-            out, x, *self._weight.four, self._weight.table, tiles.pairs, tiles.experts, tiles.num_pairs, outputs,
-            x.stride(0), **constants(self._weight), PER_LINE=per_line, ROWS=TILE_ROWS, OUTPUTS=32, COLUMNS=128,
-            PRECISION="ieee" if x.dtype is torch.float32 else "tf32", num_warps=4, num_stages=2,
-        )  # fmt: skip
-        return out
-
-
-class SpanStack:
-    """Blocks of a file in planes of words."""
-
-    def __init__(self, parts: Sequence[Planes]) -> None:
-        """parts: of each expert, of one kind and size"""
-        self.count = len(parts)
-        self._outputs = parts[0].rows
-        self._weight = stacked_planes(list(parts))
-
-    def product(self, x: torch.Tensor, tiles: ExpertTiles, per_line: int) -> torch.Tensor:
-        outputs = self._outputs
-        out = torch.empty((tiles.num_pairs, outputs), dtype=x.dtype, device=x.device)
-        expert_spans[(tiles.experts.shape[0], triton.cdiv(outputs, 32))](
-            out, x, *planes_of_spans(self._weight), tiles.pairs, tiles.experts, tiles.num_pairs, outputs, x.stride(0),
-            **span_constants(self._weight), PER_LINE=per_line, ROWS=TILE_ROWS, OUTPUTS=32, SPANS=4,
-            PRECISION="ieee" if x.dtype is torch.float32 else "tf32", num_warps=4, num_stages=2,
+        kernel = expert_spans if self._in_words else expert_blocks
+        kernel[(tiles.experts.shape[0], triton.cdiv(outputs, _BLOCK_OUTPUTS))](
+            out, x, *self._planes, tiles.pairs, tiles.experts, tiles.num_pairs, outputs, x.stride(0),
+            **self._constants, PER_LINE=per_line, PRECISION="ieee" if x.dtype is torch.float32 else "tf32",
         )  # fmt: skip
         return out
 
@@ -126,7 +110,7 @@ def stacked_experts(matrices: Sequence[PackedMatrix], dtype: torch.dtype) -> Mat
         return FewBitsStack(stored)
     planes = [matrix.planes for matrix in matrices if isinstance(matrix, BlockMatrix)]
     if len(planes) == len(matrices) and len({part.kind for part in planes}) == 1:
-        return SpanStack(planes) if planes[0].kind in KINDS else BlockStack(planes)
+        return BlockStack(planes)
     return DenseStack(torch.stack([matrix.values(0, matrix.rows).to(dtype) for matrix in matrices]))
 
 
