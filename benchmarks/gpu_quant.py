@@ -135,7 +135,7 @@ def block_ways(stored: list[Planes], x: torch.Tensor) -> dict[str, float]:
     matrices = [BlockMatrix(each, torch.bfloat16, False, True) for each in stored]
     found = {"us": microseconds(lambda index: matrices[index].linear(x, None), len(stored))}
     if x.shape[0] > 1:
-        tile = choose_rows(x.shape[0], stored[0], False)
+        tile = choose_rows(x.shape[0], stored[0], x.dtype, False)
         found["some_rows"] = microseconds(lambda index: some_rows(x, stored[index], None, tile, True), len(stored))
         found["widened"] = microseconds(lambda index: matrices[index]._widened(x, None), 4)
     return found

@@ -1,7 +1,7 @@
 """What HTTP costs where the model is small and the device fast: streams through API processes beside the same offline.
 
     python -m benchmarks.http_streams --tokenizer FOLDER [--shape smollm2-135m] [--streams 256] [--api 1 4 8]
-        [--clients 4] [--input 128] [--output 256] [--rounds 2] [--out results.json]
+        [--clients 4] [--input 128] [--output 256] [--rounds 2] [--quantization fp8] [--out results.json]
 
 A well-known shape with dummy weights, served with each number of API processes. Clients are processes of their own,
 each with its part of the streams, which read the answers without a look. Of every process: CPU per token.
@@ -38,9 +38,11 @@ def model_of(shape: str, tokenizer: Path, folder: Path) -> Path:
     return directory
 
 
-def offline(directory: Path, work: list[list[int]], out: int, rounds: int) -> float:
+def offline(directory: Path, work: list[list[int]], asked: argparse.Namespace) -> float:
     """Tokens per second."""
-    llm = LLM(str(directory), load_format="dummy", max_model_len=2048, enable_prefix_caching=False)
+    options = {"quantization": asked.quantization} if asked.quantization else {}
+    llm = LLM(str(directory), load_format="dummy", max_model_len=2048, enable_prefix_caching=False, **options)
+    out, rounds = asked.output, asked.rounds
     params = SamplingParams(temperature=0, max_tokens=out, ignore_eos=True)
     rates = []
     for _ in range(1 + rounds):
@@ -82,6 +84,7 @@ def cpu_by_role(server: ServerProcess) -> dict[str, float]:
 def through_http(directory: Path, asked: argparse.Namespace, work: list[list[int]], api: int) -> dict[str, Any]:
     flags = ["--load-format", "dummy", "--max-model-len", "2048", "--no-enable-prefix-caching"]
     flags += ["--max-num-seqs", str(asked.streams), "--api-server-count", str(api)]
+    flags += ["--quantization", asked.quantization] if asked.quantization else []
     server = ServerProcess(directory, *flags)
     server.wait_ready(START_S)
     context = multiprocessing.get_context("spawn")
@@ -120,16 +123,18 @@ def main() -> None:
     parser.add_argument("--input", type=int, default=128)
     parser.add_argument("--output", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--quantization", default="")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     work = prompts(asked.streams, asked.input, 100, 40000)
     with tempfile.TemporaryDirectory() as folder:
         directory = model_of(asked.shape, asked.tokenizer, Path(folder))
         alone = multiprocessing.get_context("spawn").Pool(1)  # its device is free again before a server begins
-        rate = alone.apply(offline, (directory, work, asked.output, asked.rounds))
+        rate = alone.apply(offline, (directory, work, asked))
         alone.terminate()
         alone.join()
         report = {"machine": describe_machine(), "shape": asked.shape, "streams": asked.streams, "offline": round(rate)}
+        report |= {"input": asked.input, "output": asked.output, "quantization": asked.quantization}
         print(json.dumps(report), flush=True)
         lines = []
         for api in asked.api:

@@ -27,8 +27,9 @@ def _main(kind: str, width: int, dtype: str) -> None:
     types |= {"bias_ptr": "*fp32", "eps": "fp32"}
     constants = {
         "WIDTH": width, "PARTS": 4, "ROWS": 4, "SPANS": width // 64, "GROUP": form.group, "GROUPS": 256 // form.group,
-        "ZERO": how.zero, "SIGNED": how.signed, "SHIFTS": form.shifts, "LOAD": how.load, "VALUES": how.values,
-        "SCALES": how.scales, "NORM": False, "GATE": "", "BIAS": True, "QUICK": True, "PDL": False,
+        "ZERO": how.zero, "SIGNED": how.made.signed, "SHIFTS": form.shifts, "LOAD": how.made.load,
+        "VALUES": how.made.values, "SCALES": how.scales, "NORM": False, "GATE": "", "BIAS": True, "QUICK": True,
+        "PDL": False,
     }  # fmt: skip
     text = compile_for_gpu(span_gemv, types, constants, {"num_warps": max(width // 2048, 1)}).asm["ttgir"]
     sums = re.findall(r'"tt\.reduce".*?\}\) : \((.*?)\) ->', text, re.DOTALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,14 +15,15 @@ from cadence.kernels.triton import block_decoders as blocks
 from cadence.kernels.triton import grid_decoders as grids
 from cadence.kernels.triton.block_planes import Planes
 from cadence.kernels.triton.block_products import block_gemv, block_rows, block_values
+from cadence.kernels.triton.few_bits_wide import MANY_OUTPUTS
 from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.gemv import Entry
-from cadence.kernels.triton.span_launch import KINDS, some_spans, span_row, widened_spans
+from cadence.kernels.triton.span_launch import KINDS, choose_spans, some_spans, span_row, widened_spans
 
-_MOST_ROWS, _MOST_SPAN_ROWS = 64, 32  # for more a library multiplies by the widened matrix
+_MOST_ROWS, _MOST_SPAN_ROWS = 64, 128  # for more a library multiplies by the widened matrix; spans: of many outputs
 _MOST_WIDENED = 1 << 27  # elements at once
 _PROCESSORS = 132  # of the GPU the choices were made for
-_COLUMNS, _SPAN_COLUMNS = 128, 256  # a step of `block_rows`, and of `span_rows`
+_COLUMNS = 128  # a step of `block_rows`
 _GEMV_COLUMNS, _GEMV_ROWS = 1024, 4
 
 # Of types that are not in planes of words.
@@ -84,17 +86,20 @@ def one_row(
     return out, total
 
 
-def choose_rows(rows: int, weight: Planes, splits: bool) -> FewTile:
+def choose_rows(rows: int, weight: Planes, dtype: torch.dtype, splits: bool) -> FewTile:
     """The same steps through the columns for any number of rows. splits: sums may be left in terms"""
-    tall = 16 if rows <= 16 else 32 if rows <= 32 else 64
-    outputs = 64 if weight.rows >= 64 * _PROCESSORS else 32
-    columns = _SPAN_COLUMNS if weight.kind in KINDS else _COLUMNS
-    programs, terms = weight.rows // outputs * triton.cdiv(rows, tall), 1
+    tile = choose_spans(rows, weight, dtype) if weight.kind in KINDS else _block_tile(rows, weight)
+    programs, terms = weight.rows // tile.outputs * triton.cdiv(rows, tile.rows), 1
     while splits and terms < 4 and 2 * terms * programs <= 2 * _PROCESSORS:
-        if weight.cols % (2 * terms * columns):
+        if weight.cols % (2 * terms * tile.columns):
             break
         terms *= 2
-    return FewTile(tall, outputs, columns, 4, 2, terms)
+    return replace(tile, terms=terms)
+
+
+def _block_tile(rows: int, weight: Planes) -> FewTile:
+    tall = 16 if rows <= 16 else 32 if rows <= 32 else 64
+    return FewTile(tall, 64 if weight.rows >= 64 * _PROCESSORS else 32, _COLUMNS, 4, 2)
 
 
 def some_rows(x: torch.Tensor, weight: Planes, bias: torch.Tensor | None, tile: FewTile, pdl: bool) -> torch.Tensor:
@@ -125,6 +130,8 @@ class BlockMatrix(ComposedMatrix):
         self._dtype = dtype
         self._fixed = fixed
         self._pdl = pdl
+        tall = weight.kind in KINDS and weight.rows >= MANY_OUTPUTS
+        self._most_rows = _MOST_SPAN_ROWS if tall else _MOST_ROWS
 
     @property
     def planes(self) -> Planes:
@@ -139,9 +146,11 @@ class BlockMatrix(ComposedMatrix):
     def _product(self, x: torch.Tensor, bias: torch.Tensor | None, splits: bool) -> torch.Tensor:
         if self._suits_one(x):
             return one_row(x, self._weight, bias, None, "", self._pdl)[0]
-        if x.shape[0] <= (_MOST_SPAN_ROWS if self._weight.kind in KINDS else _MOST_ROWS) or self._fixed:
-            tile = choose_rows(x.shape[0], self._weight, splits and not self._fixed)
-            return some_rows(x, self._weight, bias, tile, self._pdl)
+        if x.shape[0] <= self._most_rows or self._fixed:
+            in_words = self._weight.kind in KINDS
+            tile = choose_rows(x.shape[0], self._weight, x.dtype, (splits or in_words) and not self._fixed)
+            out = some_rows(x, self._weight, bias, tile, self._pdl)
+            return out if splits or tile.terms == 1 else out.sum(dim=0)
         return self._widened(x, None if bias is None else bias.to(x.dtype))
 
     def _widened(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

@@ -16,7 +16,7 @@ from cadence.kernels.triton.expert_tiles import TILE_ROWS, ExpertTiles
 from cadence.kernels.triton.few_bits import Stored, stacked
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
 from cadence.kernels.triton.private import is_interpreted
-from cadence.kernels.triton.span_launch import KINDS, planes_of_spans, span_constants
+from cadence.kernels.triton.span_launch import KINDS, planes_of_spans, tile_constants
 
 _OUTPUTS, _BLOCK_OUTPUTS = 64, 32  # of a tile of few bits, and of blocks
 
@@ -89,7 +89,8 @@ class BlockStack:
         whole = stacked_planes(list(parts))
         self._in_words = whole.kind in KINDS
         self._planes = planes_of_spans(whole) if self._in_words else [*whole.four, whole.table]
-        own = span_constants(whole) | {"SPANS": 4} if self._in_words else constants(whole) | {"COLUMNS": 128}
+        spans = {"SPANS": 4, "EVEN": self._outputs % _BLOCK_OUTPUTS == 0 and whole.cols % 256 == 0}
+        own = tile_constants(whole) | spans if self._in_words else constants(whole) | {"COLUMNS": 128}
         self._constants = own | {"ROWS": TILE_ROWS, "OUTPUTS": _BLOCK_OUTPUTS, "num_warps": 4, "num_stages": 2}
 
     def product(self, x: torch.Tensor, tiles: ExpertTiles, per_line: int) -> torch.Tensor:

@@ -15,12 +15,12 @@ from cadence.kernels.triton.eight_rows import choose_eight, linear_eight
 from cadence.kernels.triton.few_bits import Stored
 from cadence.kernels.triton.few_bits_gemv import one_token
 from cadence.kernels.triton.few_bits_rows import widened
-from cadence.kernels.triton.few_bits_wide import choose_wide, linear_wide
+from cadence.kernels.triton.few_bits_wide import MANY_OUTPUTS, choose_wide, linear_wide
 from cadence.kernels.triton.gemv import Entry, few_tokens
 from cadence.kernels.triton.quantized_rows import normed_rows, quantized_rows
 
 _BLOCK = 128  # columns with one scale, of bytes that a kernel for one row reads
-_MOST_WIDE = 64  # rows; for more a library multiplies by the widened matrix
+_MOST_WIDE, _MOST_TALL = 64, 128  # rows; for more a library multiplies by the widened matrix
 _MOST_TERMS = 8  # of a sum over columns that is split
 _WORTH_A_SUM = 4  # terms from which on a split pays that must be added up by a kernel of its own
 _MOST_FP8 = 64  # rows of our fp8 product; for more a library's is faster, where rows of the matrix have one scale
@@ -42,6 +42,7 @@ class FewBitsMatrix(ComposedMatrix):
         self._rounds = has_bytes and choose_eight(1, stored, False, fixed) is not None  # activations to eight bits
         in_blocks = not stored.is_four and stored.group == _BLOCK
         self._planes = planes_of_bytes(stored.values, stored.scales) if in_blocks else None  # for a row that is alone
+        self._has_tall_tile = stored.is_four and stored.group % 128 == 0 and stored.rows % 256 == 0
         self._is_fp8 = stored.values.dtype is torch.float8_e4m3fn
 
     @property
@@ -59,7 +60,7 @@ class FewBitsMatrix(ComposedMatrix):
             return self._one(x, bias, None, "")[0]
         if self._rounds:
             return self._by_eight(quantized_rows(x, self._stored.values.dtype, self._pdl), bias, splits)
-        if x.shape[0] <= _MOST_WIDE or self._fixed:
+        if x.shape[0] <= self._most_wide(splits) or self._fixed:
             return self._wide(x, bias, splits)
         return F.linear(x, widened(self._stored, x.dtype), None if bias is None else bias.to(x.dtype))
 
@@ -109,6 +110,10 @@ class FewBitsMatrix(ComposedMatrix):
         if self._planes is not None:
             return one_row(x, self._planes, bias, entry, gate, self._pdl)
         return few_tokens(x, self._stored.values, bias, entry, gate, self._pdl, scales=self._row_scales)
+
+    def _most_wide(self, splits: bool) -> int:
+        """Without a split a matrix of few outputs keeps too few programs busy."""
+        return _MOST_TALL if self._has_tall_tile and (splits or self.rows >= MANY_OUTPUTS) else _MOST_WIDE
 
     def _wide(self, x: torch.Tensor, bias: torch.Tensor | None, splits: bool) -> torch.Tensor:
         if self._fixed:

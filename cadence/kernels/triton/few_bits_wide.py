@@ -18,7 +18,7 @@ from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.private import is_interpreted
 
-_MANY_OUTPUTS = 16384
+MANY_OUTPUTS = 16384
 _PROCESSORS = 132  # of the GPU the choices were measured on
 
 # Two numbers of 16 bits -> four pairs of bfloat16, of their lowest four bits and so on, each less 8. Four bits are put
@@ -230,10 +230,10 @@ def _whole_tile(rows: int, weight: Stored, dtype: torch.dtype) -> FewTile:
         return FewTile(16 if rows <= 16 else 64, 64, 64, 4, 2)
     if dtype is torch.float32 or weight.group < 128:  # scales, or wide numbers, take the room of what comes next
         return FewTile(16 if rows <= 16 else 64, 64, 128, 4, 2)
-    tall = 16 if rows <= 16 else 32 if rows <= 32 else 64 if rows <= 64 else 128
+    tall = 16 if rows <= 16 else 32 if rows <= 32 else 64
     if tall == 64 and weight.is_four and weight.rows % 256 == 0:  # every program reads all of x
         return FewTile(tall, 256, 128, 8, 3)
-    if weight.rows >= _MANY_OUTPUTS:
+    if weight.rows >= MANY_OUTPUTS:
         return FewTile(tall, 128, 128, 4, 3)
     return FewTile(tall, 64, 128, 4, 3)
 

@@ -10,46 +10,68 @@ import triton
 
 from cadence.kernels.interface.ops import Pair
 from cadence.kernels.triton import span_decoders as spans
+from cadence.kernels.triton import span_tiles as tiles
 from cadence.kernels.triton.block_planes import Planes
 from cadence.kernels.triton.few_bits import SPAN
 from cadence.kernels.triton.few_bits_gemv import OneTile
+from cadence.kernels.triton.few_bits_wide import MANY_OUTPUTS
 from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.gemv import Entry
 from cadence.kernels.triton.private import is_interpreted
 from cadence.kernels.triton.span_gemv import span_gemv
 from cadence.kernels.triton.span_products import span_rows, span_values
+from cadence.kernels.triton.span_tiles import LIFT
 
 _BLOCK = 256  # columns whose scales a thread takes at once
 _WIDENED, _LINES = 2048, 4  # columns that a warp widens, of so many rows
 
 
 @dataclass(frozen=True, slots=True)
-class SpanKind:
-    """How a type's planes become products."""
+class SpanNumbers:
+    """How planes become numbers."""
 
-    load: Any
+    load: Any  # for one row (`span_decoders`)
     values: Any
-    scales: Any
-    planes: tuple[int, int, int, int]  # which of a matrix are `a` to `d` of these functions
-    zero: int = 0  # what stands for 0
+    tiles: Any  # for several (`span_tiles`)
+    numbers: Any
+    lift: int = LIFT  # how much too large `numbers` are where a GPU makes them
     signed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SpanKind:
+    """How a type's planes become products."""
+
+    made: SpanNumbers
+    scales: Any
+    planes: tuple[int, int, int, int]  # which of a matrix are `a` to `d` of these functions
+    zero: int = 0  # what stands for 0
+
+
+_TWO = SpanNumbers(spans.load_two, spans.values_two, tiles.tiles_two, tiles.numbers_two)
+_THREE = SpanNumbers(spans.load_two_one, spans.values_three, tiles.tiles_two_one, tiles.numbers_three)
+_FOUR = SpanNumbers(spans.load_four, spans.values_four, tiles.tiles_four, tiles.numbers_four)
+_FIVE = SpanNumbers(spans.load_four_one, spans.values_five, tiles.tiles_four_one, tiles.numbers_five)
+_SIX = SpanNumbers(spans.load_four_two, spans.values_six, tiles.tiles_four_two, tiles.numbers_six)
+_EIGHT = SpanNumbers(spans.load_bytes, spans.values_eight, tiles.tiles_bytes, tiles.numbers_eight, 0, True)
+_IQ4 = SpanNumbers(spans.load_four, spans.values_iq4, tiles.tiles_four, tiles.numbers_iq4, 0, True)
+_FP4 = SpanNumbers(spans.load_four, spans.values_fp4, tiles.tiles_four, tiles.numbers_fp4, 0, True)
+
 KINDS: dict[str, SpanKind] = {
-    "Q4_K": SpanKind(spans.load_four, spans.values_four, spans.scales_k, (0, 0, 1, 2)),
-    "Q5_K": SpanKind(spans.load_four_one, spans.values_five, spans.scales_k, (0, 1, 2, 3)),
-    "Q6_K": SpanKind(spans.load_four_two, spans.values_six, spans.scales_16, (0, 1, 2, 3), zero=32),
-    "Q2_K": SpanKind(spans.load_two, spans.values_two, spans.scales_q2_k, (0, 0, 1, 2)),
-    "Q3_K": SpanKind(spans.load_two_one, spans.values_three, spans.scales_16, (0, 1, 2, 3), zero=4),
-    "Q5_0": SpanKind(spans.load_four_one, spans.values_five, spans.scales_of_32, (0, 1, 2, 2), zero=16),
-    "Q5_1": SpanKind(spans.load_four_one, spans.values_five, spans.scales_least, (0, 1, 2, 3)),
-    "Q8_0": SpanKind(spans.load_bytes, spans.values_eight, spans.scales_of_32, (0, 0, 1, 1), signed=True),
-    "IQ4_NL": SpanKind(spans.load_four, spans.values_iq4, spans.scales_of_32, (0, 0, 1, 1), signed=True),
-    "IQ4_XS": SpanKind(spans.load_four, spans.values_iq4, spans.scales_8, (0, 0, 1, 2), signed=True),
-    "MXFP4": SpanKind(spans.load_four, spans.values_fp4, spans.scales_e8m0, (0, 0, 1, 1), signed=True),
-    "NVFP4": SpanKind(spans.load_four, spans.values_fp4, spans.scales_e4m3, (0, 0, 1, 1), signed=True),
-    "FP4_16": SpanKind(spans.load_four, spans.values_fp4, spans.scales_of_16, (0, 0, 1, 1), signed=True),
-    "FP4_32": SpanKind(spans.load_four, spans.values_fp4, spans.scales_of_32, (0, 0, 1, 1), signed=True),
+    "Q4_K": SpanKind(_FOUR, spans.scales_k, (0, 0, 1, 2)),
+    "Q5_K": SpanKind(_FIVE, spans.scales_k, (0, 1, 2, 3)),
+    "Q6_K": SpanKind(_SIX, spans.scales_16, (0, 1, 2, 3), zero=32),
+    "Q2_K": SpanKind(_TWO, spans.scales_q2_k, (0, 0, 1, 2)),
+    "Q3_K": SpanKind(_THREE, spans.scales_16, (0, 1, 2, 3), zero=4),
+    "Q5_0": SpanKind(_FIVE, spans.scales_of_32, (0, 1, 2, 2), zero=16),
+    "Q5_1": SpanKind(_FIVE, spans.scales_least, (0, 1, 2, 3)),
+    "Q8_0": SpanKind(_EIGHT, spans.scales_of_32, (0, 0, 1, 1)),
+    "IQ4_NL": SpanKind(_IQ4, spans.scales_of_32, (0, 0, 1, 1)),
+    "IQ4_XS": SpanKind(_IQ4, spans.scales_8, (0, 0, 1, 2)),
+    "MXFP4": SpanKind(_FP4, spans.scales_e8m0, (0, 0, 1, 1)),
+    "NVFP4": SpanKind(_FP4, spans.scales_e4m3, (0, 0, 1, 1)),
+    "FP4_16": SpanKind(_FP4, spans.scales_of_16, (0, 0, 1, 1)),
+    "FP4_32": SpanKind(_FP4, spans.scales_of_32, (0, 0, 1, 1)),
 }
 
 
@@ -58,19 +80,46 @@ def choose_span(width: int) -> OneTile:
     return OneTile(4, 4096, 4) if width <= 4096 else OneTile(4, 16384, 2)
 
 
+def choose_spans(rows: int, weight: Planes, dtype: torch.dtype) -> FewTile:
+    """What was fastest on an H200 for several rows, with one term."""
+    if dtype is torch.float32:  # of which less fits
+        return FewTile(16 if rows <= 16 else 32, 32, _BLOCK, 4, 2)
+    tall = 16 if rows <= 16 else 32 if rows <= 32 else 64 if rows <= 64 else 128
+    if weight.rows < MANY_OUTPUTS:
+        return FewTile(min(tall, 64), 64, _BLOCK, 4, 3)
+    has_four = KINDS[weight.kind].made.tiles is tiles.tiles_four  # bits, and no others
+    if tall <= 32:
+        return FewTile(tall, 128 if has_four else 64, _BLOCK, 4, 3)
+    if tall == 64:
+        return FewTile(tall, 256 if has_four else 128, _BLOCK, 8, 3)
+    return FewTile(tall, 128, _BLOCK, 8, 2)
+
+
 def planes_of_spans(weight: Planes) -> list[torch.Tensor]:
     return [weight.planes[place] for place in KINDS[weight.kind].planes]
 
 
-def span_constants(weight: Planes) -> dict[str, Any]:
-    """What kernels must know of a type."""
-    kind, group = KINDS[weight.kind], weight.form.group
+def _common_constants(weight: Planes) -> dict[str, Any]:
+    group = weight.form.group
     block = _BLOCK if weight.cols % _BLOCK == 0 else SPAN
     return {
-        "WIDTH": weight.cols, "GROUP": group, "GROUPS": block // group, "ZERO": kind.zero, "SIGNED": kind.signed,
-        "SHIFTS": weight.form.shifts, "LOAD": kind.load, "VALUES": kind.values, "SCALES": kind.scales,
-        "QUICK": not is_interpreted(),
+        "WIDTH": weight.cols, "GROUP": group, "GROUPS": block // group, "SHIFTS": weight.form.shifts,
+        "SCALES": KINDS[weight.kind].scales, "QUICK": not is_interpreted(),
     }  # fmt: skip
+
+
+def span_constants(weight: Planes) -> dict[str, Any]:
+    """What the kernel for one row must know of a type."""
+    kind = KINDS[weight.kind]
+    own = {"ZERO": kind.zero, "SIGNED": kind.made.signed, "LOAD": kind.made.load, "VALUES": kind.made.values}
+    return _common_constants(weight) | own
+
+
+def tile_constants(weight: Planes) -> dict[str, Any]:
+    """What kernels for several rows must know of a type."""
+    kind = KINDS[weight.kind]
+    lift = kind.zero if is_interpreted() else kind.zero + kind.made.lift
+    return _common_constants(weight) | {"TILES": kind.made.tiles, "NUMBERS": kind.made.numbers, "LIFT": lift}
 
 
 def widened_spans(
@@ -83,7 +132,7 @@ def widened_spans(
     count = max(min(_WIDENED, triton.next_power_of_2(weight.cols)), _BLOCK) // SPAN
     span_values[(triton.cdiv(rows, _LINES), triton.cdiv(weight.cols, count * SPAN))](
         out, first if ids is None else ids, *planes_of_spans(weight), float(factor), rows,
-        **span_constants(weight), ROWS=_LINES, SPANS=count, PICKED=ids is not None, num_warps=max(count // 32, 1),
+        **tile_constants(weight), ROWS=_LINES, SPANS=count, PICKED=ids is not None, num_warps=max(count // 32, 1),
     )  # fmt: skip
     return out
 
@@ -96,7 +145,8 @@ def some_spans(x: torch.Tensor, weight: Planes, bias: torch.Tensor | None, tile:
     out = torch.empty(size, dtype=x.dtype, device=x.device)
     span_rows[(triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows), tile.terms)](
         out, x, *planes_of_spans(weight), x if bias is None else bias, rows, outputs, x.stride(0),
-        **span_constants(weight), SPANS=tile.columns // SPAN, ROWS=tile.rows, OUTPUTS=tile.outputs, TERMS=tile.terms,
+        **tile_constants(weight), SPANS=tile.columns // SPAN, ROWS=tile.rows, OUTPUTS=tile.outputs, TERMS=tile.terms,
+        EVEN=outputs % tile.outputs == 0 and weight.cols % (tile.terms * tile.columns) == 0,
         BIAS=bias is not None, PRECISION="ieee" if x.dtype is torch.float32 else "tf32", PDL=pdl,
         num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
     )  # fmt: skip

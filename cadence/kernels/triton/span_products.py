@@ -1,6 +1,7 @@
 """The numbers of a matrix in planes of words (`span_planes`), and products of some rows with them.
 
-LOAD, VALUES and SCALES are the decoders of a type (`span_decoders`); kernels are compiled anew for every type.
+TILES and NUMBERS (`span_tiles`) and SCALES (`span_decoders`) are the decoders of a type; kernels are compiled anew for
+every type. LIFT: how much too large numbers are, beside what stands for 0.
 """
 
 # ruff: noqa: N803 - capitals mark compile-time constants
@@ -32,38 +33,40 @@ def _factors(
     c, d, row, exists, first, WIDTH: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
     SHIFTS: tl.constexpr, SCALES: tl.constexpr,
 ):  # fmt: skip
-    """What the runs of spans [first, first + SPANS) are times, and what is subtracted then."""
+    """What the runs of spans [first, first + SPANS) are times, and what is subtracted then: four of [ROWS, SPANS]."""
     codes, least, factor, least_factor = SCALES(c, d, row, exists, first, WIDTH, SPANS, GROUP * GROUPS)
     scales = _by_span(codes * factor[:, :, None], GROUP, SPANS)
-    shifts = scales
     if SHIFTS:
-        shifts = _by_span(least * least_factor[:, :, None], GROUP, SPANS)
-    return scales, shifts
+        return scales, _by_span(least * least_factor[:, :, None], GROUP, SPANS)
+    nothing = tl.zeros_like(scales[0])
+    return scales, (nothing, nothing, nothing, nothing)
 
 
 @triton.jit
-def _run(words, scale, shift, ZERO: tl.constexpr, SIGNED: tl.constexpr, SHIFTS: tl.constexpr):
-    """words [n, 2 * SPANS] of four values -> [n, SPANS, 8] float32"""
-    LINES: tl.constexpr = words.shape[0]
-    SPANS: tl.constexpr = words.shape[1] // 2
-    place = (tl.arange(0, 4) * 8)[None, None, :]
-    if SIGNED:
-        bytes4 = (words[:, :, None] << (24 - place)) >> 24
-    else:
-        bytes4 = (words[:, :, None] >> place & 255) - ZERO
-    found = tl.reshape(bytes4.to(tl.float32), [LINES, SPANS, 8]) * scale[:, :, None]
-    if SHIFTS:
-        found -= shift[:, :, None]
-    return found
+def along(of_spans):
+    """[n, SPANS] -> [n, 16 * SPANS]: of every column what its span has"""
+    LINES: tl.constexpr = of_spans.shape[0]
+    SPANS: tl.constexpr = of_spans.shape[1]
+    return tl.reshape(tl.broadcast_to(of_spans[:, :, None], [LINES, SPANS, 16]), [LINES, 16 * SPANS])
 
 
 @triton.jit
-def _side_by_side(first, last):
-    """[n, SPANS, m] each -> [n, SPANS, 2 * m]"""
+def _side_by_side(first, last, EACH: tl.constexpr):
+    """[n, SPANS * EACH] each -> [n, SPANS * 2 * EACH], by spans"""
     LINES: tl.constexpr = first.shape[0]
-    SPANS: tl.constexpr = first.shape[1]
-    EACH: tl.constexpr = first.shape[2]
-    return tl.reshape(tl.permute(tl.join(first, last), [0, 1, 3, 2]), [LINES, SPANS, 2 * EACH])
+    SPANS: tl.constexpr = first.shape[1] // EACH
+    both = tl.reshape(tl.join(first, last), [LINES, SPANS, EACH, 2])
+    return tl.reshape(tl.permute(both, [0, 1, 3, 2]), [LINES, SPANS * 2 * EACH])
+
+
+@triton.jit
+def store_spans(out_ptr, found, line, exists, first, WIDTH: tl.constexpr):
+    """Spans from the `first` on of rows `line` of out [rows, WIDTH]. found: their columns 0 to 15, 16 to 31 and so on,
+    four of [n, 16 * SPANS]"""
+    whole = _side_by_side(_side_by_side(found[0], found[1], 16), _side_by_side(found[2], found[3], 16), 32)
+    column = first * 64 + tl.arange(0, whole.shape[1])
+    at = out_ptr + line[:, None] * WIDTH + column[None, :]
+    tl.store(at, whole, exists[:, None] & (column < WIDTH)[None, :])
 
 
 @quick
@@ -71,8 +74,8 @@ def _side_by_side(first, last):
 def span_values(
     out_ptr, ids_ptr, a, b, c, d, factor, rows,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
-    ZERO: tl.constexpr, SIGNED: tl.constexpr, SHIFTS: tl.constexpr, LOAD: tl.constexpr, VALUES: tl.constexpr,
-    SCALES: tl.constexpr, QUICK: tl.constexpr, PICKED: tl.constexpr,
+    SHIFTS: tl.constexpr, TILES: tl.constexpr, NUMBERS: tl.constexpr, LIFT: tl.constexpr, SCALES: tl.constexpr,
+    QUICK: tl.constexpr, PICKED: tl.constexpr,
 ):  # fmt: skip
     """out [rows, WIDTH]: rows of a matrix, times a factor; PICKED: those of `ids`."""
     line = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -80,55 +83,47 @@ def span_values(
     if PICKED:
         row = tl.load(ids_ptr + line, exists, other=0).to(tl.int64)
     first = tl.program_id(1) * SPANS
-    held = LOAD(a, b, row, exists, first, WIDTH, SPANS)
+    numbers = NUMBERS(TILES(a, b, row, exists, first, WIDTH, SPANS, False, QUICK), QUICK)
     scales, shifts = _factors(c, d, row, exists, first, WIDTH, SPANS, GROUP, GROUPS, SHIFTS, SCALES)
-    runs = ()  # of 8 columns, in their order but for halves, which come first
-    for half in tl.static_range(2):
-        for group in tl.static_range(2):
-            words = VALUES(held, half, group, QUICK)
-            for last in tl.static_range(2):
-                scale, shift = scales[2 * group + last], shifts[2 * group + last]
-                found = _run(words[last], scale, shift, ZERO, SIGNED, SHIFTS) * factor
-                runs += (found.to(out_ptr.dtype.element_ty),)
-    first_32 = _side_by_side(_side_by_side(runs[0], runs[4]), _side_by_side(runs[1], runs[5]))
-    last_32 = _side_by_side(_side_by_side(runs[2], runs[6]), _side_by_side(runs[3], runs[7]))
-    span = first + tl.arange(0, SPANS)
-    column = span[None, :, None] * 64 + tl.arange(0, 64)[None, None, :]
-    inside = exists[:, None, None] & (span < WIDTH // 64)[None, :, None]
-    tl.store(out_ptr + line[:, None, None] * WIDTH + column, _side_by_side(first_32, last_32), inside)
+    found = ()
+    for part in tl.static_range(4):
+        value = (numbers[part] - LIFT) * along(scales[part])
+        if SHIFTS:
+            value -= along(shifts[part])
+        found += ((value * factor).to(out_ptr.dtype.element_ty),)
+    store_spans(out_ptr, found, line, exists, first, WIDTH)
 
 
 @triton.jit
 def columns_of_runs(SPANS: tl.constexpr):
-    """The first eight columns of every span [8 * SPANS]."""
-    place = tl.arange(0, 8 * SPANS)
-    return place // 8 * 64 + place % 8
+    """The first sixteen columns of every span [16 * SPANS]."""
+    place = tl.arange(0, 16 * SPANS)
+    return place // 16 * 64 + place % 16
 
 
 @triton.jit
 def product_of_spans(
     acc, x_at, a, b, c, d, index, exists, there, begin, end,
-    WIDTH: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, ZERO: tl.constexpr,
-    SIGNED: tl.constexpr, SHIFTS: tl.constexpr, LOAD: tl.constexpr, VALUES: tl.constexpr, SCALES: tl.constexpr,
-    QUICK: tl.constexpr, PRECISION: tl.constexpr,
+    WIDTH: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, SHIFTS: tl.constexpr,
+    TILES: tl.constexpr, NUMBERS: tl.constexpr, LIFT: tl.constexpr, SCALES: tl.constexpr, QUICK: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """acc [OUTPUTS, ROWS] and the product of columns [begin, end) of rows `index` of the matrix [OUTPUTS]. x_at
-    [8 * SPANS, ROWS]: to the columns that `columns_of_runs` names, from `begin` on."""
+    [16 * SPANS, ROWS]: to the columns that `columns_of_runs` names, from `begin` on. EVEN: all of `exists` is so, and
+    steps of SPANS spans divide WIDTH."""
     column = columns_of_runs(SPANS)
     for start in range(begin, end, SPANS * 64):
         first = start // 64
-        inside = there[None, :] & (start + column < WIDTH)[:, None]
-        held = LOAD(a, b, index, exists, first, WIDTH, SPANS)
+        inside = there[None, :]
+        if not EVEN:
+            inside = inside & (start + column < WIDTH)[:, None]
+        numbers = NUMBERS(TILES(a, b, index, exists, first, WIDTH, SPANS, EVEN, QUICK), QUICK)
         scales, shifts = _factors(c, d, index, exists, first, WIDTH, SPANS, GROUP, GROUPS, SHIFTS, SCALES)
-        for half in tl.static_range(2):
-            for group in tl.static_range(2):
-                words = VALUES(held, half, group, QUICK)
-                for last in tl.static_range(2):
-                    x = tl.load(x_at + (32 * group + 16 * last + 8 * half), inside, other=0.0)
-                    scale, shift = scales[2 * group + last], shifts[2 * group + last]
-                    found = _run(words[last], scale, shift, ZERO, SIGNED, SHIFTS)
-                    weight = tl.reshape(found.to(x.dtype), [acc.shape[0], 8 * SPANS])
-                    acc = tl.dot(weight, x, acc, input_precision=PRECISION)
+        for part in tl.static_range(4):
+            x = tl.load(x_at + 16 * part, inside, other=0.0)
+            less = along(shifts[part] + LIFT * scales[part])
+            weight = (numbers[part] * along(scales[part]) - less).to(x.dtype)
+            acc = tl.dot(weight, x, acc, input_precision=PRECISION)
         x_at += SPANS * 64
     return acc
 
@@ -137,14 +132,14 @@ def product_of_spans(
 @triton.jit(do_not_specialize=["rows"])
 def span_rows(
     out_ptr, x_ptr, a, b, c, d, bias_ptr, rows, outputs, x_stride,
-    WIDTH: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, ZERO: tl.constexpr,
-    SIGNED: tl.constexpr, SHIFTS: tl.constexpr, LOAD: tl.constexpr, VALUES: tl.constexpr, SCALES: tl.constexpr,
-    QUICK: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, TERMS: tl.constexpr, BIAS: tl.constexpr,
+    WIDTH: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, SHIFTS: tl.constexpr,
+    TILES: tl.constexpr, NUMBERS: tl.constexpr, LIFT: tl.constexpr, SCALES: tl.constexpr, QUICK: tl.constexpr,
+    ROWS: tl.constexpr, OUTPUTS: tl.constexpr, TERMS: tl.constexpr, EVEN: tl.constexpr, BIAS: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """out [TERMS, rows, outputs], whose sum is x [rows, WIDTH] times the matrix, which is the left side of the tensor
     cores. Columns come in one order: a row's bits do not depend on the rows beside it. With several terms SPANS spans
-    divide WIDTH // TERMS."""
+    divide WIDTH // TERMS; EVEN: they do, and OUTPUTS divides outputs."""
     PART: tl.constexpr = WIDTH // TERMS
     term = tl.program_id(2)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
@@ -157,7 +152,7 @@ def span_rows(
         gdc_wait()
     acc = product_of_spans(
         tl.zeros([OUTPUTS, ROWS], tl.float32), x_at, a, b, c, d, index, exists, there, term * PART, term * PART + PART,
-        WIDTH, SPANS, GROUP, GROUPS, ZERO, SIGNED, SHIFTS, LOAD, VALUES, SCALES, QUICK, PRECISION,
+        WIDTH, SPANS, GROUP, GROUPS, SHIFTS, TILES, NUMBERS, LIFT, SCALES, QUICK, EVEN, PRECISION,
     )  # fmt: skip
     if BIAS and term == 0:
         acc += tl.load(bias_ptr + output, exists, other=0.0).to(tl.float32)[:, None]
