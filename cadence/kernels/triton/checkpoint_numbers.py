@@ -13,6 +13,8 @@ _BYTES = (torch.int8, torch.float8_e4m3fn)
 
 def of_numbers(stored: ScaledNumbers, device: torch.device) -> Stored | Planes | None:
     """On that device; None where no kernel multiplies such numbers."""
+    if stored.table is not None:
+        return None
     rows, cols = stored.numbers.shape
     scales = stored.scales.to(device, torch.float32).contiguous()
     if stored.is_fp4:
