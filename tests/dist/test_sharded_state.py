@@ -118,7 +118,7 @@ def test_numbers_that_lie_are_refused(tmp_path: Path) -> None:
     name = next(iter(index["numbers"]))
     for key, value, told in [
         ("bits", 5, "does not say how"),
-        ("kind", "Q4_0", "no tensor"),
+        ("kind", "Q4_0", "blocks are not those"),
         ("has_order", True, "no tensor"),
         ("zero", None, "no tensor"),
         ("dtype", "int7", "not a matrix of numbers"),
