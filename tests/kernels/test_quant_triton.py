@@ -10,6 +10,8 @@ import torch
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
+from cadence.kernels.triton.checkpoint_numbers import of_numbers
 from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int4, as_int8, of_blocks, stacked
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
 from cadence.kernels.triton.few_bits_rows import widened
@@ -17,6 +19,7 @@ from cadence.kernels.triton.joined_matrix import JoinedMatrix
 from cadence.kernels.triton.ops import TritonOps
 from cadence.kernels.triton.quantized_rows import quantized_rows
 from cadence.models.quant.blocks import integer_blocks
+from tests.helpers.quantized_writers import bnb_table
 
 pytestmark = pytest.mark.device
 
@@ -45,6 +48,19 @@ def grouped_int4(group: int) -> Stored:
     return stored.to(torch.device(DEVICE))
 
 
+def of_table(kind: str, group: int) -> Stored:
+    """Codes of bitsandbytes; their numbers are the table's, bit for bit."""
+    table = bnb_table(kind)
+    codes = torch.randint(0, 16, (OUTPUTS, WIDTH), generator=torch.Generator().manual_seed(4), dtype=torch.uint8)
+    scales = torch.rand(OUTPUTS, WIDTH // group, generator=torch.Generator().manual_seed(5))
+    scales[3, 0] = 0
+    stored = of_numbers(ScaledNumbers(codes, scales, bits=4, table=table), torch.device("cpu"))
+    assert isinstance(stored, Stored) and stored.group == group
+    expected = table[codes.int()].view(OUTPUTS, -1, group) * scales.unsqueeze(2)
+    assert torch.equal(stored.widened(), expected.view(OUTPUTS, WIDTH))
+    return stored.to(torch.device(DEVICE))
+
+
 def cases() -> dict[str, Stored]:
     weight = normal(OUTPUTS, WIDTH, seed=2)
     made = {name: make(weight) for name, make in MAKERS.items()}
@@ -52,6 +68,7 @@ def cases() -> dict[str, Stored]:
     blocks = of_blocks("Q8_0", data.view(-1), OUTPUTS, WIDTH)
     assert blocks is not None
     of_files = {"zeros of 64": grouped_int4(64), "zeros of 32": grouped_int4(32), "Q8_0": blocks}
+    of_files |= {"nf4": of_table("nf4", 64), "fp4": of_table("fp4", WIDTH)}
     return {**made, **{name: stored.to(torch.device(DEVICE)) for name, stored in of_files.items()}}
 
 

@@ -7,22 +7,26 @@ import torch
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.kernels.triton.block_planes import Planes, planes_of_fp4
 from cadence.kernels.triton.few_bits import BLOCK, SPAN, Stored, in_halves
+from cadence.kernels.triton.few_bits_table import words_of_table
 
 _BYTES = (torch.int8, torch.float8_e4m3fn)
 
 
 def of_numbers(stored: ScaledNumbers, device: torch.device) -> Stored | Planes | None:
     """On that device; None where no kernel multiplies such numbers."""
-    if stored.table is not None:
-        return None
     rows, cols = stored.numbers.shape
     scales = stored.scales.to(device, torch.float32).contiguous()
     if stored.is_fp4:
         return planes_of_fp4(stored.numbers.to(device), scales)
     group = cols // scales.shape[1]
+    none = scales.new_zeros(0)
+    if stored.table is not None:
+        if group % SPAN or float(stored.table.abs().max()) != 1.0:
+            return None
+        table = words_of_table(stored.table).to(device)
+        return Stored(in_halves(stored.numbers.to(device)), scales, none, cols, table=table)
     if group != cols and group % BLOCK:
         return None
-    none = scales.new_zeros(0)
     if stored.numbers.dtype in _BYTES:
         return Stored(stored.numbers.to(device).contiguous(), scales, none, cols)
     if stored.bits == 8:

@@ -3,14 +3,16 @@
 eight bits  values [rows, cols] float8_e4m3fn or int8, scales [rows, groups] float32: value * scale
 four bits   values [rows, cols / 2] uint8, scales and zeros [rows, groups] float32: (value - zero) * scale. Of every
             64 columns, the two bytes j of 16 have columns j, 16 + j, 32 + j and 48 + j, from the lowest bits up:
-            masks and shifts of a word then give pairs of columns side by side
+            masks and shifts of a word then give pairs of columns side by side. With a table: table[value] * scale
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
+
+from cadence.kernels.triton.few_bits_table import FLOATS
 
 SPAN = 64  # columns that 32 bytes of four-bit values hold
 GROUP = 128  # columns with one scale, of what is quantised here
@@ -22,6 +24,10 @@ BLOCK = 32  # columns of a file's block
 _CHUNK = 1 << 24  # elements quantised at once
 
 
+def _no_table() -> torch.Tensor:
+    return torch.empty(0, dtype=torch.int32)
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """W [rows, cols]."""
@@ -31,6 +37,7 @@ class Stored:
     zeros: torch.Tensor  # [rows, groups]; [0] = none
     cols: int
     weight_only: bool = False  # activations are not rounded to eight bits, though kernels could multiply them so
+    table: torch.Tensor = field(default_factory=_no_table)  # [words] int32, see `few_bits_table`; [0] = none
 
     @property
     def rows(self) -> int:
@@ -41,12 +48,16 @@ class Stored:
         return self.values.dtype is torch.uint8
 
     @property
+    def has_table(self) -> bool:
+        return len(self.table) > 0
+
+    @property
     def group(self) -> int:
         return self.cols // self.scales.shape[1]
 
     def to(self, device: torch.device) -> Stored:
         values, scales, zeros = (each.to(device).contiguous() for each in (self.values, self.scales, self.zeros))
-        return replace(self, values=values, scales=scales, zeros=zeros)
+        return replace(self, values=values, scales=scales, zeros=zeros, table=self.table.to(device))
 
     def by_groups(self) -> Stored:
         """With scales and zeros of a group side by side in memory: kernels read them by many rows at once."""
@@ -68,15 +79,17 @@ class Stored:
         if not self.is_four:
             return (self.values.float().view(self.rows, -1, self.group) * self.scales.unsqueeze(2)).view(self.rows, -1)
         pairs = self.values.view(torch.int16).view(self.rows, -1, 1, SPAN // 4)
-        quants = (
-            torch.cat([pairs >> place & 15 for place in (0, 4, 8, 12)], dim=2).view(self.rows, -1, self.group).float()
-        )
+        codes = torch.cat([pairs >> place & 15 for place in (0, 4, 8, 12)], dim=2).view(self.rows, -1, self.group)
+        if self.has_table:
+            numbers = self.table[FLOATS].view(torch.float32)
+            return (numbers[codes.int()] * self.scales.unsqueeze(2)).view(self.rows, -1)
+        quants = codes.float()
         zeros = self.zeros.unsqueeze(2) if len(self.zeros) else _MIDDLE
         return ((quants - zeros) * self.scales.unsqueeze(2)).view(self.rows, -1)
 
 
 def stacked(parts: list[Stored]) -> Stored:
-    """One below the other; all of one kind and group."""
+    """One below the other; all of one kind, group and table."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -89,6 +102,7 @@ def stacked(parts: list[Stored]) -> Stored:
         torch.cat(zeros) if with_zeros else none,
         first.cols,
         any(part.weight_only for part in parts),
+        first.table,
     )
 
 
