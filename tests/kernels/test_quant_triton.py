@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.helpers.triton_mode import DEVICE  # isort: skip - before triton
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -19,6 +21,7 @@ from cadence.kernels.triton.joined_matrix import JoinedMatrix
 from cadence.kernels.triton.ops import TritonOps
 from cadence.kernels.triton.quantized_rows import quantized_rows
 from cadence.models.quant.blocks import integer_blocks
+from tests.helpers.compiled import compiled_by
 from tests.helpers.quantized_writers import bnb_table
 
 pytestmark = pytest.mark.device
@@ -136,11 +139,28 @@ def test_one_token_takes_the_norm_and_the_gate_along(name: str) -> None:
     torch.testing.assert_close(kept, total)
 
 
+@pytest.mark.parametrize("name", ["nf4", "fp4"])
+@pytest.mark.parametrize("dtype", [torch.float16] if DEVICE == "cpu" else [torch.float16, torch.bfloat16])
+def test_several_rows_meet_the_tables_numbers_in_their_own_type(name: str, dtype: torch.dtype) -> None:
+    """Rows with a single 1 give back columns: each number of the table rounded to the type, then scaled in float32."""
+    stored = CASES[name]
+    ones = torch.eye(WIDTH, device=DEVICE, dtype=dtype)[7:WIDTH:9]
+    found = FewBitsMatrix(stored, dtype, True, False).linear(ones, None)
+    numbers = replace(stored, scales=torch.ones_like(stored.scales)).widened().to(dtype).float()
+    expected = (numbers.view(OUTPUTS, -1, stored.group) * stored.scales.unsqueeze(2)).view(OUTPUTS, WIDTH)
+    assert torch.equal(found, expected.to(dtype).T[7:WIDTH:9])
+
+
+@pytest.mark.slow
+def test_products_of_codes_compile_for_a_gpu() -> None:
+    compiled_by("tests.helpers.compiled_tables", [])
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_what_is_no_number_is_not_hidden(bad: float) -> None:
     x = normal(1, WIDTH)
     x[0, 70] = bad
-    for name in ("int4", "zeros of 32"):
+    for name in ("int4", "zeros of 32", "nf4"):
         assert not FewBitsMatrix(CASES[name], torch.float32, False, False).linear(x, None).isfinite().any()
 
 

@@ -15,7 +15,6 @@ import triton
 import triton.language as tl
 
 from cadence.kernels.triton.block_products import decoded_values
-from cadence.kernels.triton.few_bits_table import words_of_halves
 from cadence.kernels.triton.few_bits_wide import product4, product8
 from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.span_products import columns_of_runs, product_of_spans
@@ -56,7 +55,7 @@ def expert_few_bits(
     out_ptr, x_ptr, weight_ptr, scale_ptr, zero_ptr, pairs_ptr, tile_experts_ptr, num_pairs, outputs, x_stride,
     row_stride, group_stride, table_ptr,
     WIDTH: tl.constexpr, PER_LINE: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr,
-    GROUP: tl.constexpr, FOUR: tl.constexpr, ZEROS: tl.constexpr, TABLE: tl.constexpr, EVEN: tl.constexpr,
+    GROUP: tl.constexpr, FOUR: tl.constexpr, ZEROS: tl.constexpr, LOOKUP: tl.constexpr, EVEN: tl.constexpr,
     QUICK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """weight: rows of all experts, as `Stored` says; it is the left side of the tensor cores. EVEN: OUTPUTS divides
@@ -75,10 +74,9 @@ def expert_few_bits(
         scale_at, zero_at = scale_ptr + row * row_stride, zero_ptr + row * row_stride
         acc = tl.zeros([OUTPUTS, ROWS], tl.float32)
         if FOUR:
-            words = words_of_halves(table_ptr, x_ptr.dtype.element_ty, TABLE)
             acc = product4(
-                acc, at, x_at, scale_at, zero_at, group_stride, table_ptr, words, 0, WIDTH, exists, there,
-                COLUMNS, GROUP, ZEROS, TABLE, EVEN, QUICK, PRECISION,
+                acc, at, x_at, scale_at, zero_at, group_stride, table_ptr, 0, WIDTH, exists, there,
+                COLUMNS, GROUP, ZEROS, LOOKUP, EVEN, QUICK, PRECISION,
             )  # fmt: skip
         else:
             acc = product8(

@@ -8,11 +8,11 @@ four bits   values [rows, cols / 2] uint8, scales and zeros [rows, groups] float
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 
-from cadence.kernels.triton.few_bits_table import FLOATS
+from cadence.kernels.triton.few_bits_table import NO_TABLE, CodeTable
 
 SPAN = 64  # columns that 32 bytes of four-bit values hold
 GROUP = 128  # columns with one scale, of what is quantised here
@@ -24,10 +24,6 @@ BLOCK = 32  # columns of a file's block
 _CHUNK = 1 << 24  # elements quantised at once
 
 
-def _no_table() -> torch.Tensor:
-    return torch.empty(0, dtype=torch.int32)
-
-
 @dataclass(frozen=True, slots=True)
 class Stored:
     """W [rows, cols]."""
@@ -37,7 +33,7 @@ class Stored:
     zeros: torch.Tensor  # [rows, groups]; [0] = none
     cols: int
     weight_only: bool = False  # activations are not rounded to eight bits, though kernels could multiply them so
-    table: torch.Tensor = field(default_factory=_no_table)  # [words] int32, see `few_bits_table`; [0] = none
+    table: CodeTable = NO_TABLE  # of four bits, without zeros
 
     @property
     def rows(self) -> int:
@@ -46,10 +42,6 @@ class Stored:
     @property
     def is_four(self) -> bool:
         return self.values.dtype is torch.uint8
-
-    @property
-    def has_table(self) -> bool:
-        return len(self.table) > 0
 
     @property
     def group(self) -> int:
@@ -80,9 +72,8 @@ class Stored:
             return (self.values.float().view(self.rows, -1, self.group) * self.scales.unsqueeze(2)).view(self.rows, -1)
         pairs = self.values.view(torch.int16).view(self.rows, -1, 1, SPAN // 4)
         codes = torch.cat([pairs >> place & 15 for place in (0, 4, 8, 12)], dim=2).view(self.rows, -1, self.group)
-        if self.has_table:
-            numbers = self.table[FLOATS].view(torch.float32)
-            return (numbers[codes.int()] * self.scales.unsqueeze(2)).view(self.rows, -1)
+        if self.table.exists:
+            return (self.table.numbers[codes.int()] * self.scales.unsqueeze(2)).view(self.rows, -1)
         quants = codes.float()
         zeros = self.zeros.unsqueeze(2) if len(self.zeros) else _MIDDLE
         return ((quants - zeros) * self.scales.unsqueeze(2)).view(self.rows, -1)

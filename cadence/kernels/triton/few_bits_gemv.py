@@ -262,9 +262,9 @@ def gemv4(
 ):  # fmt: skip
     """out [outputs] = weight times x [WIDTH]; with NORM, times rms_norm(x + residual), whose sum goes to `total`.
 
-    weight [outputs, WIDTH / 8] int32, scale and zero [outputs, WIDTH / GROUP], TABLE: as `Stored`. GATE "silu" or "gelu": 2 *
-    outputs rows (g, u), and out is activate(g) * u. A program takes PARTS times ROWS rows; several PARTS where WORDS
-    hold all columns, of which whole numbers are then made once.
+    weight [outputs, WIDTH / 8] int32, scale and zero [outputs, WIDTH / GROUP], TABLE: as `Stored`. GATE "silu" or
+    "gelu": 2 * outputs rows (g, u), and out is activate(g) * u. A program takes PARTS times ROWS rows; several PARTS
+    where WORDS hold all columns, of which whole numbers are then made once.
     """
     GATED: tl.constexpr = GATE != ""
     TAKEN: tl.constexpr = ROWS // 2 if GATED else ROWS  # outputs of a part
@@ -352,9 +352,9 @@ def one_token(
     gemv4[(triton.cdiv(outputs, taken),)](
         out, total, x, residual, norm, weight.values.view(torch.int32), weight.scales,
         weight.zeros if len(weight.zeros) else weight.scales, weight.scales if bias is None else bias, eps, outputs,
-        *weight.scales.stride(), weight.table if weight.has_table else weight.scales,
+        *weight.scales.stride(), weight.table.words if weight.table.exists else weight.scales,
         WIDTH=width, PARTS=parts, ROWS=tile.rows, WORDS=words, GROUP=weight.group, ZEROS=len(weight.zeros) > 0,
-        TABLE=weight.has_table, NORM=entry is not None, GATE=gate, BIAS=bias is not None, QUICK=not is_interpreted(), PDL=pdl,
-        num_warps=max(words // 128, 1), launch_pdl=pdl,
+        TABLE=weight.table.exists, NORM=entry is not None, GATE=gate, BIAS=bias is not None, QUICK=not is_interpreted(),
+        PDL=pdl, num_warps=max(words // 128, 1), launch_pdl=pdl,
     )  # fmt: skip
     return out, total

@@ -46,8 +46,8 @@ def widened(weight: Stored, dtype: torch.dtype) -> torch.Tensor:
     columns = min(2048, triton.next_power_of_2(weight.cols))
     widen[(weight.rows, triton.cdiv(weight.cols, columns))](
         out, weight.values, weight.scales, weight.zeros if len(weight.zeros) else weight.scales,
-        *weight.scales.stride(), weight.table if weight.has_table else weight.values,
+        *weight.scales.stride(), weight.table.words if weight.table.exists else weight.values,
         WIDTH=weight.cols, COLUMNS=columns, GROUP=weight.group, FOUR=weight.is_four, ZEROS=len(weight.zeros) > 0,
-        TABLE=weight.has_table, num_warps=4,
+        TABLE=weight.table.exists, num_warps=4,
     )  # fmt: skip
     return out

@@ -3,10 +3,10 @@
 A table lies in memory as words:
   FLOATS  sixteen float32
   WHOLE   whole numbers of 16 bits, W = 256 * high + low with both bytes signed: first the sixteen high bytes, then the
-          low ones, which a selector of eight picks among
-  BF16    the same of bfloat16, its low bytes unsigned
-  F16     the same of float16
+          low ones
   UNIT    a float32: what 256 of those whole numbers are
+For the tensor cores its numbers are part of the instructions: Triton keeps what comes out of such in registers where a
+single operand goes into them.
 
 QUICK: by instructions of NVIDIA's GPUs; else numbers are read from memory one by one.
 """
@@ -14,21 +14,50 @@ QUICK: by instructions of NVIDIA's GPUs; else numbers are read from memory one b
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import torch
 import triton
 import triton.language as tl
 
-FLOATS = slice(0, 16)
 _WHOLE: tl.constexpr = tl.constexpr(16)
-_BF16: tl.constexpr = tl.constexpr(24)
-_F16: tl.constexpr = tl.constexpr(32)
-_UNIT: tl.constexpr = tl.constexpr(40)
+_UNIT: tl.constexpr = tl.constexpr(24)
 _MOST = 32639  # whole numbers with signed bytes
 _TRIED = 4096  # largest whole numbers, among which the least error is looked for
 
 
-def words_of_table(table: torch.Tensor) -> torch.Tensor:
-    """table [16] float32, with 1 as its largest -> words [41] int32"""
+@dataclass(frozen=True, slots=True)
+class CodeTable:
+    words: torch.Tensor  # [25] int32; [0] = no table
+    in_bfloat16: str  # instructions that turn codes into numbers; "" = no table
+    in_float16: str
+
+    @property
+    def exists(self) -> bool:
+        return self.in_bfloat16 != ""
+
+    @property
+    def numbers(self) -> torch.Tensor:
+        """[16] float32"""
+        return self.words[: _WHOLE.value].view(torch.float32)
+
+    def lookup(self, dtype: torch.dtype) -> str:
+        return self.in_bfloat16 if dtype is torch.bfloat16 else self.in_float16
+
+    def to(self, device: torch.device) -> CodeTable:
+        return replace(self, words=self.words.to(device))
+
+
+NO_TABLE = CodeTable(torch.empty(0, dtype=torch.int32), "", "")
+
+
+def code_table(table: torch.Tensor) -> CodeTable:
+    """table [16] float32, with 1 as its largest"""
+    halves = [_quarters(table.to(dtype)) for dtype in (torch.bfloat16, torch.float16)]
+    return CodeTable(_words_of(table), halves[0], halves[1])
+
+
+def _words_of(table: torch.Tensor) -> torch.Tensor:
     exact = table.double()
     largest = torch.arange(_MOST - _TRIED + 1, _MOST + 1, dtype=torch.float64)
     tried = exact[None, :] * largest[:, None]
@@ -39,17 +68,9 @@ def words_of_table(table: torch.Tensor) -> torch.Tensor:
     parts = [
         table.view(torch.int32),
         _bytes(high.to(torch.int8), (whole - 256 * high).to(torch.int8)),
-        _halves(table.to(torch.bfloat16)),
-        _halves(table.to(torch.float16)),
         (256.0 / largest[best : best + 1]).float().view(torch.int32),
     ]
     return torch.cat(parts)
-
-
-def _halves(numbers: torch.Tensor) -> torch.Tensor:
-    """[16] of 16 bits -> [8] words"""
-    both = numbers.view(torch.uint8).view(16, 2)
-    return _bytes(both[:, 1].contiguous(), both[:, 0].contiguous())
 
 
 def _bytes(high: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
@@ -82,16 +103,7 @@ _LOOKUP = """
 _REGISTERS = ".reg .b32 s, p, t, q, e, f, high, low, next_high, next_low;"
 
 
-def _lookup(word: int, places: range) -> str:
-    """places: of the table's words among the operands"""
-    text = _LOOKUP.replace("WORD", f"${word}")
-    for number, place in enumerate(places):
-        text = text.replace(f"T{number}", f"${place}")
-    return text
-
-
-# Two numbers of 16 bits -> four pairs of numbers of a type of 16 bits, of their lowest four bits and so on. Operands of
-# 32 bits come twice, once for each number.
+# Two numbers of 16 bits -> four pairs of numbers of a type of 16 bits, of their lowest four bits and so on.
 _PAIRS = """
     prmt.b32 e, low, high, 0x5140;
     prmt.b32 f, next_low, next_high, 0x5140;
@@ -102,8 +114,16 @@ _PAIRS = """
     prmt.b32 $2, e, f, 0x5410;
     prmt.b32 $3, e, f, 0x7632;
     """
-_QUARTERS: tl.constexpr = tl.constexpr("{" + _REGISTERS + _lookup(4, range(5, 21, 2)) + _PAIRS + "}")
-_QUARTERS_OPERANDS: tl.constexpr = tl.constexpr("=r,=r,=r,=r,r" + ",r" * 16)
+
+
+def _quarters(numbers: torch.Tensor) -> str:
+    """numbers [16] of 16 bits"""
+    both = numbers.view(torch.uint8).view(16, 2)
+    words = _bytes(both[:, 1].contiguous(), both[:, 0].contiguous()).tolist()
+    table = [f"mov.b32 T{place}, 0x{word & 0xFFFFFFFF:08X};" for place, word in enumerate(words)]
+    registers = ".reg .b32 " + ", ".join(f"T{place}" for place in range(len(words))) + ";"
+    return "{" + "\n".join([_REGISTERS, registers, *table]) + _LOOKUP.replace("WORD", "$4") + _PAIRS + "}"
+
 
 # The sum of eight products of whole numbers in 256ths, but for low bytes by low bytes. $2 and $3 are the high bytes of
 # what eight codes $1 are multiplied by, $4 and $5 the low ones.
@@ -116,27 +136,9 @@ _SUM = """
     dp4a.s32.s32 e, low, $2, e;
     dp4a.s32.s32 $0, next_low, $3, e;
     """
-_EIGHT: tl.constexpr = tl.constexpr("{" + _REGISTERS + _lookup(1, range(6, 14)) + _SUM + "}")
+_TABLE = ".reg .b32 T0, T1, T2, T3, T4, T5, T6, T7;" + "".join(f"mov.b32 T{place}, ${6 + place};" for place in range(8))
+_EIGHT: tl.constexpr = tl.constexpr("{" + _REGISTERS + _TABLE + _LOOKUP.replace("WORD", "$1") + _SUM + "}")
 _EIGHT_OPERANDS: tl.constexpr = tl.constexpr("=r" + ",r" * 13)
-
-
-@triton.jit
-def _words(table_ptr, FIRST: tl.constexpr):
-    """Eight of the table."""
-    at = table_ptr + FIRST
-    return (
-        tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3),
-        tl.load(at + 4), tl.load(at + 5), tl.load(at + 6), tl.load(at + 7),
-    )  # fmt: skip
-
-
-@triton.jit
-def words_of_halves(table_ptr, DTYPE: tl.constexpr, TABLE: tl.constexpr):
-    """What `quarters_of_table` takes; without a TABLE nothing."""
-    words = ()
-    if TABLE:
-        words = _words(table_ptr, _BF16 if DTYPE == tl.bfloat16 else _F16)
-    return words
 
 
 @triton.jit
@@ -144,7 +146,11 @@ def words_of_whole(table_ptr, TABLE: tl.constexpr):
     """What `eight_of_table` takes; without a TABLE nothing."""
     words = ()
     if TABLE:
-        words = _words(table_ptr, _WHOLE)
+        at = table_ptr + _WHOLE
+        words = (
+            tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3),
+            tl.load(at + 4), tl.load(at + 5), tl.load(at + 6), tl.load(at + 7),
+        )  # fmt: skip
     return words
 
 
@@ -160,13 +166,17 @@ def numbers_of_table(code, table_ptr):
 
 
 @triton.jit
-def quarters_of_table(tile, table_ptr, words, DTYPE: tl.constexpr, QUICK: tl.constexpr):
-    """Numbers of 16 bits -> what the four codes of each stand for."""
+def quarters_of_table(tile, table_ptr, DTYPE: tl.constexpr, LOOKUP: tl.constexpr, QUICK: tl.constexpr):
+    """Numbers of 16 bits -> what the four codes of each stand for. LOOKUP: the table's instructions for this type"""
     if QUICK:
-        a, b, c, d, e, f, g, h = words
+        if tl.bfloat16 == DTYPE:
+            return tl.inline_asm_elementwise(
+                LOOKUP, "=r,=r,=r,=r,r", [tile], is_pure=True, pack=2,
+                dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
+            )  # fmt: skip
         return tl.inline_asm_elementwise(
-            _QUARTERS, _QUARTERS_OPERANDS, [tile, a, b, c, d, e, f, g, h], is_pure=True, pack=2,
-            dtype=(DTYPE, DTYPE, DTYPE, DTYPE),
+            LOOKUP, "=r,=r,=r,=r,r", [tile], is_pure=True, pack=2,
+            dtype=(tl.float16, tl.float16, tl.float16, tl.float16),
         )  # fmt: skip
     wide = tile.to(tl.int32)
     return (
@@ -201,8 +211,8 @@ def _four(codes, high_x, low_x, table_ptr):
 @triton.jit
 def eight_of_table(codes, numbers, table_ptr, words, QUICK: tl.constexpr):
     """The sum of eight products, in units of `unit_of_table`. numbers: high bytes of what the first four codes of a
-    word are multiplied by, and of the last four; then low bytes, all signed. Low bytes by low bytes are left out: that is
-    no more than rounding the numbers to whole ones took."""
+    word are multiplied by, and of the last four; then low bytes, all signed. Low bytes by low bytes are left out: that
+    is no more than rounding the numbers to whole ones took."""
     high, next_high, low, next_low = numbers
     if QUICK:
         a, b, c, d, e, f, g, h = words

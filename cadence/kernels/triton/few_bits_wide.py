@@ -14,7 +14,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.triton.few_bits import Stored
-from cadence.kernels.triton.few_bits_table import quarters_of_table, words_of_halves
+from cadence.kernels.triton.few_bits_table import quarters_of_table
 from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.private import is_interpreted
@@ -49,7 +49,7 @@ _QUARTERS: tl.constexpr = tl.constexpr(
 @triton.jit
 def _quarters(tile, DTYPE: tl.constexpr, QUICK: tl.constexpr):
     """Numbers of 16 bits -> the four that each holds, less 8."""
-    if QUICK and DTYPE == tl.bfloat16:
+    if QUICK and tl.bfloat16 == DTYPE:
         return tl.inline_asm_elementwise(
             _QUARTERS, "=r,=r,=r,=r,r", [tile], is_pure=True, pack=2,
             dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
@@ -100,12 +100,12 @@ def _heads(at, start, end, exists, other, group_stride, GROUP: tl.constexpr):
 
 @triton.jit
 def product4(
-    acc, at, x_at, scale_at, zero_at, group_stride, table_ptr, words, start, end, exists, there,
-    COLUMNS: tl.constexpr, GROUP: tl.constexpr, ZEROS: tl.constexpr, TABLE: tl.constexpr, EVEN: tl.constexpr,
+    acc, at, x_at, scale_at, zero_at, group_stride, table_ptr, start, end, exists, there,
+    COLUMNS: tl.constexpr, GROUP: tl.constexpr, ZEROS: tl.constexpr, LOOKUP: tl.constexpr, EVEN: tl.constexpr,
     QUICK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """acc [OUTPUTS, ROWS] and the product of columns [start, end). at [OUTPUTS, COLUMNS / 4] to numbers of 16 bits,
-    x_at [COLUMNS / 4, ROWS] to the first of the four columns that each has. words: of the TABLE, where there is one."""
+    x_at [COLUMNS / 4, ROWS] to the first of the four columns that each has. LOOKUP: of the table, or ""."""
     place = tl.arange(0, COLUMNS // 4)
     column = place // 16 * 64 + place % 16
     scales = _heads(scale_at, start, end, exists, 0.0, group_stride, GROUP)  # asked for one tile ahead
@@ -129,8 +129,8 @@ def product4(
         if ZEROS:
             next_zeros = _heads(zero_at, first + COLUMNS, end, exists, 8.0, group_stride, GROUP)
             less = (zeros[0] - 8.0, zeros[1] - 8.0)
-        if TABLE:
-            quarters = quarters_of_table(tile, table_ptr, words, xs[0].dtype, QUICK)
+        if LOOKUP != "":
+            quarters = quarters_of_table(tile, table_ptr, xs[0].dtype, LOOKUP, QUICK)
         else:
             quarters = _quarters(tile, xs[0].dtype, QUICK)
         acc = _four(acc, quarters, xs, scales, less, GROUP, ZEROS, PRECISION)
@@ -181,7 +181,7 @@ def wide(
     out_ptr, x_ptr, weight_ptr, scale_ptr, zero_ptr, bias_ptr, rows, outputs, x_stride, row_stride, group_stride,
     table_ptr,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
-    FOUR: tl.constexpr, ZEROS: tl.constexpr, TABLE: tl.constexpr, EVEN: tl.constexpr, TERMS: tl.constexpr,
+    FOUR: tl.constexpr, ZEROS: tl.constexpr, LOOKUP: tl.constexpr, EVEN: tl.constexpr, TERMS: tl.constexpr,
     BIAS: tl.constexpr, QUICK: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """out [TERMS, rows, outputs], whose sum is x [rows, WIDTH] times weight, which is as `Stored` says: of FOUR bits,
@@ -199,7 +199,6 @@ def wide(
     zero_at = zero_ptr + output.to(tl.int64) * row_stride
     column = place // 16 * 64 + place % 16 if FOUR else place
     x_at = x_ptr + row.to(tl.int64)[None, :] * x_stride + term * PART + column[:, None]
-    words = words_of_halves(table_ptr, x_ptr.dtype.element_ty, TABLE)
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
@@ -207,8 +206,8 @@ def wide(
     start = term * PART
     if FOUR:
         acc = product4(
-            acc, at, x_at, scale_at, zero_at, group_stride, table_ptr, words, start, start + PART, exists, there,
-            COLUMNS, GROUP, ZEROS, TABLE, EVEN, QUICK, PRECISION,
+            acc, at, x_at, scale_at, zero_at, group_stride, table_ptr, start, start + PART, exists, there,
+            COLUMNS, GROUP, ZEROS, LOOKUP, EVEN, QUICK, PRECISION,
         )  # fmt: skip
     else:
         acc = product8(
@@ -262,9 +261,9 @@ def linear_wide(
     wide[(triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows), tile.terms)](
         out, x, values, weight.scales, weight.zeros if len(weight.zeros) else weight.scales,
         weight.scales if bias is None else bias, rows, outputs, x.stride(0), *weight.scales.stride(),
-        weight.table if weight.has_table else values,
+        weight.table.words if weight.table.exists else values,
         WIDTH=weight.cols, ROWS=tile.rows, OUTPUTS=tile.outputs, COLUMNS=tile.columns, GROUP=weight.group,
-        FOUR=weight.is_four, ZEROS=len(weight.zeros) > 0, TABLE=weight.has_table,
+        FOUR=weight.is_four, ZEROS=len(weight.zeros) > 0, LOOKUP=weight.table.lookup(x.dtype),
         EVEN=outputs % tile.outputs == 0 and weight.cols % (tile.terms * tile.columns) == 0, TERMS=tile.terms,
         BIAS=bias is not None,
         QUICK=x.element_size() == 2 and not is_interpreted(),
