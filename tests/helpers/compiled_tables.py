@@ -3,6 +3,8 @@ there in instructions of its own."""
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 from tests.helpers.compiled import compile_for_gpu
@@ -27,7 +29,8 @@ def _main() -> None:
         types = dict.fromkeys(model, half) | _STORED | {"weight_ptr": "*i16"}
         options = {"num_warps": 4, "num_stages": 2, "launch_pdl": True}
         found = compile_for_gpu(wide, types, _COMMON | several | {"LOOKUP": lookup}, options)
-        assert "wgmma" in found.asm["ptx"] and "local_alloc %" not in found.asm["ttgir"], f"{half} stays in registers"
+        assert "wgmma" in found.asm["ptx"], half
+        assert not re.search("convert_layout.*->.*dot_op", found.asm["ttgir"]), f"{half} goes by way of shared memory"
 
 
 if __name__ == "__main__":

@@ -170,14 +170,16 @@ def quarters_of_table(tile, table_ptr, DTYPE: tl.constexpr, LOOKUP: tl.constexpr
     """Numbers of 16 bits -> what the four codes of each stand for. LOOKUP: the table's instructions for this type"""
     if QUICK:
         if tl.bfloat16 == DTYPE:
-            return tl.inline_asm_elementwise(
+            found = tl.inline_asm_elementwise(
                 LOOKUP, "=r,=r,=r,=r,r", [tile], is_pure=True, pack=2,
                 dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
             )  # fmt: skip
-        return tl.inline_asm_elementwise(
-            LOOKUP, "=r,=r,=r,=r,r", [tile], is_pure=True, pack=2,
-            dtype=(tl.float16, tl.float16, tl.float16, tl.float16),
-        )  # fmt: skip
+        else:
+            found = tl.inline_asm_elementwise(
+                LOOKUP, "=r,=r,=r,=r,r", [tile], is_pure=True, pack=2,
+                dtype=(tl.float16, tl.float16, tl.float16, tl.float16),
+            )  # fmt: skip
+        return found
     wide = tile.to(tl.int32)
     return (
         numbers_of_table(wide & 15, table_ptr).to(DTYPE), numbers_of_table(wide >> 4 & 15, table_ptr).to(DTYPE),
