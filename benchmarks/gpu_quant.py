@@ -18,8 +18,10 @@ from typing import NamedTuple
 
 import torch
 
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.kernels.triton.block_matrix import BlockMatrix, choose_rows, some_rows
 from cadence.kernels.triton.block_planes import FORMS, Planes
+from cadence.kernels.triton.checkpoint_numbers import of_numbers
 from cadence.kernels.triton.eight_rows import linear_eight
 from cadence.kernels.triton.expert_stacks import DenseStack, FewBitsStack, MatrixStack
 from cadence.kernels.triton.experts import TritonExperts
@@ -34,7 +36,14 @@ from cadence.kernels.triton.quantized_rows import normed_rows, quantized_rows
 from cadence.kernels.triton.span_launch import KINDS, span_row
 
 SHAPES = {"qkv": (6144, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}  # of Llama 3.1 8B
-MAKERS = {"fp8": as_fp8, "int8": as_int8, "int4": as_int4, "fp8 block": lambda weight: in_blocks(as_fp8(weight))}
+MAKERS = {
+    "fp8": as_fp8,
+    "int8": as_int8,
+    "int4": as_int4,
+    "int4 64": lambda weight: as_int4(weight).regrouped(64),
+    "nf4": lambda weight: of_table(weight),
+    "fp8 block": lambda weight: in_blocks(as_fp8(weight)),
+}
 COMMON = ("Q4_K", "Q5_K", "Q6_K", "Q5_0", "Q8_0", "IQ4_XS", "IQ3_S", "IQ2_XXS", "TQ2_0", "MXFP4", "FP4_16")
 TILES = [
     FewTile(rows, outputs, columns, warps, stages)
@@ -60,6 +69,7 @@ SPAN_TILES = [
 ]
 ONE_TILES = [OneTile(rows, columns, parts) for rows in (4, 8) for columns in (2048, 4096, 8192) for parts in (1, 2, 4)]
 BYTES = 1 << 30  # of the matrices that are gone through
+BYTES_EACH = {"bf16": 2.0, "int4": 0.53, "int4 64": 0.56, "nf4": 0.56}  # of a number; others have one
 
 
 def microseconds(work: Callable[[int], object], count: int) -> float:
@@ -85,6 +95,15 @@ def microseconds(work: Callable[[int], object], count: int) -> float:
 def in_blocks(stored: Stored) -> Stored:
     """A scale for 128 columns, as checkpoints of that kind have it."""
     return replace(stored, scales=stored.scales.expand(-1, stored.cols // 128).contiguous())
+
+
+def of_table(weight: torch.Tensor) -> Stored:
+    """Any codes of a table, with a scale for 64 columns, as bitsandbytes has them."""
+    scales = weight.view(weight.shape[0], -1, 64).abs().amax(dim=2).float()
+    codes = torch.randint(0, 16, weight.shape, dtype=torch.uint8, device=weight.device)
+    found = of_numbers(ScaledNumbers(codes, scales, bits=4, table=torch.linspace(-1, 1, 16)), weight.device)
+    assert isinstance(found, Stored)
+    return found
 
 
 def random_planes(kind: str, rows: int, cols: int) -> Planes:
@@ -217,7 +236,7 @@ def sweep(line: dict[str, object], x: torch.Tensor, stored: list[Stored]) -> Non
             return one_token(x, each, None, None, "", True, tile)[0]
         if has_bytes:
             return linear_eight(quants, each, None, x.dtype, tile, True)
-        return linear_wide(x, each, None, True, tile)
+        return linear_wide(x, each, None, True, replace(tile, columns=min(tile.columns, each.group)))
 
     for tile in ONE_TILES if is_one else EIGHT_TILES if has_bytes else TILES:
         if not is_one and (tile.rows >= 2 * max(rows, 16) or tile.rows < min(rows, 64)):
@@ -255,7 +274,7 @@ def expert_product(layers: list[TritonExperts], shape: ExpertLayer, kind: str, t
     shares = torch.full((tokens, shape.top_k), 1 / shape.top_k, device="cuda")
     taken = ids.unique().numel()
     took = microseconds(lambda index: layers[index % 2].product(x, (ids, shares), False), 8)
-    weights = 3 * shape.width * shape.hidden * taken * {"bf16": 2.0, "int4": 0.53}.get(kind, 1.0)
+    weights = 3 * shape.width * shape.hidden * taken * BYTES_EACH.get(kind, 1.0)
     return {
         "experts": shape._asdict(),
         "tokens": tokens,

@@ -41,6 +41,7 @@ class StoredNumbers:
     has_order: bool  # of columns
     kind: str  # GGUF type of blocks that lie beside it, or ""
     dtype: str  # of its values
+    has_table: bool = False  # the numbers are codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,8 @@ def _numbers(path: Path, name: str, entry: object) -> StoredNumbers:
             "bits": int(bits), "is_fp4": bool(is_fp4), "zero": int() | None as zero, "is_packed": bool(is_packed),
             "has_order": bool(has_order), "kind": str(kind), "dtype": str(dtype),
         } if bits in (2, 4, 8):  # fmt: skip
-            return StoredNumbers(bits, is_fp4, zero, is_packed, has_order, kind, dtype)
+            has_table = entry.get("has_table", False) is True
+            return StoredNumbers(bits, is_fp4, zero, is_packed, has_order, kind, dtype, has_table)
     raise WeightsError(f"{path}: 'numbers' does not say how {name!r} is stored")
 
 

@@ -73,7 +73,7 @@ def test_quantised_blocks_stay_as_they_are(kind: str, tmp_path: Path, capsys: py
         LLM(str(output), **OPTIONS)
 
 
-@pytest.mark.parametrize("form", ["FP8 channel", "W4A16 asymmetric", "GPTQ 4 bits, by activation", "NVFP4"])
+@pytest.mark.parametrize("form", ["FP8 channel", "W4A16 asymmetric", "GPTQ 4 bits, by activation", "NVFP4", "nf4"])
 def test_a_quantised_checkpoint_stays_one(form: str, tmp_path: Path) -> None:
     """Every form that a rank would read of it, bit for bit: values, numbers, blocks, the order of columns."""
     files = find_model(str(make_quantized(form, tmp_path)))
@@ -95,7 +95,7 @@ def test_a_quantised_checkpoint_stays_one(form: str, tmp_path: Path) -> None:
 
 def forms_of(source: WeightsSource, name: str) -> list[object]:
     numbers, blocks = source.numbers(name), source.blocks(name, False)
-    parts = [] if numbers is None else [numbers.numbers, numbers.scales, numbers.bits, numbers.is_fp4]
+    parts = [] if numbers is None else [numbers.numbers, numbers.scales, numbers.bits, numbers.is_fp4, numbers.table]
     zeros = numbers.zeros if numbers is not None else 0
     whole = zeros.to(torch.int16) if isinstance(zeros, torch.Tensor) else zeros
     return [source.load(name), source.order(name), *(blocks or ()), *parts, whole]
@@ -118,10 +118,11 @@ def test_numbers_that_lie_are_refused(tmp_path: Path) -> None:
     name = next(iter(index["numbers"]))
     for key, value, told in [
         ("bits", 5, "does not say how"),
-        ("kind", "Q4_0", "no tensor"),
+        ("kind", "Q4_0", "blocks are not those"),
         ("has_order", True, "no tensor"),
         ("zero", None, "no tensor"),
         ("dtype", "int7", "not a matrix of numbers"),
+        ("has_table", True, "no tensor"),
     ]:
         changed = {**index, "numbers": {**index["numbers"], name: {**index["numbers"][name], key: value}}}
         path.write_text(json.dumps(changed))

@@ -146,6 +146,7 @@ EXPERT_FORMS = [
     ("mixtral", "AWQ"),
     ("qwen3_moe", "GPTQ 4 bits, by activation"),
     ("mixtral", "NVFP4"),
+    ("qwen3_moe", "nf4"),
 ]
 
 
@@ -185,7 +186,7 @@ def test_blocks_have_the_same_bits_in_any_company(tmp_path: Path, kind: str) -> 
     check_company(LLM(model, dtype="bfloat16", deterministic=True, **OPTIONS))
 
 
-@pytest.mark.parametrize("form", ["FP8 channel", "fp8 block 128", "INT8 W8A8", "NVFP4"])
+@pytest.mark.parametrize("form", ["FP8 channel", "fp8 block 128", "INT8 W8A8", "NVFP4", "nf4"])
 def test_checkpoints_have_the_same_bits_in_any_company(tmp_path: Path, form: str) -> None:
     check_company(LLM(str(make_quantized(form, tmp_path)), dtype="bfloat16", deterministic=True, **OPTIONS))
 
@@ -196,7 +197,7 @@ def check_company(llm: LLM) -> None:
     assert together == [said(llm.generate([prompt], params, use_tqdm=False))[0] for prompt in PROMPTS]
 
 
-@pytest.mark.parametrize("form", ["FP8 tensor", "FP8 block", "INT8 W8A8", "GPTQ 4 bits, by activation", "AWQ"])
+@pytest.mark.parametrize("form", ["FP8 tensor", "FP8 block", "INT8 W8A8", "GPTQ 4 bits, by activation", "AWQ", "fp4"])
 def test_ranks_have_slices_of_checkpoints(tmp_path: Path, form: str) -> None:
     model, params = str(make_quantized(form, tmp_path)), SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
     ranks = LLM(model, dtype="float32", tensor_parallel_size=2, device_ids=[0, 0], **OPTIONS)

@@ -168,8 +168,13 @@ def _cells(weight: torch.Tensor) -> torch.Tensor:
     return padded.view(-(-rows // 128), 128, -(-cols // 128), 128)
 
 
+def bnb_table(kind: str) -> torch.Tensor:
+    """[16]"""
+    return torch.tensor(_NF4 if kind == "nf4" else (*_FP4, *(-number for number in _FP4)))
+
+
 def bnb4(weight: torch.Tensor, kind: str, nested: bool) -> Written:
-    table = torch.tensor(_NF4 if kind == "nf4" else (*_FP4, *(-number for number in _FP4)))
+    table = bnb_table(kind)
     flat = weight.reshape(-1, 64)
     largest = flat.abs().amax(1)
     tensors, state = {}, {"quant_type": kind, "blocksize": 64, "dtype": "bfloat16", "shape": list(weight.shape)}

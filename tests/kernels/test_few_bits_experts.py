@@ -20,6 +20,7 @@ from cadence.kernels.triton.expert_stacks import BlockStack, DenseStack, FewBits
 from cadence.kernels.triton.expert_tiles import ExpertTiles
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
 from cadence.kernels.triton.ops import TritonOps
+from tests.helpers.quantized_writers import bnb_table
 from tests.helpers.random_blocks import tame_blocks
 
 pytestmark = pytest.mark.device
@@ -65,6 +66,20 @@ def numbers(kind: torch.dtype, group: int, dtype: torch.dtype, bits: int = 8, ze
     return make
 
 
+def codes(kind: str, dtype: torch.dtype) -> Maker:
+    """Into a table of bitsandbytes, with a scale for 64 columns."""
+    packer, table = OPS.packer("checkpoint", dtype, torch.device(DEVICE)), bnb_table(kind)
+    assert packer is not None
+
+    def make(values: torch.Tensor) -> Held:
+        runs = values.view(values.shape[0], -1, 64)
+        scales = runs.abs().amax(2)
+        found = (runs / scales.unsqueeze(2)).unsqueeze(3).sub(table).abs().argmin(3).view(values.shape)
+        return shown(packer.stack([packer.pack_numbers(ScaledNumbers(found.byte(), scales, bits=4, table=table))]))
+
+    return make
+
+
 def blocks(kind: str, dtype: torch.dtype) -> Maker:
     packer = OPS.packer("gguf", dtype, torch.device(DEVICE))
     assert packer is not None
@@ -85,6 +100,7 @@ KINDS: dict[str, tuple[Callable[[torch.dtype], Maker], type]] = {
     "fp8, scales for 64": (lambda dtype: numbers(torch.float8_e4m3fn, 64, dtype), FewBitsStack),
     "int4 rows, zeros": (lambda dtype: numbers(torch.uint8, 0, dtype, 4, True), FewBitsStack),
     "int4 groups of 32": (lambda dtype: numbers(torch.uint8, 32, dtype, 4), FewBitsStack),
+    "nf4": (lambda dtype: codes("nf4", dtype), FewBitsStack),
     "Q5_0": (lambda dtype: blocks("Q5_0", dtype), BlockStack),
     "IQ4_NL": (lambda dtype: blocks("IQ4_NL", dtype), BlockStack),
 }
@@ -136,7 +152,7 @@ def test_experts_of_one_kind_keep_their_bits_and_others_become_tensors() -> None
     for kind, (_, expected) in KINDS.items():
         found = stack_of([kind, kind, kind])
         assert type(found) is expected and found.count == 3
-    for kinds in (["int4", "int8"], ["Q5_0", "int8"], ["int8", "fp8"]):
+    for kinds in (["int4", "int8"], ["Q5_0", "int8"], ["int8", "fp8"], ["nf4", "int4"]):
         assert type(stack_of(kinds)) is DenseStack
 
 

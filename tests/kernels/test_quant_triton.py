@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from tests.helpers.triton_mode import DEVICE  # isort: skip - before triton
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
+from cadence.kernels.triton.checkpoint_numbers import of_numbers
 from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int4, as_int8, of_blocks, stacked
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
 from cadence.kernels.triton.few_bits_rows import widened
@@ -17,6 +21,8 @@ from cadence.kernels.triton.joined_matrix import JoinedMatrix
 from cadence.kernels.triton.ops import TritonOps
 from cadence.kernels.triton.quantized_rows import quantized_rows
 from cadence.models.quant.blocks import integer_blocks
+from tests.helpers.compiled import compiled_by
+from tests.helpers.quantized_writers import bnb_table
 
 pytestmark = pytest.mark.device
 
@@ -45,6 +51,19 @@ def grouped_int4(group: int) -> Stored:
     return stored.to(torch.device(DEVICE))
 
 
+def of_table(kind: str, group: int) -> Stored:
+    """Codes of bitsandbytes; their numbers are the table's, bit for bit."""
+    table = bnb_table(kind)
+    codes = torch.randint(0, 16, (OUTPUTS, WIDTH), generator=torch.Generator().manual_seed(4), dtype=torch.uint8)
+    scales = torch.rand(OUTPUTS, WIDTH // group, generator=torch.Generator().manual_seed(5))
+    scales[3, 0] = 0
+    stored = of_numbers(ScaledNumbers(codes, scales, bits=4, table=table), torch.device("cpu"))
+    assert isinstance(stored, Stored) and stored.group == group
+    expected = table[codes.int()].view(OUTPUTS, -1, group) * scales.unsqueeze(2)
+    assert torch.equal(stored.widened(), expected.view(OUTPUTS, WIDTH))
+    return stored.to(torch.device(DEVICE))
+
+
 def cases() -> dict[str, Stored]:
     weight = normal(OUTPUTS, WIDTH, seed=2)
     made = {name: make(weight) for name, make in MAKERS.items()}
@@ -52,6 +71,7 @@ def cases() -> dict[str, Stored]:
     blocks = of_blocks("Q8_0", data.view(-1), OUTPUTS, WIDTH)
     assert blocks is not None
     of_files = {"zeros of 64": grouped_int4(64), "zeros of 32": grouped_int4(32), "Q8_0": blocks}
+    of_files |= {"nf4": of_table("nf4", 64), "fp4": of_table("fp4", WIDTH)}
     return {**made, **{name: stored.to(torch.device(DEVICE)) for name, stored in of_files.items()}}
 
 
@@ -119,11 +139,28 @@ def test_one_token_takes_the_norm_and_the_gate_along(name: str) -> None:
     torch.testing.assert_close(kept, total)
 
 
+@pytest.mark.parametrize("name", ["nf4", "fp4"])
+@pytest.mark.parametrize("dtype", [torch.float16] if DEVICE == "cpu" else [torch.float16, torch.bfloat16])
+def test_several_rows_meet_the_tables_numbers_in_their_own_type(name: str, dtype: torch.dtype) -> None:
+    """Rows with a single 1 give back columns: each number of the table rounded to the type, then scaled in float32."""
+    stored = CASES[name]
+    ones = torch.eye(WIDTH, device=DEVICE, dtype=dtype)[7:WIDTH:9]
+    found = FewBitsMatrix(stored, dtype, True, False).linear(ones, None)
+    numbers = replace(stored, scales=torch.ones_like(stored.scales)).widened().to(dtype).float()
+    expected = (numbers.view(OUTPUTS, -1, stored.group) * stored.scales.unsqueeze(2)).view(OUTPUTS, WIDTH)
+    assert torch.equal(found, expected.to(dtype).T[7:WIDTH:9])
+
+
+@pytest.mark.slow
+def test_products_of_codes_compile_for_a_gpu() -> None:
+    compiled_by("tests.helpers.compiled_tables", [])
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_what_is_no_number_is_not_hidden(bad: float) -> None:
     x = normal(1, WIDTH)
     x[0, 70] = bad
-    for name in ("int4", "zeros of 32"):
+    for name in ("int4", "zeros of 32", "nf4"):
         assert not FewBitsMatrix(CASES[name], torch.float32, False, False).linear(x, None).isfinite().any()
 
 

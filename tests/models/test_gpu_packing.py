@@ -16,6 +16,7 @@ from cadence.config.hf import load_hf_config
 from cadence.config.reference import ModelFiles
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.interface.ops import Ops
+from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.kernels.triton.block_matrix import BlockMatrix
 from cadence.kernels.triton.expert_stacks import FewBitsStack
@@ -30,13 +31,14 @@ from cadence.models.layers.experts import Experts, KernelExperts
 from cadence.models.layers.summed_weight import SummedWeight
 from cadence.models.layers.weight import DenseWeight, KernelWeight, WeightHolder
 from cadence.models.loader import load_model
+from tests.helpers.quantized_writers import bnb_table
 from tests.helpers.tiny_gguf import make_tiny_gguf
 from tests.helpers.tiny_quantized import FORMS, make_quantized
 
 pytestmark = pytest.mark.device
 
 OPS = TritonOps(packs=True)
-WIDE = ("W8A16 asymmetric", "nf4", "nf4, twice", "fp4")  # what no kernel multiplies as it is
+WIDE = ("W8A16 asymmetric",)  # what no kernel multiplies as it is
 IN_BLOCKS = ("NVFP4", "MXFP4")
 
 
@@ -88,6 +90,23 @@ def test_numbers_of_checkpoints(tmp_path: Path, form: str) -> None:
             assert isinstance(matrix, PickedMatrix if "by activation" in form else own), form
 
 
+def test_codes_of_a_table_have_its_numbers_bit_for_bit() -> None:
+    """Before they are rounded to the type of the model; parts of a projection may have tables of their own."""
+    table, codes = bnb_table("nf4"), torch.arange(16, dtype=torch.uint8).repeat(8, 8)
+    scales = torch.rand(8, 2, generator=torch.Generator().manual_seed(2))
+    packer = OPS.packer("checkpoint", torch.bfloat16, torch.device(DEVICE))
+    assert packer is not None
+    part = packer.pack_numbers(ScaledNumbers(codes, scales, bits=4, table=table))
+    expected = (table[codes.int()].view(8, 2, 64) * scales.unsqueeze(2)).view(8, 128)
+    assert torch.equal(packer.stack([part, part]).values(8, 8).cpu(), expected)
+    other = packer.pack_numbers(ScaledNumbers(codes, scales, bits=4, table=table.neg()))
+    both = packer.stack([part, other])
+    assert isinstance(both, JoinedMatrix) and torch.equal(both.values(8, 8).cpu(), -expected)
+    for held in (ScaledNumbers(codes[:, :96], scales[:, :1].expand(-1, 3), bits=4, table=table),
+                 ScaledNumbers(codes, scales, bits=4, table=table / 2)):  # fmt: skip
+        assert packer.pack_numbers(held) is None, "groups of 32, and a table of another kind"
+
+
 @pytest.mark.parametrize("gelu", [False, True])
 def test_the_gate_before_a_sum_over_ranks_is_part_of_the_product(gelu: bool) -> None:
     """Two ranks with half of the columns each: what they add up has the bits that a gate and a product have."""
@@ -112,7 +131,8 @@ def test_the_gate_before_a_sum_over_ranks_is_part_of_the_product(gelu: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("form", "quantization"), [("W4A16 group 128", "checkpoint"), ("fp8 block 128", "checkpoint"), ("AWQ", "int8")]
+    ("form", "quantization"),
+    [("W4A16 group 128", "checkpoint"), ("fp8 block 128", "checkpoint"), ("nf4", "checkpoint"), ("AWQ", "int8")],
 )
 def test_experts_of_checkpoints(tmp_path: Path, form: str, quantization: str) -> None:
     """They keep their bits, and multiply by the numbers of the checkpoint."""

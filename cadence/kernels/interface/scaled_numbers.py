@@ -18,6 +18,7 @@ class ScaledNumbers:
     zeros: torch.Tensor | int = 0  # [rows, groups] integers, or one for all
     bits: int = 8  # of the numbers
     is_fp4: bool = False  # numbers are codes of E2M1, without zeros
+    table: torch.Tensor | None = None  # [16] float32: numbers are its indices, without zeros
 
     def of_rows(self, ranges: Sequence[range]) -> ScaledNumbers:
         zeros = self.zeros if isinstance(self.zeros, int) else kept(self.zeros, 0, ranges)

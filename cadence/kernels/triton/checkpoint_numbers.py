@@ -7,6 +7,7 @@ import torch
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.kernels.triton.block_planes import Planes, planes_of_fp4
 from cadence.kernels.triton.few_bits import BLOCK, SPAN, Stored, in_halves
+from cadence.kernels.triton.few_bits_table import code_table
 
 _BYTES = (torch.int8, torch.float8_e4m3fn)
 
@@ -18,9 +19,14 @@ def of_numbers(stored: ScaledNumbers, device: torch.device) -> Stored | Planes |
     if stored.is_fp4:
         return planes_of_fp4(stored.numbers.to(device), scales)
     group = cols // scales.shape[1]
+    none = scales.new_zeros(0)
+    if stored.table is not None:
+        if group % SPAN or float(stored.table.abs().max()) != 1.0:
+            return None
+        codes = in_halves(stored.numbers.to(device))
+        return Stored(codes, scales, none, cols, table=code_table(stored.table).to(device))
     if group != cols and group % BLOCK:
         return None
-    none = scales.new_zeros(0)
     if stored.numbers.dtype in _BYTES:
         return Stored(stored.numbers.to(device).contiguous(), scales, none, cols)
     if stored.bits == 8:

@@ -53,10 +53,10 @@ def expert_matmul(
 @triton.jit(do_not_specialize=["num_pairs"])
 def expert_few_bits(
     out_ptr, x_ptr, weight_ptr, scale_ptr, zero_ptr, pairs_ptr, tile_experts_ptr, num_pairs, outputs, x_stride,
-    row_stride, group_stride,
+    row_stride, group_stride, table_ptr,
     WIDTH: tl.constexpr, PER_LINE: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr,
-    GROUP: tl.constexpr, FOUR: tl.constexpr, ZEROS: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr,
-    PRECISION: tl.constexpr,
+    GROUP: tl.constexpr, FOUR: tl.constexpr, ZEROS: tl.constexpr, LOOKUP: tl.constexpr, EVEN: tl.constexpr,
+    QUICK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """weight: rows of all experts, as `Stored` says; it is the left side of the tensor cores. EVEN: OUTPUTS divides
     outputs, and COLUMNS divides WIDTH."""
@@ -75,8 +75,8 @@ def expert_few_bits(
         acc = tl.zeros([OUTPUTS, ROWS], tl.float32)
         if FOUR:
             acc = product4(
-                acc, at, x_at, scale_at, zero_at, group_stride, 0, WIDTH, exists, there,
-                COLUMNS, GROUP, ZEROS, EVEN, QUICK, PRECISION,
+                acc, at, x_at, scale_at, zero_at, group_stride, table_ptr, 0, WIDTH, exists, there,
+                COLUMNS, GROUP, ZEROS, LOOKUP, EVEN, QUICK, PRECISION,
             )  # fmt: skip
         else:
             acc = product8(

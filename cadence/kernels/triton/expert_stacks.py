@@ -69,11 +69,11 @@ class FewBitsStack:
         expert_few_bits[(tiles.experts.shape[0], triton.cdiv(outputs, _OUTPUTS))](
             out, x, weight.values.view(torch.int16) if weight.is_four else weight.values, weight.scales,
             weight.zeros if len(weight.zeros) else weight.scales, tiles.pairs, tiles.experts, tiles.num_pairs,
-            outputs, x.stride(0), *weight.scales.stride(),
+            outputs, x.stride(0), *weight.scales.stride(), weight.table.words if weight.table.exists else x,
             WIDTH=weight.cols, PER_LINE=per_line, ROWS=TILE_ROWS, OUTPUTS=_OUTPUTS, COLUMNS=columns,
-            GROUP=weight.group, FOUR=weight.is_four, ZEROS=len(weight.zeros) > 0,
+            GROUP=weight.group, FOUR=weight.is_four, ZEROS=len(weight.zeros) > 0, LOOKUP=weight.table.lookup(x.dtype),
             EVEN=outputs % _OUTPUTS == 0 and weight.cols % columns == 0,
-            QUICK=x.dtype is torch.bfloat16 and not is_interpreted(),
+            QUICK=x.element_size() == 2 and not is_interpreted(),
             PRECISION="ieee" if x.dtype is torch.float32 else "tf32", num_warps=4, num_stages=3 if deep else 2,
         )  # fmt: skip
         return out
@@ -117,4 +117,5 @@ def stacked_experts(matrices: Sequence[PackedMatrix], dtype: torch.dtype) -> Mat
 
 def _go_together(parts: Sequence[Stored]) -> bool:
     group = min(part.group for part in parts)
-    return len({part.values.dtype for part in parts}) == 1 and not any(part.group % group for part in parts)
+    kinds = {(part.values.dtype, *part.table.words.tolist()) for part in parts}
+    return len(kinds) == 1 and not any(part.group % group for part in parts)

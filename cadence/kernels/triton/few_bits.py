@@ -3,7 +3,7 @@
 eight bits  values [rows, cols] float8_e4m3fn or int8, scales [rows, groups] float32: value * scale
 four bits   values [rows, cols / 2] uint8, scales and zeros [rows, groups] float32: (value - zero) * scale. Of every
             64 columns, the two bytes j of 16 have columns j, 16 + j, 32 + j and 48 + j, from the lowest bits up:
-            masks and shifts of a word then give pairs of columns side by side
+            masks and shifts of a word then give pairs of columns side by side. With a table: table[value] * scale
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+
+from cadence.kernels.triton.few_bits_table import NO_TABLE, CodeTable
 
 SPAN = 64  # columns that 32 bytes of four-bit values hold
 GROUP = 128  # columns with one scale, of what is quantised here
@@ -31,6 +33,7 @@ class Stored:
     zeros: torch.Tensor  # [rows, groups]; [0] = none
     cols: int
     weight_only: bool = False  # activations are not rounded to eight bits, though kernels could multiply them so
+    table: CodeTable = NO_TABLE  # of four bits, without zeros
 
     @property
     def rows(self) -> int:
@@ -46,7 +49,7 @@ class Stored:
 
     def to(self, device: torch.device) -> Stored:
         values, scales, zeros = (each.to(device).contiguous() for each in (self.values, self.scales, self.zeros))
-        return replace(self, values=values, scales=scales, zeros=zeros)
+        return replace(self, values=values, scales=scales, zeros=zeros, table=self.table.to(device))
 
     def by_groups(self) -> Stored:
         """With scales and zeros of a group side by side in memory: kernels read them by many rows at once."""
@@ -68,15 +71,16 @@ class Stored:
         if not self.is_four:
             return (self.values.float().view(self.rows, -1, self.group) * self.scales.unsqueeze(2)).view(self.rows, -1)
         pairs = self.values.view(torch.int16).view(self.rows, -1, 1, SPAN // 4)
-        quants = (
-            torch.cat([pairs >> place & 15 for place in (0, 4, 8, 12)], dim=2).view(self.rows, -1, self.group).float()
-        )
+        codes = torch.cat([pairs >> place & 15 for place in (0, 4, 8, 12)], dim=2).view(self.rows, -1, self.group)
+        if self.table.exists:
+            return (self.table.numbers[codes.int()] * self.scales.unsqueeze(2)).view(self.rows, -1)
+        quants = codes.float()
         zeros = self.zeros.unsqueeze(2) if len(self.zeros) else _MIDDLE
         return ((quants - zeros) * self.scales.unsqueeze(2)).view(self.rows, -1)
 
 
 def stacked(parts: list[Stored]) -> Stored:
-    """One below the other; all of one kind and group."""
+    """One below the other; all of one kind, group and table."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -89,6 +93,7 @@ def stacked(parts: list[Stored]) -> Stored:
         torch.cat(zeros) if with_zeros else none,
         first.cols,
         any(part.weight_only for part in parts),
+        first.table,
     )
 
 

@@ -3,7 +3,7 @@
 As `gemv`, of which it has the order of work; a thread takes sixteen bytes at a time, which have one scale, or two. What
 they are multiplied by becomes whole numbers of 16 bits, as fine as the largest of its 32 columns allows: sums of
 products are exact, and take an eighth of the instructions that floats do (on an H200 the bytes arrive faster than
-they can be turned into floats).
+they can be turned into floats). So it is of codes into a table, whose numbers become whole ones too.
 """
 
 # ruff: noqa: N803 - capitals mark compile-time constants
@@ -19,6 +19,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from cadence.kernels.interface.ops import Pair
 from cadence.kernels.triton.elementwise import activate
 from cadence.kernels.triton.few_bits import Stored
+from cadence.kernels.triton.few_bits_table import eight_of_table, unit_of_table, words_of_whole
 from cadence.kernels.triton.gemv import Entry
 from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.private import is_interpreted
@@ -28,6 +29,7 @@ _ROUNDS: tl.constexpr = tl.constexpr(
 )  # 1.5 * 2**23: a number added to it is rounded, and lies in its last bits
 _ROUNDS_BITS: tl.constexpr = tl.constexpr(0x4B400000)
 LARGEST: tl.constexpr = tl.constexpr(32767.0)
+_LARGEST_SIGNED: tl.constexpr = tl.constexpr(32639.0)  # of numbers whose low byte has a sign as well
 
 # Four numbers of 16 bits, each in the last bits of a word -> their high bytes, and their low ones.
 _APART: tl.constexpr = tl.constexpr(
@@ -133,12 +135,18 @@ def _eight(low, high, low_x, high_x, low_rest, high_rest, QUICK: tl.constexpr):
 @triton.jit
 def _scaled(sums, of_x, unit, at, zero_at, exists, group, stride, GROUPS: tl.constexpr, ZEROS: tl.constexpr):
     """sums [ROWS, n] of quants times x, of_x [n] of x alone, both in units of x -> of values times x."""
-    inside = exists[:, None] & (group < GROUPS)[None, :]
     zero = 8.0
     if ZEROS:
-        zero = tl.load(zero_at[:, None] + group[None, :] * stride, inside, other=0.0)
-    scale = tl.load(at[:, None] + group[None, :] * stride, inside, other=0.0)
+        zero = _scale(zero_at, exists, group, stride, GROUPS)
+    scale = _scale(at, exists, group, stride, GROUPS)
     return (sums.to(tl.float32) - zero * of_x.to(tl.float32)[None, :]) * (scale * unit[None, :])
+
+
+@triton.jit
+def _scale(at, exists, group, stride, GROUPS: tl.constexpr):
+    """[ROWS, n]"""
+    inside = exists[:, None] & (group < GROUPS)[None, :]
+    return tl.load(at[:, None] + group[None, :] * stride, inside, other=0.0)
 
 
 @triton.jit
@@ -157,13 +165,22 @@ def _by_threads(values, LINES: tl.constexpr, WORDS: tl.constexpr):
 
 
 @triton.jit
+def _signed_apart(a, b, c, d, QUICK: tl.constexpr):
+    """As `apart`, with signed low bytes."""
+    high, low = apart(a + 128.0, b + 128.0, c + 128.0, d + 128.0, QUICK)
+    return high, low ^ -0x7F7F7F80  # 0x80808080
+
+
+@triton.jit
 def whole_numbers(
     x_ptr, residual_ptr, total_ptr, norm_ptr, writes,
-    FIRST: tl.constexpr, WIDTH: tl.constexpr, WORDS: tl.constexpr, NORM: tl.constexpr, QUICK: tl.constexpr,
+    FIRST: tl.constexpr, WIDTH: tl.constexpr, WORDS: tl.constexpr, TABLE: tl.constexpr, NORM: tl.constexpr,
+    QUICK: tl.constexpr,
 ):  # fmt: skip
     """What words [FIRST, FIRST + WORDS) are multiplied by: high and low bytes, of the columns in the low halves of a
     word's bytes and of those in the high ones, each [1, WORDS]; the unit of each thread's [WORDS / 4]; and the sum of
-    the stream's squares [WORDS]."""
+    the stream's squares [WORDS]. With a TABLE low bytes have a sign, and columns are those of the low half of a word
+    and those of its high half."""
     word = FIRST + tl.arange(0, WORDS)
     pair = word // 8 * 32 + word % 8  # of columns; the others of this word are 16, 32 and 48 columns further
     a, b, ab = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH, NORM)
@@ -174,12 +191,17 @@ def whole_numbers(
     most = tl.maximum(most, tl.maximum(tl.maximum(tl.abs(e), tl.abs(f)), tl.maximum(tl.abs(g), tl.abs(h))))
     most = tl.max(tl.reshape(most, [WORDS // 4, 4]), 1)
     odd = tl.sum(tl.reshape(a + b + c + d + e + f + g + h, [WORDS // 4, 4]), 1) * 0.0  # 0, or NaN
-    many = tl.where(most > 0.0, LARGEST / most, 0.0)
+    TOP: tl.constexpr = _LARGEST_SIGNED if TABLE else LARGEST
+    many = tl.where(most > 0.0, TOP / most, 0.0)
     many = tl.reshape(tl.broadcast_to(many[:, None], [WORDS // 4, 4]), [WORDS])
-    low_x, low_rest = apart(a * many, e * many, b * many, f * many, QUICK)
-    high_x, high_rest = apart(c * many, g * many, d * many, h * many, QUICK)
+    if TABLE:
+        low_x, low_rest = _signed_apart(a * many, c * many, e * many, g * many, QUICK)
+        high_x, high_rest = _signed_apart(b * many, d * many, f * many, h * many, QUICK)
+    else:
+        low_x, low_rest = apart(a * many, e * many, b * many, f * many, QUICK)
+        high_x, high_rest = apart(c * many, g * many, d * many, h * many, QUICK)
     bytes4 = (low_x[None, :], high_x[None, :], low_rest[None, :], high_rest[None, :])
-    return bytes4, most / LARGEST + odd, ab + cd + ef + gh
+    return bytes4, most / TOP + odd, ab + cd + ef + gh
 
 
 @triton.jit
@@ -208,6 +230,18 @@ def _times(
 
 
 @triton.jit
+def _times_table(
+    tile, numbers, unit, scale_at, exists, group_stride, table_ptr, words,
+    FIRST: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexpr,
+    ROWS: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
+    """As `_times`, in units of the table."""
+    group = (FIRST + tl.arange(0, WORDS // 4) * 4) // 8 * 64 // GROUP
+    sums = _by_threads(eight_of_table(tile, numbers, table_ptr, words, QUICK), ROWS, WORDS)
+    return sums.to(tl.float32) * (_scale(scale_at, exists, group, group_stride, WIDTH // GROUP) * unit[None, :])
+
+
+@triton.jit
 def rows_of(part, outputs, ROWS: tl.constexpr, GATED: tl.constexpr):
     """Of the weight, those of part number `part`: g and u of an output in turn -> rows [ROWS], which exist"""
     line = tl.arange(0, ROWS)
@@ -221,22 +255,23 @@ def rows_of(part, outputs, ROWS: tl.constexpr, GATED: tl.constexpr):
 @triton.jit
 def gemv4(
     out_ptr, total_ptr, x_ptr, residual_ptr, norm_ptr, weight_ptr, scale_ptr, zero_ptr, bias_ptr, eps, outputs,
-    row_stride, group_stride,
+    row_stride, group_stride, table_ptr,
     WIDTH: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr,
-    ZEROS: tl.constexpr, NORM: tl.constexpr, GATE: tl.constexpr, BIAS: tl.constexpr, QUICK: tl.constexpr,
-    PDL: tl.constexpr,
+    ZEROS: tl.constexpr, TABLE: tl.constexpr, NORM: tl.constexpr, GATE: tl.constexpr, BIAS: tl.constexpr,
+    QUICK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """out [outputs] = weight times x [WIDTH]; with NORM, times rms_norm(x + residual), whose sum goes to `total`.
 
-    weight [outputs, WIDTH / 8] int32, scale and zero [outputs, WIDTH / GROUP]: as `Stored`. GATE "silu" or "gelu": 2 *
-    outputs rows (g, u), and out is activate(g) * u. A program takes PARTS times ROWS rows; several PARTS where WORDS
-    hold all columns, of which whole numbers are then made once.
+    weight [outputs, WIDTH / 8] int32, scale and zero [outputs, WIDTH / GROUP], TABLE: as `Stored`. GATE "silu" or
+    "gelu": 2 * outputs rows (g, u), and out is activate(g) * u. A program takes PARTS times ROWS rows; several PARTS
+    where WORDS hold all columns, of which whole numbers are then made once.
     """
     GATED: tl.constexpr = GATE != ""
     TAKEN: tl.constexpr = ROWS // 2 if GATED else ROWS  # outputs of a part
     begin, first = tl.program_id(0) * PARTS, tl.program_id(0) == 0
     row, exists = rows_of(begin, outputs, ROWS, GATED)
     tile = _words(weight_ptr, row, exists, 0, WIDTH, WORDS)
+    words = words_of_whole(table_ptr, TABLE)
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
@@ -249,7 +284,7 @@ def gemv4(
         for start in tl.static_range(0, WIDTH // 8, WORDS):
             if part == 0:
                 numbers, unit, squared = whole_numbers(
-                    x_ptr, residual_ptr, total_ptr, norm_ptr, first, start, WIDTH, WORDS, NORM, QUICK
+                    x_ptr, residual_ptr, total_ptr, norm_ptr, first, start, WIDTH, WORDS, TABLE, NORM, QUICK
                 )
                 squares += squared
             mine = tile
@@ -257,11 +292,19 @@ def gemv4(
                 tile = _words(weight_ptr, row, exists, start + WORDS, WIDTH, WORDS)
             elif part + 1 < PARTS:
                 tile = _words(weight_ptr, *rows_of(begin + part + 1, outputs, ROWS, GATED), 0, WIDTH, WORDS)
-            sums += _times(
-                mine, numbers, unit, scale_at, zero_at, exists, group_stride,
-                start, WIDTH, GROUP, ZEROS, QUICK, ROWS, WORDS,
-            )  # fmt: skip
+            if TABLE:
+                sums += _times_table(
+                    mine, numbers, unit, scale_at, exists, group_stride, table_ptr, words,
+                    start, WIDTH, GROUP, QUICK, ROWS, WORDS,
+                )  # fmt: skip
+            else:
+                sums += _times(
+                    mine, numbers, unit, scale_at, zero_at, exists, group_stride,
+                    start, WIDTH, GROUP, ZEROS, QUICK, ROWS, WORDS,
+                )  # fmt: skip
         result = tl.sum(sums, 1)
+        if TABLE:
+            result *= unit_of_table(table_ptr)
         if NORM:
             if part == 0:
                 factor = 1.0 / tl.sqrt(tl.sum(squares, 0) / WIDTH + eps)
@@ -309,9 +352,9 @@ def one_token(
     gemv4[(triton.cdiv(outputs, taken),)](
         out, total, x, residual, norm, weight.values.view(torch.int32), weight.scales,
         weight.zeros if len(weight.zeros) else weight.scales, weight.scales if bias is None else bias, eps, outputs,
-        *weight.scales.stride(),
+        *weight.scales.stride(), weight.table.words if weight.table.exists else weight.scales,
         WIDTH=width, PARTS=parts, ROWS=tile.rows, WORDS=words, GROUP=weight.group, ZEROS=len(weight.zeros) > 0,
-        NORM=entry is not None, GATE=gate, BIAS=bias is not None, QUICK=not is_interpreted(), PDL=pdl,
-        num_warps=max(words // 128, 1), launch_pdl=pdl,
+        TABLE=weight.table.exists, NORM=entry is not None, GATE=gate, BIAS=bias is not None, QUICK=not is_interpreted(),
+        PDL=pdl, num_warps=max(words // 128, 1), launch_pdl=pdl,
     )  # fmt: skip
     return out, total

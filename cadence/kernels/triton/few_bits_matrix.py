@@ -70,7 +70,8 @@ class FewBitsMatrix(ComposedMatrix):
     def lookup(self, ids: torch.Tensor, scale: float) -> torch.Tensor:
         at, stored = ids.long(), self._stored
         zeros = stored.zeros[at] if len(stored.zeros) else stored.zeros
-        return (Stored(stored.values[at], stored.scales[at], zeros, self.cols).widened() * scale).to(self._dtype)
+        picked = replace(stored, values=stored.values[at], scales=stored.scales[at], zeros=zeros)
+        return (picked.widened() * scale).to(self._dtype)
 
     def values(self, first: int, count: int) -> torch.Tensor:
         return self._stored.rows_of(first, count).widened()

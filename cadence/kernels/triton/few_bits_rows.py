@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from cadence.kernels.triton.few_bits import SPAN, Stored
+from cadence.kernels.triton.few_bits_table import numbers_of_table
 from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.private import is_interpreted
 from cadence.kernels.triton.span_products import along, store_spans
@@ -34,24 +35,28 @@ def widen_bytes(
 @quick
 @triton.jit
 def widen_fours(
-    out_ptr, weight_ptr, scale_ptr, zero_ptr, rows, row_stride, group_stride,
+    out_ptr, weight_ptr, scale_ptr, zero_ptr, table_ptr, rows, row_stride, group_stride,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, ZEROS: tl.constexpr,
-    LIFT: tl.constexpr, QUICK: tl.constexpr,
+    TABLE: tl.constexpr, LIFT: tl.constexpr, QUICK: tl.constexpr,
 ):  # fmt: skip
     """out [rows, WIDTH]: the numbers of a weight, as `Stored` has those of four bits. LIFT: how much too large those of
     `span_tiles` are."""
     line = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     first, exists = tl.program_id(1) * SPANS, line < rows
-    numbers = numbers_four(tiles_four(weight_ptr, weight_ptr, line, exists, first, WIDTH, SPANS, False, QUICK), QUICK)
+    held = tiles_four(weight_ptr, weight_ptr, line, exists, first, WIDTH, SPANS, False, QUICK)
+    numbers = numbers_four(held, QUICK)
     span = first + tl.arange(0, SPANS)
     inside = exists[:, None] & (span < WIDTH // 64)[None, :]
     found = ()
     for part in tl.static_range(4):
         at = line[:, None] * row_stride + ((span * 64 + 16 * part) // GROUP)[None, :] * group_stride
-        zero = tl.full([ROWS, SPANS], 8.0, tl.float32)
-        if ZEROS:
-            zero = tl.load(zero_ptr + at, inside, other=0.0)
-        value = (numbers[part] - LIFT - along(zero)) * along(tl.load(scale_ptr + at, inside, other=0.0))
+        if TABLE:
+            value = numbers_of_table(held[0].to(tl.int32) >> (4 * part) & 15, table_ptr)
+        elif ZEROS:
+            value = numbers[part] - LIFT - along(tl.load(zero_ptr + at, inside, other=0.0))
+        else:
+            value = numbers[part] - (LIFT + 8.0)
+        value *= along(tl.load(scale_ptr + at, inside, other=0.0))
         found += (value.to(out_ptr.dtype.element_ty),)
     store_spans(out_ptr, found, line, exists, first, WIDTH)
 
@@ -73,8 +78,8 @@ def widened(weight: Stored, dtype: torch.dtype) -> torch.Tensor:
 def _widen_fours(out: torch.Tensor, weight: Stored) -> None:
     spans = min(_SPANS, triton.next_power_of_2(weight.cols // SPAN))
     widen_fours[(triton.cdiv(weight.rows, _LINES), triton.cdiv(weight.cols, spans * SPAN))](
-        out, weight.values, weight.scales, weight.zeros if len(weight.zeros) else weight.scales, weight.rows,
-        *weight.scales.stride(),
+        out, weight.values, weight.scales, weight.zeros if len(weight.zeros) else weight.scales,
+        weight.table.words if weight.table.exists else weight.scales, weight.rows, *weight.scales.stride(),
         WIDTH=weight.cols, ROWS=_LINES, SPANS=spans, GROUP=weight.group, ZEROS=len(weight.zeros) > 0,
-        LIFT=0 if is_interpreted() else LIFT, QUICK=not is_interpreted(), num_warps=1,
+        TABLE=weight.table.exists, LIFT=0 if is_interpreted() else LIFT, QUICK=not is_interpreted(), num_warps=1,
     )  # fmt: skip

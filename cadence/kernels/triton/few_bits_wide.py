@@ -14,6 +14,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.triton.few_bits import Stored
+from cadence.kernels.triton.few_bits_table import quarters_of_table
 from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.private import is_interpreted
@@ -48,7 +49,7 @@ _QUARTERS: tl.constexpr = tl.constexpr(
 @triton.jit
 def _quarters(tile, DTYPE: tl.constexpr, QUICK: tl.constexpr):
     """Numbers of 16 bits -> the four that each holds, less 8."""
-    if QUICK:
+    if QUICK and tl.bfloat16 == DTYPE:
         return tl.inline_asm_elementwise(
             _QUARTERS, "=r,=r,=r,=r,r", [tile], is_pure=True, pack=2,
             dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
@@ -70,13 +71,13 @@ def _less(value, zero, ZEROS: tl.constexpr):
 
 @triton.jit
 def _four(
-    acc, tile, xs, scales, zeros,
-    GROUP: tl.constexpr, ZEROS: tl.constexpr, QUICK: tl.constexpr, PRECISION: tl.constexpr,
+    acc, quarters, xs, scales, zeros,
+    GROUP: tl.constexpr, ZEROS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """acc and the product of one tile of four-bit values, which have one scale a row, or two.
 
-    tile [OUTPUTS, n], xs: four of [n, ROWS], scales and zeros: two of [OUTPUTS], zeros less 8."""
-    a, b, c, d = _quarters(tile, xs[0].dtype, QUICK)
+    quarters: four of [OUTPUTS, n], xs: four of [n, ROWS], scales and zeros: two of [OUTPUTS], zeros less 8."""
+    a, b, c, d = quarters
     part = tl.dot(_less(a, zeros[0], ZEROS), xs[0], input_precision=PRECISION)
     part = tl.dot(_less(b, zeros[0], ZEROS), xs[1], part, input_precision=PRECISION)
     if GROUP == 32:
@@ -99,12 +100,12 @@ def _heads(at, start, end, exists, other, group_stride, GROUP: tl.constexpr):
 
 @triton.jit
 def product4(
-    acc, at, x_at, scale_at, zero_at, group_stride, start, end, exists, there,
-    COLUMNS: tl.constexpr, GROUP: tl.constexpr, ZEROS: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr,
-    PRECISION: tl.constexpr,
+    acc, at, x_at, scale_at, zero_at, group_stride, table_ptr, start, end, exists, there,
+    COLUMNS: tl.constexpr, GROUP: tl.constexpr, ZEROS: tl.constexpr, LOOKUP: tl.constexpr, EVEN: tl.constexpr,
+    QUICK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """acc [OUTPUTS, ROWS] and the product of columns [start, end). at [OUTPUTS, COLUMNS / 4] to numbers of 16 bits,
-    x_at [COLUMNS / 4, ROWS] to the first of the four columns that each has."""
+    x_at [COLUMNS / 4, ROWS] to the first of the four columns that each has. LOOKUP: of the table, or ""."""
     place = tl.arange(0, COLUMNS // 4)
     column = place // 16 * 64 + place % 16
     scales = _heads(scale_at, start, end, exists, 0.0, group_stride, GROUP)  # asked for one tile ahead
@@ -128,7 +129,11 @@ def product4(
         if ZEROS:
             next_zeros = _heads(zero_at, first + COLUMNS, end, exists, 8.0, group_stride, GROUP)
             less = (zeros[0] - 8.0, zeros[1] - 8.0)
-        acc = _four(acc, tile, xs, scales, less, GROUP, ZEROS, QUICK, PRECISION)
+        if LOOKUP != "":
+            quarters = quarters_of_table(tile, table_ptr, xs[0].dtype, LOOKUP, QUICK)
+        else:
+            quarters = _quarters(tile, xs[0].dtype, QUICK)
+        acc = _four(acc, quarters, xs, scales, less, GROUP, ZEROS, PRECISION)
         scales, zeros = next_scales, next_zeros
         at += COLUMNS // 4
         x_at += COLUMNS
@@ -174,9 +179,10 @@ def product8(
 @triton.jit(do_not_specialize=["rows"])
 def wide(
     out_ptr, x_ptr, weight_ptr, scale_ptr, zero_ptr, bias_ptr, rows, outputs, x_stride, row_stride, group_stride,
+    table_ptr,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
-    FOUR: tl.constexpr, ZEROS: tl.constexpr, EVEN: tl.constexpr, TERMS: tl.constexpr, BIAS: tl.constexpr,
-    QUICK: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    FOUR: tl.constexpr, ZEROS: tl.constexpr, LOOKUP: tl.constexpr, EVEN: tl.constexpr, TERMS: tl.constexpr,
+    BIAS: tl.constexpr, QUICK: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """out [TERMS, rows, outputs], whose sum is x [rows, WIDTH] times weight, which is as `Stored` says: of FOUR bits,
     or of eight. EVEN: OUTPUTS divides outputs, and COLUMNS divides WIDTH // TERMS; with several terms it is so."""
@@ -200,8 +206,8 @@ def wide(
     start = term * PART
     if FOUR:
         acc = product4(
-            acc, at, x_at, scale_at, zero_at, group_stride, start, start + PART, exists, there,
-            COLUMNS, GROUP, ZEROS, EVEN, QUICK, PRECISION,
+            acc, at, x_at, scale_at, zero_at, group_stride, table_ptr, start, start + PART, exists, there,
+            COLUMNS, GROUP, ZEROS, LOOKUP, EVEN, QUICK, PRECISION,
         )  # fmt: skip
     else:
         acc = product8(
@@ -255,11 +261,12 @@ def linear_wide(
     wide[(triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows), tile.terms)](
         out, x, values, weight.scales, weight.zeros if len(weight.zeros) else weight.scales,
         weight.scales if bias is None else bias, rows, outputs, x.stride(0), *weight.scales.stride(),
+        weight.table.words if weight.table.exists else values,
         WIDTH=weight.cols, ROWS=tile.rows, OUTPUTS=tile.outputs, COLUMNS=tile.columns, GROUP=weight.group,
-        FOUR=weight.is_four, ZEROS=len(weight.zeros) > 0,
+        FOUR=weight.is_four, ZEROS=len(weight.zeros) > 0, LOOKUP=weight.table.lookup(x.dtype),
         EVEN=outputs % tile.outputs == 0 and weight.cols % (tile.terms * tile.columns) == 0, TERMS=tile.terms,
         BIAS=bias is not None,
-        QUICK=x.dtype is torch.bfloat16 and not is_interpreted(),
+        QUICK=x.element_size() == 2 and not is_interpreted(),
         PRECISION="ieee" if x.dtype is torch.float32 else "tf32", PDL=pdl,
         num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
     )  # fmt: skip

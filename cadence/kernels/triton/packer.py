@@ -90,5 +90,5 @@ class GpuPacker:
 
 def _kind(part: Part) -> tuple[object, ...]:
     if isinstance(part, Stored):
-        return (part.values.dtype, part.group, part.weight_only)
+        return (part.values.dtype, part.group, part.weight_only, *part.table.words.tolist())
     return (part.kind,) if isinstance(part, Planes) else ()

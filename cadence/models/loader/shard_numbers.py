@@ -1,7 +1,7 @@
 """Scaled numbers of a quantised checkpoint in the files of a rank, and back.
 
 Beside NAME, the numbers (two of four bits in a byte, the first in the low half), lie NAME.scales and, where it has
-them, NAME.zeros, NAME.order (of columns) and NAME.blocks, the form that other kernels take.
+them, NAME.zeros, NAME.table (of codes), NAME.order (of columns) and NAME.blocks, the form that other kernels take.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from cadence.models.quant.block_kinds import num_block_bytes
 from cadence.models.quant.scaled_values import values_of_numbers
 from cadence.models.quant.words import unpacked
 
-SCALES, ZEROS, ORDER, BLOCKS = ".scales", ".zeros", ".order", ".blocks"
+SCALES, ZEROS, TABLE, ORDER, BLOCKS = ".scales", ".zeros", ".table", ".order", ".blocks"
+_PARTS = ("", SCALES, ZEROS, TABLE, ORDER, BLOCKS)
+_CODES = 16  # entries of a table
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _NUMBERS = (torch.uint8, torch.int8, torch.float8_e4m3fn)
 
@@ -45,6 +47,8 @@ class ShardNumbers:
             raise self._wrong(f"{rows} x {cols} numbers, but scales of {tuple(scales.shape)}")
         if form.zero is None and self._tensor(ZEROS).shape != scales.shape:
             raise self._wrong(f"its zeros are not {tuple(scales.shape)}")
+        if form.has_table and (self._tensor(TABLE).shape != (_CODES,) or not form.is_packed):
+            raise self._wrong(f"its table is not one of {_CODES} numbers, or its numbers are no codes")
         if form.has_order and self._tensor(ORDER).shape != (cols,):
             raise self._wrong(f"its order is not one of {cols} columns")
         self.shape = rows, cols
@@ -56,7 +60,9 @@ class ShardNumbers:
         if not torch.isfinite(scales).all():
             raise self._wrong("it holds scales that are not finite")
         zeros = form.zero if form.zero is not None else self._tensor(ZEROS).to(torch.int16)
-        return ScaledNumbers(unpacked(stored, 4) if form.is_packed else stored, scales, zeros, form.bits, form.is_fp4)
+        table = self._tensor(TABLE).float() if form.has_table else None
+        codes = unpacked(stored, 4) if form.is_packed else stored
+        return ScaledNumbers(codes, scales, zeros, form.bits, form.is_fp4, table)
 
     def values(self) -> torch.Tensor:
         ordered = values_of_numbers(self.numbers()).to(_DTYPES[self._form.dtype])
@@ -80,7 +86,7 @@ class ShardNumbers:
 
     def parts(self) -> list[str]:
         """The tensors that it lies in."""
-        return [self._name + part for part in ("", SCALES, ZEROS, ORDER, BLOCKS) if self._name + part in self._tensors]
+        return [self._name + part for part in _PARTS if self._name + part in self._tensors]
 
     def _tensor(self, part: str) -> torch.Tensor:
         if self._name + part not in self._tensors:
@@ -102,10 +108,14 @@ def numbers_of(source: WeightsSource, name: str) -> tuple[StoredNumbers, dict[st
     zero = found.zeros if isinstance(found.zeros, int) else None
     kind = "" if blocks is None else blocks[0]
     dtype = str(values.dtype).removeprefix("torch.")
-    form = StoredNumbers(found.bits, found.is_fp4, zero, packed, order is not None, kind, dtype)
+    form = StoredNumbers(
+        found.bits, found.is_fp4, zero, packed, order is not None, kind, dtype, found.table is not None
+    )
     tensors = {name: _packed(found.numbers) if packed else found.numbers, name + SCALES: found.scales}
     if isinstance(found.zeros, torch.Tensor):
         tensors[name + ZEROS] = found.zeros.to(torch.int32)
+    if found.table is not None:
+        tensors[name + TABLE] = found.table
     if order is not None:
         tensors[name + ORDER] = order.to(torch.int64)
     if blocks is not None:

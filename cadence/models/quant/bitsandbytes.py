@@ -32,6 +32,7 @@ _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch
 _STORAGE = ("U8", "I8", "BF16", "F16", "F32")
 _MOST_STATE = 4096  # bytes
 _MOST_SIZE = 1 << 24
+_LEAST_RUN = 32  # columns that have one scale, where kernels are to have them
 _PER_127 = 7.874015718698502e-3  # as the format's own library has it
 
 
@@ -63,11 +64,25 @@ class TableMatrix(StoredMatrix):
     def values(self) -> torch.Tensor:
         """Of each block: the table's numbers times its largest, in float32, then rounded."""
         count = math.prod(self.shape)
-        halves = unpacked(self._tensors.load("weight").reshape(-1), 4).view(-1, 2)
         table = self._tensors.finite("weight.quant_map")
-        found = table[halves.flip(1).reshape(-1)[:count].int()]
+        found = table[self._codes().int()]
         largest = self._largest().repeat_interleave(min(self._block, count))[:count]
         return found.mul_(largest).view(self.shape).to(self._dtype)
+
+    def numbers(self) -> ScaledNumbers | None:
+        """With scales for runs of columns that are of one block: blocks go on from row to row."""
+        rows, cols = self.shape
+        run = math.gcd(self._block, cols)
+        if run < _LEAST_RUN:
+            return None
+        scales = self._largest()[torch.arange(0, rows * cols, run) // self._block].view(rows, -1)
+        table = self._tensors.finite("weight.quant_map")
+        return ScaledNumbers(self._codes().view(self.shape), scales, bits=4, table=table)
+
+    def _codes(self) -> torch.Tensor:
+        """[rows * cols] uint8"""
+        halves = unpacked(self._tensors.load("weight").reshape(-1), 4).view(-1, 2)
+        return halves.flip(1).reshape(-1)[: math.prod(self.shape)]
 
     def _largest(self) -> torch.Tensor:
         if not self._nested:

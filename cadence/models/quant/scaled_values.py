@@ -25,6 +25,9 @@ def values_of_numbers(found: ScaledNumbers) -> torch.Tensor:
             continue
         runs = numbers.view(numbers.shape[0], -1, group)
         zeros = found.zeros if isinstance(found.zeros, int) else found.zeros[part].unsqueeze(2)
-        whole = runs if runs.dtype.is_floating_point else runs.to(torch.int16) - zeros
+        if found.table is not None:
+            whole = found.table[runs.int()]
+        else:
+            whole = runs if runs.dtype.is_floating_point else runs.to(torch.int16) - zeros
         out[part] = (whole.to(kind) * scales.unsqueeze(2)).view(numbers.shape)
     return out
