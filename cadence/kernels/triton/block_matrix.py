@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,9 +17,10 @@ from cadence.kernels.triton.block_products import block_gemv, block_rows, block_
 from cadence.kernels.triton.few_bits_wide import MANY_OUTPUTS
 from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.gemv import Entry
-from cadence.kernels.triton.span_launch import KINDS, choose_spans, some_spans, span_row, widened_spans
+from cadence.kernels.triton.span_launch import KINDS, choose_spans, has_four, some_spans, span_row, widened_spans
 
 _MOST_ROWS, _MOST_SPAN_ROWS = 64, 128  # for more a library multiplies by the widened matrix; spans: of many outputs
+_MOST_TERMS = 4  # of a sum over columns that is split
 _MOST_WIDENED = 1 << 27  # elements at once
 _PROCESSORS = 132  # of the GPU the choices were made for
 _COLUMNS = 128  # a step of `block_rows`
@@ -88,18 +88,17 @@ def one_row(
 
 def choose_rows(rows: int, weight: Planes, dtype: torch.dtype, splits: bool) -> FewTile:
     """The same steps through the columns for any number of rows. splits: sums may be left in terms"""
-    tile = choose_spans(rows, weight, dtype) if weight.kind in KINDS else _block_tile(rows, weight)
-    programs, terms = weight.rows // tile.outputs * triton.cdiv(rows, tile.rows), 1
-    while splits and terms < 4 and 2 * terms * programs <= 2 * _PROCESSORS:
-        if weight.cols % (2 * terms * tile.columns):
+    most_terms = _MOST_TERMS if splits else 1
+    if weight.kind in KINDS:
+        return choose_spans(rows, weight.rows, has_four(weight), dtype, most_terms, weight.cols)
+    tall = 16 if rows <= 16 else 32 if rows <= 32 else 64
+    outputs = 64 if weight.rows >= 64 * _PROCESSORS else 32
+    programs, terms = weight.rows // outputs * triton.cdiv(rows, tall), 1
+    while terms < most_terms and 2 * terms * programs <= 2 * _PROCESSORS:
+        if weight.cols % (2 * terms * _COLUMNS):
             break
         terms *= 2
-    return replace(tile, terms=terms)
-
-
-def _block_tile(rows: int, weight: Planes) -> FewTile:
-    tall = 16 if rows <= 16 else 32 if rows <= 32 else 64
-    return FewTile(tall, 64 if weight.rows >= 64 * _PROCESSORS else 32, _COLUMNS, 4, 2)
+    return FewTile(tall, outputs, _COLUMNS, 4, 2, terms)
 
 
 def some_rows(x: torch.Tensor, weight: Planes, bias: torch.Tensor | None, tile: FewTile, pdl: bool) -> torch.Tensor:

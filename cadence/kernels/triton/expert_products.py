@@ -119,8 +119,9 @@ def expert_blocks(
 def expert_spans(
     out_ptr, x_ptr, a, b, c, d, pairs_ptr, tile_experts_ptr, num_pairs, outputs, x_stride,
     WIDTH: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, SHIFTS: tl.constexpr, TILES: tl.constexpr,
-    NUMBERS: tl.constexpr, LIFT: tl.constexpr, SCALES: tl.constexpr, QUICK: tl.constexpr, PER_LINE: tl.constexpr,
-    ROWS: tl.constexpr, OUTPUTS: tl.constexpr, SPANS: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    NUMBERS: tl.constexpr, LIFT: tl.constexpr, LOOKUP: tl.constexpr, SCALES: tl.constexpr, QUICK: tl.constexpr,
+    PER_LINE: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, SPANS: tl.constexpr, EVEN: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """a, b, c, d: planes of words of the rows of all experts, and what decodes them (`span_products`)"""
     expert = tl.load(tile_experts_ptr + tl.program_id(0))
@@ -132,7 +133,7 @@ def expert_spans(
         acc = product_of_spans(
             tl.zeros([OUTPUTS, ROWS], tl.float32), x_at, a, b, c, d, expert.to(tl.int64) * outputs + output, exists,
             there, 0, WIDTH,
-            WIDTH, SPANS, GROUP, GROUPS, SHIFTS, TILES, NUMBERS, LIFT, SCALES, QUICK, EVEN, PRECISION,
+            WIDTH, SPANS, GROUP, GROUPS, SHIFTS, TILES, NUMBERS, LIFT, LOOKUP, SCALES, QUICK, EVEN, PRECISION,
         )  # fmt: skip
         target = out_ptr + pair[None, :] * outputs + output[:, None]
         tl.store(target, acc.to(out_ptr.dtype.element_ty), exists[:, None] & there[None, :])

@@ -15,6 +15,7 @@ from cadence.kernels.triton.eight_rows import choose_eight, linear_eight
 from cadence.kernels.triton.few_bits import Stored
 from cadence.kernels.triton.few_bits_gemv import one_token
 from cadence.kernels.triton.few_bits_rows import widened
+from cadence.kernels.triton.few_bits_spans import choose_small_groups, goes_by_spans, linear_spans
 from cadence.kernels.triton.few_bits_wide import MANY_OUTPUTS, choose_wide, linear_wide
 from cadence.kernels.triton.gemv import Entry, few_tokens
 from cadence.kernels.triton.quantized_rows import normed_rows, quantized_rows
@@ -32,7 +33,8 @@ class FewBitsMatrix(ComposedMatrix):
     def __init__(self, stored: Stored, dtype: torch.dtype, fixed: bool, pdl: bool) -> None:
         """dtype: of activations"""
         self.rows, self.cols = stored.rows, stored.cols
-        self._stored = stored = stored.by_groups() if stored.is_four else stored
+        self._by_spans = goes_by_spans(stored)
+        self._stored = stored = stored.by_groups() if stored.is_four and not self._by_spans else stored
         self._dtype = dtype
         self._fixed = fixed
         self._pdl = pdl
@@ -42,7 +44,8 @@ class FewBitsMatrix(ComposedMatrix):
         self._rounds = has_bytes and choose_eight(1, stored, False, fixed) is not None  # activations to eight bits
         in_blocks = not stored.is_four and stored.group == _BLOCK
         self._planes = planes_of_bytes(stored.values, stored.scales) if in_blocks else None  # for a row that is alone
-        self._has_tall_tile = stored.is_four and stored.group % 128 == 0 and stored.rows % 256 == 0
+        in_fours = stored.is_four and stored.group % 128 == 0 and stored.rows % 256 == 0
+        self._has_tall_tile = self._by_spans or in_fours
         self._is_fp8 = stored.values.dtype is torch.float8_e4m3fn
 
     @property
@@ -117,12 +120,11 @@ class FewBitsMatrix(ComposedMatrix):
         return _MOST_TALL if self._has_tall_tile and (splits or self.rows >= MANY_OUTPUTS) else _MOST_WIDE
 
     def _wide(self, x: torch.Tensor, bias: torch.Tensor | None, splits: bool) -> torch.Tensor:
-        if self._fixed:
-            return linear_wide(x, self._stored, bias, self._pdl)
-        tile = choose_wide(x.shape[0], self._stored, x.dtype, _MOST_TERMS)
+        choose, linear = (choose_small_groups, linear_spans) if self._by_spans else (choose_wide, linear_wide)
+        tile = choose(x.shape[0], self._stored, x.dtype, 1 if self._fixed else _MOST_TERMS)
         if not splits and tile.terms < _WORTH_A_SUM:
             tile = replace(tile, terms=1)
-        out = linear_wide(x, self._stored, bias, self._pdl, tile)
+        out = linear(x, self._stored, bias, self._pdl, tile)
         return out if splits or tile.terms == 1 else out.sum(dim=0)
 
     def _by_eight(self, quants: Pair, bias: torch.Tensor | None, splits: bool) -> torch.Tensor:

@@ -334,3 +334,24 @@ def scales_e8m0(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constex
 def scales_e4m3(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
     codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 16, 0, BLOCK // 16)
     return _e4m3_half(codes.to(tl.int32)), 0.0, _ones(codes), 0.0
+
+
+@triton.jit
+def scales_of_64(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
+    scales = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 64, 0, BLOCK // 64)
+    return scales, 0.0, _ones(scales), 0.0
+
+
+@triton.jit
+def scales_zeros_32(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
+    """A number for each group, and what stands for 0."""
+    scales = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 32, 0, BLOCK // 32)
+    zeros = _in_blocks(d, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 32, 0, BLOCK // 32)
+    return scales, zeros * scales, _ones(scales), _ones(scales)
+
+
+@triton.jit
+def scales_zeros_64(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
+    scales = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 64, 0, BLOCK // 64)
+    zeros = _in_blocks(d, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 64, 0, BLOCK // 64)
+    return scales, zeros * scales, _ones(scales), _ones(scales)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from cadence.kernels.triton.span_gemv import span_gemv
 from cadence.kernels.triton.span_products import span_rows, span_values
 from cadence.kernels.triton.span_tiles import LIFT
 
+_PROCESSORS = 132  # of the GPU the choices were measured on
 _BLOCK = 256  # columns whose scales a thread takes at once
 _WIDENED, _LINES = 2048, 4  # columns that a warp widens, of so many rows
 
@@ -80,19 +81,30 @@ def choose_span(width: int) -> OneTile:
     return OneTile(4, 4096, 4) if width <= 4096 else OneTile(4, 16384, 2)
 
 
-def choose_spans(rows: int, weight: Planes, dtype: torch.dtype) -> FewTile:
-    """What was fastest on an H200 for several rows, with one term."""
+def choose_spans(rows: int, outputs: int, has_four: bool, dtype: torch.dtype, most_terms: int, cols: int) -> FewTile:
+    """What was fastest on an H200 for several rows of x. has_four: bits of a number, and no others in a plane apart"""
+    tile = _whole_spans(rows, outputs, has_four, dtype)
+    programs, terms = outputs // tile.outputs * triton.cdiv(rows, tile.rows), 1
+    while terms < most_terms and 2 * terms * programs <= 2 * _PROCESSORS and cols % (2 * terms * tile.columns) == 0:
+        terms *= 2
+    return replace(tile, terms=terms)
+
+
+def _whole_spans(rows: int, outputs: int, has_four: bool, dtype: torch.dtype) -> FewTile:
     if dtype is torch.float32:  # of which less fits
         return FewTile(16 if rows <= 16 else 32, 32, _BLOCK, 4, 2)
     tall = 16 if rows <= 16 else 32 if rows <= 32 else 64 if rows <= 64 else 128
-    if weight.rows < MANY_OUTPUTS:
+    if outputs < MANY_OUTPUTS:
         return FewTile(min(tall, 64), 64, _BLOCK, 4, 3)
-    has_four = KINDS[weight.kind].made.tiles is tiles.tiles_four  # bits, and no others
     if tall <= 32:
         return FewTile(tall, 128 if has_four else 64, _BLOCK, 4, 3)
     if tall == 64:
         return FewTile(tall, 256 if has_four else 128, _BLOCK, 8, 3)
     return FewTile(tall, 128, _BLOCK, 8, 2)
+
+
+def has_four(weight: Planes) -> bool:
+    return KINDS[weight.kind].made.tiles is tiles.tiles_four
 
 
 def planes_of_spans(weight: Planes) -> list[torch.Tensor]:
@@ -119,7 +131,12 @@ def tile_constants(weight: Planes) -> dict[str, Any]:
     """What kernels for several rows must know of a type."""
     kind = KINDS[weight.kind]
     lift = kind.zero if is_interpreted() else kind.zero + kind.made.lift
-    return _common_constants(weight) | {"TILES": kind.made.tiles, "NUMBERS": kind.made.numbers, "LIFT": lift}
+    return _common_constants(weight) | {
+        "TILES": kind.made.tiles,
+        "NUMBERS": kind.made.numbers,
+        "LIFT": lift,
+        "LOOKUP": "",
+    }
 
 
 def widened_spans(
@@ -139,14 +156,26 @@ def widened_spans(
 
 def some_spans(x: torch.Tensor, weight: Planes, bias: torch.Tensor | None, tile: FewTile, pdl: bool) -> torch.Tensor:
     """x [T, in] -> [T, out], or [terms, T, out], which are to be added up"""
+    return product_of_tiles(x, planes_of_spans(weight), tile_constants(weight), bias, tile, pdl)
+
+
+def product_of_tiles(
+    x: torch.Tensor,
+    planes: list[torch.Tensor],
+    constants: dict[str, Any],
+    bias: torch.Tensor | None,
+    tile: FewTile,
+    pdl: bool,
+) -> torch.Tensor:
+    """planes: four of [out, ...]"""
     x = x if x.stride(1) == 1 else x.contiguous()
-    rows, outputs = x.shape[0], weight.rows
+    rows, outputs = x.shape[0], planes[0].shape[0]
     size = (rows, outputs) if tile.terms == 1 else (tile.terms, rows, outputs)
     out = torch.empty(size, dtype=x.dtype, device=x.device)
     span_rows[(triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows), tile.terms)](
-        out, x, *planes_of_spans(weight), x if bias is None else bias, rows, outputs, x.stride(0),
-        **tile_constants(weight), SPANS=tile.columns // SPAN, ROWS=tile.rows, OUTPUTS=tile.outputs, TERMS=tile.terms,
-        EVEN=outputs % tile.outputs == 0 and weight.cols % (tile.terms * tile.columns) == 0,
+        out, x, *planes, x if bias is None else bias, rows, outputs, x.stride(0),
+        **constants, SPANS=tile.columns // SPAN, ROWS=tile.rows, OUTPUTS=tile.outputs, TERMS=tile.terms,
+        EVEN=outputs % tile.outputs == 0 and x.shape[1] % (tile.terms * tile.columns) == 0,
         BIAS=bias is not None, PRECISION="ieee" if x.dtype is torch.float32 else "tf32", PDL=pdl,
         num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,
     )  # fmt: skip

@@ -1,7 +1,8 @@
 """The numbers of a matrix in planes of words (`span_planes`), and products of some rows with them.
 
 TILES and NUMBERS (`span_tiles`) and SCALES (`span_decoders`) are the decoders of a type; kernels are compiled anew for
-every type. LIFT: how much too large numbers are, beside what stands for 0.
+every type. LIFT: how much too large numbers are, beside what stands for 0. LOOKUP: instructions that turn codes into
+numbers, of a matrix with a table (`few_bits_table`), instead of NUMBERS.
 """
 
 # ruff: noqa: N803 - capitals mark compile-time constants
@@ -11,6 +12,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from cadence.kernels.triton.few_bits_table import quarters_of_table
 from cadence.kernels.triton.launch import quick
 
 
@@ -18,7 +20,10 @@ from cadence.kernels.triton.launch import quick
 def _by_span(of_groups, GROUP: tl.constexpr, SPANS: tl.constexpr):
     """[n, blocks, groups] -> what runs 0 to 3 of 16 columns have, each [n, SPANS]"""
     LINES: tl.constexpr = of_groups.shape[0]
-    if GROUP == 32:
+    if GROUP == 64:
+        zero = tl.reshape(of_groups, [LINES, SPANS])
+        one, two, three = zero, zero, zero
+    elif GROUP == 32:
         zero, two = tl.split(tl.reshape(of_groups, [LINES, SPANS, 2]))
         one, three = zero, two
     else:
@@ -51,6 +56,14 @@ def along(of_spans):
 
 
 @triton.jit
+def _of_tiles(held, NUMBERS: tl.constexpr, LOOKUP: tl.constexpr, QUICK: tl.constexpr):
+    if LOOKUP != "":
+        four = quarters_of_table(held[0], held[1], tl.float16 if QUICK else tl.float32, LOOKUP, QUICK)
+        return four[0].to(tl.float32), four[1].to(tl.float32), four[2].to(tl.float32), four[3].to(tl.float32)
+    return NUMBERS(held, QUICK)
+
+
+@triton.jit
 def _side_by_side(first, last, EACH: tl.constexpr):
     """[n, SPANS * EACH] each -> [n, SPANS * 2 * EACH], by spans"""
     LINES: tl.constexpr = first.shape[0]
@@ -74,8 +87,8 @@ def store_spans(out_ptr, found, line, exists, first, WIDTH: tl.constexpr):
 def span_values(
     out_ptr, ids_ptr, a, b, c, d, factor, rows,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
-    SHIFTS: tl.constexpr, TILES: tl.constexpr, NUMBERS: tl.constexpr, LIFT: tl.constexpr, SCALES: tl.constexpr,
-    QUICK: tl.constexpr, PICKED: tl.constexpr,
+    SHIFTS: tl.constexpr, TILES: tl.constexpr, NUMBERS: tl.constexpr, LIFT: tl.constexpr, LOOKUP: tl.constexpr,
+    SCALES: tl.constexpr, QUICK: tl.constexpr, PICKED: tl.constexpr,
 ):  # fmt: skip
     """out [rows, WIDTH]: rows of a matrix, times a factor; PICKED: those of `ids`."""
     line = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -83,7 +96,7 @@ def span_values(
     if PICKED:
         row = tl.load(ids_ptr + line, exists, other=0).to(tl.int64)
     first = tl.program_id(1) * SPANS
-    numbers = NUMBERS(TILES(a, b, row, exists, first, WIDTH, SPANS, False, QUICK), QUICK)
+    numbers = _of_tiles(TILES(a, b, row, exists, first, WIDTH, SPANS, False, QUICK), NUMBERS, LOOKUP, QUICK)
     scales, shifts = _factors(c, d, row, exists, first, WIDTH, SPANS, GROUP, GROUPS, SHIFTS, SCALES)
     found = ()
     for part in tl.static_range(4):
@@ -105,8 +118,8 @@ def columns_of_runs(SPANS: tl.constexpr):
 def product_of_spans(
     acc, x_at, a, b, c, d, index, exists, there, begin, end,
     WIDTH: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, SHIFTS: tl.constexpr,
-    TILES: tl.constexpr, NUMBERS: tl.constexpr, LIFT: tl.constexpr, SCALES: tl.constexpr, QUICK: tl.constexpr,
-    EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    TILES: tl.constexpr, NUMBERS: tl.constexpr, LIFT: tl.constexpr, LOOKUP: tl.constexpr, SCALES: tl.constexpr,
+    QUICK: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """acc [OUTPUTS, ROWS] and the product of columns [begin, end) of rows `index` of the matrix [OUTPUTS]. x_at
     [16 * SPANS, ROWS]: to the columns that `columns_of_runs` names, from `begin` on. EVEN: all of `exists` is so, and
@@ -117,7 +130,8 @@ def product_of_spans(
         inside = there[None, :]
         if not EVEN:
             inside = inside & (start + column < WIDTH)[:, None]
-        numbers = NUMBERS(TILES(a, b, index, exists, first, WIDTH, SPANS, EVEN, QUICK), QUICK)
+        held = TILES(a, b, index, exists, first, WIDTH, SPANS, EVEN, QUICK)
+        numbers = _of_tiles(held, NUMBERS, LOOKUP, QUICK)
         scales, shifts = _factors(c, d, index, exists, first, WIDTH, SPANS, GROUP, GROUPS, SHIFTS, SCALES)
         for part in tl.static_range(4):
             x = tl.load(x_at + 16 * part, inside, other=0.0)
@@ -133,9 +147,9 @@ def product_of_spans(
 def span_rows(
     out_ptr, x_ptr, a, b, c, d, bias_ptr, rows, outputs, x_stride,
     WIDTH: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, SHIFTS: tl.constexpr,
-    TILES: tl.constexpr, NUMBERS: tl.constexpr, LIFT: tl.constexpr, SCALES: tl.constexpr, QUICK: tl.constexpr,
-    ROWS: tl.constexpr, OUTPUTS: tl.constexpr, TERMS: tl.constexpr, EVEN: tl.constexpr, BIAS: tl.constexpr,
-    PRECISION: tl.constexpr, PDL: tl.constexpr,
+    TILES: tl.constexpr, NUMBERS: tl.constexpr, LIFT: tl.constexpr, LOOKUP: tl.constexpr, SCALES: tl.constexpr,
+    QUICK: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, TERMS: tl.constexpr, EVEN: tl.constexpr,
+    BIAS: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """out [TERMS, rows, outputs], whose sum is x [rows, WIDTH] times the matrix, which is the left side of the tensor
     cores. Columns come in one order: a row's bits do not depend on the rows beside it. With several terms SPANS spans
@@ -152,7 +166,7 @@ def span_rows(
         gdc_wait()
     acc = product_of_spans(
         tl.zeros([OUTPUTS, ROWS], tl.float32), x_at, a, b, c, d, index, exists, there, term * PART, term * PART + PART,
-        WIDTH, SPANS, GROUP, GROUPS, SHIFTS, TILES, NUMBERS, LIFT, SCALES, QUICK, EVEN, PRECISION,
+        WIDTH, SPANS, GROUP, GROUPS, SHIFTS, TILES, NUMBERS, LIFT, LOOKUP, SCALES, QUICK, EVEN, PRECISION,
     )  # fmt: skip
     if BIAS and term == 0:
         acc += tl.load(bias_ptr + output, exists, other=0.0).to(tl.float32)[:, None]

@@ -159,6 +159,14 @@ def tiles_four(
 
 
 @triton.jit
+def tiles_codes(
+    a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr
+):
+    """And where their table is."""
+    return _fours(a, row, exists, FIRST, WIDTH, SPANS, EVEN), b
+
+
+@triton.jit
 def tiles_four_one(
     a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr
 ):
