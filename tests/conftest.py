@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the whole matrix: two ranks, experts",
     )
     parser.addoption("--wide", action="store_true", help="also tests marked `wide`: what a sample of them stands for")
+    parser.addoption("--cold", action="store_true", help="every process imports torch itself (`warm_processes`)")
     group = parser.getgroup("hostile", "the hostile-input generator (tests/hostile)")
     group.addoption("--hostile-requests", type=int, default=1500, help="generated requests; 20000 for a night")
     group.addoption("--hostile-seed", type=int, default=1, help="another seed is another set of requests")
@@ -62,6 +63,18 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
         return made[family]
 
     return get
+
+
+@pytest.fixture(scope="module")
+def warm_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ranks and engines that this process starts are forked off one that has imported torch. For tests of what they
+    answer, not of how they start and end."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.config.getoption("--cold"):
+            from tests.helpers.warm_start import WarmPopen
+
+            patch.setattr("subprocess.Popen", WarmPopen)
+        yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

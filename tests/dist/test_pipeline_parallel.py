@@ -20,7 +20,7 @@ from tests.e2e.test_speculation import BASE, DRAFTS, assert_same, num_accepted, 
 from tests.helpers.head_layouts import LAYOUTS
 from tests.helpers.wide import mostly_wide
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("warm_processes")]
 
 DENSE = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "opt", "gpt2", "gemma2", "gemma3", "phi3")
 FAMILIES = (*DENSE, "qwen3_moe", "qwen3_moe_mixed", "mixtral")
@@ -100,7 +100,7 @@ def test_a_partition_that_is_none_is_said(tiny_model: Callable[[str], Path]) -> 
             LLM(directory, **OPTIONS, pipeline_parallel_size=2, pp_layer_partition=partition)
         assert caught.value.field == "pp_layer_partition"
     with pytest.raises(ConfigError, match="at least one each"):
-        LLM(directory, **OPTIONS, pipeline_parallel_size=9)
+        LLM(directory, **OPTIONS, pipeline_parallel_size=5)
 
 
 def test_layers_are_spread_as_evenly_as_can_be() -> None:
