@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the whole matrix: two ranks, experts",
     )
     parser.addoption("--wide", action="store_true", help="also tests marked `wide`: what a sample of them stands for")
-    parser.addoption("--cold", action="store_true", help="every process imports torch itself (`warm_processes`)")
+    parser.addoption("--cold", action="store_true", help="files marked `warm` start processes as users do, too")
     group = parser.getgroup("hostile", "the hostile-input generator (tests/hostile)")
     group.addoption("--hostile-requests", type=int, default=1500, help="generated requests; 20000 for a night")
     group.addoption("--hostile-seed", type=int, default=1, help="another seed is another set of requests")
@@ -65,15 +65,15 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
     return get
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def warm_processes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Ranks and engines that this process starts are forked off one that has imported torch. For tests of what they
-    answer, not of how they start and end."""
+    """Servers, engines and ranks that files marked `warm` start are forked off a process that has imported torch."""
     with pytest.MonkeyPatch.context() as patch:
-        if not request.config.getoption("--cold"):
-            from tests.helpers.warm_start import WarmPopen
+        if request.node.get_closest_marker("warm") and not request.config.getoption("--cold"):
+            from tests.helpers.warm_start import WarmPopen, warm_exec
 
             patch.setattr("subprocess.Popen", WarmPopen)
+            patch.setattr("asyncio.create_subprocess_exec", warm_exec)
         yield
 
 

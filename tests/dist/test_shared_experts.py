@@ -32,7 +32,7 @@ from tests.helpers.warm_start import children
 from tests.helpers.wide import mostly_wide, mostly_wide_rows
 from tests.server.helpers import ServerProcess
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("warm_processes")]
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 200, "num_gpu_blocks_override": 400}
 SHARED = {"enable_expert_parallel": True}

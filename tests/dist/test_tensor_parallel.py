@@ -27,7 +27,7 @@ from cadence.models.loader.sliced_weights import Cut
 from tests.helpers.tiny_gguf import make_tiny_gguf
 from tests.helpers.wide import mostly_wide
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("warm_processes")]
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 DENSE = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "opt", "gpt2", "gemma2", "gemma3", "phi3")
 EXPERTS = ("qwen3_moe", "qwen3_moe_mixed", "mixtral")

@@ -15,7 +15,7 @@ from cadence import LLM, RequestOutput, SamplingParams
 from cadence.core.draft_stats import DraftStats
 from tests.helpers.wide import mostly_wide_rows
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("warm_processes")]
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 NUM_REQUESTS = 40
 BASE = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 16}

@@ -18,7 +18,7 @@ from tests.helpers.tiny_models import VOCAB
 from tests.helpers.tiny_quantized import FORMS, make_quantized
 from tests.helpers.wide import mostly_wide
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("warm_processes")]
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 NUM_TOKENS = 24
 PARAMS = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, logprobs=3, prompt_logprobs=0)

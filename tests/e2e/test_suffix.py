@@ -40,7 +40,7 @@ from tests.e2e.test_speculation import (
 )
 from tests.helpers.wide import mostly_wide
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("warm_processes")]
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 PROMPTS = ([41, 7, 290, 113, 58], [41, 7, 290, 113, 59], [9, 8, 7, 6, 5, 4])
 LONG = 40  # tokens of an answer
