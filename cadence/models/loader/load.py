@@ -37,6 +37,7 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
         fill_dummy(model, model_config.seed, packing)
         return joined(model, build.ranks)
     source, where = open_weights(model_config, load_config, build.ranks)
+    scales = source.kv_scales()
     whole = replace(build, stage=ALL_LAYERS)
     source = model_weights(source, model_config.hf, whole)
     is_cut = build.ranks.size > 1 and load_config.load_format != SHARDED
@@ -45,7 +46,7 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
     model = _built(model_config, build)
     progress = _progress if load_config.use_tqdm and sys.stderr.isatty() else no_progress
     assign(model, _own_part(own, model, build), where, progress, packing)
-    hold_kv_scales(model, source.kv_scales())
+    hold_kv_scales(model, scales)
     return joined(model, build.ranks)
 
 
