@@ -25,8 +25,6 @@ from tests.server.helpers import ServerProcess
 from tests.server.ledger import assert_nothing_lost
 from tests.server.streams import connect, request_bytes
 
-pytestmark = pytest.mark.warm
-
 FLAGS = ("--data-parallel-size", "2", "--api-server-count", "2", "--max-model-len", "512")
 STREAMS, TOKENS = 24, 480
 

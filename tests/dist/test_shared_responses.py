@@ -16,8 +16,6 @@ import pytest
 
 from tests.dist.test_api_processes import Cluster
 
-pytestmark = pytest.mark.warm
-
 TOKENS = 400
 # Without line ends: the token of one is poison to the toy engine.
 TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }} / {% endfor %}assistant:"

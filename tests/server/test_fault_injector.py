@@ -10,9 +10,9 @@ import pytest
 
 from tests.server.fault_injector import inject
 
-pytestmark = [pytest.mark.slow, pytest.mark.warm, pytest.mark.timeout(7200)]
 
-
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("engine", "share"), [("toy", 0.8), ("poison", 0.2)])
 def test_every_stream_ends_once_and_the_server_serves(
     tiny_model: Callable[[str], Path], pytestconfig: pytest.Config, engine: str, share: float
