@@ -18,7 +18,7 @@ from tests.matrix.features import ABORT, ADAPTERS, CACHES, FEATURES, FOR_ADAPTER
 from tests.matrix.work import Batch, adapter_batches, batches
 
 ONE_RANK: Mapping[str, int] = {}
-SHARE = 4  # an engine with two features, or of a sample, runs one in SHARE of the requests with two ...
+SHARE = 3  # an engine with two features, or of a sample, runs one in SHARE of the requests with two ...
 SMALL = 10  # ... unless a batch has no more of them than this
 
 
