@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the whole matrix: two ranks, experts",
     )
     parser.addoption("--wide", action="store_true", help="also tests marked `wide`: what a sample of them stands for")
+    parser.addoption("--cold", action="store_true", help="files marked `warm` start processes as users do, too")
     group = parser.getgroup("hostile", "the hostile-input generator (tests/hostile)")
     group.addoption("--hostile-requests", type=int, default=1500, help="generated requests; 20000 for a night")
     group.addoption("--hostile-seed", type=int, default=1, help="another seed is another set of requests")
@@ -62,6 +63,18 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
         return made[family]
 
     return get
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Servers, engines and ranks that files marked `warm` start are forked off a process that has imported torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("warm") and not request.config.getoption("--cold"):
+            from tests.helpers.warm_start import WarmPopen, warm_exec
+
+            patch.setattr("subprocess.Popen", WarmPopen)
+            patch.setattr("asyncio.create_subprocess_exec", warm_exec)
+        yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -72,6 +72,9 @@ class GGUFWeights:
     def order(self, name: str) -> torch.Tensor | None:
         return None
 
+    def kv_scales(self) -> dict[str, tuple[float, float]]:
+        return {}
+
     def release(self, name: str) -> None:
         self._file.release(self._place(name)[0])
 

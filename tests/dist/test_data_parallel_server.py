@@ -13,7 +13,7 @@ import pytest
 
 from tests.server.helpers import ServerProcess
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 FLAGS = ("--dtype", "float32", "--max-model-len", "256", "--num-gpu-blocks-override", "1000")
 TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}assistant:"

@@ -20,7 +20,7 @@ from tests.e2e.test_speculation import BASE, DRAFTS, assert_same, num_accepted, 
 from tests.helpers.head_layouts import LAYOUTS
 from tests.helpers.wide import mostly_wide
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 DENSE = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "opt", "gpt2", "gemma2", "gemma3", "phi3")
 FAMILIES = (*DENSE, "qwen3_moe", "qwen3_moe_mixed", "mixtral")

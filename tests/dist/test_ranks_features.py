@@ -15,7 +15,7 @@ from tests.helpers.head_layouts import LAYOUTS
 from tests.helpers.tiny_models import VOCAB
 from tests.helpers.wide import mostly_wide
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 OPTIONS = {"dtype": "float32", "max_model_len": 128, "num_gpu_blocks_override": 160}
 GREEDY = SamplingParams(temperature=0, max_tokens=14, ignore_eos=True, logprobs=1)

@@ -27,7 +27,7 @@ from cadence.models.loader.source import WeightsSource
 from tests.helpers.tiny_gguf import make_tiny_gguf
 from tests.helpers.tiny_quantized import add_scales, make_quantized
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 OPTIONS = {"max_model_len": 128, "num_gpu_blocks_override": 100}
 PROMPTS = [[5, 9, 17], list(range(20, 60))]

@@ -20,6 +20,8 @@ from tests.dist.test_api_processes import command_of
 from tests.helpers.adapters import make_adapter
 from tests.server.helpers import ServerProcess
 
+pytestmark = pytest.mark.warm
+
 PROMPT = [5, 6, 7, 8]
 COUNT = 3  # API processes
 HEARTBEAT_S = 10.0  # an API process may be silent for twice as long

@@ -28,10 +28,11 @@ from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.executor.group_memory import GroupSeat
 from cadence.executor.rounds import Rounds
 from tests.dist.test_api_processes import FLAGS, Cluster
+from tests.helpers.warm_start import children
 from tests.helpers.wide import mostly_wide, mostly_wide_rows
 from tests.server.helpers import ServerProcess
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 200, "num_gpu_blocks_override": 400}
 SHARED = {"enable_expert_parallel": True}
@@ -118,7 +119,7 @@ def test_what_engines_that_share_experts_cannot_do_is_said(tiny_model: Callable[
             LLM(directory, **OPTIONS | options, **SHARED, data_parallel_size=2)
     with pytest.raises(Exception, match="4 experts are fewer than the 5 ranks"):
         LLM(directory, **OPTIONS, **SHARED, data_parallel_size=5)
-    assert not psutil.Process().children()
+    assert not children()
 
 
 class SharedFront:

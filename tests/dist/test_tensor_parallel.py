@@ -27,7 +27,7 @@ from cadence.models.loader.sliced_weights import Cut
 from tests.helpers.tiny_gguf import make_tiny_gguf
 from tests.helpers.wide import mostly_wide
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 DENSE = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "opt", "gpt2", "gemma2", "gemma3", "phi3")
 EXPERTS = ("qwen3_moe", "qwen3_moe_mixed", "mixtral")
@@ -128,11 +128,23 @@ def test_ranks_with_whole_experts_say_what_one_says(family: str, tiny_model: Cal
 @pytest.mark.parametrize("method", mostly_wide(["int8", "int4"], ["int4"]))
 def test_quantised_experts_are_the_same_on_every_rank(method: str, tiny_model: Callable[[str], Path]) -> None:
     """Of the rest, products round what goes into them to 8 bits: what two ranks have between two maps is rounded
-    apart."""
+    apart, and now and then a token goes to another expert. So prompts are compared: outputs may part."""
     directory = str(tiny_model("mixtral"))
     for options in ({}, {"enable_expert_parallel": True}):
-        alone, shared = (say(directory, size, quantization=method, **options) for size in (1, 2))
-        check_near(alone[0].outputs[0].logprobs or [], shared[0].outputs[0].logprobs or [], 0.5)
+        alone, shared = (prompt_scores(say(directory, size, quantization=method, **options)) for size in (1, 2))
+        apart = [abs(here - there) for here, there in zip(alone, shared, strict=True)]
+        assert sum(apart) / len(apart) < 0.01
+
+
+def prompt_scores(outputs: list[RequestOutput]) -> list[float]:
+    """The logprobs of all tokens of prompts but the first."""
+    return [
+        place[token].logprob
+        for output in outputs
+        if output.prompt_logprobs
+        for token, place in zip(output.prompt_token_ids or [], output.prompt_logprobs, strict=True)
+        if place
+    ]
 
 
 def test_whole_experts_are_all_there_is_once() -> None:

@@ -42,7 +42,8 @@ _OTHERS = {
     "path",
     "vocabulary",  # of python -m training.train, as is drafts
     "drafts",
-    "fault-rounds",
+    "fault-rounds",  # of the tests, as is cold
+    "cold",
     "fail-with-body",
     "help",
     "version",

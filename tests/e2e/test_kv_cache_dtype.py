@@ -12,6 +12,7 @@ from cadence import LLM, SamplingParams
 from tests.e2e.test_promise import answer, requests, run
 from tests.e2e.test_quantization import logprobs_of
 from tests.helpers.tiny_quantized import add_scales, make_quantized
+from tests.helpers.wide import mostly_wide_rows
 
 pytestmark = pytest.mark.engine
 
@@ -27,13 +28,14 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("family", "dtype"),
-    [
-        *[("llama", dtype) for dtype in ("int8", "int4", "fp8", "fp8_e5m2", "bfloat16", "float16")],
-        *[("gemma2", dtype) for dtype in ("int8", "int4", "fp8")],
-    ],
-)
+CACHES = [
+    *[("llama", dtype) for dtype in ("int8", "int4", "fp8", "fp8_e5m2", "bfloat16", "float16")],
+    *[("gemma2", dtype) for dtype in ("int8", "int4", "fp8")],
+]
+ALWAYS = [("llama", "int4"), ("llama", "fp8_e5m2"), ("llama", "float16"), ("gemma2", "int8"), ("gemma2", "fp8")]
+
+
+@pytest.mark.parametrize(("family", "dtype"), mostly_wide_rows(CACHES, ALWAYS))
 def test_the_same_bits_in_any_company(tiny_model: Callable[[str], Path], family: str, dtype: str) -> None:
     """Logprobs are compared bit for bit. Gemma 2 has windows and soft-caps."""
     found = {}

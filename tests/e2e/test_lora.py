@@ -17,9 +17,10 @@ from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind
 from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.engine.llm_engine import LLMEngine
 from tests.e2e.test_speculation import DRAFTS, assert_same, opened
-from tests.e2e.test_structured import PADDED, WAYS
+from tests.e2e.test_structured import PADDED, SOME, SOME_PADDED, WAYS
 from tests.helpers.adapters import make_adapter
 from tests.helpers.tiny_models import VOCAB
+from tests.helpers.wide import mostly_wide_rows
 
 pytestmark = pytest.mark.engine
 
@@ -130,10 +131,15 @@ def answers(tiny_model: Callable[[str], Path], adapters: list[Path]) -> list[Req
         return [run(plain, [request])[0] for request in work(adapters)]
 
 
-@pytest.mark.parametrize(
-    ("way", "slots", "graphs"),
-    [*((way, 8, "") for way in WAYS), *((way, 8, "padded") for way in PADDED), *((way, 2, "") for way in FEW_SLOTS)],
-)
+ENGINES = [
+    *((way, 8, "") for way in WAYS),
+    *((way, 8, "padded") for way in PADDED),
+    *((way, 2, "") for way in FEW_SLOTS),
+]
+ALWAYS = [*((way, 8, "") for way in SOME), *((way, 8, "padded") for way in SOME_PADDED), (FEW_SLOTS[1], 2, "")]
+
+
+@pytest.mark.parametrize(("way", "slots", "graphs"), mostly_wide_rows(ENGINES, ALWAYS))
 def test_each_has_in_any_company_what_it_has_alone(
     tiny_model: Callable[[str], Path],
     adapters: list[Path],

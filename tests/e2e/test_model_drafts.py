@@ -29,11 +29,12 @@ from tests.e2e.test_speculation import (
     plain_answers,  # noqa: F401 - a fixture
     run,
     said,
+    ways,
     work,
 )
 from tests.helpers.head_layouts import LAYOUTS
 from tests.helpers.tiny_models import FAMILIES
-from tests.helpers.wide import DIFFERENT, mostly_wide
+from tests.helpers.wide import DIFFERENT, mostly_wide, mostly_wide_rows
 
 pytestmark = pytest.mark.engine
 
@@ -65,7 +66,7 @@ MODEL_WAYS = {way: options for way, options in WAYS.items() if way != "nine draf
 PADDED = ("two steps in flight", "bursts of 4", "prompts in chunks", "tiny pool, bursts of 4, two steps in flight")
 
 
-@pytest.mark.parametrize(("way", "graphs"), [*((way, "") for way in MODEL_WAYS), *((way, "padded") for way in PADDED)])
+@pytest.mark.parametrize(("way", "graphs"), ways(MODEL_WAYS, PADDED))
 def test_every_engine_says_the_same_with_drafts_by_a_model(
     tiny_model: Callable[[str], Path],
     plain_answers: Callable[[str], list[RequestOutput]],  # noqa: F811
@@ -135,8 +136,13 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 RESTS = ("bursts of 4", "prompts in chunks", "tiny pool, bursts of 4, two steps in flight")
 
 
-@pytest.mark.parametrize("graphs", ["", "padded"])
-@pytest.mark.parametrize("way", RESTS)
+@pytest.mark.parametrize(
+    ("way", "graphs"),
+    mostly_wide_rows(
+        [(way, graphs) for way in RESTS for graphs in ("", "padded")],
+        [("prompts in chunks", ""), ("tiny pool, bursts of 4, two steps in flight", "padded")],
+    ),
+)
 def test_heads_rest_and_go_on(
     way: str, graphs: str, tiny_model: Callable[[str], Path], tmp_path: Path, pauses: list[int]
 ) -> None:

@@ -15,7 +15,7 @@ from cadence import LLM, RequestOutput, SamplingParams
 from cadence.core.draft_stats import DraftStats
 from tests.helpers.wide import mostly_wide_rows
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 NUM_REQUESTS = 40
 BASE = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 16}
@@ -145,8 +145,14 @@ def subject_of(tiny_model: Callable[[str], Path]) -> Callable[[str], Subject]:
 
 # One KV group, two over one pool, experts.
 SUBJECTS = [(family, way) for family in ("llama", "gemma2", "qwen3_moe") for way in WAYS]
-SOME = ("chunks of 16", "depth 2, tiny pool", "drafts, depth 2, chunks", "stages, chunks of 16, tiny pool")
-ALWAYS = [(family, way) for family, way in SUBJECTS if family == "llama" or way in SOME]
+SOME = ("chunks of 16", "depth 2, tiny pool")
+# Each option at least once, most of them together.
+MORE = (
+    *SOME,
+    *("together", "no prefix cache", "drafts, depth 2, chunks", "drafts, depth 2, tiny pool, bursts of 4"),
+    *("stages, chunks of 16, tiny pool", "stages, drafts, tiny pool, bursts of 4"),
+)
+ALWAYS = [(family, way) for family, way in SUBJECTS if way in (MORE if family == "llama" else SOME)]
 
 
 @pytest.mark.parametrize(("family", "way"), mostly_wide_rows(SUBJECTS, ALWAYS))

@@ -51,8 +51,8 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 # The kernels of each are held to their bits in tests/kernels/test_packed_cpu.py.
 SOME = (
-    *("float32", "bfloat16", "float16", "int8", "Q4_K blocks", "Q6_K blocks", "Q4_1 blocks, bfloat16"),
-    *("AWQ checkpoint", "INT8 W8A8 checkpoint", "GPTQ 4 bits, by activation checkpoint", "FP8 channel checkpoint"),
+    *("float32", "bfloat16", "float16", "int8", "Q6_K blocks", "Q4_1 blocks, bfloat16"),
+    *("AWQ checkpoint", "GPTQ 4 bits, by activation checkpoint", "FP8 channel checkpoint"),
 )
 
 

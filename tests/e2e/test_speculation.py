@@ -4,7 +4,7 @@ request gives the bits that it gives alone in an engine without drafts."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from cadence.engine.llm_engine import LLMEngine
 from cadence.speculate.choose import proposer_of
 from tests.helpers.tiny_models import FAMILIES, VOCAB
 from tests.helpers.told_proposer import Texts, opening, told_proposer
-from tests.helpers.wide import DIFFERENT, mostly_wide
+from tests.helpers.wide import DIFFERENT, mostly_wide, mostly_wide_rows
 
 pytestmark = pytest.mark.engine
 
@@ -163,6 +163,18 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 MAY_HAVE_NONE = ("as many drafts as pay", "bursts by themselves", "often no room for drafts")
 PADDED = ("two steps in flight", "bursts of 4", "prompts in chunks", "tiny pool", "nine drafts")  # as on a GPU
+# Each option at least once, some of them together.
+SOME = (
+    *("bursts by themselves", "prompts in chunks", "often no room for drafts", "prefixes cached", "int8 keys"),
+    *("tiny pool, bursts of 4, two steps in flight", "nine drafts"),
+)
+SOME_PADDED = ("bursts of 4", "tiny pool")
+
+
+def ways(plain: Collection[str], padded: Collection[str]) -> list[Any]:
+    """(way, graphs) for `parametrize`."""
+    always = [*((way, "") for way in SOME), *((way, "padded") for way in SOME_PADDED)]
+    return mostly_wide_rows([*((way, "") for way in plain), *((way, "padded") for way in padded)], always)
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +189,7 @@ def plain_answers(tiny_model: Callable[[str], Path]) -> Callable[[str], list[Req
     return answers
 
 
-@pytest.mark.parametrize(("way", "graphs"), [*((way, "") for way in WAYS), *((way, "padded") for way in PADDED)])
+@pytest.mark.parametrize(("way", "graphs"), ways(WAYS, PADDED))
 def test_every_engine_says_the_same_with_drafts(
     tiny_model: Callable[[str], Path], plain_answers: Callable[[str], list[RequestOutput]], way: str, graphs: str
 ) -> None:

@@ -25,6 +25,7 @@ from cadence.structured.vocabulary import Vocabulary
 from tests.e2e.test_speculation import DRAFTS, LOOKED_UP, SUFFIX, Request, assert_same, opened, run
 from tests.helpers.grammars import compiled
 from tests.helpers.tiny_models import VOCAB
+from tests.helpers.wide import mostly_wide_rows
 
 pytestmark = pytest.mark.engine
 
@@ -129,9 +130,22 @@ WAYS: dict[str, dict[str, Any]] = {
     "drafts by the model itself, two steps in flight": {"async_scheduling": True},
 }
 PADDED = ("two steps in flight", "bursts of 4, two steps in flight", "drafts looked up", "tiny pool")  # as on a GPU
+# Each option at least once, some of them together.
+SOME = (
+    *("plain", "bursts by themselves", "prompts in chunks", "prefixes cached", "drafts by suffixes"),
+    *("tiny pool, bursts of 4, two steps in flight", "drafts looked up, bursts of 4, two steps in flight"),
+    "drafts by the model itself, two steps in flight",
+)
+SOME_PADDED = ("bursts of 4, two steps in flight", "drafts looked up")
 
 
-@pytest.mark.parametrize(("way", "graphs"), [*((way, "") for way in WAYS), *((way, "padded") for way in PADDED)])
+@pytest.mark.parametrize(
+    ("way", "graphs"),
+    mostly_wide_rows(
+        [*((way, "") for way in WAYS), *((way, "padded") for way in PADDED)],
+        [*((way, "") for way in SOME), *((way, "padded") for way in SOME_PADDED)],
+    ),
+)
 def test_every_engine_follows_grammars(
     tiny_model: Callable[[str], Path], answers: Callable[[str], list[RequestOutput]], way: str, graphs: str
 ) -> None:

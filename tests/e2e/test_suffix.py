@@ -25,6 +25,8 @@ from tests.e2e.test_speculation import (
     BASE,
     DRAFTS,
     PADDED,
+    SOME,
+    SOME_PADDED,
     SUFFIX,
     WAYS,
     Request,
@@ -36,8 +38,9 @@ from tests.e2e.test_speculation import (
     run,
     work,
 )
+from tests.helpers.wide import mostly_wide
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 PROMPTS = ([41, 7, 290, 113, 58], [41, 7, 290, 113, 59], [9, 8, 7, 6, 5, 4])
 LONG = 40  # tokens of an answer
@@ -64,7 +67,7 @@ def expected(plain: LLMEngine) -> list[RequestOutput]:
     return alone(plain, work())
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if not way.endswith(" keys")])
+@pytest.mark.parametrize("way", mostly_wide([way for way in WAYS if not way.endswith(" keys")], SOME))
 def test_every_engine_says_the_same(directory: Path, expected: list[RequestOutput], way: str) -> None:
     options = {"speculative_config": SUFFIX, **WAYS[way]}
     options["speculative_config"] = {**options["speculative_config"], "method": "suffix"}
@@ -84,7 +87,7 @@ def open_padded(kind: str, resolve: Resolve, logits_processors: Processors) -> O
     return open_on(open_device(config.device.kind, config.device.cpu_threads), config, logits_processors)
 
 
-@pytest.mark.parametrize("way", PADDED)
+@pytest.mark.parametrize("way", mostly_wide(PADDED, SOME_PADDED))
 def test_padded_shapes_say_the_same(directory: Path, expected: list[RequestOutput], way: str) -> None:
     options = {**BASE, "speculative_config": SUFFIX, **WAYS[way]}
     options["speculative_config"] = {**options["speculative_config"], "method": "suffix"}

@@ -36,7 +36,7 @@ FAMILIES = [
     "phi3_longrope",
 ]
 LENGTHS = (1, 17, 300)
-NUM_TOKENS = 64
+NUM_TOKENS = 40
 PARAMS = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, logprobs=5, prompt_logprobs=3)
 
 

@@ -43,14 +43,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def matrix_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> MatrixOf:
+def matrix_of(
+    tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> MatrixOf:
+    """Of families but the first, engines run a sample of the requests, and all with `--wide`."""
+    whole = EVERY_FAMILY if request.config.getoption("--wide") else FAMILIES[:1]
+
     def opened(family: str) -> Matrix:
         adapters = {}
         for number, (name, config) in enumerate(TRAINED.items(), 1):
             path = tmp_path_factory.mktemp("adapter")
             make_adapter(tiny_model(family), path, seed=number, lora_alpha=16, **config)
             adapters[name] = LoRARequest(name, number, str(path))
-        return Matrix(family, tiny_model(family), adapters)
+        return Matrix(family, tiny_model(family), adapters, is_sample=family not in whole)
 
     return cache(opened)
 

@@ -18,7 +18,7 @@ from tests.matrix.features import ABORT, ADAPTERS, CACHES, FEATURES, FOR_ADAPTER
 from tests.matrix.work import Batch, adapter_batches, batches
 
 ONE_RANK: Mapping[str, int] = {}
-SHARE = 3  # an engine with two features runs one in SHARE of the requests with two ...
+SHARE = 3  # an engine with two features, or of a sample, runs one in SHARE of the requests with two ...
 SMALL = 10  # ... unless a batch has no more of them than this
 
 
@@ -42,9 +42,12 @@ class Matrix:
         directory: Path,
         adapters: Mapping[str, LoRARequest],
         sizes: Mapping[str, int] = ONE_RANK,
+        is_sample: bool = False,
     ) -> None:
-        """adapters: by the feature that they are; sizes: over how many ranks every engine runs"""
+        """adapters: by the feature that they are; sizes: over how many ranks every engine runs; is_sample: engines with
+        one feature do not run all requests"""
         self._sizes = sizes
+        self._num_whole = 0 if is_sample else 1  # features of engines that run all requests
         self.family = family
         self.adapters = adapters
         self._directory = directory
@@ -88,7 +91,8 @@ class Matrix:
         for number in range(2 if PREFIX.name in point else 1):
             session = Session(engine, trace, ABORT.name in point, self.adapters)
             every = adapter_batches() if with_adapters else batches()
-            for batch in every if plain else _chosen(point, number, every):
+            samples = len(point) > self._num_whole
+            for batch in every if plain else _chosen(point, number, every, samples):
                 session.run(batch)
             rounds.append(session)
         stats = stats_of(engine)
@@ -128,13 +132,13 @@ def _features() -> dict[str, frozenset[str]]:
     }
 
 
-def _chosen(point: tuple[str, ...], number: int, all_batches: list[Batch]) -> list[Batch]:
+def _chosen(point: tuple[str, ...], number: int, all_batches: list[Batch], samples: bool) -> list[Batch]:
     """In an order of its own, which must not matter."""
     rng = random.Random(f"{point} {number}")
     chosen = []
     for batch in all_batches:
         pairs = [request_id for request_id, request in batch.requests.items() if len(request.features) > 1]
-        sampled = len(point) > 1 and len(pairs) > SMALL
+        sampled = samples and len(pairs) > SMALL
         left_out = set(rng.sample(pairs, len(pairs) - len(pairs) // SHARE) if sampled else ())
         kept = [request_id for request_id in batch.requests if request_id not in left_out]
         rng.shuffle(kept)

@@ -20,6 +20,7 @@ from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.kernels.reference.ops import ReferenceOps
 from cadence.kernels.triton.block_matrix import BlockMatrix
 from cadence.kernels.triton.expert_stacks import FewBitsStack
+from cadence.kernels.triton.experts import TritonExperts
 from cadence.kernels.triton.few_bits import as_fp8
 from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix, PickedMatrix, WideMatrix
 from cadence.kernels.triton.joined_matrix import JoinedMatrix
@@ -145,5 +146,5 @@ def test_experts_of_checkpoints(tmp_path: Path, form: str, quantization: str) ->
     found, expected = (each.product.product(x, routes, False, ctx) for each in (own, others))
     assert (found - expected).norm() < (0.02 if quantization == "int8" else 5e-3) * expected.norm()
     assert isinstance(own.product, KernelExperts)
-    stacks = own.product.packed._gate_up, own.product.packed._down  # type: ignore[attr-defined]
-    assert all(isinstance(stack, FewBitsStack) for stack in stacks)
+    packed = own.product.packed
+    assert isinstance(packed, TritonExperts) and all(isinstance(stack, FewBitsStack) for stack in packed.stacks)

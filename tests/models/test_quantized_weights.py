@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +45,16 @@ def open_at(directory: Path) -> QuantizedWeights:
     return source
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A checkpoint of this form, made once."""
+    return cache(lambda form: make_quantized(form, tmp_path_factory.mktemp("form")))
+
+
 @pytest.mark.parametrize("form", FORMS)
-def test_values_are_those_of_the_format(tmp_path: Path, form: str) -> None:
-    source = open_at(make_quantized(form, tmp_path))
-    expected = load_file(tmp_path / "plain" / "model.safetensors")
+def test_values_are_those_of_the_format(made: Callable[[str], Path], form: str) -> None:
+    source = open_at(made(form))
+    expected = load_file(made(form).parent / "plain" / "model.safetensors")
     left = set(source.names()) - expected.keys()
     assert left == {name for name in left if name.endswith(".bias")} and left == set(source.zero_biases())
     for name, values in expected.items():
@@ -137,9 +145,9 @@ class Held:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_blocks_round_to_the_values(tmp_path: Path, form: str) -> None:
+def test_blocks_round_to_the_values(made: Callable[[str], Path], form: str) -> None:
     """Kernels multiply the numbers before they are rounded to the type that checkpoints stand for."""
-    source = open_at(make_quantized(form, tmp_path))
+    source = open_at(made(form))
     names = [name for name in source.names() if name.endswith("_proj.weight")]
     found = 0
     for name in names:
@@ -159,9 +167,9 @@ def test_blocks_round_to_the_values(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_numbers_round_to_the_values(tmp_path: Path, form: str) -> None:
+def test_numbers_round_to_the_values(made: Callable[[str], Path], form: str) -> None:
     """As they are given to kernels that take no blocks."""
-    source = open_at(make_quantized(form, tmp_path))
+    source = open_at(made(form))
     names = [name for name in source.names() if name.endswith("_proj.weight")]
     found = 0
     for name in names:

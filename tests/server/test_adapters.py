@@ -22,6 +22,8 @@ from cadence.entrypoints.server.routes.served_adapters import served_at_start
 from tests.helpers.adapters import make_adapter
 from tests.server.helpers import ServerProcess
 
+pytestmark = pytest.mark.warm
+
 PROMPT = [5, 6, 7, 8]
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 

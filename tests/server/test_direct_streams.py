@@ -18,6 +18,8 @@ from cadence.entrypoints.server.http.direct import DirectStream
 from tests.server.helpers import ServerProcess
 from tests.server.streams import connect, request_bytes
 
+pytestmark = pytest.mark.warm
+
 TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }} / {% endfor %}assistant:"
 STREAMS, TOKENS = 12, 300
 

@@ -22,6 +22,8 @@ from tests.server.helpers import ServerProcess
 from tests.server.ledger import assert_nothing_lost, read_counters, watched
 from tests.server.streams import connect, read_some_and_leave, request_bytes, stream_completion
 
+pytestmark = pytest.mark.warm
+
 FLAGS = ("--dtype", "float32", "--max-model-len", "512", "--num-gpu-blocks-override", "4000", "--max-num-seqs", "64")
 
 

@@ -25,6 +25,7 @@ from cadence.entrypoints.server.chat.tools.parts import written_size
 from cadence.entrypoints.server.chat.tools.registry import ROWS, tool_format
 from cadence.structured.compiler import Backends
 from tests.helpers.grammars import allowed, compiled, text_of, tiny_backends
+from tests.helpers.wide import mostly_wide_rows
 from tests.server.test_forced_calls import job
 
 KINDS: dict[str, Any] = {
@@ -48,6 +49,11 @@ LIMITED = {
     "names": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 3},
 }
 CHANNELLED = {"openai": "<|start|>assistant", "muse_glimmer": "<|start|>assistant to=self<|message|>Hm.<|eom|>"}
+BACKENDS = ("auto", "llguidance")
+ROW_BACKENDS = [(row, backend) for row in ROWS for backend in BACKENDS]
+ALWAYS = [(row, backend) for place, row in enumerate(ROWS) for backend in BACKENDS[: 1 + (place % 6 == 0)]]
+BY_BACKEND = mostly_wide_rows(ROW_BACKENDS, ALWAYS)
+NAMES = [f"{row.names[0]}-{backend}" for row, backend in ROW_BACKENDS]
 _CLOSING = frozenset(b'"}])>0')
 
 
@@ -127,8 +133,7 @@ def formats_for(format: ToolFormat, thinks: bool) -> tuple[AnswerFormats, str]:
     return (AnswerFormats(format, think_format("qwen3")), "<think>\n") if thinks else (AnswerFormats(format), "")
 
 
-@pytest.mark.parametrize("backend", ["auto", "llguidance"])
-@pytest.mark.parametrize("format", ROWS, ids=[row.names[0] for row in ROWS])
+@pytest.mark.parametrize(("format", "backend"), BY_BACKEND, ids=NAMES)
 def test_arguments_of_every_kind(format: ToolFormat, backend: str) -> None:
     thinks = backend == "auto"
     formats, before = formats_for(format, thinks)
@@ -155,8 +160,7 @@ def strict(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     return tool(name, schema, strict=True)
 
 
-@pytest.mark.parametrize("backend", ["auto", "llguidance"])
-@pytest.mark.parametrize("format", ROWS, ids=[row.names[0] for row in ROWS])
+@pytest.mark.parametrize(("format", "backend"), BY_BACKEND, ids=NAMES)
 def test_a_strict_tool_among_others(format: ToolFormat, backend: str) -> None:
     """With `auto`, text is free; a call that begins is one of the tools, and that of a strict one is valid."""
     formats, form = AnswerFormats(format), format.form

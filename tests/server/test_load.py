@@ -18,6 +18,8 @@ from tests.server.ledger import assert_nothing_lost, watched
 from tests.server.streams import stream_completion
 from tests.server.test_faults import FLAGS, engine_of
 
+pytestmark = pytest.mark.warm
+
 COUNT = 1000
 KINDS = 40  # different requests, each of which is asked COUNT / KINDS times
 TOKENS = 6

@@ -63,17 +63,18 @@ class TritonExperts:
     """`PackedExperts` of two stacks, of gate and up, and of down."""
 
     def __init__(self, stacks: tuple[MatrixStack, MatrixStack], first: int, gates: tuple[GateOp, GateOp]) -> None:
-        self._gate_up, self._down = stacks
+        self.stacks = stacks
         self._first = first
         self._gates = gates
 
     def product(self, x: torch.Tensor, routes: Routes, gelu: bool) -> torch.Tensor:
         x = x if x.stride(1) == 1 else x.contiguous()
         ids, shares = routes
-        count, width, top_k = self._gate_up.count, x.shape[1], ids.shape[1]
+        gate_up, down = self.stacks
+        count, width, top_k = gate_up.count, x.shape[1], ids.shape[1]
         tiles = ExpertTiles.of(ids, self._first, count)
-        inner = self._gates[gelu](self._gate_up.product(x, tiles, top_k))
-        found = self._down.product(inner, tiles, 1)
+        inner = self._gates[gelu](gate_up.product(x, tiles, top_k))
+        found = down.product(inner, tiles, 1)
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
         add_routes[(x.shape[0], triton.cdiv(width, _SUM_BLOCK))](
             out, found, ids, shares, self._first, count, TOP_K=top_k, WIDTH=width, BLOCK=_SUM_BLOCK

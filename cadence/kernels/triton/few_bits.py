@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from cadence.kernels.reference.float8_rows import float8_of
 from cadence.kernels.triton.few_bits_table import NO_TABLE, CodeTable
 
 SPAN = 64  # columns that 32 bytes of four-bit values hold
 GROUP = 128  # columns with one scale, of what is quantised here
 _MIDDLE = 8.0  # the zero of four-bit values without one of their own
 _SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a group's range, among which the least error is looked for
-_FP8_MOST = 448.0  # the largest float8_e4m3fn
 _LEAST = 1e-12  # of a scale: rows of zeros stay so
 BLOCK = 32  # columns of a file's block
 _CHUNK = 1 << 24  # elements quantised at once
@@ -99,8 +99,7 @@ def stacked(parts: list[Stored]) -> Stored:
 
 def as_fp8(values: torch.Tensor) -> Stored:
     """A scale for each row."""
-    scales = (values.abs().amax(dim=1, keepdim=True).float() / _FP8_MOST).clamp(min=_LEAST)
-    quants = (values.float() / scales).clamp(-_FP8_MOST, _FP8_MOST).to(torch.float8_e4m3fn)
+    quants, scales = float8_of(values)
     return Stored(quants, scales, scales.new_zeros(0), values.shape[1])
 
 

@@ -10,10 +10,8 @@ import torch
 from cadence.core.errors import WeightsError
 from cadence.kernels.interface.matrix import MatrixPacker, PackedMatrix
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
+from cadence.kernels.reference.float8_rows import float8_of
 from cadence.models.quant.blocks import float8_blocks
-
-_MOST = 448.0  # of float8 E4M3
-_LEAST = 1e-12  # of a scale: rows of zeros stay so
 
 
 class Float8Packer:
@@ -34,18 +32,11 @@ class Float8Packer:
 
     def pack_values(self, values: torch.Tensor, inner: bool) -> Any:
         numbers, scales = float8_of(values)
+        if not bool(torch.isfinite(scales).all()):
+            raise WeightsError("weights to quantise must be finite")
         found = float8_blocks(numbers, scales)
         part = None if found is None else self._inner.pack_blocks(*found, *values.shape)
         return self._inner.pack_values((numbers.float() * scales).to(values.dtype), inner) if part is None else part
 
     def stack(self, parts: Sequence[Any], order: torch.Tensor | None = None) -> PackedMatrix:
         return self._inner.stack(parts, order)
-
-
-def float8_of(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """[rows, cols] of a float type -> numbers [rows, cols] float8 E4M3, scales [rows, 1] float32"""
-    wide = values.float()
-    scales = (wide.abs().amax(dim=1, keepdim=True) / _MOST).clamp(min=_LEAST)
-    if not bool(torch.isfinite(scales).all()):
-        raise WeightsError("weights to quantise must be finite")
-    return (wide / scales).clamp(-_MOST, _MOST).to(torch.float8_e4m3fn), scales

@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from cadence.models.layers.attention import Attention
+from cadence.models.loader.source import KVScales
 
 _NAME = re.compile(r"(?:^|\.)(layers\.\d+)\.self_attn\.(?:(?:k_proj|v_proj|attn)\.)?([kv])_scale")
-
-KVScales = dict[str, tuple[float, float]]  # by layer: "layers.3"
 
 
 def read_kv_scales(names: Sequence[str], load: Callable[[str], torch.Tensor]) -> KVScales:

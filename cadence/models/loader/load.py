@@ -21,7 +21,6 @@ from cadence.models.loader.kv_scales import hold_kv_scales
 from cadence.models.loader.model_weights import model_weights
 from cadence.models.loader.packing import MatrixPacking, NoPacking, Packing
 from cadence.models.loader.plausible import build_model, check_dummy, check_source, without_memory
-from cadence.models.loader.quantized_weights import QuantizedWeights
 from cadence.models.loader.selected_weights import SelectedWeights
 from cadence.models.loader.sharded_state import ShardWeights
 from cadence.models.loader.sliced_weights import sliced
@@ -38,7 +37,7 @@ def load_model(model_config: ModelConfig, load_config: LoadConfig, build: BuildC
         fill_dummy(model, model_config.seed, packing)
         return joined(model, build.ranks)
     source, where = open_weights(model_config, load_config, build.ranks)
-    scales = source.kv_scales() if isinstance(source, QuantizedWeights | ShardWeights) else {}
+    scales = source.kv_scales()
     whole = replace(build, stage=ALL_LAYERS)
     source = model_weights(source, model_config.hf, whole)
     is_cut = build.ranks.size > 1 and load_config.load_format != SHARDED

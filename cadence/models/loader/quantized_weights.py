@@ -10,8 +10,9 @@ from cadence.config.module_names import MOST_NAME
 from cadence.config.stored_as import QuantizedFormat
 from cadence.core.errors import WeightsError
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
-from cadence.models.loader.kv_scales import KVScales, read_kv_scales
+from cadence.models.loader.kv_scales import read_kv_scales
 from cadence.models.loader.safetensors_weights import SafetensorsWeights
+from cadence.models.loader.source import KVScales
 from cadence.models.quant.matrix import StoredMatrix
 from cadence.models.quant.read import read_matrix
 from cadence.models.quant.tensors import ModuleTensors

@@ -12,6 +12,7 @@ from cadence.config.sharded_state import index_name
 from cadence.core.errors import WeightsError
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.loader.safetensors_file import SafetensorsFile
+from cadence.models.loader.source import KVScales
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -54,6 +55,9 @@ class SafetensorsWeights:
 
     def order(self, name: str) -> torch.Tensor | None:
         return None
+
+    def kv_scales(self) -> KVScales:
+        return {}
 
     def release(self, name: str) -> None:
         self._where[name].release(name)

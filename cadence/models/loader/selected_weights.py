@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import torch
 
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
-from cadence.models.loader.source import WeightsSource
+from cadence.models.loader.source import KVScales, WeightsSource
 
 
 class SelectedWeights:
@@ -41,6 +41,9 @@ class SelectedWeights:
 
     def order(self, name: str) -> torch.Tensor | None:
         return self._source.order(name)
+
+    def kv_scales(self) -> KVScales:
+        return self._source.kv_scales()
 
     def release(self, name: str) -> None:
         self._source.release(name)

@@ -27,14 +27,13 @@ from cadence.models.heads.mtp import mtp_prefixes
 from cadence.models.interface.build import BuildContext
 from cadence.models.loader.assign import copies_of
 from cadence.models.loader.checkpoint import open_checkpoint
-from cadence.models.loader.kv_scales import KVScales
 from cadence.models.loader.model_weights import without_needless
 from cadence.models.loader.plausible import check_source, without_memory
-from cadence.models.loader.quantized_weights import QuantizedWeights
 from cadence.models.loader.safetensors_file import SafetensorsFile
 from cadence.models.loader.selected_weights import SelectedWeights
 from cadence.models.loader.shard_numbers import ShardNumbers, numbers_of
 from cadence.models.loader.sliced_weights import SlicedWeights, sliced
+from cadence.models.loader.source import KVScales
 from cadence.models.quant.block_kinds import num_block_bytes, values_of_blocks
 
 PART_BYTES = 4 << 30  # of one file, about
@@ -138,19 +137,18 @@ def save_sharded(files: ModelFiles, num_ranks: int, output: Path, part_bytes: in
         check_source(hf, build, SelectedWeights(source, without=mtp_prefixes(hf)), where)
         output.mkdir(parents=True, exist_ok=True)
         orders = {copy.name: copy.rule.transpose for copy in copies_of(model, source)}
-        scales = whole.kv_scales() if isinstance(whole, QuantizedWeights) else {}
-        written += _write_rank(_Shard(source, orders, scales), output, (rank, num_ranks), part_bytes)
+        written += _write_rank(_Shard(source, orders), output, (rank, num_ranks), part_bytes)
     return written + _copy_rest(files, output)
 
 
 class _Shard:
     """What is written of a rank's tensors."""
 
-    def __init__(self, source: SlicedWeights, orders: dict[str, bool], kv_scales: KVScales) -> None:
+    def __init__(self, source: SlicedWeights, orders: dict[str, bool]) -> None:
         """orders: of tensors that fill something, whether it is their transpose"""
         self._source = source
         self._orders = orders
-        self.kv_scales = kv_scales
+        self.kv_scales = source.kv_scales()
         self.blocks: dict[str, StoredBlocks] = {}  # of those that were asked for
         self.numbers: dict[str, StoredNumbers] = {}  # likewise
 

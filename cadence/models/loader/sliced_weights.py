@@ -10,7 +10,7 @@ import torch
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers, kept
 from cadence.models.layers.weight import WeightHolder
 from cadence.models.loader.assign import Copy, copies_of
-from cadence.models.loader.source import WeightsSource
+from cadence.models.loader.source import KVScales, WeightsSource
 from cadence.models.mapped_module import MappedModule
 from cadence.models.quant.block_kinds import block_size
 
@@ -82,6 +82,9 @@ class SlicedWeights:
     def order(self, name: str) -> torch.Tensor | None:
         """None too where a rank has some of the columns: it has no blocks of them."""
         return self._source.order(name) if self._has_columns(name) else None
+
+    def kv_scales(self) -> KVScales:
+        return self._source.kv_scales()
 
     def release(self, name: str) -> None:
         self._source.release(name)

@@ -9,6 +9,8 @@ import torch
 
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 
+KVScales = dict[str, tuple[float, float]]  # by layer ("layers.3"): of its keys, of its values
+
 
 class WeightsSource(Protocol):
     def names(self) -> Sequence[str]:
@@ -31,6 +33,10 @@ class WeightsSource(Protocol):
 
     def order(self, name: str) -> torch.Tensor | None:
         """[cols] integers: column j of blocks and numbers is column order[j] of the tensor; None = in order."""
+        ...
+
+    def kv_scales(self) -> KVScales:
+        """Of a float8 KV cache; {} = the source has none."""
         ...
 
     def release(self, name: str) -> None:

@@ -12,6 +12,7 @@ import torch
 from cadence.core.errors import WeightsError
 from cadence.core.shown import cut
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
+from cadence.models.loader.source import KVScales
 
 NAMES = ("pytorch_model.bin", "medusa_lm_head.pt")
 
@@ -45,6 +46,9 @@ class TorchWeights:
 
     def order(self, name: str) -> torch.Tensor | None:
         return None
+
+    def kv_scales(self) -> KVScales:
+        return {}
 
     def release(self, name: str) -> None:
         """All of it goes with the source."""
