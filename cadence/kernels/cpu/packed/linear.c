@@ -29,19 +29,36 @@ typedef struct {
         float wide[K_CHUNK_WIDE * GROUP] __attribute__((aligned(64)));
     };
     float acc[ROWS_BLOCK * GROUP] __attribute__((aligned(64)));
+    float second[ROWS_BLOCK * GROUP] __attribute__((aligned(64))); /* sums of the second plane */
     Pending pending;
 } Scratch;
 
 /* K is taken in stretches, so that what they need of a group (and of floats of x) stays in the L1 cache. */
-static void quantized_group(const PackedRun *run, int64_t kind, const uint8_t *from, Stretch x, Tile *tile) {
+static void quantized_plane(const PackedRun *run, int64_t kind, int plane, const uint8_t *from, Stretch x, Tile *tile) {
     int64_t padded = x.acts->padded, chunks = (padded + K_CHUNK - 1) / K_CHUNK;
     int64_t chunk = round_up(padded / chunks, K_BLOCK);
     for (int64_t k = 0; k < padded; k += chunk) {
         int64_t part = min64(chunk, padded - k);
         x.at = k / K_STEP, x.count = part / K_STEP;
-        run->isa->unpack(kind, from + group_bytes(kind, k), part, tile);
+        run->isa->unpack(kind, plane, from + group_bytes(kind, k), part, tile);
         run->isa->dot(tile_kind(kind), tile, &x);
     }
+}
+
+static void quantized_group(const PackedRun *run, int64_t kind, const uint8_t *from, Stretch x, Scratch *s) {
+    quantized_plane(run, kind, 0, from, x, &s->tile);
+    if (!has_planes(kind)) return;
+    const int64_t rows = x.tiles * TILE_ROWS;
+    const float unit = (float)formats[kind].unit;
+    Stretch second = x;
+    second.acc = s->second, second.stride = GROUP;
+    memset(s->second, 0, (size_t)(rows * GROUP) * 4);
+    quantized_plane(run, kind, 1, from, second, &s->tile);
+    for (int64_t m = 0; m < rows; m++)
+        for (int r = 0; r < GROUP; r++) {
+            float *sum = x.acc + m * x.stride + r;
+            *sum = __builtin_fmaf(*sum, unit, s->second[m * GROUP + r]);
+        }
 }
 
 /* P_HALF [k][16 rows] -> [k][16], exactly. */
@@ -131,7 +148,7 @@ static void sum_group(const PackedRun *run, int64_t kind, const uint8_t *from, i
     if (is_float_kind(kind))
         wide_group(run, kind, from, x, s->wide);
     else
-        quantized_group(run, kind, from, x, &s->tile);
+        quantized_group(run, kind, from, x, s);
 }
 
 /* acc [cols] + bias, into row `row` of y from column `col` on. */
@@ -228,7 +245,7 @@ static void run_groups(const PackedRun *run, int64_t m, int64_t count, int64_t b
                 g += g < last;
             } else if (in_place && cols == GROUP) {
                 float *y = (float *)run->job->y + m * run->job->y_stride + at;
-                quantized_group(run, s->kind, from, rows_of(run, m, count, y, run->job->y_stride), &scratch.tile);
+                quantized_group(run, s->kind, from, rows_of(run, m, count, y, run->job->y_stride), &scratch);
             } else {
                 sum_group(run, s->kind, from, m, count, &scratch);
                 store_group(run->job, m, count, at, cols, scratch.acc);

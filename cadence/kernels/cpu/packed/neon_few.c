@@ -161,7 +161,7 @@ INLINE StepScales direct_scales(const int kind, const uint8_t *header, int s, co
     } else {
         found.scale[0] = halves_at(header, v);
         if (formats[kind].shift) found.shift = halves_at(header + 32, v);
-        if (kind == P_Q4_Z) found.shift = vmulq_f32(found.shift, found.scale[0]);
+        if (has_zeros(kind)) found.shift = vmulq_f32(found.shift, found.scale[0]);
     }
     return found;
 }
@@ -240,6 +240,7 @@ DOT_TARGET int packed_neon_dot_direct(int64_t kind, const uint8_t *from, const A
     if (a->rows > 2 && kind == P_Q4_Z) return direct_tile(P_Q4_Z, from, a, acc), 1;
     if (a->rows > 2 && kind == P_Q4_0) return direct_tile(P_Q4_0, from, a, acc), 1;
     if (a->rows > 2) return 0; /* unpacking once pays */
+    if (!is_float_kind(kind) && has_planes(kind)) return packed_neon_direct_planes(kind, from, a, acc);
     switch (kind) {
         DIRECT(P_Q8_0)
         DIRECT(P_Q4_0)
@@ -251,6 +252,7 @@ DOT_TARGET int packed_neon_dot_direct(int64_t kind, const uint8_t *from, const A
         DIRECT(P_Q6_K)
         DIRECT(P_Q4_Z)
         DIRECT(P_Q8_F)
+        DIRECT(P_Q8_Z)
         DIRECT(P_IQ4_NL)
         DIRECT(P_IQ4_XS)
         DIRECT(P_MXFP4)
