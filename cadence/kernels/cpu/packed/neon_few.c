@@ -77,14 +77,17 @@ DOT_TARGET INLINE void dot_fives(const int rows, const uint8x16_t *p, int8x16_t 
     DOT(0, 4, p[4] & top);
 }
 
+/* Half h of a step, a literal: lanes are constants. */
+#define DOT_SIXES(h)                                                                                              \
+    DOT(h, (h) * 4 + 3, vsliq_n_u8(vsliq_n_u8(vshlq_n_u8(p[(h) * 3 + 2], 2), p[(h) * 3 + 1], 4), p[(h) * 3], 6)); \
+    DOT(h, (h) * 4, p[(h) * 3] & top);                                                                            \
+    DOT(h, (h) * 4 + 1, p[(h) * 3 + 1] & top);                                                                    \
+    DOT(h, (h) * 4 + 2, p[(h) * 3 + 2] & top);
+
 DOT_TARGET INLINE void dot_sixes(const int rows, const uint8x16_t *p, int8x16_t x[][2], int32x4_t sum[][2]) {
     const uint8x16_t top = vdupq_n_u8(0xfc);
-    EACH(h, 2) {
-        DOT(h, h * 4 + 3, vsliq_n_u8(vsliq_n_u8(vshlq_n_u8(p[h * 3 + 2], 2), p[h * 3 + 1], 4), p[h * 3], 6));
-        DOT(h, h * 4, p[h * 3] & top);
-        DOT(h, h * 4 + 1, p[h * 3 + 1] & top);
-        DOT(h, h * 4 + 2, p[h * 3 + 2] & top);
-    }
+    DOT_SIXES(0)
+    DOT_SIXES(1)
 }
 
 DOT_TARGET INLINE void dot_eights(const int rows, const uint8x16_t *p, int8x16_t x[][2], int32x4_t sum[][2]) {
