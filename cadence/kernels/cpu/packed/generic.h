@@ -204,11 +204,15 @@ INLINE void unpack_plane_scales(const int kind, const int plane, const uint8_t *
 
 /* A half of a step of Q2_K, its bytes and small scales and minimums [16 rows] -> [4 quads][16 rows][4] int8. */
 INLINE void unpack_two_bits(const int plane, const uint8_t *from, const uint8_t *small, int8_t *to) {
+    uint32_t words[GROUP]; /* the number of a row in every byte */
     uint8_t each[GROUP * 4];
-    for (int i = 0; i < GROUP * 4; i++) each[i] = plane ? small[i / 4] >> 4 : small[i / 4] & 15;
+    for (int r = 0; r < GROUP; r++) words[r] = (plane ? small[r] >> 4 : small[r] & 15u) * 0x01010101u;
+    memcpy(each, words, sizeof each);
     for (int g = 0; g < 4; g++)
-        for (int i = 0; i < GROUP * 4; i++)
-            to[g * 64 + i] = (int8_t)(plane ? each[i] : (uint8_t)((from[i] >> (2 * g) & 3) * each[i]));
+        for (int i = 0; i < GROUP * 4; i++) {
+            const uint8_t q = (uint8_t)(from[i] >> (2 * g)), one = (uint8_t) - (q & 1), two = (uint8_t) - (q >> 1 & 1);
+            to[g * 64 + i] = (int8_t)(plane ? each[i] : (one & each[i]) + (two & each[i] * 2));
+        }
 }
 
 /* One plane of a kind of two. */
