@@ -235,6 +235,7 @@ const Backend packed_avx512 = {.quantize = packed_avx512_quantize,
                                .dot = dot,
                                .direct = direct,
                                .direct_rows = DIRECT_ROWS,
+                               .direct_planes = 1,
                                .widen = packed_avx512_widen,
                                .dot_wide = packed_avx512_dot_wide};
 

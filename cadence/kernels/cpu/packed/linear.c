@@ -45,7 +45,30 @@ static void quantized_plane(const PackedRun *run, int64_t kind, int plane, const
     }
 }
 
+/* Rows of x from a tile on, up to `count` of them. */
+INLINE Acts acts_from(const Acts *a, int64_t tile, int64_t count) {
+    Acts some = *a;
+    const int64_t row = tile * TILE_ROWS;
+    some.q += row * a->padded, some.scale += row * a->steps, some.sum += row * a->steps;
+    some.half_sums += row * a->steps * 2;
+    some.rows = min64(a->rows - row, count);
+    return some;
+}
+
+/* Both planes at once, straight from the packed bytes: a group stays in the caches. */
+static void direct_planes(const PackedRun *run, int64_t kind, const uint8_t *from, Stretch x) {
+    const int64_t tiles = run->isa->direct_rows / TILE_ROWS;
+    for (int64_t t = 0; t < x.tiles; t += tiles) {
+        const Acts some = acts_from(x.acts, x.tile + t, min64(tiles, x.tiles - t) * TILE_ROWS);
+        run->isa->direct(kind, from, &some, x.acc + t * TILE_ROWS * GROUP);
+    }
+}
+
 static void quantized_group(const PackedRun *run, int64_t kind, const uint8_t *from, Stretch x, Scratch *s) {
+    if (has_planes(kind) && run->isa->direct_planes) {
+        direct_planes(run, kind, from, x);
+        return;
+    }
     quantized_plane(run, kind, 0, from, x, &s->tile);
     if (!has_planes(kind)) return;
     const int64_t rows = x.tiles * TILE_ROWS;

@@ -212,6 +212,7 @@ struct Backend {
      * for this kind and number. */
     int (*direct)(int64_t kind, const uint8_t *from, const Acts *a, float *acc);
     int64_t direct_rows; /* a multiple of TILE_ROWS */
+    int direct_planes;   /* whether it is faster for kinds of two planes, direct_rows at a time, however many there are */
     void (*widen)(const uint8_t *from, int64_t k, float *to);
     void (*dot_wide)(const float *w, const Stretch *x); /* w [count][16]; adds to x->acc */
     /* bf16 times bf16 over all of K, NULL = there is none: a group and, unless `next` is 0, the one that many bytes
