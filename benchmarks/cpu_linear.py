@@ -143,6 +143,8 @@ def random_weight(kind: str, out_dim: int, in_dim: int) -> PackedWeight:
     one = torch.ones(1).view(torch.uint8)  # scales of numbers, none of them below the normal ones
     if kind == "MXFP4":
         blocks[:, 0] = 127
+    if kind in ("NF4", "FP4"):
+        blocks[:, :4] = one
     if kind == "T4_F":
         blocks[:, 16:24] = one.repeat(2)
     if kind == "F8":

@@ -1,4 +1,4 @@
-"""GGUF files of types that no CPU kernel multiplies: the engine gives what the values of their blocks give."""
+"""GGUF files of types of few bits: the engine gives what the values of their blocks give."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.helpers.tiny_gguf import make_tiny_gguf
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("kind", ["Q3_K", "IQ1_M", "IQ3_S", "TQ1_0", "MXFP4"])
+@pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "IQ1_M", "IQ3_S", "TQ1_0", "MXFP4"])
 def test_an_engine_of_their_values(tmp_path: Path, kind: str) -> None:
     path = str(make_tiny_gguf(tmp_path / "tiny.gguf", kind, "Q6_K"))
     params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, logprobs=1)

@@ -29,7 +29,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "drafts, bursts of 4": {"speculative_config": DRAFTS, "max_num_seqs": 8, "num_scheduler_steps": 4},
 }
 ALONE = {"max_num_seqs": 1, "enable_prefix_caching": False}
-CODES = ("IQ4_NL", "IQ4_XS", "MXFP4", "Q3_K")  # looked up in tables
+CODES = ("IQ4_NL", "IQ4_XS", "MXFP4", "Q3_K", "Q2_K")  # looked up in tables, and two bits
 CHECKPOINTS = (
     "W4A16 group 32, all of it",
     "AWQ",
@@ -37,6 +37,8 @@ CHECKPOINTS = (
     "GPTQ 8 bits",
     "GPTQ 4 bits, by activation",
     "FP8 channel",
+    "nf4, twice",
+    "W8A16 asymmetric",
 )
 FORMS: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32"},
@@ -53,6 +55,7 @@ FORMS: dict[str, dict[str, Any]] = {
 SOME = (
     *("float32", "bfloat16", "float16", "int8", "Q6_K blocks", "Q4_1 blocks, bfloat16"),
     *("AWQ checkpoint", "GPTQ 4 bits, by activation checkpoint", "FP8 channel checkpoint"),
+    *("nf4, twice checkpoint", "Q2_K blocks"),
 )
 
 

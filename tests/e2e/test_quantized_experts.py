@@ -31,6 +31,7 @@ CASES = [
     ("qwen3_moe", "GPTQ 4 bits, by activation"),
     ("mixtral", "AWQ"),
     ("qwen3_moe", "MXFP4"),
+    ("mixtral", "nf4, twice"),
 ]
 
 

@@ -51,7 +51,7 @@ FORMS: dict[str, Form] = {
     "W4A16 asymmetric": _ct(group_size=64, symmetric=False),
     "W8A16 group 128": _ct(num_bits=8, group_size=128),
     "W8A16 channel, float32 scales": _ct(num_bits=8, strategy="channel", scale_in=torch.float32),
-    "W8A16 asymmetric": _ct(num_bits=8, group_size=64, symmetric=False, exact=False),
+    "W8A16 asymmetric": _ct(num_bits=8, group_size=64, symmetric=False),
     "INT8 W8A8": _ct(num_bits=8, strategy="channel", scale_in=torch.float32, inputs=_TOKEN, format="int-quantized"),
     "FP8 tensor": _ct(strategy="tensor", scale_in=torch.float32, **_FP8),
     "FP8 channel": _ct(strategy="channel", **_FP8),
@@ -75,9 +75,9 @@ FORMS: dict[str, Form] = {
         {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
         writers.fp8_blocks,
     ),
-    "nf4": Form(BNB, partial(writers.bnb4, kind="nf4", nested=False), exact=False),
-    "nf4, twice": Form(BNB, partial(writers.bnb4, kind="nf4", nested=True), exact=False),
-    "fp4": Form(BNB, partial(writers.bnb4, kind="fp4", nested=False), exact=False),
+    "nf4": Form(BNB, partial(writers.bnb4, kind="nf4", nested=False)),
+    "nf4, twice": Form(BNB, partial(writers.bnb4, kind="nf4", nested=True)),
+    "fp4": Form(BNB, partial(writers.bnb4, kind="fp4", nested=False)),
     "bnb int8": Form(BNB | {"load_in_4bit": False, "load_in_8bit": True}, writers.bnb8, exact=False),
 }
 

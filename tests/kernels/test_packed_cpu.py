@@ -44,6 +44,10 @@ HALVES_AT = {  # bytes of a block that hold float16 numbers
     "MXFP4": (),
     "T4_F": (),
     "F8": (),
+    "NF4": (),
+    "FP4": (),
+    "Q2_K": (80, 82),
+    "Q8_Z": (0,),
 }
 QUANTIZED = [name for name in HALVES_AT if name != "F8"]  # that x is rounded for
 FLOATS = {"F32": pack_f32, "BF16": pack_bf16, "F16": pack_f16, "HALF": pack_half}
@@ -66,7 +70,10 @@ def random_blocks(name: str, rows: int, cols: int) -> torch.Tensor:
     if name == "Q4_Z":
         zeros = torch.randint(0, 17, (len(blocks), 1), generator=pick)
         blocks[:, 2:4] = zeros.to(torch.float16).view(torch.uint8)
-    if name == "Q8_F":
+    if name == "Q8_Z":
+        zeros = torch.randint(-128, 129, (len(blocks), 1), generator=pick)
+        blocks[:, 2:4] = zeros.to(torch.float16).view(torch.uint8)
+    if name in ("Q8_F", "NF4", "FP4"):
         blocks[:, :4] = (torch.randn(len(blocks), 1, generator=pick) * 0.01).view(torch.uint8)
     if name == "MXFP4":
         blocks[:, 0] = blocks[:, 0] % 20 + 110
@@ -204,9 +211,9 @@ def test_products_set_their_outputs_and_touch_nothing_else(name: str, isa: str) 
 
 
 def test_stacked_weights_of_several_kinds_are_one_product() -> None:
-    ops, kinds = packed_ops(), ["Q4_1", "Q8_0", "BF16", "Q6_K", "F32", "F16", "HALF", "F8", "IQ4_XS"]
-    parts = [make(name, rows, 256) for name, rows in zip(kinds, (48, 5, 16, 33, 1, 20, 7, 9, 11), strict=True)]
-    bias = torch.randn(150, generator=generator(3))
+    ops, kinds = packed_ops(), ["Q4_1", "Q8_0", "BF16", "Q6_K", "F32", "F16", "HALF", "F8", "IQ4_XS", "NF4", "Q2_K"]
+    parts = [make(name, rows, 256) for name, rows in zip(kinds, (48, 5, 16, 33, 1, 20, 7, 9, 11, 18, 2), strict=True)]
+    bias = torch.randn(170, generator=generator(3))
     for dtype in DTYPES:
         x = make_x(9, 256, dtype)
         apart = torch.cat([ops.linear(x, part, out_dtype=torch.float32) for part in parts], dim=1)

@@ -36,7 +36,6 @@ NARROW = Kind.HALF if multiplies_halves() else Kind.BF16  # what a matrix become
 BECOMES = {  # GGUF types that have no blocks of their own here
     **{kind: Kind.T4_F for kind in READ if kind.startswith(("Q3", "NV", "IQ1", "IQ2", "IQ3"))},
     **dict.fromkeys(("TQ1_0", "TQ2_0"), Kind.Q4_0),
-    "Q2_K": Kind.F32,
 }
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

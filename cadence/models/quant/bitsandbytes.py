@@ -22,7 +22,7 @@ import torch
 
 from cadence.config.stored_as import StoredAs
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
-from cadence.models.quant.blocks import signed_blocks
+from cadence.models.quant.blocks import signed_blocks, table_blocks
 from cadence.models.quant.matrix import Blocks, StoredMatrix
 from cadence.models.quant.tensors import ModuleTensors
 from cadence.models.quant.words import unpacked
@@ -68,6 +68,11 @@ class TableMatrix(StoredMatrix):
         found = table[self._codes().int()]
         largest = self._largest().repeat_interleave(min(self._block, count))[:count]
         return found.mul_(largest).view(self.shape).to(self._dtype)
+
+    def blocks(self) -> Blocks | None:
+        """Of numbers that are off by up to 2^-15.9 of the largest of their block."""
+        found = self.numbers()
+        return None if found is None or found.table is None else table_blocks(found.numbers, found.table, found.scales)
 
     def numbers(self) -> ScaledNumbers | None:
         """With scales for runs of columns that are of one block: blocks go on from row to row."""

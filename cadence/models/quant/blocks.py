@@ -1,10 +1,13 @@
-"""Blocks of 32 columns with scales: what the CPU's kernels multiply.
+"""Blocks of 32 columns, or 64, with scales: what the CPU's kernels multiply.
 
 Beside types of GGUF there are some for numbers that those do not hold exactly. A block is, in bytes:
   Q4_Z  scale float16, zero float16 (a whole number), 16 of halves as in Q4_1: (quant - zero) * scale, exact in float32
+  Q8_Z  the same with 32 of int8
   Q8_F  scale float32, 32 of int8: quant * scale
   T4_F  table of 16 int8, the same in all blocks of a matrix, two scales float32, 16 of halves as in Q4_1: table[half] *
         scale, the first scale for the first 16 columns
+  NF4, FP4  of 64 columns: the largest float32, 16 of halves as in Q4_1 for the first 32 columns, 16 for the others: a
+        whole number of NEAR_TABLES for each half, times the largest divided by that of those
   F8    scale float32, the same for each run of 128 columns, 32 of float8 E4M3: number * scale
 """
 
@@ -15,7 +18,14 @@ from collections.abc import Sequence
 import torch
 
 BLOCK = 32
+TABLE_BLOCK = 64
 FLOAT8_RUN = 128  # columns that have one scale
+# bitsandbytes' tables as whole numbers: nf4's times 15684, none off by more than 2^-15.9 of the largest; fp4's exactly.
+NEAR_TABLES = {
+    "NF4": (-15684, -10919, -8235, -6194, -4461, -2898, -1428, 0, 1248, 2524, 3860, 5300, 6912, 8824, 11339, 15684),
+    "FP4": (0, 64, 8192, 12288, 4096, 6144, 2048, 3072, 0, -64, -8192, -12288, -4096, -6144, -2048, -3072),
+}
+_NEAR = 2.0**-15.9  # of one
 _CHUNK = 1 << 22  # elements at once; bounds temporaries
 
 
@@ -32,15 +42,15 @@ def integer_blocks(
     exact = torch.equal(half.float(), scales.float())
     middle = 1 << (bits - 1)
     centred = bool((torch.as_tensor(zeros) == middle).all())
-    if bits == 8:
-        if not centred:
-            return None
+    if bits == 8 and centred:
         return _filled("Q8_0", quants, [half]) if exact else _filled("Q8_F", quants, [scales.float()])
     if not exact:
         return None
     if bits == 4 and centred:
         return _filled("Q4_0", quants, [half])
-    return _filled("Q4_Z", quants, [half, torch.as_tensor(zeros).to(torch.float16).expand(rows, groups)])
+    zero = torch.as_tensor(zeros) - (middle if bits == 8 else 0)  # of signed bytes, or of what is stored
+    kind = "Q8_Z" if bits == 8 else "Q4_Z"
+    return _filled(kind, quants, [half, zero.to(torch.float16).expand(rows, groups)])
 
 
 def signed_blocks(quants: torch.Tensor, scales: torch.Tensor) -> tuple[str, torch.Tensor] | None:
@@ -61,6 +71,21 @@ def code_blocks(codes: torch.Tensor, table: Sequence[int], scales: torch.Tensor)
     out[:, 16:24] = each.contiguous().view(torch.uint8)
     out[:, 24:] = _halves(codes)
     return "T4_F", out.view(-1)
+
+
+def table_blocks(codes: torch.Tensor, table: torch.Tensor, scales: torch.Tensor) -> tuple[str, torch.Tensor] | None:
+    """codes [rows, cols] uint8 below 16, table [16] float32, scales [rows, groups] -> (kind, bytes) of table[codes] *
+    scales, near enough (NEAR_TABLES), or None where no kind has that table or groups are no multiple of 64 columns."""
+    cols, groups = codes.shape[1], scales.shape[1]
+    kind = next((name for name in NEAR_TABLES if _is_near(table, NEAR_TABLES[name])), "")
+    if not kind or cols % (groups * TABLE_BLOCK):
+        return None
+    each = scales.float().repeat_interleave(cols // TABLE_BLOCK // groups, dim=1).view(-1, 1)
+    return kind, torch.cat([each.view(torch.uint8), _halves(codes).view(-1, TABLE_BLOCK // 2)], dim=1).view(-1)
+
+
+def _is_near(table: torch.Tensor, numbers: Sequence[int]) -> bool:
+    return bool(((torch.tensor(numbers) / max(numbers) - table).abs() <= _NEAR).all())
 
 
 def power_blocks(codes: torch.Tensor, exponents: torch.Tensor) -> tuple[str, torch.Tensor] | None:

@@ -22,7 +22,7 @@ class StoredMatrix(ABC):
 
     def blocks(self) -> Blocks | None:
         """The same numbers, before they are rounded to the type of `values`, as blocks that kernels multiply; None
-        where no blocks hold them exactly."""
+        where no blocks hold them exactly, or as nearly as a kind of matrix says."""
         return None
 
     def numbers(self) -> ScaledNumbers | None:

@@ -8,8 +8,8 @@
 #define TARGET __attribute__((target("avx2,fma,f16c")))
 
 TARGET static void quantize(const float *x, int64_t k, const Acts *a, int64_t row) { quantize_generic(x, k, a, row); }
-TARGET static void unpack(int64_t kind, const uint8_t *from, int64_t k, Tile *to) {
-    unpack_generic(kind, 0, from, k, to);
+TARGET static void unpack(int64_t kind, int plane, const uint8_t *from, int64_t k, Tile *to) {
+    unpack_generic(kind, plane, 0, from, k, to);
 }
 TARGET static void widen(const uint8_t *from, int64_t k, float *to) { widen_generic(from, k, to); }
 
@@ -146,7 +146,7 @@ TARGET INLINE __m256 scale_at(const int kind, const uint8_t *header, int64_t s, 
 
 TARGET INLINE __m256 shift_at(const int kind, const uint8_t *header, int64_t s, int64_t col) {
     __m256 shift = halves_at(header + 32 + col * 2);
-    if (kind == P_Q4_Z) return _mm256_mul_ps(shift, halves_at(header + col * 2));
+    if (has_zeros(kind)) return _mm256_mul_ps(shift, halves_at(header + col * 2));
     if (formats[kind].block == K_STEP) return shift;
     __m256 least = _mm256_mul_ps(_mm256_cvtepi32_ps(small_at(header + 64 + (8 + s) * GROUP + col)), shift);
     return _mm256_xor_ps(least, _mm256_set1_ps(-0.0f));
@@ -208,6 +208,7 @@ TARGET INLINE void direct_f16(const uint8_t *from, const Acts *a, float *acc) {
 
 TARGET static int direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
     if (kind == P_F8) return packed_avx2_direct_float8(from, a, acc);
+    if (!is_float_kind(kind) && has_planes(kind)) return packed_avx2_direct_planes(kind, from, a, acc);
     if (!is_float_kind(kind) && formats[kind].table) return packed_avx2_direct_codes(kind, from, a, acc);
     if (is_float_kind(kind) && (a->rows != 1 || (kind != P_BF16 && kind != P_F16))) return 0;
     if (kind == P_BF16) {

@@ -89,15 +89,8 @@ TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t *fr
 
 TARGET int packed_vnni_direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
     if (is_float_kind(kind)) return packed_avx512_direct_floats(kind, from, a, acc);
-    if (a->rows == 1) {
-        WITH_KIND(kind, direct_rows(KIND, 1, from, a, acc))
-    } else if (a->rows == 2) {
-        WITH_KIND(kind, direct_rows(KIND, 2, from, a, acc))
-    } else if (a->rows <= 4) {
-        WITH_KIND(kind, direct_rows(KIND, 4, from, a, acc))
-    } else {
-        WITH_KIND(kind, direct_rows(KIND, 8, from, a, acc))
-    }
+    if (has_planes(kind)) return packed_avx512_direct_planes(kind, from, a, acc);
+    WITH_ROWS(a->rows, WITH_KIND(kind, direct_rows(KIND, ROWS, from, a, acc)))
     return 1;
 }
 

@@ -6,11 +6,22 @@
 #include "packed/x86.h"
 
 #define DIRECT_ROWS 8
+
+/* Runs `body` with ROWS the rows that are multiplied together where there are `rows`, up to DIRECT_ROWS, a constant. */
+#define WITH_ROWS(rows, body)                                  \
+    if ((rows) == 1) { enum { ROWS = 1 }; body; }              \
+    else if ((rows) == 2) { enum { ROWS = 2 }; body; }         \
+    else if ((rows) <= 4) { enum { ROWS = 4 }; body; }         \
+    else { enum { ROWS = DIRECT_ROWS }; body; }
+
 #define BW_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx2,fma,f16c")))
 
 void packed_avx512_quantize(const float *x, int64_t k, const Acts *a, int64_t row);
 /* Quants of up to 6 bits as unsigned bytes, without their zero subtracted. */
-void packed_avx512_unpack(int64_t kind, const uint8_t *from, int64_t k, Tile *to);
+void packed_avx512_unpack(int64_t kind, int plane, const uint8_t *from, int64_t k, Tile *to);
+/* The same of kinds of two planes, and Backend.direct of those. */
+void packed_avx512_unpack_plane(int64_t kind, int plane, const uint8_t *from, int64_t k, Tile *to);
+int packed_avx512_direct_planes(int64_t kind, const uint8_t *from, const Acts *a, float *acc);
 void packed_avx512_widen(const uint8_t *from, int64_t k, float *to);
 void packed_avx512_dot_wide(const float *w, const Stretch *x);
 /* Backend.direct of the kinds of floats. */
@@ -88,7 +99,7 @@ BW_TARGET INLINE __m512 load_scale(const int kind, const uint8_t *header, int64_
 }
 
 BW_TARGET INLINE __m512 load_shift(const int kind, const uint8_t *header, int64_t s) {
-    if (kind == P_Q4_Z) return _mm512_mul_ps(load_halves(header + 32), load_halves(header));
+    if (has_zeros(kind)) return _mm512_mul_ps(load_halves(header + 32), load_halves(header));
     if (formats[kind].block == K_STEP) return load_halves(header + 32);
     __m512i n = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(header + 64 + (8 + s) * GROUP)));
     __m512 least = _mm512_mul_ps(_mm512_cvtepi32_ps(n), load_halves(header + 32));

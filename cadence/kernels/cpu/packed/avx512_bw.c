@@ -50,7 +50,11 @@ TARGET INLINE void unpack_kind(const int kind, const uint8_t *from, int64_t k, T
         }
 }
 
-TARGET void packed_avx512_unpack(int64_t kind, const uint8_t *from, int64_t k, Tile *to) {
+TARGET void packed_avx512_unpack(int64_t kind, int plane, const uint8_t *from, int64_t k, Tile *to) {
+    if (has_planes(kind)) {
+        packed_avx512_unpack_plane(kind, plane, from, k, to);
+        return;
+    }
     WITH_KIND(kind, unpack_kind(KIND, from, k, to))
 }
 
@@ -165,15 +169,8 @@ TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t *fr
 
 TARGET static int direct(int64_t kind, const uint8_t *from, const Acts *a, float *acc) {
     if (is_float_kind(kind)) return packed_avx512_direct_floats(kind, from, a, acc);
-    if (a->rows == 1) {
-        WITH_KIND(kind, direct_rows(KIND, 1, from, a, acc))
-    } else if (a->rows == 2) {
-        WITH_KIND(kind, direct_rows(KIND, 2, from, a, acc))
-    } else if (a->rows <= 4) {
-        WITH_KIND(kind, direct_rows(KIND, 4, from, a, acc))
-    } else {
-        WITH_KIND(kind, direct_rows(KIND, 8, from, a, acc))
-    }
+    if (has_planes(kind)) return packed_avx512_direct_planes(kind, from, a, acc);
+    WITH_ROWS(a->rows, WITH_KIND(kind, direct_rows(KIND, ROWS, from, a, acc)))
     return 1;
 }
 
@@ -238,6 +235,7 @@ const Backend packed_avx512 = {.quantize = packed_avx512_quantize,
                                .dot = dot,
                                .direct = direct,
                                .direct_rows = DIRECT_ROWS,
+                               .direct_planes = 1,
                                .widen = packed_avx512_widen,
                                .dot_wide = packed_avx512_dot_wide};
 

@@ -149,7 +149,7 @@ INLINE void unpack_header(int64_t kind, const uint8_t *from, float *scale, float
     } else if (formats[kind].block == K_STEP) {
         halves_to_floats(from, scale);
         if (formats[kind].shift) halves_to_floats(from + 32, shift);
-        if (kind == P_Q4_Z)
+        if (has_zeros(kind))
             for (int r = 0; r < GROUP; r++) shift[r] *= scale[r];
     } else if (has_small_scales(kind)) {
         const uint8_t *s = from + 32;
@@ -191,7 +191,58 @@ INLINE void unpack_blocks(const int kind, const int is_signed, const uint8_t *fr
     }
 }
 
-INLINE void unpack_generic(int64_t kind, const int is_signed, const uint8_t *from, int64_t k, Tile *to) {
+/* Scales of a plane for all steps of a block. */
+INLINE void unpack_plane_scales(const int kind, const int plane, const uint8_t *from, float *scale) {
+    float one[GROUP];
+    if (kind == P_Q2_K)
+        halves_to_floats(from + plane * 32, one);
+    else
+        memcpy(one, from, sizeof one);
+    for (int s = 0; s < formats[kind].block / K_STEP; s++)
+        for (int r = 0; r < GROUP; r++) scale[s * GROUP + r] = kind == P_Q2_K && plane ? -one[r] : one[r];
+}
+
+/* A half of a step of Q2_K, its bytes and small scales and minimums [16 rows] -> [4 quads][16 rows][4] int8. */
+INLINE void unpack_two_bits(const int plane, const uint8_t *from, const uint8_t *small, int8_t *to) {
+    uint32_t words[GROUP]; /* the number of a row in every byte */
+    uint8_t each[GROUP * 4];
+    for (int r = 0; r < GROUP; r++) words[r] = (plane ? small[r] >> 4 : small[r] & 15u) * 0x01010101u;
+    memcpy(each, words, sizeof each);
+    for (int g = 0; g < 4; g++)
+        for (int i = 0; i < GROUP * 4; i++) {
+            const uint8_t q = (uint8_t)(from[i] >> (2 * g)), one = (uint8_t) - (q & 1), two = (uint8_t) - (q >> 1 & 1);
+            to[g * 64 + i] = (int8_t)(plane ? each[i] : (one & each[i]) + (two & each[i] * 2));
+        }
+}
+
+/* One plane of a kind of two. */
+INLINE void unpack_plane(const int kind, const int plane, const uint8_t *from, int64_t k, Tile *to) {
+    const Format f = formats[kind];
+    const int64_t steps = f.block / K_STEP;
+    to->at = to->q, to->step_bytes = K_STEP * GROUP;
+    for (int64_t at = 0; at < k / K_STEP; at += steps, from += f.header + steps * f.step_bytes) {
+        unpack_plane_scales(kind, plane, from, to->scale + at * GROUP);
+        for (int64_t s = 0; s < steps; s++) {
+            const uint8_t *q = from + f.header + s * f.step_bytes;
+            int8_t *out = to->q + (at + s) * K_STEP * GROUP;
+            if (f.table)
+                unpack_codes(code_tables[f.table + plane], q, out);
+            else
+                for (int h = 0; h < 2; h++)
+                    unpack_two_bits(plane, q + h * 64, from + 64 + (s * 2 + h) * GROUP, out + h * 256);
+        }
+    }
+}
+
+#define UNPACK_PLANE(kind)                       \
+    case kind:                                   \
+        if (plane)                               \
+            unpack_plane(kind, 1, from, k, to);  \
+        else                                     \
+            unpack_plane(kind, 0, from, k, to);  \
+        break;
+
+INLINE void unpack_generic(int64_t kind, int plane, const int is_signed, const uint8_t *from, int64_t k, Tile *to) {
     switch (kind) { /* the kind as a constant: loops are specialised */
         case P_Q8_0: unpack_blocks(P_Q8_0, is_signed, from, k, to); break;
         case P_Q4_0: unpack_blocks(P_Q4_0, is_signed, from, k, to); break;
@@ -206,7 +257,12 @@ INLINE void unpack_generic(int64_t kind, const int is_signed, const uint8_t *fro
         case P_IQ4_XS: unpack_blocks(P_IQ4_XS, is_signed, from, k, to); break;
         case P_MXFP4: unpack_blocks(P_MXFP4, is_signed, from, k, to); break;
         case P_T4_F: unpack_blocks(P_T4_F, is_signed, from, k, to); break;
-        default: unpack_blocks(P_Q6_K, is_signed, from, k, to); break;
+        case P_Q6_K: unpack_blocks(P_Q6_K, is_signed, from, k, to); break;
+        case P_Q8_Z: unpack_blocks(P_Q8_Z, is_signed, from, k, to); break;
+        UNPACK_PLANE(P_NF4)
+        UNPACK_PLANE(P_FP4)
+        UNPACK_PLANE(P_Q2_K)
+        default: abort();
     }
 }
 

@@ -29,19 +29,59 @@ typedef struct {
         float wide[K_CHUNK_WIDE * GROUP] __attribute__((aligned(64)));
     };
     float acc[ROWS_BLOCK * GROUP] __attribute__((aligned(64)));
+    float second[ROWS_BLOCK * GROUP] __attribute__((aligned(64))); /* sums of the second plane */
     Pending pending;
 } Scratch;
 
 /* K is taken in stretches, so that what they need of a group (and of floats of x) stays in the L1 cache. */
-static void quantized_group(const PackedRun *run, int64_t kind, const uint8_t *from, Stretch x, Tile *tile) {
+static void quantized_plane(const PackedRun *run, int64_t kind, int plane, const uint8_t *from, Stretch x, Tile *tile) {
     int64_t padded = x.acts->padded, chunks = (padded + K_CHUNK - 1) / K_CHUNK;
     int64_t chunk = round_up(padded / chunks, K_BLOCK);
     for (int64_t k = 0; k < padded; k += chunk) {
         int64_t part = min64(chunk, padded - k);
         x.at = k / K_STEP, x.count = part / K_STEP;
-        run->isa->unpack(kind, from + group_bytes(kind, k), part, tile);
+        run->isa->unpack(kind, plane, from + group_bytes(kind, k), part, tile);
         run->isa->dot(tile_kind(kind), tile, &x);
     }
+}
+
+/* Rows of x from a tile on, up to `count` of them. */
+INLINE Acts acts_from(const Acts *a, int64_t tile, int64_t count) {
+    Acts some = *a;
+    const int64_t row = tile * TILE_ROWS;
+    some.q += row * a->padded, some.scale += row * a->steps, some.sum += row * a->steps;
+    some.half_sums += row * a->steps * 2;
+    some.rows = min64(a->rows - row, count);
+    return some;
+}
+
+/* Both planes at once, straight from the packed bytes: a group stays in the caches. */
+static void direct_planes(const PackedRun *run, int64_t kind, const uint8_t *from, Stretch x) {
+    const int64_t tiles = run->isa->direct_rows / TILE_ROWS;
+    for (int64_t t = 0; t < x.tiles; t += tiles) {
+        const Acts some = acts_from(x.acts, x.tile + t, min64(tiles, x.tiles - t) * TILE_ROWS);
+        run->isa->direct(kind, from, &some, x.acc + t * TILE_ROWS * GROUP);
+    }
+}
+
+static void quantized_group(const PackedRun *run, int64_t kind, const uint8_t *from, Stretch x, Scratch *s) {
+    if (has_planes(kind) && run->isa->direct_planes) {
+        direct_planes(run, kind, from, x);
+        return;
+    }
+    quantized_plane(run, kind, 0, from, x, &s->tile);
+    if (!has_planes(kind)) return;
+    const int64_t rows = x.tiles * TILE_ROWS;
+    const float unit = (float)formats[kind].unit;
+    Stretch second = x;
+    second.acc = s->second, second.stride = GROUP;
+    memset(s->second, 0, (size_t)(rows * GROUP) * 4);
+    quantized_plane(run, kind, 1, from, second, &s->tile);
+    for (int64_t m = 0; m < rows; m++)
+        for (int r = 0; r < GROUP; r++) {
+            float *sum = x.acc + m * x.stride + r;
+            *sum = __builtin_fmaf(*sum, unit, s->second[m * GROUP + r]);
+        }
 }
 
 /* P_HALF [k][16 rows] -> [k][16], exactly. */
@@ -131,7 +171,7 @@ static void sum_group(const PackedRun *run, int64_t kind, const uint8_t *from, i
     if (is_float_kind(kind))
         wide_group(run, kind, from, x, s->wide);
     else
-        quantized_group(run, kind, from, x, &s->tile);
+        quantized_group(run, kind, from, x, s);
 }
 
 /* acc [cols] + bias, into row `row` of y from column `col` on. */
@@ -228,7 +268,7 @@ static void run_groups(const PackedRun *run, int64_t m, int64_t count, int64_t b
                 g += g < last;
             } else if (in_place && cols == GROUP) {
                 float *y = (float *)run->job->y + m * run->job->y_stride + at;
-                quantized_group(run, s->kind, from, rows_of(run, m, count, y, run->job->y_stride), &scratch.tile);
+                quantized_group(run, s->kind, from, rows_of(run, m, count, y, run->job->y_stride), &scratch);
             } else {
                 sum_group(run, s->kind, from, m, count, &scratch);
                 store_group(run->job, m, count, at, cols, scratch.acc);

@@ -10,8 +10,8 @@ static void quantize(const float *x, int64_t k, const Acts *a, int64_t row) { qu
 
 /* ---- weights ---- */
 
-void packed_neon_unpack(int64_t kind, const uint8_t *from, int64_t k, Tile *to) {
-    unpack_generic(kind, 1, from, k, to);
+void packed_neon_unpack(int64_t kind, int plane, const uint8_t *from, int64_t k, Tile *to) {
+    unpack_generic(kind, plane, 1, from, k, to);
 }
 void packed_neon_widen(const uint8_t *from, int64_t k, float *to) { widen_generic(from, k, to); }
 

@@ -77,14 +77,17 @@ DOT_TARGET INLINE void dot_fives(const int rows, const uint8x16_t *p, int8x16_t 
     DOT(0, 4, p[4] & top);
 }
 
+/* Half h of a step, a literal: lanes are constants. */
+#define DOT_SIXES(h)                                                                                              \
+    DOT(h, (h) * 4 + 3, vsliq_n_u8(vsliq_n_u8(vshlq_n_u8(p[(h) * 3 + 2], 2), p[(h) * 3 + 1], 4), p[(h) * 3], 6)); \
+    DOT(h, (h) * 4, p[(h) * 3] & top);                                                                            \
+    DOT(h, (h) * 4 + 1, p[(h) * 3 + 1] & top);                                                                    \
+    DOT(h, (h) * 4 + 2, p[(h) * 3 + 2] & top);
+
 DOT_TARGET INLINE void dot_sixes(const int rows, const uint8x16_t *p, int8x16_t x[][2], int32x4_t sum[][2]) {
     const uint8x16_t top = vdupq_n_u8(0xfc);
-    EACH(h, 2) {
-        DOT(h, h * 4 + 3, vsliq_n_u8(vsliq_n_u8(vshlq_n_u8(p[h * 3 + 2], 2), p[h * 3 + 1], 4), p[h * 3], 6));
-        DOT(h, h * 4, p[h * 3] & top);
-        DOT(h, h * 4 + 1, p[h * 3 + 1] & top);
-        DOT(h, h * 4 + 2, p[h * 3 + 2] & top);
-    }
+    DOT_SIXES(0)
+    DOT_SIXES(1)
 }
 
 DOT_TARGET INLINE void dot_eights(const int rows, const uint8x16_t *p, int8x16_t x[][2], int32x4_t sum[][2]) {
@@ -161,7 +164,7 @@ INLINE StepScales direct_scales(const int kind, const uint8_t *header, int s, co
     } else {
         found.scale[0] = halves_at(header, v);
         if (formats[kind].shift) found.shift = halves_at(header + 32, v);
-        if (kind == P_Q4_Z) found.shift = vmulq_f32(found.shift, found.scale[0]);
+        if (has_zeros(kind)) found.shift = vmulq_f32(found.shift, found.scale[0]);
     }
     return found;
 }
@@ -240,6 +243,7 @@ DOT_TARGET int packed_neon_dot_direct(int64_t kind, const uint8_t *from, const A
     if (a->rows > 2 && kind == P_Q4_Z) return direct_tile(P_Q4_Z, from, a, acc), 1;
     if (a->rows > 2 && kind == P_Q4_0) return direct_tile(P_Q4_0, from, a, acc), 1;
     if (a->rows > 2) return 0; /* unpacking once pays */
+    if (!is_float_kind(kind) && has_planes(kind)) return packed_neon_direct_planes(kind, from, a, acc);
     switch (kind) {
         DIRECT(P_Q8_0)
         DIRECT(P_Q4_0)
@@ -251,6 +255,7 @@ DOT_TARGET int packed_neon_dot_direct(int64_t kind, const uint8_t *from, const A
         DIRECT(P_Q6_K)
         DIRECT(P_Q4_Z)
         DIRECT(P_Q8_F)
+        DIRECT(P_Q8_Z)
         DIRECT(P_IQ4_NL)
         DIRECT(P_IQ4_XS)
         DIRECT(P_MXFP4)

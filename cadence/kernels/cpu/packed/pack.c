@@ -14,7 +14,7 @@ static const SourceBlock source_blocks[P_KINDS] = {
     [P_Q5_0] = {32, 22}, [P_Q5_1] = {32, 24}, [P_Q4_K] = {256, 144}, [P_Q5_K] = {256, 176}, [P_Q6_K] = {256, 210},
     [P_HALF] = {1, 2},    [P_Q4_Z] = {32, 20}, [P_Q8_F] = {32, 36}, [P_F16] = {1, 2},
     [P_IQ4_NL] = {32, 18}, [P_IQ4_XS] = {256, 136}, [P_MXFP4] = {32, 17}, [P_T4_F] = {32, 40},
-    [P_F8] = {32, 36},
+    [P_F8] = {32, 36},    [P_NF4] = {64, 36}, [P_FP4] = {64, 36},   [P_Q2_K] = {256, 84},   [P_Q8_Z] = {32, 36},
 };
 
 /* Quant i of each quad, q[quad * 4 + i], into byte `lane` of the parts of a step. */
@@ -58,7 +58,7 @@ static void pack_short_block(int64_t kind, const uint8_t *from, uint8_t *to, int
     const int scale_bytes = kind == P_Q8_F ? 4 : 2;
     memcpy(to + r * scale_bytes, from, (size_t)scale_bytes);
     if (f->shift) memcpy(to + 32 + r * 2, from + 2, 2);
-    if (kind == P_Q4_Z) to[32 + r * 2 + 1] ^= 0x80; /* the zero below zero */
+    if (has_zeros(kind)) to[32 + r * 2 + 1] ^= 0x80; /* the zero below zero */
     from += scale_bytes + (f->shift ? 2 : 0);
     to += f->header;
     if (f->bits == 5) {
@@ -114,6 +114,37 @@ static void pack_codes(int64_t kind, const uint8_t *from, uint8_t *to, int r) {
         for (int h = 0; h < 2; h++) memcpy(to + (h * GROUP + r) * 4, from + 16 + h * 4, 4);
     }
     store_codes(from + before, to + formats[kind].header, r);
+}
+
+/* The largest of 64 columns, float32, then two steps of codes. */
+static void pack_table_block(int64_t kind, const uint8_t *from, uint8_t *to, int r) {
+    const Format *f = &formats[kind];
+    float scale;
+    memcpy(&scale, from, 4);
+    scale /= kind == P_NF4 ? NF4_MOST : FP4_MOST;
+    memcpy(to + r * 4, &scale, 4);
+    for (int s = 0; s < 2; s++) store_codes(from + 4 + s * 16, to + f->header + s * f->step_bytes, r);
+}
+
+/* Q2_K: small scales and minimums, quants of each half's four steps in pairs of bits, scale f16, minimum f16. */
+static void pack_two_bits(const uint8_t *from, uint8_t *to, int r) {
+    const Format *f = &formats[P_Q2_K];
+    memcpy(to + r * 2, from + 80, 2);
+    memcpy(to + 32 + r * 2, from + 82, 2);
+    for (int i = 0; i < 16; i++) to[64 + i * GROUP + r] = from[i];
+    for (int step = 0; step < 8; step++)
+        for (int i = 0; i < K_STEP; i++) {
+            int q = from[16 + step / 4 * 32 + i] >> (step % 4 * 2) & 3;
+            to[f->header + step * f->step_bytes + i / 16 * 64 + r * 4 + i % 4] |= (uint8_t)(q << (i % 16 / 4 * 2));
+        }
+}
+
+/* A block of a kind of two planes. */
+static void pack_planes(int64_t kind, const uint8_t *from, uint8_t *to, int r) {
+    if (kind == P_Q2_K)
+        pack_two_bits(from, to, r);
+    else
+        pack_table_block(kind, from, to, r);
 }
 
 static void pack_long_block(int64_t kind, const uint8_t *from, uint8_t *to, int r) {
@@ -183,6 +214,9 @@ static void pack_row(int64_t kind, const uint8_t *from, int64_t k, uint8_t *to, 
         pack_half_row(from, k, to, r);
     else if (kind == P_F8)
         pack_float8_row(from, k, to, r);
+    else if (has_planes(kind))
+        for (int64_t b = 0; b < k / f->block; b++)
+            pack_planes(kind, from + b * source_blocks[kind].bytes, to + b * block_bytes, r);
     else if (f->table)
         for (int64_t b = 0; b < k / f->block; b++)
             pack_codes(kind, from + b * source_blocks[kind].bytes, to + b * block_bytes, r);

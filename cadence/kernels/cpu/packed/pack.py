@@ -34,6 +34,10 @@ _SOURCE_BLOCKS = {  # (elements, bytes) of a block in the file
     Kind.MXFP4: (32, 17),
     Kind.T4_F: (32, 40),
     Kind.F8: (32, 36),
+    Kind.NF4: (64, 36),
+    Kind.FP4: (64, 36),
+    Kind.Q2_K: (256, 84),
+    Kind.Q8_Z: (32, 36),
 }
 BLOCK_TYPES = tuple(kind.name for kind in Kind if kind is not Kind.HALF)  # those that `WeightPacking.gguf` takes
 

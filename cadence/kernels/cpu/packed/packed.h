@@ -8,6 +8,8 @@
  * instruction set. Quantised kinds: x is rounded to int8 per row and K_STEP, with a scale of 22 significant bits; products
  * of a step are summed as integers (exact); then
  *     sum = fma(float(step) * x_scale, w_scale, sum);  sum = fma(w_shift, x_sum, sum)  (kinds with a shift).
+ * Kinds of two planes, whose weights are unit * first + second with a number of each: two such chains, from 0 on, and
+ *     y = fma(sum of the first, unit, sum of the second).
  * Kinds of floats: sum = fma(x, w, sum) for k = 0, 1, 2 ... P_F8, whose numbers have scales: for each K_STEP
  *     run = fma(x, w, run) for k = 0, 1, 2 ... from 0 on;  sum = fma(run, scale, sum),
  * where w is 2^-8 of the number, as a float16 of its bits is, and scale 2^8 times that of the number. An instruction set with bf16 products of its own keeps one
@@ -34,11 +36,12 @@
 #define HALF_RUN 64      /* elements of K summed in float16 */
 #define LIFT 12582912.0f /* 1.5 * 2^23: adding it to an integer below 2^22 leaves that in the low bits */
 
-#define P_KINDS (P_F8 + 1) /* enum kind */
+#define P_KINDS (P_Q8_Z + 1) /* enum kind */
 #define F8_RUN 128         /* elements of K that have one scale in P_F8 */
 
 /* One block of a group: `header` bytes of scales, then for each K_STEP `bytes` of quants:
  *   8 bits: [8 quads][16 rows][4] int8
+ *   2 bits: [2 halves][16 rows][4] uint8, the first quad of a half in the lowest bits
  *   4 bits: [4][16 rows][4] uint8, quad c in the low halves of part c, quad c + 4 in the high halves
  *   5 bits: [5][16 rows][4] uint8: quad p in the top bits of part p; below them the upper three bits of quads 5, 6 and 7
  *           in parts 0, 1 and 2, and in parts 3 and 4 the other two of quad 5 (6) and then bit 1 (0) of quad 7
@@ -49,22 +52,37 @@
  * Codes: 4 bits as above, each the index of a number in a table of 16 int8. Such kinds are multiplied as bytes are
  * (bits 8), once they have been looked up.
  * Headers, all [16 rows] innermost:
- *   32-blocks: scale f16, then shift f16 where the kind has one; Q4_Z: scale f16, -zero f16 (a whole number), times
- *   which it is the shift, exactly; Q8_F: scale f32
+ *   32-blocks: scale f16, then shift f16 where the kind has one; Q4_Z, Q8_Z: scale f16, -zero f16 (a whole number),
+ *   times which it is the shift, exactly; Q8_F: scale f32
+ *   Q2_K: scale f16, minimum f16, [16] uint8: of 16 elements a scale in the low half, a minimum in the high one
  *   Q4_K, Q5_K: scale f16, minimum f16, [8] uint8 scales, [8] uint8 minimums
  *   Q6_K: scale f16, [16] uint8 scales (one per 16 elements), 128 too large
  *   IQ4_NL: scale f16; IQ4_XS: scale f16, [8] uint8 scales, 128 too large; MXFP4: exponent uint8 of twice the scale
  *   T4_F: [2] scale f32 (one per 16 elements), then the table, the same in all blocks of a weight
- * table: that of codes, OWN_TABLE = in the header, 0 = the quants are no codes. */
+ *   NF4, FP4: scale f32 of the numbers of their tables: the block's largest divided by the largest of those
+ * table: that of codes (of the first plane; that of the second follows), OWN_TABLE = in the header, 0 = the quants are no
+ * codes. unit: of a kind of two planes, else 0. NF4, FP4: both planes have the block's scale. Q2_K: the first plane is of
+ * quants times small scales, with the block's scale; the second of small minimums, with the block's minimum below zero. */
 typedef struct {
-    int32_t block, header, step_bytes, bits, zero, halves, shift, table;
+    int32_t block, header, step_bytes, bits, zero, halves, shift, table, unit;
 } Format;
 
-enum { IQ4_TABLE = 1, FP4_TABLE, OWN_TABLE };
+enum { IQ4_TABLE = 1, FP4_TABLE, NF4_FIRST, NF4_SECOND, BNB_FIRST, BNB_SECOND, OWN_TABLE };
+
+/* Tables of more than eight bits in two planes, UNIT * first + second, the two of one sign. bitsandbytes' nf4: its
+ * numbers times NF4_MOST, rounded, none by more than 2^-15.9 of the largest. Its fp4: times FP4_MOST, exactly. The sign
+ * is the top bit of a code: set for numbers below zero in fp4, and not in nf4. */
+#define UNIT 128
+#define NF4_MOST 15684
+#define FP4_MOST 12288
 
 static const int8_t code_tables[OWN_TABLE][16] __attribute__((aligned(16))) = {
     [IQ4_TABLE] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113},
     [FP4_TABLE] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}, /* E2M1, times two */
+    [NF4_FIRST] = {-122, -85, -64, -48, -34, -22, -11, 0, 9, 19, 30, 41, 54, 68, 88, 122},
+    [NF4_SECOND] = {-68, -39, -43, -50, -109, -82, -20, 0, 96, 92, 20, 52, 0, 120, 75, 68},
+    [BNB_FIRST] = {0, 0, 64, 96, 32, 48, 16, 24, 0, 0, -64, -96, -32, -48, -16, -24},
+    [BNB_SECOND] = {0, 64, 0, 0, 0, 0, 0, 0, 0, -64, 0, 0, 0, 0, 0, 0},
 };
 
 static const Format formats[P_KINDS] = {
@@ -75,6 +93,8 @@ static const Format formats[P_KINDS] = {
     [P_Q4_Z] = {32, 64, 256, 4, 0, 1, 1},    [P_Q8_F] = {32, 64, 512, 8, 0, 1, 0},
     [P_IQ4_NL] = {32, 32, 256, 8, 0, 1, 0, IQ4_TABLE}, [P_IQ4_XS] = {256, 160, 256, 8, 0, 1, 0, IQ4_TABLE},
     [P_MXFP4] = {32, 16, 256, 8, 0, 1, 0, FP4_TABLE},  [P_T4_F] = {32, 144, 256, 8, 0, 2, 0, OWN_TABLE},
+    [P_NF4] = {64, 64, 256, 8, 0, 1, 0, NF4_FIRST, UNIT}, [P_FP4] = {64, 64, 256, 8, 0, 1, 0, BNB_FIRST, UNIT},
+    [P_Q2_K] = {256, 320, 128, 2, 0, 1, 0, 0, 1},        [P_Q8_Z] = {32, 64, 512, 8, 0, 1, 1},
 };
 
 /* Floats: F32 and F16 (finite) are [k][16 rows], BF16 is [k / 2][16 rows][2]. HALF holds rows of bf16 numbers as [k][16 rows] float16, each
@@ -89,8 +109,16 @@ INLINE int is_float_kind(int64_t kind) {
 /* Whether quants lie as the bytes that are multiplied. */
 INLINE int lies_in_bytes(int64_t kind) { return formats[kind].bits == 8 && !formats[kind].table; }
 
-/* The kind whose unpacked tiles are multiplied as those of `kind` are. */
-INLINE int64_t tile_kind(int64_t kind) { return !formats[kind].table ? kind : formats[kind].halves == 1 ? P_Q8_0 : P_T4_F; }
+INLINE int has_planes(int64_t kind) { return formats[kind].unit != 0; }
+
+/* Whether shifts are zero points times scales. */
+INLINE int has_zeros(int64_t kind) { return kind == P_Q4_Z || kind == P_Q8_Z; }
+
+/* The kind whose unpacked tiles are multiplied as those of `kind`, or of one of its planes, are. */
+INLINE int64_t tile_kind(int64_t kind) {
+    if (!formats[kind].table && !has_planes(kind)) return kind;
+    return formats[kind].halves == 1 ? P_Q8_0 : P_T4_F;
+}
 
 /* The table of a kind of codes; header: of any block. */
 INLINE const int8_t *table_of(int64_t kind, const uint8_t *header) {
@@ -98,7 +126,9 @@ INLINE const int8_t *table_of(int64_t kind, const uint8_t *header) {
 }
 
 /* Whether a block has a scale of its own, and small integers, 128 too large, for the scales of its steps. */
-INLINE int has_small_scales(int64_t kind) { return formats[kind].block != K_STEP && !formats[kind].shift; }
+INLINE int has_small_scales(int64_t kind) {
+    return formats[kind].block != K_STEP && !formats[kind].shift && !has_planes(kind);
+}
 
 /* The bit of a quant that is stored inverted. */
 INLINE int inverted_bit(int64_t kind) {
@@ -176,12 +206,13 @@ typedef struct {
 /* What an instruction set brings. */
 struct Backend {
     void (*quantize)(const float *x, int64_t k, const Acts *a, int64_t row);
-    void (*unpack)(int64_t kind, const uint8_t *from, int64_t k, Tile *to);
+    void (*unpack)(int64_t kind, int plane, const uint8_t *from, int64_t k, Tile *to); /* plane: 0 where there is one */
     void (*dot)(int64_t kind, const Tile *w, const Stretch *x); /* adds to x->acc */
     /* All of K for up to direct_rows rows (all there are) straight from the packed bytes, acc [rows][GROUP]; false = not
      * for this kind and number. */
     int (*direct)(int64_t kind, const uint8_t *from, const Acts *a, float *acc);
     int64_t direct_rows; /* a multiple of TILE_ROWS */
+    int direct_planes;   /* whether it is faster for kinds of two planes, direct_rows at a time, however many there are */
     void (*widen)(const uint8_t *from, int64_t k, float *to);
     void (*dot_wide)(const float *w, const Stretch *x); /* w [count][16]; adds to x->acc */
     /* bf16 times bf16 over all of K, NULL = there is none: a group and, unless `next` is 0, the one that many bytes

@@ -2,7 +2,9 @@
 #include "packed/generic.h"
 
 static void quantize(const float *x, int64_t k, const Acts *a, int64_t row) { quantize_generic(x, k, a, row); }
-static void unpack(int64_t kind, const uint8_t *from, int64_t k, Tile *to) { unpack_generic(kind, 1, from, k, to); }
+static void unpack(int64_t kind, int plane, const uint8_t *from, int64_t k, Tile *to) {
+    unpack_generic(kind, plane, 1, from, k, to);
+}
 static void widen(const uint8_t *from, int64_t k, float *to) { widen_generic(from, k, to); }
 
 INLINE void dot_row(const int halves, const int shift, const Tile *w, const Acts *a, int64_t row, int64_t step,

@@ -33,7 +33,9 @@ INLINE int quant_at(int64_t kind, const int8_t *table, const uint8_t *from, int 
     int quad = i / 4, lane = r * 4 + i % 4;
     if (lies_in_bytes(kind)) return (int8_t)from[quad * 64 + lane];
     from += lane;
+    if (kind == P_Q2_K) return from[quad / 4 * 64] >> (quad % 4 * 2) & 3;
     int q = (from[quad % 4 * 64] >> (quad / 4 * 4)) & 15;
+    if (f->table && has_planes(kind)) return UNIT * table[q] + code_tables[f->table + 1][q];
     if (f->table) return table[q];
     if (f->bits == 5) q = five_bits(from, quad);
     if (f->bits == 6) q = six_bits(from + quad / 4 * 192, quad % 4);
@@ -42,7 +44,7 @@ INLINE int quant_at(int64_t kind, const int8_t *table, const uint8_t *from, int 
 
 /* value = scale * quant, then + shift or - minimum. */
 typedef struct {
-    float scale[2], shift;
+    float scale[2], shift[2];
 } Scales;
 
 INLINE Scales scales_at(int64_t kind, const uint8_t *block, int r, int step) {
@@ -50,21 +52,29 @@ INLINE Scales scales_at(int64_t kind, const uint8_t *block, int r, int step) {
     if (has_small_scales(kind)) {
         const int halves = formats[kind].halves;
         const uint8_t *s = block + 32 + step * halves * GROUP + r;
-        return (Scales){{(float)(s[0] - 128) * d, (float)(s[(halves - 1) * GROUP] - 128) * d}, 0.0f};
+        return (Scales){{(float)(s[0] - 128) * d, (float)(s[(halves - 1) * GROUP] - 128) * d}, {0.0f}};
     }
-    if (kind == P_MXFP4) return (Scales){{exponent_to_float(block[r]), exponent_to_float(block[r])}, 0.0f};
+    if (kind == P_MXFP4) return (Scales){{exponent_to_float(block[r]), exponent_to_float(block[r])}, {0.0f}};
+    if (kind == P_Q2_K) {
+        const uint8_t *s = block + 64 + step * 2 * GROUP + r;
+        const float m = half_at(block + 32, r);
+        return (Scales){{(float)(s[0] & 15) * d, (float)(s[GROUP] & 15) * d},
+                        {-((float)(s[0] >> 4) * m), -((float)(s[GROUP] >> 4) * m)}};
+    }
     if (formats[kind].block == 256) {
         float scale = (float)block[64 + step * GROUP + r] * d;
-        return (Scales){{scale, scale}, -((float)block[64 + (8 + step) * GROUP + r] * half_at(block + 32, r))};
+        const float shift = -((float)block[64 + (8 + step) * GROUP + r] * half_at(block + 32, r));
+        return (Scales){{scale, scale}, {shift, shift}};
     }
-    if (kind == P_Q8_F || kind == P_T4_F) {
-        Scales s = {{0.0f, 0.0f}, 0.0f};
+    if (kind == P_Q8_F || kind == P_T4_F || has_planes(kind)) {
+        Scales s = {{0.0f, 0.0f}, {0.0f, 0.0f}};
         memcpy(&s.scale[0], block + r * 4, 4);
         memcpy(&s.scale[1], block + ((formats[kind].halves - 1) * GROUP + r) * 4, 4);
         return s;
     }
-    if (kind == P_Q4_Z) return (Scales){{d, d}, half_at(block + 32, r) * d};
-    return (Scales){{d, d}, formats[kind].shift ? half_at(block + 32, r) : 0.0f};
+    float shift = formats[kind].shift ? half_at(block + 32, r) : 0.0f;
+    if (has_zeros(kind)) shift *= d;
+    return (Scales){{d, d}, {shift, shift}};
 }
 
 static void quantized_row(int64_t kind, const uint8_t *group, int r, int64_t k, float *out) {
@@ -77,7 +87,7 @@ static void quantized_row(int64_t kind, const uint8_t *group, int r, int64_t k, 
         Scales s = scales_at(kind, block, r, (int)step);
         for (int i = 0; i < min64(K_STEP, k - at); i++) {
             float value = (float)quant_at(kind, table, block + f->header + step * f->step_bytes, r, i) * s.scale[i / 16];
-            out[at + i] = f->shift ? value + s.shift : value;
+            out[at + i] = f->shift || kind == P_Q2_K ? value + s.shift[i / 16] : value;
         }
     }
 }

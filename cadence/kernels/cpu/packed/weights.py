@@ -36,6 +36,10 @@ class Kind(IntEnum):
     MXFP4 = 16
     T4_F = 17  # codes of 4 bits with their table, and scales in float32 per 16 columns
     F8 = 18  # float8 E4M3, with scales in float32 per row and up to 128 columns
+    NF4 = 19  # codes of bitsandbytes' nf4, with scales in float32 per 64 columns
+    FP4 = 20  # the same of its fp4
+    Q2_K = 21
+    Q8_Z = 22  # as Q8_0 with a zero point, a whole number
 
 
 TABLE.check("kind", {f"P_{kind.name}": int(kind) for kind in Kind})

@@ -42,7 +42,7 @@ INLINE void ask_for_step(const int kind, const uint8_t *q) {
         _mm_prefetch((const char *)q + AHEAD + line * 64, _MM_HINT_T0);
 }
 
-/* Runs `body` with KIND a constant. */
+/* Runs `body` with KIND a constant: one of the kinds of one plane that are no floats. */
 #define WITH_KIND(kind, body)                            \
     switch (kind) {                                      \
         case P_Q8_0: { enum { KIND = P_Q8_0 }; body; } break;     \
@@ -58,12 +58,15 @@ INLINE void ask_for_step(const int kind, const uint8_t *q) {
         case P_IQ4_XS: { enum { KIND = P_IQ4_XS }; body; } break; \
         case P_MXFP4: { enum { KIND = P_MXFP4 }; body; } break; \
         case P_T4_F: { enum { KIND = P_T4_F }; body; } break; \
-        default: { enum { KIND = P_Q6_K }; body; } break;     \
+        case P_Q6_K: { enum { KIND = P_Q6_K }; body; } break; \
+        case P_Q8_Z: { enum { KIND = P_Q8_Z }; body; } break; \
+        default: abort();                                     \
     }
 
 /* The same for tiles, in which kinds of the same numbers are alike: KIND is one of these. */
 #define WITH_UNPACKED(kind, body)                                                        \
     if (formats[kind].bits == 8 && formats[kind].halves == 2) { enum { KIND = P_T4_F }; body; } \
+    else if (formats[kind].bits == 8 && formats[kind].shift) { enum { KIND = P_Q8_Z }; body; } \
     else if (formats[kind].bits == 8) { enum { KIND = P_Q8_0 }; body; }                   \
     else if (formats[kind].bits == 6) { enum { KIND = P_Q6_K }; body; }                   \
     else if (formats[kind].bits == 5 && formats[kind].zero) { enum { KIND = P_Q5_0 }; body; } \

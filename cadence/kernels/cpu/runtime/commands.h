@@ -17,7 +17,7 @@ enum dtype { F32, BF16, F16, I8, E4M3, E5M2, I4 }; /* from I8 on: of caches alon
 
 /* What a packed weight is made of. */
 enum kind { P_F32, P_BF16, P_Q8_0, P_Q4_0, P_Q4_1, P_Q5_0, P_Q5_1, P_Q4_K, P_Q5_K, P_Q6_K, P_HALF, P_Q4_Z, P_Q8_F, P_F16,
-            P_IQ4_NL, P_IQ4_XS, P_MXFP4, P_T4_F, P_F8 };
+            P_IQ4_NL, P_IQ4_XS, P_MXFP4, P_T4_F, P_F8, P_NF4, P_FP4, P_Q2_K, P_Q8_Z };
 
 enum activation { RELU, SILU, GELU, GELU_TANH };
 
