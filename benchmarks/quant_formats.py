@@ -1,7 +1,7 @@
-"""One model in several formats of few bits, timed in turns on this CPU. One JSON line per round, case and format.
+"""One model in several formats of few bits, timed in turns on this CPU, in one process. A JSON line for each run.
 
     python -m benchmarks.quant_formats [--formats "Q4_0;GPTQ:32;Q4_1;AWQ:32;AWQ:128"] [--shape qwen2.5-0.5b]
-        [--folder DIR] [--rounds 3] [--cases a,b] [--out FILE]
+        [--vocabulary N] [--folder DIR] [--rounds 3] [--cases a,b] [--out FILE]
 
 A format is a type of GGUF, or GPTQ (symmetric) or AWQ (with zero points) and its group size. Weights are random, those
 of one layer in all; embedding and head are one matrix of float16 in each. The model is a Llama of that shape, without
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,14 +22,17 @@ import gguf
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.cpu import Setting, measure
 from benchmarks.machine import describe_machine
+from benchmarks.peers.drive_cadence import open_engine
+from benchmarks.peers.driver import Run, once
+from benchmarks.peers.workloads import Request, requests
 from benchmarks.shapes import SHAPES
 from tests.helpers.gguf_files import add_metadata
 from tests.helpers.quantized_writers import awq, gptq
 from tests.helpers.tiny_quantized import AWQ, GPTQ
 
 FORMATS = "Q4_0;GPTQ:32;Q4_1;AWQ:32;AWQ:128"
+_WARM_UP = 8  # tokens
 _NAMES = {  # of a layer's matrices: in a checkpoint, in a GGUF file
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -55,15 +59,32 @@ def main() -> None:
     shape["vocab_size"] = args.vocabulary or shape["vocab_size"]
     folder = args.folder / f"{args.shape}-{shape['vocab_size']}"
     models = {form: make(form, shape, folder) for form in args.formats.split(";")}
-    if args.rounds:
-        about = {"machine": describe_machine(), "shape": args.shape, "vocabulary": shape["vocab_size"]}
-        _put(about | {"mb": {form: round(_bytes(path) / 1e6, 1) for form, path in models.items()}}, args.out)
-    for index in range(args.rounds):
-        for case in args.cases.split(","):
-            for form, path in models.items():
-                asked = argparse.Namespace(threads=args.threads, repetitions=1)
-                found = measure(Setting("cadence", form, options={"skip_tokenizer_init": True}), case, path, asked)
-                _put({"round": index, **found}, args.out)
+    if not args.rounds:
+        return
+    about = {"machine": describe_machine(), "shape": args.shape, "vocabulary": shape["vocab_size"]}
+    _put(about | {"threads": args.threads}, args.out)
+    runs = {form: open_model(path, args.threads) for form, path in models.items()}
+    for case in args.cases.split(","):
+        time_in_turns(case, runs, args.rounds, args.out)
+
+
+def time_in_turns(case: str, runs: dict[str, Run], rounds: int, out: Path | None) -> None:
+    for run in runs.values():
+        run([Request(request.prompt, _WARM_UP) for request in requests(case, 0)[:1]])
+    rates: dict[str, list[float]] = {form: [] for form in runs}
+    for index in range(1, rounds + 1):
+        for form, run in runs.items():
+            rate, _, others = once(run, case, index)
+            rates[form].append(round(rate, 2))
+            line = {"case": case, "round": index, "format": form, "tokens_per_second": rates[form][-1]}
+            _put({**line, "cores_used_by_others": round(others, 2)}, out)
+    medians = {form: statistics.median(found) for form, found in rates.items()}
+    _put({"case": case, "rounds": rounds, "median": medians}, out)
+
+
+def open_model(path: Path, threads: int) -> Run:
+    options = {"skip_tokenizer_init": True, "kv_cache_memory_bytes": 1 << 28}
+    return open_engine(argparse.Namespace(model=str(path), threads=threads, options=options))[0]
 
 
 def make(form: str, shape: dict[str, Any], folder: Path) -> Path:
@@ -150,10 +171,6 @@ def _metadata(shape: dict[str, Any]) -> dict[str, Any]:
         "rope.dimension_count": shape["head_dim"],
         "vocab_size": shape["vocab_size"],
     }
-
-
-def _bytes(path: Path) -> int:
-    return (path / "model.safetensors" if path.is_dir() else path).stat().st_size
 
 
 def _put(line: dict[str, Any], out: Path | None) -> None:
