@@ -32,7 +32,7 @@ from tests.helpers.quantized_writers import awq, gptq
 from tests.helpers.tiny_quantized import AWQ, GPTQ
 
 FORMATS = "Q4_0;GPTQ:32;Q4_1;AWQ:32;AWQ:128"
-_WARM_UP = 8  # tokens
+_WARM_UP = 32  # tokens in, and out
 _NAMES = {  # of a layer's matrices: in a checkpoint, in a GGUF file
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -70,7 +70,7 @@ def main() -> None:
 
 def time_in_turns(case: str, runs: dict[str, Run], rounds: int, out: Path | None) -> None:
     for run in runs.values():
-        run([Request(request.prompt, _WARM_UP) for request in requests(case, 0)[:1]])
+        run([Request(request.prompt[:_WARM_UP], _WARM_UP) for request in requests(case, 0)[:1]])
     rates: dict[str, list[float]] = {form: [] for form in runs}
     for index in range(1, rounds + 1):
         for form, run in runs.items():
