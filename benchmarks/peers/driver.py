@@ -57,7 +57,7 @@ def _measure(run: Run, case: str, repetitions: int) -> dict[str, Any]:
     rates, seconds, others = [], [], []
     run([Request(request.prompt, min(request.num_output, _WARM_UP)) for request in requests(case, 0)[:8]])
     for repetition in range(1, repetitions + 1):
-        rate, taken, disturbed = _once(run, case, repetition)
+        rate, taken, disturbed = once(run, case, repetition)
         print(f"# {case} {repetition} {taken:.3f} s, {rate:.1f}/s, others {disturbed:.2f}", file=sys.stderr, flush=True)
         rates.append(rate)
         seconds.append(round(taken, 4))
@@ -75,7 +75,7 @@ def _decode_rate(run: Run, case: str, taken: float) -> float:
     return sum(request.num_output - 1 for request in work) / (taken - first)
 
 
-def _once(run: Run, case: str, repetition: int) -> tuple[float, float, float]:
+def once(run: Run, case: str, repetition: int) -> tuple[float, float, float]:
     """-> tokens per second, seconds, cores that others used meanwhile"""
     work = requests(case, repetition)
     first = 0.0
