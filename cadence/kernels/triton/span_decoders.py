@@ -53,17 +53,17 @@ def _lookup(values: tuple[int, ...]) -> str:
     return text
 
 
-def _word(values: tuple[int, ...]) -> int:
+def eight_bytes(values: tuple[int, ...]) -> int:
     """Eight bytes, the first in the lowest bits, as a number with a sign."""
     return int.from_bytes(bytes(value & 255 for value in values), "little", signed=True)
 
 
 _IQ4: tl.constexpr = tl.constexpr(_lookup(IQ4_VALUES))
-_IQ4_FIRST: tl.constexpr = tl.constexpr(_word(IQ4_VALUES[:8]))
-_IQ4_LAST: tl.constexpr = tl.constexpr(_word(IQ4_VALUES[8:]))
+_IQ4_FIRST: tl.constexpr = tl.constexpr(eight_bytes(IQ4_VALUES[:8]))
+_IQ4_LAST: tl.constexpr = tl.constexpr(eight_bytes(IQ4_VALUES[8:]))
 _FP4: tl.constexpr = tl.constexpr(_lookup(FP4_VALUES))
-_FP4_FIRST: tl.constexpr = tl.constexpr(_word(FP4_VALUES[:8]))
-_FP4_LAST: tl.constexpr = tl.constexpr(_word(FP4_VALUES[8:]))
+_FP4_FIRST: tl.constexpr = tl.constexpr(eight_bytes(FP4_VALUES[:8]))
+_FP4_LAST: tl.constexpr = tl.constexpr(eight_bytes(FP4_VALUES[8:]))
 
 # Two words as they lie in memory, with bytes of groups 0 and 1 in turn -> one of group 0, one of group 1.
 _REGROUP: tl.constexpr = tl.constexpr("prmt.b32 $0, $2, $3, 0x6420; prmt.b32 $1, $2, $3, 0x7531;")

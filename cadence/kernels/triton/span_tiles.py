@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 
 from cadence.core.block_grids import FP4_VALUES, IQ4_VALUES
+from cadence.kernels.triton.span_decoders import eight_bytes
 
 LIFT = 128  # bits put behind the point of this number need no conversion to become a float
 _LIFTED = 0x43000000  # it, as a float32; its bit 16 is worth one
@@ -86,11 +87,6 @@ def _byte_floats() -> str:
     return text + "}"
 
 
-def _word(values: tuple[int, ...]) -> int:
-    """Eight bytes, the first in the lowest bits, as a number with a sign."""
-    return int.from_bytes(bytes(value & 255 for value in values), "little", signed=True)
-
-
 def _registers(outputs: int, inputs: int) -> str:
     return ",".join(["=r"] * outputs + ["r"] * inputs)
 
@@ -101,11 +97,11 @@ _SIX: tl.constexpr = tl.constexpr(_joined(_FOURS, _TWOS))
 _TWO: tl.constexpr = tl.constexpr(_joined(_TWOS))
 _THREE: tl.constexpr = tl.constexpr(_joined(_TWOS, _ONES))
 _IQ4: tl.constexpr = tl.constexpr(_looked_up_floats(IQ4_VALUES))
-_IQ4_FIRST: tl.constexpr = tl.constexpr(_word(IQ4_VALUES[:8]))
-_IQ4_LAST: tl.constexpr = tl.constexpr(_word(IQ4_VALUES[8:]))
+_IQ4_FIRST: tl.constexpr = tl.constexpr(eight_bytes(IQ4_VALUES[:8]))
+_IQ4_LAST: tl.constexpr = tl.constexpr(eight_bytes(IQ4_VALUES[8:]))
 _FP4: tl.constexpr = tl.constexpr(_looked_up_floats(FP4_VALUES))
-_FP4_FIRST: tl.constexpr = tl.constexpr(_word(FP4_VALUES[:8]))
-_FP4_LAST: tl.constexpr = tl.constexpr(_word(FP4_VALUES[8:]))
+_FP4_FIRST: tl.constexpr = tl.constexpr(eight_bytes(FP4_VALUES[:8]))
+_FP4_LAST: tl.constexpr = tl.constexpr(eight_bytes(FP4_VALUES[8:]))
 _BYTES: tl.constexpr = tl.constexpr(_byte_floats())
 _16_1: tl.constexpr = tl.constexpr(_registers(16, 1))
 _16_2: tl.constexpr = tl.constexpr(_registers(16, 2))
