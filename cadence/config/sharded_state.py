@@ -89,8 +89,7 @@ def _numbers(path: Path, name: str, entry: object) -> StoredNumbers:
         case {
             "bits": int(bits), "is_fp4": bool(is_fp4), "zero": int() | None as zero, "is_packed": bool(is_packed),
             "has_order": bool(has_order), "kind": str(kind), "dtype": str(dtype), **rest,
-        } if bits in (2, 4, 8):  # fmt: skip
-            has_table = rest.get("has_table", False) is True
+        } if bits in (2, 4, 8) and isinstance(has_table := rest.get("has_table", False), bool):  # fmt: skip
             return StoredNumbers(bits, is_fp4, zero, is_packed, has_order, kind, dtype, has_table)
     raise WeightsError(f"{path}: 'numbers' does not say how {name!r} is stored")
 

@@ -123,6 +123,7 @@ def test_numbers_that_lie_are_refused(tmp_path: Path) -> None:
         ("zero", None, "no tensor"),
         ("dtype", "int7", "not a matrix of numbers"),
         ("has_table", True, "no tensor"),
+        ("has_table", "yes", "does not say how"),
     ]:
         changed = {**index, "numbers": {**index["numbers"], name: {**index["numbers"][name], key: value}}}
         path.write_text(json.dumps(changed))

@@ -15,7 +15,7 @@ from cadence.kernels.triton import grid_decoders as grids
 from cadence.kernels.triton.block_planes import Planes
 from cadence.kernels.triton.block_products import block_gemv, block_rows, block_values
 from cadence.kernels.triton.few_bits_wide import MANY_OUTPUTS
-from cadence.kernels.triton.few_rows import FewTile
+from cadence.kernels.triton.few_rows import FewTile, in_terms
 from cadence.kernels.triton.gemv import Entry
 from cadence.kernels.triton.span_launch import KINDS, choose_spans, has_four, some_spans, span_row, widened_spans
 
@@ -93,12 +93,7 @@ def choose_rows(rows: int, weight: Planes, dtype: torch.dtype, splits: bool) -> 
         return choose_spans(rows, weight.rows, has_four(weight), dtype, most_terms, weight.cols)
     tall = 16 if rows <= 16 else 32 if rows <= 32 else 64
     outputs = 64 if weight.rows >= 64 * _PROCESSORS else 32
-    programs, terms = weight.rows // outputs * triton.cdiv(rows, tall), 1
-    while terms < most_terms and 2 * terms * programs <= 2 * _PROCESSORS:
-        if weight.cols % (2 * terms * _COLUMNS):
-            break
-        terms *= 2
-    return FewTile(tall, outputs, _COLUMNS, 4, 2, terms)
+    return in_terms(FewTile(tall, outputs, _COLUMNS, 4, 2), rows, weight.rows, weight.cols, most_terms)
 
 
 def some_rows(x: torch.Tensor, weight: Planes, bias: torch.Tensor | None, tile: FewTile, pdl: bool) -> torch.Tensor:

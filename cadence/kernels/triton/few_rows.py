@@ -14,7 +14,7 @@ more programs, and the norm adds up what they leave.
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -93,6 +93,14 @@ class FewTile:
     warps: int
     stages: int
     terms: int = 1  # how many ways K is split
+
+
+def in_terms(tile: FewTile, rows: int, outputs: int, cols: int, most_terms: int) -> FewTile:
+    """With K split among as many programs as are busy at once, two to a processor."""
+    programs, terms = outputs // tile.outputs * triton.cdiv(rows, tile.rows), 1
+    while terms < most_terms and 2 * terms * programs <= 2 * _PROCESSORS and cols % (2 * terms * tile.columns) == 0:
+        terms *= 2
+    return replace(tile, terms=terms)
 
 
 # Each in the order in which they are tried: the first that fits the weight and has no more programs than processors.

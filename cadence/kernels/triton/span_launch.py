@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,14 +15,13 @@ from cadence.kernels.triton.block_planes import Planes
 from cadence.kernels.triton.few_bits import SPAN
 from cadence.kernels.triton.few_bits_gemv import OneTile
 from cadence.kernels.triton.few_bits_wide import MANY_OUTPUTS
-from cadence.kernels.triton.few_rows import FewTile
+from cadence.kernels.triton.few_rows import FewTile, in_terms
 from cadence.kernels.triton.gemv import Entry
 from cadence.kernels.triton.private import is_interpreted
 from cadence.kernels.triton.span_gemv import span_gemv
 from cadence.kernels.triton.span_products import span_rows, span_values
 from cadence.kernels.triton.span_tiles import LIFT
 
-_PROCESSORS = 132  # of the GPU the choices were measured on
 _BLOCK = 256  # columns whose scales a thread takes at once
 _WIDENED, _LINES = 2048, 4  # columns that a warp widens, of so many rows
 
@@ -83,11 +82,7 @@ def choose_span(width: int) -> OneTile:
 
 def choose_spans(rows: int, outputs: int, has_four: bool, dtype: torch.dtype, most_terms: int, cols: int) -> FewTile:
     """What was fastest on an H200 for several rows of x. has_four: bits of a number, and no others in a plane apart"""
-    tile = _whole_spans(rows, outputs, has_four, dtype)
-    programs, terms = outputs // tile.outputs * triton.cdiv(rows, tile.rows), 1
-    while terms < most_terms and 2 * terms * programs <= 2 * _PROCESSORS and cols % (2 * terms * tile.columns) == 0:
-        terms *= 2
-    return replace(tile, terms=terms)
+    return in_terms(_whole_spans(rows, outputs, has_four, dtype), rows, outputs, cols, most_terms)
 
 
 def _whole_spans(rows: int, outputs: int, has_four: bool, dtype: torch.dtype) -> FewTile:
