@@ -5,15 +5,11 @@
  * operation or a multiply-add one, a shift one of the second pipe, four float16 to float32 two of the first):
  *   64 for the integer sums of 4 bits, 88 of 5 bits, 80 of 6 bits; 8 to scale them, 16 for 6 bits; 8 for scales or shifts
  *   in float16, and as many for small integers; 4 to add shifts.
- * That is, in cycles, predicted (and measured in the first cache): Q4_0 40 (44), Q4_1 46 (50), Q5_0 52 (57), Q5_1 58 (66),
- * Q4_K 48 (56), Q5_K 60 (69), Q6_K 57 (65). The memory takes 41 to 60. */
+ * That is, in cycles, predicted (and measured with weights from memory): Q4_0 40 (46), Q4_1 46 (52), Q5_0 52 (63), Q5_1 58
+ * (69), Q4_K 48 (60), Q5_K 60 (75), Q6_K 57 (72), IQ4_NL 56 (60). The memory takes 41 to 60. */
 #if defined(__aarch64__)
 
 #include "packed/neon_k.h"
-
-/* Bytes: weights of blocks with scales and minimums are asked for so far before they are needed, since the processor does
- * not see that they are one stream; all others it does, and asking costs. */
-#define AHEAD 4096
 
 /* ---- scales ---- */
 
@@ -29,9 +25,9 @@ INLINE float32x4_t exponents_at(const uint8_t *from, const int v) {
     return vmulq_n_f32(vreinterpretq_f32_u32(bits), 0.5f);
 }
 
-INLINE void begin_small(const uint8_t *from, const int excess, SmallScales *s) {
+INLINE void begin_small(const uint8_t *from, const int excess, const float unit, SmallScales *s) {
     EACH(v, 4) {
-        float32x4_t d = halves_at(from, v);
+        float32x4_t d = vmulq_n_f32(halves_at(from, v), unit);
         vst1q_f32(s->d + v * 4, d);
         vst1q_f32(s->lift + v * 4, vmulq_n_f32(d, -32768.0f - (float)excess));
     }
@@ -169,16 +165,26 @@ INLINE StepScales direct_scales(const int kind, const uint8_t *header, int s, co
     return found;
 }
 
+/* Asks for lines v and v + 4 of those that steps take. Kinds that lie in bytes leave the processor time to ask by itself. */
+INLINE void ask_ahead(const int kind, const uint8_t *q, const int v) {
+    const Format f = formats[kind];
+    const int lines = (f.step_bytes + f.header * K_STEP / f.block + 63) / 64;
+    if (lies_in_bytes(kind)) return;
+    __builtin_prefetch(q + AHEAD + v * 64);
+    if (v + 4 < lines) __builtin_prefetch(q + AHEAD + (v + 4) * 64);
+}
+
 /* One step: the integer sums of all output rows, which are then scaled. */
 DOT_TARGET INLINE void direct_step(const int kind, const int rows, const uint8_t *header, int s, const BlockScales *b,
                                    const uint8_t *q, const TileStep *from, float32x4_t sum[][4]) {
     const Format f = formats[kind];
-    const float unit = f.block == K_STEP ? unit_of(kind) : -unit_of(kind);
+    const float unit = f.block == K_STEP ? unit_of(kind) : -1.0f;
     int8x16_t x[2][2];
     int32x4_t part[4][2][2];
     EACH(m, rows) EACH(i, 2) x[m][i] = vld1q_s8(from->q[m] + i * 16);
     EACH(v, 4) {
         uint8x16_t p[8];
+        ask_ahead(kind, q, v);
         EACH(i, parts_of(kind)) p[i] = vld1q_u8(q + i * 64 + v * 16);
         dot_parts(kind, rows, p, x, from, header, part[v]);
     }
@@ -201,15 +207,12 @@ DOT_TARGET INLINE void direct_rows(const int kind, const int rows, const uint8_t
     for (int64_t k = 0; k < a->padded; k += f.block) {
         BlockScales b;
         const uint8_t *header = from;
-        if (is_long) begin_small(header, has_small_scales(kind) ? 128 : 0, &b.scale);
-        if (is_long && f.shift) begin_small(header + 32, 0, &b.least);
+        if (is_long) begin_small(header, has_small_scales(kind) ? 128 : 0, 1.0f, &b.scale);
+        if (is_long && f.shift) begin_small(header + 32, 0, unit_of(kind), &b.least);
         __asm__ volatile("" ::: "memory");
         from += f.header;
         const uint8_t *small = header + (f.shift ? 64 : 32);
         for (int s = 0; s < steps; s++, x++, from += f.step_bytes) {
-            if (is_long && f.shift)
-                EACH(line, (f.step_bytes + f.header * K_STEP / f.block + 63) / 64)
-                    __builtin_prefetch(from + AHEAD + line * 64);
             if (rows == 1 && is_long && !f.table)
                 k_step(f.bits, from, x, small + s * f.halves * GROUP, &b.scale, &b.least, sum[0]);
             else
