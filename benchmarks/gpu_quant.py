@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
-from cadence.kernels.triton.block_matrix import BlockMatrix, choose_rows, some_rows
+from cadence.kernels.triton.block_matrix import BlockMatrix, products_of
 from cadence.kernels.triton.block_planes import FORMS, Planes
 from cadence.kernels.triton.checkpoint_numbers import of_numbers
 from cadence.kernels.triton.eight_rows import linear_eight
@@ -33,7 +33,7 @@ from cadence.kernels.triton.few_bits_wide import linear_wide
 from cadence.kernels.triton.few_rows import FewTile
 from cadence.kernels.triton.ops import TritonOps
 from cadence.kernels.triton.quantized_rows import normed_rows, quantized_rows
-from cadence.kernels.triton.span_launch import KINDS, span_row
+from cadence.kernels.triton.span_launch import KINDS, Spans
 
 SHAPES = {"qkv": (6144, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}  # of Llama 3.1 8B
 MAKERS = {
@@ -139,7 +139,7 @@ def sweep_spans(line: dict[str, object], x: torch.Tensor, stored: list[Planes]) 
             continue
 
         def product(index: int, tile: OneTile = tile) -> torch.Tensor:
-            return span_row(x, stored[index], None, None, "", True, tile)[0]
+            return Spans(stored[index]).one_row(x, None, None, "", True, tile)[0]
 
         try:
             found.append((microseconds(product, len(stored)), str(tile)))
@@ -154,8 +154,10 @@ def block_ways(stored: list[Planes], x: torch.Tensor) -> dict[str, float]:
     matrices = [BlockMatrix(each, torch.bfloat16, False, True) for each in stored]
     found = {"us": microseconds(lambda index: matrices[index].linear(x, None), len(stored))}
     if x.shape[0] > 1:
-        tile = choose_rows(x.shape[0], stored[0], x.dtype, False)
-        found["some_rows"] = microseconds(lambda index: some_rows(x, stored[index], None, tile, True), len(stored))
+        tile = products_of(stored[0]).choose(x.shape[0], x.dtype, 1)
+        found["some_rows"] = microseconds(
+            lambda index: products_of(stored[index]).some_rows(x, None, tile, True), len(stored)
+        )
         found["widened"] = microseconds(lambda index: matrices[index]._widened(x, None), 4)
     return found
 

@@ -11,7 +11,7 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
 from cadence.core.block_grids import FP4_VALUES
-from cadence.kernels.triton.block_matrix import BlockMatrix, values
+from cadence.kernels.triton.block_matrix import BlockMatrix, products_of
 from cadence.kernels.triton.block_planes import (
     FORMS,
     Planes,
@@ -24,7 +24,7 @@ from cadence.kernels.triton.gemv import Entry
 from cadence.kernels.triton.joined_matrix import JoinedMatrix
 from cadence.kernels.triton.ops import TritonOps
 from cadence.kernels.triton.span_launch import KINDS as SPAN_KINDS
-from cadence.kernels.triton.span_launch import span_row
+from cadence.kernels.triton.span_launch import Spans
 from cadence.models.quant.block_kinds import block_size, values_of_blocks
 from tests.helpers.compiled import compiled_by
 from tests.helpers.random_blocks import random_blocks
@@ -72,9 +72,9 @@ def test_numbers_are_those_of_the_gguf_package(kind: str) -> None:
     rows, cols = 20, 512
     planes, expected = made(kind, rows, cols)
     if DEVICE == "cpu":
-        assert torch.equal(values(planes, torch.float32), expected)
+        assert torch.equal(products_of(planes).values(torch.float32), expected)
     else:  # a product and a sum are rounded once
-        torch.testing.assert_close(values(planes, torch.float32), expected, rtol=1e-6, atol=1e-5)
+        torch.testing.assert_close(products_of(planes).values(torch.float32), expected, rtol=1e-6, atol=1e-5)
     held = {plane.data_ptr(): plane.nbytes for plane in planes.planes}
     columns, num_bytes = block_size(kind)
     most = MORE.get(kind, 0) * rows * cols // 256
@@ -118,11 +118,11 @@ def test_one_token_takes_the_norm_and_the_gate_along(kind: str) -> None:
     total = (stream[0] + stream[1]).float()
     normed = total / torch.sqrt((total**2).mean() + norm[1]) * norm[0].float()
     wanted = normed @ expected.T + bias
-    found, kept = span_row(stream[0], planes, bias, Entry(stream[1], *norm), "", False)
+    found, kept = Spans(planes).one_row(stream[0], bias, Entry(stream[1], *norm), "", False)
     torch.testing.assert_close(found.float(), wanted, rtol=error, atol=2 * error)
     torch.testing.assert_close(kept.float(), total)
     gate, up = wanted.chunk(2, dim=1)
-    found, kept = span_row(stream[0], planes, bias, Entry(stream[1], *norm), "silu", False)
+    found, kept = Spans(planes).one_row(stream[0], bias, Entry(stream[1], *norm), "silu", False)
     torch.testing.assert_close(found.float(), torch.nn.functional.silu(gate) * up, rtol=error, atol=10 * error)
     torch.testing.assert_close(kept.float(), total)
 
@@ -133,7 +133,7 @@ def test_one_row_in_whole_numbers(kind: str) -> None:
     dtype, error = (torch.bfloat16, 1e-2) if DEVICE == "cuda" else (torch.float32, 1e-5)
     x, bias = normal(1, 512, seed=3).to(dtype), normal(20, seed=9)
     near = error * float((x.float().abs() @ expected.abs().T).max())
-    found = span_row(x, planes, bias, None, "", False)[0]
+    found = Spans(planes).one_row(x, bias, None, "", False)[0]
     torch.testing.assert_close(found.float(), x.float() @ expected.T + bias, rtol=error, atol=near)
 
 
@@ -157,7 +157,7 @@ def test_rows_of_a_fixed_product_have_their_bits(kind: str) -> None:
 def test_rows_are_looked_up(kind: str) -> None:
     planes, _ = made(kind)
     matrix = BlockMatrix(planes, torch.float32, False, False)
-    whole = values(planes, torch.float32)
+    whole = products_of(planes).values(torch.float32)
     ids = torch.tensor([5, 0, 5, OUTPUTS - 1], dtype=torch.int32, device=DEVICE)
     assert torch.equal(matrix.lookup(ids, 2.0), whole[ids.long()] * 2.0)
     assert torch.equal(matrix.values(4, 3), whole[4:7])
@@ -167,8 +167,8 @@ def test_rows_are_looked_up(kind: str) -> None:
 def test_parts_are_stacked(kind: str) -> None:
     (first, above), (second, below) = made(kind, 8), made(kind, 24, seed=5)
     both = stacked_planes([first, second])
-    apart = [values(part, torch.float32) for part in (first, second)]
-    assert torch.equal(values(both, torch.float32), torch.cat(apart))
+    apart = [products_of(part).values(torch.float32) for part in (first, second)]
+    assert torch.equal(products_of(both).values(torch.float32), torch.cat(apart))
     torch.testing.assert_close(torch.cat(apart), torch.cat([above, below]), rtol=1e-6, atol=1e-5)
     shared = {plane.data_ptr() for plane in both.planes}
     assert len(shared) == len({(start, stop) for start, stop, _ in first.form.fields}), "views stay views"

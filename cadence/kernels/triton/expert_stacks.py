@@ -9,7 +9,8 @@ import torch
 import triton
 
 from cadence.kernels.interface.matrix import PackedMatrix
-from cadence.kernels.triton.block_matrix import BlockMatrix, constants
+from cadence.kernels.triton.block_launch import constants
+from cadence.kernels.triton.block_matrix import BlockMatrix
 from cadence.kernels.triton.block_planes import Planes, stacked_planes
 from cadence.kernels.triton.expert_products import expert_blocks, expert_few_bits, expert_matmul, expert_spans
 from cadence.kernels.triton.expert_tiles import TILE_ROWS, ExpertTiles

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from cadence.kernels.interface.matrix import ComposedMatrix, Norm, PackedMatrix
 from cadence.kernels.interface.ops import Ops, Pair
-from cadence.kernels.triton.block_matrix import one_row
+from cadence.kernels.triton.block_launch import Blocks
 from cadence.kernels.triton.block_planes import planes_of_bytes
 from cadence.kernels.triton.eight_rows import choose_eight, linear_eight
 from cadence.kernels.triton.few_bits import Stored
@@ -112,7 +112,7 @@ class FewBitsMatrix(ComposedMatrix):
         if self._stored.is_four:
             return one_token(x, self._stored, bias, entry, gate, self._pdl)
         if self._planes is not None:
-            return one_row(x, self._planes, bias, entry, gate, self._pdl)
+            return Blocks(self._planes).one_row(x, bias, entry, gate, self._pdl)
         return few_tokens(x, self._stored.values, bias, entry, gate, self._pdl, scales=self._row_scales)
 
     def _most_wide(self, splits: bool) -> int:

@@ -22,6 +22,7 @@ from cadence.kernels.triton.span_gemv import span_gemv
 from cadence.kernels.triton.span_products import span_rows, span_values
 from cadence.kernels.triton.span_tiles import LIFT
 
+_MOST_ROWS, _MOST_TALL = 64, 128  # for more a library multiplies by the widened matrix; _TALL: of many outputs
 _BLOCK = 256  # columns whose scales a thread takes at once
 _WIDENED, _LINES = 2048, 4  # columns that a warp widens, of so many rows
 
@@ -98,10 +99,6 @@ def _whole_spans(rows: int, outputs: int, has_four: bool, dtype: torch.dtype) ->
     return FewTile(tall, 128, _BLOCK, 8, 2)
 
 
-def has_four(weight: Planes) -> bool:
-    return KINDS[weight.kind].made.tiles is tiles.tiles_four
-
-
 def planes_of_spans(weight: Planes) -> list[torch.Tensor]:
     return [weight.planes[place] for place in KINDS[weight.kind].planes]
 
@@ -134,26 +131,6 @@ def tile_constants(weight: Planes) -> dict[str, Any]:
     }
 
 
-def widened_spans(
-    weight: Planes, dtype: torch.dtype, ids: torch.Tensor | None = None, factor: float = 1.0
-) -> torch.Tensor:
-    """[rows, cols], or of the rows `ids` [T], times a factor: [T, cols]"""
-    first = weight.planes[0]
-    rows = weight.rows if ids is None else ids.shape[0]
-    out = torch.empty((rows, weight.cols), dtype=dtype, device=first.device)
-    count = max(min(_WIDENED, triton.next_power_of_2(weight.cols)), _BLOCK) // SPAN
-    span_values[(triton.cdiv(rows, _LINES), triton.cdiv(weight.cols, count * SPAN))](
-        out, first if ids is None else ids, *planes_of_spans(weight), float(factor), rows,
-        **tile_constants(weight), ROWS=_LINES, SPANS=count, PICKED=ids is not None, num_warps=max(count // 32, 1),
-    )  # fmt: skip
-    return out
-
-
-def some_spans(x: torch.Tensor, weight: Planes, bias: torch.Tensor | None, tile: FewTile, pdl: bool) -> torch.Tensor:
-    """x [T, in] -> [T, out], or [terms, T, out], which are to be added up"""
-    return product_of_tiles(x, planes_of_spans(weight), tile_constants(weight), bias, tile, pdl)
-
-
 def product_of_tiles(
     x: torch.Tensor,
     planes: list[torch.Tensor],
@@ -177,28 +154,70 @@ def product_of_tiles(
     return out
 
 
-def span_row(
-    x: torch.Tensor,
-    weight: Planes,
-    bias: torch.Tensor | None,
-    entry: Entry | None,
-    gate: str,
-    pdl: bool,
-    tile: OneTile | None = None,
-) -> Pair:
-    """x [1, in] -> (out [1, rows], or half of that with a gate, and x + residual)."""
-    x, width = x.contiguous(), weight.cols
-    outputs = weight.rows // 2 if gate else weight.rows
-    out = torch.empty((1, outputs), dtype=x.dtype, device=x.device)
-    total = x if entry is None else torch.empty_like(x)
-    residual, norm, eps = (x, x, 0.0) if entry is None else (entry.residual, entry.norm_weight, entry.eps)
-    tile = tile or choose_span(width)
-    count = max(min(tile.columns, triton.next_power_of_2(width)), _BLOCK) // SPAN
-    parts = tile.parts if SPAN * count >= width else 1
-    taken = parts * (tile.rows // 2 if gate else tile.rows)
-    span_gemv[(triton.cdiv(outputs, taken),)](
-        out, total, x, residual, norm, *planes_of_spans(weight), x if bias is None else bias, eps, outputs,
-        **span_constants(weight), PARTS=parts, ROWS=tile.rows, SPANS=count, NORM=entry is not None, GATE=gate,
-        BIAS=bias is not None, PDL=pdl, num_warps=max(count // 32, 1), launch_pdl=pdl,
-    )  # fmt: skip
-    return out, total
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """`BlockProducts` by `span_gemv` and `span_products`."""
+
+    weight: Planes
+
+    @property
+    def most_rows(self) -> int:
+        return _MOST_TALL if self.weight.rows >= MANY_OUTPUTS else _MOST_ROWS
+
+    @property
+    def splits_alone(self) -> bool:
+        return True
+
+    def suits_row(self, dtype: torch.dtype) -> bool:
+        """Compiled for an H200, the kernel for one row is right with numbers of 16 bits alone."""
+        return dtype.itemsize == 2
+
+    def rows_of(self, first: int, count: int) -> Spans:
+        return Spans(self.weight.rows_of(first, count))
+
+    def values(self, dtype: torch.dtype, ids: torch.Tensor | None = None, factor: float = 1.0) -> torch.Tensor:
+        """[rows, cols], or of the rows `ids` [T], times a factor: [T, cols]"""
+        weight = self.weight
+        first = weight.planes[0]
+        rows = weight.rows if ids is None else ids.shape[0]
+        out = torch.empty((rows, weight.cols), dtype=dtype, device=first.device)
+        count = max(min(_WIDENED, triton.next_power_of_2(weight.cols)), _BLOCK) // SPAN
+        span_values[(triton.cdiv(rows, _LINES), triton.cdiv(weight.cols, count * SPAN))](
+            out, first if ids is None else ids, *planes_of_spans(weight), float(factor), rows,
+            **tile_constants(weight), ROWS=_LINES, SPANS=count, PICKED=ids is not None, num_warps=max(count // 32, 1),
+        )  # fmt: skip
+        return out
+
+    def choose(self, rows: int, dtype: torch.dtype, most_terms: int) -> FewTile:
+        has_four = KINDS[self.weight.kind].made.tiles is tiles.tiles_four
+        return choose_spans(rows, self.weight.rows, has_four, dtype, most_terms, self.weight.cols)
+
+    def some_rows(self, x: torch.Tensor, bias: torch.Tensor | None, tile: FewTile, pdl: bool) -> torch.Tensor:
+        """x [T, in] -> [T, out], or [terms, T, out], which are to be added up"""
+        return product_of_tiles(x, planes_of_spans(self.weight), tile_constants(self.weight), bias, tile, pdl)
+
+    def one_row(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None,
+        entry: Entry | None,
+        gate: str,
+        pdl: bool,
+        tile: OneTile | None = None,
+    ) -> Pair:
+        """x [1, in] -> (out [1, rows], or half of that with a gate, and x + residual)."""
+        x, weight, width = x.contiguous(), self.weight, self.weight.cols
+        outputs = weight.rows // 2 if gate else weight.rows
+        out = torch.empty((1, outputs), dtype=x.dtype, device=x.device)
+        total = x if entry is None else torch.empty_like(x)
+        residual, norm, eps = (x, x, 0.0) if entry is None else (entry.residual, entry.norm_weight, entry.eps)
+        tile = tile or choose_span(width)
+        count = max(min(tile.columns, triton.next_power_of_2(width)), _BLOCK) // SPAN
+        parts = tile.parts if SPAN * count >= width else 1
+        taken = parts * (tile.rows // 2 if gate else tile.rows)
+        span_gemv[(triton.cdiv(outputs, taken),)](
+            out, total, x, residual, norm, *planes_of_spans(weight), x if bias is None else bias, eps, outputs,
+            **span_constants(weight), PARTS=parts, ROWS=tile.rows, SPANS=count, NORM=entry is not None, GATE=gate,
+            BIAS=bias is not None, PDL=pdl, num_warps=max(count // 32, 1), launch_pdl=pdl,
+        )  # fmt: skip
+        return out, total
