@@ -40,7 +40,9 @@ static void quantized_plane(const PackedRun *run, int64_t kind, int plane, const
     for (int64_t k = 0; k < padded; k += chunk) {
         int64_t part = min64(chunk, padded - k);
         x.at = k / K_STEP, x.count = part / K_STEP;
-        run->isa->unpack(kind, plane, from + group_bytes(kind, k), part, tile);
+        const uint8_t *own = from + group_bytes(kind, k);
+        x.soon.bytes = group_bytes(kind, part), x.soon.at = (const char *)own + x.soon.bytes;
+        run->isa->unpack(kind, plane, own, part, tile);
         run->isa->dot(tile_kind(kind), tile, &x);
     }
 }

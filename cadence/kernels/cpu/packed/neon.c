@@ -10,8 +10,70 @@ static void quantize(const float *x, int64_t k, const Acts *a, int64_t row) { qu
 
 /* ---- weights ---- */
 
+/* The quads of 4 output rows in a step, each in the top bits of its bytes, above others' bits: of 5 bits, and of 6. */
+INLINE void top_fives(const uint8_t *from, uint8x16_t *top) {
+    EACH(i, 5) top[i] = vld1q_u8(from + i * 64);
+    top[5] = vsliq_n_u8(vshlq_n_u8(top[3], 2), top[0], 5);
+    top[6] = vsliq_n_u8(vshlq_n_u8(top[4], 2), top[1], 5);
+    top[7] = vsliq_n_u8(vsliq_n_u8(vshlq_n_u8(top[4], 3), top[3], 4), top[2], 5);
+}
+
+INLINE void top_sixes(const uint8_t *from, uint8x16_t *top) {
+    EACH(h, 2) {
+        uint8x16_t *own = top + h * 4;
+        EACH(i, 3) own[i] = vld1q_u8(from + (h * 3 + i) * 64);
+        own[3] = vsliq_n_u8(vsliq_n_u8(vshlq_n_u8(own[2], 2), own[1], 4), own[0], 6);
+    }
+}
+
+/* A step of 4, 5 or 6 bits -> [8 quads][16 rows][4]. The top bit is stored inverted: the sign, where numbers have one. */
+INLINE void unpack_step(const int kind, const uint8_t *from, int8_t *to) {
+    static const int8_t fours[16] = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
+    const Format f = formats[kind];
+    if (f.bits == 4) {
+        unpack_codes(fours, from, to);
+        return;
+    }
+    EACH(v, 4) {
+        uint8x16_t top[8];
+        if (f.bits == 5)
+            top_fives(from + v * 16, top);
+        else
+            top_sixes(from + v * 16, top);
+        EACH(g, 8) {
+            int8x16_t number = vreinterpretq_s8_u8(top[g]);
+            if (f.bits == 6)
+                number = vshrq_n_s8(number, 2);
+            else if (f.zero)
+                number = vshrq_n_s8(number, 3);
+            else
+                number = vreinterpretq_s8_u8(vshrq_n_u8(top[g] ^ vdupq_n_u8(0x80), 3));
+            vst1q_s8(to + g * 64 + v * 16, number);
+        }
+    }
+}
+
+INLINE void unpack_inverted(const int kind, const uint8_t *from, int64_t k, Tile *to) {
+    const Format f = formats[kind];
+    const int64_t steps = f.block / K_STEP;
+    to->at = to->q, to->step_bytes = K_STEP * GROUP;
+    for (int64_t at = 0; at < k / K_STEP; at += steps) {
+        unpack_header(kind, from, to->scale + at * f.halves * GROUP, to->shift + at * GROUP);
+        from += f.header;
+        for (int64_t s = 0; s < steps; s++, from += f.step_bytes)
+            unpack_step(kind, from, to->q + (at + s) * K_STEP * GROUP);
+    }
+}
+
 void packed_neon_unpack(int64_t kind, int plane, const uint8_t *from, int64_t k, Tile *to) {
-    unpack_generic(kind, plane, 1, from, k, to);
+    switch (kind) {
+        case P_Q4_0: unpack_inverted(P_Q4_0, from, k, to); break;
+        case P_Q5_0: unpack_inverted(P_Q5_0, from, k, to); break;
+        case P_Q5_1: unpack_inverted(P_Q5_1, from, k, to); break;
+        case P_Q5_K: unpack_inverted(P_Q5_K, from, k, to); break;
+        case P_Q6_K: unpack_inverted(P_Q6_K, from, k, to); break;
+        default: unpack_generic(kind, plane, 1, from, k, to);
+    }
 }
 void packed_neon_widen(const uint8_t *from, int64_t k, float *to) { widen_generic(from, k, to); }
 

@@ -75,12 +75,20 @@ DOT_TARGET INLINE void dot_last(const int rows, const int halves, const int shif
     EACH(m, rows) EACH(v, 4) vst1q_f32(sums.acc + m * sums.stride + v * 4, sum[m][v]);
 }
 
+/* Asks for the share of tile i. */
+INLINE void ask_soon(const Stretch *x, int64_t i) {
+    const int64_t lines = (x->soon.bytes + 63) / 64;
+    for (int64_t line = lines * i / x->tiles; line < lines * (i + 1) / x->tiles; line++)
+        __builtin_prefetch(x->soon.at + line * 64, 0, 2);
+}
+
 DOT_TARGET void packed_neon_dot_tiles(int64_t kind, const Tile *w, const Stretch *x) {
     for (int64_t i = 0; i < x->tiles; i++) {
         int64_t rows = tile_rows_of(x->acts, x->tile + i);
         const TileStep *at = x->acts->tiles + (x->tile + i) * x->acts->steps + x->at;
         Sums acc = {x->acc + i * TILE_ROWS * x->stride, x->stride, x->at == 0};
         EACH(m, TILE_ROWS) __builtin_prefetch(acc.acc + m * acc.stride, 1);
+        ask_soon(x, i);
         if (rows == 1)
             WITH_SCALES(kind, dot_last(1, HALVES, SHIFT, w, at, x->count, acc))
         else if (rows == 2)

@@ -188,6 +188,12 @@ typedef struct {
     int64_t rows, padded, steps;
 } Acts;
 
+/* Bytes that will be read soon. */
+typedef struct {
+    const char *at;
+    int64_t bytes;
+} Ask;
+
 /* Some rows of x along some of K, and where their sums go: tiles [tile, tile + tiles), from `at` on `count` steps (or
  * elements, for floats). */
 typedef struct {
@@ -195,13 +201,8 @@ typedef struct {
     int64_t tile, tiles, at, count;
     float *acc;     /* [tiles][TILE_ROWS][GROUP] */
     int64_t stride; /* from row to row of acc: GROUP, or any in a backend that sums in place */
+    Ask soon;       /* memory that may be asked for meanwhile */
 } Stretch;
-
-/* Bytes that will be read soon. */
-typedef struct {
-    const char *at;
-    int64_t bytes;
-} Ask;
 
 /* What an instruction set brings. */
 struct Backend {
