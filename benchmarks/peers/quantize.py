@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FORMATS = {"Q4_0": "LLAMA_FTYPE_MOSTLY_Q4_0", "Q4_1": "LLAMA_FTYPE_MOSTLY_Q4_1", "Q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0"}
+FORMATS = {kind: f"LLAMA_FTYPE_MOSTLY_{kind}" for kind in ("Q4_0", "Q4_1", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0")}
 
 
 def requantise(source: Path, kind: str) -> Path:
