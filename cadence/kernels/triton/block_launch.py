@@ -14,7 +14,7 @@ from cadence.kernels.triton import grid_decoders as grids
 from cadence.kernels.triton.block_planes import Planes
 from cadence.kernels.triton.block_products import block_gemv, block_rows, block_values
 from cadence.kernels.triton.few_rows import FewTile, in_terms
-from cadence.kernels.triton.gemv import Entry
+from cadence.kernels.triton.gemv import Entry, room_for
 
 _MOST_ROWS = 64
 _PROCESSORS = 132  # of the GPU the choices were made for
@@ -68,12 +68,10 @@ class Blocks:
     def values(self, dtype: torch.dtype, ids: torch.Tensor | None = None, factor: float = 1.0) -> torch.Tensor:
         """[rows, cols], or of the rows `ids` [T], times a factor: [T, cols]"""
         weight = self.weight
-        first = weight.planes[0]
-        rows = weight.rows if ids is None else ids.shape[0]
-        out = torch.empty((rows, weight.cols), dtype=dtype, device=first.device)
+        out = weight.room(dtype, ids)
         columns = min(2048, triton.next_power_of_2(weight.cols))
-        block_values[(rows, triton.cdiv(weight.cols, columns))](
-            out, first if ids is None else ids, *weight.four, weight.table, float(factor),
+        block_values[(out.shape[0], triton.cdiv(weight.cols, columns))](
+            out, weight.planes[0] if ids is None else ids, *weight.four, weight.table, float(factor),
             **constants(weight), COLUMNS=columns, PICKED=ids is not None, num_warps=4,
         )  # fmt: skip
         return out
@@ -81,10 +79,8 @@ class Blocks:
     def one_row(self, x: torch.Tensor, bias: torch.Tensor | None, entry: Entry | None, gate: str, pdl: bool) -> Pair:
         """x [1, in] -> (out [1, rows], or half of that with a gate, and x + residual)."""
         x, weight = x.contiguous(), self.weight
-        outputs = weight.rows // 2 if gate else weight.rows
-        out = torch.empty((1, outputs), dtype=x.dtype, device=x.device)
-        total = x if entry is None else torch.empty_like(x)
-        residual, norm, eps = (x, x, 0.0) if entry is None else (entry.residual, entry.norm_weight, entry.eps)
+        out, total, residual, norm, eps = room_for(x, weight.rows, entry, gate)
+        outputs = out.shape[1]
         columns = min(_GEMV_COLUMNS, triton.next_power_of_2(weight.cols))
         block_gemv[(triton.cdiv(outputs, _GEMV_ROWS // 2 if gate else _GEMV_ROWS),)](
             out, total, x, residual, norm, *weight.four, weight.table, x if bias is None else bias, eps, outputs,

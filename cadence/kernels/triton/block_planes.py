@@ -86,6 +86,11 @@ class Planes:
         """As many planes as kernels take; those that there are not, are others again."""
         return (*self.planes, *self.planes[:1] * (_MOST_PLANES - len(self.planes)))
 
+    def room(self, dtype: torch.dtype, ids: torch.Tensor | None) -> torch.Tensor:
+        """[rows, cols], or as many rows as there are ids"""
+        rows = self.rows if ids is None else ids.shape[0]
+        return torch.empty((rows, self.cols), dtype=dtype, device=self.planes[0].device)
+
     def rows_of(self, first: int, count: int) -> Planes:
         planes = tuple(plane[first : first + count] for plane in self.planes)
         return Planes(self.kind, planes, self.table, self.cols)

@@ -20,7 +20,7 @@ from cadence.kernels.interface.ops import Pair
 from cadence.kernels.triton.elementwise import activate
 from cadence.kernels.triton.few_bits import Stored
 from cadence.kernels.triton.few_bits_table import eight_of_table, unit_of_table, words_of_whole
-from cadence.kernels.triton.gemv import Entry
+from cadence.kernels.triton.gemv import Entry, room_for
 from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.private import is_interpreted
 
@@ -341,10 +341,8 @@ def one_token(
 ) -> Pair:
     """x [1, in] -> (out [1, rows], or half of that with a gate, and x + residual)."""
     x, width = x.contiguous(), weight.cols
-    outputs = weight.rows // 2 if gate else weight.rows
-    out = torch.empty((1, outputs), dtype=x.dtype, device=x.device)
-    total = x if entry is None else torch.empty_like(x)
-    residual, norm, eps = (x, x, 0.0) if entry is None else (entry.residual, entry.norm_weight, entry.eps)
+    out, total, residual, norm, eps = room_for(x, weight.rows, entry, gate)
+    outputs = out.shape[1]
     tile = tile or choose_one(width)
     words = min(tile.columns, triton.next_power_of_2(width)) // 8
     parts = tile.parts if 8 * words >= width else 1

@@ -43,7 +43,7 @@ class FewBitsMatrix(ComposedMatrix):
         has_bytes = not stored.is_four and not stored.weight_only and dtype is torch.bfloat16
         self._rounds = has_bytes and choose_eight(1, stored, False, fixed) is not None  # activations to eight bits
         in_blocks = not stored.is_four and stored.group == _BLOCK
-        self._planes = planes_of_bytes(stored.values, stored.scales) if in_blocks else None  # for a row that is alone
+        self._blocks = Blocks(planes_of_bytes(stored.values, stored.scales)) if in_blocks else None  # for a row alone
         in_fours = stored.is_four and stored.group % 128 == 0 and stored.rows % 256 == 0
         self._has_tall_tile = self._by_spans or in_fours
         self._is_fp8 = stored.values.dtype is torch.float8_e4m3fn
@@ -105,14 +105,14 @@ class FewBitsMatrix(ComposedMatrix):
         return self._takes_one(x.shape[0])
 
     def _takes_one(self, rows: int) -> bool:
-        known = self._stored.is_four or len(self._row_scales) > 0 or self._planes is not None
+        known = self._stored.is_four or len(self._row_scales) > 0 or self._blocks is not None
         return rows == 1 and not self._fixed and known
 
     def _one(self, x: torch.Tensor, bias: torch.Tensor | None, entry: Entry | None, gate: str) -> Pair:
         if self._stored.is_four:
             return one_token(x, self._stored, bias, entry, gate, self._pdl)
-        if self._planes is not None:
-            return Blocks(self._planes).one_row(x, bias, entry, gate, self._pdl)
+        if self._blocks is not None:
+            return self._blocks.one_row(x, bias, entry, gate, self._pdl)
         return few_tokens(x, self._stored.values, bias, entry, gate, self._pdl, scales=self._row_scales)
 
     def _most_wide(self, splits: bool) -> int:

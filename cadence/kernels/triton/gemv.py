@@ -12,6 +12,7 @@ kernel writes, and then waits for what that kernel leaves.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import triton
@@ -128,6 +129,25 @@ class Entry:
     eps: float
 
 
+class Room(NamedTuple):
+    """Where a product goes, and what enters it; without a residual x stands for what is not read."""
+
+    out: torch.Tensor  # [T, outputs]
+    total: torch.Tensor  # [T, in]: x + residual
+    residual: torch.Tensor
+    norm_weight: torch.Tensor
+    eps: float
+
+
+def room_for(x: torch.Tensor, rows: int, entry: Entry | None, gate: str) -> Room:
+    """x [T, in] times a matrix of so many rows; with a gate there are half as many outputs"""
+    out = torch.empty((x.shape[0], rows // 2 if gate else rows), dtype=x.dtype, device=x.device)
+    if entry is None:
+        return Room(out, x, x, x, 0.0)
+    total = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    return Room(out, total, entry.residual, entry.norm_weight, entry.eps)
+
+
 def few_tokens(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -143,12 +163,10 @@ def few_tokens(
     x = x if x.stride(1) == 1 else x.contiguous()
     tokens = x.shape[0]
     rows, width = weight.shape
-    outputs = rows // 2 if gate else rows
-    out = torch.empty((tokens, outputs), dtype=x.dtype, device=x.device)
-    total = x if entry is None else torch.empty((tokens, width), dtype=x.dtype, device=x.device)
+    out, total, residual, norm, eps = room_for(x, rows, entry, gate)
+    outputs = out.shape[1]
     tile = tile or choose_tile(tokens, rows, width)
     taken = tile.rows // 2 if gate else tile.rows
-    residual, norm, eps = (x, x, 0.0) if entry is None else (entry.residual, entry.norm_weight, entry.eps)
     gemv[(triton.cdiv(outputs, taken),)](
         out, total, x, residual, norm, weight, weight if scales is None else scales,
         weight if bias is None else bias, eps, outputs, x.stride(0),

@@ -16,7 +16,7 @@ from cadence.kernels.triton.few_bits import SPAN
 from cadence.kernels.triton.few_bits_gemv import OneTile
 from cadence.kernels.triton.few_bits_wide import MANY_OUTPUTS
 from cadence.kernels.triton.few_rows import FewTile, in_terms
-from cadence.kernels.triton.gemv import Entry
+from cadence.kernels.triton.gemv import Entry, room_for
 from cadence.kernels.triton.private import is_interpreted
 from cadence.kernels.triton.span_gemv import span_gemv
 from cadence.kernels.triton.span_products import span_rows, span_values
@@ -178,12 +178,11 @@ class Spans:
     def values(self, dtype: torch.dtype, ids: torch.Tensor | None = None, factor: float = 1.0) -> torch.Tensor:
         """[rows, cols], or of the rows `ids` [T], times a factor: [T, cols]"""
         weight = self.weight
-        first = weight.planes[0]
-        rows = weight.rows if ids is None else ids.shape[0]
-        out = torch.empty((rows, weight.cols), dtype=dtype, device=first.device)
+        out = weight.room(dtype, ids)
+        rows = out.shape[0]
         count = max(min(_WIDENED, triton.next_power_of_2(weight.cols)), _BLOCK) // SPAN
         span_values[(triton.cdiv(rows, _LINES), triton.cdiv(weight.cols, count * SPAN))](
-            out, first if ids is None else ids, *planes_of_spans(weight), float(factor), rows,
+            out, weight.planes[0] if ids is None else ids, *planes_of_spans(weight), float(factor), rows,
             **tile_constants(weight), ROWS=_LINES, SPANS=count, PICKED=ids is not None, num_warps=max(count // 32, 1),
         )  # fmt: skip
         return out
@@ -207,10 +206,8 @@ class Spans:
     ) -> Pair:
         """x [1, in] -> (out [1, rows], or half of that with a gate, and x + residual)."""
         x, weight, width = x.contiguous(), self.weight, self.weight.cols
-        outputs = weight.rows // 2 if gate else weight.rows
-        out = torch.empty((1, outputs), dtype=x.dtype, device=x.device)
-        total = x if entry is None else torch.empty_like(x)
-        residual, norm, eps = (x, x, 0.0) if entry is None else (entry.residual, entry.norm_weight, entry.eps)
+        out, total, residual, norm, eps = room_for(x, weight.rows, entry, gate)
+        outputs = out.shape[1]
         tile = tile or choose_span(width)
         count = max(min(tile.columns, triton.next_power_of_2(width)), _BLOCK) // SPAN
         parts = tile.parts if SPAN * count >= width else 1

@@ -10,22 +10,6 @@ static void quantize(const float *x, int64_t k, const Acts *a, int64_t row) { qu
 
 /* ---- weights ---- */
 
-/* The quads of 4 output rows in a step, each in the top bits of its bytes, above others' bits: of 5 bits, and of 6. */
-INLINE void top_fives(const uint8_t *from, uint8x16_t *top) {
-    EACH(i, 5) top[i] = vld1q_u8(from + i * 64);
-    top[5] = vsliq_n_u8(vshlq_n_u8(top[3], 2), top[0], 5);
-    top[6] = vsliq_n_u8(vshlq_n_u8(top[4], 2), top[1], 5);
-    top[7] = vsliq_n_u8(vsliq_n_u8(vshlq_n_u8(top[4], 3), top[3], 4), top[2], 5);
-}
-
-INLINE void top_sixes(const uint8_t *from, uint8x16_t *top) {
-    EACH(h, 2) {
-        uint8x16_t *own = top + h * 4;
-        EACH(i, 3) own[i] = vld1q_u8(from + (h * 3 + i) * 64);
-        own[3] = vsliq_n_u8(vsliq_n_u8(vshlq_n_u8(own[2], 2), own[1], 4), own[0], 6);
-    }
-}
-
 /* A step of 4, 5 or 6 bits -> [8 quads][16 rows][4]. The top bit is stored inverted: the sign, where numbers have one. */
 INLINE void unpack_step(const int kind, const uint8_t *from, int8_t *to) {
     static const int8_t fours[16] = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
@@ -35,11 +19,12 @@ INLINE void unpack_step(const int kind, const uint8_t *from, int8_t *to) {
         return;
     }
     EACH(v, 4) {
-        uint8x16_t top[8];
+        uint8x16_t p[6], top[8];
+        EACH(i, f.bits) p[i] = vld1q_u8(from + i * 64 + v * 16);
         if (f.bits == 5)
-            top_fives(from + v * 16, top);
+            top_fives(p, top);
         else
-            top_sixes(from + v * 16, top);
+            top_sixes(p, top);
         EACH(g, 8) {
             int8x16_t number = vreinterpretq_s8_u8(top[g]);
             if (f.bits == 6)

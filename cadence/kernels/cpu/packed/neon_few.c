@@ -25,6 +25,7 @@ INLINE float32x4_t exponents_at(const uint8_t *from, const int v) {
     return vmulq_n_f32(vreinterpretq_f32_u32(bits), 0.5f);
 }
 
+/* unit: so many times too large. */
 INLINE void begin_small(const uint8_t *from, const int excess, const float unit, SmallScales *s) {
     EACH(v, 4) {
         float32x4_t d = vmulq_n_f32(halves_at(from, v), unit);
@@ -62,28 +63,31 @@ DOT_TARGET INLINE void dot_fours(const int is_signed, const int rows, const uint
 }
 
 DOT_TARGET INLINE void dot_fives(const int rows, const uint8x16_t *p, int8x16_t x[][2], int32x4_t sum[][2]) {
-    const uint8x16_t top = vdupq_n_u8(0xf8);
-    DOT(0, 5, vsliq_n_u8(vshlq_n_u8(p[3], 2), p[0], 5) & top);
-    DOT(0, 0, p[0] & top);
-    DOT(0, 6, vsliq_n_u8(vshlq_n_u8(p[4], 2), p[1], 5) & top);
-    DOT(0, 1, p[1] & top);
-    DOT(0, 7, vsliq_n_u8(vsliq_n_u8(vshlq_n_u8(p[4], 3), p[3], 4), p[2], 5));
-    DOT(0, 2, p[2] & top);
-    DOT(0, 3, p[3] & top);
-    DOT(0, 4, p[4] & top);
+    const uint8x16_t mask = vdupq_n_u8(0xf8);
+    uint8x16_t top[8];
+    top_fives(p, top);
+    DOT(0, 5, top[5] & mask);
+    DOT(0, 0, top[0] & mask);
+    DOT(0, 6, top[6] & mask);
+    DOT(0, 1, top[1] & mask);
+    DOT(0, 7, top[7]);
+    DOT(0, 2, top[2] & mask);
+    DOT(0, 3, top[3] & mask);
+    DOT(0, 4, top[4] & mask);
 }
 
-/* Half h of a step, a literal: lanes are constants. */
-#define DOT_SIXES(h)                                                                                              \
-    DOT(h, (h) * 4 + 3, vsliq_n_u8(vsliq_n_u8(vshlq_n_u8(p[(h) * 3 + 2], 2), p[(h) * 3 + 1], 4), p[(h) * 3], 6)); \
-    DOT(h, (h) * 4, p[(h) * 3] & top);                                                                            \
-    DOT(h, (h) * 4 + 1, p[(h) * 3 + 1] & top);                                                                    \
-    DOT(h, (h) * 4 + 2, p[(h) * 3 + 2] & top);
-
 DOT_TARGET INLINE void dot_sixes(const int rows, const uint8x16_t *p, int8x16_t x[][2], int32x4_t sum[][2]) {
-    const uint8x16_t top = vdupq_n_u8(0xfc);
-    DOT_SIXES(0)
-    DOT_SIXES(1)
+    const uint8x16_t mask = vdupq_n_u8(0xfc);
+    uint8x16_t top[8];
+    top_sixes(p, top);
+    DOT(0, 3, top[3]);
+    DOT(0, 0, top[0] & mask);
+    DOT(0, 1, top[1] & mask);
+    DOT(0, 2, top[2] & mask);
+    DOT(1, 7, top[7]);
+    DOT(1, 4, top[4] & mask);
+    DOT(1, 5, top[5] & mask);
+    DOT(1, 6, top[6] & mask);
 }
 
 DOT_TARGET INLINE void dot_eights(const int rows, const uint8x16_t *p, int8x16_t x[][2], int32x4_t sum[][2]) {

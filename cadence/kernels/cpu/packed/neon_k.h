@@ -16,11 +16,13 @@ typedef struct {
 } SmallScales;
 
 #define PLACES(r) {255, r, 255, 19, 255, r + 1, 255, 19, 255, r + 2, 255, 19, 255, r + 3, 255, 19}
+/* Where a row's integer goes in a float (v22), and the top byte of lifted (v23); 255: zero. */
 static const uint8_t places[4][16] __attribute__((aligned(64))) = {PLACES(0), PLACES(4), PLACES(8), PLACES(12)};
 static const uint32_t lifted[4] __attribute__((aligned(16))) = {0x47000000, 0x47000000, 0x47000000, 0x47000000};
 
 /* v12-v15 hold the integer sums, v16 and v17 the halves of x, v18 the scale and v19 the sum of x, v24-v31 scales, and
- * v9-v11 and v20-v23 all else. Scales are made first, next to the multiply-adds of the step before. */
+ * v9-v11 and v20-v23 all else. Scales of 4 and 5 bits are made first, next to the multiply-adds of the step before; those
+ * of 6 bits, of which there are two, each after its half. */
 #define K_BEGIN "ldp q12, q13, [%[starts]]\n ldp q14, q15, [%[starts], 32]\n"
 #define K_BEGIN_AT "ld1r {v12.4s}, [%[begin]]\n ld1r {v13.4s}, [%[begin]]\n ld1r {v14.4s}, [%[begin]]\n ld1r {v15.4s}, [%[begin]]\n"
 #define K_DOT(sum, w, x, lane) "sdot v" sum ".4s, v" w ".16b, v" x ".4b[" lane "]\n"
