@@ -15,7 +15,7 @@ import pytest
 
 psutil = pytest.importorskip("psutil")
 
-from tests.dist.test_faults import FaultServer, gone, until  # noqa: E402
+from tests.distributed.test_faults import FaultServer, gone, until  # noqa: E402
 
 pytestmark = [pytest.mark.engine, pytest.mark.gpu]
 

@@ -90,7 +90,7 @@ def test_a_cluster_of_its_own_comes_and_goes(directory: Path, one_rank: LLM) -> 
     script = f"""
 import os, psutil
 from cadence import LLM, SamplingParams
-from tests.dist.test_ray import RAY, tokens
+from tests.distributed.test_ray import RAY, tokens
 with LLM({str(directory)!r}, **RAY) as llm:
     print(tokens(llm))
 print(len(psutil.Process().children(recursive=True)), flush=True)

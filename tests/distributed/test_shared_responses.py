@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.dist.test_api_processes import Cluster
+from tests.distributed.test_api_processes import Cluster
 
 TOKENS = 400
 # Without line ends: the token of one is poison to the toy engine.

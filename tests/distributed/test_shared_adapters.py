@@ -16,7 +16,7 @@ from cadence.core.adapter_messages import NamedAdapter, TableCall, TableVerb
 from cadence.entrypoints.server.api_child import LAST_BYTES_S
 from cadence.entrypoints.server.api_servers import TABLE_S
 from cadence.entrypoints.server.shared_adapters import SharedAdapters
-from tests.dist.test_api_processes import command_of
+from tests.distributed.test_api_processes import command_of
 from tests.helpers.adapters import make_adapter
 from tests.server.helpers import ServerProcess
 

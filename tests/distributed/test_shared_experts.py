@@ -27,7 +27,7 @@ from cadence.engine.supervision import probe
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.executor.group_memory import GroupSeat
 from cadence.executor.rounds import Rounds
-from tests.dist.test_api_processes import FLAGS, Cluster
+from tests.distributed.test_api_processes import FLAGS, Cluster
 from tests.helpers.warm_start import children
 from tests.helpers.wide import mostly_wide, mostly_wide_rows
 from tests.server.helpers import ServerProcess

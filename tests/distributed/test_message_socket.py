@@ -120,7 +120,7 @@ def test_both_sides_know_the_secret() -> None:
     there.release()
 
 
-@pytest.mark.parametrize(("secret", "purpose"), [(new_secret(), b"x"), (SECRET, b"other")])
+@pytest.mark.parametrize(("secret", "purpose"), [(new_secret(), b"x"), (SECRET, b"other")], ids=["secret", "purpose"])
 def test_another_secret_or_purpose_is_refused_by_both(secret: bytes, purpose: bytes) -> None:
     here, there = meeting(lambda address: dial(address, secret, purpose))
     assert isinstance(here, RefusedError) and "127.0.0.1 does not know the secret" in str(here)
