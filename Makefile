@@ -8,6 +8,7 @@
 # make soak    20 minutes of mixed traffic, aborts, attacks and deaths of the engine; figures in benchmarks/results
 # make matrix-ranks every two features together on engines of two ranks (half an hour)
 # make matrix-experts the matrix on a model with experts, too (half an hour)
+# make mutants put known faults into a copy of the code, one at a time, and see which test catches each (half an hour)
 # make clients install real clients from PyPI and npm and let each talk to a server; CLIENTS="'Codex CLI' LiteLLM" for some
 # make browser install Chromium for the page's tests (Debian and Ubuntu, as root)
 
@@ -18,7 +19,7 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve browser test lint types kernels unit wide quick hostile matrix-ranks matrix-experts soak clients format bench clean
+.PHONY: help venv demo serve browser test lint types kernels unit wide quick hostile matrix-ranks matrix-experts soak mutants clients format bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -77,6 +78,9 @@ matrix-experts: venv
 
 soak: venv
 	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),20)
+
+mutants: kernels
+	$(BIN)/python -m tests.mutants.run $(MUTANTS)
 
 clients: venv
 	$(BIN)/python -m tests.clients.run $(CLIENTS)
