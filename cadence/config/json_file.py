@@ -13,6 +13,7 @@ from cadence.core.shown import cut
 MOST_CONFIG_BYTES = 4 << 20  # config.json and its like take kilobytes
 MOST_TABLE_BYTES = 16 << 20  # vocabularies and indices of shards, megabytes
 _MOST_BRACKETS = 1 << 17  # each may be a list or an object, which take fifty times their characters
+_MOST_DEPTH = 100  # lists and objects within one another; Python's own bound differs from version to version
 
 
 def read_object(path: Path, most_bytes: int, error: Callable[[str], CadenceError]) -> dict[str, Any]:
@@ -28,7 +29,20 @@ def read_object(path: Path, most_bytes: int, error: Callable[[str], CadenceError
         raise error(f"{path}: not readable as JSON: {cut(str(wrong))}") from None
     if not isinstance(content, dict):
         raise error(f"{path}: expected a JSON object, found {type(content).__name__}")
+    if _is_deep(content):
+        raise error(f"{path}: not readable as JSON: nested too deeply")
     return content
+
+
+def _is_deep(content: dict[str, Any]) -> bool:
+    """Whether lists and objects lie within one another more than _MOST_DEPTH levels deep."""
+    level: list[Any] = [content]
+    for _ in range(_MOST_DEPTH):
+        inner = (each for outer in level for each in (outer.values() if isinstance(outer, dict) else outer))
+        level = [each for each in inner if isinstance(each, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def read_bytes(path: Path, most_bytes: int, error: Callable[[str], CadenceError]) -> bytes:

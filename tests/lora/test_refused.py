@@ -106,6 +106,7 @@ def test_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
+        ('{"a": ' * 101 + "1" + "}" * 101, ("nested too deeply",)),
         ('{"a": ' * 5000 + "1" + "}" * 5000, ("nested too deeply",)),
         ('{"target_modules": ' + "[" * 60000 + "]" * 60000 + "}", ("nested too deeply",)),
         ('{"a": [' + "{}," * (1 << 18) + "{}]}", ("lists and objects",)),
@@ -115,7 +116,7 @@ def test_files(tmp_path: Path) -> None:
         ('{"peft_type": "LORA", "r": 1' + "0" * 5000 + "}", ("JSON", "digits")),
         ('{"peft_type": "LORA", "lora_alpha": 1e999}', ("lora_alpha",)),
     ],
-    ids=["objects", "lists", "many", "huge", "a long text", "a long number", "a longer number", "infinite"],
+    ids=["levels", "objects", "lists", "many", "huge", "a long text", "a long number", "a longer number", "infinite"],
 )
 def test_configurations_that_are_huge_or_deep(content: str, words: tuple[str, ...], tmp_path: Path) -> None:
     directory = write(tmp_path / "a")
