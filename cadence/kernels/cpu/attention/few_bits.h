@@ -58,13 +58,13 @@ INLINE void four_bit_entries(const char *run, float *to) {
         uint16x8_t high = vreinterpretq_u16_u8(vzip2q_u8(n, vdupq_n_u8(0)));
         vf q[4] = {vreinterpretq_f32_u16(vzip1q_u16(low, upper)), vreinterpretq_f32_u16(vzip2q_u16(low, upper)),
                    vreinterpretq_f32_u16(vzip1q_u16(high, upper)), vreinterpretq_f32_u16(vzip2q_u16(high, upper))};
-        for (int j = 0; j < 4; j++) storef(to + 16 * half + 4 * j, least + scale * (q[j] - offset));
+        for (int j = 0; j < 4; j++) storef(to + 16 * half + 4 * j, madd(least, scale, q[j] - offset));
     }
 #else
     for (int i = 0; i < RUN_ENTRIES / 2; i += VL) {
         vi b = __builtin_convertvector(*(const vc *)(run + 4 + i), vi);
-        storef(to + i, least + scale * __builtin_convertvector(b & 15, vf));
-        storef(to + RUN_ENTRIES / 2 + i, least + scale * __builtin_convertvector(b >> 4 & 15, vf));
+        storef(to + i, madd(least, scale, __builtin_convertvector(b & 15, vf)));
+        storef(to + RUN_ENTRIES / 2 + i, madd(least, scale, __builtin_convertvector(b >> 4 & 15, vf)));
     }
 #endif
 }

@@ -209,7 +209,7 @@ static void weigh_tile(const Plan *p, const Item *it, const Tile *t, Scratch *s)
 
 INLINE int all_finite(const float *x, int64_t n) {
     vf zero = splat(0.0f);
-    for (int64_t i = 0; i < n; i += VL) zero += loadf(x + i) * 0.0f;
+    for (int64_t i = 0; i < n; i += VL) zero = madd(zero, loadf(x + i), splat(0.0f));
     return sum1(zero) == 0.0f;
 }
 

@@ -20,7 +20,7 @@ INLINE void dot_tile(const int rows, const int fours, const int type, const floa
         for (int m = 0; m < rows; m++) {
             vf x = loadf(q + m * padded + i);
 #pragma GCC unroll 8
-            for (int j = 0; j < 4 * fours; j++) sum[m][j] += x * k[j];
+            for (int j = 0; j < 4 * fours; j++) sum[m][j] = madd(sum[m][j], x, k[j]);
         }
     }
 #pragma GCC unroll 4
@@ -93,9 +93,9 @@ INLINE void value_tile(const int rows, const int width, const int type, const fl
         load_strip(t->value[n], at, width, type, v);
 #pragma GCC unroll 4
         for (int m = 0; m < rows; m++) {
-            float w = weight[m * KEY_TILE + n];
+            vf w = splat(weight[m * KEY_TILE + n]);
 #pragma GCC unroll 8
-            for (int i = 0; i < width; i++) sum[m][i] += v[i] * w;
+            for (int i = 0; i < width; i++) sum[m][i] = madd(sum[m][i], v[i], w);
         }
     }
 #pragma GCC unroll 4

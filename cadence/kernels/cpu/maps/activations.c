@@ -17,16 +17,16 @@ INLINE vf relu(vf x) { return pick((x < splat(0.0f)), splat(0.0f), x); }
 /* x * Phi(x). With z = |x| / sqrt(2): erfc(z) = e^(-z^2) * t * p(2t - 1), t = 1 / (1 + 0.3 z), p fitted to 6e-8. */
 INLINE vf gelu(vf x) {
     vf z = pick(x < splat(0.0f), -x, x) * splat(0.707106781f);
-    vf t = splat(1.0f) / (splat(1.0f) + splat(0.3f) * z), s = t + t - splat(1.0f);
+    vf t = splat(1.0f) / madd(splat(1.0f), splat(0.3f), z), s = t + t - splat(1.0f);
     vf p = splat(-5.120281792e-04f);
-    p = p * s + splat(-2.433961514e-04f);
-    p = p * s + splat(4.380911820e-03f);
-    p = p * s + splat(2.041563250e-02f);
-    p = p * s + splat(5.695678699e-02f);
-    p = p * s + splat(1.187171711e-01f);
-    p = p * s + splat(1.987813367e-01f);
-    p = p * s + splat(2.765236064e-01f);
-    p = p * s + splat(3.249799205e-01f);
+    p = madd(splat(-2.433961514e-04f), p, s);
+    p = madd(splat(4.380911820e-03f), p, s);
+    p = madd(splat(2.041563250e-02f), p, s);
+    p = madd(splat(5.695678699e-02f), p, s);
+    p = madd(splat(1.187171711e-01f), p, s);
+    p = madd(splat(1.987813367e-01f), p, s);
+    p = madd(splat(2.765236064e-01f), p, s);
+    p = madd(splat(3.249799205e-01f), p, s);
     vf half = splat(0.5f) * p * t * expv(-z * z);
     return x * pick(x < splat(0.0f), half, splat(1.0f) - half);
 }

@@ -50,6 +50,21 @@ static void philox_ids(Words *w, const int32_t *ids, int64_t count, int64_t posi
     }
 }
 
+INLINE vd splatd(double x) { return x - (vd){0}; }
+
+/* As madd. */
+INLINE vd maddd(vd sum, vd a, vd b) {
+#if defined(__AVX512F__) && VL == 16
+    return (vd)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)sum);
+#elif defined(__FMA__) && VL == 8
+    return (vd)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)sum);
+#elif defined(__aarch64__) && VL == 4
+    return (vd)vfmaq_f64((float64x2_t)sum, (float64x2_t)a, (float64x2_t)b);
+#else
+    return sum + a * b;
+#endif
+}
+
 /* Natural logarithm of positive normal doubles, within 2 ulp: x = 2^e * m, m in [1/sqrt 2, sqrt 2),
  * log m = 2 atanh((m - 1) / (m + 1)) by its odd series. */
 INLINE vd logd(vd x) {
@@ -58,18 +73,18 @@ INLINE vd logd(vd x) {
     vd m = (vd)(bits - (e << 52));
     vd n = __builtin_convertvector(e, vd);
     vd f = m - 1.0, s = f / (m + 1.0), z = s * s;
-    vd poly = z * (1.0 / 23) + 1.0 / 21;
-    poly = poly * z + 1.0 / 19;
-    poly = poly * z + 1.0 / 17;
-    poly = poly * z + 1.0 / 15;
-    poly = poly * z + 1.0 / 13;
-    poly = poly * z + 1.0 / 11;
-    poly = poly * z + 1.0 / 9;
-    poly = poly * z + 1.0 / 7;
-    poly = poly * z + 1.0 / 5;
-    poly = poly * z + 1.0 / 3;
-    vd tail = s * z * poly * 2.0 + n * 1.90821492927058770002e-10;
-    return n * 6.93147180369123816490e-01 + (s * 2.0 + tail);
+    vd poly = maddd(splatd(1.0 / 21), z, splatd(1.0 / 23));
+    poly = maddd(splatd(1.0 / 19), poly, z);
+    poly = maddd(splatd(1.0 / 17), poly, z);
+    poly = maddd(splatd(1.0 / 15), poly, z);
+    poly = maddd(splatd(1.0 / 13), poly, z);
+    poly = maddd(splatd(1.0 / 11), poly, z);
+    poly = maddd(splatd(1.0 / 9), poly, z);
+    poly = maddd(splatd(1.0 / 7), poly, z);
+    poly = maddd(splatd(1.0 / 5), poly, z);
+    poly = maddd(splatd(1.0 / 3), poly, z);
+    vd tail = maddd(n * 1.90821492927058770002e-10, s * z * poly, splatd(2.0));
+    return maddd(maddd(tail, s, splatd(2.0)), n, splatd(6.93147180369123816490e-01));
 }
 
 /* Noise of the words of one piece, in the order of the token ids. */

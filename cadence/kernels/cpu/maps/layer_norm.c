@@ -11,7 +11,7 @@ INLINE void norm_row(const LayerNorm *a, const void *x, void *out, const int dty
     for (int64_t i = 0; i < width; i += VL) {
         vf off = load_upto(x, i, dtype, width - i) - mean;
         if (width - i < VL) off = first_lanes(off, width - i);
-        square += off * off;
+        square = madd(square, off, off);
     }
     vf scale = splat(1.0f / sqrtf(sum1(square) / (float)width + a->eps));
     for (int64_t i = 0; i < width; i += VL) {

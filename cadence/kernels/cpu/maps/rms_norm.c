@@ -5,7 +5,7 @@ INLINE void norm_row(void *out, const void *x, const void *weight, int64_t width
     vf square = splat(0.0f);
     for (int64_t i = 0; i < width; i += VL) {
         vf v = load_upto(x, i, dtype, width - i);
-        square += v * v;
+        square = madd(square, v, v);
     }
     vf scale = splat(1.0f / sqrtf(sum1(square) / (float)width + eps));
     for (int64_t i = 0; i < width; i += VL) {

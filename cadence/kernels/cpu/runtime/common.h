@@ -49,14 +49,14 @@ INLINE int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-INLINE vf splat(float x) { return (vf){0} + x; }
+INLINE vf splat(float x) { return x - (vf){0}; } /* x + 0 would be an addition: of -0 it is 0 */
 INLINE vf loadf(const float *p) { return *(const vf *)p; }
 INLINE void storef(float *p, vf v) { *(vf *)p = v; }
 INLINE vf pick(vi mask, vf yes, vf no) { return (vf)(((vi)yes & mask) | ((vi)no & ~mask)); }
 INLINE vf maxv(vf a, vf b) { return pick(a > b, a, b); }
 
-/* sum + a * b, rounded once where the machine can. Written as such, compilers decide tile by tile whether they round
- * once or twice, and a row's bits would depend on the rows beside it. */
+/* sum + a * b, rounded once where the machine can. Written with operators it is rounded twice, and slower: build.py
+ * forbids the compiler to decide. */
 INLINE vf madd(vf sum, vf a, vf b) {
 #if defined(__AVX512F__) && VL == 16
     return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
@@ -65,9 +65,7 @@ INLINE vf madd(vf sum, vf a, vf b) {
 #elif defined(__aarch64__) && VL == 4
     return (vf)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
 #else
-    vf product = a * b;
-    __asm__("" : "+m"(product)); /* rounded here */
-    return sum + product;
+    return sum + a * b;
 #endif
 }
 
@@ -254,17 +252,17 @@ INLINE float max1(vf v) {
 INLINE vf exp_bounded(vf x) {
     vi zero = x < splat(-87.0f);
     vf bounded = pick(zero, splat(-87.0f), x);
-    vf shifted = bounded * splat(1.44269504f) + splat(0x1.8p23f); /* rounds to the nearest integer */
+    vf shifted = madd(splat(0x1.8p23f), bounded, splat(1.44269504f)); /* rounds to the nearest integer */
     vi power = (vi)shifted - 0x4b400000;
     vf n = shifted - splat(0x1.8p23f);
-    vf r = (bounded - n * splat(0.693145752f)) - n * splat(1.42860677e-6f);
+    vf r = madd(madd(bounded, n, splat(-0.693145752f)), n, splat(-1.42860677e-6f));
     vf poly = splat(1.9875691e-4f);
-    poly = poly * r + splat(1.3981999e-3f);
-    poly = poly * r + splat(8.3334519e-3f);
-    poly = poly * r + splat(4.1665796e-2f);
-    poly = poly * r + splat(1.6666665e-1f);
-    poly = poly * r + splat(5.0000001e-1f);
-    vf value = (poly * r * r + r) + splat(1.0f);
+    poly = madd(splat(1.3981999e-3f), poly, r);
+    poly = madd(splat(8.3334519e-3f), poly, r);
+    poly = madd(splat(4.1665796e-2f), poly, r);
+    poly = madd(splat(1.6666665e-1f), poly, r);
+    poly = madd(splat(5.0000001e-1f), poly, r);
+    vf value = madd(r, poly * r, r) + splat(1.0f);
     vf scaled = (vf)((vi)value + (power << 23));
     return pick(x != x, x, pick(zero, splat(0.0f), scaled));
 }
@@ -276,7 +274,8 @@ INLINE vf tanhv(vf x) {
     vf limited = pick(x > splat(20.0f), splat(20.0f), pick(x < splat(-20.0f), splat(-20.0f), x));
     vf wide = splat(1.0f) - splat(2.0f) / (expv(limited + limited) + splat(1.0f));
     vf s = x * x;
-    vf series = x + x * s * (splat(-0.333333333f) + s * (splat(0.133333333f) + s * splat(-0.053968254f)));
+    vf factor = madd(splat(-0.333333333f), s, madd(splat(0.133333333f), s, splat(-0.053968254f)));
+    vf series = madd(x, x * s, factor);
     vi near = (x < splat(0.15f)) & (x > splat(-0.15f));
     return pick(near, series, wide);
 }

@@ -46,17 +46,24 @@ INLINE vf coefficient(int i) {
 #endif
 }
 
-/* y[j] = 2^y[j] within 2e-7 for y <= 128; exactly 1 at 0, 0 from -126.5 down, infinity from 127.5 up; NaN stays NaN.
- * Several at once and in stages: each is a chain, longer than a processor looks ahead. */
-INLINE void exp2_each(const int n, vf *y) {
+/* 2^y[j] = y[j] * power[j], a product that may be part of a madd. Several at once and in stages: each is a chain, longer
+ * than a processor looks ahead. */
+INLINE void exp2_parts(const int n, vf *y, vf *power) {
     const vf to_integer = splat(0x1.8p23f + 127.0f); /* leaves y, rounded, plus the exponent's bias in the low bits */
     vf shifted[8], p[8];
     EACH(j, n) y[j] = larger(splat(-127.0f), y[j]);
     EACH(j, n) shifted[j] = y[j] + to_integer;
     EACH(j, n) y[j] = y[j] - (shifted[j] - to_integer);
-    EACH(j, n) p[j] = coefficient(0) * y[j] + coefficient(1);
-    EACH(i, 4) EACH(j, n) p[j] = p[j] * y[j] + coefficient(i + 2);
-    EACH(j, n) y[j] = p[j] * (vf)((vi)shifted[j] << 23);
+    EACH(j, n) p[j] = madd(coefficient(1), coefficient(0), y[j]);
+    EACH(i, 4) EACH(j, n) p[j] = madd(coefficient(i + 2), p[j], y[j]);
+    EACH(j, n) y[j] = p[j], power[j] = (vf)((vi)shifted[j] << 23);
+}
+
+/* y[j] = 2^y[j] within 2e-7 for y <= 128; exactly 1 at 0, 0 from -126.5 down, infinity from 127.5 up; NaN stays NaN. */
+INLINE void exp2_each(const int n, vf *y) {
+    vf power[8];
+    exp2_parts(n, y, power);
+    EACH(j, n) y[j] *= power[j];
 }
 
 INLINE vf exp2_bounded(vf y) {
@@ -66,10 +73,10 @@ INLINE vf exp2_bounded(vf y) {
 
 /* x[j] / (1 + e^-x[j]). */
 INLINE void silu_each(const int n, vf *x) {
-    vf y[8];
+    vf y[8], power[8];
     EACH(j, n) y[j] = smaller(splat(128.0f), x[j] * splat(-LOG2_E));
-    exp2_each(n, y);
-    EACH(j, n) x[j] = x[j] / (splat(1.0f) + y[j]);
+    exp2_parts(n, y, power);
+    EACH(j, n) x[j] = x[j] / madd(splat(1.0f), y[j], power[j]);
 }
 
 INLINE vf silu(vf x) {
@@ -78,7 +85,7 @@ INLINE vf silu(vf x) {
 }
 
 INLINE vf gelu_tanh(vf x) {
-    vf inner = splat(0.797884561f) * (x + splat(0.044715f) * x * x * x);
+    vf inner = splat(0.797884561f) * madd(x, splat(0.044715f) * x * x, x);
     return splat(0.5f) * x * (splat(1.0f) + tanhv(inner));
 }
 
