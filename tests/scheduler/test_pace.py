@@ -6,7 +6,7 @@ import random
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from cadence.core.request import EngineRequest
 from cadence.core.step import StepPlan
@@ -16,6 +16,7 @@ from cadence.scheduler.prompt_cost import PromptCost
 from tests.helpers.timed_world import BLOCK, Costs, Step, TimedWorld
 from tests.helpers.toy_engine import make_engine
 from tests.helpers.toy_model import make_request, work
+from tests.helpers.wide import examples
 
 CPU = Costs(step=0.004, row=0.001, token=0.001, pair=1e-6)  # 1,000 prompt tokens a second, half of it at 1,000
 GPU = Costs(step=0.006, row=2e-5, token=2.3e-5, pair=1e-9)
@@ -250,7 +251,7 @@ def stream_waits(world: TimedWorld, step: Step, owners: dict[int, str]) -> bool:
 
 
 @given(worlds())
-@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@examples(6, 30)
 def test_no_stream_waits_longer_than_the_target_and_a_floor_chunk(case: tuple[TimedWorld, Costs]) -> None:
     """The device's times are exact here. What one step takes is the gap of every stream that it has a token for."""
     world, costs = case
