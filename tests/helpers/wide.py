@@ -24,10 +24,11 @@ def mostly_wide_rows(rows: Iterable[tuple[Any, ...]], always: Collection[tuple[A
     return [row if row in always else pytest.param(*row, marks=pytest.mark.wide) for row in rows]
 
 
-def each_once(*axes: Sequence[Any]) -> list[Any]:
+def each_once(*axes: Sequence[Any], turns: int = 0) -> list[Any]:
     """For `parametrize` of several names: every combination. Of them as many as the longest axis has are always run,
-    in which each value of each axis occurs; the others are marked `wide`."""
-    always = {tuple(turn % len(axis) for axis in axes) for turn in range(max(map(len, axes)))}
+    in which each value of each axis occurs; the others are marked `wide`. turns: run so many instead, with the first
+    values of each axis."""
+    always = {tuple(turn % len(axis) for axis in axes) for turn in range(turns or max(map(len, axes)))}
     places = product(*(range(len(axis)) for axis in axes))
     rows = [(place, [axis[at] for axis, at in zip(axes, place, strict=True)]) for place in places]
     return [pytest.param(*row, marks=() if place in always else pytest.mark.wide) for place, row in rows]

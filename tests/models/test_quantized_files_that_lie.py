@@ -48,7 +48,7 @@ def fields_of(section: dict[str, Any], path: tuple[str, ...]) -> list[tuple[str,
     return found
 
 
-@pytest.mark.parametrize("form", mostly_wide(KINDS, ["W4A16 asymmetric", "GPTQ 4 bits, by activation", "nf4, twice"]))
+@pytest.mark.parametrize("form", mostly_wide(KINDS, ["W4A16 asymmetric", "nf4, twice"]))
 def test_lies_in_the_config(made: Callable[[str], Path], tmp_path: Path, form: str) -> None:
     source = made(form)
     raw = json.loads((source / "config.json").read_text())
@@ -168,7 +168,7 @@ def test_zero_groups_are_zeros(made: Callable[[str], Path], tmp_path: Path) -> N
 DAMAGED = ["W4A16 asymmetric", "AWQ", "GPTQ 4 bits, by activation", "nf4, twice", "INT8 W8A8"]
 
 
-@pytest.mark.parametrize("form", mostly_wide(DAMAGED, ["AWQ", "nf4, twice"]))
+@pytest.mark.parametrize("form", mostly_wide(DAMAGED, ["GPTQ 4 bits, by activation"]))
 def test_damaged_files_crash_nothing(made: Callable[[str], Path], tmp_path: Path, form: str) -> None:
     shutil.copytree(made(form), tmp_path / "m")
     command = [sys.executable, "-m", "tests.helpers.quantized_fuzz", str(tmp_path / "m"), "60"]

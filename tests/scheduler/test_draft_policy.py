@@ -16,7 +16,7 @@ from tests.helpers.draft_world import COSTS, Cost, DraftWorld, best_speed, plain
 from tests.helpers.wide import each_once, examples
 
 MOST = 4
-SHAPES = [*COSTS]
+SHAPES = ["cpu", "jump", "tiles", "linear", "flat", "roofline"]
 ROWS = [64, 1]
 FORWARDS = [1, 8]  # of a plan; two plans are in flight
 
@@ -25,7 +25,7 @@ def make_world(cost: Cost, rows: int, right: float, **options: Any) -> DraftWorl
     return DraftWorld(cost, np.full(rows, right), most=MOST, **options)
 
 
-@pytest.mark.parametrize(("shape", "rows", "forwards"), each_once(SHAPES, ROWS, FORWARDS))
+@pytest.mark.parametrize(("shape", "rows", "forwards"), each_once(SHAPES, ROWS, FORWARDS, turns=4))
 def test_drafts_that_are_always_wrong_cost_next_to_nothing(shape: str, rows: int, forwards: int) -> None:
     cost = COSTS[shape]
     world = make_world(cost, rows, 0.0, num_forwards=forwards, depth=2)
@@ -33,14 +33,16 @@ def test_drafts_that_are_always_wrong_cost_next_to_nothing(shape: str, rows: int
     assert world.run(2000) >= 0.98 * plain_speed(cost, rows), "later only probes cost"
 
 
-@pytest.mark.parametrize(("shape", "rows"), each_once(SHAPES, ROWS))
+@pytest.mark.parametrize(("shape", "rows"), each_once(SHAPES, ROWS, turns=4))
 def test_drafts_that_are_always_right_are_used(shape: str, rows: int) -> None:
     cost = COSTS[shape]
     world = make_world(cost, rows, 1.0)
     assert world.run(2000) >= 0.95 * best_speed(cost, 1.0, rows, MOST)
 
 
-@pytest.mark.parametrize(("shape", "rows", "forwards", "right"), each_once(SHAPES, ROWS, FORWARDS, [0.3, 0.6, 0.9]))
+@pytest.mark.parametrize(
+    ("shape", "rows", "forwards", "right"), each_once(SHAPES, ROWS, FORWARDS, [0.3, 0.6, 0.9], turns=4)
+)
 def test_speed_settles_near_the_best(shape: str, rows: int, forwards: int, right: float) -> None:
     cost = COSTS[shape]
     world = make_world(cost, rows, right, num_forwards=forwards, depth=2)
@@ -50,7 +52,7 @@ def test_speed_settles_near_the_best(shape: str, rows: int, forwards: int, right
     assert speed >= 0.96 * plain_speed(cost, rows), "never slower than none"
 
 
-@pytest.mark.parametrize(("shape", "right"), each_once(SHAPES, [0.9, 0.5, 0.0]))
+@pytest.mark.parametrize(("shape", "right"), each_once(SHAPES, [0.9, 0.5, 0.0], turns=4))
 def test_where_empty_places_cost_the_best_width_is_found(shape: str, right: float) -> None:
     cost, rows = COSTS[shape], 16
     world = make_world(cost, rows, right, padded=True, depth=2)
@@ -60,7 +62,7 @@ def test_where_empty_places_cost_the_best_width_is_found(shape: str, right: floa
     assert world.run(1500) >= 0.93 * best
 
 
-@pytest.mark.parametrize(("shape", "rows", "padded"), each_once(SHAPES, ROWS, [False, True]))
+@pytest.mark.parametrize(("shape", "rows", "padded"), each_once(SHAPES, ROWS, [False, True], turns=4))
 def test_a_proposer_that_finds_nothing_costs_nothing(shape: str, rows: int, padded: bool) -> None:
     cost = COSTS[shape]
     world = make_world(cost, rows, 0.0, offers=0.0, padded=padded)
@@ -133,7 +135,7 @@ def test_costs_of_drafts_change_alone(right: float, rows: int) -> None:
         assert world.run(1000) >= 0.95 * best_speed(cost, right, rows, MOST)
 
 
-@pytest.mark.parametrize(("shape", "right", "rows"), each_once(SHAPES, [0.0, 0.9], ROWS))
+@pytest.mark.parametrize(("shape", "right", "rows"), each_once(SHAPES, [0.0, 0.9], ROWS, turns=4))
 def test_slow_outliers_mislead_nobody(shape: str, right: float, rows: int) -> None:
     cost = COSTS[shape]
 
@@ -161,7 +163,7 @@ def test_first_launches_of_a_width_that_take_long_are_forgotten(rows: int) -> No
     assert world.run(2000) >= 0.9 * best_speed(COSTS["flat"], 0.9, rows, MOST)
 
 
-@pytest.mark.parametrize(("shape", "right", "rows"), each_once(SHAPES, [0.0, 0.7, 0.95], ROWS))
+@pytest.mark.parametrize(("shape", "right", "rows"), each_once(SHAPES, [0.0, 0.7, 0.95], ROWS, turns=4))
 def test_drafts_of_a_row_seldom_change(shape: str, right: float, rows: int) -> None:
     world = make_world(COSTS[shape], rows, right)
     world.run(1000)
@@ -220,6 +222,10 @@ def test_rows_that_ask_for_none_have_none() -> None:
 
 
 # Parts
+
+
+def test_every_shape_is_tried() -> None:
+    assert set(SHAPES) == set(COSTS)
 
 
 def test_drafts_behind_a_wrong_one_are_not_tested() -> None:

@@ -16,7 +16,7 @@ from cadence.scheduler.prompt_cost import PromptCost
 from tests.helpers.timed_world import BLOCK, Costs, Step, TimedWorld
 from tests.helpers.toy_engine import make_engine
 from tests.helpers.toy_model import make_request, work
-from tests.helpers.wide import examples
+from tests.helpers.wide import examples, mostly_wide
 
 CPU = Costs(step=0.004, row=0.001, token=0.001, pair=1e-6)  # 1,000 prompt tokens a second, half of it at 1,000
 GPU = Costs(step=0.006, row=2e-5, token=2.3e-5, pair=1e-9)
@@ -134,7 +134,7 @@ class SlowAtFirst:
         return self.costs(plan)
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("count", mostly_wide([1, 2, 4], [4]))
 def test_first_launches_that_take_seconds_are_soon_forgotten(count: int) -> None:
     world = TimedWorld(SlowAtFirst(GPU, count, 200.0), 0.06, 256, max_num_batched_tokens=8192)
     world.arrive(0.0, 2000, 4000)
@@ -160,7 +160,7 @@ class Changing:
         return seconds
 
 
-@pytest.mark.parametrize("factor", [0.2, 0.5, 3.0, 6.0])
+@pytest.mark.parametrize("factor", mostly_wide([0.2, 0.5, 3.0, 6.0], [0.2, 6.0]))
 def test_a_machine_that_becomes_slower_or_faster_is_followed(factor: float) -> None:
     costs = Changing(Costs(step=0.002, token=0.001, pair=1e-7), factor, after=6.0)
     world = TimedWorld(costs, 0.25)

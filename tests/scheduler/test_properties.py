@@ -243,5 +243,5 @@ def drafts_of(most: int, num_rows: int, adaptive: bool) -> Drafts:
 
 TestSchedulerMachine, TestBurstMachine = SchedulerMachine.TestCase, BurstMachine.TestCase
 TestAutomaticMachine, TestDraftMachine = AutomaticMachine.TestCase, DraftMachine.TestCase
-TestSchedulerMachine.settings = TestAutomaticMachine.settings = examples(12, 25, stateful_step_count=30)
-TestBurstMachine.settings = TestDraftMachine.settings = examples(15, 50, stateful_step_count=30)
+TestSchedulerMachine.settings = TestAutomaticMachine.settings = examples(8, 25, stateful_step_count=30)
+TestBurstMachine.settings = TestDraftMachine.settings = examples(10, 50, stateful_step_count=30)
