@@ -177,7 +177,7 @@ def test_rows_of_a_fixed_product_have_their_bits(name: str) -> None:
         assert torch.equal(matrix.linear(x[some].contiguous(), None), whole[some])
 
 
-@pytest.mark.parametrize("name", interpret(CASES, ["fp8", "zeros of 32", "nf4"]))
+@pytest.mark.parametrize("name", interpret(CASES, ["Q8_0", "zeros of 32", "nf4"]))
 def test_rows_are_looked_up_and_widened(name: str) -> None:
     stored = case(name)
     matrix = FewBitsMatrix(stored, torch.float32, False, False)
