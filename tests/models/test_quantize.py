@@ -136,6 +136,7 @@ def test_the_configuration_is_the_library_s_own(name: str) -> None:
             assert mine.model_dump(exclude={"observer"}) == other.model_dump(exclude={"observer"})
 
 
+@pytest.mark.filterwarnings("ignore:You passed `quantization_config`")  # on purpose: its matrices are to be numbers
 @pytest.mark.parametrize("name", FORMATS)
 def test_transformers_loads_it(rounded: Callable[[str], Path], name: str) -> None:
     from transformers import AutoModelForCausalLM
