@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.wide import choose_examples
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 if not Path("/dev/nvidiactl").exists():
@@ -30,9 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--hostile-margin", type=float, default=0.0, help="stretches bounds on times (4; a night's: 1)")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Where files of tests run side by side, each process keeps to a core: its kernels then have one thread, unless a
     test asks for more, and none spins on a core that another needs."""
+    choose_examples(wide=config.getoption("--wide"))
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if worker and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
@@ -79,7 +82,11 @@ def warm_processes(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests marked `wide` run where they are asked for, those marked `gpu` where there is one."""
-    if not config.getoption("--wide"):
+    if config.getoption("--wide"):
+        for item in items:
+            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+                item.add_marker("wide")  # it has more examples now
+    else:
         left_out = [item for item in items if item.get_closest_marker("wide")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("wide")]

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from cadence.core.errors import WeightsError
 from cadence.gguf.config import gguf_config
@@ -58,6 +56,9 @@ def test_linear_and_yarn(tmp_path: Path) -> None:
 
 
 def test_llama3_scaling_is_read_off_its_divisors(tmp_path: Path) -> None:
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
     said = {
         "rope_type": "llama3",
         "factor": 8.0,

@@ -1,11 +1,20 @@
-"""Triton kernels in the tests: on the GPU where there is one, else in Triton's interpreter. Import before `triton`."""
+"""Triton kernels in the tests: on the GPU where there is one, else in Triton's interpreter. Import before `triton`.
+
+The interpreter takes a hundred times as long: there, `make test` runs one case of every path through a kernel, in a
+small shape, and `make wide` the rest. On a GPU all of them are run.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection, Iterable, Sequence
+from itertools import product
+from typing import Any
 
 import torch
+
+from tests.helpers.wide import each_once, examples, mostly_wide, mostly_wide_rows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -28,3 +37,23 @@ def _enter_interpreter() -> None:
 
 if DEVICE == "cpu":
     _enter_interpreter()
+
+
+def interpret(values: Iterable[Any], always: Collection[Any]) -> list[Any]:
+    """For `parametrize`: all `values`; in the interpreter those that are not among `always` are marked `wide`."""
+    return mostly_wide(values, always) if DEVICE == "cpu" else list(values)
+
+
+def interpret_rows(rows: Iterable[tuple[Any, ...]], always: Collection[tuple[Any, ...]]) -> list[Any]:
+    """The same, of parameters that go together."""
+    return mostly_wide_rows(rows, always) if DEVICE == "cpu" else list(rows)
+
+
+def interpret_each_once(*axes: Sequence[Any]) -> list[Any]:
+    """For `parametrize` of several names: every combination; in the interpreter `each_once` of them."""
+    return each_once(*axes) if DEVICE == "cpu" else list(product(*axes))
+
+
+def interpreted_examples(quick: int, wide: int) -> Any:
+    """Settings of a property test: `quick` examples in the interpreter, `wide` with `--wide` and on a GPU."""
+    return examples(quick if DEVICE == "cpu" else wide, wide)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
+from tests.helpers.triton_mode import DEVICE, interpret  # isort: skip - before anything that imports triton
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -129,7 +129,7 @@ def routes_of(tokens: int) -> Routes:
     return ids.to(torch.int32), drawn(tokens, tokens, TOP_K).softmax(dim=-1)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", interpret(KINDS, ["fp8, scales for 64", "int4 rows, zeros", "nf4", "Q5_0"]))
 def test_products_are_those_of_the_numbers_alone_and_in_company(kind: str) -> None:
     """Of all experts, and of those of one rank among several."""
     make, (ids, shares) = KINDS[kind][0], routes_of(TOKENS)

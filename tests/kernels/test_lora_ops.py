@@ -7,10 +7,10 @@ from functools import cache
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
+from tests.helpers.triton_mode import DEVICE, interpret_rows, interpreted_examples  # isort: skip - before anything that imports triton
 
 from cadence.device.calls import Calls, CommandGraph
 from cadence.kernels.cpu.lora import CpuLoraOps
@@ -18,6 +18,7 @@ from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.interface.lora_ops import ENTRY_WORDS, NO_PART, NOTHING, LoraMap, LoraOps, LoraPart
 from cadence.kernels.reference.lora import ReferenceLoraOps
 from cadence.kernels.triton.lora import TritonLoraOps
+from tests.helpers.wide import examples
 
 pytestmark = pytest.mark.device
 
@@ -147,26 +148,30 @@ def cases(draw: st.DrawFn, most: int, dtypes: tuple[torch.dtype, ...], any_store
     )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(40, 150)
 @given(cases(most=300, dtypes=tuple(TOLERANCE), any_stored=True))
 def test_cpu_adds_what_the_reference_adds(case: Case) -> None:
     check_add("cpu", case)
 
 
-@settings(max_examples=25, deadline=None)
+@interpreted_examples(6, 25)
 @given(cases(most=140, dtypes=(torch.float32, NARROW), any_stored=False))
 def test_triton_adds_what_the_reference_adds(case: Case) -> None:
     check_add("triton", case)
 
 
-@pytest.mark.parametrize(("lines", "width"), [(18, 2200), (40, 2200), (3, 8704), (9, 9001)])
-@pytest.mark.parametrize("parts", [(130, 20), (144, 32)], ids=["narrow loads", "wide loads"])
+WIDE_INPUTS = [(18, 2200), (40, 2200), (3, 8704), (9, 9001)]  # lines, width
+LOADS = [(130, 20), (144, 32)]  # narrow, wide
+SPLIT = [(*size, parts) for size in WIDE_INPUTS for parts in LOADS]
+
+
+@pytest.mark.parametrize(("lines", "width", "parts"), interpret_rows(SPLIT, [SPLIT[1], SPLIT[4]]))
 def test_triton_splits_wide_inputs(lines: int, width: int, parts: tuple[int, int]) -> None:
     """Into fewer pieces than there may be, too, of which the last is shorter."""
     check_add("triton", Case(lines, width, parts, ((16, 3), (0, 40), (17, 0), (1, 1))))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20, 60)
 @given(cases(most=200, dtypes=tuple(TOLERANCE), any_stored=True), st.data())
 def test_a_line_has_its_bits_in_any_company(case: Case, data: st.DataObject) -> None:
     ops, _ = implementations()["cpu"]
@@ -240,7 +245,7 @@ def test_saved_heads(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", ["cpu", "triton"])
-@settings(max_examples=30, deadline=None)
+@examples(15, 30)
 @given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=9), padding=st.integers(0, 4), seed=st.integers(0, 99))
 def test_slots_of_tokens(name: str, lengths: list[int], padding: int, seed: int) -> None:
     ops, device = implementations()[name]

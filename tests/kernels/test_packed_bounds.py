@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def run(module: str, *arguments: str) -> str:
     command = [sys.executable, "-m", f"tests.helpers.{module}", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"ended with {done.returncode}\n{done.stderr[-3000:]}"
     return done.stdout
 

@@ -10,10 +10,10 @@ from functools import cache
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
+from tests.helpers.triton_mode import DEVICE, interpreted_examples  # isort: skip - before anything that imports triton
 
 from cadence.device.calls import Calls
 from cadence.kernels.cpu.runtime.library import CpuLibrary
@@ -22,6 +22,7 @@ from cadence.kernels.interface.row_ops import MOST_STOPS, RowState, StepBatch
 from cadence.kernels.interface.suffix_ops import MILLION, MOST_FOUND, SuffixCorpus, SuffixOps, SuffixRules
 from cadence.kernels.reference.suffix import ReferenceSuffixOps
 from cadence.kernels.triton.suffix import TritonSuffixOps
+from tests.helpers.wide import examples
 
 pytestmark = pytest.mark.device
 
@@ -267,13 +268,13 @@ def check(world: World, names: Sequence[str]) -> None:
         assert proposed(ops, device, rows, corpus, rules) == expected, name
 
 
-@settings(max_examples=300, deadline=None)
+@examples(60, 300)
 @given(world=worlds())
 def test_all_propose_what_the_table_says(world: World) -> None:
     check(world, ("reference", "cpu"))
 
 
-@settings(max_examples=40, deadline=None)
+@interpreted_examples(6, 40)
 @given(world=worlds())
 def test_triton_too(world: World) -> None:
     check(world, ("triton",))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
+from tests.helpers.triton_mode import DEVICE, interpret  # isort: skip - before anything that imports triton
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.triton.attention import PagedAttention
@@ -55,7 +55,12 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+# Of those left out, each way through a kernel is among these.
+LEFT_OUT = ("one prefill", "decode, three heads per kv head", "split chunk of a prompt", "split with window")
+LEFT_OUT += ("half, odd head, two groups", "long prefill")
+
+
+@pytest.mark.parametrize("name", interpret(SMALL, [name for name in SMALL if name not in LEFT_OUT]))
 def test_attention_matches_the_reference(name: str) -> None:
     checks.check_attention(FAST, SMALL[name], DEVICE)
     checks.check_attention(FIXED, SMALL[name], DEVICE)
@@ -95,9 +100,10 @@ def check_bits(case: AttentionCase, chunks: tuple[int, ...], every: int) -> None
                 assert torch.equal(alone, together[start + skip : start + skip + alone.shape[0]])
 
 
-@pytest.mark.parametrize("window", [0, 70])
+@pytest.mark.parametrize("window", interpret([0, 70], [70]))
 def test_fixed_bits_do_not_depend_on_the_batch_or_the_chunks(window: int) -> None:
-    check_bits(AttentionCase(((80, 1), (0, 150), (64, 40)), 3, 1, 16, window=window), (37, 1), 29)
+    sequences = ((80, 1), (0, 150), (64, 40)) if DEVICE == "cuda" else ((70, 1), (20, 60))
+    check_bits(AttentionCase(sequences, 3, 1, 16, window=window), (37, 1), 29)
 
 
 MIXTURE = ((1700, 1), (33, 1), (0, 1), (0, 300), (500, 77), (3, 1), (1023, 2))

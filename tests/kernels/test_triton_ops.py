@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything that imports triton
+from tests.helpers.triton_mode import DEVICE, interpret, interpret_each_once, interpret_rows  # isort: skip - before anything that imports triton
 
 from cadence.kernels.triton.few_rows import FewTile, choose_few, choose_split, linear_few
 from cadence.kernels.triton.ops import TritonOps
@@ -19,18 +19,19 @@ pytestmark = pytest.mark.device
 OPS = TritonOps()
 FIXED = TritonOps(deterministic=True)
 GPU_DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+TWO_DTYPES = [torch.float32, torch.float16]
+DRAWN_DTYPES = [torch.float32, torch.bfloat16]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("width", [4, 33, 2500])
+@pytest.mark.parametrize(("width", "dtype"), interpret_each_once([4, 33, 2500], TWO_DTYPES))
 def test_elementwise_ops_match_the_reference(width: int, dtype: torch.dtype) -> None:
     checks.check_norms(OPS, width, dtype, DEVICE)
     checks.check_gates(OPS, width, dtype, DEVICE)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize(("head_dim", "rotary_dim"), [(64, 64), (20, 20), (32, 12)])
-def test_rope_and_write_kv_match_the_reference(head_dim: int, rotary_dim: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("dims", "dtype"), interpret_each_once([(32, 12), (20, 20), (64, 64)], TWO_DTYPES))
+def test_rope_and_write_kv_match_the_reference(dims: tuple[int, int], dtype: torch.dtype) -> None:
+    head_dim, rotary_dim = dims
     checks.check_rope(OPS, head_dim, rotary_dim, dtype, DEVICE)
     checks.check_write_kv(OPS, head_dim, 8, dtype, DEVICE)
 
@@ -40,19 +41,20 @@ def test_gumbel_noise_equals_the_reference_bit_for_bit(vocab_size: int) -> None:
     checks.check_gumbel(OPS, vocab_size, DEVICE)
 
 
-@pytest.mark.parametrize("dtype", GPU_DTYPES)
-@pytest.mark.parametrize("vocab_size", [1, 31, 33, 3001])
+@pytest.mark.parametrize(("vocab_size", "dtype"), interpret_each_once([1, 31, 33, 3001], GPU_DTYPES))
 def test_masks_bar_what_the_reference_bars(vocab_size: int, dtype: torch.dtype) -> None:
     checks.check_token_mask(OPS, vocab_size, dtype, DEVICE)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("shape", [(1, 7, 40), (1, 5, 1030), (2, 7, 40), (2, 5, 1030), (3, 4, 24)])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    interpret_each_once([(1, 7, 40), (1, 5, 1030), (2, 5, 1030), (3, 4, 24), (2, 7, 40)], TWO_DTYPES),
+)
 def test_norm_linear_and_gate_in_one_match_double_precision(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
     fused.check_fused_linear(OPS, shape, dtype, DEVICE)
 
 
-@pytest.mark.parametrize("rows", [2, 5, 16])
+@pytest.mark.parametrize("rows", interpret([2, 5, 16], [5]))
 def test_a_handful_of_rows_match_double_precision(rows: int) -> None:
     x, bias = torch.randn(rows, 128).half(), torch.randn(64).half()
     weight = (torch.randn(64, 128) / 128**0.5).half()
@@ -63,37 +65,35 @@ def test_a_handful_of_rows_match_double_precision(rows: int) -> None:
         torch.testing.assert_close(ours.cpu().double(), expected, rtol=5e-3, atol=5e-3)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("dims", [(4, 2, 16, 16), (9, 3, 20, 20), (2, 1, 32, 12), (2, 2, 20, 0)])
+@pytest.mark.parametrize(
+    ("dims", "dtype"), interpret_each_once([(2, 1, 32, 12), (9, 3, 20, 20), (2, 2, 20, 0), (4, 2, 16, 16)], TWO_DTYPES)
+)
 def test_rope_and_write_in_one_match_the_reference(dims: tuple[int, int, int, int], dtype: torch.dtype) -> None:
     fused.check_rope_write_kv(OPS, dims, dtype, DEVICE)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("lines", "vocab"), [(1, 5), (5, 3001)])
-def test_draw_gives_the_tokens_of_the_reference(lines: int, vocab: int, dtype: torch.dtype) -> None:
-    fused.check_draw(OPS, lines, vocab, dtype, DEVICE)
+@pytest.mark.parametrize(("size", "dtype"), interpret_each_once([(1, 5), (5, 3001)], DRAWN_DTYPES))
+def test_draw_gives_the_tokens_of_the_reference(size: tuple[int, int], dtype: torch.dtype) -> None:
+    fused.check_draw(OPS, *size, dtype, DEVICE)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("lines", "sizes"), [(1, (3, 5)), (10, (2100, 3001))])
-def test_draws_from_a_part_of_the_vocabulary(lines: int, sizes: tuple[int, int], dtype: torch.dtype) -> None:
-    fused.check_mapped_draw(OPS, lines, sizes, dtype, DEVICE)
+@pytest.mark.parametrize(("size", "dtype"), interpret_each_once([(1, (3, 5)), (10, (2100, 3001))], DRAWN_DTYPES))
+def test_draws_from_a_part_of_the_vocabulary(size: tuple[int, tuple[int, int]], dtype: torch.dtype) -> None:
+    fused.check_mapped_draw(OPS, *size, dtype, DEVICE)
 
 
 def test_picked_rows() -> None:
     fused.check_pick(OPS, torch.float32, DEVICE)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("dtype", interpret(TWO_DTYPES, TWO_DTYPES[:1]))
 def test_deterministic_rows_do_not_depend_on_the_batch(dtype: torch.dtype) -> None:
     fused.check_fused_linear(FIXED, (1, 9, 40), dtype, DEVICE)
     fused.check_rows_stand_alone(FIXED, (18, 9, 40), dtype, DEVICE)
 
 
-@pytest.mark.parametrize("gate", ["", "silu", "gelu"])
-@pytest.mark.parametrize(("rows", "biased"), [(3, False), (70, True)])
-def test_few_rows_match_double_precision(rows: int, biased: bool, gate: str) -> None:
+@pytest.mark.parametrize(("gate", "rows", "biased"), interpret_each_once(["silu", "gelu", ""], [70, 3], [True, False]))
+def test_few_rows_match_double_precision(gate: str, rows: int, biased: bool) -> None:
     x, weight, bias = torch.randn(rows, 128), torch.randn(64, 128) / 11, torch.randn(64)
     halves = [tensor.to(DEVICE, torch.float16) for tensor in (x, weight, bias)]
     tile = FewTile(64, 32, 64, 4, 2)
@@ -115,7 +115,7 @@ def test_few_rows_are_for_small_weights_and_whole_tiles() -> None:
     assert chosen(64, 4096, 1024) != chosen(128, 4096, 1024) != chosen(256, 4096, 1024), "larger tiles for more rows"
 
 
-@pytest.mark.parametrize(("rows", "biased"), [(3, False), (70, True)])
+@pytest.mark.parametrize(("rows", "biased"), interpret_rows([(3, False), (70, True)], [(70, True)]))
 def test_terms_of_a_product_add_up_to_it_and_a_norm_adds_them_up(rows: int, biased: bool) -> None:
     x, weight, bias = (torch.randn(*size).half() for size in ((rows, 192), (64, 192), (64,)))
     given = [tensor.to(DEVICE) for tensor in (x, weight / 11, bias)]

@@ -16,6 +16,7 @@ from cadence.kernels.interface.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
 from tests.helpers.adapters import AdaptedModel, Run, files_of, make_adapter
 from tests.helpers.tiny_models import FAMILIES, VOCAB
+from tests.helpers.wide import DIFFERENT, each_once, mostly_wide
 
 pytestmark = pytest.mark.device
 
@@ -70,7 +71,7 @@ def check(directory: Path, to: Path, config: dict[str, Any], ops: Ops, dtype: to
     assert torch.equal(ours(model, ids, 3), plain), "nor in an empty slot"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", mostly_wide(FAMILIES, [*DIFFERENT, "phi3", "gemma3"]))
 def test_every_family_and_module(family: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     """Ranks and scales by patterns, embeddings and head as LoRA."""
     targets = [*linears(family), *ends(family)]
@@ -101,14 +102,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("kernels", ["reference", "cpu"])
+@pytest.mark.parametrize(("variant", "kernels"), each_once([*VARIANTS], ["reference", "cpu"]))
 def test_variants(variant: str, kernels: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     config = {"r": 8, "lora_alpha": 12, "target_modules": LINEARS} | VARIANTS[variant]
     check(tiny_model("llama_bias"), tmp_path, config, cpu() if kernels == "cpu" else ReferenceOps())
 
 
-@pytest.mark.parametrize("family", ["gpt2", "opt", "opt_postnorm", "phi3", "gemma3", "qwen2"])
+OTHERS = ["gpt2", "opt", "opt_postnorm", "phi3", "gemma3", "qwen2"]
+
+
+@pytest.mark.parametrize("family", mostly_wide(OTHERS, ["gpt2", "opt_postnorm", "gemma3"]))
 def test_variants_of_other_families(family: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     """Fused and transposed matrices, biases of norms, scaled and tied embeddings."""
     targets = linears(family)

@@ -18,6 +18,7 @@ from cadence.gguf import open_weights
 from cadence.kernels.cpu.ops import CpuOps
 from tests.helpers.adapters import AdaptedModel, Run, files_of, make_adapter
 from tests.helpers.tiny_gguf import make_tiny_gguf
+from tests.helpers.wide import each_once
 
 pytestmark = pytest.mark.device
 
@@ -41,8 +42,7 @@ def dequantised(path: Path, to: Path) -> Path:
     return to
 
 
-@pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("kind", ["Q4_1", "Q6_K"])
+@pytest.mark.parametrize(("config", "kind"), each_once([*CONFIGS], ["Q4_1", "Q6_K"]))
 def test_equals_the_dequantised_model(kind: str, config: str, tmp_path: Path) -> None:
     path = make_tiny_gguf(tmp_path / "tiny.gguf", kind)
     plain = dequantised(path, tmp_path / "plain")

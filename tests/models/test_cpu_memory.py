@@ -33,7 +33,7 @@ print(json.dumps(found))
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's account of memory")
 def test_smollm2_takes_little_beyond_torch() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     print(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.helpers.triton_mode import DEVICE  # isort: skip - before triton
+from tests.helpers.triton_mode import DEVICE, interpret, interpret_rows  # isort: skip - before triton
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,7 +69,10 @@ def check_values(model: DecoderLM, plain: DecoderLM, error: float) -> None:
         )
 
 
-@pytest.mark.parametrize(("kind", "other"), [("Q4_K", "Q6_K"), ("IQ2_XXS", ""), ("Q5_0", "Q8_0"), ("Q4_0", "Q4_K")])
+KINDS = [("Q4_K", "Q6_K"), ("IQ2_XXS", ""), ("Q5_0", "Q8_0"), ("Q4_0", "Q4_K"), ("Q5_1", "")]
+
+
+@pytest.mark.parametrize(("kind", "other"), interpret_rows(KINDS, KINDS[3:]))
 def test_blocks_of_files(tmp_path: Path, kind: str, other: str) -> None:
     path = make_tiny_gguf(tmp_path / "tiny.gguf", kind, other)
     model, plain = load(path, OPS, "gguf"), load(path, ReferenceOps(), "none")
@@ -80,7 +83,10 @@ def test_blocks_of_files(tmp_path: Path, kind: str, other: str) -> None:
     assert not [name for name, matrix in found.items() if isinstance(matrix, WideMatrix)]
 
 
-@pytest.mark.parametrize("form", FORMS)
+SOME = ["W4A16 asymmetric", "W8A16 asymmetric", "NVFP4", "GPTQ 4 bits, by activation", "fp8 block 128", "nf4, twice"]
+
+
+@pytest.mark.parametrize("form", interpret(FORMS, SOME))
 def test_numbers_of_checkpoints(tmp_path: Path, form: str) -> None:
     path = make_quantized(form, tmp_path)
     model, plain = load(path, OPS, "checkpoint"), load(path, ReferenceOps(), "none")

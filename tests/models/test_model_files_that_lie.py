@@ -28,10 +28,11 @@ from cadence.models.registry import model_class
 from tests.helpers import lies
 from tests.helpers.tiny_gguf import make_tiny_gguf
 from tests.helpers.tiny_models import FAMILIES, MAX_LEN, make_tiny
+from tests.helpers.wide import mostly_wide_rows
 
 pytestmark = pytest.mark.engine
 
-SECONDS = 2.0  # for each; the machine may be busy, so the test allows three times as much
+SECONDS = 60.0  # of CPU time, for each: a hundred times what it takes, and less than what grows with a lie would take
 MEGABYTES = 400  # for all that one test tries
 NO_FIELDS = {"rope_parameters", "rope_scaling", "text_config", "architectures"}  # sections, checked by themselves
 ONCE = ["llama_yarn", "gemma3", "gpt2", "opt", "phi3_longrope", "qwen2", "smollm3", "llama_dynamic", "llama3"]
@@ -49,7 +50,7 @@ def in_little_memory() -> Iterator[None]:
 
 def attempt(model: Path, what: str, load: Callable[[Path], None] = lies.load) -> CadenceError | None:
     """-> how it was refused; None = it loads"""
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         load(model)
         return None
@@ -64,7 +65,7 @@ def attempt(model: Path, what: str, load: Callable[[Path], None] = lies.load) ->
     except BaseException as error:
         raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
     finally:
-        assert time.perf_counter() - start < 3 * SECONDS, what
+        assert time.process_time() - start < SECONDS, what
 
 
 class Recorder(dict[str, Any]):
@@ -255,12 +256,15 @@ def test_sizes_that_no_memory_holds_are_refused_before_anything_is_allocated(
 
 @pytest.mark.parametrize(
     ("command", "name"),
-    [
-        ("generate", "config.json"),
-        ("generate", "tokenizer.json"),
-        ("serve", "config.json"),
-        ("serve", "model.safetensors"),
-    ],
+    mostly_wide_rows(
+        [
+            ("generate", "config.json"),
+            ("generate", "tokenizer.json"),
+            ("serve", "config.json"),
+            ("serve", "model.safetensors"),
+        ],
+        [("generate", "tokenizer.json"), ("serve", "config.json")],
+    ),
 )
 def test_the_shell_says_one_line_and_ends_with_status_1(
     tiny_model: Callable[[str], Path], tmp_path: Path, command: str, name: str
@@ -273,7 +277,7 @@ def test_the_shell_says_one_line_and_ends_with_status_1(
     words = {"generate": ["--model", str(directory), "hello"], "serve": [str(directory), "--port", "0"]}
     done = subprocess.run(
         [sys.executable, "-m", "cadence.entrypoints.cli.main", command, *words[command]],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr

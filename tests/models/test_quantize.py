@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from compressed_tensors.compressors import BaseCompressor
-from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme, preset_name_to_scheme
 from safetensors.torch import load_file, save_file
 
 from cadence.config.hf import load_hf_config
@@ -69,18 +67,26 @@ READ = [(name, calibrated) for calibrated in (False, True) for name in FORMATS]
 ALWAYS = [(name, calibrated) for name, calibrated in READ if not calibrated or name in ("W4A16_ASYM", "NVFP4A16")]
 
 
+def library_of(section: dict[str, Any]) -> tuple[Any, Any]:
+    """What compressed-tensors reads such a checkpoint with: (compressor, scheme). Its import takes seconds."""
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+
+    weights = QuantizationArgs(**section["config_groups"]["group_0"]["weights"])
+    scheme = QuantizationScheme(targets=["Linear"], weights=weights)
+    return BaseCompressor.get_value_from_registry(section["format"]), scheme
+
+
 @pytest.mark.parametrize(("name", "calibrated"), mostly_wide_rows(READ, ALWAYS))
 def test_the_library_reads_the_same_values(
     plain: Path, rounded: Callable[[str], Path], tmp_path: Path, name: str, calibrated: bool
 ) -> None:
     output = quantize(plain, tmp_path / "out", name, windows=WINDOWS) if calibrated else rounded(name)
     section = json.loads((output / "config.json").read_text())["quantization_config"]
-    group = section["config_groups"]["group_0"]
-    scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**group["weights"]))
+    compressor, scheme = library_of(section)
     stored, original = load_file(output / "model.safetensors"), load_file(plain / "model.safetensors")
     ours = our_values(output)
     assert ours.keys() == original.keys()
-    compressor = BaseCompressor.get_value_from_registry(section["format"])
     quantised = [key for key in original if key.endswith("_proj.weight")]
     assert len(quantised) == 2 * PROJECTIONS
     for key in quantised:
@@ -98,9 +104,7 @@ def test_the_library_would_write_the_same(plain: Path, rounded: Callable[[str], 
     """With the scales that were chosen here, every weight is rounded to where its library rounds it."""
     output = rounded(name)
     section = json.loads((output / "config.json").read_text())["quantization_config"]
-    weights = QuantizationArgs(**section["config_groups"]["group_0"]["weights"])
-    scheme = QuantizationScheme(targets=["Linear"], weights=weights)
-    compressor = BaseCompressor.get_value_from_registry(section["format"])
+    compressor, scheme = library_of(section)
     stored, original = load_file(output / "model.safetensors"), load_file(plain / "model.safetensors")
     for key in (key for key in original if key.endswith("_proj.weight")):
         module = key.removesuffix("weight")
@@ -120,6 +124,8 @@ def test_the_library_would_write_the_same(plain: Path, rounded: Callable[[str], 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_configuration_is_the_library_s_own(name: str) -> None:
+    from compressed_tensors.quantization import QuantizationScheme, preset_name_to_scheme
+
     group = find_format(name).section(["lm_head"])["config_groups"]["group_0"]
     ours = QuantizationScheme(**{key: value for key, value in group.items() if key != "format"})
     theirs = preset_name_to_scheme(name, ["Linear"])
@@ -130,6 +136,7 @@ def test_the_configuration_is_the_library_s_own(name: str) -> None:
             assert mine.model_dump(exclude={"observer"}) == other.model_dump(exclude={"observer"})
 
 
+@pytest.mark.filterwarnings("ignore:You passed `quantization_config`")  # on purpose: its matrices are to be numbers
 @pytest.mark.parametrize("name", FORMATS)
 def test_transformers_loads_it(rounded: Callable[[str], Path], name: str) -> None:
     from transformers import AutoModelForCausalLM
@@ -316,9 +323,7 @@ def test_experts_are_quantised_each_by_the_tokens_that_it_gets(tmp_path: Path, f
 def check_library(directory: Path, names: list[str], values: dict[str, torch.Tensor]) -> None:
     """compressed-tensors reads the same."""
     section = json.loads((directory / "config.json").read_text())["quantization_config"]
-    weights = QuantizationArgs(**section["config_groups"]["group_0"]["weights"])
-    scheme = QuantizationScheme(targets=["Linear"], weights=weights)
-    compressor = BaseCompressor.get_value_from_registry(section["format"])
+    compressor, scheme = library_of(section)
     stored = load_file(directory / "model.safetensors")
     for name in names:
         module = name.removesuffix("weight")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cadence.config.hf import HFConfig
@@ -20,6 +20,7 @@ from cadence.models.quantize.compensate import compensated
 from cadence.models.quantize.formats import FORMATS, WeightFormat, find_format
 from cadence.models.quantize.matrix import QuantizedMatrix, quantized
 from cadence.models.quantize.stored import Tensors
+from tests.helpers.wide import examples
 
 pytestmark = pytest.mark.device
 
@@ -73,7 +74,7 @@ def matrices(draw: st.DrawFn) -> tuple[torch.Tensor, WeightFormat, torch.dtype]:
 
 
 @given(matrices(), st.booleans())
-@settings(max_examples=150, deadline=None)
+@examples(25, 150)
 def test_what_is_written_is_read_back(case: tuple[torch.Tensor, WeightFormat, torch.dtype], calibrates: bool) -> None:
     weight, form, dtype = case
     inputs = torch.randn(64, weight.shape[1], generator=torch.Generator().manual_seed(1))
@@ -84,7 +85,7 @@ def test_what_is_written_is_read_back(case: tuple[torch.Tensor, WeightFormat, to
 
 
 @given(matrices())
-@settings(max_examples=100, deadline=None)
+@examples(20, 100)
 def test_nothing_is_further_off_than_a_step(case: tuple[torch.Tensor, WeightFormat, torch.dtype]) -> None:
     """Where the range covers every entry: half a step, of numbers whose steps grow with them."""
     weight, form, dtype = case
@@ -176,7 +177,7 @@ def test_parts_of_one_matrix_share_what_is_for_the_whole() -> None:
 
 
 @given(st.sampled_from([2, 4, 8]), st.integers(1, 3), st.integers(1, 70), st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@examples(20, 60)
 def test_words_hold_what_was_put_in(bits: int, rows: int, count: int, seed: int) -> None:
     pick = torch.Generator().manual_seed(seed)
     numbers = torch.randint(0, 1 << bits, (rows, count), dtype=torch.uint8, generator=pick)

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from cadence.core.errors import CadenceError, ModelFileError, WeightsError
 from tests.helpers import lies
 from tests.helpers.tiny_quantized import FORMS, make_quantized
+from tests.helpers.wide import mostly_wide
 
 pytestmark = pytest.mark.engine
 
@@ -47,7 +48,7 @@ def fields_of(section: dict[str, Any], path: tuple[str, ...]) -> list[tuple[str,
     return found
 
 
-@pytest.mark.parametrize("form", KINDS)
+@pytest.mark.parametrize("form", mostly_wide(KINDS, ["W4A16 asymmetric", "nf4, twice"]))
 def test_lies_in_the_config(made: Callable[[str], Path], tmp_path: Path, form: str) -> None:
     source = made(form)
     raw = json.loads((source / "config.json").read_text())
@@ -164,11 +165,14 @@ def test_zero_groups_are_zeros(made: Callable[[str], Path], tmp_path: Path) -> N
         lies.load(spoiled(made(form), tmp_path / form, set_all(part, 0.0)))
 
 
-@pytest.mark.parametrize("form", ["W4A16 asymmetric", "AWQ", "GPTQ 4 bits, by activation", "nf4, twice", "INT8 W8A8"])
+DAMAGED = ["W4A16 asymmetric", "AWQ", "GPTQ 4 bits, by activation", "nf4, twice", "INT8 W8A8"]
+
+
+@pytest.mark.parametrize("form", mostly_wide(DAMAGED, ["GPTQ 4 bits, by activation"]))
 def test_damaged_files_crash_nothing(made: Callable[[str], Path], tmp_path: Path, form: str) -> None:
     shutil.copytree(made(form), tmp_path / "m")
     command = [sys.executable, "-m", "tests.helpers.quantized_fuzz", str(tmp_path / "m"), "60"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     refused, loaded = (int(text.split()[0]) for text in done.stdout.splitlines()[-1].split(", "))
     assert refused > 2 and loaded > 2

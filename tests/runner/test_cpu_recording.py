@@ -12,6 +12,7 @@ from cadence import LLM, SamplingParams
 from cadence.core.architectures import ARCHITECTURES
 from cadence.device.calls import Calls, CommandGraph
 from tests.helpers.tiny_models import FAMILIES
+from tests.helpers.wide import DIFFERENT, mostly_wide
 
 pytestmark = pytest.mark.engine
 
@@ -19,7 +20,9 @@ PARAMS = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
 SAME_LAYERS = {"llama_linear", "llama_dynamic", "llama_yarn", "phi3_longrope"}  # tables differ, nothing else
 
 
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in SAME_LAYERS])
+@pytest.mark.parametrize(
+    "family", mostly_wide([family for family in FAMILIES if family not in SAME_LAYERS], [*DIFFERENT, "gemma3", "phi3"])
+)
 def test_a_decode_step_is_recorded(
     family: str, tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

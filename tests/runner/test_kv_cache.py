@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cadence.core.kv_spec import KV_DTYPES, LayerKV, plan_layout
@@ -18,7 +18,6 @@ DEVICE = CpuDevice(1)
 LAYERS = st.builds(LayerKV, st.sampled_from([1, 2, 3]), st.sampled_from([8, 12, 32]), st.sampled_from([0, 32, 512]))
 
 
-@settings(deadline=None)
 @given(st.lists(LAYERS, min_size=1, max_size=14), st.sampled_from(sorted(KV_DTYPES)))
 def test_no_layer_writes_over_another(layers: list[LayerKV], dtype: str) -> None:
     """Block ids are dealt to the groups in turn, as a pool would: each block belongs to one of them."""

@@ -29,6 +29,7 @@ from cadence.speculate.draft_model import DraftModel, StatesOfToken
 from tests.helpers.drafting import BLOCK, LENGTH, DraftedSequence
 from tests.helpers.head_layouts import LAYOUTS, Target
 from tests.helpers.tiny_models import VOCAB
+from tests.helpers.wide import each_once, mostly_wide
 
 pytestmark = pytest.mark.engine
 
@@ -134,8 +135,7 @@ def made_of(case: str, tiny_model: Callable[[str], Path], folder: Path) -> tuple
     return LAYOUTS[case](tiny_model("llama"), folder / "head")[:2]
 
 
-@pytest.mark.parametrize("kernels", ["reference", "cpu"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "kernels"), each_once(CASES, ["reference", "cpu"]))
 def test_drafts_are_those_made_by_hand(
     case: str, kernels: str, tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -181,13 +181,16 @@ HEADS = ["eagle", "eagle3", "mtp as in MiMo"]  # whose keys are made of the targ
 ROOM = 32  # positions that wait
 
 
-@pytest.mark.parametrize(("kernels", "graphs"), [("reference", "none"), ("cpu", "exact"), ("cpu", "padded")])
-@pytest.mark.parametrize("case", HEADS)
+WAYS = [("reference", "none"), ("cpu", "exact"), ("cpu", "padded")]  # kernels, graphs
+
+
+@pytest.mark.parametrize(("case", "way"), each_once(HEADS, WAYS))
 def test_a_head_that_rested_is_as_if_it_had_not(
-    case: str, kernels: str, graphs: str, tiny_model: Callable[[str], Path], tmp_path: Path
+    case: str, way: tuple[str, str], tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """After pauses of every kind of length, in plans of one forward and in bursts, it has the same keys and makes the
     same drafts as one that went along with every forward."""
+    kernels, graphs = way
     method, directory = made_of(case, tiny_model, tmp_path)
     target = directory if method == "mtp" else tiny_model("llama")
     rests, goes = (drafted(target, method, directory, kernels, graphs) for _ in range(2))
@@ -245,7 +248,9 @@ def following(row: Drafted, count: int) -> list[int]:
     return said
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", mostly_wide(CASES, ["another model", "eagle3", "mtp as in MiMo", "medusa of few tokens"])
+)
 def test_drafts_are_recorded(
     case: str, tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

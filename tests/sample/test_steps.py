@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
@@ -18,6 +18,7 @@ from cadence import sample
 from cadence.core.sampling_params import SamplingParams
 from cadence.sample.filters import leading_by_sort, leading_of_candidates
 from tests.helpers.sample_bench import MIXED, Bench, oracle, some_logits
+from tests.helpers.wide import examples
 
 pytestmark = pytest.mark.device
 
@@ -44,7 +45,7 @@ def barred(logits: Any, **row: Any) -> list[int]:
     frequency=st.floats(-2, 2),
     presence=st.floats(-2, 2),
 )
-@settings(max_examples=60, deadline=None)
+@examples(20, 60)
 def test_penalties(
     prompt: list[int], output: list[int], logits: list[float], repetition: float, frequency: float, presence: float
 ) -> None:
@@ -65,7 +66,7 @@ def test_penalties(
     top_p=st.sampled_from([1.0, 0.999, 0.9, 0.51, 0.1, 1e-6]),
     min_p=st.sampled_from([0.0, 0.01, 0.2, 1.0]),
 )
-@settings(max_examples=120, deadline=None)
+@examples(30, 120)
 def test_filters(seed: int, temperature: float, top_k: int, top_p: float, min_p: float) -> None:
     logits = some_logits(VOCAB, seed=seed)
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}

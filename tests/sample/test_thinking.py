@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.sample_bench import Bench
+from tests.helpers.wide import examples
 
 pytestmark = pytest.mark.device
 
@@ -67,7 +68,7 @@ tokens_st = st.lists(st.integers(0, 3), max_size=9)
 @given(
     tokens_st.filter(len), tokens_st, st.integers(0, 4), tokens_st.map(lambda t: t[:3]), tokens_st.map(lambda t: t[:3])
 )
-@settings(max_examples=150, deadline=None)
+@examples(30, 150)
 def test_any_marks(prompt: list[int], output: list[int], budget: int, begin: list[int], end: list[int]) -> None:
     end = end or [3]
     assert left(prompt, output, budget, [begin, end]) == oracle(prompt, output, budget, begin, end)

@@ -7,55 +7,54 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from cadence.scheduler.acceptance import VerifiedDrafts
 from cadence.scheduler.draft_cost import DraftCost
 from cadence.scheduler.draft_policy import DraftPolicy
 from tests.helpers.draft_world import COSTS, Cost, DraftWorld, best_speed, plain_speed
+from tests.helpers.wide import each_once, examples
 
 MOST = 4
-SHAPES = pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
-ROWS = pytest.mark.parametrize("rows", [1, 64])
-PLANS = pytest.mark.parametrize(("forwards", "depth"), [(1, 2), (8, 2)])
+SHAPES = ["cpu", "jump", "tiles", "linear", "flat", "roofline"]
+ROWS = [64, 1]
+FORWARDS = [1, 8]  # of a plan; two plans are in flight
 
 
 def make_world(cost: Cost, rows: int, right: float, **options: Any) -> DraftWorld:
     return DraftWorld(cost, np.full(rows, right), most=MOST, **options)
 
 
-@SHAPES
-@ROWS
-@PLANS
-def test_drafts_that_are_always_wrong_cost_next_to_nothing(cost: Cost, rows: int, forwards: int, depth: int) -> None:
-    world = make_world(cost, rows, 0.0, num_forwards=forwards, depth=depth)
+@pytest.mark.parametrize(("shape", "rows", "forwards"), each_once(SHAPES, ROWS, FORWARDS, turns=4))
+def test_drafts_that_are_always_wrong_cost_next_to_nothing(shape: str, rows: int, forwards: int) -> None:
+    cost = COSTS[shape]
+    world = make_world(cost, rows, 0.0, num_forwards=forwards, depth=2)
     assert world.run(2000) >= 0.97 * plain_speed(cost, rows)
     assert world.run(2000) >= 0.98 * plain_speed(cost, rows), "later only probes cost"
 
 
-@SHAPES
-@ROWS
-def test_drafts_that_are_always_right_are_used(cost: Cost, rows: int) -> None:
+@pytest.mark.parametrize(("shape", "rows"), each_once(SHAPES, ROWS, turns=4))
+def test_drafts_that_are_always_right_are_used(shape: str, rows: int) -> None:
+    cost = COSTS[shape]
     world = make_world(cost, rows, 1.0)
     assert world.run(2000) >= 0.95 * best_speed(cost, 1.0, rows, MOST)
 
 
-@SHAPES
-@ROWS
-@PLANS
-@pytest.mark.parametrize("right", [0.3, 0.6, 0.9])
-def test_speed_settles_near_the_best(cost: Cost, rows: int, right: float, forwards: int, depth: int) -> None:
-    world = make_world(cost, rows, right, num_forwards=forwards, depth=depth)
+@pytest.mark.parametrize(
+    ("shape", "rows", "forwards", "right"), each_once(SHAPES, ROWS, FORWARDS, [0.3, 0.6, 0.9], turns=4)
+)
+def test_speed_settles_near_the_best(shape: str, rows: int, forwards: int, right: float) -> None:
+    cost = COSTS[shape]
+    world = make_world(cost, rows, right, num_forwards=forwards, depth=2)
     world.run(1000)
     speed = world.run(1000)
     assert speed >= 0.87 * best_speed(cost, right, rows, MOST)
     assert speed >= 0.96 * plain_speed(cost, rows), "never slower than none"
 
 
-@SHAPES
-@pytest.mark.parametrize("right", [0.0, 0.5, 0.9])
-def test_where_empty_places_cost_the_best_width_is_found(cost: Cost, right: float) -> None:
-    rows = 16
+@pytest.mark.parametrize(("shape", "right"), each_once(SHAPES, [0.9, 0.5, 0.0], turns=4))
+def test_where_empty_places_cost_the_best_width_is_found(shape: str, right: float) -> None:
+    cost, rows = COSTS[shape], 16
     world = make_world(cost, rows, right, padded=True, depth=2)
     world.run(1000)
     widths = range(1, MOST + 2)
@@ -63,16 +62,14 @@ def test_where_empty_places_cost_the_best_width_is_found(cost: Cost, right: floa
     assert world.run(1500) >= 0.93 * best
 
 
-@pytest.mark.parametrize("padded", [False, True])
-@SHAPES
-@ROWS
-def test_a_proposer_that_finds_nothing_costs_nothing(cost: Cost, rows: int, padded: bool) -> None:
+@pytest.mark.parametrize(("shape", "rows", "padded"), each_once(SHAPES, ROWS, [False, True], turns=4))
+def test_a_proposer_that_finds_nothing_costs_nothing(shape: str, rows: int, padded: bool) -> None:
+    cost = COSTS[shape]
     world = make_world(cost, rows, 0.0, offers=0.0, padded=padded)
     assert world.run(2000) >= 0.97 * plain_speed(cost, rows)
 
 
-@pytest.mark.parametrize("shape", ["cpu", "flat", "tiles"])
-@pytest.mark.parametrize("forwards", [1, 8])
+@pytest.mark.parametrize(("shape", "forwards"), each_once(["cpu", "flat", "tiles"], FORWARDS))
 def test_rare_drafts_that_are_right_are_used(shape: str, forwards: int) -> None:
     """As of a proposer that quotes: a draft now and then, and most are right."""
     cost = COSTS[shape]
@@ -92,12 +89,10 @@ def test_rare_drafts_that_are_wrong_are_given_up(shape: str) -> None:
 # What changes
 
 
-@pytest.mark.parametrize(("shape", "tokens"), [("cpu", 120), ("jump", 250), ("flat", 80), ("tiles", 80)])
-@pytest.mark.parametrize("rows", [1, 16])
-@pytest.mark.parametrize("depth", [1, 2])
-def test_text_becomes_predictable_and_ceases_to_be(shape: str, tokens: int, rows: int, depth: int) -> None:
+@pytest.mark.parametrize(("shape", "rows", "depth"), each_once(["cpu", "jump", "flat", "tiles"], [1, 16], [1, 2]))
+def test_text_becomes_predictable_and_ceases_to_be(shape: str, rows: int, depth: int) -> None:
     """It is found out by a probe, and the dearer probes are, the rarer they are."""
-    cost = COSTS[shape]
+    cost, tokens = COSTS[shape], {"cpu": 120, "jump": 250}.get(shape, 80)
     world = make_world(cost, rows, 0.0, depth=depth)
     world.run(1000)
     for _ in range(2):
@@ -119,9 +114,7 @@ def test_only_rows_whose_drafts_are_right_have_drafts() -> None:
     assert (sent[0::2] < 20).all() and (sent[1::2] > 150).all()
 
 
-@pytest.mark.parametrize("factor", [0.3, 3.0])
-@pytest.mark.parametrize("right", [0.0, 0.3, 0.9])
-@pytest.mark.parametrize("shape", ["cpu", "jump", "flat"])
+@pytest.mark.parametrize(("shape", "right", "factor"), each_once(["cpu", "jump", "flat"], [0.0, 0.3, 0.9], [0.3, 3.0]))
 def test_a_machine_becomes_slower_or_faster(shape: str, right: float, factor: float) -> None:
     before = COSTS[shape]
     world = make_world(before, 1, right)
@@ -131,9 +124,8 @@ def test_a_machine_becomes_slower_or_faster(shape: str, right: float, factor: fl
     assert world.run(2000) >= 0.92 * best_speed(world.cost, right, 1, MOST)
 
 
-@pytest.mark.parametrize("right", [0.0, 0.95])
-@pytest.mark.parametrize("rows", [1, 16])
-def test_costs_of_drafts_change_alone(rows: int, right: float) -> None:
+@pytest.mark.parametrize(("right", "rows"), each_once([0.0, 0.95], [1, 16]))
+def test_costs_of_drafts_change_alone(right: float, rows: int) -> None:
     """As when other programs take the cores that drafts ran on, and give them back."""
     world = make_world(COSTS["flat"], rows, right)
     world.run(1000)
@@ -143,10 +135,10 @@ def test_costs_of_drafts_change_alone(rows: int, right: float) -> None:
         assert world.run(1000) >= 0.95 * best_speed(cost, right, rows, MOST)
 
 
-@SHAPES
-@ROWS
-@pytest.mark.parametrize("right", [0.0, 0.9])
-def test_slow_outliers_mislead_nobody(cost: Cost, rows: int, right: float) -> None:
+@pytest.mark.parametrize(("shape", "right", "rows"), each_once(SHAPES, [0.0, 0.9], ROWS, turns=4))
+def test_slow_outliers_mislead_nobody(shape: str, right: float, rows: int) -> None:
+    cost = COSTS[shape]
+
     def noise(rng: np.random.Generator) -> float:
         return float(rng.uniform(0.95, 1.05)) * (30 if rng.random() < 0.02 else 1)
 
@@ -171,11 +163,9 @@ def test_first_launches_of_a_width_that_take_long_are_forgotten(rows: int) -> No
     assert world.run(2000) >= 0.9 * best_speed(COSTS["flat"], 0.9, rows, MOST)
 
 
-@SHAPES
-@ROWS
-@pytest.mark.parametrize("right", [0.0, 0.7, 0.95])
-def test_drafts_of_a_row_seldom_change(cost: Cost, rows: int, right: float) -> None:
-    world = make_world(cost, rows, right)
+@pytest.mark.parametrize(("shape", "right", "rows"), each_once(SHAPES, [0.0, 0.7, 0.95], ROWS, turns=4))
+def test_drafts_of_a_row_seldom_change(shape: str, right: float, rows: int) -> None:
+    world = make_world(COSTS[shape], rows, right)
     world.run(1000)
     assert world.num_changes <= 0.13 * rows * len(world.widths)
 
@@ -234,6 +224,10 @@ def test_rows_that_ask_for_none_have_none() -> None:
 # Parts
 
 
+def test_every_shape_is_tried() -> None:
+    assert set(SHAPES) == set(COSTS)
+
+
 def test_drafts_behind_a_wrong_one_are_not_tested() -> None:
     drafts_np, tokens_np = np.array([[4, 4, 0, 4, 2], [4, 0, 0, 4, 0]]), np.array([[5, 1, 1, 3, 0], [2, 1, 1, 1, 0]])
     seen = VerifiedDrafts.of(drafts_np, tokens_np)
@@ -251,11 +245,11 @@ def test_plans_in_flight_do_not_say_that_there_were_no_drafts(forwards: int) -> 
     assert world.policy._acceptance.share_np.min() > 0.98, "rows had all the drafts that they might have"
 
 
-@SHAPES
 @pytest.mark.parametrize("rows", [1, 3, 64])
-def test_costs_are_learned(cost: Cost, rows: int) -> None:
+@pytest.mark.parametrize("shape", SHAPES)
+def test_costs_are_learned(shape: str, rows: int) -> None:
     """Where they were measured, but for what lies between."""
-    known = DraftCost(MOST)
+    cost, known = COSTS[shape], DraftCost(MOST)
     for _ in range(10):
         for k in range(MOST + 1):
             known.observe(rows, rows * (1 + k), cost(rows * (1 + k), rows))
@@ -288,7 +282,7 @@ def test_costs_of_other_numbers_of_rows_have_the_shape_of_the_nearest() -> None:
 # Bounds
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20, 60)
 @given(data=st.data(), most=st.integers(0, 8), num_rows=st.integers(1, 6), padded=st.booleans())
 def test_whatever_is_observed_drafts_stay_within_what_was_asked(
     data: st.DataObject, most: int, num_rows: int, padded: bool

@@ -6,7 +6,7 @@ import random
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from cadence.core.request import EngineRequest
 from cadence.core.step import StepPlan
@@ -16,6 +16,7 @@ from cadence.scheduler.prompt_cost import PromptCost
 from tests.helpers.timed_world import BLOCK, Costs, Step, TimedWorld
 from tests.helpers.toy_engine import make_engine
 from tests.helpers.toy_model import make_request, work
+from tests.helpers.wide import examples, mostly_wide
 
 CPU = Costs(step=0.004, row=0.001, token=0.001, pair=1e-6)  # 1,000 prompt tokens a second, half of it at 1,000
 GPU = Costs(step=0.006, row=2e-5, token=2.3e-5, pair=1e-9)
@@ -133,7 +134,7 @@ class SlowAtFirst:
         return self.costs(plan)
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("count", mostly_wide([1, 2, 4], [4]))
 def test_first_launches_that_take_seconds_are_soon_forgotten(count: int) -> None:
     world = TimedWorld(SlowAtFirst(GPU, count, 200.0), 0.06, 256, max_num_batched_tokens=8192)
     world.arrive(0.0, 2000, 4000)
@@ -159,7 +160,7 @@ class Changing:
         return seconds
 
 
-@pytest.mark.parametrize("factor", [0.2, 0.5, 3.0, 6.0])
+@pytest.mark.parametrize("factor", mostly_wide([0.2, 0.5, 3.0, 6.0], [0.2, 6.0]))
 def test_a_machine_that_becomes_slower_or_faster_is_followed(factor: float) -> None:
     costs = Changing(Costs(step=0.002, token=0.001, pair=1e-7), factor, after=6.0)
     world = TimedWorld(costs, 0.25)
@@ -250,7 +251,7 @@ def stream_waits(world: TimedWorld, step: Step, owners: dict[int, str]) -> bool:
 
 
 @given(worlds())
-@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@examples(6, 30)
 def test_no_stream_waits_longer_than_the_target_and_a_floor_chunk(case: tuple[TimedWorld, Costs]) -> None:
     """The device's times are exact here. What one step takes is the gap of every stream that it has a token for."""
     world, costs = case

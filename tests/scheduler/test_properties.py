@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cadence.core.request import FinishReason, StopRule
@@ -25,6 +24,7 @@ from cadence.scheduler.request_state import NO_ROW, Status
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_engine import Outcome, ToyEngine, make_config
 from tests.helpers.toy_model import BROKEN, VOCAB, entries_of, expected_output, make_layout, make_request
+from tests.helpers.wide import examples
 
 MAX_LEN = 28
 DEVICE_PROCESSOR = SimpleNamespace(on_device=True)
@@ -241,11 +241,7 @@ def drafts_of(most: int, num_rows: int, adaptive: bool) -> Drafts:
     return DraftPolicy(most, num_rows, adaptive, padded=False) if most else NO_DRAFTS
 
 
-def settings_of(max_examples: int) -> settings:
-    return settings(max_examples=max_examples, stateful_step_count=30, derandomize=True, deadline=None, database=None)
-
-
 TestSchedulerMachine, TestBurstMachine = SchedulerMachine.TestCase, BurstMachine.TestCase
 TestAutomaticMachine, TestDraftMachine = AutomaticMachine.TestCase, DraftMachine.TestCase
-TestSchedulerMachine.settings, TestBurstMachine.settings = settings_of(25), settings_of(50)
-TestAutomaticMachine.settings, TestDraftMachine.settings = settings_of(25), settings_of(50)
+TestSchedulerMachine.settings = TestAutomaticMachine.settings = examples(8, 25, stateful_step_count=30)
+TestBurstMachine.settings = TestDraftMachine.settings = examples(10, 50, stateful_step_count=30)
