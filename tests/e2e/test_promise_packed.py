@@ -52,11 +52,7 @@ FORMS: dict[str, dict[str, Any]] = {
     **{f"{form} checkpoint": {} for form in CHECKPOINTS},
 }
 # The kernels of each are held to their bits in tests/kernels/test_packed_cpu.py.
-SOME = (
-    *("float32", "bfloat16", "float16", "int8", "Q6_K blocks", "Q4_1 blocks, bfloat16"),
-    *("AWQ checkpoint", "GPTQ 4 bits, by activation checkpoint", "FP8 channel checkpoint"),
-    *("nf4, twice checkpoint", "Q2_K blocks"),
-)
+SOME = ("bfloat16", "int8", "Q6_K blocks", "GPTQ 4 bits, by activation checkpoint")
 
 
 @pytest.fixture(scope="module")
