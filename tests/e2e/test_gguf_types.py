@@ -13,7 +13,9 @@ from tests.helpers.wide import mostly_wide
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("kind", mostly_wide(["Q2_K", "Q3_K", "IQ1_M", "IQ3_S", "TQ1_0", "MXFP4"], ["Q3_K", "IQ1_M", "TQ1_0"]))
+@pytest.mark.parametrize(
+    "kind", mostly_wide(["Q2_K", "Q3_K", "IQ1_M", "IQ3_S", "TQ1_0", "MXFP4"], ["Q3_K", "IQ1_M", "TQ1_0"])
+)
 def test_an_engine_of_their_values(tmp_path: Path, kind: str) -> None:
     path = str(make_tiny_gguf(tmp_path / "tiny.gguf", kind, "Q6_K"))
     params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, logprobs=1)
