@@ -105,7 +105,7 @@ def text_of(tokens: Sequence[int], vocabulary: Vocabulary) -> bytes:
     return b"".join(vocabulary.pieces[token] for token in tokens)
 
 
-def outcome_of(ticket: GrammarTicket, seconds: float = 60.0) -> Grammar | Failure:
+def outcome_of(ticket: GrammarTicket, seconds: float = 250.0) -> Grammar | Failure:
     deadline = time.monotonic() + seconds
     while (found := ticket.outcome) is None:
         assert time.monotonic() < deadline, "there is no outcome"
