@@ -138,7 +138,7 @@ ENGINES = [
     *((way, 2, "") for way in FEW_SLOTS),
 ]
 ALWAYS = [
-    *((way, 8, "") for way in SOME if way != "prompts in chunks"),
+    *((way, 8, "") for way in SOME),
     *((way, 8, "padded") for way in SOME_PADDED),
     ("prefixes cached", 2, ""),
 ]

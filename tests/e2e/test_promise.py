@@ -146,9 +146,8 @@ def subject_of(tiny_model: Callable[[str], Path]) -> Callable[[str], Subject]:
 
 # One KV group, two over one pool, experts.
 SUBJECTS = [(family, way) for family in ("llama", "gemma2", "qwen3_moe") for way in WAYS]
-# Each option at least once, most of them together.
+# Each option at least once, most of them together; the engine of the reference has no prefix cache.
 ALWAYS = [
-    ("llama", "no prefix cache"),
     ("llama", "drafts, depth 2, tiny pool, bursts of 4"),
     ("llama", "stages, chunks of 16, tiny pool"),
     ("gemma2", "depth 2, tiny pool"),

@@ -48,12 +48,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]
     return get
 
 
-# Four bits in groups, eight bits of both sides, columns in an order of their own, floats in blocks.
+# Four bits in groups, eight bits of both sides, columns in an order of their own.
 SOME = [
     ("mixtral", "W4A16 group 128"),
     ("qwen3_moe", "INT8 W8A8"),
     ("qwen3_moe", "GPTQ 4 bits, by activation"),
-    ("qwen3_moe", "MXFP4"),
 ]
 
 
