@@ -20,7 +20,7 @@ def test_an_engine_of_their_values(tmp_path: Path, kind: str) -> None:
     path = str(make_tiny_gguf(tmp_path / "tiny.gguf", kind, "Q6_K"))
     params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, logprobs=1)
     prompts = [{"prompt_token_ids": [3 + 7 * at % 90 for at in range(length)]} for length in (2, 40)]
-    options = {"dtype": "float32", "max_model_len": 128, "kv_cache_dtype": "float32"}
+    options = {"dtype": "float32", "max_model_len": 128, "kv_cache_dtype": "float32", "num_gpu_blocks_override": 100}
     found = LLM(path, **options).generate(prompts, params, use_tqdm=False)
     plain = LLM(path, quantization="none", **options).generate(prompts, params, use_tqdm=False)
     for one, other in zip(found, plain, strict=True):

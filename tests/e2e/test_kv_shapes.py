@@ -68,7 +68,7 @@ def test_the_same_bits_in_any_company(directory: Path, cache: str) -> None:
     """Alone without prefix cache, nothing is shared and no block used twice; a slot is by every group."""
     found = {}
     for way, changes in WAYS.items():
-        llm = LLM(str(directory), kv_cache_dtype=cache, **OPTIONS, **changes)  # type: ignore[arg-type]
+        llm = LLM(str(directory), kv_cache_dtype=cache, **{"num_gpu_blocks_override": 1200, **OPTIONS, **changes})  # type: ignore[arg-type]
         work = requests(llm.get_tokenizer().vocab_size)[:16]
         found[way] = run(llm, list(range(16)), work)
         if way == "together":

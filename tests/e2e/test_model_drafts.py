@@ -202,8 +202,13 @@ def test_a_pause_leaves_no_hole(tiny_model: Callable[[str], Path]) -> None:
 def test_the_head_that_comes_with_the_package() -> None:
     prompt = [{"role": "user", "content": "Write a Python function that adds two numbers."}]
     params = SamplingParams(temperature=0, max_tokens=60, logprobs=1)
-    plain = LLM("smollm2", max_model_len=512).chat(prompt, params, use_tqdm=False)[0]
-    llm = LLM("smollm2", max_model_len=512, speculative_config={"method": "eagle3", "adaptive": False})
+    plain = LLM("smollm2", max_model_len=512, num_gpu_blocks_override=200).chat(prompt, params, use_tqdm=False)[0]
+    llm = LLM(
+        "smollm2",
+        max_model_len=512,
+        num_gpu_blocks_override=200,
+        speculative_config={"method": "eagle3", "adaptive": False},
+    )
     found = llm.chat(prompt, params, use_tqdm=False)[0]
     assert said(found) == said(plain)
     assert num_accepted([found]) > 20

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 NUM_REQUESTS = 40
 COUNT = 24  # of them, here
-BASE = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 16}
+BASE = {"dtype": "float32", "max_model_len": 256, "max_num_seqs": 16, "num_gpu_blocks_override": 1000}
 ALL_AT_ONCE = {"max_num_seqs": 48, "max_num_batched_tokens": 8192}
 # The last tokens are looked up where they stood before, though that is seldom right here.
 DRAFTS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "adaptive": False}

@@ -77,7 +77,7 @@ def test_the_same_bits_in_any_company(model_of: Callable[[str], str], form: str)
     model, work = model_of(form), requests(300)
 
     def answers(options: dict[str, Any], orders: list[list[int]]) -> list[dict[int, Answer]]:
-        llm = LLM(model, max_model_len=256, **FORMS[form], **options)
+        llm = LLM(model, max_model_len=256, **{"num_gpu_blocks_override": 1000, **FORMS[form], **options})
         return [run(llm, order, work) for order in orders]
 
     in_order = list(range(COUNT))

@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 NUM_TOKENS = 24
 PARAMS = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, logprobs=3, prompt_logprobs=0)
-OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 256, "kv_cache_dtype": "float32"}
+OPTIONS: dict[str, Any] = {
+    "dtype": "float32", "max_model_len": 256, "kv_cache_dtype": "float32", "num_gpu_blocks_override": 100,
+}  # fmt: skip
 WIDENED = 2e-4  # largest difference of logprobs where weights are dequantised
 SHARED = ("nf4, twice", "W8A16 asymmetric", "W4A16 channel", "AWQ", "GPTQ 4 bits, by activation", "FP8 block")
 # Every kind of reader; that each form has the library's values is in tests/models/test_quantized_weights.py.

@@ -206,8 +206,13 @@ def test_every_engine_says_the_same_with_drafts(
 def test_a_real_model_quotes_with_drafts() -> None:
     text = "The harbour master keeps a red lantern, a brass bell and a blue flag in the tower."
     prompt, params = f"Copy: {text}\nCopy: {text}\nCopy:", SamplingParams(temperature=0, max_tokens=60, logprobs=1)
-    plain = LLM("smollm2", max_model_len=512).generate(prompt, params, use_tqdm=False)[0]
-    llm = LLM("smollm2", max_model_len=512, speculative_config={"method": "ngram", "adaptive": False})
+    plain = LLM("smollm2", max_model_len=512, num_gpu_blocks_override=200).generate(prompt, params, use_tqdm=False)[0]
+    llm = LLM(
+        "smollm2",
+        max_model_len=512,
+        num_gpu_blocks_override=200,
+        speculative_config={"method": "ngram", "adaptive": False},
+    )
     found = llm.generate(prompt, params, use_tqdm=False)[0]
     assert said(found) == said(plain) and text in found.outputs[0].text
     assert found.speculation.num_accepted > 20

@@ -214,8 +214,13 @@ def test_a_new_engine_goes_on_where_one_died(directory: Path) -> None:
 
 def test_a_real_model_answers_again() -> None:
     prompt, params = "Three sights of Paris:", SamplingParams(temperature=0, max_tokens=60, logprobs=1)
-    plain = LLM("smollm2", max_model_len=512).generate(prompt, params, use_tqdm=False)[0]
-    llm = LLM("smollm2", max_model_len=512, speculative_config={"method": "suffix", "adaptive": False})
+    plain = LLM("smollm2", max_model_len=512, num_gpu_blocks_override=200).generate(prompt, params, use_tqdm=False)[0]
+    llm = LLM(
+        "smollm2",
+        max_model_len=512,
+        num_gpu_blocks_override=200,
+        speculative_config={"method": "suffix", "adaptive": False},
+    )
     first, second = (llm.generate(prompt, params, use_tqdm=False)[0] for _ in range(2))
     assert_same([first, second], [plain, plain], "again")
     assert second.speculation.num_accepted > 50 and second.speculation.num_forwards < 10

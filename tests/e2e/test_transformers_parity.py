@@ -27,7 +27,10 @@ PARAMS = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, l
 @pytest.fixture(scope="module")
 def pair(request: pytest.FixtureRequest, tiny_model: Callable[[str], Path]) -> Iterator[tuple[LLM, Any]]:
     directory = tiny_model(request.param)
-    yield LLM(str(directory), dtype="float32", max_model_len=400), oracle.load_oracle(directory)
+    yield (
+        LLM(str(directory), dtype="float32", max_model_len=400, num_gpu_blocks_override=200),
+        oracle.load_oracle(directory),
+    )
     gc.collect()
 
 

@@ -26,7 +26,13 @@ def directory(tiny_model: Callable[[str], Path]) -> Path:
 
 @pytest.fixture(scope="module", params=[1, 8], ids=["step by step", "in bursts"])
 def llm(directory: Path, request: pytest.FixtureRequest) -> LLM:
-    return LLM(str(directory), dtype="float32", max_model_len=256, num_scheduler_steps=request.param)
+    return LLM(
+        str(directory),
+        dtype="float32",
+        max_model_len=256,
+        num_gpu_blocks_override=200,
+        num_scheduler_steps=request.param,
+    )
 
 
 def run(llm: LLM, **options: Any) -> CompletionOutput:
