@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-import transformers
 
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.reference import ModelFiles
@@ -62,7 +61,9 @@ def test_older_rope_spelling_gives_the_newer(tmp_path: Path) -> None:
 
 
 def test_what_transformers_saves_for_gemma3_reads_as_its_older_files(tmp_path: Path) -> None:
-    config = transformers.Gemma3TextConfig(architectures=["Gemma3ForCausalLM"])
+    from transformers import Gemma3TextConfig
+
+    config = Gemma3TextConfig(architectures=["Gemma3ForCausalLM"])
     config.save_pretrained(tmp_path)
     hf = load_hf_config(ModelFiles("m", tmp_path, None))
     assert (hf["rope_theta"], hf["rope_local_base_freq"], hf["rope_scaling"]) == (1e6, 1e4, None)

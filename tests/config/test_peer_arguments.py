@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from cadence.entrypoints.cli import generate
 from cadence.entrypoints.cli.chat import command as chat
 from cadence.entrypoints.cli.serve import build_parser, read_flags
 
+parser = cache(build_parser)  # it keeps nothing of what it parses
+
 
 def parse(*argv: str) -> Any:
-    return build_parser().parse(argv)
+    return parser().parse(argv)
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *argv: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ import pytest
 from cadence.config import peer_table
 from cadence.config.args import EngineArgs
 from cadence.config.args import names as engine_names
+from cadence.config.cli import Parser
 from cadence.config.peer_flag import FlagKind, PeerFlag, Support
 from cadence.config.serve_options import ServeOptions
 from cadence.config.serve_options import names as server_names
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.cli.serve import build_parser, read_flags
+from cadence.entrypoints.cli import serve as serve_command
 
 TABLE = peer_table.FLAGS
 OTHERS = [flag for flag in TABLE.values() if flag.support is not Support.WORKS]
@@ -36,8 +38,14 @@ def asking(flag: PeerFlag) -> Any:
     return value if not flag.asks_for_nothing(value) else not value
 
 
+@cache
+def parser() -> Parser:
+    """One for all cases: it keeps nothing of what it parses."""
+    return serve_command.build_parser()
+
+
 def serve(*argv: str) -> tuple[EngineArgs, ServeOptions]:
-    return read_flags(build_parser().parse(argv))
+    return serve_command.read_flags(parser().parse(argv))
 
 
 def test_the_table_is_whole() -> None:
@@ -90,11 +98,11 @@ def written(flag: PeerFlag) -> list[str]:
 
 @pytest.mark.parametrize("flag", [flag for flag in TABLE.values() if flag.short], ids=lambda flag: flag.name)
 def test_short_forms(flag: PeerFlag) -> None:
-    parser = build_parser()
+    parse = parser().parse
     words = {FlagKind.SWITCH: [], FlagKind.OBJECT: ['{"a": 1}']}.get(flag.kind, ["1"])
-    assert parser.parse([flag.short, *words]) == parser.parse([flag.flag, *words])
+    assert parse([flag.short, *words]) == parse([flag.flag, *words])
     if words:
-        assert parser.parse([f"{flag.short}={words[0]}"]) == parser.parse([flag.flag, *words])
+        assert parse([f"{flag.short}={words[0]}"]) == parse([flag.flag, *words])
 
 
 @pytest.mark.parametrize(

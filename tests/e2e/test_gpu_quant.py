@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers.pytorch_utils import Conv1D
 
 from cadence import LLM, SamplingParams
 from cadence.core.outputs import RequestOutput
@@ -35,6 +34,8 @@ def forced(llm: LLM) -> torch.Tensor:
 
 def round_weights(model: nn.Module, method: str) -> None:
     """What `packer` makes of the matrices of a model, as numbers."""
+    from transformers.pytorch_utils import Conv1D
+
     from cadence.kernels.triton.few_bits import as_fp8, as_int4, as_int8
 
     makers = {"fp8": as_fp8, "int8": as_int8, "int4": as_int4}

@@ -22,6 +22,7 @@ from cadence.models.loader import plausible
 from tests.e2e.test_promise import requests, run
 from tests.helpers.one_sequence import OneSequence, load
 from tests.helpers.tiny_models import MAX_LEN, WINDOW
+from tests.helpers.wide import mostly_wide
 
 pytestmark = pytest.mark.engine
 
@@ -62,12 +63,12 @@ def directory(tiny_model: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return tmp_path
 
 
-@pytest.mark.parametrize("cache", ["auto", "int8", "int4", "fp8"])
+@pytest.mark.parametrize("cache", mostly_wide(["auto", "int8", "int4", "fp8"], ["int8"]))
 def test_the_same_bits_in_any_company(directory: Path, cache: str) -> None:
     """Alone without prefix cache, nothing is shared and no block used twice; a slot is by every group."""
     found = {}
     for way, changes in WAYS.items():
-        llm = LLM(str(directory), kv_cache_dtype=cache, **OPTIONS, **changes)  # type: ignore[arg-type]
+        llm = LLM(str(directory), kv_cache_dtype=cache, **{"num_gpu_blocks_override": 1200, **OPTIONS, **changes})  # type: ignore[arg-type]
         work = requests(llm.get_tokenizer().vocab_size)[:16]
         found[way] = run(llm, list(range(16)), work)
         if way == "together":

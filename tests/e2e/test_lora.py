@@ -18,6 +18,7 @@ from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.engine.llm_engine import LLMEngine
 from tests.e2e.test_speculation import DRAFTS, assert_same, opened
 from tests.e2e.test_structured import PADDED, SOME, SOME_PADDED, WAYS
+from tests.helpers import oracle
 from tests.helpers.adapters import make_adapter
 from tests.helpers.tiny_models import VOCAB
 from tests.helpers.wide import mostly_wide_rows
@@ -39,15 +40,6 @@ def prompt_of(index: int, length: int) -> list[int]:
     return [(7 * index + 3 * place) % (VOCAB - 5) + 5 for place in range(length)]
 
 
-@torch.no_grad()
-def greedy(model: torch.nn.Module, prompt: list[int], count: int) -> list[int]:
-    """By PEFT and transformers, without a cache."""
-    tokens = list(prompt)
-    for _ in range(count):
-        tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
-    return tokens[len(prompt) :]
-
-
 @pytest.mark.parametrize(
     ("family", "config"),
     [
@@ -55,12 +47,13 @@ def greedy(model: torch.nn.Module, prompt: list[int], count: int) -> list[int]:
         ("llama", {"r": 4, "target_modules": ["q_proj", "down_proj"], "modules_to_save": ["lm_head", "embed_tokens"]}),
         ("gemma2", {"r": 16, "target_modules": ATTENTION, "use_dora": True}),
     ],
+    ids=["llama-all matrices", "llama-saved modules", "gemma2-dora"],
 )
 def test_tokens_are_those_of_peft(
     tiny_model: Callable[[str], Path], tmp_path: Path, family: str, config: dict[str, Any]
 ) -> None:
     directory = tiny_model(family)
-    oracle = make_adapter(directory, tmp_path / "one", lora_alpha=16, **config)
+    adapted = make_adapter(directory, tmp_path / "one", lora_alpha=16, **config)
     prompts = [prompt_of(index, length) for index, length in enumerate((3, 12, 30))]
     params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
     options = {"dtype": "float32", "max_model_len": 128, "num_gpu_blocks_override": 160}
@@ -69,10 +62,18 @@ def test_tokens_are_those_of_peft(
         outputs = llm.generate(prompts, params, lora_request=named(tmp_path / "one"), use_tqdm=False)
         again = llm.generate(prompts, params, use_tqdm=False)
     assert {output.lora_request.name for output in outputs} == {"one"} and plain[0].lora_request is None
-    assert [o.outputs[0].token_ids for o in outputs] == [greedy(oracle, prompt, 12) for prompt in prompts]
-    with oracle.disable_adapter():
-        base = [greedy(oracle, prompt, 12) for prompt in prompts]
-    assert [o.outputs[0].token_ids for o in plain] == [o.outputs[0].token_ids for o in again] == base
+    assert all(len(output.outputs[0].token_ids) == 12 for output in [*plain, *outputs])
+    assert_greedy(adapted, outputs)
+    with adapted.disable_adapter():
+        assert_greedy(adapted, plain)
+    assert [o.outputs[0].token_ids for o in plain] == [o.outputs[0].token_ids for o in again]
+
+
+def assert_greedy(model: Any, outputs: Sequence[RequestOutput]) -> None:
+    """By PEFT and transformers."""
+    for output in outputs:
+        tokens = list(output.outputs[0].token_ids)
+        assert tokens == oracle.likeliest(model, list(output.prompt_token_ids or ()), tokens)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +137,11 @@ ENGINES = [
     *((way, 8, "padded") for way in PADDED),
     *((way, 2, "") for way in FEW_SLOTS),
 ]
-ALWAYS = [*((way, 8, "") for way in SOME), *((way, 8, "padded") for way in SOME_PADDED), (FEW_SLOTS[1], 2, "")]
+ALWAYS = [
+    *((way, 8, "") for way in SOME),
+    *((way, 8, "padded") for way in SOME_PADDED),
+    ("prefixes cached", 2, ""),
+]
 
 
 @pytest.mark.parametrize(("way", "slots", "graphs"), mostly_wide_rows(ENGINES, ALWAYS))
@@ -164,19 +169,20 @@ def test_adapters_change_what_is_said(answers: list[RequestOutput]) -> None:
 
 
 def test_many_adapters_pass_through_few_slots(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
-    """Of 20 adapters two are on the device at a time, and three in host memory."""
+    """Of 12 adapters two are on the device at a time, and three in host memory."""
     directory, made = tiny_model("llama"), []
-    for index in range(20):
+    for index in range(12):
         path = tmp_path / str(index)
-        oracle = make_adapter(directory, path, seed=index, r=4, lora_alpha=8, target_modules=ATTENTION)
-        prompt = prompt_of(index, 9)
-        made.append((path, prompt, greedy(oracle, prompt, 6)))
+        adapted = make_adapter(directory, path, seed=index, r=4, lora_alpha=8, target_modules=ATTENTION)
+        made.append((path, adapted))
     params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY)
-    requests = [(prompt, params, named(path)) for path, prompt, _ in made] * 2
+    requests = [(prompt_of(index, 9), params, named(path)) for index, (path, _) in enumerate(made)] * 2
     for options in ({}, {"async_scheduling": True, "num_scheduler_steps": 4}):
         with opened(directory, enable_lora=True, max_loras=2, max_cpu_loras=3, **options) as engine:
             outputs = run(engine, requests)
-        assert [output.outputs[0].token_ids for output in outputs] == [tokens for *_, tokens in made] * 2
+        for (_, adapted), *both in zip(made, outputs[:12], outputs[12:], strict=True):
+            assert_greedy(adapted, both)
+            assert all(len(output.outputs[0].token_ids) == 6 for output in both)
 
 
 def test_a_broken_adapter_fails_alone(

@@ -1,4 +1,4 @@
-"""More adapters than there is room for: 200 through eight slots, pinned ones among them, and orders about adapters."""
+"""More adapters than there is room for: 60 through eight slots, pinned ones among them, and orders about adapters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from cadence import LLM, SamplingParams
 from cadence.core.errors import AdapterError, InvalidRequestError
@@ -19,13 +19,13 @@ from cadence.engine.llm_engine import LLMEngine
 from cadence.lora.adapter import read_adapter
 from cadence.lora.limits import LoraLimits
 from cadence.lora.store import AdapterStore
-from tests.e2e.test_lora import greedy, prompt_of
+from tests.e2e.test_lora import prompt_of
 from tests.e2e.test_speculation import opened
-from tests.helpers.oracle import load_oracle
+from tests.helpers.oracle import likeliest, load_oracle
 
 pytestmark = pytest.mark.engine
 
-COUNT, SLOTS, ON_HOST, PINNED = 200, 8, 24, 3
+COUNT, SLOTS, ON_HOST, PINNED = 60, 8, 24, 3
 PARAMS = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY)
 MODULES = ("self_attn.q_proj", "self_attn.v_proj", "mlp.down_proj")
 
@@ -38,10 +38,9 @@ def adapters(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPat
 
 
 def shapes_of(model: Path) -> dict[str, tuple[int, int]]:
-    weights = load_oracle(model).state_dict()
     return {
         name.removesuffix(".weight"): (tensor.shape[0], tensor.shape[1])
-        for name, tensor in weights.items()
+        for name, tensor in load_file(model / "model.safetensors").items()
         if name.removesuffix(".weight").endswith(MODULES)
     }
 
@@ -60,11 +59,12 @@ def write(path: Path, shapes: dict[str, tuple[int, int]], rank: int, number: int
     return LoRARequest(path.name, number, str(path))
 
 
-def by_peft(model: Path, adapter: LoRARequest, prompt: list[int]) -> list[int]:
+def by_peft(model: Path, adapter: LoRARequest, prompt: list[int], tokens: list[int]) -> list[int]:
+    """What it would say in place of each of them"""
     from peft import PeftModel
 
     adapted = PeftModel.from_pretrained(load_oracle(model), adapter.lora_path).eval()
-    return greedy(adapted, prompt, PARAMS.max_tokens or 0)
+    return likeliest(adapted, prompt, tokens)
 
 
 def run(engine: LLMEngine, asked: Sequence[tuple[list[int], LoRARequest | None]]) -> list[list[int]]:
@@ -79,7 +79,7 @@ def run(engine: LLMEngine, asked: Sequence[tuple[list[int], LoRARequest | None]]
     return [found[str(index)] for index in range(len(asked))]
 
 
-def test_two_hundred_adapters_pass_through_eight_slots(
+def test_many_adapters_pass_through_eight_slots(
     tiny_model: Callable[[str], Path], adapters: list[LoRARequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one batch with rows that have none; the first three are pinned, and are read and put into a slot once."""
@@ -91,7 +91,7 @@ def test_two_hundred_adapters_pass_through_eight_slots(
     )
     directory = tiny_model("llama")
     many: list[LoRARequest | None] = [*adapters, None]
-    asked = [(prompt_of(index, 3 + index % 9), adapter) for index, adapter in enumerate([*many, *many[:40], None])]
+    asked = [(prompt_of(index, 3 + index % 9), adapter) for index, adapter in enumerate([*many, *many[:20], None])]
     options = {"enable_lora": True, "max_loras": SLOTS, "max_cpu_loras": ON_HOST, "num_gpu_blocks_override": 2000}
     with opened(directory, **options) as engine:
         for adapter in adapters[:PINNED]:
@@ -102,8 +102,10 @@ def test_two_hundred_adapters_pass_through_eight_slots(
         assert len(held) == ON_HOST and held > {1, 2, 3}
         alone = [run(engine, [each])[0] for each in asked[::10]]
     assert alone == together[::10]
-    for index in range(0, COUNT, 40):
-        assert together[index] == by_peft(directory, adapters[index], asked[index][0]), index
+    for index in range(0, COUNT, 20):
+        tokens = together[index]
+        assert len(tokens) == PARAMS.max_tokens
+        assert tokens == by_peft(directory, adapters[index], asked[index][0], tokens), index
     assert len(set(map(tuple, together))) > COUNT // 2, "adapters that say the same prove little"
     for adapter in adapters[:PINNED]:
         assert read[adapter.lora_path] == put[read_adapter(Path(adapter.lora_path), LoraLimits()).digest] == 1

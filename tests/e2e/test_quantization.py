@@ -13,7 +13,7 @@ from cadence.core.errors import ConfigError
 
 pytestmark = pytest.mark.engine
 
-OPTIONS = {"max_model_len": 256, "dtype": "float32"}
+OPTIONS = {"max_model_len": 256, "dtype": "float32", "num_gpu_blocks_override": 100}
 
 TEXT = (
     "The lighthouse keeper wrote in his log every evening: the wind, the sea, the ships that passed. In forty years he "

@@ -22,15 +22,14 @@ pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 NUM_TOKENS = 24
 PARAMS = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, logprobs=3, prompt_logprobs=0)
-OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 256, "kv_cache_dtype": "float32"}
+OPTIONS: dict[str, Any] = {
+    "dtype": "float32", "max_model_len": 256, "kv_cache_dtype": "float32", "num_gpu_blocks_override": 100,
+}  # fmt: skip
 WIDENED = 2e-4  # largest difference of logprobs where weights are dequantised
 SHARED = ("nf4, twice", "W8A16 asymmetric", "W4A16 channel", "AWQ", "GPTQ 4 bits, by activation", "FP8 block")
 # Every kind of reader; that each form has the library's values is in tests/models/test_quantized_weights.py.
-SOME = (
-    *("W4A16 group 128", "W4A16 asymmetric", "INT8 W8A8", "FP8 channel", "FP8 block", "NVFP4", "MXFP4", "AWQ"),
-    *("GPTQ 4 bits, by activation", "nf4, twice"),
-)
-DEQUANTISED = ("W4A16 asymmetric", "NVFP4", "GPTQ 4 bits, by activation", "nf4, twice")
+SOME = ("W4A16 asymmetric", "INT8 W8A8", "FP8 block", "NVFP4", "GPTQ 4 bits, by activation", "nf4, twice")
+DEQUANTISED = ("W4A16 asymmetric", "GPTQ 4 bits, by activation")
 PACKED = (0.06, 0.4)  # mean and largest, where activations meet a quantised matrix in 8 bits
 
 
@@ -56,7 +55,8 @@ def test_dequantised_it_is_what_transformers_gives(made: Callable[[str], Path], 
     llm = LLM(str(made(form)), quantization="none", **OPTIONS)
     reference = oracle.load_oracle(made(form).parent / "plain")
     for prompt, output in zip(prompts(), llm.generate(prompts(), PARAMS, use_tqdm=False), strict=True):
-        assert list(output.outputs[0].token_ids) == oracle.greedy(reference, prompt, NUM_TOKENS)
+        tokens = list(output.outputs[0].token_ids)
+        assert len(tokens) == NUM_TOKENS and tokens == oracle.likeliest(reference, prompt, tokens)
         assert max(differences(reference, prompt, output)) < WIDENED
 
 
@@ -88,7 +88,7 @@ def say(model: Path, **options: Any) -> list[RequestOutput]:
         return llm.generate(prompts(), PARAMS, use_tqdm=False)
 
 
-@pytest.mark.parametrize("form", mostly_wide(SHARED, SHARED[-2:]))
+@pytest.mark.parametrize("form", mostly_wide(SHARED, SHARED[-1:]))
 def test_ranks_say_what_one_says(made: Callable[[str], Path], tmp_path: Path, form: str) -> None:
     """Sums of two ranks are rounded once more; files cut for ranks hold the same blocks. Where columns are in an order
     of their own they hold numbers and that order; a rank that reads the checkpoint may have values there."""
@@ -105,7 +105,7 @@ def test_ranks_say_what_one_says(made: Callable[[str], Path], tmp_path: Path, fo
         assert [out.outputs[0].logprobs for out in again] == [out.outputs[0].logprobs for out in outputs]
 
 
-@pytest.mark.parametrize("form", ["AWQ", "W8A16 group 128"])
+@pytest.mark.parametrize("form", mostly_wide(["AWQ", "W8A16 group 128"], ["AWQ"]))
 def test_a_tied_head_is_the_embedding(tmp_path: Path, form: str) -> None:
     model = make_quantized(form, tmp_path, tie_word_embeddings=True)
     reference = oracle.load_oracle(tmp_path / "plain")

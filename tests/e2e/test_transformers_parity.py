@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,57 +13,56 @@ import pytest
 
 from cadence import LLM, RequestOutput, SamplingParams
 from tests.helpers import oracle
+from tests.helpers.tiny_models import FAMILIES, VOCAB
+from tests.helpers.wide import DIFFERENT, mostly_wide
 
 pytestmark = pytest.mark.engine
 
-FAMILIES = [
-    "llama",
-    "llama3",
-    "llama_linear",
-    "llama_dynamic",
-    "llama_yarn",
-    "mistral",
-    "qwen2",
-    "qwen3",
-    "qwen3_moe",
-    "qwen3_moe_mixed",
-    "mixtral",
-    "smollm3",
-    "opt",
-    "gpt2",
-    "gemma2",
-    "gemma3",
-    "phi3",
-    "phi3_longrope",
-]
 LENGTHS = (1, 17, 300)
+SHORT = 40  # tokens of a prompt that is longer than the families' window
 NUM_TOKENS = 40
 PARAMS = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, logprobs=5, prompt_logprobs=3)
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module")
 def pair(request: pytest.FixtureRequest, tiny_model: Callable[[str], Path]) -> Iterator[tuple[LLM, Any]]:
     directory = tiny_model(request.param)
-    yield LLM(str(directory), dtype="float32", max_model_len=400), oracle.load_oracle(directory)
+    yield (
+        LLM(str(directory), dtype="float32", max_model_len=400, num_gpu_blocks_override=200),
+        oracle.load_oracle(directory),
+    )
     gc.collect()
 
 
-def prompts_for(vocab_size: int) -> list[list[int]]:
+def prompts_of(lengths: Sequence[int]) -> list[list[int]]:
     rng = random.Random(7)
-    return [[rng.randrange(3, vocab_size) for _ in range(length)] for length in LENGTHS]
+    return [[rng.randrange(3, VOCAB) for _ in range(length)] for length in lengths]
 
 
-def test_greedy_tokens_and_logprobs(pair: tuple[LLM, Any]) -> None:
+@pytest.mark.parametrize("pair", FAMILIES, indirect=True)
+def test_tokens_and_logprobs_of_one_prompt(pair: tuple[LLM, Any]) -> None:
     llm, reference = pair
-    prompts = prompts_for(reference.config.get_text_config().vocab_size)
+    prompt = prompts_of([SHORT])[0]
+    check(reference, prompt, llm.generate(prompt, replace(PARAMS, max_tokens=12), use_tqdm=False)[0])
+
+
+@pytest.mark.parametrize("pair", mostly_wide(FAMILIES, DIFFERENT), indirect=True)
+def test_greedy_tokens_and_logprobs(pair: tuple[LLM, Any]) -> None:
+    """Of prompts of all lengths, together and alone."""
+    llm, reference = pair
+    prompts = prompts_of(LENGTHS)
     together = llm.generate(prompts, PARAMS, use_tqdm=False)
     for prompt, batched in zip(prompts, together, strict=True):
+        check(reference, prompt, batched)
         llm.reset_prefix_cache()
         alone = llm.generate(prompt, PARAMS, use_tqdm=False)[0]
-        expected = oracle.greedy(reference, prompt, NUM_TOKENS)
-        assert list(batched.outputs[0].token_ids) == expected
-        assert list(alone.outputs[0].token_ids) == expected
-        check_logprobs(reference, prompt, batched)
+        assert list(alone.outputs[0].token_ids) == list(batched.outputs[0].token_ids)
+
+
+def check(reference: Any, prompt: list[int], output: RequestOutput) -> None:
+    tokens = list(output.outputs[0].token_ids)
+    assert tokens and tokens == oracle.likeliest(reference, prompt, tokens)
+    check_logprobs(reference, prompt, output)
 
 
 def check_logprobs(reference: Any, prompt: list[int], output: RequestOutput) -> None:

@@ -20,7 +20,7 @@ from cadence.core.lora_request import LoRARequest
 from cadence.entrypoints.async_llm import AsyncLLM
 from tests.helpers.adapters import make_adapter
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 512, "num_gpu_blocks_override": 500}
 SLOTS: dict[str, Any] = {"enable_lora": True, "max_loras": 2}
@@ -53,9 +53,8 @@ def test_a_restarted_engine_has_its_adapters_again(tiny_model: Callable[[str], P
             assert await llm.pin_lora(1)
             jobs = [tokens_of(llm, str(index), adapter) for index, adapter in enumerate(adapters)]
             streams = asyncio.gather(*jobs)
-            while not (await llm.engine_state()).running:
+            while not any(entry.token_ids for entry in llm._supervisor._logic.journal):
                 await asyncio.sleep(0.01)
-            await asyncio.sleep(0.05)
             os.kill(llm.engine_pid, signal.SIGKILL)
             assert await streams == expected
             assert llm.num_restarts == 1

@@ -268,7 +268,7 @@ class KilledFromOutsideMachine(SupervisorMachine):
                 assert reader.entry.deaths >= 3
 
 
-SETTINGS = settings(max_examples=80, stateful_step_count=30, deadline=None)
+SETTINGS = settings(max_examples=50, stateful_step_count=30, deadline=None)
 TestPoison = SupervisorMachine.TestCase
 TestPoison.settings = SETTINGS
 TestKilled = KilledFromOutsideMachine.TestCase

@@ -23,7 +23,7 @@ from cadence.core.errors import (
 
 pytestmark = pytest.mark.engine
 
-OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 128}
+OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 128, "num_gpu_blocks_override": 100}
 GOOD = SamplingParams(temperature=0, max_tokens=4)
 
 

@@ -23,7 +23,7 @@ from cadence.engine.logits_processors import (
     process_dict_updates,
 )
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 256}
 

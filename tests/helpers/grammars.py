@@ -55,7 +55,8 @@ def mask_of(matcher: Matcher, vocab_size: int) -> MaskArray:
 
 def allowed(matcher: Matcher, vocab_size: int) -> list[int]:
     bits = np.unpackbits(mask_of(matcher, vocab_size).view(np.uint8), bitorder="little")
-    return [int(token) for token in bits.nonzero()[0]]
+    found: list[int] = bits.nonzero()[0].tolist()
+    return found
 
 
 def drawn(grammar: Grammar, seed: int, most: int = 200, end: float = 0.3) -> tuple[list[int], bool]:
@@ -105,7 +106,7 @@ def text_of(tokens: Sequence[int], vocabulary: Vocabulary) -> bytes:
     return b"".join(vocabulary.pieces[token] for token in tokens)
 
 
-def outcome_of(ticket: GrammarTicket, seconds: float = 60.0) -> Grammar | Failure:
+def outcome_of(ticket: GrammarTicket, seconds: float = 250.0) -> Grammar | Failure:
     deadline = time.monotonic() + seconds
     while (found := ticket.outcome) is None:
         assert time.monotonic() < deadline, "there is no outcome"

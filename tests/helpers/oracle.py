@@ -32,6 +32,14 @@ def greedy(model: Any, prompt: list[int], num_tokens: int) -> list[int]:
 
 
 @torch.inference_mode()
+def likeliest(model: Any, prompt: list[int], tokens: list[int]) -> list[int]:
+    """The model's own choice in place of each of `tokens`, given all before it. They are its greedy continuation of the
+    prompt if and only if they equal these: one forward says so, where `greedy` takes one for each token."""
+    sequence = torch.tensor([prompt + tokens])
+    return model(sequence).logits[0, len(prompt) - 1 : -1].argmax(dim=-1).tolist()
+
+
+@torch.inference_mode()
 def logprobs(model: Any, tokens: list[int]) -> torch.Tensor:
     """[len(tokens), vocab] float32: line i is the distribution of token i + 1."""
     return torch.log_softmax(model(torch.tensor([tokens])).logits[0].float(), dim=-1)

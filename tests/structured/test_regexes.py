@@ -27,7 +27,7 @@ def _larger(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 PATTERNS = st.recursive(ATOMS, _larger, max_leaves=8).filter(lambda pattern: _can_be_written(pattern))
-OPTIONS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+OPTIONS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def _can_be_written(pattern: str) -> bool:

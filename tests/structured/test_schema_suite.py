@@ -23,12 +23,20 @@ DRAWS = 3
 _NOT_THERE = ("Unsatisfiable schema", "Resource 'http", 'Unimplemented keys: ["$dynamicAnchor"]')
 
 
+@pytest.mark.wide
 def test_every_finished_output_of_the_test_suite_validates() -> None:
     counts = _followed(suite_schemas())
     assert counts["followed"] >= 130, counts
     assert counts["outputs"] >= DRAWS * counts["followed"] * 0.9, counts
 
 
+def test_outputs_of_some_real_schemas_validate() -> None:
+    counts = _followed(real_schemas()[::10])
+    assert counts["finished"] >= 50 and 10 <= counts["refused"] <= 40, counts
+    assert counts["outputs"] >= DRAWS * counts["followed"] * 0.8, counts
+
+
+@pytest.mark.wide
 def test_every_finished_output_of_real_schemas_validates() -> None:
     counts = _followed(real_schemas())
     assert counts["finished"] >= 600 and 150 <= counts["refused"] <= 250, counts

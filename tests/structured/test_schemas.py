@@ -63,7 +63,7 @@ def backends() -> Backends:
 
 @pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
 @given(schema=SCHEMAS, compact=st.booleans())
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 def test_random_schemas(backends: Backends, backend: str, schema: dict[str, Any], compact: bool) -> None:
     text = json.dumps(schema)
     assert suits_xgrammar(schema)

