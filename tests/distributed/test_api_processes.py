@@ -31,6 +31,7 @@ pytestmark = pytest.mark.warm
 
 FLAGS = ("--data-parallel-size", "2", "--api-server-count", "2", "--max-model-len", "512")
 STREAMS, TOKENS = 12, 480
+STEP_S = 0.005  # of an engine: a stream is not over before all have begun
 HEARTBEAT_S = 5.0  # what a busy machine does not keep a process from, and what a stopped one is waited for
 
 
@@ -54,7 +55,8 @@ class Cluster(ServerProcess):
     """Toy engines, which start in no time."""
 
     def __init__(self, model: Path, *flags: str) -> None:
-        super().__init__(model, *FLAGS, "--engine-heartbeat-timeout", str(HEARTBEAT_S), *flags, engine="toy")
+        flags = (*FLAGS, "--engine-heartbeat-timeout", str(HEARTBEAT_S), *flags)
+        super().__init__(model, *flags, engine="toy", environment={"CADENCE_TOY_STEP_S": str(STEP_S)})
 
     def children(self, module: str) -> list[psutil.Process]:
         found = psutil.Process(self.process.pid).children()
@@ -121,9 +123,23 @@ class Cluster(ServerProcess):
         by_port = self.serving_pids()
         for stream in begun:
             stream.pid = by_port[stream.port]
-        assert not any(stream.done for stream in begun), "one was over before all had begun"
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=60) as client:
+            load = 0
+            while load < STREAMS:  # who answers asks the others, and the counts of one that dies are those it has told
+                load = (await client.get("/load")).json()["server_load"]
+                assert not any(stream.done for stream in begun), "one was over before all had begun"
         strike()
         return list(await asyncio.gather(*jobs))
+
+    def settled(self) -> dict[str, float]:
+        """`assert_nothing_lost`, in as much time as a busy machine needs."""
+        ends = time.monotonic() + 120
+        while True:
+            try:
+                return assert_nothing_lost(self)
+            except AssertionError:
+                if time.monotonic() > ends:
+                    raise
 
     def until(self, condition: Callable[[], bool], seconds: float = 120.0) -> None:
         ends = time.monotonic() + seconds
@@ -163,7 +179,7 @@ def scrapes(cluster: Cluster) -> list[dict[str, float]]:
 
 def test_metrics_are_those_of_all_processes(cluster: Cluster, undisturbed: list[str]) -> None:
     """What engines say is a second old at most, and each process has heard it at another moment."""
-    assert_nothing_lost(cluster)
+    cluster.settled()
     found: list[dict[str, float]] = []
 
     def agree() -> bool:
@@ -202,7 +218,7 @@ def test_an_engine_is_struck_and_no_stream_notices(
     found = asyncio.run(cluster.streams(lambda: os.kill(struck.pid, sent)))
     assert [stream.text for stream in found] == undisturbed and all(stream.done for stream in found)
     cluster.until(lambda: len(cluster.engines) == 2 and struck.pid not in [one.pid for one in cluster.engines])
-    assert_nothing_lost(cluster)
+    cluster.settled()
 
 
 @pytest.mark.parametrize("sent", KILLED_AND_STOPPED)
@@ -215,14 +231,15 @@ def test_an_api_process_is_struck_and_the_streams_of_the_other_go_on(
     engines = [one.pid for one in cluster.engines]
     with cluster.client() as client:
         before = counters(client.get("/metrics").text)
-    aborted = assert_nothing_lost(cluster)["aborted"]
+    aborted = cluster.settled()["aborted"]
     found = asyncio.run(cluster.streams(lambda: os.kill(struck.pid, sent)))
     for stream, text in zip(found, undisturbed, strict=True):
         assert stream.text == text if stream.pid != struck.pid else text.startswith(stream.text)
         assert stream.done or stream.pid == struck.pid
     assert 0 < sum(stream.done for stream in found) < STREAMS
     cluster.until(lambda: len(cluster.api) == 2 and struck.pid not in [one.pid for one in cluster.api])
-    assert assert_nothing_lost(cluster)["aborted"] - aborted == STREAMS - sum(stream.done for stream in found)
+    num_lost = STREAMS - sum(stream.done for stream in found)
+    cluster.until(lambda: cluster.settled()["aborted"] - aborted == num_lost)
     assert [one.pid for one in cluster.engines] == engines
 
     def has_all() -> bool:
@@ -253,7 +270,7 @@ def test_a_request_that_kills_engines_fails_alone(cluster: Cluster, undisturbed:
 
     asyncio.run(check())
     cluster.until(lambda: len(cluster.engines) == 2)
-    assert_nothing_lost(cluster)
+    cluster.settled()
 
 
 def test_engines_that_do_not_start_end_the_server(tiny_model: Callable[[str], Path]) -> None:

@@ -218,6 +218,28 @@ def test_a_request_for_both_engines_goes_to_one_and_back_again(front: Front) -> 
     front.runner.run(check())
 
 
+def test_requests_that_are_dropped_are_aborted_in_both_engines(front: Front) -> None:
+    """No engine takes the steps that their ends are away. Where this process is held up they may have ended before."""
+
+    async def num_steps() -> list[int]:
+        """That each engine took for requests that were dropped when they had begun."""
+        before = [state.num_steps for state in await front.llm.engine_states()]
+        front.begun.clear()
+        prompts = [[100 + number, 6, 7] for number in range(4)]
+        jobs = [asyncio.ensure_future(front.stream(prompt)) for prompt in prompts]
+        while len(front.begun) < len(prompts):
+            await asyncio.sleep(0.001)
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        while any(state.running for state in await front.llm.engine_states()):
+            await asyncio.sleep(0.01)
+        after = [state.num_steps for state in await front.llm.engine_states()]
+        return [now - then for now, then in zip(after, before, strict=True)]
+
+    assert any(max(front.runner.run(num_steps())) < TOKENS for _ in range(10))
+
+
 RANKS = ("tensor_parallel_size", "pipeline_parallel_size")
 
 

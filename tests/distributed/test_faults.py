@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -180,15 +181,41 @@ def test_an_engine_has_its_time_to_stop_though_its_front_was_held_up(directory: 
     asyncio.run(check())
 
 
+SLEEPS = [sys.executable, "-c", "import time; time.sleep(3600)"]
+
+
+@contextlib.contextmanager
+def closing_group(seats: list[Seat], **options: float) -> Iterator[WorkerGroup]:
+    """Of workers that do nothing."""
+    group = WorkerGroup(seats, SLEEPS, **options)
+    try:
+        yield group
+    finally:
+        group.end()
+
+
+def test_all_ranks_are_told_when_one_dies() -> None:
+    """Whatever they wait for: a command, those of their stage, or another stage."""
+    mesh = Mesh(0, 2, 2)
+    with closing_group([Seat(mesh.at(rank), 1) for rank in range(4)]) as group:
+        areas = group._shared.all()
+        assert len(areas) == 2 + 2 * 2
+        os.kill(group.pids[2], signal.SIGKILL)
+        for reader in group.result_readers():
+            with pytest.raises(RingClosedError):
+                reader.read(60)
+        assert "rank 2" in group.death and "SIGKILL" in group.death
+        assert group.commands.is_closed
+        assert all(area._functions.is_aborted(area.address) for area in areas)  # type: ignore[attr-defined]
+
+
 def test_workers_without_heartbeats_are_ended() -> None:
     """Processes that run and say nothing, which the system does not call stopped."""
-    command = [sys.executable, "-c", "import time; time.sleep(3600)"]
-    group = WorkerGroup([Seat(Mesh(rank, 2), 1) for rank in range(2)], command, silence_s=0.5)
-    processes = [psutil.Process(pid) for pid in group.pids]
-    with pytest.raises(RingClosedError):
-        group.result_readers()[0].read(120)
-    assert "gave no heartbeat for 0.5 s" in group.death
-    group.end()
+    with closing_group([Seat(Mesh(rank, 2), 1) for rank in range(2)], silence_s=0.5) as group:
+        processes = [psutil.Process(pid) for pid in group.pids]
+        with pytest.raises(RingClosedError):
+            group.result_readers()[0].read(60)
+        assert "gave no heartbeat for 0.5 s" in group.death
     assert not still_running(processes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -199,7 +200,7 @@ def test_an_engine_waits_for_its_ranks_so_long_and_no_longer() -> None:
 
 
 class FakeRanks(NoLauncher):
-    """Ranks that join, and then say nothing but what `said` gives to say, again and again."""
+    """Ranks that join. The first then gives heartbeats; `said` is done to the connections of others, all the time."""
 
     def __init__(self, said: Callable[[MessageSocket], None]) -> None:
         super().__init__()
@@ -209,7 +210,7 @@ class FakeRanks(NoLauncher):
 
     def start(self, ticket: Ticket) -> None:
         for rank in range(ticket.mesh.world_size):
-            self._threads.append(threading.Thread(target=self._live, args=(ticket, rank)))
+            self._threads.append(threading.Thread(target=self._live, args=(ticket, rank), daemon=True))
             self._threads[-1].start()
 
     def end(self) -> None:
@@ -220,6 +221,7 @@ class FakeRanks(NoLauncher):
     def _live(self, ticket: Ticket, rank: int) -> None:
         connection = dial(ticket.address, ticket.secret, RANK)
         connection.write(encode_joining(replace(hello(rank), digest=ticket.digest, num_nodes=ticket.num_nodes)))
+        assert not decode_welcome(connection.read(60)).refusal
         while not self._is_over.wait(0.05):
             if rank == 0:
                 connection.beat()
@@ -228,27 +230,29 @@ class FakeRanks(NoLauncher):
         connection.release()
 
 
-def hub_of(ranks: FakeRanks, silence_s: float) -> RankHub:
+@contextlib.contextmanager
+def hub_of(ranks: FakeRanks, silence_s: float) -> Iterator[RankHub]:
     ticket = Ticket(("127.0.0.1", 0), b"a secret of this launch alone", MESH, 0, 2, "", "digest")
-    return RankHub(ranks, ticket, 0, silence_s=silence_s)
+    hub = RankHub(ranks, ticket, 0, silence_s=silence_s)
+    try:
+        yield hub
+    finally:
+        hub.end()
 
 
 def test_a_rank_that_gives_no_heartbeat_is_given_up() -> None:
     """Its connection stays open. The other rank gives them, and is not named."""
-    hub = hub_of(FakeRanks(lambda connection: None), silence_s=1.0)
-    with pytest.raises(ClosedError):
-        hub.ranks[1].read(120)
-    assert "host-a" in hub.death and hub.death.endswith("gave no heartbeat for 1 s")
-    assert hub.ranks[1].hello.name in hub.death
-    hub.end()
+    with hub_of(FakeRanks(lambda connection: None), silence_s=3.0) as hub:
+        with pytest.raises(ClosedError):
+            hub.ranks[1].read(60)
+        assert hub.death == f"{hub.ranks[1].hello.name} gave no heartbeat for 3 s"
 
 
 def test_a_rank_whose_connection_ends_is_gone() -> None:
-    hub = hub_of(FakeRanks(MessageSocket.close), silence_s=1000.0)
-    with pytest.raises(ClosedError):
-        hub.ranks[0].read(120)
-    assert f"{hub.ranks[1].hello.name} is gone" in hub.death
-    hub.end()
+    with hub_of(FakeRanks(MessageSocket.close), silence_s=1000.0) as hub:
+        with pytest.raises(ClosedError):
+            hub.ranks[0].read(60)
+        assert f"{hub.ranks[1].hello.name} is gone" in hub.death
 
 
 def test_a_port_that_is_taken_is_named() -> None:
