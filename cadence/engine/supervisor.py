@@ -239,7 +239,7 @@ class Supervisor:
             now = time.monotonic()
             if why := watchdog.tick(now - last):
                 return why
-            stopping_s += now - last if self._stop_asked.is_set() else 0.0
+            stopping_s += watchdog.counted(now - last) if self._stop_asked.is_set() else 0.0
             if stopping_s > self._limits.stop_s:
                 return "it did not stop when asked to"
             last = now

@@ -24,12 +24,15 @@ class Watchdog:
         if heartbeat is not None:
             self._step_age = heartbeat.step_age
 
-    def tick(self, seconds: float) -> str:
-        """`seconds` have passed since the last tick. -> why the process must be killed; "" = it need not be
+    def counted(self, seconds: float) -> float:
+        """Of the time between two ticks, what counts against the engine. A tick that comes late says that this process
+        was held up, not the engine: it counts as two at most."""
+        return min(seconds, 2 * self._limits.tick_s)
 
-        A tick that comes late says that this process was held up, not the engine: it counts as two at most."""
+    def tick(self, seconds: float) -> str:
+        """`seconds` have passed since the last tick. -> why the process must be killed; "" = it need not be"""
         limits = self._limits
-        self._silence += min(seconds, 2 * limits.tick_s)
+        self._silence += self.counted(seconds)
         allowed = limits.heartbeat_s if self._ready else limits.start_silence_s
         if 0 < allowed < self._silence:
             return f"the engine process sent no heartbeat for {allowed:g} s"

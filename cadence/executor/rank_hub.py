@@ -79,11 +79,19 @@ class JoinedRank:
 class RankHub:
     """A `RankGroup`."""
 
-    def __init__(self, launcher: RankLauncher, ticket: Ticket, num_threads: int, join_s: float = JOIN_S) -> None:
+    def __init__(
+        self,
+        launcher: RankLauncher,
+        ticket: Ticket,
+        num_threads: int,
+        join_s: float = JOIN_S,
+        silence_s: float = SILENCE_S,
+    ) -> None:
         """Returns when all ranks are there. ticket: port 0 = any. Raises OSError, EngineDeadError."""
         self._launcher = launcher
         self._num_threads = num_threads
         self._join_s = join_s
+        self._silence_s = silence_s
         self.death = ""
         self.ranks: list[JoinedRank] = []
         self._lock = threading.Lock()  # guards the end
@@ -208,8 +216,8 @@ class RankHub:
         for rank in self.ranks:
             rank.connection.beat()
             silence = now - rank.connection.heard_at
-            if silence > SILENCE_S:
-                self._die(f"{rank.hello.name} gave no heartbeat for {SILENCE_S:g} s")
+            if silence > self._silence_s:
+                self._die(f"{rank.hello.name} gave no heartbeat for {self._silence_s:g} s")
             elif silence > STOPPED_S and self._is_here(rank) and is_stopped(rank.hello.pid):
                 self._die(f"{rank.hello.name} is stopped")
         if death := self._launcher.death():

@@ -71,10 +71,13 @@ class WorkerGroup:
     """`commands` goes to all ranks, each has its own ring of results. When a process dies, `death` says how, and all
     rings are closed: who waits at one wakes up, and so do ranks that wait for each other."""
 
-    def __init__(self, seats: Sequence[Seat], command: Sequence[str] = WORKER_COMMAND) -> None:
+    def __init__(
+        self, seats: Sequence[Seat], command: Sequence[str] = WORKER_COMMAND, silence_s: float = SILENCE_S
+    ) -> None:
         """Returns when all processes were made. Raises OSError where that cannot be."""
         self._seats = seats
         self._command = command
+        self._silence_s = silence_s
         self.commands = Ring.create(COMMAND_BYTES, len(seats))
         self._shared = SharedAreas.create(seats[0].mesh)
         self.workers: list[WorkerHandle] = []
@@ -162,7 +165,8 @@ class WorkerGroup:
                 return self._await_exits(poll)
             now = time.monotonic()
             gone = [how_ended(worker.name, worker.process.wait()) for worker in self.workers if worker.pidfd in ready]
-            self.death = next(filter(None, (*gone, *(_silent(worker, now) for worker in self.workers))), "")
+            silent = (_silent(worker, now, self._silence_s) for worker in self.workers)
+            self.death = next(filter(None, (*gone, *silent)), "")
         self._close_rings()
 
     def _await_exits(self, poll: select.poll) -> None:
@@ -204,10 +208,10 @@ def how_ended(name: str, status: int) -> str:
     return f"{name} was ended by signal {-status}"
 
 
-def _silent(worker: WorkerHandle, now: float) -> str:
+def _silent(worker: WorkerHandle, now: float, silence_s: float) -> str:
     silence = worker.silence(now)
-    if silence > SILENCE_S:
-        return f"{worker.name} gave no heartbeat for {SILENCE_S:g} s"
+    if silence > silence_s:
+        return f"{worker.name} gave no heartbeat for {silence_s:g} s"
     if silence > STOPPED_S and is_stopped(worker.process.pid):
         return f"{worker.name} is stopped"
     return ""

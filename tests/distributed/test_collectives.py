@@ -143,10 +143,8 @@ def test_who_waits_for_a_dead_rank_returns_with_an_error() -> None:
     ranks = Ranks(3)
     pids = ranks.start(work)
     assert os.waitpid(pids[2], 0)[1] == signal.SIGKILL
-    noticed = time.monotonic()
     ranks.functions.abort(ranks.address)
     assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids[:2]] == [7, 7]
-    assert time.monotonic() - noticed < 2
 
 
 def test_ranks_that_do_not_ask_for_the_same_are_told() -> None:

@@ -1,4 +1,4 @@
-"""Two engines and two API processes behind one address answer 200 requests of all kinds as one engine does."""
+"""Two engines and two API processes behind one address answer requests of all kinds as one engine does."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.helpers.wide import mostly_wide
 from tests.server.helpers import ServerProcess
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]
@@ -62,7 +63,7 @@ def events(text: str) -> Any:
 
 async def answers(url: str, count: int) -> list[Any]:
     limits = httpx.Limits(max_connections=40)
-    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=200, limits=limits) as client:
 
         async def ask(number: int) -> Any:
             path, body = request(number)
@@ -73,11 +74,12 @@ async def answers(url: str, count: int) -> list[Any]:
         return list(await asyncio.gather(*(ask(number) for number in range(count))))
 
 
-def test_many_processes_answer_as_one_does(tiny_model: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("count", mostly_wide([48, 200], [48]))
+def test_many_processes_answer_as_one_does(count: int, tiny_model: Callable[[str], Path]) -> None:
     found = []
     for flags in ((), ("--data-parallel-size", "2", "--api-server-count", "2")):
         named = ("--served-model-name", "m", "--chat-template", TEMPLATE)
         with ServerProcess(tiny_model("llama"), *FLAGS, *named, *flags) as server:
-            found.append(asyncio.run(answers(server.url, 200)))
+            found.append(asyncio.run(answers(server.url, count)))
     for number, (one, many) in enumerate(zip(*found, strict=True)):
         assert many == one, request(number)

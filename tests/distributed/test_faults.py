@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -18,11 +19,18 @@ import pytest
 from cadence import RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
 from cadence.core.errors import EngineDeadError
+from cadence.distributed.mesh import Mesh
+from cadence.distributed.ring import RingClosedError
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.llm_engine import LLMEngine
 from cadence.entrypoints.async_llm import AsyncLLM
+from cadence.executor.wire import Seat
+from cadence.executor.worker_group import WorkerGroup
+from tests.helpers.leftovers import still_running
+from tests.helpers.wide import KILLED_AND_STOPPED
+from tests.server.engines import engine_command
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
 
 OPTIONS: dict[str, Any] = {
     "dtype": "float32",
@@ -30,8 +38,14 @@ OPTIONS: dict[str, Any] = {
     "num_gpu_blocks_override": 2000,
     "distributed_executor_backend": "mp",
 }
-NOTICED_S = 2.0
-STREAMS, TOKENS = 12, 300
+HEARTBEAT_S = 5.0  # of the engine: what a busy machine does not keep it from
+STREAMS, TOKENS = 8, 200
+STRUCK = [
+    pytest.param(signal.SIGKILL, 1, id="killed-1"),
+    pytest.param(signal.SIGSTOP, 0, id="stopped-0"),
+    pytest.param(signal.SIGKILL, 0, id="killed-0", marks=pytest.mark.wide),
+    pytest.param(signal.SIGSTOP, 1, id="stopped-1", marks=pytest.mark.wide),
+]
 
 
 class FaultServer:
@@ -39,9 +53,10 @@ class FaultServer:
 
     def __init__(self, directory: Path, **options: Any) -> None:
         self.runner = asyncio.Runner()
-        limits = SupervisorLimits(heartbeat_s=3.0)
+        limits = SupervisorLimits(heartbeat_s=HEARTBEAT_S)
         args = EngineArgs(model=str(directory), **options)
         self.llm: AsyncLLM = self.runner.run(AsyncLLM.start(args, limits=limits))
+        self.num_tokens = 0  # that have come
         self.undisturbed = self.runner.run(self.streams())
 
     def workers(self) -> list[psutil.Process]:
@@ -53,17 +68,15 @@ class FaultServer:
 
     async def streams(self, strike: Callable[[], int] | None = None) -> list[list[int]]:
         """The tokens of all; meanwhile `strike` strikes a process, and the engine dies of that."""
+        self.num_tokens = 0
         jobs = [asyncio.ensure_future(self._stream(number)) for number in range(STREAMS)]
         if strike is not None:
-            while not (await self.llm.engine_state()).running:
-                await asyncio.sleep(0.005)
-            await asyncio.sleep(0.1)
-            pid, began = self.llm.engine_pid, time.monotonic()
-            struck = strike()
+            while self.num_tokens < 3 * STREAMS:
+                await asyncio.sleep(0.001)
+            pid = self.llm.engine_pid
+            assert strike()
             while self.llm.engine_pid == pid:
                 await asyncio.sleep(0.01)
-            self.noticed_after = time.monotonic() - began
-            assert struck
         return [await job for job in jobs]
 
     async def _stream(self, number: int) -> list[int]:
@@ -73,6 +86,7 @@ class FaultServer:
         tokens: list[int] = []
         async for output in self.llm.generate([5 + number, 6, 7], params, f"{number}"):
             tokens += output.outputs[0].token_ids
+            self.num_tokens += len(output.outputs[0].token_ids)
         return tokens
 
     def close(self) -> None:
@@ -92,17 +106,7 @@ def server(directory: Path) -> Iterator[FaultServer]:
     made.close()
 
 
-def gone(process: psutil.Process, within_s: float = 2.0) -> bool:
-    ends = time.monotonic() + within_s
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > ends:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(("sent", "rank"), STRUCK)
 def test_streams_go_on_when_a_worker_is_struck(server: FaultServer, sent: signal.Signals, rank: int) -> None:
     workers, restarts = server.workers(), server.llm.num_restarts
     worker = workers[rank]
@@ -113,11 +117,10 @@ def test_streams_go_on_when_a_worker_is_struck(server: FaultServer, sent: signal
 
     assert server.runner.run(server.streams(strike)) == server.undisturbed
     assert server.llm.num_restarts == restarts + 1
-    assert server.noticed_after < NOTICED_S + 1.0  # and the engine process has ended
-    assert all(map(gone, workers))
+    assert not still_running(workers)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("sent", KILLED_AND_STOPPED)
 def test_workers_end_with_their_engine(server: FaultServer, sent: signal.Signals) -> None:
     """Also one that is stopped itself."""
     workers, engine = server.workers(), psutil.Process(server.llm.engine_pid)
@@ -128,15 +131,13 @@ def test_workers_end_with_their_engine(server: FaultServer, sent: signal.Signals
         return engine.pid
 
     assert server.runner.run(server.streams(strike)) == server.undisturbed
-    assert gone(engine) and all(map(gone, workers))
+    assert not still_running([engine, *workers])
 
 
 def test_an_idle_engine_notices_a_dead_worker(server: FaultServer) -> None:
     pid = server.llm.engine_pid
     os.kill(server.workers()[1].pid, signal.SIGKILL)
-    began = time.monotonic()
-    server.runner.run(asyncio.wait_for(until(lambda: server.llm.engine_pid != pid), 10))
-    assert time.monotonic() - began < NOTICED_S
+    server.runner.run(asyncio.wait_for(until(lambda: server.llm.engine_pid != pid), 120))
     assert server.runner.run(server.streams()) == server.undisturbed
 
 
@@ -145,22 +146,77 @@ async def until(happened: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
-def test_an_engine_in_this_process_says_what_its_worker_died_of(directory: Path, sent: signal.Signals) -> None:
+@pytest.mark.parametrize("sent", KILLED_AND_STOPPED)
+def test_an_engine_in_this_process_says_what_its_worker_died_of(
+    server: FaultServer, directory: Path, sent: signal.Signals
+) -> None:
+    """Descriptors are counted when processes have been started before."""
     fds = len(os.listdir("/proc/self/fd"))
     engine = LLMEngine.from_engine_args(EngineArgs(model=str(directory), **OPTIONS))
     engine.add_request("x", [5, 6, 7], SamplingParams(max_tokens=500, ignore_eos=True))
     engine.step()
     (pid,) = engine._core._executor.pids  # type: ignore[attr-defined]
     os.kill(pid, sent)
-    began = time.monotonic()
     with pytest.raises(EngineDeadError, match=f"rank 0.*{'SIGKILL' if sent == signal.SIGKILL else 'stopped'}"):
         while True:
             engine.step()
-    assert time.monotonic() - began < NOTICED_S
     engine.shutdown()
     assert not psutil.pid_exists(pid)
     assert len(os.listdir("/proc/self/fd")) == fds
+
+
+def test_an_engine_has_its_time_to_stop_though_its_front_was_held_up(directory: Path) -> None:
+    """An event loop that did something else for longer than an engine has to stop: the engine is told, and ends by
+    itself. One that is killed tells the nodes of its ranks nothing, and they wait for another."""
+
+    async def check() -> None:
+        limits = SupervisorLimits(stop_s=2.0)
+        args = EngineArgs(model=str(directory), max_model_len=512)
+        llm = await AsyncLLM.start(args, engine_command=engine_command("toy"), limits=limits)
+        process = llm._supervisor.engine._process  # type: ignore[union-attr]
+        time.sleep(limits.stop_s + 0.5)  # not the loop's
+        await llm.shutdown(drain=False)
+        assert process.returncode == 0
+
+    asyncio.run(check())
+
+
+SLEEPS = [sys.executable, "-c", "import time; time.sleep(3600)"]
+
+
+@contextlib.contextmanager
+def closing_group(seats: list[Seat], **options: float) -> Iterator[WorkerGroup]:
+    """Of workers that do nothing."""
+    group = WorkerGroup(seats, SLEEPS, **options)
+    try:
+        yield group
+    finally:
+        group.end()
+
+
+def test_all_ranks_are_told_when_one_dies() -> None:
+    """Whatever they wait for: a command, those of their stage, or another stage."""
+    mesh = Mesh(0, 2, 2)
+    with closing_group([Seat(mesh.at(rank), 1) for rank in range(4)]) as group:
+        areas = group._shared.all()
+        assert len(areas) == 2 + 2 * 2
+        os.kill(group.pids[2], signal.SIGKILL)
+        for reader in group.result_readers():
+            with pytest.raises(RingClosedError):
+                reader.read(60)
+        assert "rank 2" in group.death and "SIGKILL" in group.death
+        assert group.commands.is_closed
+        assert all(area._functions.is_aborted(area.address) for area in areas)  # type: ignore[attr-defined]
+
+
+def test_workers_without_heartbeats_are_ended() -> None:
+    """Processes that run and say nothing, which the system does not call stopped."""
+    with closing_group([Seat(Mesh(rank, 2), 1) for rank in range(2)], silence_s=0.5) as group:
+        processes = [psutil.Process(pid) for pid in group.pids]
+        with pytest.raises(RingClosedError):
+            group.result_readers()[0].read(60)
+        assert "gave no heartbeat for 0.5 s" in group.death
+    assert not still_running(processes)
 
 
 def test_a_worker_outlives_the_thread_that_asked_for_it_and_not_the_process(directory: Path) -> None:
@@ -178,10 +234,10 @@ import psutil
 print(psutil.Process().children()[0].pid, flush=True)
 os._exit(0)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=True)
     count, pid = map(int, done.stdout.split()[-2:])
     assert count == 4
-    ends = time.monotonic() + 2
+    ends = time.monotonic() + 60
     while psutil.pid_exists(pid) and time.monotonic() < ends:
         time.sleep(0.01)
     assert not psutil.pid_exists(pid)

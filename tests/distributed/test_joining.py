@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,8 @@ from cadence.config.reference import find_model
 from cadence.core.errors import ConfigError, EngineDeadError
 from cadence.distributed.handshake import dial, read_secret
 from cadence.distributed.mesh import Mesh
-from cadence.distributed.message_socket import listen
+from cadence.distributed.message_socket import MessageSocket, listen
+from cadence.distributed.messages import ClosedError
 from cadence.executor.joining import RANK, Hello, Offers, Ticket, decode_welcome, encode_joining, refusal, welcomes
 from cadence.executor.model_digest import model_digest
 from cadence.executor.rank_areas import uses_of
@@ -22,7 +25,7 @@ from cadence.executor.rank_desk import RankDesk
 from cadence.executor.rank_hub import RankHub
 from tests.helpers.headless_node import start_node
 
-pytestmark = pytest.mark.engine  # a tiny model is made, and none is loaded
+pytestmark = [pytest.mark.engine, pytest.mark.warm]  # a tiny model is made, and none is loaded
 
 MESH = Mesh(0, 2)
 
@@ -140,9 +143,9 @@ def test_two_nodes_of_one_rank(desk: tuple[RankDesk, int], secret: Path, model: 
     one, other = (dial(("127.0.0.1", port), known, RANK) for _ in range(2))
     one.write(encode_joining(replace(hello(1), digest=digest)))
     while made.missing() != [0]:
-        """Until it is seated."""
+        time.sleep(0.01)  # until it is seated
     other.write(encode_joining(replace(hello(1, "b"), digest=digest)))
-    assert "rank 1 has joined already, from host-a" in decode_welcome(other.read(5)).refusal
+    assert "rank 1 has joined already, from host-a" in decode_welcome(other.read(60)).refusal
     one.release()
     other.release()
 
@@ -168,7 +171,7 @@ def test_a_node_that_cannot_join_says_why_and_ends(
     (copy / "config.json").write_text((model / "config.json").read_text() + "\n")
     named = [flag.format(other=tmp_path / "other") for flag in flags if not flag.startswith("--model")]
     node = start_node(copy if "--model={copy}" in flags else model, secret, desk[1], *named)
-    _, errors = node.communicate(timeout=30)
+    _, errors = node.communicate(timeout=120)
     assert node.returncode == 1
     assert said in errors and "Traceback" not in errors
 
@@ -194,6 +197,62 @@ def test_an_engine_waits_for_its_ranks_so_long_and_no_longer() -> None:
         RankHub(NoLauncher(), ticket, 0, join_s=0.3)
     with pytest.raises(EngineDeadError, match="rank 1 is broken"):
         RankHub(NoLauncher("rank 1 is broken"), ticket, 0, join_s=30)
+
+
+class FakeRanks(NoLauncher):
+    """Ranks that join. The first then gives heartbeats; `said` is done to the connections of others, all the time."""
+
+    def __init__(self, said: Callable[[MessageSocket], None]) -> None:
+        super().__init__()
+        self._said = said
+        self._is_over = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self, ticket: Ticket) -> None:
+        for rank in range(ticket.mesh.world_size):
+            self._threads.append(threading.Thread(target=self._live, args=(ticket, rank), daemon=True))
+            self._threads[-1].start()
+
+    def end(self) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _live(self, ticket: Ticket, rank: int) -> None:
+        connection = dial(ticket.address, ticket.secret, RANK)
+        connection.write(encode_joining(replace(hello(rank), digest=ticket.digest, num_nodes=ticket.num_nodes)))
+        assert not decode_welcome(connection.read(60)).refusal
+        while not self._is_over.wait(0.05):
+            if rank == 0:
+                connection.beat()
+            else:
+                self._said(connection)
+        connection.release()
+
+
+@contextlib.contextmanager
+def hub_of(ranks: FakeRanks, silence_s: float) -> Iterator[RankHub]:
+    ticket = Ticket(("127.0.0.1", 0), b"a secret of this launch alone", MESH, 0, 2, "", "digest")
+    hub = RankHub(ranks, ticket, 0, silence_s=silence_s)
+    try:
+        yield hub
+    finally:
+        hub.end()
+
+
+def test_a_rank_that_gives_no_heartbeat_is_given_up() -> None:
+    """Its connection stays open. The other rank gives them, and is not named."""
+    with hub_of(FakeRanks(lambda connection: None), silence_s=3.0) as hub:
+        with pytest.raises(ClosedError):
+            hub.ranks[1].read(60)
+        assert hub.death == f"{hub.ranks[1].hello.name} gave no heartbeat for 3 s"
+
+
+def test_a_rank_whose_connection_ends_is_gone() -> None:
+    with hub_of(FakeRanks(MessageSocket.close), silence_s=1000.0) as hub:
+        with pytest.raises(ClosedError):
+            hub.ranks[0].read(60)
+        assert f"{hub.ranks[1].hello.name} is gone" in hub.death
 
 
 def test_a_port_that_is_taken_is_named() -> None:

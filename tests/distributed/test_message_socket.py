@@ -16,6 +16,9 @@ from cadence.core.errors import ConfigError
 from cadence.distributed.handshake import RefusedError, accept, dial, new_secret, read_secret
 from cadence.distributed.message_socket import MessageSocket, listen
 from cadence.distributed.messages import ClosedError, MessageError
+from tests.helpers.cut_networks import Network, network
+
+__all__ = ["network"]
 
 SECRET = new_secret()
 Ends = tuple[MessageSocket, MessageSocket]
@@ -45,7 +48,7 @@ def beside(work: Callable[[], Any]) -> Callable[[], Any]:
     thread.start()
 
     def result() -> Any:
-        thread.join(10)
+        thread.join(60)
         if isinstance(found[0], BaseException):
             raise found[0]
         return found[0]
@@ -56,7 +59,7 @@ def beside(work: Callable[[], Any]) -> Callable[[], Any]:
 def test_messages_come_whole_and_in_order(ends: Ends) -> None:
     sent = [bytes([size % 251]) * size for size in (1, 5, 70_000, 3_000_000, 2, 262_144)]
     done = beside(lambda: [(ends[0].write(message), ends[0].beat()) for message in sent])
-    assert [ends[1].read(5) for _ in sent] == sent
+    assert [ends[1].read(60) for _ in sent] == sent
     done()
 
 
@@ -80,15 +83,15 @@ def test_a_length_beyond_the_limit_is_an_error(ends: Ends) -> None:
     ends[1].most = 100
     ends[0].write(b"x" * 101)
     with pytest.raises(MessageError, match="101 bytes; the most are 100"):
-        ends[1].read(1)
+        ends[1].read(60)
 
 
 def test_the_end_of_the_other_side_is_told_once_all_is_read(ends: Ends) -> None:
     ends[0].write(b"last")
     ends[0].close()
-    assert ends[1].read(1) == b"last"
+    assert ends[1].read(60) == b"last"
     with pytest.raises(ClosedError):
-        ends[1].read(1)
+        ends[1].read(60)
 
 
 def test_who_does_not_read_keeps_nobody_waiting_forever(ends: Ends) -> None:
@@ -97,6 +100,22 @@ def test_who_does_not_read_keeps_nobody_waiting_forever(ends: Ends) -> None:
     with pytest.raises(ClosedError):  # half a message is none
         ends[0].write(b"x", 0.2)
     ends[0].beat()
+
+
+def test_a_cable_that_is_cut_is_noticed(network: Network) -> None:
+    """Nobody closes anything: what was sent is not acknowledged."""
+    with listen((network.here, 0)) as listener:
+        there = MessageSocket(network.connect(listener.getsockname()[1]))
+        here = MessageSocket(listener.accept()[0])
+    there.write(b"hello")
+    assert here.read(60) == b"hello"
+    network.cut()
+    for end in (here, there):
+        end.beat()
+    for end in (here, there):
+        with pytest.raises(ClosedError):
+            end.read(120)
+        end.release()
 
 
 def meeting(client: Callable[[tuple[str, int]], Any], secret: bytes = SECRET) -> tuple[Any, Any]:
@@ -115,7 +134,7 @@ def meeting(client: Callable[[tuple[str, int]], Any], secret: bytes = SECRET) ->
 def test_both_sides_know_the_secret() -> None:
     here, there = meeting(lambda address: dial(address, SECRET, b"x"))
     there.write(b"hello")
-    assert here.read(1) == b"hello"
+    assert here.read(60) == b"hello"
     here.release()
     there.release()
 
@@ -156,7 +175,11 @@ def test_what_was_overheard_is_of_no_use() -> None:
     assert isinstance(here, RefusedError) and there == struct.pack("<I", 1) + b"-"
 
 
-@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", struct.pack("<I", 1 << 30), b"", b"\0" * 40])
+@pytest.mark.parametrize(
+    "said",
+    [b"GET / HTTP/1.1\r\n\r\n", struct.pack("<I", 1 << 30), b"", b"\0" * 40],
+    ids=["HTTP", "a length", "nothing", "zeros"],
+)
 def test_strangers_are_not_listened_to(said: bytes) -> None:
     def client(address: tuple[str, int]) -> None:
         with socket.create_connection(address) as stranger:

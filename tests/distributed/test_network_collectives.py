@@ -112,7 +112,5 @@ def test_who_waits_for_a_rank_that_is_gone_or_asks_for_something_else_is_told(ho
                 assert number in (50, 51)  # by 51 a rank hears that the others have left
                 os._exit(7)
 
-    began = time.monotonic()
     statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in FarRanks(3).start(work)]
     assert statuses == [7, 7, -signal.SIGKILL if how == "killed" else 7]
-    assert time.monotonic() - began < 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,9 @@ from cadence import LLM, RequestOutput, SamplingParams
 from cadence.config.args import EngineArgs
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import LayerKV, plan_layout
+from cadence.core.step import StepPlan, StepResult
 from cadence.engine.llm_engine import LLMEngine
+from cadence.executor.processes import ProcessExecutor
 from cadence.models.interface.stage import even_partition
 from tests.e2e.test_speculation import BASE, DRAFTS, assert_same, num_accepted, run, work
 from tests.helpers.head_layouts import LAYOUTS
@@ -30,7 +31,7 @@ SEEDED = SamplingParams(temperature=0.9, seed=7, max_tokens=24, ignore_eos=True,
 PLAIN = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
 
 
-@pytest.mark.parametrize("family", mostly_wide(FAMILIES, ("llama", "gpt2", "gemma2", "qwen3_moe_mixed")))
+@pytest.mark.parametrize("family", mostly_wide(FAMILIES, ("gemma2", "qwen3_moe_mixed")))
 def test_two_stages_say_what_one_device_says(family: str, tiny_model: Callable[[str], Path]) -> None:
     directory, draw = str(tiny_model(family)), random.Random(3)
     prompts = [[draw.randrange(3, 300) for _ in range(length)] for length in (1, 17, 90)]
@@ -54,7 +55,7 @@ def answers(directory: Path, **options: Any) -> list[RequestOutput]:
 DRAFTERS = ("draft model", "ngram", "suffix", "eagle3", "mtp as in MiMo", "medusa")
 
 
-@pytest.mark.parametrize("layout", mostly_wide(DRAFTERS, ("draft model", "ngram", "eagle3")))
+@pytest.mark.parametrize("layout", mostly_wide(DRAFTERS, ("eagle3",)))
 def test_drafts_of_the_last_stage_change_nothing(
     layout: str, tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -78,7 +79,7 @@ def test_drafts_of_the_last_stage_change_nothing(
     "options",
     [
         {"tensor_parallel_size": 2, "pipeline_parallel_size": 2},
-        {"pipeline_parallel_size": 3, "pp_layer_partition": "1,2,1"},
+        pytest.param({"pipeline_parallel_size": 3, "pp_layer_partition": "1,2,1"}, marks=pytest.mark.wide),
         pytest.param({"pipeline_parallel_size": 2, "async_scheduling": False}, marks=pytest.mark.wide),
         pytest.param({"pipeline_parallel_size": 2, "num_scheduler_steps": 4}, marks=pytest.mark.wide),
     ],
@@ -121,20 +122,27 @@ def test_stages_have_the_same_groups() -> None:
     assert first.block_bytes <= whole.block_bytes and whole.of_layers(range(4)) == whole
 
 
-def test_both_stages_compute_at_the_same_time(tiny_model: Callable[[str], Path]) -> None:
-    """What they have computed since the start is more than the time that has passed: some of it was at once. With one
-    step in flight it is not."""
-    shares = []
-    for options in ({}, {"async_scheduling": False}):
-        llm = LLM(str(tiny_model("llama")), **OPTIONS, pipeline_parallel_size=2, **options)
-        prompts = [[5 + number] * 20 for number in range(64)]
-        llm.generate(prompts[:2], PLAIN, use_tqdm=False)
-        before, began = busy(llm), time.perf_counter()
-        llm.generate(prompts, PLAIN, use_tqdm=False)
-        shares.append((busy(llm) - before) / (time.perf_counter() - began))
-        del llm
-    assert shares[0] > 1.1 * shares[1] and shares[1] <= 1.0
+@pytest.mark.parametrize(("options", "most"), [({}, 2), ({"async_scheduling": False}, 1)], ids=["ahead", "in turn"])
+def test_a_step_is_sent_while_another_is_at_a_later_stage(
+    options: dict[str, Any], most: int, tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that both stages compute at the same time. Neither is idle."""
+    in_flight: list[int] = [0]
 
+    def step(executor: ProcessExecutor, plan: StepPlan) -> None:
+        in_flight.append(in_flight[-1] + 1)
+        sent(executor, plan)
 
-def busy(llm: LLM) -> float:
-    return sum(metric.value for metric in llm.get_metrics() if metric.name == "cadence:rank_busy_seconds")
+    def result(executor: ProcessExecutor) -> StepResult:
+        found = heard(executor)
+        in_flight.append(in_flight[-1] - 1)
+        return found
+
+    sent, heard = ProcessExecutor.step, ProcessExecutor.result
+    monkeypatch.setattr(ProcessExecutor, "step", step)
+    monkeypatch.setattr(ProcessExecutor, "result", result)
+    with LLM(str(tiny_model("llama")), **OPTIONS, pipeline_parallel_size=2, **options) as llm:
+        llm.generate([[5 + number] * 20 for number in range(16)], PLAIN, use_tqdm=False)
+        busy = [metric.value for metric in llm.get_metrics() if metric.name == "cadence:rank_busy_seconds"]
+    assert max(in_flight) == most
+    assert len(busy) == 2 and all(busy)

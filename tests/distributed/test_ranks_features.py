@@ -66,7 +66,7 @@ def test_ranks_have_their_share_of_adapters(family: str, tiny_model: Callable[[s
 DRAFTERS = ("draft model", "eagle", "eagle3", "medusa of vLLM", "mtp as in DeepSeek")
 
 
-@pytest.mark.parametrize("layout", mostly_wide(DRAFTERS, ("draft model", "eagle3")))
+@pytest.mark.parametrize("layout", mostly_wide(DRAFTERS, ("draft model",)))
 def test_models_draft_for_ranks(layout: str, tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     """A head is whole at every rank; a model that drafts is shared as its target is, and is right about itself."""
     directory, speculative = tiny_model("llama"), {"num_speculative_tokens": 3, "adaptive": False}

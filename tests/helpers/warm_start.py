@@ -92,9 +92,14 @@ def start_warm(nursery: Nursery) -> None:
     asyncio.create_subprocess_exec = warm_exec
 
 
+def nursery_pids() -> set[int]:
+    """Of this process's, if there is one."""
+    return {nursery.pid for nursery in _held()}
+
+
 def children() -> list[psutil.Process]:
     """Of this process; the nursery stays."""
-    kept = {nursery.pid for nursery in _held()}
+    kept = nursery_pids()
     return [child for child in psutil.Process().children() if child.pid not in kept]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Collection, Iterable, Sequence
 from itertools import product
 from typing import Any
@@ -12,6 +13,12 @@ from hypothesis import HealthCheck, settings
 # Families of models that differ in more than the numbers of a rotation: one group of layers, two over one pool,
 # experts, learned positions and transposed matrices, norms behind.
 DIFFERENT = ("llama", "gemma2", "qwen3_moe_mixed", "gpt2", "opt_postnorm")
+
+# What strikes a process. One that is stopped is noticed by its silence, which takes a while.
+KILLED_AND_STOPPED = [
+    pytest.param(signal.SIGKILL, id="killed"),
+    pytest.param(signal.SIGSTOP, marks=pytest.mark.wide, id="stopped"),
+]
 
 
 def mostly_wide(values: Iterable[Any], always: Collection[Any]) -> list[Any]:

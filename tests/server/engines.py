@@ -35,7 +35,7 @@ from cadence.scheduler.scheduler import Scheduler
 
 UNREADABLE, RAISES, ABORTS, HANGS, UNSHOWABLE, GARBLED = 201, 202, 203, 204, 205, 206  # tokens of a prompt
 FATAL_AFTER = 3  # tokens of output
-STEP_S = 0.002  # of the toy
+STEP_S = float(os.environ.get("CADENCE_TOY_STEP_S", "0.002"))  # of the toy
 
 
 def engine_command(name: str) -> list[str]:
