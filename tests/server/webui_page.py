@@ -20,7 +20,7 @@ FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--disable-sync", "--no-first-run", "--disable-dev-shm-usage", "--window-size=1440,900",
 )  # fmt: skip
-PATIENCE = 45.0  # seconds
+PATIENCE = 240.0  # seconds
 
 needs_chromium = pytest.mark.skipif(
     not (CHROMIUM.exists() and DRIVER.exists()), reason="needs chromium and chromedriver in /usr/bin (make browser)"
