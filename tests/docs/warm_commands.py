@@ -26,11 +26,20 @@ from tests.docs.blocks import ROOT
 from tests.helpers.warm_process import IMPORTED, become_warm, take_fds
 from tests.helpers.warm_start import PADDING, Start
 
-COMMANDS = {"cadence": "cadence.entrypoints.cli.main", "interpreter": "tests.docs.interpreter"}
+# name -> what it runs. `python` is forked for that module alone, and started for all else.
+COMMANDS = {
+    "cadence": "cadence.entrypoints.cli.main",
+    "interpreter": "tests.docs.interpreter",
+    "python": "cadence.vllm",
+}
 START_S = 300
 _MOST_BYTES = 1 << 17
 _CLIENT = '''#!{python} -IS
 import json, os, signal, socket, sys
+if {module!r} == "cadence.vllm":
+    if sys.argv[1:3] != ["-m", "cadence.vllm"]:
+        os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+    del sys.argv[1:3]
 wire = socket.socket(socket.AF_UNIX)
 wire.connect({address!r})
 asked = dict(module={module!r}, words=sys.argv[1:], cwd=os.getcwd(), env=dict(os.environ))

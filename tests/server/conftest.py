@@ -32,6 +32,15 @@ def serve(fake_model: Path) -> Iterator[Callable[..., RunningApp]]:
 
 
 @pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One browser for all pages; a test begins with `Page.forget`, or at an address that no other has."""
+    from tests.server.webui_page import open_chromium
+
+    with open_chromium(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="session")
 def tiny_server(tiny_model: Callable[[str], Path], pytestconfig: pytest.Config) -> Iterator[ServerProcess]:
     """One real server on a tiny random llama, named `tiny`, for the whole session. No test is about its start."""
     options = ("--served-model-name", "tiny", "--max-model-len", "512", "--num-gpu-blocks-override", "2000")

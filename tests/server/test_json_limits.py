@@ -97,8 +97,8 @@ def test_counting_is_quick_for_any_body(kind: str) -> None:
 
 
 def test_what_the_default_limits_pass_is_parsed_quickly() -> None:
-    """The parser holds everyone up while it runs: the limits are what bounds it. A hundred times what an ordinary core takes;
-    the collector is off because it would walk what the whole test run has made."""
+    """The parser holds everyone up while it runs: the limits are what bounds it. A hundred times what an ordinary core
+    takes; the collector is off because it would walk what the whole test run has made."""
     limits = JsonLimits(64, 500_000)
     worst = {
         "numbers": b"[" + b",".join([b"123456"] * (limits.max_values - 2)) + b"]",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.webui_page import Page, needs_chromium, open_chromium
+from tests.server.webui_page import Page, needs_chromium
 from tests.server.webui_server import ScriptedEngine, build, running
 
 pytestmark = needs_chromium
@@ -56,9 +56,8 @@ COST = """
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    profile = tmp_path_factory.mktemp("chromium")
-    with running(build(ScriptedEngine())) as url, open_chromium(profile) as chromium:
+def page(chromium: Any) -> Iterator[Page]:
+    with running(build(ScriptedEngine())) as url:
         chromium.get(url)
         yield Page(chromium)
 

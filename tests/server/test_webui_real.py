@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,16 +11,10 @@ import pytest
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError
 from tests.server.helpers import RunningApp, ServerProcess
-from tests.server.webui_page import Page, needs_chromium, open_chromium
+from tests.server.webui_page import Page, needs_chromium
 
 pytestmark = needs_chromium
 SCRIPT = "Blue light scatters more than red. Air does it, all day long, in every direction."
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with open_chromium(tmp_path_factory.mktemp("chromium")) as driver:
-        yield driver
 
 
 def visit(chromium: Any, url: str, name: str) -> Page:
