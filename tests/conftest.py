@@ -18,7 +18,7 @@ if not Path("/dev/nvidiactl").exists():
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fault-rounds", type=int, default=30, help="rounds of the fault injector (300 for a long run)")
+    parser.addoption("--fault-rounds", type=int, default=8, help="rounds of the fault injector (300 for a long run)")
     parser.addoption(
         "--every-engine",
         action="store_true",
@@ -27,9 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--wide", action="store_true", help="also tests marked `wide`: what a sample of them stands for")
     parser.addoption("--cold", action="store_true", help="files marked `warm` start processes as users do, too")
     group = parser.getgroup("hostile", "the hostile-input generator (tests/hostile)")
-    group.addoption("--hostile-requests", type=int, default=1500, help="generated requests; 20000 for a night")
+    group.addoption("--hostile-requests", type=int, default=0, help="generated requests; 0 = one of each kind")
     group.addoption("--hostile-seed", type=int, default=1, help="another seed is another set of requests")
-    group.addoption("--hostile-margin", type=float, default=0.0, help="stretches bounds on times (4; a night's: 1)")
+    group.addoption("--hostile-margin", type=float, default=0.0, help="stretches bounds on times (60; a night's: 1)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -25,7 +25,7 @@ from cadence.text.text_jobs import (
 
 MAX_WAITING = 32  # jobs, with the one that runs
 START_S = 60.0
-PATIENCE_S = 90.0  # from asking for a job to its answer, the wait for its turn included
+PATIENCE_S = 90.0  # of a job for its turn; from then on only its own limits count
 ABANDONED_S = 1.0  # a job without a waiter may run this long, as a new process takes about as long to start
 EXIT_S = 5.0  # between the end of the wire and that of the process
 _BUFFER = 2**20
@@ -124,6 +124,11 @@ class TextProcess:
         """0 while there is none."""
         return self._child.pid if self._child is not None else 0
 
+    @property
+    def is_busy(self) -> bool:
+        """A new job would wait for its turn."""
+        return bool(self._tasks)
+
     async def run(self, job: Job) -> Answer:
         """The answer, also where it says what is wrong with the job; JobError where the job went too far."""
         if len(self._tasks) >= MAX_WAITING:
@@ -132,11 +137,7 @@ class TextProcess:
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                return await asyncio.shield(task)
-        except TimeoutError:
-            self._abandon(task)
-            raise BusyError("other long texts and templates take their time; try again a little later") from None
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if current is not None and current.cancelling():
@@ -165,17 +166,27 @@ class TextProcess:
         clock.reschedule(min(soon, clock.when() or soon))
 
     async def _in_turn(self, job: Job) -> Answer:
-        async with self._turn:
-            try:
-                answer = await self._twice(job)
-            except BaseException:
-                await self._end()
-                raise
-            if getattr(answer, "retire", False) or (isinstance(answer, Failed) and answer.out_of_memory):
-                await self._end()
-            if isinstance(answer, Failed) and answer.out_of_memory:
-                raise JobError(self._too_large())
-            return answer
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise BusyError("other long texts and templates take their time; try again a little later") from None
+        try:
+            return await self._answer(job)
+        finally:
+            self._turn.release()
+
+    async def _answer(self, job: Job) -> Answer:
+        try:
+            answer = await self._twice(job)
+        except BaseException:
+            await self._end()
+            raise
+        if getattr(answer, "retire", False) or (isinstance(answer, Failed) and answer.out_of_memory):
+            await self._end()
+        if isinstance(answer, Failed) and answer.out_of_memory:
+            raise JobError(self._too_large())
+        return answer
 
     async def _twice(self, job: Job) -> Answer:
         """A process killed from outside says nothing about the job, which is retried."""

@@ -48,6 +48,7 @@ class RenderChat(msgspec.Struct, frozen=True, tag=True):
     field: str  # that holds the messages, for errors
     context: int  # text that must have this many tokens or more is refused; 0 = none
     seconds: float
+    check_only: bool = False  # the text is rendered and held against `context`, and neither tokenised nor given back
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):

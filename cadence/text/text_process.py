@@ -100,6 +100,8 @@ class TextWorker:
         text = self._chats.text(rendered)
         if job.context:
             self._tokenizer.check_fits(text, job.context, job.field)
+        if job.check_only:
+            return Encoded(b"", 0)
         encoded = _cut(self._chats.encode(rendered, job.add_special_tokens), job.kept, job.max_tokens)
         return msgspec.structs.replace(encoded, text=text)
 

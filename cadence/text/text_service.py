@@ -2,7 +2,8 @@
 release the GIL), and what is long or not to be trusted in a process of its own, with limits on time and memory.
 
 Two processes, each started when first needed: one for long texts, one for templates that come with requests, so that a
-template that runs to its limit delays no other request's text.
+template that runs to its limit delays no other request's text. While the first is busy, the second renders long chats,
+if it is idle: what cannot fit the context is refused at once, and does not wait for other texts to be tokenised.
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ class TextService:
     async def chat(self, chat: ChatRequest, how: Encoding, template: str, trusted: bool) -> TextTokens:
         """The prompt a conversation becomes. `template`: the server's ("" = the model's own), or not to be trusted."""
         if not trusted:
-            return await self._chat_in(self._templates, chat, how, template)
+            job = self._chat_job(chat, how, template, self._limits.template_s)
+            return _text_tokens(await self._run(self._templates, job, "chat_template"))
         try:
             return await self._trusted_chat(chat, how, template)
         except InvalidRequestError as error:
@@ -157,12 +159,12 @@ class TextService:
     async def _trusted_chat(self, chat: ChatRequest, how: Encoding, template: str) -> TextTokens:
         size = _weight((chat.messages, chat.tools, chat.kwargs), LONG_TEXT)
         if size > LONG_TEXT:
-            return await self._chat_in(self._texts, chat, how, template)
+            return await self._long_chat(chat, how, template)
         rendered, text = await self._beside(size > SHORT_TEXT, lambda: self._render(chat, template))
         if not how.is_cut:
             self._tokenizer.check_fits(text, self._max_model_len, how.field)
         if len(text) > LONG_TEXT:  # a template that makes much of little
-            return await self._chat_in(self._texts, chat, how, template)
+            return await self._long_chat(chat, how, template)
         encode = lambda: self._chats.encode(rendered, how.add_special_tokens)  # noqa: E731
         ids = await self._beside(len(text) > SHORT_TEXT, encode)
         return TextTokens(text, ids[slice(*how.kept)], len(ids))
@@ -176,9 +178,14 @@ class TextService:
         rendered = self._chats.render(chat, template)
         return rendered, self._chats.text(rendered)
 
-    async def _chat_in(self, process: TextProcess, chat: ChatRequest, how: Encoding, template: str) -> TextTokens:
-        untrusted = process is self._templates
-        job = RenderChat(
+    async def _long_chat(self, chat: ChatRequest, how: Encoding, template: str) -> TextTokens:
+        job = self._chat_job(chat, how, template, self._limits.text_s)
+        if not how.is_cut and self._texts.is_busy and not self._templates.is_busy:
+            await self._run(self._templates, msgspec.structs.replace(job, check_only=True), how.field)
+        return _text_tokens(await self._run(self._texts, job, how.field))
+
+    def _chat_job(self, chat: ChatRequest, how: Encoding, template: str, seconds: float) -> RenderChat:
+        return RenderChat(
             chat=_chat_json(chat),
             template=template,
             add_special_tokens=how.add_special_tokens,
@@ -186,11 +193,8 @@ class TextService:
             max_tokens=self._max_tokens,
             field=how.field,
             context=0 if how.is_cut else self._max_model_len,
-            seconds=self._limits.template_s if untrusted else self._limits.text_s,
+            seconds=seconds,
         )
-        encoded = await self._run(process, job, "chat_template" if untrusted else how.field)
-        assert isinstance(encoded, Encoded)
-        return TextTokens(encoded.text, unpacked(encoded.ids), encoded.total)
 
     async def _run(self, process: TextProcess, job: Job, field: str) -> Encoded | Decoded:
         try:
@@ -204,6 +208,11 @@ class TextService:
     async def _beside(self, long: bool, work: Callable[[], T]) -> T:
         """In a thread where it takes longer than the event loop should wait."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work) if long else work()
+
+
+def _text_tokens(encoded: Encoded | Decoded) -> TextTokens:
+    assert isinstance(encoded, Encoded)
+    return TextTokens(encoded.text, unpacked(encoded.ids), encoded.total)
 
 
 def _chat_json(chat: ChatRequest) -> bytes:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30.0  # seconds
+PATIENCE = 240.0  # seconds
 
 
 class PtySession:

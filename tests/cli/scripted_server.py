@@ -30,6 +30,7 @@ class ScriptedServer:
         self.connections = 0
         self.under_way = 0
         self.most_under_way = 0
+        self.num_sent = 0  # words, of all answers
         self.cut = threading.Event()  # a client left in mid-answer
         self.url = ""
 
@@ -100,6 +101,7 @@ class ScriptedServer:
             piece = {"delta": {"content": word}} if chat else {"text": word}
             _chunk(writer, _event({"choices": [{"index": 0, **piece, "finish_reason": reason}]}))
             await writer.drain()
+            self.num_sent += 1
         if self.usage:
             _chunk(writer, _event({"choices": [], "usage": self._usage(body, len(words))}))
         _chunk(writer, b"data: [DONE]\n\n")
@@ -142,9 +144,9 @@ def running(server: ScriptedServer) -> Iterator[ScriptedServer]:
     try:
         yield server
     finally:
-        asyncio.run_coroutine_threadsafe(_stop(listening), loop).result(10)
+        asyncio.run_coroutine_threadsafe(_stop(listening), loop).result(240)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(240)
         loop.close()
 
 

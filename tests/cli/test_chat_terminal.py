@@ -120,7 +120,7 @@ def test_a_dumb_terminal_gets_no_escapes(server: ScriptedServer) -> None:
 def test_a_pipe_gets_the_answers_and_nothing_else(server: ScriptedServer) -> None:
     argv = [sys.executable, "-m", "cadence.entrypoints.cli.main", "chat", "--url", server.url]
     done = subprocess.run(
-        argv, input="one\n/set top_k 3\n/retry\n", capture_output=True, text=True, cwd=ROOT, timeout=60
+        argv, input="one\n/set top_k 3\n/retry\n", capture_output=True, text=True, cwd=ROOT, timeout=240
     )
     assert done.returncode == 0 and done.stdout == ("".join(WORDS) + "\n") * 2 and done.stderr == "top_k = 3\n"
     assert "top_k" not in server.bodies[0] and server.bodies[1]["top_k"] == 3

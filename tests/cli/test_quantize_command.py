@@ -14,6 +14,7 @@ from cadence.entrypoints.cli.quantize.texts import CALIBRATION, HELD_OUT, read_w
 from cadence.text.hf_directory import load_tokenizer
 from tests.helpers import oracle
 from tests.helpers.tiny_plain import make_plain
+from tests.helpers.wide import mostly_wide
 
 pytestmark = pytest.mark.engine
 
@@ -41,7 +42,8 @@ def test_it_says_what_it_costs(plain: Path, tmp_path: Path, capsys: pytest.Captu
     assert before == pytest.approx(float(torch.cat(found).mean().neg().exp()), rel=0.01)  # of bfloat16
 
 
-@pytest.mark.parametrize("name", ["W4A16", "W8A8", "FP8_BLOCK", "MXFP4A16"])
+@pytest.mark.parametrize("name", mostly_wide(["W4A16", "W8A8", "FP8_BLOCK", "MXFP4A16"], always=["FP8_BLOCK"]))
+@pytest.mark.filterwarnings("ignore:You passed `quantization_config`")  # that is what is asked for
 def test_what_it_writes_is_what_transformers_gives(plain: Path, tmp_path: Path, name: str) -> None:
     from transformers import AutoModelForCausalLM
     from transformers.utils.quantization_config import CompressedTensorsConfig

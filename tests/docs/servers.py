@@ -16,14 +16,14 @@ from tests.docs.commands import parse_cadence, split
 from tests.docs.network import PORT, Network
 
 DEFAULT = "cadence serve smollm2"
-START_S = 120
+START_S = 600
 
 _WAIT = """
 import ssl, sys, time, urllib.request
 url, until = sys.argv[1], time.monotonic() + float(sys.argv[2])
 while time.monotonic() < until:
     try:
-        urllib.request.urlopen(url, timeout=5, context=ssl._create_unverified_context())
+        urllib.request.urlopen(url, timeout=60, context=ssl._create_unverified_context())
         sys.exit(0)
     except OSError:
         time.sleep(0.1)
@@ -42,7 +42,7 @@ class Server:
             return
         os.killpg(self.process.pid, signal.SIGTERM)
         try:
-            self.process.wait(timeout=20)
+            self.process.wait(timeout=120)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(timeout=10)

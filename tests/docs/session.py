@@ -20,15 +20,17 @@ from tests.docs.blocks import DATA, ROOT, SHELL, Block
 from tests.docs.commands import check_unrun
 from tests.docs.network import Network
 from tests.docs.servers import Servers
+from tests.docs.warm_commands import WarmCommands
 
-BLOCK_S = 240  # a guard for busy machines; what takes more than seconds is `not run: runs for long`
+BLOCK_S = 900  # a guard for busy machines; what takes more than seconds is `not run: runs for long`
 _NOT_LINKED = {".git", ".venv", "build"}
 
 
 class Session:
-    def __init__(self, folder: Path, network: Network, servers: Servers) -> None:
+    def __init__(self, folder: Path, network: Network, servers: Servers, warm: WarmCommands | None = None) -> None:
+        """warm: forks commands and the interpreter, instead of starting them"""
         self.folder = folder / "cadence"  # as after `git clone`
-        self._network, self._servers = network, servers
+        self._network, self._servers, self._warm = network, servers, warm
         self._state, self._log = folder / "shell_state", folder / "python.log"
         self._python: subprocess.Popen[str] | None = None
         self._printed = ""  # by the last block
@@ -37,8 +39,10 @@ class Session:
             if entry.name not in _NOT_LINKED and not entry.name.endswith("cache"):
                 (self.folder / entry.name).symlink_to(entry)
         (self.folder / ".venv").symlink_to(sys.prefix)
-        (folder / ".curlrc").write_text("fail-with-body\nno-progress-meter\nmax-time = 60\n")
-        self.env = _environment(folder)
+        (folder / ".curlrc").write_text("fail-with-body\nno-progress-meter\nmax-time = 600\n")
+        self.env = environment(folder)
+        if warm is not None:
+            self.env["PATH"] = f"{warm.folder}:{self.env['PATH']}"
 
     def run(self, block: Block) -> None:
         start = time.monotonic()
@@ -64,7 +68,7 @@ class Session:
             assert self._python.stdin is not None
             self._python.stdin.close()
             try:
-                self._python.wait(timeout=30)
+                self._python.wait(timeout=120)
             except subprocess.TimeoutExpired:
                 self._python.kill()
                 self._python.wait(timeout=10)
@@ -136,7 +140,7 @@ class Session:
     def _start_python(self) -> subprocess.Popen[str]:
         with open(self._log, "w") as log:
             return subprocess.Popen(
-                [*self._network.enter, sys.executable, str(Path(__file__).with_name("interpreter.py"))],
+                self._interpreter(),
                 cwd=self.folder,
                 env=self.env,
                 stdin=subprocess.PIPE,
@@ -144,6 +148,11 @@ class Session:
                 stderr=log,
                 text=True,
             )
+
+    def _interpreter(self) -> list[str]:
+        if self._warm is not None:
+            return [str(self._warm.folder / "interpreter")]
+        return [*self._network.enter, sys.executable, str(Path(__file__).with_name("interpreter.py"))]
 
     def _compare(self, block: Block) -> None:
         """Every line of the block stands in what was printed, in this order."""
@@ -155,7 +164,7 @@ class Session:
             rest = rest[found.end() :]
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "TRITON", "VLLM"))}
     env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     return env | {"CURL_HOME": str(folder), "LC_ALL": "C.UTF-8", "PWD": str(folder / "cadence")}

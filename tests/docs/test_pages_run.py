@@ -14,10 +14,13 @@ from tests.docs.blocks import ROOT, SHELL, Block, pages, read_blocks
 from tests.docs.commands import parse_cadence
 from tests.docs.network import Network
 from tests.docs.servers import Servers
-from tests.docs.session import Session
+from tests.docs.session import Session, environment
+from tests.docs.warm_commands import WarmCommands
 from tests.helpers.smollm2 import smollm2_path
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+COLD = ("README.md",)  # its commands are started as users do; those of other pages are forked
 
 _INLINE = re.compile(r"`(cadence [a-z][^`…]*)`")
 
@@ -52,14 +55,27 @@ def servers(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Itera
     servers.stop()
 
 
+@pytest.fixture(scope="module")
+def warm(
+    network: Network, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[WarmCommands | None]:
+    if pytestconfig.getoption("--cold"):
+        yield None
+        return
+    folder = tmp_path_factory.mktemp("warm")
+    commands = WarmCommands(folder, network.enter, environment(folder))
+    yield commands
+    commands.close()
+
+
 @pytest.mark.parametrize("page", _PAGES)
-def test_page(page: str, network: Network, servers: Servers, tmp_path: Path) -> None:
+def test_page(page: str, network: Network, servers: Servers, warm: WarmCommands | None, tmp_path: Path) -> None:
     blocks = read_blocks(page)
     if any(block.run in ("server", "after-server") for block in blocks) and not network.has_port:
         pytest.skip("port 8000 is taken, and this system has no network namespaces")
     if not shutil.which("curl") and any("curl " in block.text for block in blocks if block.language in SHELL):
         pytest.skip("curl is not installed here")
-    session = Session(tmp_path, network, servers)
+    session = Session(tmp_path, network, servers, None if page in COLD else warm)
     try:
         for block in blocks:
             session.run(block)

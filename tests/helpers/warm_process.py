@@ -54,7 +54,7 @@ def serve(channel: socket.socket) -> Start | None:
                 os.write(writer, str(forked).encode())
                 os._exit(0)
             channel.close()
-            _take_fds(fds, start.fds)
+            take_fds(fds, start.fds)
             while os.getppid() == own:
                 time.sleep(0.0005)
             return start
@@ -64,7 +64,7 @@ def serve(channel: socket.socket) -> Start | None:
             os.close(fd)
 
 
-def _take_fds(given: list[int], wanted: list[int]) -> None:
+def take_fds(given: list[int], wanted: list[int]) -> None:
     """All others are closed."""
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for fd in given]
     os.closerange(3, _ABOVE)
@@ -121,10 +121,15 @@ def run(channel: socket.socket) -> None:
     start = serve(channel)
     if start is None:
         os._exit(0)
+    become_warm(start)
+
+
+def become_warm(start: Start) -> None:
+    """As `become`; what it starts is forked, too."""
     if not start.module.startswith(STARTS_NOBODY):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if not (forked := os.fork()):
-            return run(_alone(theirs))
+            run(_alone(theirs))
         theirs.close()
         start_warm(Nursery(ours, forked))
     become(start)

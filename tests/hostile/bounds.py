@@ -10,8 +10,8 @@ POOL = min(32, (os.cpu_count() or 1) + 4)  # threads of asyncio's own pool, at m
 
 @dataclass(frozen=True)
 class Bounds:
-    """Times hold on a machine of its own. In CI two cores are shared with other tests, whose processes take their
-    turns of the processor: `margin` stretches the times, and nothing else."""
+    """Times hold on a machine of its own. `make test` shares its machine with other tests, and with whatever else runs
+    there: `margin` stretches the times, and nothing else, until only what stands still breaks them."""
 
     margin: float = 1.0
     livez_s: float = 0.25  # longest answer of /livez
@@ -30,5 +30,5 @@ class Bounds:
         return start_mb * self.rss_factor + self.rss_extra_mb
 
 
-CI_MARGIN = 8.0
+CI_MARGIN = 60.0
 EXACT = 1.0

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.hostile.bounds import Bounds
 
 ROOT = Path(__file__).parents[2]
-_PATIENCE_S = 60.0
+_PATIENCE_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Bystander:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(10)
+            self._process.wait(120)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(10)

@@ -14,7 +14,7 @@ from tests.hostile.seeds import LONG, SEEDS, Body
 from tests.hostile.values import Value, boundaries, example, fixed, largest
 from tests.hostile.wire import JSON, Request
 
-_ROUND = 40  # cases of which every kind has its share
+ROUND = 40  # cases of which every kind has its share
 
 
 class Cases:
@@ -34,12 +34,12 @@ class Cases:
 
     def small(self, count: int) -> Iterator[Case]:
         """Those of the first `count` that are not made to be large."""
-        return (self.case(number) for number in range(count) if number % _ROUND != _ROUND - 1)
+        return (self.case(number) for number in range(count) if number % ROUND != ROUND - 1)
 
     def case(self, number: int) -> Case:
         """Twenty of forty set one field; every field has its turn before any has a second."""
         rng = random.Random(f"{self.seed} {number}")
-        turn, kind = divmod(number, _ROUND)
+        turn, kind = divmod(number, ROUND)
         if kind < 20:
             return self._one_field(number, turn * 20 + kind, rng)
         if kind < 29:

@@ -35,7 +35,7 @@ class Target:
     log: Callable[[], str] = str
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, trust_env=False, verify=False, timeout=60.0)
+        return httpx.Client(base_url=self.url, trust_env=False, verify=False, timeout=600.0)
 
 
 class Health:

@@ -64,6 +64,7 @@ FREEZING: tuple[_Fault, ...] = (
     ("15 MB of one character", _COMPLETIONS, Repeat(b'{"prompt":"', b"a", 15 * _MB, b'"}'), _REFUSED, "prompt"),
     ("a message of 15 MB", _CHAT, Repeat(_MESSAGE, b"a", 15 * _MB, b'"}]}'), _REFUSED, ""),
     ("a message of many words", _CHAT, Repeat(_MESSAGE, b"word ", 3 * _MB, b'"}]}'), _REFUSED, ""),
+    ("words to count", "/v1/messages/count_tokens", Repeat(_MESSAGE, b"word ", 60_000, b'"}]}'), _ANY, ""),
     ("many words to count", "/v1/messages/count_tokens", Repeat(_MESSAGE, b"word ", 3 * _MB, b'"}]}'), _ANY, ""),
     ("many words to tokenise", "/tokenize", Repeat(b'{"prompt":"', b"word ", 3 * _MB, b'"}'), _ANY, ""),
     ("many ids to detokenise", "/detokenize", Repeat(b'{"tokens":[', b"7,", 7 * _MB, b"7]}"), _REFUSED, ""),
@@ -113,6 +114,8 @@ WRONG_CODES: tuple[_Fault, ...] = (
     ("a role that is a number", _CHAT, {"messages": [{"role": 7, "content": "a"}]}, (400,), "messages"),
 )  # fmt: skip
 
+# Tokenised for half a minute: `make wide` sends them.
+HEAVY = frozenset({"many words to count"})
 ALL = (*POISON, *FREEZING, *WRONG_CODES)
 
 

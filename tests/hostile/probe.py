@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 PERIOD_S = 0.02  # between two questions to /livez
 TOLD_S = 0.05  # shorter waits are not worth a line
-DEADLINE_S = 120.0
-PATIENCE_S = 5.0  # for a task that is told to end
+DEADLINE_S = 600.0
+PATIENCE_S = 60.0  # for a task that is told to end
 _STREAM = {"prompt": [9, 8, 7], "max_tokens": 200, "temperature": 0, "ignore_eos": True, "stream": True}
 
 

@@ -12,8 +12,9 @@ from tests.hostile.bystander import Sight
 from tests.hostile.case import Case
 from tests.hostile.judge import problems
 from tests.hostile.report import Report
-from tests.hostile.wire import Connection
+from tests.hostile.wire import Answer, Connection
 
+BUSY = 429
 _SLACK_S = 0.05  # between the clocks of two processes
 
 
@@ -45,7 +46,7 @@ class Sender:
         deadline = self._bounds.scaled(self._bounds.answer_s)
         for case in cases:
             flights.append(flight := Flight(case, time.monotonic()))
-            answer = await connection.ask(case.request, deadline, case.leave_after)
+            answer = await _ask(connection, case, deadline)
             flight.ended = time.monotonic()
             self._report.note(answer)
             for problem in problems(case, answer):
@@ -53,6 +54,16 @@ class Sender:
             if case.request.half or not case.is_http:
                 connection.drop()
         connection.drop()
+
+
+async def _ask(connection: Connection, case: Case, deadline: float) -> Answer:
+    """Where it is known what must be answered, a server that says it is busy is asked again when it says so."""
+    ends = time.monotonic() + deadline
+    while True:
+        answer = await connection.ask(case.request, deadline, case.leave_after)
+        if answer.status != BUSY or not case.expected or BUSY in case.expected or time.monotonic() > ends:
+            return answer
+        await asyncio.sleep(float(answer.headers.get("retry-after", 1)))
 
 
 def during(sight: Sight, flights: Sequence[Flight]) -> list[Case]:

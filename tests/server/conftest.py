@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.warm_start import WarmPopen
 from tests.server.helpers import FakeLLM, RunningApp, ServerProcess, run_app, save_fake_model
 
 
@@ -31,8 +32,21 @@ def serve(fake_model: Path) -> Iterator[Callable[..., RunningApp]]:
 
 
 @pytest.fixture(scope="session")
-def tiny_server(tiny_model: Callable[[str], Path]) -> Iterator[ServerProcess]:
-    """One real server on a tiny random llama, named `tiny`, for the whole session."""
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One browser for all pages; a test begins with `Page.forget`, or at an address that no other has."""
+    from tests.server.webui_page import open_chromium
+
+    with open_chromium(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="session")
+def tiny_server(tiny_model: Callable[[str], Path], pytestconfig: pytest.Config) -> Iterator[ServerProcess]:
+    """One real server on a tiny random llama, named `tiny`, for the whole session. No test is about its start."""
     options = ("--served-model-name", "tiny", "--max-model-len", "512", "--num-gpu-blocks-override", "2000")
-    with ServerProcess(tiny_model("llama"), *options) as server:  # so few blocks that a page shows each of them
+    with pytest.MonkeyPatch.context() as patch:
+        if not pytestconfig.getoption("--cold"):
+            patch.setattr("subprocess.Popen", WarmPopen)
+        server = ServerProcess(tiny_model("llama"), *options)  # so few blocks that a page shows each of them
+    with server:
         yield server

@@ -68,12 +68,12 @@ class FakeProcess:
         self.process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ})
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=f"http://127.0.0.1:{self.address[1]}", timeout=20, trust_env=False, verify=False)
+        return httpx.Client(base_url=f"http://127.0.0.1:{self.address[1]}", timeout=240, trust_env=False, verify=False)
 
     def signal(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
-    def wait_for(self, condition: Callable[[httpx.Client], bool], seconds: float = 20.0) -> None:
+    def wait_for(self, condition: Callable[[httpx.Client], bool], seconds: float = 240.0) -> None:
         ends = time.monotonic() + seconds
         with self.client() as client:
             while not condition(client):
@@ -87,7 +87,7 @@ class FakeProcess:
 
     def __exit__(self, *error: object) -> None:
         self.process.kill()
-        self.process.communicate(timeout=10)
+        self.process.communicate(timeout=240)
 
 
 if __name__ == "__main__":

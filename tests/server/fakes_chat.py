@@ -26,7 +26,7 @@ WEATHER = {
 
 def openai_client(server: RunningApp | ServerProcess, **options: Any) -> openai.OpenAI:
     """Without retries, and past any proxy of the machine."""
-    http = httpx.Client(trust_env=False, timeout=30.0, verify=False)
+    http = httpx.Client(trust_env=False, timeout=240.0, verify=False)
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, http_client=http, **options)
 
 

@@ -29,7 +29,7 @@ from tests.server.streams import connect, request_bytes
 FLAGS = ("--max-model-len", "512", "--num-gpu-blocks-override", "4000", "--engine-heartbeat-timeout", "1.5")
 NUM_STREAMS = 12
 MAX_TOKENS = 200
-PATIENCE_S = 90.0  # for all streams of a round
+PATIENCE_S = 600.0  # for all streams of a round
 QUARANTINED = "times while this request was in it"
 
 
@@ -121,7 +121,7 @@ class FaultInjector:
     async def drain(self) -> None:
         """The server's last round: its engine dies while it drains."""
         await self._round(self.draining)
-        assert await asyncio.to_thread(self._server.wait, 30) == 0
+        assert await asyncio.to_thread(self._server.wait, 240) == 0
 
     async def anywhere(self) -> None:
         await asyncio.sleep(self._rng.uniform(0, 0.8))
@@ -217,7 +217,7 @@ def starved(server: ServerProcess) -> Iterator[None]:
     highest = max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + 1, before[1]))
     host, port = server.url.removeprefix("http://").split(":")
-    idle = [socket.create_connection((host, int(port)), timeout=5) for _ in range(highest + 1)]
+    idle = [socket.create_connection((host, int(port)), timeout=240) for _ in range(highest + 1)]
     try:
         yield
     finally:

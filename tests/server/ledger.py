@@ -14,7 +14,7 @@ from tests.server.helpers import ServerProcess
 
 PREFIX = "cadence:http_requests_"
 PERIOD_S = 0.1
-SETTLE_S = 10.0
+SETTLE_S = 240.0
 
 
 def read_counters(text: str) -> dict[str, float]:
@@ -35,7 +35,7 @@ async def watched(server: ServerProcess) -> AsyncIterator[list[dict[str, float]]
     samples: list[dict[str, float]] = []
 
     async def watch() -> None:
-        async with httpx.AsyncClient(base_url=server.url, trust_env=False, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=server.url, trust_env=False, timeout=240) as client:
             while True:
                 samples.append(read_counters((await client.get("/metrics")).text))
                 await asyncio.sleep(PERIOD_S)

@@ -66,7 +66,7 @@ def expected(tiny_model: Callable[[str], Path], root: Path) -> dict[str, str]:
 
 def said(server: ServerProcess, model: str) -> str:
     body = {"model": model, "prompt": PROMPT, "temperature": 0, "max_tokens": 12, "ignore_eos": True}
-    reply = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60)
+    reply = httpx.post(f"{server.url}/v1/completions", json=body, timeout=240)
     assert reply.status_code == 200, reply.text
     assert reply.json()["model"] == model
     return str(reply.json()["choices"][0]["text"])
@@ -74,12 +74,12 @@ def said(server: ServerProcess, model: str) -> str:
 
 def load(server: ServerProcess, name: str, path: Path | str) -> httpx.Response:
     return httpx.post(
-        f"{server.url}/v1/load_lora_adapter", json={"lora_name": name, "lora_path": str(path)}, timeout=60
+        f"{server.url}/v1/load_lora_adapter", json={"lora_name": name, "lora_path": str(path)}, timeout=240
     )
 
 
 def unload(server: ServerProcess, name: str) -> httpx.Response:
-    return httpx.post(f"{server.url}/v1/unload_lora_adapter", json={"lora_name": name}, timeout=60)
+    return httpx.post(f"{server.url}/v1/unload_lora_adapter", json={"lora_name": name}, timeout=240)
 
 
 def test_an_adapter_is_a_model_of_its_own_name(server: ServerProcess, root: Path, expected: dict[str, str]) -> None:
@@ -89,7 +89,7 @@ def test_an_adapter_is_a_model_of_its_own_name(server: ServerProcess, root: Path
     assert cards["first"]["parent"] == "tiny" and cards["first"]["root"] == str(root / "first")
     assert httpx.get(f"{server.url}/v1/models/first").json()["id"] == "first"
     chat = {"model": "first", "messages": [{"role": "user", "content": "a"}], "max_tokens": 3}
-    reply = httpx.post(f"{server.url}/v1/chat/completions", json=chat, timeout=60)
+    reply = httpx.post(f"{server.url}/v1/chat/completions", json=chat, timeout=240)
     assert reply.status_code == 200 and reply.json()["model"] == "first", reply.text
 
 
@@ -99,7 +99,7 @@ def test_adapters_come_and_go(server: ServerProcess, root: Path, expected: dict[
     assert said(server, "second") == expected["second"] not in (expected["first"], expected["tiny"])
     assert unload(server, "second").status_code == 200
     body = {"model": "second", "prompt": PROMPT, "max_tokens": 1}
-    assert httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).status_code == 404
+    assert httpx.post(f"{server.url}/v1/completions", json=body, timeout=240).status_code == 404
     assert unload(server, "second").status_code == 404
     assert load(server, "second", root / "second").status_code == 200, "and again"
     assert said(server, "second") == expected["second"]
@@ -136,7 +136,7 @@ def test_what_cannot_be_served_is_refused(server: ServerProcess, root: Path, exp
 
 def long_answer(server: ServerProcess, model: str) -> str:
     body = {"model": model, "prompt": PROMPT, "temperature": 0, "max_tokens": 110, "ignore_eos": True}
-    reply = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60)
+    reply = httpx.post(f"{server.url}/v1/completions", json=body, timeout=240)
     assert reply.status_code == 200, reply.text
     return str(reply.json()["choices"][0]["text"])
 
@@ -171,11 +171,11 @@ def test_an_adapter_unloaded_in_use_serves_those_that_have_it(server: ServerProc
     whole = long_answer(server, "second")
     body = {"model": "second", "prompt": PROMPT, "temperature": 0, "max_tokens": 110, "ignore_eos": True}
     texts = []
-    with httpx.stream("POST", f"{server.url}/v1/completions", json=body | {"stream": True}, timeout=60) as stream:
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=body | {"stream": True}, timeout=240) as stream:
         for line in stream.iter_lines():
             if not texts:
                 assert unload(server, "second").status_code == 200
-                reply = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60)
+                reply = httpx.post(f"{server.url}/v1/completions", json=body, timeout=240)
                 assert reply.status_code == 404 and "second" in reply.text
             if line.startswith("data: {"):
                 texts.append(json.loads(line.removeprefix("data: "))["choices"][0]["text"])
@@ -209,7 +209,7 @@ def test_metrics_name_the_adapters_that_run_and_those_that_wait(server: ServerPr
 
     def ask(model: str) -> int:
         body = {"model": model, "prompt": PROMPT, "n": 40, "max_tokens": 110, "ignore_eos": True}
-        return httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).status_code
+        return httpx.post(f"{server.url}/v1/completions", json=body, timeout=240).status_code
 
     with ThreadPoolExecutor(4) as pool:
         jobs = [pool.submit(ask, model) for model in (*names, "tiny")]

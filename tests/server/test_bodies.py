@@ -65,7 +65,8 @@ def test_the_event_loop_is_never_held(serve: Serve) -> None:
         ]
         assert {one.result().status_code for one in sent} == {400}
     longest = max(after - before for before, after in itertools.pairwise(ticks))
-    assert len(ticks) > 50 and longest < 0.8, longest
+    total = ticks[-1] - ticks[0]  # one body, read in one go, would be a tenth of it or more
+    assert len(ticks) > 50 and longest < max(0.8, total / 20), (longest, total)
 
 
 @pytest.mark.parametrize(

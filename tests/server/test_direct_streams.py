@@ -71,7 +71,7 @@ def test_streams_say_what_whole_answers_say(server: ServerProcess, pause_s: floa
         return list(await asyncio.gather(*(streamed(server.url, number, pause_s) for number in range(STREAMS))))
 
     found = asyncio.run(all_streams())
-    with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=240) as client:
         for number, (texts, usage) in enumerate(found):
             path, body = asked(number)
             whole = client.post(path, json=body).json()

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 from tests.server.helpers import RunningApp
-from tests.server.webui_page import Page, needs_chromium, open_chromium
+from tests.server.webui_page import Page, needs_chromium
 
 pytestmark = needs_chromium
 
 
-def test_the_api_is_drawn_from_its_description(serve: Callable[..., RunningApp], tmp_path: Path) -> None:
+def test_the_api_is_drawn_from_its_description(serve: Callable[..., RunningApp], chromium: Any) -> None:
     app = serve()
     with app.client() as client:
         paths = client.get("/openapi.json").json()["paths"]
-    with open_chromium(tmp_path) as driver:
-        driver.get(app.url + "/docs")
-        page = Page(driver)
-        page.wait(lambda: page.run("return document.body.dataset.ready"), "the page")
-        shown = page.run("return [...document.querySelectorAll('.operation code')].map((node) => node.textContent)")
-        assert sorted(shown) == sorted(path for path, operations in paths.items() for _ in operations)
-        loaded = page.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
-        assert loaded and all(name.startswith(app.url) for name in loaded) and not page.complaints()
-        fields = "return document.querySelector('[open] .fields').textContent"
-        page.run("document.querySelector('.operation:has(code)').open = true")
-        assert page.run(fields)
-        page.fill("#search", "count_tokens")
-        found = "return [...document.querySelectorAll('.operation:not([hidden]) code')].map((node) => node.textContent)"
-        assert page.run(found) == ["/v1/messages/count_tokens"]
+    chromium.get(app.url + "/docs")
+    page = Page(chromium)
+    page.complaints()
+    page.wait(lambda: page.run("return document.body.dataset.ready"), "the page")
+    shown = page.run("return [...document.querySelectorAll('.operation code')].map((node) => node.textContent)")
+    assert sorted(shown) == sorted(path for path, operations in paths.items() for _ in operations)
+    loaded = page.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert loaded and all(name.startswith(app.url) for name in loaded) and not page.complaints()
+    fields = "return document.querySelector('[open] .fields').textContent"
+    page.run("document.querySelector('.operation:has(code)').open = true")
+    assert page.run(fields)
+    page.fill("#search", "count_tokens")
+    found = "return [...document.querySelectorAll('.operation:not([hidden]) code')].map((node) => node.textContent)"
+    assert page.run(found) == ["/v1/messages/count_tokens"]

@@ -51,7 +51,7 @@ def answer(wire: socket.socket) -> tuple[int, bytes]:
 
 def test_nothing_is_read_and_the_connection_lives_on(serve: Serve) -> None:
     app = serve(FULL, max_queued_requests=1)
-    with filled(app), socket.create_connection(("127.0.0.1", app.port), timeout=10) as wire:
+    with filled(app), socket.create_connection(("127.0.0.1", app.port), timeout=240) as wire:
         for _ in range(3):
             wire.sendall(post("/v1/chat/completions", b"this is no JSON"))
             status, body = answer(wire)
@@ -70,7 +70,7 @@ def test_nothing_is_read_and_the_connection_lives_on(serve: Serve) -> None:
 def test_a_large_body_is_not_answered_with_a_reset(serve: Serve, header: str) -> None:
     app = serve(FULL, max_queued_requests=1)
     body = b'{"prompt": "' + b"x" * 3_000_000 + b'"}'
-    with filled(app), socket.create_connection(("127.0.0.1", app.port), timeout=10) as wire:
+    with filled(app), socket.create_connection(("127.0.0.1", app.port), timeout=240) as wire:
         wire.sendall(post("/v1/completions", body, header))
         assert answer(wire)[0] == 429
 

@@ -51,7 +51,20 @@ LIMITED = {
 CHANNELLED = {"openai": "<|start|>assistant", "muse_glimmer": "<|start|>assistant to=self<|message|>Hm.<|eom|>"}
 BACKENDS = ("auto", "llguidance")
 ROW_BACKENDS = [(row, backend) for row in ROWS for backend in BACKENDS]
-ALWAYS = [(row, backend) for place, row in enumerate(ROWS) for backend in BACKENDS[: 1 + (place % 6 == 0)]]
+
+
+def kind_of(row: ToolFormat) -> tuple[object, ...]:
+    """Alike for formats that are written and read by the same code."""
+    assert row.form is not None
+    written = "JSON" if row.form.written is JSON else type(row.form.written).__name__
+    return written, row.form.once, bool(row.form.open), bool(row.form.between), row.names[0] in CHANNELS
+
+
+OF_EACH_KIND = {kind_of(row): row for row in reversed(ROWS)}
+ALWAYS = [
+    *((row, "auto") for row in OF_EACH_KIND.values()),
+    *({kind[0]: (row, "llguidance") for kind, row in OF_EACH_KIND.items()}.values()),
+]
 BY_BACKEND = mostly_wide_rows(ROW_BACKENDS, ALWAYS)
 NAMES = [f"{row.names[0]}-{backend}" for row, backend in ROW_BACKENDS]
 _CLOSING = frozenset(b'"}])>0')

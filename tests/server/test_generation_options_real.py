@@ -14,6 +14,8 @@ from tests.server.fakes_chat import openai_client
 from tests.server.helpers import ServerProcess
 from tests.server.test_completions_real import MESSAGES, PROMPT, complete
 
+pytestmark = pytest.mark.warm
+
 
 @pytest.fixture(scope="module")
 def client(tiny_server: ServerProcess) -> openai.OpenAI:

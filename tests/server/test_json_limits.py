@@ -90,15 +90,15 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_counting_is_quick_for_any_body(kind: str) -> None:
-    """A tenth of this on an ordinary core; a loop over matches of an expression takes up to 14 s."""
+    """A hundredth of this on an ordinary core; a loop over matches of an expression takes up to 14 s."""
     began = time.thread_time()
     passes(HOSTILE[kind], 64, 500_000)
-    assert time.thread_time() - began < 1.5
+    assert time.thread_time() - began < 10
 
 
 def test_what_the_default_limits_pass_is_parsed_quickly() -> None:
-    """The parser holds everyone up while it runs: the limits are what bounds it. Ten times what an ordinary core takes;
-    the collector is off because it would walk what the whole test run has made."""
+    """The parser holds everyone up while it runs: the limits are what bounds it. A hundred times what an ordinary core
+    takes; the collector is off because it would walk what the whole test run has made."""
     limits = JsonLimits(64, 500_000)
     worst = {
         "numbers": b"[" + b",".join([b"123456"] * (limits.max_values - 2)) + b"]",
@@ -112,7 +112,7 @@ def test_what_the_default_limits_pass_is_parsed_quickly() -> None:
             check_json(body, limits)
             began = time.thread_time()
             decode_json(body)
-            assert time.thread_time() - began < 2, name
+            assert time.thread_time() - began < 20, name
     finally:
         gc.enable()
 

@@ -83,8 +83,8 @@ def test_the_engine_does_not_outlive_a_killed_server(server: ServerProcess) -> N
     shared = set(os.listdir("/dev/shm"))
     engine = engine_of(server)
     server.signal(signal.SIGKILL)
-    server.wait(5)
-    deadline = time.monotonic() + 3
+    server.wait()
+    deadline = time.monotonic() + 120
     while Path(f"/proc/{engine}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(f"/proc/{engine}").exists()

@@ -17,6 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from cadence.engine.metrics.descriptions import DESCRIPTIONS
 from tests.server.helpers import ServerProcess
 
+pytestmark = pytest.mark.warm
+
 # What the panels of performance_statistics, query_statistics and grafana.json ask for, at vLLM of 2026-08-22.
 DASHBOARD_NAMES = (
     "vllm:e2e_request_latency_seconds_bucket", "vllm:e2e_request_latency_seconds_count",

@@ -314,7 +314,7 @@ def test_many_streams_at_once(serve: Serve) -> None:
     app = serve({"script": "All of us say this."})
 
     def one(texts: list[str]) -> None:
-        with httpx.Client(trust_env=False, timeout=30.0) as http:
+        with httpx.Client(trust_env=False, timeout=240.0) as http:
             body = {"model": MODEL, "input": "hi", "stream": True}
             lines = http.post(f"{app.url}/v1/responses", json=body).text.splitlines()
         events = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]

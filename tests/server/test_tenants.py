@@ -148,7 +148,7 @@ def test_a_running_response_can_only_be_seen_and_ended_by_its_own(serve: Serve) 
 
     thread = threading.Thread(target=stream)
     thread.start()
-    assert began.wait(20)
+    assert began.wait(240)
     name = events[0]["response"]["id"]
     with app.client() as client:
         for method, path in (("POST", "/cancel"), ("GET", ""), ("GET", "/input_items"), ("DELETE", "")):

@@ -27,7 +27,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     key, certificate = folder / "key.pem", folder / "cert.pem"
     words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
     names = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*words.split(), *names], check=True, capture_output=True, timeout=60)
+    subprocess.run([*words.split(), *names], check=True, capture_output=True, timeout=240)
     return key, certificate
 
 
@@ -35,7 +35,7 @@ def trusting(app: RunningApp, certificate: Path, **own: str) -> httpx.Client:
     context = ssl.create_default_context(cafile=str(certificate))
     if own:
         context.load_cert_chain(**own)
-    return httpx.Client(base_url=app.url, verify=context, trust_env=False, timeout=10)
+    return httpx.Client(base_url=app.url, verify=context, trust_env=False, timeout=240)
 
 
 def test_a_stream_over_tls(serve: Callable[..., RunningApp], certificate: tuple[Path, Path]) -> None:

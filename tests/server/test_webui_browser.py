@@ -11,16 +11,10 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-from tests.server.webui_page import Page, needs_chromium, open_chromium
+from tests.server.webui_page import Page, needs_chromium
 from tests.server.webui_server import KEY, WORDS, ScriptedEngine, build, running
 
 pytestmark = needs_chromium
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with open_chromium(tmp_path_factory.mktemp("chromium")) as driver:
-        yield driver
 
 
 @pytest.fixture(scope="module")

@@ -11,18 +11,12 @@ from fastapi import FastAPI
 from selenium.webdriver.common.keys import Keys
 
 from tests.server.helpers import RunningApp
-from tests.server.webui_page import Page, needs_chromium, open_chromium
+from tests.server.webui_page import Page, needs_chromium
 from tests.server.webui_server import KEY, ScriptedEngine, build, running
 
 pytestmark = needs_chromium
 
 CODE = "echo:Run this:\n\n```sh\nls -l <dir>\n```\n"
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with open_chromium(tmp_path_factory.mktemp("chromium")) as driver:
-        yield driver
 
 
 @pytest.fixture(scope="module")

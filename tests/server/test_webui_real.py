@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,16 +11,10 @@ import pytest
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError
 from tests.server.helpers import RunningApp, ServerProcess
-from tests.server.webui_page import Page, needs_chromium, open_chromium
+from tests.server.webui_page import Page, needs_chromium
 
 pytestmark = needs_chromium
 SCRIPT = "Blue light scatters more than red. Air does it, all day long, in every direction."
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with open_chromium(tmp_path_factory.mktemp("chromium")) as driver:
-        yield driver
 
 
 def visit(chromium: Any, url: str, name: str) -> Page:
@@ -106,7 +100,7 @@ def test_a_real_engine_shows_its_blocks(chromium: Any, tiny_server: ServerProces
     page.wait(lambda: page.get("#now-step").text.startswith("median"), "step times")
     page.wait(lambda: page.get("#now-first").text, "time to first token")
     with tiny_server.client() as client:
-        ends = time.monotonic() + 10
+        ends = time.monotonic() + 240
         while (state := client.get("/engine/state").json())["num_running"] and time.monotonic() < ends:
             time.sleep(0.1)
     assert state["generated_tokens"] > 0 and state["blocks"]["held"] == 0 and state["blocks"]["cached"] > 0

@@ -20,7 +20,7 @@ FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--disable-sync", "--no-first-run", "--disable-dev-shm-usage", "--window-size=1440,900",
 )  # fmt: skip
-PATIENCE = 45.0  # seconds
+PATIENCE = 240.0  # seconds
 
 needs_chromium = pytest.mark.skipif(
     not (CHROMIUM.exists() and DRIVER.exists()), reason="needs chromium and chromedriver in /usr/bin (make browser)"
@@ -36,6 +36,8 @@ def open_chromium(profile: Path) -> Iterator[Any]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+    driver.set_script_timeout(PATIENCE)
+    driver.set_page_load_timeout(PATIENCE)
     try:
         yield driver
     finally:

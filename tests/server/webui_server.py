@@ -184,7 +184,7 @@ def running(app: FastAPI) -> Iterator[str]:
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 240
         while not server.started and time.monotonic() < deadline:
             time.sleep(0.02)
         try:

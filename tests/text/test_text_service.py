@@ -51,7 +51,8 @@ def run(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
         async def main() -> None:
             service = TextService(tokenizer, config, context, limits)
             try:
-                await body(service, tokenizer)
+                async with asyncio.timeout(240):  # it hangs
+                    await body(service, tokenizer)
             finally:
                 await service.close()
 
@@ -87,7 +88,7 @@ def test_the_same_tokens_wherever_they_are_made(run: Callable[..., None], escape
             assert await service.decode(ids, False) == tokenizer.decode(ids, False)
             assert await service.decode(ids, True) == tokenizer.decode(ids, True)
 
-    run(body, escape=escape)
+    run(body, escape=escape, limits=TextLimits())
 
 
 def test_short_texts_need_no_process(run: Callable[..., None]) -> None:
@@ -214,6 +215,30 @@ def test_nobody_waits_for_ever_for_a_turn(run: Callable[..., None], monkeypatch:
             await asyncio.sleep(0)
 
     run(body)
+
+
+def test_patience_is_for_the_turn_not_for_the_job(run: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that has its turn is judged by its own limits, however long its process takes to start."""
+    monkeypatch.setattr(text_client, "PATIENCE_S", 0.01)
+
+    async def body(service: TextService, _: Tokenizer) -> None:
+        assert (await service.chat(HI, PLAIN, "{{ 1 }}", False)).text == "1"
+
+    run(body)
+
+
+def test_what_cannot_fit_is_refused_while_others_are_tokenised(run: Callable[..., None]) -> None:
+    async def body(service: TextService, _: Tokenizer) -> None:
+        long = ChatRequest([{"role": "user", "content": "word " * 100_000}])
+        async with service._texts._turn:  # as if a text were being tokenised
+            waiting = asyncio.create_task(service.encode("a" * (LONG_TEXT + 1), Encoding(kept=(0, 5))))
+            while not service._texts.is_busy:
+                await asyncio.sleep(0)
+            assert "at least" in await refused(service.chat(long, Encoding(field="messages"), "", True), "messages")
+            assert not waiting.done()
+        await waiting
+
+    run(body, context=1000, limits=TextLimits())
 
 
 def test_a_start_that_takes_too_long_is_tried_again_by_the_next(
