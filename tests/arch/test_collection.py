@@ -1,4 +1,4 @@
-"""The README's test command finds every test file, and every process finds the same tests in the same order."""
+"""`make test` finds every test file, and every process finds the same tests in the same order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def command_of(makefile: str) -> list[str]:
 @pytest.fixture(scope="module")
 def collection(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Collection:
     """By another process, whose sets and hashes have another order."""
-    assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make test" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     words = command_of((ROOT / "Makefile").read_text(encoding="utf-8"))
     words += ["--wide"] * bool(request.config.getoption("--wide"))
     to = tmp_path_factory.mktemp("collected") / "collected.json"

@@ -122,9 +122,9 @@ def test_stages_have_the_same_groups() -> None:
     assert first.block_bytes <= whole.block_bytes and whole.of_layers(range(4)) == whole
 
 
-@pytest.mark.parametrize(("options", "most"), [({}, 2), ({"async_scheduling": False}, 1)], ids=["ahead", "in turn"])
+@pytest.mark.parametrize("is_ahead", [True, False], ids=["ahead", "in turn"])
 def test_a_step_is_sent_while_another_is_at_a_later_stage(
-    options: dict[str, Any], most: int, tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    is_ahead: bool, tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that both stages compute at the same time. Neither is idle."""
     in_flight: list[int] = [0]
@@ -141,8 +141,8 @@ def test_a_step_is_sent_while_another_is_at_a_later_stage(
     sent, heard = ProcessExecutor.step, ProcessExecutor.result
     monkeypatch.setattr(ProcessExecutor, "step", step)
     monkeypatch.setattr(ProcessExecutor, "result", result)
-    with LLM(str(tiny_model("llama")), **OPTIONS, pipeline_parallel_size=2, **options) as llm:
+    with LLM(str(tiny_model("llama")), **OPTIONS, pipeline_parallel_size=2, async_scheduling=is_ahead) as llm:
         llm.generate([[5 + number] * 20 for number in range(16)], PLAIN, use_tqdm=False)
         busy = [metric.value for metric in llm.get_metrics() if metric.name == "cadence:rank_busy_seconds"]
-    assert max(in_flight) == most
+    assert (max(in_flight) > 1) is is_ahead
     assert len(busy) == 2 and all(busy)

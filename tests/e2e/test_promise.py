@@ -24,16 +24,16 @@ ALL_AT_ONCE = {"max_num_seqs": 48, "max_num_batched_tokens": 8192}
 # The last tokens are looked up where they stood before, though that is seldom right here.
 DRAFTS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "adaptive": False}
 
-# A pool of 28 blocks holds a few of the requests to their end: most are preempted, some more than once.
+# A pool of 36 blocks holds a few of the requests to their end: most are preempted, some more than once.
 WAYS: dict[str, dict[str, Any]] = {
     "together": ALL_AT_ONCE,
     "chunks of 16": {"max_num_batched_tokens": 16},
     "chunks of 64": {"max_num_batched_tokens": 64},
     "no prefix cache": {**ALL_AT_ONCE, "enable_prefix_caching": False},
-    "tiny pool": {"num_gpu_blocks_override": 28, "max_num_seqs": 48},
+    "tiny pool": {"num_gpu_blocks_override": 36, "max_num_seqs": 48},
     "depth 2": {**ALL_AT_ONCE, "async_scheduling": True},
     "depth 2, chunks of 16": {"max_num_batched_tokens": 16, "async_scheduling": True},
-    "depth 2, tiny pool": {"num_gpu_blocks_override": 28, "max_num_seqs": 48, "async_scheduling": True},
+    "depth 2, tiny pool": {"num_gpu_blocks_override": 36, "max_num_seqs": 48, "async_scheduling": True},
     "drafts": {**ALL_AT_ONCE, "speculative_config": DRAFTS},
     "drafts, depth 2, chunks": {
         "max_num_batched_tokens": 64,
@@ -42,7 +42,7 @@ WAYS: dict[str, dict[str, Any]] = {
         "speculative_config": DRAFTS,
     },
     "drafts, depth 2, tiny pool, bursts of 4": {
-        "num_gpu_blocks_override": 28,
+        "num_gpu_blocks_override": 36,
         "max_num_seqs": 48,
         "async_scheduling": True,
         "num_scheduler_steps": 4,
@@ -53,12 +53,12 @@ WAYS: dict[str, dict[str, Any]] = {
     "stages, chunks of 16, tiny pool": {
         "max_num_batched_tokens": 48,
         "long_prefill_token_threshold": 16,
-        "num_gpu_blocks_override": 28,
+        "num_gpu_blocks_override": 36,
         "max_num_seqs": 48,
         "pipeline_parallel_size": 2,
     },
     "stages, drafts, tiny pool, bursts of 4": {
-        "num_gpu_blocks_override": 28,
+        "num_gpu_blocks_override": 36,
         "max_num_seqs": 48,
         "num_scheduler_steps": 4,
         "speculative_config": DRAFTS,
