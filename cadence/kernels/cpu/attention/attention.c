@@ -53,7 +53,7 @@ INLINE void find_factors(const State *total, const State *part, int64_t m, float
 
 /* The one of the larger maximum is taken as it is. */
 INLINE vf merged(vi rises, vf total, vf part, float factor) {
-    return madd(pick(rises, part, total), pick(rises, total, part), splat(factor));
+    return madd_by(pick(rises, part, total), pick(rises, total, part), factor);
 }
 
 /* Without branches: which maximum is the larger cannot be guessed. */

@@ -93,9 +93,9 @@ INLINE void value_tile(const int rows, const int width, const int type, const fl
         load_strip(t->value[n], at, width, type, v);
 #pragma GCC unroll 4
         for (int m = 0; m < rows; m++) {
-            vf w = splat(weight[m * KEY_TILE + n]);
+            float w = weight[m * KEY_TILE + n];
 #pragma GCC unroll 8
-            for (int i = 0; i < width; i++) sum[m][i] = madd(sum[m][i], v[i], w);
+            for (int i = 0; i < width; i++) sum[m][i] = madd_by(sum[m][i], v[i], w);
         }
     }
 #pragma GCC unroll 4

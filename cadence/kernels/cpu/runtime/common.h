@@ -62,10 +62,23 @@ INLINE vf madd(vf sum, vf a, vf b) {
     return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
 #elif defined(__FMA__) && VL == 8
     return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
-#elif defined(__aarch64__) && VL == 4
+#elif defined(__aarch64__) && VL == 4 && defined(__clang__)
     return (vf)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
+#elif defined(__aarch64__) && VL == 4 /* of the intrinsic gcc copies sums about: in a loop of 16, 24 times */
+    __asm__("fmla %0.4s, %1.4s, %2.4s" : "+w"(sum) : "w"(a), "w"(b));
+    return sum;
 #else
     return sum + a * b;
+#endif
+}
+
+/* The same, by one number. */
+INLINE vf madd_by(vf sum, vf a, float b) {
+#if defined(__aarch64__) && VL == 4 && !defined(__clang__)
+    __asm__("fmla %0.4s, %1.4s, %2.s[0]" : "+w"(sum) : "w"(a), "w"(b));
+    return sum;
+#else
+    return madd(sum, a, splat(b));
 #endif
 }
 
