@@ -32,7 +32,15 @@ class ResponseCluster(Cluster):
         super().__init__(model, "--chat-template", TEMPLATE, *flags)
 
     def ask(self, method: str, path: str = "", **options: Any) -> tuple[int, Any]:
-        """-> (the process that answered, its reply)"""
+        """-> (the process that answered, its reply). What only reads is asked again where it met one that died."""
+        while True:
+            try:
+                return self._ask(method, path, **options)
+            except httpx.TransportError:
+                if method != "GET":
+                    raise
+
+    def _ask(self, method: str, path: str, **options: Any) -> tuple[int, Any]:
         with (
             httpx.Client(base_url=self.url, trust_env=False, timeout=200) as client,
             client.stream(method, f"/v1/responses{path}", **options) as reply,
@@ -52,9 +60,17 @@ class ResponseCluster(Cluster):
         assert len(found) == 2
         return found
 
-    def read(self, path: str, count: int, **options: Any) -> tuple[int, Events]:
+    def read(self, path: str, count: int, method: str = "GET", **options: Any) -> tuple[int, Events]:
         """At least `count` events of a stream, which is left then. -> (the process that sent them, events)"""
-        method, events, pid = options.pop("method", "GET"), [], 0
+        while True:
+            try:
+                return self._read(method, path, count, **options)
+            except httpx.TransportError:
+                if method != "GET":
+                    raise
+
+    def _read(self, method: str, path: str, count: int, **options: Any) -> tuple[int, Events]:
+        events, pid = [], 0
         with (
             httpx.Client(base_url=self.url, trust_env=False, timeout=200) as client,
             client.stream(method, f"/v1/responses{path}", **options) as reply,
