@@ -44,51 +44,60 @@ def command_of(makefile: str) -> list[str]:
     return [word for at, word in enumerate(words) if at not in dropped]
 
 
-@pytest.fixture(scope="module")
-def collection(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Collection:
+def collected(request: pytest.FixtureRequest, **environment: str) -> Collection:
     """By another process, whose sets and hashes have another order."""
     assert "make test" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     words = command_of((ROOT / "Makefile").read_text(encoding="utf-8"))
     words += ["--wide"] * bool(request.config.getoption("--wide"))
-    to = tmp_path_factory.mktemp("collected") / "collected.json"
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", *words, "--collect-only", "-q", "-p", "tests.helpers.collected"]
-    done = subprocess.run(
-        [*command, "-p", "no:cacheprovider"],
-        cwd=ROOT,
-        env={**kept, "PYTHONHASHSEED": seed, "COLLECTED_TO": str(to)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return Collection(**json.loads(to.read_text(encoding="utf-8")))
+    with tempfile.TemporaryDirectory() as folder:
+        to = Path(folder, "collected.json")
+        done = subprocess.run(
+            [*command, "-p", "no:cacheprovider"],
+            cwd=ROOT,
+            env={**kept, "PYTHONHASHSEED": seed, "COLLECTED_TO": str(to), **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-1500:]
+        return Collection(**json.loads(to.read_text(encoding="utf-8")))
 
 
-def test_the_command_collects_the_files_on_disk(collection: Collection) -> None:
+def assert_all_files(collection: Collection) -> None:
     on_disk = {file.relative_to(ROOT).as_posix() for file in (ROOT / "tests").rglob("test_*.py")}
     assert len(on_disk) > 100
     assert sorted(on_disk - collection.files) == [], "not collected"
     assert sorted(collection.files - on_disk) == [], "not below tests"
 
 
-def test_every_process_collects_the_same_tests_in_the_same_order(
-    collection: Collection, request: pytest.FixtureRequest
-) -> None:
-    """This one beside the other; it may have been asked for some of the files alone."""
-    own = [item.nodeid for item in request.session.items]
-    chosen, option = set(own), request.config.option
-    assert sorted(chosen - set(collection.ids)) == [], "found by this process alone"
-    assert own == [name for name in collection.ids if name in chosen]
-    asked_for_all = not (option.markexpr or option.keyword or option.deselect)
-    if asked_for_all and {name.partition("::")[0] for name in (*own, *collection.skipped)} == collection.files:
-        assert own == collection.ids
-
-
-def test_ids_are_the_same_everywhere(collection: Collection) -> None:
-    ids = [*collection.ids, *collection.deselected]
+def assert_lasting(ids: list[str]) -> None:
+    """They are the same in every process and on every machine."""
     assert len(ids) == len(set(ids))
     assert [name for name in ids if _ADDRESS.search(name)] == [], "addresses in memory"
     assert [name for name in ids if any(path in name for path in _OF_THIS_MACHINE)] == [], "paths of this machine"
     assert [name for name in ids if not name.isprintable()] == []
+
+
+def test_the_command_collects_the_files_on_disk(request: pytest.FixtureRequest) -> None:
+    assert_all_files(collected(request, COLLECT_FILES="1"))
+
+
+def test_ids_of_this_process_are_lasting(request: pytest.FixtureRequest) -> None:
+    """That all processes of `make test` have the same ones in the same order, xdist checks before it runs any. Each has
+    its own seed of hashes, unless PYTHONHASHSEED gives them one."""
+    assert_lasting([item.nodeid for item in request.session.items])
+
+
+@pytest.mark.wide
+def test_another_process_collects_the_same_tests_in_the_same_order(request: pytest.FixtureRequest) -> None:
+    """This one beside the other; it may have been asked for some of the files alone."""
+    collection = collected(request)
+    assert_all_files(collection)
+    assert_lasting([*collection.ids, *collection.deselected])
+    own = [item.nodeid for item in request.session.items]
+    chosen = set(own)
+    assert sorted(chosen - set(collection.ids)) == [], "found by this process alone"
+    assert own == [name for name in collection.ids if name in chosen]

@@ -212,6 +212,7 @@ def test_a_new_engine_goes_on_where_one_died(directory: Path) -> None:
     asyncio.run(check())
 
 
+@pytest.mark.wide
 def test_a_real_model_answers_again() -> None:
     prompt, params = "Three sights of Paris:", SamplingParams(temperature=0, max_tokens=60, logprobs=1)
     plain = LLM("smollm2", max_model_len=512, num_gpu_blocks_override=200).generate(prompt, params, use_tqdm=False)[0]
