@@ -34,7 +34,7 @@ COMMANDS = {
 }
 START_S = 300
 _MOST_BYTES = 1 << 17
-_CLIENT = '''#!{python} -IS
+_CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
 if {module!r} == "cadence.vllm":
     if sys.argv[1:3] != ["-m", "cadence.vllm"]:
@@ -53,7 +53,7 @@ if status < 0:
     signal.signal(-status, signal.SIG_DFL)
     os.kill(os.getpid(), -status)
 sys.exit(status)
-'''
+"""
 
 
 class WarmCommands:
