@@ -34,7 +34,7 @@ COMMANDS = {
 }
 START_S = 300
 _MOST_BYTES = 1 << 17
-_CLIENT = '''#!{python} -IS
+_CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
 if {module!r} == "cadence.vllm":
     if sys.argv[1:3] != ["-m", "cadence.vllm"]:
@@ -53,7 +53,7 @@ if status < 0:
     signal.signal(-status, signal.SIG_DFL)
     os.kill(os.getpid(), -status)
 sys.exit(status)
-'''
+"""
 
 
 class WarmCommands:
@@ -75,21 +75,31 @@ class WarmCommands:
             raise RuntimeError("the process that commands are forked off does not start")
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        """Commands that still run go on."""
+        try:
+            self._process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
 
 def serve(listener: socket.socket) -> None:
     """Each command has a process of its own between this one and it, which reports its end. It ends with its parent,
     which holds the other end of its stdin."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while listener in select.select([listener, 0], [], [])[0]:
         wire, _ = listener.accept()
         if not os.fork():
             listener.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _supervise(wire)
         wire.close()
+        _reap()
+    _reap()
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
 
 
 def _supervise(wire: socket.socket) -> None:

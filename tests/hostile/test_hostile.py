@@ -1,4 +1,4 @@
-"""Nothing a stranger sends hurts anybody: generated requests of every kind in `make test`, 1,500 in `make wide`, and as
+"""Nothing a stranger sends hurts anybody: generated requests of every kind in `make test`, 1,800 in `make wide`, and as
 many as asked for elsewhere.
 
 pytest tests/hostile --hostile-requests 20000 [--hostile-seed 7]

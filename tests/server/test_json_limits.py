@@ -143,7 +143,11 @@ def test_numbers_nobody_can_hold_are_named(number: str) -> None:
         assert caught.value.param == field and caught.value.status == 400
 
 
-@pytest.mark.parametrize("arguments", ["[" * 2000 + "]" * 2000, f"[{'1,' * 200_000}1]", '"' + "x" * 2**20 + '"', "{"])
+@pytest.mark.parametrize(
+    "arguments",
+    ["[" * 2000 + "]" * 2000, f"[{'1,' * 200_000}1]", '"' + "x" * 2**20 + '"', "{"],
+    ids=["deep", "many", "long", "half"],
+)
 def test_arguments_inside_of_strings_are_bounded_too(arguments: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         decode_arguments(arguments, "input[0].arguments")
