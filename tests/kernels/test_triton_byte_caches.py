@@ -52,6 +52,7 @@ NUM_ROWS = 12 if DEVICE == "cuda" else 8
 FORMS = [(*stored, cache_dtype) for stored in STORED for cache_dtype in TYPES]
 
 
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # numpy's, of rows that hold NaN and infinity
 @pytest.mark.parametrize(
     ("head_dim", "block_size", "dtype", "fixed", "cache_dtype"),
     mostly_wide_rows(FORMS, [FORMS[0], FORMS[4], FORMS[8 if DEVICE == "cuda" else 2]]),  # each type
