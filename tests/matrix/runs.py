@@ -18,13 +18,14 @@ from cadence.engine.llm_engine import LLMEngine
 from tests.matrix.compare import begins_alike, difference, search_difference
 from tests.matrix.compiled_grammars import CompiledGrammars
 from tests.matrix.engine import Session, Trace, open_engine, stats_of
-from tests.matrix.features import ABORT, CACHES, FEATURES, FOR_ADAPTERS, GRAPHS, PLAIN, PREEMPTION, PREFIX
+from tests.matrix.features import ABORT, CACHES, FEATURES, FOR_ADAPTERS, GRAPHS, PLAIN, PREEMPTION, PREFIX, SPECULATION
 from tests.matrix.points import ALONE, MANY, PAIRS, Point
 from tests.matrix.work import Batch, adapter_batches, batches
 
 ONE_RANK: Mapping[str, int] = {}
 SHARE = 5  # an engine runs one in SHARE of the requests with two features, the next one the next of them
-ROUNDS: dict[Point, int] = {(PREEMPTION.name,): 4}  # each order preempts other requests
+WHOLE: list[Point] = [(SPECULATION.name,)]  # engines that always run all requests: few look up long drafts
+ROUNDS: dict[Point, int] = {(PREEMPTION.name,): 3}  # each order preempts other requests
 _ORDER = {point: number for number, point in enumerate([*ALONE, *MANY, *PAIRS])}
 
 
@@ -169,7 +170,7 @@ def chosen(point: Point, with_adapters: bool = False, whole: bool = False) -> li
     rounds = []
     for number in range(ROUNDS.get(point, 2 if PREFIX.name in point else 1)):
         rng = random.Random(f"{point} {number}")
-        share = 1 if whole or with_adapters else SHARE
+        share = 1 if whole or with_adapters or point in WHOLE else SHARE
         every = adapter_batches() if with_adapters else batches()
         rounds.append([_sampled(batch, _ORDER.get(point, 0) + number, share, rng) for batch in every])
     return rounds

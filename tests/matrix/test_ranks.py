@@ -1,6 +1,6 @@
 """Engines whose layers are shared by two ranks: all that the matrix asks of each, and the answers of the plain one.
 
-`make matrix-ranks` runs every engine of the matrix so; one with many features is run each time.
+`make matrix-ranks` runs every engine of the matrix so; two with many features, one beside adapters, run each time.
 """
 
 from __future__ import annotations
@@ -11,20 +11,40 @@ from pathlib import Path
 import pytest
 
 from cadence import RequestOutput
-from tests.matrix.features import ASYNC, AUTOMATIC, CHUNKED, GRAPHS, MODEL_DRAFTS, PREFIX
+from tests.matrix.features import (
+    ASYNC,
+    AUTOMATIC,
+    CHUNKED,
+    GRAPHS,
+    MODEL_DRAFTS,
+    MULTI_STEP,
+    PREEMPTION,
+    SPECULATION,
+    Feature,
+)
 from tests.matrix.points import ALONE, PAIRS, Point
 from tests.matrix.runs import Matrix, MatrixOf, chosen
 
 pytestmark = pytest.mark.engine
 
 FAMILY = "llama"
-POINTS = [tuple(feature.name for feature in (AUTOMATIC, ASYNC, CHUNKED, PREFIX, GRAPHS, MODEL_DRAFTS))]
+
+
+def names_of(*features: Feature) -> Point:
+    return tuple(feature.name for feature in features)
+
+
+ALONE_HERE = names_of(MULTI_STEP, ASYNC, CHUNKED, PREEMPTION, GRAPHS, SPECULATION)
+BESIDE_ADAPTERS = names_of(AUTOMATIC, ASYNC, GRAPHS, MODEL_DRAFTS)
+ENGINES = [(ALONE_HERE, False), (BESIDE_ADAPTERS, True)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "point" in metafunc.fixturenames:
-        points = [*ALONE, *PAIRS, *POINTS] if metafunc.config.getoption("--every-engine") else POINTS
-        metafunc.parametrize("point", points, ids=" x ".join)
+        every = [(point, adapters) for point in [*ALONE, *PAIRS] for adapters in (False, True)]
+        engines = every + ENGINES if metafunc.config.getoption("--every-engine") else ENGINES
+        ids = [" x ".join(point) + (", adapters" if adapters else "") for point, adapters in engines]
+        metafunc.parametrize(("point", "with_adapters"), engines, ids=ids)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +53,6 @@ def shared(matrix_of: MatrixOf, tiny_model: Callable[[str], Path]) -> Matrix:
     return Matrix(FAMILY, tiny_model(FAMILY), one.adapters, one.grammars, {"tensor_parallel_size": 2})
 
 
-@pytest.mark.parametrize("with_adapters", [False, True], ids=["alone", "adapters"])
 def test_every_engine_says_the_same(shared: Matrix, point: Point, with_adapters: bool) -> None:
     faults = shared.faults(shared.run(point, with_adapters), point)
     assert not faults, f"{len(faults)} differ\n" + "\n".join(map(str, faults[:5]))
@@ -45,7 +64,7 @@ def tokens(output: RequestOutput) -> list[list[int]]:
 
 @pytest.mark.parametrize("with_adapters", [False, True], ids=["alone", "adapters"])
 def test_two_ranks_say_what_one_says(matrix_of: MatrixOf, shared: Matrix, with_adapters: bool) -> None:
-    asked = chosen(POINTS[0], with_adapters)[0]
+    asked = chosen(BESIDE_ADAPTERS if with_adapters else ALONE_HERE, with_adapters)[0]
     one, two = (matrix.wanted(asked, with_adapters).outputs for matrix in (matrix_of(FAMILY), shared))
     differ = [key for batch in asked for key in batch.requests if tokens(two[key]) != tokens(one[key])]
     assert not differ and len(two) > 60

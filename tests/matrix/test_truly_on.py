@@ -8,7 +8,7 @@ import pytest
 
 from tests.matrix.compare import difference, search_difference
 from tests.matrix.families import FAMILIES
-from tests.matrix.features import ADAPTERS, BEAM, CACHES, PREEMPTION
+from tests.matrix.features import ADAPTERS, BEAM, CACHES, ONE_TOKEN, PREEMPTION
 from tests.matrix.points import PAIRS
 from tests.matrix.runs import MatrixOf, features_of
 from tests.matrix.seen import NAMES, preempted
@@ -76,3 +76,5 @@ def test_most_requests_are_preempted_somewhere(matrix_of: MatrixOf, family: str)
             seen |= preempted(session)
             growing |= {key for key, output in session.outputs.items() if len(output.outputs[0].token_ids) > 6}
     assert len(seen & growing) > len(growing) // 2
+    features = set().union(*map(features_of, seen))
+    assert features >= NAMES - {ONE_TOKEN.name}, "a single token needs no more blocks, all others do"
