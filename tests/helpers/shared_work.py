@@ -1,4 +1,8 @@
-"""Which tests go to one process where several run side by side: those of a file, and all that read one matrix."""
+"""Which tests go to one process where several run side by side: those of a file; of the matrix, a part of its engines.
+
+Every process that runs engines of the matrix also runs the plain ones that they are held to: hence a few parts for each
+family, by what they are held to, and not one for each engine.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,16 @@ import re
 
 from xdist.scheduler import LoadFileScheduling
 
-from tests.matrix.families import EVERY_FAMILY
-
-_MATRIX = "tests/matrix/"
+_MATRIX = "tests/matrix/test_matrix.py"
+_CACHE = re.compile(r"\w+ KV cache")
 
 
 class SharedWorkScheduling(LoadFileScheduling):
-    """The engines of a matrix are run once for all its tests, in whichever files they are."""
-
     def _split_scope(self, nodeid: str) -> str:
-        if not nodeid.startswith(_MATRIX):
+        name, bracket, parameters = nodeid.partition("[")
+        if not (bracket and name.startswith(_MATRIX)):
             return super()._split_scope(nodeid)
-        named = set(re.split(r"[\[\]-]", nodeid)) & {*EVERY_FAMILY}
-        return _MATRIX + (named.pop() if named else EVERY_FAMILY[0])
+        family = parameters.partition("-")[0]
+        caches = _CACHE.findall(parameters)
+        beside = ["adapters"] if "adapters" in nodeid.removeprefix(_MATRIX) else []
+        return " ".join([_MATRIX, family, *(caches or beside or [name.rpartition("::")[2]])])

@@ -1,9 +1,8 @@
-"""One matrix per model, run once for all tests."""
+"""One matrix per model: what plain engines give is kept for all tests of a process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,14 @@ import torch
 
 from cadence.core.lora_request import LoRARequest
 from cadence.runner import shapes
+from cadence.scheduler.decode_times import DecodeTimes
 from tests.helpers.adapters import make_adapter
+from tests.matrix.compiled_grammars import CompiledGrammars
 from tests.matrix.families import EVERY_FAMILY, FAMILIES
-from tests.matrix.features import INT4_CACHE, LORA, TWO_LORAS, is_engine
+from tests.matrix.features import LORA, TWO_LORAS
 from tests.matrix.runs import Matrix, MatrixOf
 
+FORWARD_S = 1e-4
 TRAINED = {
     LORA.name: {"r": 4, "target_modules": ["q_proj", "v_proj", "down_proj"]},
     TWO_LORAS.name: {"r": 8, "target_modules": ["k_proj", "o_proj", "gate_proj", "up_proj"]},
@@ -30,39 +32,58 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("family", EVERY_FAMILY if every else FAMILIES)
 
 
-@pytest.hookimpl(tryfirst=True)  # before those that are marked so are left out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two features of an engine together: on the first family, and on the others with `--wide`. Caches of 4 bits beside
-    another feature with `--wide`, too: those of 8 go the same way."""
-    for item in items:
-        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        together = params.get("cell") or params.get("point") or ()
-        other = params.get("family", FAMILIES[0]) != FAMILIES[0] or INT4_CACHE.name in together
-        if other and len(together) > 1 and all(map(is_engine, together)):
-            item.add_marker(pytest.mark.wide)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Families but the usual ones run with `--every-engine`."""
+    if config.getoption("--every-engine"):
+        return
+    unusual = {*EVERY_FAMILY} - {*FAMILIES}
+    left_out = [item for item in items if isinstance(item, pytest.Function) and family_of(item) in unusual]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def family_of(item: pytest.Function) -> str:
+    is_here = Path(__file__).parent in item.path.parents
+    return str(item.callspec.params.get("family", "")) if is_here and hasattr(item, "callspec") else ""
 
 
 @pytest.fixture(scope="session")
-def matrix_of(
-    tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> MatrixOf:
-    """Of families but the first, engines run a sample of the requests, and all with `--wide`."""
-    whole = EVERY_FAMILY if request.config.getoption("--wide") else FAMILIES[:1]
+def matrix_of(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[MatrixOf]:
+    opened: dict[str, Matrix] = {}
 
-    def opened(family: str) -> Matrix:
-        adapters = {}
+    def get(family: str) -> Matrix:
+        if family not in opened:
+            opened[family] = Matrix(family, tiny_model(family), adapters(family), CompiledGrammars())
+        return opened[family]
+
+    def adapters(family: str) -> dict[str, LoRARequest]:
+        made = {}
         for number, (name, config) in enumerate(TRAINED.items(), 1):
             path = tmp_path_factory.mktemp("adapter")
             make_adapter(tiny_model(family), path, seed=number, lora_alpha=16, **config)
-            adapters[name] = LoRARequest(name, number, str(path))
-        return Matrix(family, tiny_model(family), adapters, is_sample=family not in whole)
+            made[name] = LoRARequest(name, number, str(path))
+        return made
 
-    return cache(opened)
+    yield get
+    for matrix in opened.values():
+        matrix.grammars.close()
 
 
 @pytest.fixture(autouse=True)
 def capture_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "_WORTH_RECORDING", 1)
+
+
+@pytest.fixture(autouse=True)
+def every_forward_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the scheduler sees it: how long bursts are does not depend on the machine or on what else runs on it."""
+    observe = DecodeTimes.observe
+
+    def observe_fast(times: DecodeTimes, num_rows: int, num_forwards: int, seconds: float) -> None:
+        observe(times, num_rows, num_forwards, num_forwards * FORWARD_S)
+
+    monkeypatch.setattr(DecodeTimes, "observe", observe_fast)
+    monkeypatch.setattr(DecodeTimes, "bound", lambda times, num_rows, seconds: None)
 
 
 @pytest.fixture(autouse=True)

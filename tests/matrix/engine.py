@@ -39,7 +39,8 @@ from tests.helpers.threaded_ranks import open_ranks
 from tests.matrix.features import ITSELF
 from tests.matrix.work import Batch
 
-VICTIM_TOKENS = 3  # a victim is aborted once it has that many
+VICTIM_TOKENS = 3  # a victim is aborted once it has that many, in mid-burst where there are bursts ...
+LATEST = 7  # ... or once it has so many
 NO_ADAPTERS: Mapping[str, LoRARequest] = {}
 MOST_STEPS = 2_000  # of one session: what waits longer waits forever
 
@@ -248,8 +249,10 @@ class Session:
 
     def _due(self, output: RequestOutput) -> bool:
         """Only victims show outputs before their end."""
-        ready = len(output.outputs[0].token_ids) >= VICTIM_TOKENS and output.request_id not in self.aborted
-        return ready and (self.trace.mid_burst or not self._bursts)
+        count = len(output.outputs[0].token_ids)
+        if count < VICTIM_TOKENS or output.request_id in self.aborted:
+            return False
+        return self.trace.mid_burst or not self._bursts or count >= LATEST
 
     def _adapter(self, features: frozenset[str]) -> LoRARequest | None:
         return next((self._adapters[name] for name in features if name in self._adapters), None)

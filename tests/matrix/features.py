@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
@@ -170,6 +171,20 @@ ONE_OR_OTHER: dict[Cell, str] = {
     },
 }
 
+# Beside which other feature of an engine one shows less than it does alone, or not at all.
+DULLED_BY: dict[str, frozenset[str]] = {
+    MULTI_STEP.name: frozenset({PREEMPTION.name}),  # bursts shrink
+    AUTOMATIC.name: frozenset({PREEMPTION.name, CHUNKED.name, STAGES.name}),  # rows wait, or take turns instead
+    PREFIX.name: frozenset({PREEMPTION.name}),  # cached blocks are taken by others
+    PREEMPTION.name: frozenset({MODEL_DRAFTS.name}),  # blocks reserved for drafts keep others out
+    STAGES.name: frozenset({PREEMPTION.name}),  # too few rows for every stage
+    CHUNKED.name: frozenset({PREFIX.name}),  # of a prompt whose beginning is cached, one chunk is left
+}
+
+
+def dulled(name: str, point: Collection[str]) -> bool:
+    return bool(DULLED_BY.get(name, frozenset()) & {*point})
+
 
 def name_of(cell: Cell) -> str:
     return " x ".join(cell)
@@ -177,9 +192,3 @@ def name_of(cell: Cell) -> str:
 
 def is_engine(name: str) -> bool:
     return FEATURES[name] in ENGINE
-
-
-def engine_points() -> list[Cell | tuple[str]]:
-    """Engines that are run: with each feature, and with each two that go together."""
-    names = [feature.name for feature in ENGINE]
-    return [*((name,) for name in names), *(pair for pair in combinations(names, 2) if pair not in ONE_OR_OTHER)]

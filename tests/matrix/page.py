@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.matrix.features import CELLS, ENGINE, ONE_OR_OTHER, REQUEST, Cell, Feature, name_of
+from tests.matrix.points import MANY
 
 PAGE = Path(__file__).parents[2] / "docs" / "combinations.md"
 
@@ -16,8 +17,10 @@ which runs the two together on small float32 models and holds them to what the p
 one plan at a time, all prompts at once, nothing cached; the same type of KV cache): the same tokens, texts, finish and
 stop reasons, and logprobs within 0.00001. It also checks that a feature was truly on: bursts were several forwards
 long, requests were preempted, prefixes were found, graphs were replayed, aborts came in mid-burst, rows of two adapters
-and of none were in one plan. `make test` runs pairs of engine features on one of two models, without those of the int4
-cache; `make wide` runs these, too.
+and of none were in one plan. `make test` runs each engine feature alone on two models,
+and every two of them together in one of {num_many} engines with many features on the first; each pair of request
+features runs on at least three of these engines. `make wide` also runs every two engine features by themselves, on both
+models, and all requests on each engine feature.
 
 ## Of an engine
 
@@ -47,6 +50,7 @@ def render() -> str:
     return _TEXT.format(
         num_features=len(ENGINE + REQUEST),
         num_cells=len(CELLS),
+        num_many=len(MANY),
         engine=_table(ENGINE),
         request=_table(REQUEST),
         one_or_other="\n".join(f"- {pair}: {why}." for pair, why in _grouped().items()),

@@ -1,35 +1,67 @@
-"""Each engine of the matrix is run once; its cells read what came of it."""
+"""Engines of the matrix and what came of them, held to the plain engine."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cadence import RequestOutput
 from cadence.core.engine_state import EngineStats
 from cadence.core.lora_request import LoRARequest
+from cadence.core.outputs import BeamSearchOutput
 from cadence.engine.llm_engine import LLMEngine
 from tests.matrix.compare import begins_alike, difference, search_difference
+from tests.matrix.compiled_grammars import CompiledGrammars
 from tests.matrix.engine import Session, Trace, open_engine, stats_of
-from tests.matrix.features import ABORT, ADAPTERS, CACHES, FEATURES, FOR_ADAPTERS, GRAPHS, PLAIN, PREFIX
+from tests.matrix.features import ABORT, CACHES, FEATURES, FOR_ADAPTERS, GRAPHS, PLAIN, PREEMPTION, PREFIX, SPECULATION
+from tests.matrix.points import ALONE, MANY, PAIRS, Point
 from tests.matrix.work import Batch, adapter_batches, batches
 
 ONE_RANK: Mapping[str, int] = {}
-SHARE = 3  # an engine with two features, or of a sample, runs one in SHARE of the requests with two ...
-SMALL = 10  # ... unless a batch has no more of them than this
+SHARE = 5  # an engine runs one in SHARE of the requests with two features, the next one the next of them
+WHOLE: list[Point] = [(SPECULATION.name,)]  # engines that always run all requests: few look up long drafts
+ROUNDS: dict[Point, int] = {(PREEMPTION.name,): 3}  # each order preempts other requests
+_ORDER = {point: number for number, point in enumerate([*ALONE, *MANY, *PAIRS])}
 
 
 @dataclass(frozen=True)
 class Run:
-    """All batches on one engine: once, or twice where the second round finds the first one's prefixes."""
+    """All batches on one engine: in one round, or in two where the second finds the first one's prefixes."""
 
     stats: EngineStats  # at the end, when it was idle
     trace: Trace
     rounds: list[Session]
+    batches: list[list[Batch]]  # of each round
     with_adapters: bool
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Of the plain engine, by request id and by name of a search."""
+
+    outputs: dict[str, RequestOutput] = field(default_factory=dict)
+    searches: dict[str, BeamSearchOutput] = field(default_factory=dict)
+
+    def missing(self, batch: Batch) -> Batch | None:
+        """What of a batch has no answer yet; None: nothing."""
+        requests = {key: each for key, each in batch.requests.items() if key not in self.outputs}
+        victims = {key: each for key, each in batch.victims.items() if key not in self.outputs}
+        searches = {name: each for name, each in batch.searches.items() if name not in self.searches}
+        return Batch(requests, victims, searches) if requests or victims or searches else None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A request or a search that did not get what the plain engine gives."""
+
+    where: str
+    features: frozenset[str]  # of the request
+    text: str
 
 
 class Matrix:
@@ -41,77 +73,76 @@ class Matrix:
         family: str,
         directory: Path,
         adapters: Mapping[str, LoRARequest],
+        grammars: CompiledGrammars,
         sizes: Mapping[str, int] = ONE_RANK,
-        is_sample: bool = False,
     ) -> None:
-        """adapters: by the feature that they are; sizes: over how many ranks every engine runs; is_sample: engines with
-        one feature do not run all requests"""
-        self._sizes = sizes
-        self._num_whole = 0 if is_sample else 1  # features of engines that run all requests
+        """adapters: by the feature that they are; sizes: over how many ranks every engine runs"""
         self.family = family
         self.adapters = adapters
+        self.grammars = grammars
+        self._sizes = sizes
         self._directory = directory
-        self._cached = cache(self._run)
+        self._kept: defaultdict[tuple[bool, Point], Answers] = defaultdict(Answers)
 
-    def run(self, point: tuple[str, ...], with_adapters: bool = False) -> Run:
-        return self._cached(point, with_adapters, False)
+    def wanted(self, asked: Iterable[Batch], with_adapters: bool = False, caches: Point = ()) -> Answers:
+        """What the plain engine gives, with the type of cache that is named. Each request is run once."""
+        kept = self._kept[with_adapters, caches]
+        missing = [left for batch in asked if (left := kept.missing(batch))]
+        if missing:
+            session = self.plain(missing, with_adapters, caches)
+            kept.outputs.update(session.outputs)
+            kept.searches.update(session.searches)
+        return kept
 
-    def wanted(self, with_adapters: bool = False, caches: tuple[str, ...] = ()) -> Session:
-        """What the plain engine gives, with the type of cache that is named."""
-        return self._cached(caches, with_adapters, True).rounds[0]
-
-    def faults(self, point: tuple[str, ...], features: frozenset[str] = frozenset()) -> list[str]:
-        """What differs on an engine, of requests that have all of `features`."""
-        found, with_adapters = [], bool(features & ADAPTERS)
-        wanted = self.wanted(with_adapters, tuple(name for name in point if name in CACHES))
-        for number, one in enumerate(self.run(point, with_adapters).rounds):
-            where = f"{self.family}, engine with {' x '.join(point)}" + (", warm" if number else "")
-            found += [f"{where}: {text}" for text in _differences(one, wanted, features)]
-        return found
-
-    def plain(self, batch: Batch, with_adapters: bool = False) -> Session:
-        """A batch on a plain engine of its own."""
-        engine, trace = self._open((), with_adapters, True)
-        session = Session(engine, trace, aborts=False)
-        session.run(batch)
+    def plain(self, asked: list[Batch], with_adapters: bool = False, caches: Point = ()) -> Session:
+        """On a plain engine of their own."""
+        engine, trace = self._open(caches, with_adapters, plain=True)
+        session = Session(engine, trace, aborts=False, adapters=self.adapters)
+        for batch in asked:
+            session.run(batch)
         engine.shutdown()
         return session
 
-    def _open(self, point: tuple[str, ...], with_adapters: bool, plain: bool) -> tuple[LLMEngine, Trace]:
+    def run(self, point: Point, with_adapters: bool = False, whole: bool = False) -> Run:
+        """whole: all requests, not this engine's share of those with two features"""
+        engine, trace = self._open(point, with_adapters, plain=False)
+        rounds = chosen(point, with_adapters, whole)
+        sessions = [Session(engine, trace, ABORT.name in point, self.adapters) for _ in rounds]
+        for session, each in zip(sessions, rounds, strict=True):
+            for batch in each:
+                session.run(batch)
+        stats = stats_of(engine)
+        engine.shutdown()  # its threads and processes go: dozens of engines are not there at the same time
+        return Run(stats, trace, sessions, rounds, with_adapters)
+
+    def faults(self, run: Run, point: Point) -> list[Fault]:
+        asked = [batch for each in run.batches for batch in each]
+        wanted = self.wanted(asked, run.with_adapters, tuple(name for name in point if name in CACHES))
+        return [
+            Fault(f"round {number}, {name}", features, told)
+            for number, session in enumerate(run.rounds, 1)
+            for name, features, told in _differences(session, wanted)
+        ]
+
+    def _open(self, point: Point, with_adapters: bool, plain: bool) -> tuple[LLMEngine, Trace]:
         options: dict[str, Any] = {**PLAIN, **self._sizes, **(FOR_ADAPTERS if with_adapters else {})}
         for name in point:
             options |= FEATURES[name].options
         # The plain engine launches op by op; others record their forwards as a CPU does, or as a GPU where asked.
         graphs = "none" if plain else "padded" if GRAPHS.name in point else "exact"
-        return open_engine(self._directory, options, graphs)
-
-    def _run(self, point: tuple[str, ...], with_adapters: bool, plain: bool) -> Run:
-        engine, trace = self._open(point, with_adapters, plain)
-        rounds = []
-        for number in range(2 if PREFIX.name in point else 1):
-            session = Session(engine, trace, ABORT.name in point, self.adapters)
-            every = adapter_batches() if with_adapters else batches()
-            samples = len(point) > self._num_whole
-            for batch in every if plain else _chosen(point, number, every, samples):
-                session.run(batch)
-            rounds.append(session)
-        stats = stats_of(engine)
-        engine.shutdown()  # its threads and processes go: hundreds of engines are not there at the same time
-        return Run(stats, trace, rounds, with_adapters)
+        with self.grammars.used():
+            return open_engine(self._directory, options, graphs)
 
 
-def _differences(one: Session, wanted: Session, features: frozenset[str]) -> list[str]:
+def _differences(one: Session, wanted: Answers) -> list[tuple[str, frozenset[str], str]]:
+    """(its name, its features, what differs) of each request and search that does"""
     found = []
     for request_id, output in one.outputs.items():
-        if features <= features_of(request_id):
-            compare = begins_alike if request_id in one.aborted else difference
-            told = compare(output, wanted.outputs[request_id])
-            found += [f"{request_id}: {told}"] if told else []
+        compare = begins_alike if request_id in one.aborted else difference
+        found.append((request_id, features_of(request_id), compare(output, wanted.outputs[request_id])))
     for name, beams in one.searches.items():
-        if features <= search_features(name):
-            told = search_difference(beams, wanted.searches[name])
-            found += [f"{name}: {told}"] if told else []
-    return found
+        found.append((name, search_features(name), search_difference(beams, wanted.searches[name])))
+    return [each for each in found if each[2]]
 
 
 def features_of(request_id: str) -> frozenset[str]:
@@ -132,18 +163,24 @@ def _features() -> dict[str, frozenset[str]]:
     }
 
 
-def _chosen(point: tuple[str, ...], number: int, all_batches: list[Batch], samples: bool) -> list[Batch]:
-    """In an order of its own, which must not matter."""
-    rng = random.Random(f"{point} {number}")
-    chosen = []
-    for batch in all_batches:
-        pairs = [request_id for request_id, request in batch.requests.items() if len(request.features) > 1]
-        sampled = samples and len(pairs) > SMALL
-        left_out = set(rng.sample(pairs, len(pairs) - len(pairs) // SHARE) if sampled else ())
-        kept = [request_id for request_id in batch.requests if request_id not in left_out]
-        rng.shuffle(kept)
-        chosen.append(replace(batch, requests={request_id: batch.requests[request_id] for request_id in kept}))
-    return chosen
+def chosen(point: Point, with_adapters: bool = False, whole: bool = False) -> list[list[Batch]]:
+    """What an engine runs, by round. Every request with one feature, and a share of those with two: the shares of
+    SHARE engines that follow each other are all. Those with adapters are few, and all run. In an order of its own,
+    which must not matter."""
+    rounds = []
+    for number in range(ROUNDS.get(point, 2 if PREFIX.name in point else 1)):
+        rng = random.Random(f"{point} {number}")
+        share = 1 if whole or with_adapters or point in WHOLE else SHARE
+        every = adapter_batches() if with_adapters else batches()
+        rounds.append([_sampled(batch, _ORDER.get(point, 0) + number, share, rng) for batch in every])
+    return rounds
+
+
+def _sampled(batch: Batch, first: int, share: int, rng: random.Random) -> Batch:
+    pairs = [request_id for request_id, request in batch.requests.items() if len(request.features) > 1]
+    kept = [request_id for request_id in batch.requests if request_id not in pairs] + pairs[first % share :: share]
+    rng.shuffle(kept)
+    return replace(batch, requests={request_id: batch.requests[request_id] for request_id in kept})
 
 
 MatrixOf = Callable[[str], Matrix]

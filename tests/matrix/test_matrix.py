@@ -1,53 +1,91 @@
 """Every feature with every other one: the tokens, texts, reasons and logprobs of the plain engine.
 
-A cell of two engine features runs an engine with both. A cell of an engine and a request feature looks at the requests
-with the one on the engine with the other. A cell of two request features looks at the request with both, on the engine
-with each engine feature.
+A test runs one engine once, and looks at everything on it. Each engine feature runs alone, and every two together in
+one of a few engines with many. All requests with one feature run on every engine, and of those with two a share.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import partial
 from itertools import combinations
 
 import pytest
 
-from tests.matrix.features import (
-    ADAPTERS,
-    CELLS,
-    ENGINE,
-    FEATURES,
-    ONE_OR_OTHER,
-    REQUEST,
-    Cell,
-    engine_points,
-    is_engine,
-    name_of,
-)
+from tests.matrix.families import EVERY_FAMILY
+from tests.matrix.features import CELLS, ENGINE, FEATURES, ONE_OR_OTHER, REQUEST, Cell, is_engine, name_of
+from tests.matrix.narrow import narrowed
 from tests.matrix.page import PAGE, render
-from tests.matrix.runs import MatrixOf, features_of, search_features
+from tests.matrix.points import ALONE, BESIDE_ADAPTERS, MANY, PAIRS, Point
+from tests.matrix.runs import Fault, Matrix, MatrixOf, chosen, search_features
+from tests.matrix.seen import features_were_on
 
 pytestmark = pytest.mark.engine
 
-ALONE = [(feature.name,) for feature in ENGINE]
+Engine = tuple[Point, bool]  # (its features, whether its requests have adapters)
+ALWAYS: list[Engine] = [*((point, False) for point in [*ALONE, *MANY]), *((point, True) for point in BESIDE_ADAPTERS)]
+OFTEN_ENOUGH = 3  # engines that look at each pair of request features
+FIRST, *OTHERS = EVERY_FAMILY
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=name_of)
-def test_cell(matrix_of: MatrixOf, family: str, cell: Cell) -> None:
-    matrix = matrix_of(family)
-    faults = [fault for point, features in readings(cell) for fault in matrix.faults(point, features)]
-    assert not faults, f"{name_of(cell)}: {len(faults)} differ\n" + "\n".join(faults[:5])
+def of_families(points: list[Point], others: list[Point]) -> list[object]:
+    """points: on the first family; others: on each other one. Whatever is not among them is wide."""
+    every = [(FIRST, point) for point in points] + [(family, point) for family in OTHERS for point in points]
+    always = {(family, point) for family in OTHERS for point in others} | {(FIRST, point) for point in points}
+    return [
+        pytest.param(*each, id=f"{each[0]}-{' x '.join(each[1])}", marks=() if each in always else pytest.mark.wide)
+        for each in every
+    ]
 
 
-def readings(cell: Cell) -> list[tuple[tuple[str, ...], frozenset[str]]]:
-    """(an engine, features of the requests to look at on it), for all that the cell promises."""
-    one, other = cell
-    if is_engine(one) and is_engine(other):
-        return [(cell, frozenset())] if cell not in ONE_OR_OTHER else [((one,), frozenset()), ((other,), frozenset())]
-    if is_engine(one):
-        return [((one,), frozenset({other}))]
-    if cell not in ONE_OR_OTHER:
-        return [(point, frozenset(cell)) for point in ALONE]
-    return [(point, frozenset({name})) for point in ALONE for name in cell]
+@pytest.mark.parametrize(("family", "point"), of_families(ALONE, ALONE))
+def test_one_feature(matrix_of: MatrixOf, family: str, point: Point) -> None:
+    check(matrix_of(family), point)
+
+
+@pytest.mark.parametrize(("family", "point"), of_families(MANY, []))
+def test_many_features(matrix_of: MatrixOf, family: str, point: Point) -> None:
+    check(matrix_of(family), point)
+
+
+@pytest.mark.parametrize(("family", "point"), of_families(BESIDE_ADAPTERS, BESIDE_ADAPTERS[-1:]))
+def test_beside_adapters(matrix_of: MatrixOf, family: str, point: Point) -> None:
+    check(matrix_of(family), point, with_adapters=True)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(("family", "point"), of_families(PAIRS, []))
+def test_two_features(matrix_of: MatrixOf, family: str, point: Point) -> None:
+    check(matrix_of(family), point)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("with_adapters", [False, True], ids=["alone", "adapters"])
+@pytest.mark.parametrize(("family", "point"), of_families(ALONE, []))
+def test_every_request(matrix_of: MatrixOf, family: str, point: Point, with_adapters: bool) -> None:
+    check(matrix_of(family), point, with_adapters, whole=True)
+
+
+def check(matrix: Matrix, point: Point, with_adapters: bool = False, whole: bool = False) -> None:
+    run = matrix.run(point, with_adapters, whole)
+    faults = matrix.faults(run, point)
+    if faults:
+        differs = partial(_differs, matrix, with_adapters=with_adapters, whole=whole)
+        few = narrowed(point, differs) if len(point) > 1 else point
+        pytest.fail(f"{matrix.family}, engine with {' x '.join(point)}: {told(faults, few)}", pytrace=False)
+    features_were_on(run, point)
+
+
+def _differs(matrix: Matrix, point: Point, with_adapters: bool, whole: bool) -> bool:
+    return bool(matrix.faults(matrix.run(point, with_adapters, whole), point))
+
+
+def told(faults: list[Fault], few: Point) -> str:
+    """few: the engine features with which it still differs"""
+    cells = Counter(cell for fault in faults for cell in CELLS if {*cell} <= {*few} | fault.features)
+    named = [f"{name_of(cell)}: {count}" for cell, count in cells.most_common(12)]
+    lines = [f"{fault.where}: {fault.text}" for fault in faults[:5]]
+    return "\n".join([f"{len(faults)} differ; differs with {' x '.join(few)}", *named, *lines])
 
 
 def test_every_pair_is_a_cell() -> None:
@@ -55,17 +93,28 @@ def test_every_pair_is_a_cell() -> None:
     assert len(set(names)) == len(names) == len(FEATURES)
     assert {frozenset(cell) for cell in CELLS} == {frozenset(pair) for pair in combinations(names, 2)}
     assert set(ONE_OR_OTHER) < set(CELLS)
-    engines = {cell for cell in CELLS if is_engine(cell[1])}
-    assert set(engine_points()) == (engines - set(ONE_OR_OTHER)) | set(ALONE)
+    assert {*PAIRS} == {cell for cell in CELLS if is_engine(cell[1])} - set(ONE_OR_OTHER)
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=name_of)
-def test_no_cell_is_empty(matrix_of: MatrixOf, cell: Cell) -> None:
-    """There is a request to look at, or a search, on every engine that a cell reads."""
-    for point, features in readings(cell):
-        session = matrix_of("llama").run(point, bool(features & ADAPTERS)).rounds[0]
-        found = [*map(features_of, session.outputs), *map(search_features, session.searches)]
-        assert any(features <= each for each in found), name_of(cell)
+def test_every_cell_is_read() -> None:
+    """By engines that run each time: each checks all its requests and searches (`check`, `features_were_on`)."""
+    read = Counter(cell for point, with_adapters in ALWAYS for cell in cells_of(point, with_adapters))
+    assert [name_of(cell) for cell in CELLS if not read[cell]] == []
+    of_requests = [cell for cell in CELLS if not is_engine(cell[0])]
+    assert [name_of(cell) for cell in of_requests if read[cell] < OFTEN_ENOUGH] == []
+
+
+def cells_of(point: Point, with_adapters: bool) -> set[Cell]:
+    """Those with something to look at on an engine. Of one or the other: engines with one, requests in one batch."""
+    found: set[Cell] = {cell for cell in CELLS if {*cell} <= {*point}}
+    found |= {cell for cell in ONE_OR_OTHER if is_engine(cell[1]) and {*cell} & {*point}}
+    for batch in chosen(point, with_adapters)[0]:
+        here = [*(request.features for request in batch.requests.values()), *map(search_features, batch.searches)]
+        alone = set().union(*here)
+        found |= {cell for cell in CELLS if any({*cell} <= features for features in here)}
+        found |= {cell for cell in ONE_OR_OTHER if {*cell} <= alone}
+        found |= {cell for cell in CELLS if cell[0] in point and cell[1] in alone}
+    return found
 
 
 def test_the_page_is_what_the_matrix_says() -> None:

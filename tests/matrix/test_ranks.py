@@ -1,6 +1,6 @@
 """Engines whose layers are shared by two ranks: all that the matrix asks of each, and the answers of the plain one.
 
-`make matrix-ranks` runs every engine of the matrix so; a few are run each time.
+`make matrix-ranks` runs every engine of the matrix so; two with many features, one beside adapters, run each time.
 """
 
 from __future__ import annotations
@@ -12,45 +12,59 @@ import pytest
 
 from cadence import RequestOutput
 from tests.matrix.features import (
+    ASYNC,
     AUTOMATIC,
     CHUNKED,
-    LORA,
+    GRAPHS,
     MODEL_DRAFTS,
+    MULTI_STEP,
     PREEMPTION,
-    TWO_LORAS,
-    engine_points,
+    SPECULATION,
+    Feature,
 )
-from tests.matrix.runs import Matrix, MatrixOf
+from tests.matrix.points import ALONE, PAIRS, Point
+from tests.matrix.runs import Matrix, MatrixOf, chosen
 
 pytestmark = pytest.mark.engine
 
 FAMILY = "llama"
-POINTS = [(AUTOMATIC.name, MODEL_DRAFTS.name), (CHUNKED.name, PREEMPTION.name)]
-READ = (frozenset[str](), frozenset({LORA.name}), frozenset({TWO_LORAS.name}))
+
+
+def names_of(*features: Feature) -> Point:
+    return tuple(feature.name for feature in features)
+
+
+ALONE_HERE = names_of(MULTI_STEP, ASYNC, CHUNKED, PREEMPTION, GRAPHS, SPECULATION)
+BESIDE_ADAPTERS = names_of(AUTOMATIC, ASYNC, GRAPHS, MODEL_DRAFTS)
+ENGINES = [(ALONE_HERE, False), (BESIDE_ADAPTERS, True)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "point" in metafunc.fixturenames:
-        points = engine_points() if metafunc.config.getoption("--every-engine") else POINTS
-        metafunc.parametrize("point", points, ids=" x ".join)
+        every = [(point, adapters) for point in [*ALONE, *PAIRS] for adapters in (False, True)]
+        engines = every + ENGINES if metafunc.config.getoption("--every-engine") else ENGINES
+        ids = [" x ".join(point) + (", adapters" if adapters else "") for point, adapters in engines]
+        metafunc.parametrize(("point", "with_adapters"), engines, ids=ids)
 
 
 @pytest.fixture(scope="module")
 def shared(matrix_of: MatrixOf, tiny_model: Callable[[str], Path]) -> Matrix:
-    return Matrix(FAMILY, tiny_model(FAMILY), matrix_of(FAMILY).adapters, {"tensor_parallel_size": 2})
+    one = matrix_of(FAMILY)
+    return Matrix(FAMILY, tiny_model(FAMILY), one.adapters, one.grammars, {"tensor_parallel_size": 2})
 
 
-def test_every_engine_says_the_same(shared: Matrix, point: tuple[str, ...]) -> None:
-    faults = [fault for features in READ for fault in shared.faults(point, features)]
-    assert not faults, f"{len(faults)} differ\n" + "\n".join(faults[:5])
+def test_every_engine_says_the_same(shared: Matrix, point: Point, with_adapters: bool) -> None:
+    faults = shared.faults(shared.run(point, with_adapters), point)
+    assert not faults, f"{len(faults)} differ\n" + "\n".join(map(str, faults[:5]))
 
 
 def tokens(output: RequestOutput) -> list[list[int]]:
     return [list(completion.token_ids) for completion in output.outputs]
 
 
-@pytest.mark.parametrize("with_adapters", [False, True])
+@pytest.mark.parametrize("with_adapters", [False, True], ids=["alone", "adapters"])
 def test_two_ranks_say_what_one_says(matrix_of: MatrixOf, shared: Matrix, with_adapters: bool) -> None:
-    one, two = matrix_of(FAMILY).wanted(with_adapters).outputs, shared.wanted(with_adapters).outputs
-    differ = [key for key, output in two.items() if tokens(output) != tokens(one[key])]
+    asked = chosen(BESIDE_ADAPTERS if with_adapters else ALONE_HERE, with_adapters)[0]
+    one, two = (matrix.wanted(asked, with_adapters).outputs for matrix in (matrix_of(FAMILY), shared))
+    differ = [key for batch in asked for key in batch.requests if tokens(two[key]) != tokens(one[key])]
     assert not differ and len(two) > 60

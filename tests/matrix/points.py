@@ -1,0 +1,28 @@
+"""The engines that are run, each a point: the names of its features."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from tests.matrix.covering import covering
+from tests.matrix.features import CACHES, DULLED_BY, ENGINE, ONE_OR_OTHER
+
+Point = tuple[str, ...]
+_NAMES = tuple(feature.name for feature in ENGINE)
+
+ALONE: list[Point] = [(name,) for name in _NAMES]
+PAIRS: list[Point] = [pair for pair in combinations(_NAMES, 2) if pair not in ONE_OR_OTHER]
+MANY: list[Point] = covering(_NAMES, ONE_OR_OTHER, DULLED_BY)  # together they have every one of the pairs
+
+
+def _beside_adapters() -> list[Point]:
+    """As few of the large ones as have every feature, and three."""
+    chosen: list[Point] = []
+    while len(chosen) < 3 or len(set().union(*chosen)) < len(_NAMES):
+        missing = set(_NAMES) - set().union(*chosen)
+        rest = [point for point in MANY if point not in chosen]
+        chosen.append(max(rest, key=lambda point: (len(missing & {*point}), not CACHES & {*point}, len(point))))
+    return chosen
+
+
+BESIDE_ADAPTERS: list[Point] = _beside_adapters()
