@@ -105,8 +105,10 @@ class Matrix:
 
     def run(self, point: Point, with_adapters: bool = False, whole: bool = False) -> Run:
         """whole: all requests, not this engine's share of those with two features"""
+        return self.run_rounds(point, chosen(point, with_adapters, whole), with_adapters)
+
+    def run_rounds(self, point: Point, rounds: list[list[Batch]], with_adapters: bool) -> Run:
         engine, trace = self._open(point, with_adapters, plain=False)
-        rounds = chosen(point, with_adapters, whole)
         sessions = [Session(engine, trace, ABORT.name in point, self.adapters) for _ in rounds]
         for session, each in zip(sessions, rounds, strict=True):
             for batch in each:

@@ -17,7 +17,7 @@ from tests.matrix.features import CELLS, ENGINE, FEATURES, ONE_OR_OTHER, REQUEST
 from tests.matrix.narrow import narrowed
 from tests.matrix.page import PAGE, render
 from tests.matrix.points import ALONE, BESIDE_ADAPTERS, MANY, PAIRS, Point
-from tests.matrix.runs import Fault, Matrix, MatrixOf, chosen, search_features
+from tests.matrix.runs import Fault, Matrix, MatrixOf, Run, chosen, search_features
 from tests.matrix.seen import features_were_on
 
 pytestmark = pytest.mark.engine
@@ -70,14 +70,14 @@ def check(matrix: Matrix, point: Point, with_adapters: bool = False, whole: bool
     run = matrix.run(point, with_adapters, whole)
     faults = matrix.faults(run, point)
     if faults:
-        differs = partial(_differs, matrix, with_adapters=with_adapters, whole=whole)
-        few = narrowed(point, differs) if len(point) > 1 else point
+        few = narrowed(point, partial(_differs, matrix, run)) if len(point) > 1 else point
         pytest.fail(f"{matrix.family}, engine with {' x '.join(point)}: {told(faults, few)}", pytrace=False)
     features_were_on(run, point)
 
 
-def _differs(matrix: Matrix, point: Point, with_adapters: bool, whole: bool) -> bool:
-    return bool(matrix.faults(matrix.run(point, with_adapters, whole), point))
+def _differs(matrix: Matrix, run: Run, few: Point) -> bool:
+    """Whether an engine with fewer features does, too, given what `run` was given."""
+    return bool(matrix.faults(matrix.run_rounds(few, run.batches, run.with_adapters), few))
 
 
 def told(faults: list[Fault], few: Point) -> str:
