@@ -224,7 +224,7 @@ def test_texts_are_found_wherever_they_lie_in_the_ring() -> None:
             remember(ops, device, texts[-1], corpus, known=1, tail=1)
             size = sum(len(text) + 1 for text in texts)
             assert corpus.span.tolist() == [max(size - capacity, 0), size, turn + 1], name
-            if name != "triton" or turn % 6 == 5:  # the interpreter takes its time
+            if name != "triton" or turn % 20 == 19:  # the interpreter takes its time
                 assert proposed(ops, device, rows, corpus, rules) == expected, (name, turn)
 
 
