@@ -75,12 +75,15 @@ class WarmCommands:
             raise RuntimeError("the process that commands are forked off does not start")
 
     def close(self) -> None:
-        """Commands that still run go on."""
+        """Commands that still run go on. They hold the other end of `stdout`: nobody waits for its end."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
         try:
-            self._process.communicate(timeout=60)
+            self._process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.communicate()
+            self._process.wait(timeout=60)
 
 
 def serve(listener: socket.socket) -> None:

@@ -200,7 +200,8 @@ def test_sigterm_drains(server: ServerProcess) -> None:
         """The server answers scrapes until its last stream is over: then it is gone, and nothing is left to ask."""
         streams = asyncio.gather(*(stream_completion(server.url, body(n, 200)) for n in range(20)))
         async with httpx.AsyncClient(base_url=server.url, trust_env=False, timeout=240) as client:
-            await asyncio.sleep(0.7)
+            while read_counters((await client.get("/metrics")).text)["accepted"] < before["accepted"] + 20:
+                await asyncio.sleep(0.05)
             server.signal(signal.SIGTERM)
             while not streams.done():
                 with contextlib.suppress(httpx.TransportError):
