@@ -10,7 +10,7 @@ import re
 
 from xdist.scheduler import LoadFileScheduling
 
-_MATRIX = "tests/matrix/test_matrix.py"
+_MATRIX = ("tests/matrix/test_matrix.py", "tests/matrix/test_truly_on.py")
 _CACHE = re.compile(r"\w+ KV cache")
 
 
@@ -21,5 +21,5 @@ class SharedWorkScheduling(LoadFileScheduling):
             return super()._split_scope(nodeid)
         family = parameters.partition("-")[0]
         caches = _CACHE.findall(parameters)
-        beside = ["adapters"] if "adapters" in nodeid.removeprefix(_MATRIX) else []
-        return " ".join([_MATRIX, family, *(caches or beside or [name.rpartition("::")[2]])])
+        beside = ["adapters"] if "adapters" in nodeid else []
+        return " ".join(["tests/matrix", family.rstrip("]"), *beside, *caches])

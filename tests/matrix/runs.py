@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cadence import RequestOutput
 from cadence.core.engine_state import EngineStats
 from cadence.core.lora_request import LoRARequest
-from cadence.core.outputs import BeamSearchOutput
 from cadence.engine.llm_engine import LLMEngine
 from tests.matrix.compare import begins_alike, difference, search_difference
 from tests.matrix.compiled_grammars import CompiledGrammars
@@ -38,21 +35,6 @@ class Run:
     rounds: list[Session]
     batches: list[list[Batch]]  # of each round
     with_adapters: bool
-
-
-@dataclass(frozen=True)
-class Answers:
-    """Of the plain engine, by request id and by name of a search."""
-
-    outputs: dict[str, RequestOutput] = field(default_factory=dict)
-    searches: dict[str, BeamSearchOutput] = field(default_factory=dict)
-
-    def missing(self, batch: Batch) -> Batch | None:
-        """What of a batch has no answer yet; None: nothing."""
-        requests = {key: each for key, each in batch.requests.items() if key not in self.outputs}
-        victims = {key: each for key, each in batch.victims.items() if key not in self.outputs}
-        searches = {name: each for name, each in batch.searches.items() if name not in self.searches}
-        return Batch(requests, victims, searches) if requests or victims or searches else None
 
 
 @dataclass(frozen=True)
@@ -82,17 +64,15 @@ class Matrix:
         self.grammars = grammars
         self._sizes = sizes
         self._directory = directory
-        self._kept: defaultdict[tuple[bool, Point], Answers] = defaultdict(Answers)
+        self._wanted = cache(self._run_wanted)
 
-    def wanted(self, asked: Iterable[Batch], with_adapters: bool = False, caches: Point = ()) -> Answers:
-        """What the plain engine gives, with the type of cache that is named. Each request is run once."""
-        kept = self._kept[with_adapters, caches]
-        missing = [left for batch in asked if (left := kept.missing(batch))]
-        if missing:
-            session = self.plain(missing, with_adapters, caches)
-            kept.outputs.update(session.outputs)
-            kept.searches.update(session.searches)
-        return kept
+    def wanted(self, with_adapters: bool = False, caches: Point = ()) -> Session:
+        """What the plain engine gives, with the type of cache that is named. All requests, in their own order: what
+        stands in which row, beside which others, is not what it is on an engine that is held to it."""
+        return self._wanted(with_adapters, caches)
+
+    def _run_wanted(self, with_adapters: bool, caches: Point) -> Session:
+        return self.plain(adapter_batches() if with_adapters else batches(), with_adapters, caches)
 
     def plain(self, asked: list[Batch], with_adapters: bool = False, caches: Point = ()) -> Session:
         """On a plain engine of their own."""
@@ -118,8 +98,7 @@ class Matrix:
         return Run(stats, trace, sessions, rounds, with_adapters)
 
     def faults(self, run: Run, point: Point) -> list[Fault]:
-        asked = [batch for each in run.batches for batch in each]
-        wanted = self.wanted(asked, run.with_adapters, tuple(name for name in point if name in CACHES))
+        wanted = self.wanted(run.with_adapters, tuple(name for name in point if name in CACHES))
         return [
             Fault(f"round {number}, {name}", features, told)
             for number, session in enumerate(run.rounds, 1)
@@ -136,7 +115,7 @@ class Matrix:
             return open_engine(self._directory, options, graphs)
 
 
-def _differences(one: Session, wanted: Answers) -> list[tuple[str, frozenset[str], str]]:
+def _differences(one: Session, wanted: Session) -> list[tuple[str, frozenset[str], str]]:
     """(its name, its features, what differs) of each request and search that does"""
     found = []
     for request_id, output in one.outputs.items():

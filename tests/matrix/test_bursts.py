@@ -35,7 +35,7 @@ def test_same_tokens(
     session = Session(engine, trace, aborts=False)
     for batch in mixed():
         session.run(batch)
-    wanted = matrix_of(family).wanted(mixed()).outputs
+    wanted = matrix_of(family).wanted().outputs
     faults = [f"{key}: {told}" for key, output in session.outputs.items() if (told := difference(output, wanted[key]))]
     assert not faults, "\n".join(faults)
     assert trace.longest_burst == num_forwards and (trace.overlaps > 0) == (depth == 2)

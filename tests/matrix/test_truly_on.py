@@ -31,7 +31,7 @@ def test_request_features_show(matrix_of: MatrixOf, family: str) -> None:
     """A request with the feature does not get what its twin without it gets."""
     matrix = matrix_of(family)
     session = matrix.plain([Batch({key: twin(request) for key, request in alone().items()}, {})])
-    wanted = matrix.wanted([Batch(alone(), {})])
+    wanted = matrix.wanted()
     silent = [key for key, output in session.outputs.items() if not difference(wanted.outputs[key], output)]
     assert not silent and len(session.outputs) == len(NAMES)
     assert searches(batches()).keys() == {BEAM.name}
@@ -47,16 +47,16 @@ def test_caches_show(matrix_of: MatrixOf, family: str, name: str) -> None:
         for key, request in batch.requests.items()
         if request.params.logprobs is not None
     }
-    plain, found = matrix.wanted([Batch(told, {})]).outputs, matrix.plain([Batch(told, {})], caches=(name,)).outputs
-    differ = [key for key, output in found.items() if output.outputs[0].logprobs != plain[key].outputs[0].logprobs]
+    plain, found = matrix.plain([Batch(told, {})]).outputs, matrix.wanted(caches=(name,)).outputs
+    differ = [key for key, output in plain.items() if output.outputs[0].logprobs != found[key].outputs[0].logprobs]
     assert len(differ) > len(told) // 2 > 5
 
 
 def test_adapters_show(matrix_of: MatrixOf, family: str) -> None:
     """Each changes what is said and found; who has none gets what an engine that knows of none gives."""
     matrix = matrix_of(family)
-    adapted = matrix.wanted(adapter_batches(), with_adapters=True)
-    plain = matrix.wanted([Batch(alone(), {}, searches(batches()))])
+    adapted = matrix.wanted(with_adapters=True)
+    plain = matrix.plain([Batch(alone(), {}, searches(batches()))])
     requests = {key: request for batch in adapter_batches() for key, request in batch.requests.items()}
     session = matrix.plain([Batch({key: twin(requests[key]) for key in ADAPTERS}, {})], with_adapters=True)
     assert [key for key in ADAPTERS if not difference(adapted.outputs[key], session.outputs[key])] == []
