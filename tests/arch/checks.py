@@ -146,7 +146,7 @@ def inheritance(sources: Sequence[Source]) -> Iterator[Violation]:
     bases: dict[str, list[str]] = {}
     places: dict[str, str] = {}
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.ClassDef):
                 bases[node.name] = [ast.unparse(base).split(".")[-1].split("[")[0] for base in node.bases]
                 places[node.name] = source.path
@@ -195,7 +195,7 @@ def _imported_files(source: Source) -> set[str]:
 
 def global_state(sources: Sequence[Source]) -> Iterator[Violation]:
     for source in sources:
-        if any(isinstance(node, ast.Global) for node in ast.walk(source.tree)):
+        if any(isinstance(node, ast.Global) for node in source.nodes):
             yield Violation(source.path, "no global state: pass it")
 
 
@@ -255,7 +255,7 @@ def rows_have_one_writer(sources: Sequence[Source]) -> Iterator[Violation]:
     for source in sources:
         if source.room != "scheduler" or source.path == ROWS_FILE:
             continue
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             for target in _assigned(node):
                 place = target.value if isinstance(target, ast.Subscript) else target
                 if isinstance(place, ast.Attribute) and "rows" in ast.unparse(place.value).split(".")[-1]:
@@ -277,22 +277,21 @@ def _modules_of(modules: set[str], source: Source) -> set[str]:
 
 def _dotted_names(source: Source) -> set[str]:
     """Every `name.attribute` written in the file."""
-    nodes = (node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute))
+    nodes = (node for node in source.nodes if isinstance(node, ast.Attribute))
     return {f"{node.value.id}.{node.attr}" for node in nodes if isinstance(node.value, ast.Name)}
 
 
 def _functions(sources: Sequence[Source]) -> Iterator[tuple[Source, str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for source in sources:
-        tree = source.tree
-        owners = {child: node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for child in node.body}
-        for node in ast.walk(tree):
+        owners = {child: node.name for node in source.nodes if isinstance(node, ast.ClassDef) for child in node.body}
+        for node in source.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield source, f"{owners[node]}.{node.name}" if node in owners else node.name, node
 
 
 def _dataclass_fields(sources: Sequence[Source]) -> Iterator[tuple[Source, str, ast.AnnAssign]]:
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(d) for d in node.decorator_list):
                 yield from ((source, node.name, field) for field in node.body if isinstance(field, ast.AnnAssign))
 

@@ -22,6 +22,11 @@ class Source:
         return _parsed(self.text)
 
     @property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the tree, as `ast.walk` has them."""
+        return _walked(self.text)
+
+    @property
     def module(self) -> str:
         return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
@@ -38,6 +43,11 @@ def _parsed(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+@functools.cache
+def _walked(text: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(_parsed(text)))
+
+
 @dataclass(frozen=True, order=True)
 class Violation:
     subject: str  # what breaks the law: a file, or file:name
@@ -50,20 +60,24 @@ def all_sources() -> list[Source]:
     return [Source(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")) for file in files]
 
 
-def imported_modules(source: Source) -> Iterator[str]:
+@functools.cache
+def imported_modules(source: Source) -> tuple[str, ...]:
     """Every module a file imports, at the top or inside functions; `from a import b` gives both a and a.b.
 
     Imports under `if TYPE_CHECKING:` are for the type checker alone and do not count.
     """
-    tree = source.tree
+    return tuple(_imported(source))
+
+
+def _imported(source: Source) -> Iterator[str]:
     type_only = {
         inner
-        for node in ast.walk(tree)
+        for node in source.nodes
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for statement in node.body
         for inner in ast.walk(statement)
     }
-    for node in ast.walk(tree):
+    for node in source.nodes:
         if node in type_only:
             continue
         if isinstance(node, ast.Import):

@@ -136,7 +136,7 @@ def test_max_model_len_beyond_the_model(tiny_model: Callable[[str], Path]) -> No
 
 def test_a_pool_too_small_for_one_request(tiny_model: Callable[[str], Path]) -> None:
     with pytest.raises(ConfigError, match="max_model_len"):
-        LLM(str(tiny_model("llama")), **OPTIONS, num_gpu_blocks_override=3)
+        LLM(str(tiny_model("llama")), **{**OPTIONS, "num_gpu_blocks_override": 3})
 
 
 def test_no_such_model(tmp_path: Path) -> None:
