@@ -59,10 +59,10 @@ kernels: venv
 	-@$(BIN)/python -c "from cadence.kernels.cpu.runtime.build import load_library; load_library()"
 
 unit: kernels
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 wide: kernels
-	$(BIN)/python -m pytest -n auto --dist loadfile --wide -m wide
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --wide -m wide
 
 quick: venv
 	$(BIN)/python -m pytest -m "not (engine or device or gpu or slow)" $(addprefix --ignore=tests/,server hostile docs)

@@ -108,7 +108,7 @@ def test_three_engines_of_a_model_with_few_experts(tiny_model: Callable[[str], P
 
 
 def test_what_engines_that_share_experts_cannot_do_is_said(tiny_model: Callable[[str], Path]) -> None:
-    directory = str(tiny_model("mixtral"))
+    directory, before = str(tiny_model("mixtral")), children()
     for options, why in (
         ({"num_scheduler_steps": 4}, "one forward at a time"),
         ({"tensor_parallel_size": 2}, "one rank each"),
@@ -120,7 +120,7 @@ def test_what_engines_that_share_experts_cannot_do_is_said(tiny_model: Callable[
             LLM(directory, **OPTIONS | options, **SHARED, data_parallel_size=2)
     with pytest.raises(Exception, match="4 experts are fewer than the 5 ranks"):
         LLM(directory, **OPTIONS, **SHARED, data_parallel_size=5)
-    assert not children()
+    assert set(children()) <= set(before)
 
 
 class SharedFront:
