@@ -106,6 +106,17 @@ def test_mistakes_are_one_line_and_status_2(argv: list[str], said: str, capsys: 
     assert said in err and err.count("\n") == 1 and "Traceback" not in err
 
 
+def test_model_files_that_cannot_be_read_are_one_line_and_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(SystemExit) as left:
+        main(["generate", "hi", "--model", str(tmp_path)])
+    out, err = lines(capsys)
+    assert left.value.code == 1 and out == ""
+    assert str(tmp_path) in err and err.count("\n") == 1 and "Traceback" not in err
+
+
 def test_help_is_fast_and_loads_no_torch() -> None:
     program = (
         "import sys\nfrom cadence.entrypoints.cli.main import main\nmain(['--help'])\n"

@@ -53,16 +53,17 @@ def _copy(tree: Path) -> None:
 
 
 def _failure(mutant: Mutant, tree: Path) -> str:
-    """The first test that fails; "" = none."""
+    """The first test that fails, and passes without the fault; "" = none."""
     before = put_in(mutant, tree)
     try:
-        return next(filter(None, (_first_failing(tree, each) for each in mutant.tests)), "")
+        failing = next(filter(None, (_first_failing(tree, f"tests/{each}") for each in mutant.tests)), "")
     finally:
         (tree / "cadence" / mutant.file).write_text(before, encoding="utf-8")
+    return "" if failing and _first_failing(tree, failing) else failing
 
 
 def _first_failing(tree: Path, tests: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-x", "-rfE", "-p", "no:cacheprovider", f"tests/{tests}"]
+    command = [sys.executable, "-m", "pytest", "-x", "-rfE", "-p", "no:cacheprovider", tests]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     ran = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
     found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", ran.stdout, re.MULTILINE)
