@@ -1,6 +1,6 @@
 # make demo    set up everything and watch a small model write
 # make test    set up everything and run the checks of every change
-# make wide    the tests that `make test` runs a sample of: every family, type and engine (as long again)
+# make wide    the tests that `make test` runs a sample of: every family, type and engine
 # make quick   the tests that need no model, no kernels and no server: a few minutes
 # make serve   set up everything and serve that model at http://127.0.0.1:8000
 # make venv    only set up .venv (nothing to do when the requirements did not change)
