@@ -101,3 +101,25 @@ def test_a_changed_adapter_does_not_go_on_with_a_stream(tiny_model: Callable[[st
             await llm.shutdown(drain=False)
 
     asyncio.run(scenario())
+
+
+def test_an_adapter_that_is_gone_when_the_engine_restarts_is_logged(
+    tiny_model: Callable[[str], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tiny_model("llama")
+    make_adapter(directory, tmp_path / "gone", seed=1, r=8, target_modules=["q_proj"])
+
+    async def scenario() -> None:
+        llm = await AsyncLLM.start(EngineArgs(model=str(directory), **OPTIONS, **SLOTS))
+        try:
+            await llm.add_lora(LoRARequest("gone", 1, str(tmp_path / "gone")))
+            shutil.rmtree(tmp_path / "gone")
+            os.kill(llm.engine_pid, signal.SIGKILL)
+            assert await tokens_of(llm, "after", None)
+            await llm._supervisor._repeating
+            assert llm.num_restarts == 1 and await llm.list_loras() == set()
+        finally:
+            await llm.shutdown(drain=False)
+
+    asyncio.run(scenario())
+    assert "the restarted engine lacks adapter 1: " in caplog.text

@@ -139,7 +139,7 @@ MUTANTS = (
         "executor/rank_hub.py",
         "            for rank in self.ranks:\n                rank.connection.write",
         "            for rank in self.ranks[:-1]:\n                rank.connection.write",
-        ("distributed",),
+        ("distributed/test_joining.py", "distributed/test_processes.py", "distributed/test_nodes.py"),
     ),
     Mutant(
         "engine: a request resumed after a death lacks its last token",
@@ -174,14 +174,14 @@ MUTANTS = (
         "entrypoints/server/http/admission.py",
         "        else:  # cancelled, the generator closed, or the client gone\n            self.abort()",
         "        else:  # cancelled, the generator closed, or the client gone\n            self.finish()",
-        ("server",),
+        ("server/test_completions_errors.py", "server/test_limits_admission.py"),
     ),
     Mutant(
-        "server: a restarted engine without an adapter is not logged",
+        "engine: an adapter that a restarted engine lacks is not logged",
         "engine/supervisor.py",
         'logger.warning("the restarted engine lacks adapter %d: %s", order.number, error)',
         "pass",
-        ("engine", "server/test_adapters.py"),
+        ("engine/test_adapter_process.py",),
     ),
     Mutant(
         "shell: a model file that cannot be read ends with the status of a usage error",
