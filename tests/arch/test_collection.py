@@ -46,7 +46,7 @@ def command_of(makefile: str) -> list[str]:
 
 def collected(request: pytest.FixtureRequest, **environment: str) -> Collection:
     """By another process, whose sets and hashes have another order."""
-    assert "make test" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8")
     words = command_of((ROOT / "Makefile").read_text(encoding="utf-8"))
     words += ["--wide"] * bool(request.config.getoption("--wide"))
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"

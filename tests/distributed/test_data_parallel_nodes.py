@@ -104,5 +104,5 @@ def test_a_rank_of_the_second_node_is_killed_and_its_engine_goes_on(
             outputs = llm.generate(PROMPTS, PARAMS, use_tqdm=False)
             assert [list(output.outputs[0].token_ids) for output in outputs] == expected
             assert other.is_running() and not still_running([struck])
-        node.terminate()  # its engine may have been about to start again, and then told nobody that it was the end
+        node.terminate()  # its engine may have been about to start again, and then did not say that it was the end
         assert node.wait(ENDS_S) == 0

@@ -103,7 +103,7 @@ def test_who_does_not_read_keeps_nobody_waiting_forever(ends: Ends) -> None:
 
 
 def test_a_cable_that_is_cut_is_noticed(network: Network) -> None:
-    """Nobody closes anything: what was sent is not acknowledged."""
+    """No end is closed: what was sent is not acknowledged."""
     with listen((network.here, 0)) as listener:
         there = MessageSocket(network.connect(listener.getsockname()[1]))
         here = MessageSocket(listener.accept()[0])

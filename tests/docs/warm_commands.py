@@ -75,7 +75,7 @@ class WarmCommands:
             raise RuntimeError("the process that commands are forked off does not start")
 
     def close(self) -> None:
-        """Commands that still run go on. They hold the other end of `stdout`: nobody waits for its end."""
+        """Commands that still run go on. They hold the other end of `stdout`, so its end is not waited for."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.stdout.close()

@@ -88,7 +88,7 @@ def network() -> Iterator[Network]:
 def _free_net() -> tuple[int, IO[str]]:
     """-> a number that no other run has, and the file that keeps it so until it is closed"""
     for number in random.sample(range(1, 255), 254):
-        file = Path(tempfile.gettempdir(), f"cadence-net-{number}").open("w")  # noqa: SIM115 - whoever asked closes it
+        file = Path(tempfile.gettempdir(), f"cadence-net-{number}").open("w")  # noqa: SIM115 - the caller closes it
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return number, file

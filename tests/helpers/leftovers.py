@@ -26,7 +26,7 @@ def family(pid: int) -> list[psutil.Process]:
 
 
 def mark_processes(environment: MutableMapping[str, str]) -> None:
-    """Everything that this process starts from now on is known by its environment, whoever its parent is later."""
+    """Everything that this process starts from now on is known by its environment, whatever its parent."""
     environment[_MARK] = str(os.getpid())
 
 
@@ -90,7 +90,7 @@ class Traces:
         return left
 
     def _new_files(self) -> list[str]:
-        """That nobody has open: other runs on this machine have files, too."""
+        """That no process has open: other runs on this machine have files, too."""
         new = shared_files() - self.files
         return sorted(new - _files_in_use()) if new else []
 

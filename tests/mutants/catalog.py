@@ -153,7 +153,7 @@ MUTANTS = (
         "engine/watchdog.py",
         "if 0 < allowed < self._silence:",
         "if 0 > allowed:",
-        ("engine",),
+        ("engine/test_supervisor.py",),
     ),
     Mutant(
         "router: a request goes to the engine that knows least of it",

@@ -18,7 +18,8 @@ from pathlib import Path
 from tests.mutants.catalog import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 900  # of one mutant
+LIMIT_S = 900  # of one run of tests
+HANGS_S = 120  # of one test: a fault that makes it wait for ever fails it
 
 
 def main(words: list[str]) -> int:
@@ -63,7 +64,18 @@ def _failure(mutant: Mutant, tree: Path) -> str:
 
 
 def _first_failing(tree: Path, tests: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-x", "-rfE", "-p", "no:cacheprovider", tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-rfE",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        f"timeout={HANGS_S}",
+        tests,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     ran = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
     found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", ran.stdout, re.MULTILINE)
