@@ -75,6 +75,10 @@ class EngineCore:
             self._take_in(self._in_flight[0])
         elif not has_work and self._intake:
             self._intake.wait(_PREPARING_S)
+        return self.take_ended()
+
+    def take_ended(self) -> list[RequestUpdate]:
+        """Updates that wait for the next `step`, such as those of aborted requests."""
         updates, self._outbox = self._outbox, []
         return updates
 

@@ -58,7 +58,7 @@ class DpCore:
 
     def step(self) -> list[AnyUpdate]:
         """What engines have said; waits for it where there is nothing else to tell."""
-        updates, self._outbox = self._outbox, []
+        updates = self.take_ended()
         if updates or not self._open:
             return updates
         arrived = self._arrived.get()
@@ -68,6 +68,10 @@ class DpCore:
         news = [update for update in arrived if update.request_id in self._open]
         self._open -= {update.request_id for update in news if update.finish_reason is not None}
         return news
+
+    def take_ended(self) -> list[AnyUpdate]:
+        updates, self._outbox = self._outbox, []
+        return updates
 
     def has_unfinished(self) -> bool:
         return bool(self._outbox or self._open)

@@ -12,6 +12,7 @@ from cadence.core.errors import ConfigError, EngineDeadError, InvalidRequestErro
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import SamplingParams
+from cadence.core.update import AnyUpdate
 from cadence.engine.adapter_orders import LIST_ORDER, add_order, checked, order_of
 from cadence.engine.any_core import AnyCore
 from cadence.engine.build import EngineParts, build_engine
@@ -97,19 +98,22 @@ class LLMEngine:
         warnings = self._unused.warnings(params, priority, hints)
         children = fan_out(processed.request)
         self._outputs.add(request_id, children, processed.prompt_text, warnings, lora_request)
-        for child in children:
-            self._processors.give(child)
-            core.add(child)
+        try:
+            for child in children:
+                self._processors.give(child)
+                core.add(child)
+        except BaseException:
+            core.abort([child.request_id for child in children])
+            for child in children:
+                self._outputs.discard(child.request_id)
+            raise
 
     def begin(self) -> None:
         """To be called between requests of which more are to come: what fills a step is computed meanwhile."""
         self._core.begin()
 
     def step(self) -> list[RequestOutput]:
-        outputs, stopped = self._outputs.process(self._core.step())
-        if stopped:
-            self._core.abort(stopped, FinishReason.STOP)
-        return outputs
+        return self._outputs_of(self._core.step())
 
     def abort_request(self, request_ids: str | Iterable[str]) -> None:
         """Ends requests early; each still gives one last output, with finish_reason 'abort'."""
@@ -117,6 +121,19 @@ class LLMEngine:
         found = [core_id for user_id in ids for core_id in self._outputs.core_ids(user_id)]
         if found:
             self._core.abort(found)
+
+    def drop_requests(self, request_ids: Iterable[str]) -> list[RequestOutput]:
+        """As `abort_request`, without a step. -> the last outputs of these, and of all others that have ended"""
+        if self._running is None:
+            return []
+        self.abort_request(request_ids)
+        return self._outputs_of(self._running.take_ended())
+
+    def _outputs_of(self, updates: Sequence[AnyUpdate]) -> list[RequestOutput]:
+        outputs, stopped = self._outputs.process(updates)
+        if stopped:
+            self._core.abort(stopped, FinishReason.STOP)
+        return outputs
 
     def has_unfinished_requests(self) -> bool:
         return self._running is not None and (self._outputs.num_unfinished() > 0 or self._running.has_unfinished())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any, Self
 
@@ -22,6 +23,7 @@ from cadence.engine.profiler import Profiler
 from cadence.engine.prompts import PromptType, TokensPrompt, split_prompts, tokenised
 from cadence.engine.unused import check_keywords
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
+from cadence.entrypoints.interrupts import HeldInterrupts
 from cadence.entrypoints.progress import open_progress
 from cadence.text.chat_template import ChatRequest
 from cadence.text.chats import Chats, chats_for
@@ -107,9 +109,8 @@ class LLM:
         self, output_type: object = None, *, use_tqdm: bool | Callable[..., Any] = True
     ) -> list[RequestOutput]:
         """The outputs of all that was enqueued since the last call, in that order."""
-        outputs = self._run(self._enqueued, use_tqdm)
-        self._enqueued = []
-        return outputs
+        ids, self._enqueued = self._enqueued, []
+        return self._run(ids, use_tqdm)
 
     def chat(
         self,
@@ -265,24 +266,23 @@ class LLM:
         adapters: Sequence[object],
         extras: dict[str, Any],
     ) -> list[str]:
-        """All or nothing: a bad prompt leaves no half-submitted batch behind."""
+        """All or nothing: a bad prompt, or an interrupt, leaves no half-submitted batch behind."""
         ids: list[str] = []
-        try:
+        with self._dropped_on_error(ids) as interrupts:
             for prompt, param, priority, adapter in zip(prompts, params, priorities, adapters, strict=True):
                 ids.append(str(next(self._ids)))
                 given = {"lora_request": adapter, "priority": priority, **extras}
                 self.llm_engine.add_request(ids[-1], prompt, _final_only(param), **given)
                 self.llm_engine.begin()
-        except Exception:
-            self.llm_engine.abort_request(ids)
-            raise
+                interrupts.check()
         return ids
 
     def _probe(self, prompts: list[list[int]], params: SamplingParams, adapter: object) -> list[RequestOutput]:
         """One round of beam search. Its logprobs are not the user's, so the cap on those does not apply."""
         ids = [str(next(self._ids)) for _ in prompts]
-        for request_id, prompt in zip(ids, prompts, strict=True):
-            self.llm_engine.add_request(request_id, prompt, params, lora_request=adapter, cap_logprobs=False)
+        with self._dropped_on_error(ids):
+            for request_id, prompt in zip(ids, prompts, strict=True):
+                self.llm_engine.add_request(request_id, prompt, params, lora_request=adapter, cap_logprobs=False)
         return self._run(ids, use_tqdm=False)
 
     def _run(self, ids: list[str], use_tqdm: bool | Callable[..., Any]) -> list[RequestOutput]:
@@ -290,22 +290,33 @@ class LLM:
         aborted earlier may pass by and are dropped."""
         finished = {request_id: self._done.pop(request_id) for request_id in ids if request_id in self._done}
         waiting = set(ids) - finished.keys()
-        kept = set(self._enqueued) - waiting
-        try:
-            with open_progress(use_tqdm, len(ids)) as progress:
-                while waiting:
-                    for output in self.llm_engine.step():
-                        if output.request_id in waiting:
-                            waiting.remove(output.request_id)
-                            finished[output.request_id] = output
-                            progress.count_tokens(output)
-                            progress.advance()
-                        elif output.request_id in kept:
-                            self._done[output.request_id] = output
-        except BaseException:
-            self.llm_engine.abort_request(ids)
-            raise
+        with self._dropped_on_error(ids) as interrupts, open_progress(use_tqdm, len(ids)) as progress:
+            while waiting:
+                for output in self.llm_engine.step():
+                    if output.request_id in waiting:
+                        waiting.remove(output.request_id)
+                        finished[output.request_id] = output
+                        progress.count_tokens(output)
+                        progress.advance()
+                    else:
+                        self._keep(output)
+                interrupts.check()
         return [finished[request_id] for request_id in ids]
+
+    @contextmanager
+    def _dropped_on_error(self, ids: list[str]) -> Iterator[HeldInterrupts]:
+        """For a call that fails or is interrupted: of its requests nothing is left in the engine."""
+        try:
+            with HeldInterrupts() as interrupts:
+                yield interrupts
+        except BaseException:
+            for output in self.llm_engine.drop_requests(ids):
+                self._keep(output)
+            raise
+
+    def _keep(self, output: RequestOutput) -> None:
+        if output.request_id in self._enqueued:
+            self._done[output.request_id] = output
 
 
 def _final_only(params: SamplingParams) -> SamplingParams:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from cadence import LLM, AsyncEngineArgs, AsyncLLMEngine, EngineArgs, LLMEngine, RequestOutputKind, SamplingParams
 from cadence.core.errors import ConfigError, EngineDeadError, InvalidRequestError, ModelNotFoundError
 from cadence.core.lora_request import LoRARequest
+from cadence.core.sampling_params import BeamSearchParams
 from cadence.engine.logits_processors import (
     AdapterLogitsProcessor,
     BatchUpdate,
@@ -54,6 +56,80 @@ def test_enqueued_prompts_wait_to_be_asked_for(llm: LLM) -> None:
     assert [output.request_id for output in outputs] == ids and len(set(ids)) == 2
     assert tokens_of(outputs) == expected and len(tokens_of(between)[0]) == 40
     assert llm.wait_for_completion(use_tqdm=False) == []
+
+
+def test_nothing_is_left_of_a_batch_with_a_bad_prompt(llm: LLM) -> None:
+    expected = tokens_of(llm.generate("one", greedy(), use_tqdm=False))
+    kept = llm.enqueue("one", greedy())
+    message = {"role": "user", "content": "word " * 300}
+    template = "{{ messages[0].content }}"
+    for call in (
+        lambda: llm.generate(["two", [7] * 300], greedy(), use_tqdm=False),
+        lambda: llm.enqueue(["two", [7] * 300], greedy()),
+        lambda: llm.chat([[{**message, "content": "a"}], [message]], greedy(), False, chat_template=template),
+    ):
+        with pytest.raises(InvalidRequestError, match="maximum context length is 256"):
+            call()
+        assert llm.llm_engine.get_num_unfinished_requests() == 1
+    assert [output.request_id for output in llm.wait_for_completion(use_tqdm=False)] == kept
+    assert tokens_of(llm.generate("one", greedy(), use_tqdm=False)) == expected
+
+
+class _Pipe:
+    """In the place of an engine's method: calls it, and has Ctrl-C pressed in the middle of one call."""
+
+    def __init__(self, method: Callable[..., Any], at: int) -> None:
+        self._method, self._calls_left = method, at
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self._calls_left -= 1
+        if not self._calls_left:
+            signal.raise_signal(signal.SIGINT)
+        return self._method(*args, **options)
+
+
+@pytest.mark.parametrize(
+    ("part", "method"), [("llm_engine", "add_request"), ("executor", "step"), ("executor", "result")]
+)
+def test_nothing_is_left_of_a_call_that_was_interrupted(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, part: str, method: str
+) -> None:
+    prompts = ["one", "two", "three"]
+    expected = tokens_of(llm.generate(prompts, greedy(), use_tqdm=False))
+    owner = llm.llm_engine if part == "llm_engine" else llm.llm_engine._core._executor  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, _Pipe(getattr(owner, method), at=2))
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate(prompts, greedy(), use_tqdm=False)
+    assert llm.llm_engine.get_num_unfinished_requests() == 0
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert tokens_of(llm.generate(prompts, greedy(), use_tqdm=False)) == expected
+
+
+def test_nothing_is_left_of_a_wait_or_a_search_that_failed(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(total: int, **options: object) -> Any:
+        raise RuntimeError("no bar")
+
+    llm.enqueue("one", greedy())
+    with pytest.raises(RuntimeError, match="no bar"):
+        llm.wait_for_completion(use_tqdm=broken)
+    assert llm.wait_for_completion(use_tqdm=False) == [] and llm.llm_engine.get_num_unfinished_requests() == 0
+    monkeypatch.setattr(llm.llm_engine, "add_request", _Pipe(llm.llm_engine.add_request, at=2))
+    with pytest.raises(KeyboardInterrupt):
+        llm.beam_search(["one", "two"], BeamSearchParams(beam_width=2, max_tokens=3))
+    assert llm.llm_engine.get_num_unfinished_requests() == 0
+
+
+def test_a_request_that_the_core_refuses_is_not_known(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(request: Any) -> None:
+        raise InvalidRequestError("no room for it", "prompt")
+
+    engine = llm.llm_engine
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._core, "add", refuse)
+        with pytest.raises(InvalidRequestError, match="no room"):
+            engine.add_request("x", "a", SamplingParams(n=2))
+    assert engine.get_num_unfinished_requests() == 0
 
 
 def test_prompts_as_tokens_in_the_older_form(llm: LLM) -> None:
