@@ -129,6 +129,16 @@ def test_a_demanded_call_cut_short_shows_what_there_is(serve: Serve) -> None:
     assert text and not calls and reason == "length"
 
 
+@pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
+def test_beside_demanded_calls_stands_no_text(serve: Serve, choice: Any) -> None:
+    fields: dict[str, Any] = {"tools": [WEATHER], "tool_choice": choice}
+    answer = chat(say(serve, CALL, **HERMES), **fields)
+    assert answer.choices[0].message.content == "" and len(answer.choices[0].message.tool_calls) == 1
+    cut_off = chat(say(serve, TWO_CALLS, **HERMES), **fields, max_tokens=answer.usage.completion_tokens + 4).choices[0]
+    assert cut_off.message.content == "" and cut_off.finish_reason == "length"
+    assert [json.loads(call.function.arguments) for call in cut_off.message.tool_calls] == [{"city": "Paris"}]
+
+
 def test_calls_and_results_in_the_conversation(serve: Serve) -> None:
     call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
     messages: Any = [

@@ -120,6 +120,11 @@ def test_budgets_of_reasoning(tiny_model: Callable[[str], Path], llm: LLM) -> No
             assert [token for chunk in chunks[1:] for token in chunk.choices[0].token_ids] == ids
         other = ask(client, {"thinking_token_budget": 0, "ignore_eos": True}, max_tokens=4, n=2, seed=1)
         assert all(choice.token_ids[0] == end[0] for choice in other.choices)
+        city = {"type": "string", "enum": ["Oslo", "Rome"]}
+        schema = {"type": "object", "properties": {"city": city}, "required": ["city"], "additionalProperties": False}
+        tools = [{"type": "function", "function": {"name": "visit", "parameters": schema}}]
+        called = ask(client, {}, tools=tools, tool_choice="required", max_tokens=160, n=4, seed=2, temperature=1)
+        assert all(choice.message.tool_calls and choice.message.reasoning for choice in called.choices)
 
 
 def test_a_budget_without_a_format_is_refused(client: openai.OpenAI) -> None:

@@ -110,7 +110,8 @@ class ParsedChoice:
             for number, (name, arguments) in enumerate(calls_in_json(self._held, self._demanded)):
                 events += self._start(CallStart(number, name))
                 events += self._arguments(CallArguments(number, arguments))
-            self._held = "" if self._calls else self._held
+        if self._calls:
+            self._held = ""  # beside calls that were demanded stands no text, nor half a call that was cut off
         if self._demanded and not self._calls and finish_reason == "stop":
             return [ChoiceEnd(self._index, MISSING_CALL)]
         if self._held.strip():

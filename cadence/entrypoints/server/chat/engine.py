@@ -32,7 +32,7 @@ from cadence.entrypoints.server.chat.failures import raise_failure
 from cadence.entrypoints.server.chat.format_tables import FormatTables
 from cadence.entrypoints.server.chat.formats import choose_formats
 from cadence.entrypoints.server.chat.request_errors import as_sent, check_room
-from cadence.entrypoints.server.chat.thinking_budget import thinking_ids
+from cadence.entrypoints.server.chat.thinking_budget import budget_before_calls, thinking_ids
 from cadence.entrypoints.server.http.stream import StartedStream, started_stream
 from cadence.text.chat_template import ChatRequest
 from cadence.text.text_jobs import Kept
@@ -171,11 +171,7 @@ class ChatEngine:
 
     def _params(self, job: ChatJob, prompt: str) -> SamplingParams:
         """Some formats are written with special tokens, which must then be in the text."""
-        params = job.params
-        format = self._formats.reasoning
-        if params.thinking_token_budget is not None and format is not None:
-            params = params.clone()
-            params.thinking_token_ids = thinking_ids(format, prompt, self._llm.tokenizer)
+        params = self._with_budget(job, prompt)
         if params.skip_special_tokens and self._formats.needs_special_tokens(self._calls_tools(job)):
             params = params.clone()
             params.skip_special_tokens = False
@@ -185,8 +181,25 @@ class ChatEngine:
             params.structured_outputs = constraint
         return params
 
+    def _with_budget(self, job: ChatJob, prompt: str) -> SamplingParams:
+        """How much reasoning there may be: as the request says, and so much that a demanded call has room."""
+        params, format = job.params, self._formats.reasoning
+        asked = budget = params.thinking_token_budget
+        if self._demanded(job) and job.beam is None:
+            budget = budget_before_calls(asked, params.max_tokens)
+        if budget is None or format is None:
+            return params
+        ids = thinking_ids(format, prompt, self._llm.tokenizer)
+        params = params.clone()
+        params.thinking_token_ids, params.thinking_token_budget = ids, budget if ids is not None else asked
+        return params
+
     def _calls_tools(self, job: ChatJob) -> bool:
         return bool(job.tools) and job.tool_choice != "none"
+
+    def _demanded(self, job: ChatJob) -> str:
+        """ "" when the model is free to call, "required", or the name of the function it must call."""
+        return job.tool_choice if self._calls_tools(job) and job.tool_choice != "auto" else ""
 
     async def _outputs(
         self, prompt: TokensPrompt, params: SamplingParams, job: ChatJob
@@ -209,7 +222,7 @@ class ChatEngine:
         if not calls and formats.reasoning is None:
             return PlainChoice()
         before = self._thought_mark(job) or prompt
-        demanded = job.tool_choice if calls and job.tool_choice != "auto" else ""
+        demanded = self._demanded(job)
         parser = formats.parser(job.tools if calls else None, before, job.stream, bool(demanded))
         return ParsedChoice(index, parser, demanded, formats.new_id(job.id_seed))
 

@@ -1,9 +1,19 @@
-"""Which tokens begin and end a model's reasoning: what a budget for it is counted by."""
+"""How long a model may reason, and which tokens begin and end that: what a budget is counted by."""
 
 from __future__ import annotations
 
 from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
 from cadence.text.tokenizer import Tokenizer
+
+ROOM_FOR_CALLS = 256  # tokens that reasoning leaves for calls that are demanded; half of all where there are fewer
+
+
+def budget_before_calls(budget: int | None, max_tokens: int | None) -> int | None:
+    """The budget of an answer that has to end with a call: reasoning does not take all of its tokens."""
+    if max_tokens is None:
+        return budget
+    left = max_tokens - min(ROOM_FOR_CALLS, max_tokens // 2)
+    return left if budget is None else min(budget, left)
 
 
 def thinking_ids(format: ThinkFormat, prompt: str, tokenizer: Tokenizer) -> list[list[int]] | None:

@@ -50,6 +50,7 @@ class ChatView:
     reasoning: bool
     reasons: bool  # the server tells reasoning apart, and counts it
     parallel_calls: bool
+    calls_demanded: bool
     called_by_name: bool
     include_usage: bool
     continuous_usage: bool
@@ -235,8 +236,8 @@ class _Message:
             message |= {"reasoning": reasoning, "reasoning_content": reasoning}
         if self._calls:
             message["tool_calls"] = self._calls
-        if not text and (self._calls or reasoning):
-            message["content"] = None
+        if not text and (self._calls or reasoning) and not self._view.calls_demanded:
+            message["content"] = None  # where calls are demanded it stays "", as in vLLM
         return message
 
 

@@ -127,6 +127,7 @@ def _view(body: ChatCompletionBody, state: ServerState, base: dict[str, Any]) ->
         reasoning=body.include_reasoning is not False,
         reasons=state.chat.separates_reasoning,
         parallel_calls=body.parallel_tool_calls is not False,
+        calls_demanded=body.choice() not in ("none", "auto"),
         called_by_name=body.choice() not in ("none", "auto", "required"),
         include_usage=usage,
         continuous_usage=continuous,
