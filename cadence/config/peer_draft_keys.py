@@ -13,8 +13,8 @@ from cadence.config.peer_flags import (
     EXACT_TOKENS,
     KERNELS,
     NO_CODE,
-    OF_SEVERAL_DEVICES,
-    ONE_DEVICE,
+    RANKS,
+    SHARED_WITH_TARGET,
 )
 
 AS_TARGET = "a draft model runs with the options of its target"
@@ -27,8 +27,8 @@ def _key(make: Any, name: str, neutral: Any, why: str, **more: Any) -> PeerFlag:
 
 _KEYS = (
     _key(no_effect, "enforce_eager", False, AS_TARGET),
-    _key(refused, "draft_tensor_parallel_size", 1, ONE_DEVICE),
-    _key(refused, "tensor_parallel_size", 1, ONE_DEVICE),
+    _key(refused, "draft_tensor_parallel_size", 1, SHARED_WITH_TARGET),
+    _key(refused, "tensor_parallel_size", 1, SHARED_WITH_TARGET),
     _key(refused, "quantization", ("none", "gguf"), "a draft model is read as it is stored; GGUF files are quantised"),
     _key(no_effect, "moe_backend", "auto", KERNELS),
     _key(no_effect, "attention_backend", None, KERNELS),
@@ -38,7 +38,7 @@ _KEYS = (
     _key(no_effect, "index_share_for_mtp_iteration", False, "no family with sparse attention is in this version"),
     _key(no_effect, "disable_padded_drafter_batch", False, EVERY_LENGTH),
     _key(no_effect, "disable_eagle_block_drop", False, "no block of the prefix cache is dropped"),
-    _key(no_effect, "use_local_argmax_reduction", False, OF_SEVERAL_DEVICES),
+    _key(no_effect, "use_local_argmax_reduction", False, RANKS),
     _key(refused, "use_heterogeneous_vocab", False, "a draft model has the vocabulary of its target, or its beginning"),
     _key(no_effect, "parallel_drafting", False, "drafts are made one after the other"),
     _key(no_effect, "num_speculative_tokens_per_batch_size", [], ADAPTED),

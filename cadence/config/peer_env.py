@@ -50,7 +50,7 @@ VARIABLES = (
     _no_effect("VLLM_CPU_OMP_THREADS_BIND", "threads stay on the cores of this process; `--cpu-threads` counts them"),
     _no_effect("VLLM_CPU_NUM_OF_RESERVED_CPU", "`--cpu-threads` says how many threads compute"),
     _no_effect("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "the model's own length is the limit; hf_overrides may extend it"),
-    _no_effect("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "serve --allow-runtime-lora-updating says it"),
+    _works("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "as `--allow-runtime-lora-updating`"),
     _works("VLLM_SERVER_DEV_MODE", "as `--server-dev-mode`"),
     _works("VLLM_SKIP_MODEL_NAME_VALIDATION", "as `--skip-model-name-validation`"),
     _works("VLLM_BATCH_INVARIANT", "as `--deterministic`; on a CPU it always holds"),
@@ -58,7 +58,7 @@ VARIABLES = (
     _no_effect("VLLM_USE_V2_MODEL_RUNNER", "there is one runner"),
     _no_effect("VLLM_ENABLE_V1_MULTIPROCESSING", "a server's engine has a process of its own, an `LLM` has not"),
     _no_effect("VLLM_WORKER_MULTIPROC_METHOD", "the engine's process is a fresh one"),
-    _no_effect("VLLM_PP_LAYER_PARTITION", "this version runs on one device"),
+    _works("VLLM_PP_LAYER_PARTITION", "as `--pp-layer-partition`, when none is given"),
     _works("VLLM_NO_USAGE_STATS", "nothing is ever sent"),
     _works("VLLM_DO_NOT_TRACK", "nothing is ever sent"),
     _works("DO_NOT_TRACK", "nothing is ever sent"),
@@ -69,6 +69,8 @@ VARIABLES = (
     _no_effect("VLLM_TARGET_DEVICE", "the device is found when the engine starts; `--device` names it"),
 )  # fmt: skip
 
+# Those that stand for an option of `serve`, whose name is theirs without VLLM_.
+SWITCHES = ("VLLM_SERVER_DEV_MODE", "VLLM_SKIP_MODEL_NAME_VALIDATION", "VLLM_ALLOW_RUNTIME_LORA_UPDATING")
 _OFF = ("", "0", "false")
 
 
@@ -87,7 +89,11 @@ def applied(args: EngineArgs, found: Mapping[str, str]) -> EngineArgs:
         variable = table.get(name, _no_effect(name, NOT_READ))
         if variable.support is Support.NO_EFFECT:
             logger.warning("the variable %s has no effect here: %s", name, variable.why)
-    return dataclasses.replace(args, deterministic=args.deterministic or is_on(found, "VLLM_BATCH_INVARIANT"))
+    return dataclasses.replace(
+        args,
+        deterministic=args.deterministic or is_on(found, "VLLM_BATCH_INVARIANT"),
+        pp_layer_partition=args.pp_layer_partition or found.get("VLLM_PP_LAYER_PARTITION", "").strip(),
+    )
 
 
 def is_on(found: Mapping[str, str], name: str) -> bool:

@@ -9,8 +9,12 @@ from cadence.config.peer_flag import FlagKind, Group, no_effect, refused, works
 
 SWITCH, OBJECT, LIST = FlagKind.SWITCH, FlagKind.OBJECT, FlagKind.LIST
 
-ONE_DEVICE = "this version runs on one device"
-OF_SEVERAL_DEVICES = "it is for several devices, and this version runs on one"
+WHOLE_SEQUENCES = "the keys and values of one sequence are not shared out among ranks"
+ONE_SERVER = "one server starts all engines of its address, as data_parallel_size says, and numbers them"
+OWN_BALANCING = "the server shares requests out among its engines; put a proxy before several servers"
+FIXED_RANKS = "the number of ranks is that of the start"
+SHARED_WITH_TARGET = "a model that drafts is shared out among the ranks of its target"
+RANKS = "how ranks reach each other, and which has what, is chosen when they start"
 NO_CODE = "code that comes with a model is never run: the families that are supported are built in"
 NAMED_CODE = "classes named by a flag are not run"
 NO_POOLING = "this version generates text; pooling models are not served"
@@ -23,7 +27,7 @@ ON_DEVICE = "the KV cache lives on the device only"
 WHOLE = "weights stay on the device whole; take a smaller model or a quantised GGUF"
 ADAPTER_TYPE = "adapters keep their own type where the kernels read it, and have the model's elsewhere"
 WHOLE_ADAPTER = "an adapter is applied whole, or the answers would be those of another one"
-NO_EXPERTS = "no family with experts is in this version"
+EXPERT_ADAPTERS = "adapters of experts are not read"
 ADAPTED = "the number of drafts follows what is accepted and how long forwards take"
 EVERY_LENGTH = "drafts of all lengths are verified in one batch"
 EXACT_TOKENS = "speculation changes no text here, or no distribution of texts: drafts are accepted by their merit alone"
@@ -117,44 +121,44 @@ ENGINE_GROUPS = (
         works("master_port"),
         works("nnodes", "with `node_secret_file`, so that no stranger joins", short="-n"),
         works("node_rank", short="-r"),
-        no_effect("distributed_timeout_seconds", None, OF_SEVERAL_DEVICES),
-        no_effect("cpu_distributed_timeout_seconds", None, OF_SEVERAL_DEVICES),
+        no_effect("distributed_timeout_seconds", None, RANKS),
+        no_effect("cpu_distributed_timeout_seconds", None, RANKS),
         no_effect("numa_bind", False, BOUND),
         no_effect("numa_bind_nodes", [], BOUND),
         no_effect("numa_bind_cpus", [], BOUND),
         works("device_ids", "numbers, one for each rank; a number that is named twice is a GPU that ranks share"),
         works("tensor_parallel_size", "processes that share each layer", short="-tp"),
-        refused("decode_context_parallel_size", 1, ONE_DEVICE, short="-dcp"),
-        no_effect("dcp_comm_backend", None, OF_SEVERAL_DEVICES, choices=("ag_rs", "a2a")),
-        no_effect("dcp_q_replicate", False, OF_SEVERAL_DEVICES),
-        no_effect("dcp_kv_cache_interleave_size", 1, OF_SEVERAL_DEVICES),
-        no_effect("cp_kv_cache_interleave_size", 1, OF_SEVERAL_DEVICES),
-        refused("prefill_context_parallel_size", 1, ONE_DEVICE, short="-pcp"),
+        refused("decode_context_parallel_size", 1, WHOLE_SEQUENCES, short="-dcp"),
+        no_effect("dcp_comm_backend", None, RANKS, choices=("ag_rs", "a2a")),
+        no_effect("dcp_q_replicate", False, RANKS),
+        no_effect("dcp_kv_cache_interleave_size", 1, RANKS),
+        no_effect("cp_kv_cache_interleave_size", 1, RANKS),
+        refused("prefill_context_parallel_size", 1, WHOLE_SEQUENCES, short="-pcp"),
         works("data_parallel_size", "engines that requests are shared out among", short="-dp"),
-        refused("data_parallel_rank", 0, ONE_DEVICE, short="-dpn"),
-        refused("data_parallel_start_rank", 0, ONE_DEVICE, short="-dpr"),
-        refused("data_parallel_size_local", 1, ONE_DEVICE, short="-dpl"),
-        no_effect("data_parallel_address", None, OF_SEVERAL_DEVICES, short="-dpa"),
-        no_effect("data_parallel_rpc_port", None, OF_SEVERAL_DEVICES, short="-dpp"),
-        no_effect("data_parallel_backend", "mp", OF_SEVERAL_DEVICES, short="-dpb", choices=("mp", "ray")),
-        refused("data_parallel_hybrid_lb", False, ONE_DEVICE, short="-dph"),
-        refused("data_parallel_external_lb", False, ONE_DEVICE, short="-dpe"),
-        refused("data_parallel_multi_port_external_lb", False, ONE_DEVICE, short="-dpm"),
+        refused("data_parallel_rank", 0, ONE_SERVER, short="-dpn"),
+        refused("data_parallel_start_rank", 0, ONE_SERVER, short="-dpr"),
+        refused("data_parallel_size_local", 1, ONE_SERVER, short="-dpl"),
+        no_effect("data_parallel_address", None, RANKS, short="-dpa"),
+        no_effect("data_parallel_rpc_port", None, RANKS, short="-dpp"),
+        no_effect("data_parallel_backend", "mp", RANKS, short="-dpb", choices=("mp", "ray")),
+        refused("data_parallel_hybrid_lb", False, OWN_BALANCING, short="-dph"),
+        refused("data_parallel_external_lb", False, OWN_BALANCING, short="-dpe"),
+        refused("data_parallel_multi_port_external_lb", False, OWN_BALANCING, short="-dpm"),
         works("enable_expert_parallel", "ranks have whole experts of each layer", short="-ep", kind=SWITCH),
-        no_effect("enable_ep_weight_filter", False, OF_SEVERAL_DEVICES),
-        no_effect("all2all_backend", "allgather_reducescatter", OF_SEVERAL_DEVICES),
-        no_effect("enable_dbo", False, OF_SEVERAL_DEVICES),
-        no_effect("ubatch_size", 0, OF_SEVERAL_DEVICES),
-        refused("enable_elastic_ep", False, ONE_DEVICE),
-        no_effect("dbo_decode_token_threshold", 32, OF_SEVERAL_DEVICES),
-        no_effect("dbo_prefill_token_threshold", 512, OF_SEVERAL_DEVICES),
-        no_effect("disable_nccl_for_dp_synchronization", False, OF_SEVERAL_DEVICES),
-        no_effect("enable_eplb", False, OF_SEVERAL_DEVICES),
-        no_effect("eplb_config", {}, OF_SEVERAL_DEVICES),
-        no_effect("expert_placement_strategy", "linear", OF_SEVERAL_DEVICES, choices=("linear", "round_robin")),
-        no_effect("max_parallel_loading_workers", None, OF_SEVERAL_DEVICES),
+        no_effect("enable_ep_weight_filter", False, RANKS),
+        no_effect("all2all_backend", "allgather_reducescatter", RANKS),
+        no_effect("enable_dbo", False, RANKS),
+        no_effect("ubatch_size", 0, RANKS),
+        refused("enable_elastic_ep", False, FIXED_RANKS),
+        no_effect("dbo_decode_token_threshold", 32, RANKS),
+        no_effect("dbo_prefill_token_threshold", 512, RANKS),
+        no_effect("disable_nccl_for_dp_synchronization", False, RANKS),
+        no_effect("enable_eplb", False, RANKS),
+        no_effect("eplb_config", {}, RANKS),
+        no_effect("expert_placement_strategy", "linear", RANKS, choices=("linear", "round_robin")),
+        no_effect("max_parallel_loading_workers", None, RANKS),
         refused("ray_workers_use_nsight", False, "there are no Ray workers to profile"),
-        no_effect("disable_custom_all_reduce", False, OF_SEVERAL_DEVICES),
+        no_effect("disable_custom_all_reduce", False, RANKS),
         refused("worker_cls", "auto", NAMED_CODE),
         refused("worker_extension_cls", "", NAMED_CODE),
         no_effect("enable_fault_tolerance", False, RESTARTED),
@@ -224,12 +228,12 @@ ENGINE_GROUPS = (
         no_effect("lora_dtype", "auto", ADAPTER_TYPE),
         refused("enable_tower_connector_lora", False, TEXT_ONLY),
         works("max_cpu_loras"),
-        no_effect("fully_sharded_loras", False, OF_SEVERAL_DEVICES),
+        no_effect("fully_sharded_loras", False, RANKS),
         refused("lora_target_modules", [], WHOLE_ADAPTER),
         no_effect("default_mm_loras", {}, TEXT_ONLY),
         no_effect("specialize_active_lora", False, "kernels take as long as the adapters of a batch need"),
-        no_effect("enable_mixed_moe_lora_format", False, NO_EXPERTS),
-        no_effect("enable_moe_shared_loras", False, NO_EXPERTS),
+        no_effect("enable_mixed_moe_lora_format", False, EXPERT_ADAPTERS),
+        no_effect("enable_moe_shared_loras", False, EXPERT_ADAPTERS),
     )),
     Group("ObservabilityConfig", (
         no_effect("show_hidden_metrics_for_version", None, "no metric is hidden"),
@@ -256,7 +260,7 @@ ENGINE_GROUPS = (
         refused("scheduler_cls", None, NAMED_CODE),
         no_effect("scheduler_reserve_full_isl", True, SCHEDULER),
         no_effect("watermark", 0, SCHEDULER),
-        no_effect("prefill_schedule_interval", 1, OF_SEVERAL_DEVICES),
+        no_effect("prefill_schedule_interval", 1, RANKS),
         no_effect("disable_hybrid_kv_cache_manager", False, "layers with a window keep what is in it, and no more"),
         works("async_scheduling"),
         works("stream_interval", "of `cadence serve`; requests may bring their own"),
@@ -335,7 +339,7 @@ REMOVED = Group("Removed", (
     no_effect("enable_lora_bias", False, "the biases of an adapter are always applied"),
     no_effect("max_num_partial_prefills", 1, "every request may be prefilled in parts"),
     no_effect("max_long_partial_prefills", 1, "every request may be prefilled in parts"),
-    refused("worker_use_ray", False, ONE_DEVICE),
+    refused("worker_use_ray", False, "use distributed_executor_backend=ray"),
     refused("override_pooler_config", {}, NO_POOLING),
     no_effect("override_neuron_config", {}, "it is for other platforms"),
     no_effect("disable_mm_preprocessor_cache", False, TEXT_ONLY),
@@ -347,7 +351,7 @@ REMOVED = Group("Removed", (
     works("speculative_model", "as speculative_config.model", means="speculative_config.model"),
     works("num_speculative_tokens", "as speculative_config.num_speculative_tokens",
           means="speculative_config.num_speculative_tokens"),
-    refused("speculative_draft_tensor_parallel_size", 1, ONE_DEVICE),
+    refused("speculative_draft_tensor_parallel_size", 1, SHARED_WITH_TARGET),
     works("speculative_max_model_len", "as speculative_config.max_model_len", means="speculative_config.max_model_len"),
     no_effect("speculative_disable_by_batch_size", None, ADAPTED),
     no_effect("speculative_disable_mqa_scorer", False, EVERY_LENGTH),

@@ -27,7 +27,8 @@ class ToEngine:
     add: list[AddRequest] = field(default_factory=list)
     abort: list[str] = field(default_factory=list)
     abort_reason: FinishReason = FinishReason.ABORT
-    call: str = ""  # "", "state" (with the map of blocks), "stats" (without), "reset_prefix_cache" or "order"
+    # "", "state" (with the map of blocks), "stats" (without), "reset_prefix_cache", "reset_running_requests" or "order"
+    call: str = ""
     call_id: int = 0
     order: AdapterOrder | None = None  # of the call "order"
     front: int = 0  # a front of this number begins: the channel to it comes with this message; 0 = none does

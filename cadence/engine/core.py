@@ -183,10 +183,10 @@ class EngineCore:
         """Raises where the device half is gone; steps say so by themselves."""
         self._executor.check()
 
-    def reset_prefix_cache(self) -> bool:
+    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         while self._in_flight:  # of requests that have ended, as a rule
             self._take_in(self._in_flight[0])
-        return self._scheduler.reset_prefix_cache()
+        return self._scheduler.reset_prefix_cache(reset_running_requests)
 
     def snapshot(self, with_blocks: bool) -> EngineState:
         return replace(self._scheduler.snapshot(with_blocks), stats=self.stats())

@@ -98,8 +98,9 @@ class CoreLoop:
     def _answer(self, front: int, call: str, call_id: int) -> None:
         if call in ("state", "stats"):
             self._fronts.send(front, FromEngine(call_id=call_id, state=self._state(with_blocks=call == "state")))
-        elif call == "reset_prefix_cache":
-            self._fronts.send(front, FromEngine(call_id=call_id, done=self._core.reset_prefix_cache()))
+        elif call in ("reset_prefix_cache", "reset_running_requests"):
+            done = self._core.reset_prefix_cache(call == "reset_running_requests")
+            self._fronts.send(front, FromEngine(call_id=call_id, done=done))
 
     def _order(self, front: int, order: AdapterOrder, call_id: int) -> None:
         self._core.order(order, lambda answer: self._fronts.send(front, FromEngine(call_id=call_id, answer=answer)))

@@ -145,9 +145,9 @@ class DpClient:
                 self._router.observe(number, stats.num_running + stats.num_waiting)
         return list(self._states)
 
-    async def reset_prefix_cache(self) -> bool:
+    async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         """Whether all did. An engine that is down has none."""
-        answers = await self._ask_all(lambda supervisor: supervisor.reset_prefix_cache())
+        answers = await self._ask_all(lambda supervisor: supervisor.reset_prefix_cache(reset_running_requests))
         self._router.forget_prefixes()
         return all(answer is True or isinstance(answer, EngineDeadError) for answer in answers)
 

@@ -82,8 +82,8 @@ class DpCore:
     def prepare(self) -> None:
         """Orders are carried out by the time that they are given."""
 
-    def reset_prefix_cache(self) -> bool:
-        return self._wait(self._client.reset_prefix_cache())
+    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        return self._wait(self._client.reset_prefix_cache(reset_running_requests))
 
     def stats_by_engine(self) -> list[EngineStats]:
         return [state.stats for state in self._wait(self._client.states(with_blocks=False))]

@@ -183,8 +183,10 @@ class LLMEngine:
     def get_tokenizer(self) -> Tokenizer:
         return self.tokenizer
 
-    def reset_prefix_cache(self) -> bool:
-        return self._core.reset_prefix_cache()
+    def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
+        """Forgets all cached prefixes; False, and nothing done, while requests run. `reset_running_requests`: those
+        are preempted, and computed again from their first token on. There is no connector to reset."""
+        return self._core.reset_prefix_cache(reset_running_requests)
 
     def add_lora(self, lora_request: object) -> bool:
         """Reads an adapter into host memory before a request names it. Raises an AdapterError for one that cannot be

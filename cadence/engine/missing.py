@@ -5,7 +5,7 @@ from __future__ import annotations
 _POOLING = "models that embed, classify or score are not in this version"
 _WEIGHTS = "weights are read once; make a new engine for others"
 _SLEEP = "an engine does not sleep; shutdown() gives all its memory back"
-_PAUSE = "an engine is not paused; abort requests, or send them later"
+_PAUSE = "an engine that is stepped by its caller pauses when it is not; AsyncLLMEngine can be paused"
 _WORKERS = "there are no workers to call: the model runs in one process, on one device"
 _PROFILE = "profiles are taken of an LLM object, in its own process: LLM(..., profiler_config=...)"
 

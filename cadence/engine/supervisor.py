@@ -143,8 +143,8 @@ class Supervisor:
         answer = await self._call("state" if with_blocks else "stats")
         return [answer.state or EngineState()]
 
-    async def reset_prefix_cache(self) -> bool:
-        return (await self._call("reset_prefix_cache")).done
+    async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        return (await self._call("reset_running_requests" if reset_running_requests else "reset_prefix_cache")).done
 
     async def order(self, order: AdapterOrder) -> AdapterAnswer:
         """Reading an adapter takes as long as it takes; an engine that hangs is found by its heartbeats."""

@@ -92,8 +92,22 @@ class AsyncLLMEngine:
     async def check_health(self) -> None:
         await self._call(self._llm.check_health())
 
-    async def reset_prefix_cache(self) -> bool:
-        return await self._call(self._llm.reset_prefix_cache())
+    async def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
+        """As `LLMEngine.reset_prefix_cache`."""
+        return await self._call(self._llm.reset_prefix_cache(reset_running_requests))
+
+    async def pause_generation(
+        self, *, mode: str = "abort", wait_for_inflight_requests: bool = False, clear_cache: bool = True
+    ) -> None:
+        """New requests wait until `resume_generation`; those that run are aborted, or waited for (mode="wait", or
+        `wait_for_inflight_requests`). `clear_cache`: the prefix cache is empty afterwards."""
+        await self._call(self._llm.pause_generation("wait" if wait_for_inflight_requests else mode, clear_cache))
+
+    async def resume_generation(self) -> None:
+        await self._call(self._llm.resume_generation())
+
+    async def is_paused(self) -> bool:
+        return await self._call(self._llm.is_paused())
 
     async def add_lora(self, lora_request: object) -> bool:
         """Reads an adapter into host memory before a request names it."""

@@ -48,6 +48,7 @@ logger = logging.getLogger("cadence.engine")
 DEFAULT_LIMITS = SupervisorLimits()
 STATE_PERIOD_S = 1.0
 HEAVY = 4096  # entries and characters of parameters; what has more is checked beside the event loop
+PAUSE_MODES = ("abort", "wait")  # a request that runs is not frozen: its reader would wait without end
 DELIVERED_AT_ONCE = 64  # updates: about 2 ms
 
 
@@ -73,6 +74,8 @@ class AsyncLLM:
         self._unused = UnusedOptions(config.scheduler.policy, False, most_drafts)
         self._streams: dict[str, OutputStream] = {}
         self._states = [EngineState() for _ in range(size)]
+        self._unpaused = asyncio.Event()  # new requests wait for it
+        self._unpaused.set()
         self._death: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.dead = asyncio.Event()  # set when the engine was given up
@@ -137,6 +140,7 @@ class AsyncLLM:
         whole = entry_of(processed.request)  # raises, before n completions are made of what cannot be sent
         children = fan_out(processed.request)
         entries = [whole] if len(children) == 1 else [entry_of(child) for child in children]
+        await self._unpaused.wait()
         self._check_alive()
         if request_id in self._streams:
             raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")
@@ -234,9 +238,29 @@ class AsyncLLM:
     def num_restarts(self) -> int:
         return sum(counts.restarts for counts in self._supervisor.counts())
 
-    async def reset_prefix_cache(self) -> bool:
+    async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         self._check_alive()
-        return await self._supervisor.reset_prefix_cache()
+        return await self._supervisor.reset_prefix_cache(reset_running_requests)
+
+    async def pause_generation(self, mode: str = "abort", clear_cache: bool = True) -> None:
+        """New requests wait for `resume_generation`. Those that run are aborted, or (`wait`) waited for."""
+        self._check_alive()
+        if mode not in PAUSE_MODES:
+            raise InvalidRequestError(f"mode must be one of {', '.join(PAUSE_MODES)}, not {mode!r}", "mode")
+        self._unpaused.clear()
+        if mode == "abort":
+            for request_id in list(self._streams):
+                await self.abort(request_id)
+        while self._streams and self._death is None and not self._unpaused.is_set():
+            await asyncio.sleep(0.02)
+        if clear_cache and not self._unpaused.is_set():
+            await self.reset_prefix_cache(reset_running_requests=True)  # of aborted requests, as a rule
+
+    async def resume_generation(self) -> None:
+        self._unpaused.set()
+
+    async def is_paused(self) -> bool:
+        return not self._unpaused.is_set()
 
     async def add_lora(self, lora_request: object) -> bool:
         """Reads an adapter into host memory before a request names it. Raises an AdapterError for one that cannot be
@@ -353,6 +377,7 @@ class AsyncLLM:
 
     def _fail_all(self, error: Exception) -> None:
         self._death = self._death or error
+        self._unpaused.set()  # whoever waits for it learns of the error
         for stream in self._streams.values():
             stream.fail(error)
 

@@ -182,12 +182,8 @@ class LLM:
         return self.llm_engine.default_sampling_params()
 
     def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
-        """Forgets all cached prefixes; False, and nothing done, while requests are running."""
-        if reset_running_requests:
-            raise InvalidRequestError(
-                "reset_running_requests cannot be honoured: wait for requests, or abort them", "reset_running_requests"
-            )
-        return self.llm_engine.reset_prefix_cache()
+        """As `LLMEngine.reset_prefix_cache`."""
+        return self.llm_engine.reset_prefix_cache(reset_running_requests, reset_connector)
 
     def add_lora(self, lora_request: LoRARequest) -> bool:
         """Reads an adapter into host memory before a request names it."""

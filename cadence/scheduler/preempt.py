@@ -36,6 +36,11 @@ class Preemption:
         draft.claimed += num_blocks
         return False
 
+    def preempt_all(self) -> None:
+        """Everyone who runs waits for a row, and computes again what it had."""
+        while self._running:
+            self._preempt(self._running.pop_last())
+
     def _preempt(self, victim: RequestState) -> None:
         self.count += 1
         victim.num_preemptions += 1

@@ -195,8 +195,11 @@ class Scheduler:
         """Anything waiting, running, or ended but named by a step in flight."""
         return bool(self._requests or self._retiring)
 
-    def reset_prefix_cache(self) -> bool:
-        """Forgets all cached prefixes; refuses while requests hold blocks."""
+    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        """Forgets all cached prefixes; refuses while requests hold blocks, unless they are to give them up and be
+        computed again."""
+        if reset_running_requests:
+            self._preemption.preempt_all()
         if self._running or self._retiring:
             return False
         self._kv.reset_prefix_cache()

@@ -112,12 +112,12 @@ def test_wrong_options_are_named(options: dict[str, object], said: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"decode_context_parallel_size": 2}, "one device"),
+        ({"decode_context_parallel_size": 2}, "not shared out among ranks"),
         ({"quantization_config": {"bits": 4}}, "GGUF"),
         ({"lora_target_modules": ["q_proj"]}, "applied whole"),
         ({"speculative_config": {"method": "ngram", "kv_cache_dtype": "fp8"}}, "its target's type"),
         ({"kv_cache_dtype_skip_layers": ["0"]}, "kv_cache_dtype"),
-        ({"decode_context_parallel_size": "2"}, "one device"),
+        ({"decode_context_parallel_size": "2"}, "not shared out among ranks"),
         ({"tokenizer_mode": "mistral"}, "tokenizer.json"),
     ],
 )

@@ -96,8 +96,8 @@ def test_unknown_flags_name_the_nearest(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["-dcp", "2"], "one device"),
-        (["--decode-context-parallel-size=2"], "one device"),
+        (["-dcp", "2"], "not shared out among ranks"),
+        (["--decode-context-parallel-size=2"], "not shared out among ranks"),
         (["--speculative-config", '{"method": "dflash"}'], "speculative_config.method=dflash is not in this version"),
         (["-sc.method=ngram", "-sc.num_speculative_tokens=0"], "num_speculative_tokens=0 is not between 1 and 31"),
         (["--max-lora-rank", "0"], "max_lora_rank=0 is not between 1 and 1024"),

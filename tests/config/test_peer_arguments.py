@@ -234,7 +234,7 @@ def test_the_same_in_a_file(config: Path, caplog: pytest.LogCaptureFixture) -> N
     read_flags(parse("--config", str(config)))
     assert "attention_backend='FLASHINFER' has no effect here" in caplog.text
     config.write_text("decode_context_parallel_size: 2\n")
-    with pytest.raises(ConfigError, match="one device"):
+    with pytest.raises(ConfigError, match="not shared out among ranks"):
         read_flags(parse("--config", str(config)))
 
 
@@ -253,7 +253,7 @@ def test_a_flag_of_the_server_elsewhere(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("topic", "said", "unsaid"),
     [
-        ("all", ["--decode-context-parallel-size, -dcp", "refused: this version runs on one device", "--port"], []),
+        ("all", ["--decode-context-parallel-size, -dcp", "refused: the keys and values of one sequence", "--port"], []),
         ("ParallelConfig", ["--tensor-parallel-size", "--numa-bind\n"], ["--port"]),
         ("frontend", ["--allowed-origins", "--tool-server\n      refused: tools"], ["--block-size"]),
         ("server", ["--max-queued-requests"], ["--block-size"]),

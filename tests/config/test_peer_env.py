@@ -19,10 +19,19 @@ def test_each_variable_has_one_line() -> None:
 
 
 def test_variables_that_are_flags_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("server_dev_mode", "skip_model_name_validation"):
+    for name in ("server_dev_mode", "skip_model_name_validation", "allow_runtime_lora_updating"):
         assert getattr(read_flags(build_parser().parse([]))[1], name) is False
         monkeypatch.setenv(f"VLLM_{name.upper()}", "1")
         assert getattr(read_flags(build_parser().parse([]))[1], name) is True
+
+
+def test_layers_of_stages() -> None:
+    found = {"VLLM_PP_LAYER_PARTITION": "3,1"}
+    assert peer_env.applied(EngineArgs(pipeline_parallel_size=2), found).pp_layer_partition == "3,1"
+    assert (
+        peer_env.applied(EngineArgs(pipeline_parallel_size=2, pp_layer_partition="2,2"), found).pp_layer_partition
+        == "2,2"
+    )
 
 
 def test_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

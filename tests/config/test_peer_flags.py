@@ -123,7 +123,7 @@ def test_values_that_are_hints(name: str, value: str, caplog: pytest.LogCaptureF
     ("options", "said"),
     [
         ({"distributed_executor_backend": "external_launcher"}, "not one of uni, mp, ray"),
-        ({"decode_context_parallel_size": 2}, "one device"),
+        ({"decode_context_parallel_size": 2}, "not shared out among ranks"),
         ({"quantization": "hqq"}, "none, gguf, int8, int4"),
         ({"prefix_caching_hash_algo": "invalid"}, "not one of sha256"),
         ({"optimization_level": 4}, "not one of 0, 1, 2, 3"),

@@ -128,7 +128,7 @@ def test_verifiers_under_the_names_of_vllm(given: dict[str, str], verifier: str)
             "one of exact",
         ),
         ({"method": "ngram", "suffix_decoding_min_token_prob": 2}, "suffix_decoding_min_token_prob", "between 0 and 1"),
-        ({"method": "ngram", "draft_tensor_parallel_size": 2}, "draft_tensor_parallel_size", "one device"),
+        ({"method": "ngram", "draft_tensor_parallel_size": 2}, "draft_tensor_parallel_size", "ranks of its target"),
         ({"method": "ngram", "synthetic_acceptance_length": 2.0}, "synthetic_acceptance_length", "changes no text"),
     ],
 )

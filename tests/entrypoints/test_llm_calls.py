@@ -189,6 +189,16 @@ def test_a_processor_may_read_extra_args(llm: LLM) -> None:
     assert llm.generate("a", params, use_tqdm=False)[0].warnings == []
 
 
+def test_a_reset_of_requests_that_run_changes_no_token(llm: LLM) -> None:
+    expected = tokens_of(llm.generate("one two", greedy(150), use_tqdm=False))
+    llm.llm_engine.add_request("x", "one two", greedy(150))
+    for _ in range(4):
+        llm.llm_engine.step()
+    assert not llm.reset_prefix_cache() and llm.reset_prefix_cache(reset_running_requests=True)
+    outputs = finish(llm.llm_engine)
+    assert tokens_of(outputs[-1:]) == expected and outputs[-1].num_cached_tokens == 0
+
+
 def test_what_would_change_the_answer_is_refused(llm: LLM) -> None:
     with pytest.raises(InvalidRequestError, match="start it with enable_lora"):
         llm.generate("a", greedy(), lora_request=LoRARequest("sql", 1, "/adapter"))
@@ -196,8 +206,6 @@ def test_what_would_change_the_answer_is_refused(llm: LLM) -> None:
         llm.generate("a", greedy(), mm_processor_kwargs={"crops": 4})
     with pytest.raises(InvalidRequestError, match="LLM has no option 'temperature'"):
         llm.generate("a", greedy(), temperature=1)
-    with pytest.raises(InvalidRequestError, match="reset_running_requests"):
-        llm.reset_prefix_cache(reset_running_requests=True)
     assert llm.generate("a", greedy(), mm_processor_kwargs=None, use_tqdm=False)
 
 
@@ -358,10 +366,30 @@ def test_async_engine_refuses_as_the_llm_does(engine: AsyncLLMEngine) -> None:
         asyncio.run(collect(engine.generate("x", greedy(), "a", lora_request=LoRARequest("a", 1))))
     with pytest.raises(InvalidRequestError, match="the prompt is empty"):
         asyncio.run(collect(engine.generate({"prompt_token_ids": []}, greedy(), "b")))
-    with pytest.raises(AttributeError, match="AsyncLLMEngine has no pause_generation: "):
-        engine.pause_generation()
+    with pytest.raises(InvalidRequestError, match="mode must be one of abort, wait, not 'keep'"):
+        asyncio.run(engine.pause_generation(mode="keep"))
     assert engine.is_running and not engine.errored
-    assert asyncio.run(engine.reset_prefix_cache())
+    assert asyncio.run(engine.reset_prefix_cache(reset_running_requests=True, reset_connector=False))
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["abort", "wait"])
+def test_async_engine_paused(engine: AsyncLLMEngine, waits: bool) -> None:
+    async def scenario() -> tuple[list[Any], list[Any]]:
+        first = engine.generate("x", greedy(30), "runs")
+        seen = [await anext(first)]
+        reading = asyncio.ensure_future(collect(first))
+        await engine.pause_generation(wait_for_inflight_requests=waits)
+        assert await engine.is_paused()
+        seen += await reading
+        late = asyncio.ensure_future(collect(engine.generate("x", greedy(3), "waits")))
+        assert not (await asyncio.wait({late}, timeout=0.1))[0]
+        await engine.resume_generation()
+        assert not await engine.is_paused()
+        return seen, await late
+
+    before, after = asyncio.run(scenario())
+    assert before[-1].outputs[0].finish_reason == ("length" if waits else "abort")
+    assert after[-1].outputs[0].finish_reason == "length" and after[-1].num_cached_tokens == 0
 
 
 def test_async_engine_that_cannot_start_says_why() -> None:

@@ -69,7 +69,11 @@ def test_reset_prefix_cache_refuses_while_blocks_are_in_use() -> None:
     engine.add(make_request("a", list(range(9)), 2))
     engine.step()
     assert not engine.scheduler.reset_prefix_cache()
+    assert engine.scheduler.reset_prefix_cache(reset_running_requests=True)
+    assert engine.scheduler.stats(()).kv_usage == 0
     engine.drain()
+    check_tokens(engine)
+    assert engine.outcomes["a"].preemptions == 1
     assert engine.scheduler.reset_prefix_cache()
     engine.add(make_request("b", list(range(9)), 2))
     engine.drain()

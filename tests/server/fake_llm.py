@@ -80,6 +80,7 @@ class FakeLLM:
         self.dead = asyncio.Event()  # set when the engine was given up
         self.default_sampling: dict[str, Any] = {}
         self._death = ""
+        self.paused: tuple[str, bool] | None = None  # how it was, while it is
         self.step_age = 0.0
         self.started: list[str] = []  # ids of requests that reached the engine
         self.grammars: list[GrammarSpec | None] = []  # of these
@@ -162,8 +163,17 @@ class FakeLLM:
     def get_metrics(self) -> list[Metric]:
         return self._metrics.snapshot([EngineStats(len(self._running), 0, 0.25, 8, 4, 1)])
 
-    async def reset_prefix_cache(self) -> bool:
-        return not self._running
+    async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        return reset_running_requests or not self._running
+
+    async def pause_generation(self, mode: str = "abort", clear_cache: bool = True) -> None:
+        self.paused = mode, clear_cache
+
+    async def resume_generation(self) -> None:
+        self.paused = None
+
+    async def is_paused(self) -> bool:
+        return self.paused is not None
 
     async def shutdown(self, drain: bool) -> None:
         while drain and self._running:

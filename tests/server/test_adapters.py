@@ -101,6 +101,10 @@ def test_adapters_come_and_go(server: ServerProcess, root: Path, expected: dict[
     body = {"model": "second", "prompt": PROMPT, "max_tokens": 1}
     assert httpx.post(f"{server.url}/v1/completions", json=body, timeout=240).status_code == 404
     assert unload(server, "second").status_code == 404
+    absent = load(server, "absent", root / "absent")
+    assert (
+        absent.status_code == 404 and "does not exist" in absent.text and absent.json()["error"]["param"] == "lora_path"
+    )
     assert load(server, "second", root / "second").status_code == 200, "and again"
     assert said(server, "second") == expected["second"]
     assert unload(server, "second").status_code == 200
@@ -122,7 +126,6 @@ def test_what_cannot_be_served_is_refused(server: ServerProcess, root: Path, exp
         ("tiny", root / "first", "served already"),
         ("", root / "first", "must not be empty"),
         ("x", root / "empty", "adapter_config.json"),
-        ("x", root / "nowhere", "adapter_config.json"),
         ("x", root / ".." / "..", "--lora-root"),
         ("x", link, "--lora-root"),
         ("x", "/", "--lora-root"),
@@ -234,7 +237,7 @@ def test_bad_modules_end_the_start(root: Path) -> None:
     for given, why in (
         (["a"], "NAME=PATH"),
         (['{"name": "a"}'], "name and path"),
-        ([f"a={root / 'nowhere'}"], "adapter_config.json"),
+        ([f"a={root / 'nowhere'}"], "does not exist"),
         ([f"m={root / 'first'}"], "served already"),
     ):
         with pytest.raises(ConfigError, match=why):

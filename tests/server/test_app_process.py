@@ -93,7 +93,7 @@ def test_a_port_in_use_is_one_clear_line() -> None:
         (["--max-num-seqs", "0"], "max_num_seqs=0 is not at least 1"),
         (["--max-num-seqs", "64", "--max-num-batched-tokens", "32"], "is below max_num_seqs=64"),
         (["--gpu-memory-utilization", "3"], "not above 0 and at most 1"),
-        (["--decode-context-parallel-size", "2"], "one device"),
+        (["--decode-context-parallel-size", "2"], "not shared out among ranks"),
         (["--tool-call-parser", "nothing"], "tool_call_parser must be one of"),
         (["--reasoning-parser", "nothing"], "reasoning_parser"),
         (["--tool-parser-plugin", "/nowhere.py"], "tool_parser_plugin: /nowhere.py cannot be read"),

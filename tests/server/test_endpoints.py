@@ -194,6 +194,22 @@ def test_the_tokenizers_settings_are_told_where_asked_for(serve: Serve) -> None:
         assert client.get("/tokenizer_info").json()["chat_template"] == "{{ messages }}"
 
 
+def test_pauses(serve: Serve) -> None:
+    app = serve(server_dev_mode=True)
+    with app.client() as client:
+        for query, expected in (
+            ("", ("abort", True)),
+            ("?mode=wait&clear_cache=false", ("wait", False)),
+            ("?wait_for_inflight_requests=true", ("wait", True)),
+        ):
+            assert client.post(f"/pause{query}").json() == {"status": "paused"}
+            assert app.llm.paused == expected and client.get("/is_paused").json() == {"is_paused": True}
+            assert client.post("/resume").json() == {"status": "resumed"}
+            assert client.get("/is_paused").json() == {"is_paused": False}
+    with serve(server_dev_mode=True, api_server_count=2).client() as client:
+        assert client.post("/pause").status_code == 400
+
+
 def test_development_endpoints_are_closed_unless_opened(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     with serve().client() as client:
         assert client.get("/server_info").status_code == 404
@@ -207,4 +223,5 @@ def test_development_endpoints_are_closed_unless_opened(serve: Serve, monkeypatc
         assert plain.json()["vllm_env"]["VLLM_LOGGING_LEVEL"] == "INFO" and "do-not-tell" not in plain.text
         assert plain.json()["system_env"]["python"]
         assert client.get("/server_info?config_format=yaml").status_code == 400
-        assert client.post("/reset_prefix_cache").status_code == 200
+        for query in ("", "?reset_running_requests=true"):
+            assert client.post(f"/reset_prefix_cache{query}").json() == {"success": True}

@@ -98,6 +98,8 @@ def test_the_names_of_the_dashboards(server: ServerProcess) -> None:
     assert {sample.labels["model_name"] for sample in engine} == {SERVED}
     assert {sample.labels["engine"] for sample in engine} == {"0"}
     assert samples["vllm:cache_config_info"].value == 1 and samples["vllm:cache_config_info"].labels["block_size"]
+    labels = samples["vllm:cache_config_info"].labels
+    assert int(labels["kv_cache_size_tokens"]) == int(labels["num_gpu_blocks"]) * int(labels["block_size"]) > 0
     assert all(family.documentation for family in families)
 
 

@@ -198,7 +198,7 @@ def test_engine_args_take_names_that_ask_for_nothing() -> None:
     assert cadence.AsyncEngineArgs(model="m", enforce_eager=True).enforce_eager
     with pytest.raises(ConfigError, match="did you mean max_model_len"):
         cadence.EngineArgs("m", max_modl_len=5)
-    with pytest.raises(ConfigError, match="one device"):
+    with pytest.raises(ConfigError, match="not shared out among ranks"):
         cadence.EngineArgs("m", decode_context_parallel_size=8)
 
 

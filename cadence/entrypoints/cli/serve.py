@@ -9,10 +9,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cadence.config import env
+from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs, names
 from cadence.config.cli import Extend, Flag, Parser, add_engine_flags, add_flag, add_hidden_flags, engine_options
-from cadence.config.peer_env import is_on
 from cadence.config.peer_flag import PeerFlag
 from cadence.config.peer_table import FLAGS, SERVER_ONLY
 from cadence.config.reference import find_local
@@ -90,8 +89,8 @@ def read_flags(flags: argparse.Namespace) -> tuple[EngineArgs, ServeOptions]:
     shared = {name: getattr(args, name) for name in _SHARED}
     if not given.get("api_key") and env.api_key():
         given["api_key"] = [env.api_key()]
-    for variable in ("VLLM_SERVER_DEV_MODE", "VLLM_SKIP_MODEL_NAME_VALIDATION"):
-        if is_on(env.peer_variables(), variable):
+    for variable in peer_env.SWITCHES:
+        if peer_env.is_on(env.peer_variables(), variable):
             given.setdefault(variable.removeprefix("VLLM_").lower(), True)
     given.setdefault("served_model_name", [args.model])
     return args, ServeOptions(**given, **shared)

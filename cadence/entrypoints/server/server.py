@@ -169,7 +169,7 @@ class ServerLifecycle:
             _say(f"draining: {self._state.admission.in_flight} requests in flight")
             self._spawn(self._drain())
         elif self._signals == 2:
-            self._spawn(self._abort("stopped by a second signal"))
+            self._spawn(self._abort(1, "stopped by a second signal"))
         else:
             self._deadline.now(1)
 
@@ -184,12 +184,13 @@ class ServerLifecycle:
         if await self._is_idle_within(self._options.shutdown_timeout or None):
             self._exit(EXIT_S)
         else:
-            await self._abort(f"stopped after the shutdown timeout of {self._options.shutdown_timeout:g} s")
+            await self._abort(0, f"stopped after the shutdown timeout of {self._options.shutdown_timeout:g} s")
 
-    async def _abort(self, why: str) -> None:
-        """A client that does not read gets no error event: neither it nor the engine is waited for."""
+    async def _abort(self, status: int, why: str) -> None:
+        """status: of the process. A client that does not read gets no error event: neither it nor the engine is waited
+        for."""
         _say(f"{why}: {self._state.admission.in_flight} requests end with an error")
-        self._status = 1
+        self._status = max(self._status, status)
         self._exit(ABORT_EXIT_S)
         self._spawn(self.end_engine())
         await self._is_idle_within(ERROR_EVENTS_S)
@@ -197,7 +198,7 @@ class ServerLifecycle:
 
     async def _watch_engine(self) -> None:
         await self._state.llm.dead.wait()
-        if self._status:
+        if self._engine_end is not None:
             return  # we ended it ourselves
         self._state.admission.drain()
         self._status = 1

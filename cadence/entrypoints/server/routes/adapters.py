@@ -12,8 +12,8 @@ from starlette.responses import PlainTextResponse, Response
 from cadence.core.errors import EngineDeadError
 from cadence.core.lora_request import LoRARequest
 from cadence.core.sampling_params import SamplingParams
-from cadence.entrypoints.server.http.errors import ApiError, model_not_found
-from cadence.entrypoints.server.routes.served_adapters import name_taken
+from cadence.entrypoints.server.http.errors import ApiError, model_not_found, not_found
+from cadence.entrypoints.server.routes.served_adapters import AdapterPathError, name_taken
 from cadence.entrypoints.server.routes.state import ServerState, State
 
 router = APIRouter(tags=["adapters"])
@@ -33,7 +33,10 @@ class UnloadBody(BaseModel):
 @router.post("/v1/load_lora_adapter")
 async def load_lora_adapter(body: LoadBody, state: State) -> Response:
     """Serves an adapter under its name from now on, once a token was written with it and every process knows it."""
-    adapter = state.adapters.check(body.lora_name, body.lora_path)
+    try:
+        adapter = state.adapters.check(body.lora_name, body.lora_path)
+    except AdapterPathError as error:
+        raise not_found(str(error), error.field, "adapter_not_found") from None
     adapter.load_inplace = body.load_inplace
     adapter.lora_int_id = await state.adapter_link.take_number(adapter.lora_int_id)
     await _try(adapter, state)

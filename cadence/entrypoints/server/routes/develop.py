@@ -1,4 +1,4 @@
-"""For development, behind `--server-dev-mode`: how the server was set up, and an empty prefix cache."""
+"""For development, behind `--server-dev-mode`: how the server was set up, an empty prefix cache, and pauses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from starlette.responses import Response
 from cadence.config import env
 from cadence.core.errors import InvalidRequestError
 from cadence.engine.machine import machine_facts
-from cadence.entrypoints.server.http.errors import ApiError
 from cadence.entrypoints.server.http.stream import json_response
 from cadence.entrypoints.server.routes.state import State
 
@@ -34,11 +33,32 @@ async def server_info(request: Request, state: State) -> Response:
 
 
 @router.post("/reset_prefix_cache")
-async def reset_prefix_cache(state: State) -> Response:
-    """Forgets all cached prefixes; 409 while requests run."""
-    if not await state.llm.reset_prefix_cache():
-        raise ApiError(409, "The prefix cache is in use: requests are running.")
-    return Response(status_code=200)
+async def reset_prefix_cache(state: State, reset_running_requests: bool = False) -> Response:
+    """Forgets all cached prefixes; not while requests run (`success` is false), unless `reset_running_requests` has
+    them computed again."""
+    return json_response({"success": await state.llm.reset_prefix_cache(reset_running_requests)})
+
+
+@router.post("/pause")
+async def pause(
+    state: State, mode: str = "abort", wait_for_inflight_requests: bool = False, clear_cache: bool = True
+) -> Response:
+    """New requests wait until /resume; those that run are aborted, or waited for (`mode=wait`)."""
+    if state.options.api_server_count > 1:
+        raise InvalidRequestError("one of several API processes cannot pause: use --api-server-count 1")
+    await state.llm.pause_generation("wait" if wait_for_inflight_requests else mode, clear_cache)
+    return json_response({"status": "paused"})
+
+
+@router.post("/resume")
+async def resume(state: State) -> Response:
+    await state.llm.resume_generation()
+    return json_response({"status": "resumed"})
+
+
+@router.get("/is_paused")
+async def is_paused(state: State) -> Response:
+    return json_response({"is_paused": await state.llm.is_paused()})
 
 
 def _plain(value: Any) -> Any:

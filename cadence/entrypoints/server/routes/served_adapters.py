@@ -14,6 +14,10 @@ MOST_ADAPTERS = 1024  # names
 _FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
+class AdapterPathError(InvalidRequestError):
+    """There is nothing at the path of an adapter."""
+
+
 class ServedAdapters:
     """Names are given and taken on the server's event loop; a request keeps the adapter that it found."""
 
@@ -53,6 +57,8 @@ class ServedAdapters:
 
     def _check_files(self, place: Path) -> None:
         """They are there, and no link leads out of the root."""
+        if not place.exists():
+            raise AdapterPathError(f"lora_path {str(place)!r} does not exist", "lora_path")
         if missing := [file for file in _FILES if not (place / file).is_file()]:
             raise InvalidRequestError(f"lora_path has no {missing[0]}: it must be a PEFT directory", "lora_path")
         if self._root is None:
