@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from cadence.config.json_file import MOST_CONFIG_BYTES, read_object
 from cadence.core.errors import AdapterError
 from cadence.core.shown import shown
+from cadence.lora.patterns import MOST_KEYS, ModulePatterns
 
 CONFIG_FILE = "adapter_config.json"
 
@@ -30,10 +30,6 @@ _REFUSED = (
 )
 _CHANGED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga", "mica")  # ways to begin that change the model itself
 _MOST_RANK = 1 << 20  # above any width of a model
-_MOST_PATTERNS = 4096
-_MOST_PATTERN = 256  # characters
-_MOST_REPEATS = 3  # in one pattern: matching a name takes no longer than its length to that power
-_PLAIN = re.compile(r"[\w.]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +37,20 @@ class AdapterConfig:
     path: Path  # of the file
     rank: int
     alpha: float
-    rank_pattern: Mapping[str, int]
-    alpha_pattern: Mapping[str, float]
+    rank_pattern: ModulePatterns
+    alpha_pattern: ModulePatterns
     rslora: bool
     dora: bool
     bias: str  # none | all | lora_only
 
     def rank_of(self, module: str) -> int:
-        return self.rank_pattern.get(_matching(self.rank_pattern, module), self.rank)
+        found = self.rank_pattern.number_for(module)
+        return self.rank if found is None else int(found)
 
     def scale_of(self, module: str) -> float:
         """What B A is multiplied by in a module, named as in the model's checkpoint."""
-        rank = self.rank_of(module)
-        alpha = self.alpha_pattern.get(_matching(self.alpha_pattern, module), self.alpha)
+        rank, found = self.rank_of(module), self.alpha_pattern.number_for(module)
+        alpha = self.alpha if found is None else found
         return alpha / rank**0.5 if self.rslora else alpha / rank
 
 
@@ -70,10 +67,8 @@ def read_config(directory: Path) -> AdapterConfig:
         path=path,
         rank=_rank(path, "r", raw.get("r", 8)),
         alpha=_number(path, "lora_alpha", raw.get("lora_alpha", 8)),
-        rank_pattern={key: _rank(path, "rank_pattern", value) for key, value in _pattern(path, "rank_pattern", raw)},
-        alpha_pattern={
-            key: _number(path, "alpha_pattern", value) for key, value in _pattern(path, "alpha_pattern", raw)
-        },
+        rank_pattern=_patterns(path, "rank_pattern", raw, _rank),
+        alpha_pattern=_patterns(path, "alpha_pattern", raw, _number),
         rslora=bool(raw.get("use_rslora")),
         dora=bool(raw.get("use_dora")),
         bias=bias,
@@ -107,38 +102,10 @@ def _number(path: Path, field: str, value: object) -> float:
     return float(value)
 
 
-def _pattern(path: Path, field: str, raw: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Keys are names of modules, or regular expressions that match the end of one."""
+def _patterns(
+    path: Path, field: str, raw: dict[str, Any], number: Callable[[Path, str, object], float]
+) -> ModulePatterns:
     found = raw.get(field) or {}
-    if not isinstance(found, dict) or len(found) > _MOST_PATTERNS:
-        raise AdapterError(f"{path}: {field!r} must be an object of at most {_MOST_PATTERNS} patterns")
-    for key in found:
-        _check_pattern(path, field, key)
-    return list(found.items())
-
-
-def _check_pattern(path: Path, field: str, key: str) -> None:
-    """Whoever wrote the file may want the matching to take for ever: nothing that repeats is repeated."""
-    repeats = len(re.findall(r"[*+{]", key))
-    if len(key) > _MOST_PATTERN or repeats > _MOST_REPEATS or re.search(r"\)[*+{?]", key):
-        limit = f"{_MOST_PATTERN} characters, {_MOST_REPEATS} repetitions and no repeated group"
-        raise AdapterError(f"{path}: {field!r} has {shown(key)}; a pattern has at most {limit}")
-    try:
-        re.compile(_whole(key))
-    except (re.error, RecursionError, OverflowError):
-        raise AdapterError(f"{path}: {field!r} has {shown(key)}, which is no regular expression") from None
-
-
-def _whole(key: str) -> str:
-    return rf"(.*\.)?({key})$"
-
-
-def _matching(patterns: Mapping[str, object], module: str) -> str:
-    """The first pattern that the module's name ends with; "" = none."""
-    for key in patterns:
-        if _PLAIN.fullmatch(key) and "." not in key:
-            if module.rpartition(".")[2] == key:
-                return key
-        elif re.match(_whole(key), module):
-            return key
-    return ""
+    if not isinstance(found, dict) or len(found) > MOST_KEYS:
+        raise AdapterError(f"{path}: {field!r} must be an object of at most {MOST_KEYS} keys")
+    return ModulePatterns(path, field, {key: number(path, field, value) for key, value in found.items()})

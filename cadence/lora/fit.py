@@ -5,7 +5,7 @@ This may take a while (magnitudes need the norms of the model's rows) and may be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ from cadence.core.errors import AdapterError
 from cadence.core.shown import shown
 from cadence.kernels.interface.collectives import Collectives
 from cadence.kernels.interface.lora_ops import NO_PART, NOTHING, LoraOps, LoraPart
-from cadence.lora.adapter import WEIGHTS_FILE, AdaptedModule, Adapter
+from cadence.lora.adapter import AdaptedModule, AdapterFile, Shapes, rank_of
 from cadence.lora.buffer import BufferSpan, Gathered, narrow_type
 from cadence.lora.magnitude import embedding_squares, factor, linear_squares
 from cadence.lora.names import Role
@@ -113,17 +113,17 @@ class Fitting:
         self._ranks = ranks
         self._narrows = ops.any_type and dtype is torch.float32
 
-    def prepare(self, adapter: Adapter) -> PreparedAdapter:
-        """Raises an AdapterError where the adapter is not one of this model's."""
-        where = str(adapter.path / WEIGHTS_FILE)
+    def prepare(self, file: AdapterFile, elsewhere: Collection[str]) -> PreparedAdapter:
+        """Raises an AdapterError where the adapter is not one of this model's, before a tensor is read. elsewhere:
+        modules that are not looked at"""
+        shapes = {module: found for module, found in file.shapes().items() if module not in elsewhere}
+        places = self._places(shapes, str(file.path))
+        adapter = file.read(shapes)
         gathered, spans = Gathered(), {}
         changed, replaced, waiting = set(), set(), []
-        for module in adapter.modules.values():
-            found = self._find(module, where)
-            made, later = self._part(module, found, where)
+        for name, found in places.items():
+            made, later = self._part(adapter.modules[name], found)
             waiting += later
-            if found.number in spans:
-                raise AdapterError(f"{where}: module {shown(module.name)} is there under two names")
             spans[found.number] = _gather(made, gathered)
             if made.rank or made.factor.numel() or made.offset.numel():
                 changed.add(found.number)
@@ -133,19 +133,31 @@ class Fitting:
         sets = frozenset(changed), frozenset(replaced)
         return PreparedAdapter(adapter.digest, gathered.memory(), spans, *sets, waiting)
 
-    def _find(self, module: AdaptedModule, where: str) -> NumberedPart:
-        found = self._parts.get(module.name)
+    def _places(self, modules: Mapping[str, Shapes], where: str) -> dict[str, NumberedPart]:
+        """Where in the model each module belongs, whose shapes fit there."""
+        places: dict[str, NumberedPart] = {}
+        taken = set()
+        for name, shapes in modules.items():
+            found = self._find(name, shapes, where)
+            _check_shapes(name, shapes, found, where)
+            if found.number in taken:
+                raise AdapterError(f"{where}: module {shown(name)} is there under two names")
+            taken.add(found.number)
+            places[name] = found
+        return places
+
+    def _find(self, name: str, shapes: Shapes, where: str) -> NumberedPart:
+        found = self._parts.get(name)
         if found is None:
-            raise AdapterError(f"{where}: module {shown(module.name)} is none of this model's that can be adapted")
-        extra = [role for role in module.tensors if role not in _ROLES[found.target.kind]]
+            raise AdapterError(f"{where}: module {shown(name)} is none of this model's that can be adapted")
+        extra = [role for role in shapes if role not in _ROLES[found.target.kind]]
         if extra:
             kind = found.target.kind.value
-            raise AdapterError(f"{where}: module {shown(module.name)}, a {kind}, cannot have a {extra[0].value} here")
+            raise AdapterError(f"{where}: module {shown(name)}, a {kind}, cannot have a {extra[0].value} here")
         return found
 
-    def _part(self, module: AdaptedModule, found: NumberedPart, where: str) -> tuple[LoraPart, list[SharedNorms]]:
+    def _part(self, module: AdaptedModule, found: NumberedPart) -> tuple[LoraPart, list[SharedNorms]]:
         """-> (what it is, what of it has to wait for other ranks)"""
-        _check_shapes(module, found, where)
         module = own_slices(module, found.target, found.part)
         if found.target.kind is TargetKind.NORM:
             offset = module.tensors[Role.PLAIN_BIAS].float() - _own_bias(found)
@@ -194,22 +206,17 @@ class _RowsOf:
         return self._weight.values_of(self._first + first, count).cpu()
 
 
-def _check_shapes(module: AdaptedModule, found: NumberedPart, where: str) -> None:
-    _check_bias(module, found, where)
-    wanted = whole_shapes(module.rank, found.target, found.part)
-    for role, tensor in module.tensors.items():
-        shape = wanted[role]
-        if tuple(tensor.shape) != shape:
+def _check_shapes(name: str, shapes: Shapes, found: NumberedPart, where: str) -> None:
+    has_new = Role.BIAS in shapes or Role.PLAIN_BIAS in shapes
+    if has_new and not _own_bias(found).numel():
+        raise AdapterError(f"{where}: module {shown(name)} has a bias, but none in this model")
+    wanted = whole_shapes(rank_of(shapes), found.target, found.part)
+    for role, shape in shapes.items():
+        if shape != wanted[role]:
             raise AdapterError(
-                f"{where}: {module.name}.{role.value} is {list(tensor.shape)}, but this model takes {list(shape)}: "
+                f"{where}: {name}.{role.value} is {list(shape)}, but this model takes {list(wanted[role])}: "
                 "it was trained on another model, or with another vocabulary"
             )
-
-
-def _check_bias(module: AdaptedModule, found: NumberedPart, where: str) -> None:
-    has_new = Role.BIAS in module.tensors or Role.PLAIN_BIAS in module.tensors
-    if has_new and not _own_bias(found).numel():
-        raise AdapterError(f"{where}: module {shown(module.name)} has a bias, but none in this model")
 
 
 def _matrices(module: AdaptedModule, kind: TargetKind) -> tuple[torch.Tensor, torch.Tensor]:

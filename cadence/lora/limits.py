@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MOST_TENSORS = 1 << 16  # of one adapter
+MOST_NAME = 256  # characters of a tensor's name
+MOST_HEADER_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)

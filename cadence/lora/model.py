@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import torch
 
 from cadence.device.base import Device
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.lora_ops import ENTRY_WORDS, NO_PART, LoraMap, LoraOps, LoraPart
-from cadence.lora.adapter import Adapter
+from cadence.lora.adapter import AdapterFile
 from cadence.lora.fit import Fitting, NumberedPart, PreparedAdapter
 from cadence.lora.layers import Adaptation, AdaptedNorm, AdaptedWeight
 from cadence.lora.limits import LoraLimits
@@ -53,9 +55,10 @@ class LoraModel:
         for target in self._targets:
             _wrap(model, target, self._adaptations[target.path], weights)
 
-    def prepare(self, adapter: Adapter) -> PreparedAdapter:
-        """Checks that it fits, and makes it ready. Raises an AdapterError."""
-        return self._fitting.prepare(adapter)
+    def prepare(self, file: AdapterFile, elsewhere: Collection[str] = ()) -> PreparedAdapter:
+        """Checks that it fits, reads it and makes it ready. Raises an AdapterError. elsewhere: names of modules that
+        other stages adapt"""
+        return self._fitting.prepare(file, elsewhere)
 
     def put(self, slot: int, prepared: PreparedAdapter) -> bool:
         """Into a slot, in place of what lies there. -> whether a module is adapted for the first time: forwards that

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 from cadence.core.adapter import AdapterOutcome
 from cadence.core.errors import AdapterError
-from cadence.lora.adapter import read_adapter
+from cadence.lora.adapter import open_adapter
 from cadence.lora.fit import PreparedAdapter
 from cadence.lora.model import LoraModel
 
@@ -50,9 +49,7 @@ class AdapterStore:
         self._kept.clear()
 
     def _read(self, path: str) -> PreparedAdapter:
-        adapter = read_adapter(Path(path), self._model.limits)
-        own = {name: module for name, module in adapter.modules.items() if name not in self._elsewhere}
-        return self._model.prepare(replace(adapter, modules=own))
+        return self._model.prepare(open_adapter(Path(path), self._model.limits), self._elsewhere)
 
     def _outcome(self, path: str, job: Future[PreparedAdapter]) -> AdapterOutcome:
         error = job.exception()

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2.exceptions import TemplateRuntimeError
 
 _MAX_WIDTH = 100_000  # widths, counts and indents given to filters and string methods
-_WIDE_FORMAT = re.compile(r"[%{:][^%{}a-zA-Z]*\d{6}|%[^%{}a-zA-Z]*\*|\{[^{}]*\{[^{]")  # wide, or width from outside
+_WIDE_FORMAT = re.compile(r"[%{:][^%{}:a-zA-Z]*\d{6}|%[^%{}a-zA-Z]*\*|\{[^{}]*\{[^{]")  # wide, or width from outside
 
 
 class LimitError(TemplateRuntimeError):

@@ -16,7 +16,7 @@ from cadence.core.errors import AdapterError, InvalidRequestError
 from cadence.core.lora_request import LoRARequest
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.engine.llm_engine import LLMEngine
-from cadence.lora.adapter import read_adapter
+from cadence.lora.adapter import open_adapter
 from cadence.lora.limits import LoraLimits
 from cadence.lora.store import AdapterStore
 from tests.e2e.test_lora import prompt_of
@@ -108,7 +108,7 @@ def test_many_adapters_pass_through_eight_slots(
         assert tokens == by_peft(directory, adapters[index], asked[index][0], tokens), index
     assert len(set(map(tuple, together))) > COUNT // 2, "adapters that say the same prove little"
     for adapter in adapters[:PINNED]:
-        assert read[adapter.lora_path] == put[read_adapter(Path(adapter.lora_path), LoraLimits()).digest] == 1
+        assert read[adapter.lora_path] == put[open_adapter(Path(adapter.lora_path), LoraLimits()).read(()).digest] == 1
     assert max(read.values()) > 1 < max(put.values()) and len(put) == COUNT
 
 

@@ -18,7 +18,7 @@ from cadence.device.cpu import CpuDevice
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.reference.ops import ReferenceOps
-from cadence.lora.adapter import read_adapter
+from cadence.lora.adapter import open_adapter
 from cadence.lora.limits import LoraLimits
 from cadence.lora.model import LoraModel
 from cadence.models.interface.build import BuildContext
@@ -85,7 +85,7 @@ class AdaptedModel:
         self.layout = plan_layout(self.model.kv_layers(), BLOCK, dtype)
 
     def put(self, slot: int, adapter: Path) -> bool:
-        return self.lora.put(slot, self.lora.prepare(read_adapter(adapter, self.limits)))
+        return self.lora.put(slot, self.lora.prepare(open_adapter(adapter, self.limits)))
 
     @torch.inference_mode()
     def logits(self, runs: Sequence[Run], *, last_only: bool = False) -> list[torch.Tensor]:

@@ -10,7 +10,7 @@ import torch
 
 from cadence.device.calls import Calls, CommandGraph
 from cadence.kernels.cpu.ops import CpuOps
-from cadence.lora.adapter import read_adapter
+from cadence.lora.adapter import open_adapter
 from tests.helpers.adapters import SLOTS, AdaptedModel, Run, files_of, make_adapter
 from tests.helpers.tiny_models import VOCAB
 
@@ -84,12 +84,12 @@ def test_a_recorded_forward_follows_the_slots(model: AdaptedModel, adapters: lis
 
 def test_memory_is_known_beforehand(model: AdaptedModel, adapters: list[Path]) -> None:
     for adapter in (adapters[0], adapters[7]):
-        prepared = model.lora.prepare(read_adapter(adapter, model.limits))
+        prepared = model.lora.prepare(open_adapter(adapter, model.limits))
         assert prepared.num_bytes <= model.lora.slot_bytes
 
 
 def test_sixteen_bits_stay_sixteen(model: AdaptedModel, adapters: list[Path]) -> None:
     """Adapters of 16 bits take half the memory, and are read in half the time."""
-    wide, narrow = (model.lora.prepare(read_adapter(adapters[i], model.limits)) for i in (4, 7))
+    wide, narrow = (model.lora.prepare(open_adapter(adapters[i], model.limits)) for i in (4, 7))
     assert {span.a.dtype for span in wide.parts.values()} == {torch.float32}
     assert {span.a.dtype for span in narrow.parts.values()} == {torch.bfloat16}

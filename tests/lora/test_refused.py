@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,11 @@ from safetensors.torch import save_file
 
 from cadence.core.errors import AdapterError
 from cadence.kernels.reference.ops import ReferenceOps
-from cadence.lora.adapter import WEIGHTS_FILE, read_adapter
+from cadence.lora.adapter import WEIGHTS_FILE, Adapter, open_adapter
 from cadence.lora.config import CONFIG_FILE
 from cadence.lora.limits import LoraLimits
 from cadence.lora.names import parse_name
+from cadence.models.loader.safetensors_file import SafetensorsFile
 from tests.helpers.adapters import AdaptedModel, files_of
 from tests.helpers.wide import examples
 
@@ -38,6 +41,12 @@ def write(to: Path, config: object = CONFIG, held: dict[str, torch.Tensor] | Non
     (to / CONFIG_FILE).write_text(json.dumps(config))
     save_file(tensors() if held is None else held, to / WEIGHTS_FILE)
     return to
+
+
+def read_adapter(directory: Path, limits: LoraLimits) -> Adapter:
+    """All of it, for whatever model."""
+    file = open_adapter(directory, limits)
+    return file.read(file.shapes())
 
 
 def refused(directory: Path, *words: str, limits: LoraLimits = LIMITS) -> None:
@@ -68,9 +77,11 @@ def refused(directory: Path, *words: str, limits: LoraLimits = LIMITS) -> None:
         ({"rank_pattern": {"q_proj": -1}}, ("rank_pattern", "-1")),
         ({"alpha_pattern": {"q_proj": None}}, ("alpha_pattern",)),
         ({"rank_pattern": {"(": 4}}, ("rank_pattern", "regular expression")),
-        ({"rank_pattern": {"(a+)+b": 4}}, ("rank_pattern", "repeated")),
-        ({"rank_pattern": {".*.*.*.*x": 4}}, ("rank_pattern", "repetitions")),
-        ({"rank_pattern": {"a" * 1000: 4}}, ("rank_pattern", "characters")),
+        ({"rank_pattern": {r"(a)\1": 4}}, ("rank_pattern", "regular expression")),
+        ({"rank_pattern": {"(?<=a)b": 4}}, ("rank_pattern", "regular expression")),
+        ({"rank_pattern": {"(a{99}){99}": 4}}, ("rank_pattern", "512 states")),
+        ({"alpha_pattern": {f"{n}.*" + "a?" * 99: 4 for n in range(20)}}, ("alpha_pattern", "2048 states")),
+        ({"rank_pattern": {"a" * 1000: 4}}, ("rank_pattern", "256 characters")),
         ({"trainable_token_indices": [1, 2]}, ("trainable_token_indices",)),
         ({"layer_replication": [[0, 2]]}, ("layer_replication",)),
         ({"target_parameters": ["experts"]}, ("target_parameters",)),
@@ -172,7 +183,9 @@ def write_raw(directory: Path, header: object, length: int | None = None, data: 
 def test_tensors_that_are_not_where_the_file_says(wrong: object, tmp_path: Path) -> None:
     directory = write(tmp_path / "a")
     write_raw(directory, FINE)
-    assert read_adapter(directory, LIMITS).max_rank == 4, "but for what is wrong, such a file is read"
+    assert next(iter(read_adapter(directory, LIMITS).modules.values())).rank == 4, (
+        "but for what is wrong, such a file is read"
+    )
     write_raw(directory, wrong)
     refused(directory, WEIGHTS_FILE)
 
@@ -264,12 +277,72 @@ def test_adapters_of_other_models(
     held: dict[str, torch.Tensor], words: tuple[str, ...], tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model = AdaptedModel(files_of(tiny_model("llama")), ReferenceOps())
-    adapter = read_adapter(write(tmp_path / "a", CONFIG | {"bias": "all"}, held), model.limits)
+    file = open_adapter(write(tmp_path / "a", CONFIG | {"bias": "all"}, held), model.limits)
     with pytest.raises(AdapterError) as found:
-        model.lora.prepare(adapter)
+        model.lora.prepare(file)
     assert str(tmp_path / "a" / WEIGHTS_FILE) in str(found.value)
     for word in words:
         assert word in str(found.value)
+
+
+def write_sparse(directory: Path, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Tensors of float16 in a file that takes no room on the disk."""
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        size = 2 * math.prod(shape)
+        header[name] = entry(end, end + size, shape, "F16")
+        end += size
+    write_raw(directory, header, data=0)
+    os.truncate(directory / WEIGHTS_FILE, (directory / WEIGHTS_FILE).stat().st_size + end)
+
+
+E = "base_model.model.model.embed_tokens"
+GREAT = 1 << 24
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        ({A: (4, GREAT), B: (64, 4)}, ("this model takes [4, 64]",)),
+        ({A: (4, 64), B: (GREAT, 4)}, ("this model takes [64, 4]",)),
+        ({A: (GREAT, 64), B: (64, GREAT)}, ("max_lora_rank",)),
+        ({A: (4, GREAT)}, ("no lora_B",)),
+        ({A: (4, 64), B: (64, 4), f"{Q}.base_layer.bias": (GREAT,)}, ("bias",)),
+        ({f"{E}.weight": (GREAT, 64)}, ("vocabulary",)),
+        ({A.replace("layers.0", "layers.9"): (4, GREAT), B.replace("layers.0", "layers.9"): (64, 4)}, ("layers.9",)),
+        ({f"{Q}.weight": (GREAT,)}, ("cannot have a weight",)),
+        ({A: (4, 64, GREAT), B: (64, 4)}, ("vectors and matrices",)),
+        ({A: (0, GREAT), B: (64, 0), f"{E}.weight": (GREAT, 64)}, ("vectors and matrices",)),
+        ({A: (5, 64), B: (64, 5)}, ("rank 5", "says 4")),
+    ],
+    ids=["A", "B", "rank", "half", "bias", "embedding", "layer", "weight", "tensor", "empty", "another rank"],
+)
+def test_no_tensor_is_read_of_what_does_not_fit(
+    shapes: dict[str, tuple[int, ...]],
+    words: tuple[str, ...],
+    tiny_model: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Files of up to 4 GB without a byte on the disk: all that is looked at is the header."""
+    model = AdaptedModel(files_of(tiny_model("llama")), ReferenceOps(), max_rank=16)
+    directory = write(tmp_path / "a")
+    write_sparse(directory, shapes)
+    loaded: list[str] = []
+    monkeypatch.setattr(SafetensorsFile, "load", lambda _, name: loaded.append(name))
+    limits = LoraLimits(max_rank=16, max_file_bytes=1 << 50)
+    with pytest.raises(AdapterError) as found:
+        model.lora.prepare(open_adapter(directory, limits))
+    assert all(word in str(found.value) for word in (str(directory), *words)), found.value
+    assert loaded == []
+
+
+def test_headers_are_bounded(tmp_path: Path) -> None:
+    directory = write(tmp_path / "a")
+    write_raw(directory, "{" + " " * (17 << 20) + "}")
+    refused(directory, "header", str(16 << 20), limits=LoraLimits())
+    write_raw(directory, {"x" * 10_000 + ".lora_A.weight": entry(0, SIZE)}, data=SIZE)
+    refused(directory, "nothing that a LoRA adapter has")
 
 
 def test_the_digest_is_of_the_content(tmp_path: Path) -> None:

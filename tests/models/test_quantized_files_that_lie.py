@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from cadence.config.module_names import ModuleNames
 from cadence.core.errors import CadenceError, ModelFileError, WeightsError
 from tests.helpers import lies
 from tests.helpers.tiny_quantized import FORMS, make_quantized
@@ -66,13 +67,23 @@ def test_lies_in_the_config(made: Callable[[str], Path], tmp_path: Path, form: s
     assert refused > 30
 
 
-@pytest.mark.parametrize("pattern", ["re:(", "re:(a+)+$", "re:" + "x" * 10_000, "re:" + ".*" * 20])
-def test_patterns_that_are_none_or_take_forever(made: Callable[[str], Path], tmp_path: Path, pattern: str) -> None:
+@pytest.mark.parametrize("pattern", ["re:(", r"re:(a)\1", "re:" + "x" * 10_000, "re:(a{99}){99}"])
+def test_patterns_that_are_none_or_too_large(made: Callable[[str], Path], tmp_path: Path, pattern: str) -> None:
     source = made("W4A16 asymmetric")
     raw = json.loads((source / "config.json").read_text())
     text = lies.json_with(raw, ("quantization_config", "ignore"), [pattern])
     with pytest.raises(ModelFileError, match="quantization_config"):
         lies.load(lies.copy_with(source, tmp_path / "m", "config.json", text))
+
+
+def test_patterns_that_would_take_forever() -> None:
+    names = ModuleNames.of(("re:(a+)+$", "re:" + "(a|a)*" * 20 + "c"), exact=True)
+    assert not names.names("a" * 200 + "b") and names.names("a" * 200)
+
+
+def test_too_many_patterns() -> None:
+    with pytest.raises(ValueError, match="257 patterns, at most 256"):
+        ModuleNames.of(("re:a",) * 257, exact=True)
 
 
 def spoiled(source: Path, target: Path, change: Callable[[Tensors], object]) -> Path:

@@ -14,7 +14,7 @@ from cadence.core.errors import InvalidRequestError, TemplateError
 from cadence.text.chat_template import ChatRequest, ChatTemplates
 from cadence.text.hf_directory import load_tokenizer
 from cadence.text.special_tokens import SpecialTokens
-from cadence.text.template_limits import TemplateLimits
+from cadence.text.template_limits import LimitError, TemplateLimits, check_format
 from cadence.text.tokenizer import Tokenizer
 from tests.helpers import tiny_tokenizers
 
@@ -388,3 +388,10 @@ def test_compiled_templates_are_kept_and_bounded() -> None:
 def test_json_is_not_escaped_for_html() -> None:
     value = {"a": "<b> & 'é'"}
     assert render("{{ v | tojson }}", kwargs={"v": value}) == json.dumps(value, ensure_ascii=False)
+
+
+def test_formats_are_looked_at_once() -> None:
+    """A pattern that looks again from every colon would not come to an end here."""
+    check_format("{:" + ":" * 3_000_000)
+    with pytest.raises(LimitError, match="too wide"):
+        check_format(":" * 3_000_000 + "999999")

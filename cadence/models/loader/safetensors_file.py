@@ -43,6 +43,8 @@ class SafetensorsFile:
                 pass  # it has looked at the header and at every offset
         except (SafetensorError, OSError) as error:
             raise WeightsError(f"{path}: truncated or corrupt safetensors file: {cut(str(error))}") from None
+        except RuntimeError as error:  # torch, where the system maps no file of that size
+            raise WeightsError(f"{path}: cannot be read: {cut(str(error))}") from None
         self._bytes = map_file(path)
         size = int.from_bytes(self._bytes[:8], "little")
         header = json.loads(self._bytes[8 : 8 + size])
@@ -57,6 +59,10 @@ class SafetensorsFile:
     def shape(self, name: str) -> tuple[int, ...]:
         return self._places[name].shape
 
+    def dtype(self, name: str) -> torch.dtype:
+        """Of the values that `load` would read."""
+        return self._type(name, _DTYPES)
+
     def load(self, name: str) -> torch.Tensor:
         """Values, a view of the file."""
         return self._view(name, _DTYPES)
@@ -69,16 +75,19 @@ class SafetensorsFile:
         return self._places[name].dtype
 
     def _view(self, name: str, types: dict[str, torch.dtype]) -> torch.Tensor:
-        place = self._places[name]
-        if place.dtype not in types:
-            raise WeightsError(f"{self.path}: tensor {name!r} has type {place.dtype}; types read: {', '.join(types)}")
-        dtype = types[place.dtype]
+        place, dtype = self._places[name], self._type(name, types)
         if place.nbytes == 0:
             return torch.empty(place.shape, dtype=dtype)
         raw = torch.frombuffer(self._bytes, dtype=torch.uint8, count=place.nbytes, offset=place.start)
         if place.start % dtype.itemsize:
             raw = raw.clone()
         return raw.view(dtype).view(place.shape)
+
+    def _type(self, name: str, types: dict[str, torch.dtype]) -> torch.dtype:
+        stored = self._places[name].dtype
+        if stored not in types:
+            raise WeightsError(f"{self.path}: tensor {name!r} has type {stored}; types read: {', '.join(types)}")
+        return types[stored]
 
     def raw(self, name: str) -> torch.Tensor:
         """[bytes] uint8, a view of the file."""

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from cadence.entrypoints.server.chat.tools.arguments import CallReader
 from cadence.entrypoints.server.chat.tools.base import CallBroken, Piece, Text
 
+_CHUNK = 1024  # characters; a header that is waited for is shorter
+
 
 class Buffer:
     """Text that has come and is not read yet. A state is a method that reads `rest` by `skip` and says whether it got
@@ -47,26 +49,38 @@ class Machine(Buffer):
         super().__init__()
         self.state = begin
         self.calls = 0  # begun so far
+        self._later = ""  # text that follows `rest`
+        self._ended = False  # nothing follows `_later`
         self._gap = ""  # white space (and separators) that is dropped if a call comes next
         self._spoke = False  # there was text that was not white space
         self._written: list[str] = []  # of the call that is being read: all its text
         self._pieces: list[Piece] = []
 
     def push(self, text: str) -> list[Piece]:
-        self.rest += text
-        while self.rest and self.state():
-            pass
+        self._later += text
+        self._run()
         return self._taken()
 
     def finish(self) -> list[Piece]:
-        self.final = True
-        while self.state():
-            pass
+        self._ended = True
+        self._run()
         self.say(self.rest)
         self.rest = ""
         if not self.calls:
             self._flush_gap()
         return self._taken()
+
+    def _run(self) -> None:
+        """Chunk by chunk: `rest` stays short, however much text there is or is put back."""
+        while True:
+            self.rest, self._later = self.rest + self._later[:_CHUNK], self._later[_CHUNK:]
+            self.final = self._ended and not self._later
+            while (self.rest or self.final) and self.state():
+                if len(self.rest) > 2 * _CHUNK:
+                    self.rest, self._later = self.rest[:_CHUNK], self.rest[_CHUNK:] + self._later
+                    self.final = False
+            if not self._later:
+                return
 
     def say(self, text: str) -> None:
         """Text for the reader. White space before the first call and right behind calls waits for what follows."""

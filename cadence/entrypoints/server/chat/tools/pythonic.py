@@ -7,14 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from cadence.entrypoints.server.chat.tools.arguments import WholeArguments
-from cadence.entrypoints.server.chat.tools.syntax import WAIT, Beginning, CallBegun, CallPosition
+from cadence.entrypoints.server.chat.tools.held_call import BracketScanner, HeldCall, TagScanner
+from cadence.entrypoints.server.chat.tools.syntax import MAX_HEADER, WAIT, Beginning, CallBegun, CallPosition
 
-MAX_DEPTH = 50
 _HEAD = re.compile(r"\[\s*(?P<name>[^\W\d][\w.-]*\s*)?")
-_QUIET = re.compile(r"[^\"'()\[\]{}]+")  # a run outside strings
-_IN_STRING = {quote: re.compile(rf"[^{quote}\\]+") for quote in "\"'"}
-_CLOSES = {"(": ")", "[": "]", "{": "}"}
 _TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?P<zeros>(?<![\w.])0+(?=[1-9]))""", re.DOTALL)
 _LINE_TOKEN = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|[^\n\[\](){}"']+|.|\n""", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
@@ -32,71 +28,41 @@ class PythonSyntax:
         return self._lines(place) if self.end else self._list(place)
 
     def _lines(self, place: CallPosition) -> Beginning:
-        end = place.rest.find(self.end)
-        if end < 0 and not place.final:
+        if place.could_be(self.end):
             return WAIT
-        calls = read_calls("[" + ", ".join(_whole_lines(place.rest[: max(end, 0)])) + "]")
-        return _begun(end, place.number, calls)
+        if place.rest.startswith(self.end):
+            return None
+        scanner = TagScanner(self.end, quote="", passed=0, keeps=True)
+        return CallBegun(0, HeldCall(place.number, scanner, _read_lines))
 
     def _list(self, place: CallPosition) -> Beginning:
         if place.could_be("["):
             return WAIT
-        head = _HEAD.match(place.rest)
+        head = _HEAD.match(place.rest, 0, MAX_HEADER)
         if head is None:
             return None
         if head.end() == len(place.rest) and not place.final:
             return WAIT
         if not head["name"] or not place.rest.startswith("(", head.end()):
             return None
-        end = _closing(place.rest)
-        if end == 0:
-            return None if place.final else WAIT
-        return _begun(end, place.number, read_calls(place.rest[:end])) if end > 0 else None
+        return CallBegun(0, HeldCall(place.number, BracketScanner(), read_calls))
 
 
-def _begun(length: int, number: int, calls: list[tuple[str, dict[str, Any]]]) -> Beginning:
-    try:
-        return CallBegun(length, WholeArguments(number, calls)) if calls else None
-    except (ValueError, RecursionError):
-        return None
+def _read_lines(text: str) -> list[tuple[str, dict[str, Any]]]:
+    return read_calls("[" + ", ".join(_whole_lines(text)) + "]")
 
 
 def _whole_lines(text: str) -> list[str]:
     """Without their commas and without empty ones; a line that leaves a bracket open goes on with the next."""
     lines, depth = [list[str]()], 0
     for token in _LINE_TOKEN.findall(text):
-        depth += (token in _CLOSES) - (token in _CLOSES.values())
+        depth += (token in ("(", "[", "{")) - (token in (")", "]", "}"))
         if token == "\n" and depth <= 0:
             lines.append([])
             depth = 0
         else:
             lines[-1].append(token)
     return [line for line in ("".join(parts).strip().rstrip(",") for parts in lines) if line]
-
-
-def _closing(text: str) -> int:
-    """Where the list that begins `text` ends; 0 when it has not ended, -1 where its brackets do not fit."""
-    at, quote, opened = 0, "", [""]
-    while at < len(text):
-        char = text[at]
-        if run := (_IN_STRING[quote] if quote else _QUIET).match(text, at):
-            at = run.end()
-            continue
-        at += 1
-        if quote:
-            at += char == "\\"
-            quote = "" if char == quote else quote
-        elif char in "\"'":
-            quote = char
-        elif char in _CLOSES and len(opened) <= MAX_DEPTH:
-            opened.append(_CLOSES[char])
-        elif char == opened[-1]:
-            opened.pop()
-            if len(opened) == 1:
-                return at
-        else:
-            return -1
-    return 0
 
 
 def read_calls(text: str) -> list[tuple[str, dict[str, Any]]]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from cadence.entrypoints.server.chat.tools.arguments import CallReader, WholeArguments
 from cadence.entrypoints.server.chat.tools.base import Piece, Text, Tools
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
+from cadence.entrypoints.server.chat.tools.held_call import HeldCall
 from cadence.entrypoints.server.chat.tools.machine import Machine, first_characters
 from cadence.entrypoints.server.chat.tools.schema import Schemas
 from cadence.entrypoints.server.chat.tools.syntax import CallPosition, Wait
 
+MAX_REREAD = 16  # times that a text is read on average, where calls could begin inside what was none
 NOTHING: CallReader = WholeArguments(0, [])
 
 
@@ -26,8 +28,11 @@ class ToolStream(Machine):
         self._fresh = True  # no call has come in this block
         self._listed = False  # inside brackets
         self._call = NOTHING
+        self._received = 0  # characters
+        self._reread = 0  # characters of what was no call
 
     def push(self, text: str) -> list[Piece]:
+        self._received += len(text)
         if self._in_text and self._spoke and not (self.rest or self._gap) and not self._glance.search(text):
             return [Text(text)]  # the path of most tokens
         return super().push(text)
@@ -111,15 +116,31 @@ class ToolStream(Machine):
             self.say(call.leftover())
             self._leave()
         else:
-            self._give_up(call.leftover())
+            self._give_up_call(call.leftover(), isinstance(call, HeldCall))
         return True
+
+    def _give_up_call(self, read: str, again: bool) -> None:
+        """again: a call may begin inside what was read"""
+        self._reread += len(read)
+        if self._reread > MAX_REREAD * (self._received - len(self.rest) - len(self._later)):
+            self._drop(self._held + read)
+        elif again:
+            self.rest = read + self.rest
+            self._give_up("")
+        else:
+            self._give_up(read)
 
     def _give_up(self, more: str) -> None:
         """No call begins here: what was held is text. Without an opener a call may begin inside what was none."""
-        text, self._held = self._held + more, ""
+        text = self._held + more
         if self._fresh and not self._opener:
             self.rest = text + self.rest
             text = self.skip(1)
+        self._drop(text)
+
+    def _drop(self, text: str) -> None:
+        """It is text, not a call."""
+        self._held = ""
         if self._fresh:
             self.say(text)
         else:

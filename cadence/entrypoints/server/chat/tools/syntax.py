@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from cadence.entrypoints.server.chat.tools.arguments import ArgumentsStream, CallReader, WholeArguments
 from cadence.entrypoints.server.chat.tools.call_object import CallObject, Keys
+from cadence.entrypoints.server.chat.tools.held_call import Calls, HeldCall, TagScanner
 from cadence.entrypoints.server.chat.tools.schema import Schemas
 
 PLAIN_KEYS = Keys()
@@ -168,25 +169,9 @@ class TextSyntax:
         match = self.head.read(place)
         if match is None or isinstance(match, Wait):
             return match
-        start = self.head.end(match)
-        end = self._end(place.rest, start)
-        if end < 0:
-            return None if place.final else WAIT
-        try:
-            name = match["name"]
-            arguments = self.convert(place.rest[start:end], place.schemas, name)
-            return CallBegun(end + len(self.end), WholeArguments(place.number, [(name, arguments)]))
-        except (ValueError, RecursionError):
-            return None
+        name, start = match["name"], self.head.end(match)
 
-    def _end(self, text: str, at: int) -> int:
-        """Where the first `end` outside strings begins; -1 when it has not come."""
-        while True:
-            end = text.find(self.end, at)
-            opened = text.find(self.quote, at) if self.quote else -1
-            if end < 0 or not 0 <= opened < end:
-                return end
-            closed = text.find(self.quote, opened + len(self.quote))
-            if closed < 0:
-                return -1
-            at = closed + len(self.quote)
+        def read(text: str) -> Calls:
+            return [(name, self.convert(text[start : -len(self.end)], place.schemas, name))]
+
+        return CallBegun(0, HeldCall(place.number, TagScanner(self.end, self.quote, start, keeps=False), read))
