@@ -178,7 +178,7 @@ class ChatEngine:
         format = self._formats.reasoning
         if params.thinking_token_budget is not None and format is not None:
             params = params.clone()
-            params.thinking_token_ids = thinking_ids(format, prompt, self._llm.tokenizer)
+            params.thinking_token_ids = await thinking_ids(format, prompt, self._llm.texts)
         if params.skip_special_tokens and self._formats.needs_special_tokens(self._calls_tools(job)):
             params = params.clone()
             params.skip_special_tokens = False
