@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -14,6 +15,7 @@ from cadence.core.grammar import MAX_TEXT_BYTES, NO_DEFAULTS, GrammarBackend, Gr
 
 MAX_DEPTH = 64  # of nested JSON
 MAX_CHOICES = 65_536
+_NO_TEXT = re.compile("[\ud800-\udfff\0]")
 CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 _BACKENDS = {
     "auto": GrammarBackend.AUTO,
@@ -69,7 +71,7 @@ class StructuredOutputsParams:
         kind, text, field = self._content()
         if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
             raise InvalidRequestError(f"{field} must have at most {MAX_TEXT_BYTES} bytes.", field=field)
-        if any("\ud800" <= char <= "\udfff" for char in text) or "\0" in text:
+        if _NO_TEXT.search(text):
             raise InvalidRequestError(f"{field} must be text: without half a character, and without U+0000.", field)
         pattern = self.whitespace_pattern or ""
         typed(f"{self._name}.whitespace_pattern", pattern, str, "a string")

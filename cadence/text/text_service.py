@@ -1,5 +1,6 @@
-"""Text work for an event loop that must not wait: what is short is done at once, what is not in a thread (by calls that
-release the GIL), and what is long or not to be trusted in a process of its own, with limits on time and memory.
+"""Text work for an event loop that must not wait: what is short is done at once, as long as one turn of the loop does
+not do much of it; what is not in a thread (by calls that release the GIL); and what is long or not to be trusted in a
+process of its own, with limits on time and memory.
 
 Two processes, each started when first needed: one for long texts, one for templates that come with requests, so that a
 template that runs to its limit delays no other request's text. While the first is busy, the second renders long chats,
@@ -20,6 +21,7 @@ from cadence.config.engine_config import TokenizerConfig
 from cadence.core.errors import InvalidRequestError, TemplateError
 from cadence.text.chat_template import ChatRequest
 from cadence.text.chats import Chats, chats_for
+from cadence.text.loop_share import LoopShare
 from cadence.text.text_client import JobError, TextProcess
 from cadence.text.text_jobs import (
     ALL,
@@ -38,7 +40,7 @@ from cadence.text.text_jobs import (
 from cadence.text.tokenizer import SHORT_TEXT, Tokenizer
 
 LONG_TEXT = 65_536  # characters: about 0.2 s and 20 MB; longer ones go to the process
-SHORT_IDS = 8192  # token ids, decoded in a few milliseconds
+IDS_PER_CHAR = 4  # token ids are decoded faster than characters are encoded
 LONG_IDS = 65_536
 THREADS = 2
 
@@ -103,6 +105,7 @@ class TextService:
         self._max_model_len = max_model_len
         self._max_tokens = max(MAX_TOKENS, max_model_len)
         self._threads = ThreadPoolExecutor(THREADS, "text")
+        self._share = LoopShare(SHORT_TEXT)
         self._texts = TextProcess(load)
         self._templates = TextProcess(load)
         _ = tokenizer.bound  # takes a moment, which no request should wait for
@@ -119,16 +122,14 @@ class TextService:
             encoded = await self._run(self._texts, job, how.field)
             assert isinstance(encoded, Encoded)
             return TextTokens(text, unpacked(encoded.ids), encoded.total)
-        ids = await self._beside(len(text) > SHORT_TEXT, lambda: self._tokenizer.encode(text, how.add_special_tokens))
+        ids = await self._beside(len(text), lambda: self._tokenizer.encode(text, how.add_special_tokens))
         return TextTokens(text, ids[slice(*how.kept)], len(ids))
 
     async def offsets(self, text: str, ids: list[int], add_special_tokens: bool) -> list[tuple[int, int]] | None:
         """Where each of `ids` lies in `text`; None where they are not its tokens, and for a long one."""
         if len(text) > LONG_TEXT:
             return None
-        own, places = await self._beside(
-            len(text) > SHORT_TEXT, lambda: self._tokenizer.offsets(text, add_special_tokens)
-        )
+        own, places = await self._beside(len(text), lambda: self._tokenizer.offsets(text, add_special_tokens))
         return places if own == ids else None
 
     async def decode(self, ids: list[int], skip_special_tokens: bool = True, field: str = "tokens") -> str:
@@ -137,7 +138,8 @@ class TextService:
             decoded = await self._run(self._texts, job, field)
             assert isinstance(decoded, Decoded)
             return decoded.text
-        return await self._beside(len(ids) > SHORT_IDS, lambda: self._tokenizer.decode(ids, skip_special_tokens))
+        size = len(ids) // IDS_PER_CHAR
+        return await self._beside(size, lambda: self._tokenizer.decode(ids, skip_special_tokens))
 
     def check_template(self, template: str) -> None:
         """Raises ConfigError where the template cannot be used."""
@@ -160,13 +162,13 @@ class TextService:
         size = _weight((chat.messages, chat.tools, chat.kwargs), LONG_TEXT)
         if size > LONG_TEXT:
             return await self._long_chat(chat, how, template)
-        rendered, text = await self._beside(size > SHORT_TEXT, lambda: self._render(chat, template))
+        rendered, text = await self._beside(size, lambda: self._render(chat, template))
         if not how.is_cut:
             self._tokenizer.check_fits(text, self._max_model_len, how.field)
         if len(text) > LONG_TEXT:  # a template that makes much of little
             return await self._long_chat(chat, how, template)
         encode = lambda: self._chats.encode(rendered, how.add_special_tokens)  # noqa: E731
-        ids = await self._beside(len(text) > SHORT_TEXT, encode)
+        ids = await self._beside(len(text), encode)
         return TextTokens(text, ids[slice(*how.kept)], len(ids))
 
     async def close(self) -> None:
@@ -205,9 +207,11 @@ class TextService:
             raise InvalidRequestError(answer.message, field if answer.field in ("", "prompt") else answer.field)
         return answer
 
-    async def _beside(self, long: bool, work: Callable[[], T]) -> T:
-        """In a thread where it takes longer than the event loop should wait."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work) if long else work()
+    async def _beside(self, size: int, work: Callable[[], T]) -> T:
+        """In a thread where it takes longer than the event loop should wait. `size`: in characters."""
+        if self._share.take(size):
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
 def _text_tokens(encoded: Encoded | Decoded) -> TextTokens:

@@ -23,6 +23,7 @@ from cadence.entrypoints.server.chat.tools.base import CallArguments, CallBroken
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
 from cadence.entrypoints.server.chat.tools.formats_json import JSON_CALLS
 from cadence.entrypoints.server.chat.tools.registry import ROWS, tool_format, tool_parser
+from cadence.entrypoints.server.chat.tools.schema import Schemas
 from cadence.structured.compiler import Backends, RefusedGrammarError
 from tests.helpers.grammars import allowed, compiled, text_of, tiny_backends
 
@@ -80,7 +81,7 @@ def outputs(constraint: StructuredOutputsParams | None, backends: Backends, draw
 
 def calls_in(text: str, format: ToolFormat, tools: Sequence[dict[str, Any]], seed: int = 0) -> list[tuple[str, Any]]:
     """The calls that the parser reads, of a text that comes in pieces and has nothing else."""
-    parser, draw, pieces = tool_parser(format, tools), random.Random(seed), list[Any]()
+    parser, draw, pieces = tool_parser(format, Schemas(tools)), random.Random(seed), list[Any]()
     while text:
         size = draw.randint(1, 5)
         pieces += parser.push(text[:size])

@@ -122,7 +122,8 @@ def written(spec: GrammarSpec, backends: Backends, draws: int) -> list[str]:
 
 def calls_of(text: str, formats: AnswerFormats, before: str, seed: int | None) -> list[tuple[str, Any]]:
     """`seed` of how the text is cut; None = it is shown as a whole."""
-    parser, draw, pieces, rest = formats.parser(TOOLS, before, seed is not None, True), random.Random(seed), [], text
+    parser, draw = formats.parser(formats.reading(TOOLS, True), before, seed is not None), random.Random(seed)
+    pieces, rest = [], text
     while rest:
         size = draw.randint(1, 7)
         pieces += parser.push(rest[:size])

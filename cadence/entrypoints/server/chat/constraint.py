@@ -14,6 +14,7 @@ from cadence.entrypoints.server.chat.formats import AnswerFormats
 from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
 from cadence.entrypoints.server.chat.tools.call_form import CallForm
 from cadence.entrypoints.server.chat.tools.forced import forced_calls, triggered_calls
+from cadence.entrypoints.server.chat.tools.format import ToolFormat
 from cadence.entrypoints.server.chat.tools.parts import Part, const, either, optional, sequence, written_size
 
 MAX_TAG = 1 << 21  # characters of all that an answer is held to
@@ -25,22 +26,26 @@ def constraint_of(job: ChatJob, formats: AnswerFormats, before: str) -> Structur
     """None = the model says what it likes. `before`: the text that the answer goes on from."""
     asked = job.params.structured_outputs
     spec = asked.spec(NO_DEFAULTS) if asked is not None else None
-    answer, source = _answer(job, formats, spec)
+    calls = bool(job.tools) and job.tool_choice != "none"
+    demanded = formats.demanded(job.tools) if calls and job.tool_choice != "auto" else None
+    answer, source = _answer(job, formats, spec, demanded)
     if answer is None:
         return asked
     if answer["type"] != "triggered_tags":  # in thoughts, calls are calls too
-        answer = behind_thoughts(answer, formats.reasoning, before, _openings(job, formats))
+        answer = behind_thoughts(answer, formats.reasoning, before, _openings(demanded or formats.tools, calls))
     if (size := written_size(answer)) > MAX_TAG:
         raise InvalidRequestError(f"{source}: to be held to, it takes {size} characters, of at most {MAX_TAG}", source)
     tag = {"type": "structural_tag", "format": answer}
     return StructuredOutputsParams(structural_tag=tag, source=source, backend=asked.backend if asked else None)
 
 
-def _answer(job: ChatJob, formats: AnswerFormats, spec: GrammarSpec | None) -> tuple[Part | None, str]:
+def _answer(
+    job: ChatJob, formats: AnswerFormats, spec: GrammarSpec | None, demanded: ToolFormat | None
+) -> tuple[Part | None, str]:
     """What comes behind the thoughts, and the field that wants it. None where a plain constraint will do, or none."""
+    if demanded is not None:
+        return _demanded(job, formats, demanded), "tools"
     calls = bool(job.tools) and job.tool_choice != "none"
-    if calls and job.tool_choice != "auto":
-        return _demanded(job, formats), "tools"
     if calls and (format := formats.tools) is not None and (form := format.form) is not None:
         if spec is not None:
             written = forced_calls(form, job.tools, job.parallel_calls, strict_only=True)
@@ -53,8 +58,8 @@ def _answer(job: ChatJob, formats: AnswerFormats, spec: GrammarSpec | None) -> t
     return None, ""
 
 
-def _demanded(job: ChatJob, formats: AnswerFormats) -> Part:
-    form = formats.demanded(job.tools).form
+def _demanded(job: ChatJob, formats: AnswerFormats, format: ToolFormat) -> Part:
+    form = format.form
     assert form is not None
     named = job.tool_choice != "required"
     tools = [tool for tool in job.tools if not named or tool["function"]["name"] == job.tool_choice]
@@ -74,10 +79,8 @@ def _message(answer: Part, formats: AnswerFormats) -> Part:
     return sequence([const(format.lead), answer, *([optional(const(format.tail))] if format.tail else [])])
 
 
-def _openings(job: ChatJob, formats: AnswerFormats) -> tuple[str, ...]:
+def _openings(format: ToolFormat | None, calls: bool) -> tuple[str, ...]:
     """What would begin a call in thoughts, and end them."""
-    calls = bool(job.tools) and job.tool_choice != "none"
-    format = formats.demanded(job.tools) if calls and job.tool_choice != "auto" else formats.tools
     return format.marks if calls and format is not None and format.ends_thinking else ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import fields
@@ -11,6 +12,7 @@ from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import InvalidRequestError
 from cadence.core.outputs import CompletionOutput, RequestOutput
 from cadence.core.sampling_params import SamplingParams
+from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.engine.prompts import TokensPrompt, resumed
 from cadence.entrypoints.conversation import read_template
 from cadence.entrypoints.server.chat.choice import Choice, ParsedChoice, PlainChoice
@@ -30,7 +32,7 @@ from cadence.entrypoints.server.chat.events import (
 )
 from cadence.entrypoints.server.chat.failures import raise_failure
 from cadence.entrypoints.server.chat.format_tables import FormatTables
-from cadence.entrypoints.server.chat.formats import choose_formats
+from cadence.entrypoints.server.chat.formats import NO_CALLS, CallReading, choose_formats
 from cadence.entrypoints.server.chat.request_errors import as_sent, check_room
 from cadence.entrypoints.server.chat.thinking_budget import budget_before_calls, thinking_ids
 from cadence.entrypoints.server.http.stream import StartedStream, started_stream
@@ -89,7 +91,8 @@ class ChatEngine:
         """
         job = run.job
         prompt, params = await self.prepare(job)
-        run.choices = [self._choice(index, job, prompt["prompt"]) for index in range(params.n)]
+        reading = await self._reading(job)
+        run.choices = [self._choice(index, job, prompt["prompt"], reading) for index in range(params.n)]
         last = None
         async with aclosing(await self._outputs(prompt, params, job)) as outputs:
             async for output in outputs:
@@ -107,7 +110,7 @@ class ChatEngine:
         """The prompt and how the model goes on from it."""
         self._check(job)
         prompt = await self.prompt(job)
-        params = self._params(job, prompt["prompt"])
+        params = await self._params(job, prompt["prompt"])
         self._check_room(job, len(prompt["prompt_token_ids"]))
         return prompt, params
 
@@ -169,19 +172,19 @@ class ChatEngine:
         except InvalidRequestError as error:
             raise as_sent(error, job.sent_names) from None
 
-    def _params(self, job: ChatJob, prompt: str) -> SamplingParams:
+    async def _params(self, job: ChatJob, prompt: str) -> SamplingParams:
         """Some formats are written with special tokens, which must then be in the text."""
-        params = self._with_budget(job, prompt)
+        params = await self._with_budget(job, prompt)
         if params.skip_special_tokens and self._formats.needs_special_tokens(self._calls_tools(job)):
             params = params.clone()
             params.skip_special_tokens = False
-        constraint = constraint_of(job, self._formats, self._thought_mark(job) or prompt)
+        constraint = await self._constraint(job, prompt)
         if constraint is not params.structured_outputs and job.beam is None:
             params = params.clone()
             params.structured_outputs = constraint
         return params
 
-    def _with_budget(self, job: ChatJob, prompt: str) -> SamplingParams:
+    async def _with_budget(self, job: ChatJob, prompt: str) -> SamplingParams:
         """How much reasoning there may be: as the request says, and so much that a demanded call has room."""
         params, format = job.params, self._formats.reasoning
         asked = budget = params.thinking_token_budget
@@ -189,10 +192,21 @@ class ChatEngine:
             budget = budget_before_calls(asked, params.max_tokens)
         if budget is None or format is None:
             return params
-        ids = thinking_ids(format, prompt, self._llm.tokenizer)
+        ids = await thinking_ids(format, prompt, self._llm.texts)
         params = params.clone()
         params.thinking_token_ids, params.thinking_token_budget = ids, budget if ids is not None else asked
         return params
+
+    async def _constraint(self, job: ChatJob, prompt: str) -> StructuredOutputsParams | None:
+        """Where it has to be made, in a thread: schemas are walked over."""
+        if not job.tools and job.params.structured_outputs is None:
+            return None
+        return await asyncio.to_thread(constraint_of, job, self._formats, self._thought_mark(job) or prompt)
+
+    async def _reading(self, job: ChatJob) -> CallReading:
+        if not self._calls_tools(job):
+            return NO_CALLS
+        return await asyncio.to_thread(self._formats.reading, job.tools, bool(self._demanded(job)))
 
     def _calls_tools(self, job: ChatJob) -> bool:
         return bool(job.tools) and job.tool_choice != "none"
@@ -216,14 +230,14 @@ class ChatEngine:
         except InvalidRequestError as error:
             raise as_sent(error, job.sent_names) from None
 
-    def _choice(self, index: int, job: ChatJob, prompt: str) -> Choice:
+    def _choice(self, index: int, job: ChatJob, prompt: str, reading: CallReading) -> Choice:
         formats = self._formats
         calls = self._calls_tools(job)
         if not calls and formats.reasoning is None:
             return PlainChoice()
         before = self._thought_mark(job) or prompt
         demanded = self._demanded(job)
-        parser = formats.parser(job.tools if calls else None, before, job.stream, bool(demanded))
+        parser = formats.parser(reading, before, job.stream)
         return ParsedChoice(index, parser, demanded, formats.new_id(job.id_seed))
 
     async def _count_reasoning(self, choices: list[Choice]) -> int:

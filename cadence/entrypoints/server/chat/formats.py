@@ -21,6 +21,7 @@ from cadence.entrypoints.server.chat.tools.forced import can_force
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
 from cadence.entrypoints.server.chat.tools.formats_json import JSON_CALLS
 from cadence.entrypoints.server.chat.tools.registry import tool_parser
+from cadence.entrypoints.server.chat.tools.schema import Schemas
 
 FALLBACK = "hermes"
 CHANNELS = {  # tool formats whose calls stand among channels, which are not for the reader -> what reads the channels
@@ -32,6 +33,17 @@ CHANNELS = {  # tool formats whose calls stand among channels, which are not for
 }
 _MISTRAL_ID = string.ascii_letters + string.digits
 logger = logging.getLogger("cadence.server")
+
+
+@dataclass(frozen=True, slots=True)
+class CallReading:
+    """How the calls in an answer are read: the same for all choices of a request."""
+
+    format: ToolFormat | None  # None = nothing is a call
+    schemas: Schemas
+
+
+NO_CALLS = CallReading(None, Schemas(()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +64,14 @@ class AnswerFormats:
         """How calls are written that a request demands: as JSON where the model's own format cannot keep a schema."""
         return self.tools if self.tools is not None and can_force(self.tools.form, tools) else JSON_CALLS
 
-    def parser(self, tools: Tools | None, prompt: str, stream: bool, demanded: bool = False) -> AnswerParser:
-        """For an answer to `prompt`; tools=None: nothing is a call."""
-        format = None if tools is None else self.demanded(tools) if demanded else self.tools
-        calls = tool_parser(format, tools or ())
+    def reading(self, tools: Tools, demanded: bool) -> CallReading:
+        """How calls of these tools are read. Walks over their schemas: not for an event loop."""
+        return CallReading(self.demanded(tools) if demanded else self.tools, Schemas(tools))
+
+    def parser(self, reading: CallReading, prompt: str, stream: bool) -> AnswerParser:
+        """For an answer to `prompt`."""
+        format = reading.format
+        calls = tool_parser(format, reading.schemas)
         thoughts = reasoning_parser(self.reasoning, prompt)
         kind = CallsFirst if format is not None and format.ends_thinking else ThoughtsFirst
         return kind(thoughts, calls if stream else WholeCalls(calls))

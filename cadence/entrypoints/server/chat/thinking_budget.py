@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
-from cadence.text.tokenizer import Tokenizer
+from cadence.text.text_service import Encoding, TextService
 
 ROOM_FOR_CALLS = 256  # tokens that reasoning leaves for calls that are demanded; half of all where there are fewer
 
@@ -16,10 +16,11 @@ def budget_before_calls(budget: int | None, max_tokens: int | None) -> int | Non
     return left if budget is None else min(budget, left)
 
 
-def thinking_ids(format: ThinkFormat, prompt: str, tokenizer: Tokenizer) -> list[list[int]] | None:
+async def thinking_ids(format: ThinkFormat, prompt: str, texts: TextService) -> list[list[int]] | None:
     """[what begins it, what ends it]; None for a format without thoughts. Nothing begins it where the output does: the
     prompt has the tag, or none is needed."""
     if not format.open or not format.close:
         return None
-    begin = [] if format.begun(prompt) else tokenizer.encode(format.open[0], add_special_tokens=False)
-    return [begin, tokenizer.encode(format.close[0], add_special_tokens=False)]
+    how = Encoding(add_special_tokens=False)
+    begin = [] if format.begun(prompt) else (await texts.encode(format.open[0], how)).ids
+    return [begin, (await texts.encode(format.close[0], how)).ids]

@@ -12,7 +12,6 @@ from cadence.entrypoints.server.chat.events import Usage
 from cadence.entrypoints.server.http.stream import ChunkEncoder, StartedStream
 from cadence.entrypoints.server.protocol.logprobs import CompletionLogprobs, TokenNames, prompt_logprobs
 from cadence.entrypoints.server.protocol.usage import NO_DETAILS, usage_object
-from cadence.text.tokenizer import Tokenizer
 
 _AROUND = (
     '"text":',
@@ -33,7 +32,6 @@ class CompletionView:
     """What of an answer the client asked to see."""
 
     base: dict[str, Any]  # id, created, model, object
-    tokenizer: Tokenizer
     names: TokenNames
     n: int  # completions per prompt
     echo: bool
@@ -115,11 +113,7 @@ class Choices:
         return choice
 
     def _echoed(self, output: RequestOutput) -> str:
-        if not self._view.echo:
-            return ""
-        if output.prompt is not None:
-            return output.prompt
-        return self._view.tokenizer.decode(output.prompt_token_ids or (), skip_special_tokens=False)
+        return output.prompt or "" if self._view.echo else ""
 
     def _logprobs(
         self, index: int, begins: RequestOutput | None, completion: CompletionOutput

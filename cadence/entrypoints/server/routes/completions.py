@@ -98,7 +98,10 @@ async def _sources(work: Work, names: list[str], state: ServerState) -> list[Asy
     priority = priority_of(body, work.request.headers)
     prompts = []
     for text_or_ids in work.prompts:
-        prompts.append(await prompt_of(text_or_ids, body, state, salt))
+        prompt = await prompt_of(text_or_ids, body, state, salt)
+        if body.echo and "prompt" not in prompt:
+            prompt["prompt"] = await state.llm.texts.decode(prompt["prompt_token_ids"], skip_special_tokens=False)
+        prompts.append(prompt)
         await asyncio.sleep(0)  # others have a turn between two of many short ones
     return [_outputs(work, prompt, name, state, priority) for prompt, name in zip(prompts, names, strict=True)]
 
@@ -158,7 +161,6 @@ def _view(body: CompletionBody, state: ServerState, base: dict[str, Any]) -> Com
     usage, continuous = usage_wanted(body.stream_options, options.enable_force_include_usage)
     return CompletionView(
         base=base,
-        tokenizer=tokenizer,
         names=TokenNames(tokenizer, body.return_tokens_as_token_ids or options.return_tokens_as_token_ids),
         n=body.n or 1,
         echo=bool(body.echo),

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from cadence.entrypoints.server.chat.tools.parameters import Parameter, UnwritableError, parameters_of
 from cadence.entrypoints.server.chat.tools.parts import Part, const, joined, json_value, optional, sequence
 from cadence.entrypoints.server.chat.tools.schema import STRING
+from cadence.entrypoints.server.chat.tools.schema_budget import SchemaBudget
 from cadence.entrypoints.server.chat.tools.text_values import TextValues
 
 KEY, KIND, IS_STRING = "{key}", "{kind}", "{is_string}"
@@ -18,7 +19,7 @@ _NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": Fal
 
 
 class ArgumentsForm(Protocol):
-    def arguments(self, function: Function) -> Part:
+    def arguments(self, function: Function, budget: SchemaBudget) -> Part:
         """That its schema allows. Raises UnwritableError where they cannot be written so that it is kept."""
         ...
 
@@ -31,7 +32,7 @@ class ArgumentsForm(Protocol):
 class JsonArguments:
     """One object."""
 
-    def arguments(self, function: Function) -> Part:
+    def arguments(self, function: Function, budget: SchemaBudget) -> Part:
         """The title tells which function a schema is of, should it be a bad one."""
         return json_value({**(function.get("parameters") or _NO_ARGUMENTS), "title": function["name"]})
 
@@ -50,8 +51,8 @@ class TagArguments:
     behind: str = ""  # each parameter; KEY in it is its name
     keys: re.Pattern[str] = re.compile(r"[^\s<>\"'=]+")
 
-    def arguments(self, function: Function) -> Part:
-        members = [(self._member(parameter), parameter.required) for parameter in parameters_of(function)]
+    def arguments(self, function: Function, budget: SchemaBudget) -> Part:
+        members = [(self._member(one, budget), one.required) for one in parameters_of(function, budget)]
         if self.between:
             return joined(members, self.between)
         return sequence([part if required else optional(part) for part, required in members])
@@ -59,13 +60,14 @@ class TagArguments:
     def any_arguments(self) -> Part:
         return {"type": "any_text"}
 
-    def _member(self, parameter: Parameter) -> Part:
+    def _member(self, parameter: Parameter, budget: SchemaBudget) -> Part:
         if not self.keys.fullmatch(parameter.name):
             raise UnwritableError(f"properties: {parameter.name}")
         kind = min(parameter.types) if len(parameter.types) == 1 else "object"
         is_string = "true" if parameter.types == STRING else "false"
         begin = self.open.replace(KIND, kind).replace(IS_STRING, is_string).replace(KEY, parameter.name)
-        return sequence([const(begin), self.values.value(parameter), const(self.behind.replace(KEY, parameter.name))])
+        value, behind = self.values.value(parameter, budget), const(self.behind.replace(KEY, parameter.name))
+        return sequence([const(begin), value, behind])
 
 
 JSON = JsonArguments()

@@ -16,6 +16,7 @@ from cadence.entrypoints.server.chat.tools.parameters import (
     keywords,
     listed_values,
     parameters_of,
+    required_names,
     resolved,
     with_tables,
 )
@@ -30,6 +31,7 @@ from cadence.entrypoints.server.chat.tools.parts import (
     sequence,
 )
 from cadence.entrypoints.server.chat.tools.schema import STRING
+from cadence.entrypoints.server.chat.tools.schema_budget import SchemaBudget
 from cadence.entrypoints.server.chat.tools.text_values import TextValues
 
 MAX_DEPTH = 4  # of what is written out: each level may stand in a grammar several times
@@ -47,7 +49,7 @@ class LiteralWords:
     null: str
     between: str  # items and members
     member: Callable[[str], str]  # what stands before a member's value, by its key
-    string: Callable[[Schema], Part]
+    string: Callable[[Schema, SchemaBudget], Part]
     text: Callable[[str], str]  # a string that is known
     other: Callable[[Schema], Part]  # a value that is not written out
 
@@ -55,23 +57,25 @@ class LiteralWords:
 class LiteralWriter:
     """From a schema to the literals that it allows."""
 
-    def __init__(self, words: LiteralWords) -> None:
+    def __init__(self, words: LiteralWords, budget: SchemaBudget) -> None:
         self._words = words
+        self._budget = budget
 
     def value(self, schema: Schema, depth: int = 0) -> Part:
-        schema = resolved(schema)
+        schema = resolved(schema, self._budget)
         said = keywords(schema)
-        if (values := listed_values(schema)) is not None:
+        if (values := listed_values(schema, self._budget)) is not None:
             return either([const(self._written(value)) for value in values])
         if depth >= MAX_DEPTH:
             return self._words.other(schema)
         if isinstance(said.get("anyOf"), list) and len(said) == 1:
-            return either([self.value(with_tables(option, schema), depth + 1) for option in said["anyOf"]])
+            return either([self.value(self._within(option, schema), depth + 1) for option in said["anyOf"]])
         if isinstance(said.get("type"), list) and len(said) == 1:
-            return either([self.value({**schema, "type": kind}, depth) for kind in said["type"]])
+            kinds = [self._within({**said, "type": kind}, schema) for kind in said["type"]]
+            return either([self.value(kind, depth) for kind in kinds])
         match said.get("type"):
             case "string":
-                return self._words.string(schema)
+                return self._words.string(schema, self._budget)
             case "boolean" if len(said) == 1:
                 return either([const(self._words.true), const(self._words.false)])
             case "number" if len(said) == 1:
@@ -79,12 +83,15 @@ class LiteralWriter:
             case "null":
                 return const(self._words.null)
             case "array" if said.keys() <= _OF_ARRAY and isinstance(said.get("items"), Mapping) and _is_bounded(said):
-                item = self.value(with_tables(said["items"], schema), depth + 1)
+                item = self.value(self._within(said["items"], schema), depth + 1)
                 return self._array(item, said.get("minItems", 0), said.get("maxItems"))
             case "object" if said.keys() <= _OF_OBJECT and said.get("properties"):
                 return self._object(schema, depth)
             case _:
                 return self._words.other(schema)
+
+    def _within(self, inner: Any, schema: Schema) -> Schema:
+        return with_tables(inner, schema, self._budget)
 
     def _array(self, item: Part, least: int, most: int | None) -> Part:
         """The items behind the first are each behind a separator."""
@@ -99,11 +106,11 @@ class LiteralWriter:
         return sequence([const("["), items if least else optional(items), const("]")])
 
     def _object(self, schema: Schema, depth: int) -> Part:
-        properties, required = schema["properties"], schema.get("required", [])
-        if not isinstance(properties, Mapping) or not set(required) <= set(properties):
+        properties, required = schema["properties"], frozenset(required_names(schema))
+        if not isinstance(properties, Mapping) or not required <= set(properties):
             return self._words.other(schema)
         members = [
-            (sequence([const(self._words.member(key)), self.value(with_tables(inner, schema), depth + 1)]),
+            (sequence([const(self._words.member(key)), self.value(self._within(inner, schema), depth + 1)]),
              key in required)
             for key, inner in properties.items()
         ]  # fmt: skip
@@ -139,13 +146,12 @@ class PythonArguments:
 
     marks: Sequence[str] = ()
 
-    def arguments(self, function: Function) -> Part:
+    def arguments(self, function: Function, budget: SchemaBudget) -> Part:
         _check_name(function["name"])
-        writer = LiteralWriter(
-            LiteralWords("True", "False", "None", ", ", self._member, self._json, self._text, self._json)
-        )
+        words = LiteralWords("True", "False", "None", ", ", self._member, self._string, self._text, self._json)
+        writer = LiteralWriter(words, budget)
         members = []
-        for parameter in parameters_of(function):
+        for parameter in parameters_of(function, budget):
             _check_name(parameter.name)
             value = writer.value(parameter.schema)
             members.append((sequence([const(f"{parameter.name}="), value]), parameter.required))
@@ -170,6 +176,9 @@ class PythonArguments:
             raise UnwritableError("enum")
         return json.dumps(text)
 
+    def _string(self, schema: Schema, budget: SchemaBudget) -> Part:
+        return self._json(schema)
+
     def _json(self, schema: Schema) -> Part:
         return json_value(dict(schema), self._excludes, space=1)
 
@@ -185,11 +194,10 @@ class GemmaArguments:
 
     quote: str
 
-    def arguments(self, function: Function) -> Part:
-        writer = LiteralWriter(
-            LiteralWords("true", "false", "null", ",", self._member, self._string, self._text, self._other)
-        )
-        parameters = parameters_of(function)
+    def arguments(self, function: Function, budget: SchemaBudget) -> Part:
+        words = LiteralWords("true", "false", "null", ",", self._member, self._string, self._text, self._other)
+        writer = LiteralWriter(words, budget)
+        parameters = parameters_of(function, budget)
         members = [
             (sequence([const(self._member(one.name)), writer.value(one.schema)]), one.required) for one in parameters
         ]
@@ -203,8 +211,8 @@ class GemmaArguments:
             raise UnwritableError(f"properties: {key}")
         return f"{key}:"
 
-    def _string(self, schema: Schema) -> Part:
-        return sequence([const(self.quote), TextValues(self.quote).text(keywords(schema), STRING)])
+    def _string(self, schema: Schema, budget: SchemaBudget) -> Part:
+        return sequence([const(self.quote), TextValues(self.quote).text(keywords(schema), STRING, budget)])
 
     def _text(self, text: str) -> str:
         if self.quote in text:

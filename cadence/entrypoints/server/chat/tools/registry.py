@@ -9,6 +9,7 @@ from cadence.core.errors import ConfigError
 from cadence.entrypoints.server.chat.tools import formats_json, formats_other, formats_tags
 from cadence.entrypoints.server.chat.tools.base import NullToolParser, ToolParser, Tools
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
+from cadence.entrypoints.server.chat.tools.schema import Schemas
 from cadence.entrypoints.server.chat.tools.stream import ToolStream
 
 ROWS = (*formats_json.FORMATS, *formats_tags.FORMATS, *formats_other.FORMATS)
@@ -22,11 +23,11 @@ def tool_format(name: str, formats: Mapping[str, ToolFormat] = FORMATS) -> ToolF
     return formats[name]
 
 
-def tool_parser(format: ToolFormat | None, tools: Tools) -> ToolParser:
+def tool_parser(format: ToolFormat | None, schemas: Schemas) -> ToolParser:
     """None = all text is text."""
-    return NullToolParser() if format is None else ToolStream(format, tools)
+    return NullToolParser() if format is None else ToolStream(format, schemas)
 
 
 def make_tool_parser(name: str, tools: Tools) -> ToolParser:
     """Of a built-in format; "" = none."""
-    return tool_parser(tool_format(name) if name else None, tools)
+    return tool_parser(tool_format(name) if name else None, Schemas(tools))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from cadence.entrypoints.server.chat.tools.arguments import json_text
 from cadence.entrypoints.server.chat.tools.base import Tools
+from cadence.entrypoints.server.chat.tools.schema_budget import SchemaBudget
 
-MAX_DEPTH = 10
 ORDER = ("null", "integer", "number", "boolean", "object", "array", "string")  # what is tried first
 ALIASES = {
     **dict.fromkeys(("str", "text", "varchar", "char", "enum"), "string"),
@@ -34,49 +35,77 @@ _NAMES = (
 
 
 class Schemas:
-    """The parameters of the tools of a request."""
+    """The parameters of the tools of a request. All types are worked out here, so that who reads an answer walks over
+    no schema."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, budget: SchemaBudget | None = None) -> None:
+        budget = budget or SchemaBudget()
         self._parameters: dict[str, Mapping[str, Any]] = {}
+        self._types: dict[tuple[str, str], frozenset[str]] = {}
+        self._inner: dict[int, tuple[object, frozenset[str]]] = {}  # by the id of the schema, which is kept for that
         for tool in tools:
             function = tool.get("function")
             if isinstance(function, Mapping) and isinstance(parameters := function.get("parameters"), Mapping):
                 self._parameters[str(function.get("name", ""))] = parameters
+        for name, parameters in self._parameters.items():
+            for key, schema in self.properties(name).items():
+                self._types[name, key] = schema_types(schema, parameters, budget) or STRING
 
     def types(self, function: str, key: str) -> frozenset[str]:
         """The JSON types the parameter may have; none when the tool does not know it."""
-        parameters = self._parameters.get(function, {})
-        properties = parameters.get("properties")
-        if not isinstance(properties, Mapping) or key not in properties:
-            return frozenset()
-        return frozenset(_types(properties[key], parameters, 0)) or STRING
+        return self._types.get((function, key), frozenset())
+
+    def inner_types(self, schema: object) -> frozenset[str]:
+        """The JSON types that a schema within a parameter allows, references aside. Worked out once for each."""
+        known = self._inner.get(id(schema))
+        if known is None:
+            known = self._inner[id(schema)] = (schema, schema_types(schema, {}, SchemaBudget(sys.maxsize)))
+        return known[1]
 
     def properties(self, function: str) -> Mapping[str, Any]:
         properties = self._parameters.get(function, {}).get("properties")
         return properties if isinstance(properties, Mapping) else {}
 
 
-def schema_types(schema: object) -> frozenset[str]:
-    """The JSON types that a schema without references allows."""
-    return frozenset(_types(schema, {}, 0))
+def schema_types(schema: object, root: Mapping[str, Any], budget: SchemaBudget) -> frozenset[str]:
+    """The JSON types that a schema within `root` allows. Each node is looked at once, however often it is named."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    todo = [schema]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Mapping) and id(node) not in seen:
+            seen.add(id(node))
+            budget.spend(_width(node))
+            found |= _own_types(node)
+            todo += _choices(node, root)
+    return frozenset(found)
 
 
-def _types(schema: object, root: Mapping[str, Any], depth: int) -> set[str]:
-    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
-        return set()
+def _own_types(schema: Mapping[str, Any]) -> set[str]:
     said = schema.get("type")
     types = {said} if isinstance(said, str) else {t for t in said if isinstance(t, str)} if _is_list(said) else set()
     found = {ALIASES.get(name.strip().lower(), name.strip().lower()) for name in types}
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     for value in values if isinstance(values, list) else []:
         found.add(next(name for kind, name in _NAMES if isinstance(value, kind)))
-    for key in ("anyOf", "oneOf", "allOf"):
-        choices = schema.get(key)
-        for choice in choices if isinstance(choices, list) else []:
-            found |= _types(choice, root, depth + 1)
-    if isinstance(reference := schema.get("$ref"), str):
-        found |= _types(_resolve(reference, root), root, depth + 1)
     return found
+
+
+def _width(schema: Mapping[str, Any]) -> int:
+    """What is looked at to tell the types of one node: itself, the parts of a reference, and what its lists hold."""
+    lists = [schema.get(key) for key in ("type", "enum", "anyOf", "oneOf", "allOf")]
+    reference = schema.get("$ref")
+    parts = reference.count("/") if isinstance(reference, str) else 0
+    return 1 + parts + sum(len(entries) for entries in lists if isinstance(entries, list))
+
+
+def _choices(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Any]:
+    """The schemas that a value of it may have the types of."""
+    lists = [schema.get(key) for key in ("anyOf", "oneOf", "allOf")]
+    found = [choice for choices in lists if isinstance(choices, list) for choice in choices]
+    reference = schema.get("$ref")
+    return [*found, _resolve(reference, root)] if isinstance(reference, str) else found
 
 
 def _is_list(value: object) -> bool:

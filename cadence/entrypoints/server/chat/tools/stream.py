@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cadence.entrypoints.server.chat.tools.arguments import CallReader, WholeArguments
-from cadence.entrypoints.server.chat.tools.base import Piece, Text, Tools
+from cadence.entrypoints.server.chat.tools.base import Piece, Text
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
 from cadence.entrypoints.server.chat.tools.held_call import HeldCall
 from cadence.entrypoints.server.chat.tools.machine import Machine, first_characters
@@ -15,10 +15,10 @@ NOTHING: CallReader = WholeArguments(0, [])
 
 
 class ToolStream(Machine):
-    def __init__(self, format: ToolFormat, tools: Tools) -> None:
+    def __init__(self, format: ToolFormat, schemas: Schemas) -> None:
         super().__init__(self._outside)
         self._format = format
-        self._schemas = Schemas(tools)
+        self._schemas = schemas
         self._marks = format.marks
         self._glance = first_characters(format.marks)
         self._in_text = True  # the state is `_outside`

@@ -29,7 +29,9 @@ from cadence.entrypoints.server.chat.tools.parts import (
     text_until,
 )
 from cadence.entrypoints.server.chat.tools.schema import STRING, as_json, schema_types
+from cadence.entrypoints.server.chat.tools.schema_budget import SchemaBudget
 
+MAX_CHOICE_DEPTH = 16  # of choices within choices: those of a schema that refers to itself have no end
 _SCALARS = frozenset({"null", "boolean", "integer", "number"})
 _FIRST = {  # the characters that a text of this type can begin with
     "array": r"\[(",
@@ -67,40 +69,43 @@ class TextValues:
     def excludes(self) -> list[str]:
         return [mark for mark in dict.fromkeys(self.marks) if mark != self.end]
 
-    def value(self, parameter: Parameter) -> Part:
+    def value(self, parameter: Parameter, budget: SchemaBudget) -> Part:
         """With its end. Raises UnwritableError."""
-        return self._value(parameter.schema, parameter.types)
+        return self._value(parameter.schema, parameter.types, budget)
 
-    def _value(self, schema: Schema, types: frozenset[str]) -> Part:
-        schema = resolved(schema)
-        if (values := listed_values(schema)) is not None:
+    def _value(self, schema: Schema, types: frozenset[str], budget: SchemaBudget) -> Part:
+        schema = resolved(schema, budget)
+        if (values := listed_values(schema, budget)) is not None:
             return self._listed(values, types)
         if keywords(schema) == {"type": "number"}:
             return sequence([NUMBER, const(self.pad + self.end)])
         if "string" not in types:
             return sequence([json_value(dict(schema), [self.end, *self.excludes]), const(self.pad + self.end)])
-        options = self._options(schema)
+        options = self._options(schema, budget)
         if len(options) == 1:
-            return self.text(keywords(options[0]), types)
-        return either([self._option(option, types) for option in options])
+            return self.text(keywords(options[0]), types, budget)
+        return either([self._option(option, types, budget) for option in options])
 
-    def _options(self, schema: Schema) -> list[Schema]:
+    def _options(self, schema: Schema, budget: SchemaBudget, depth: int = 0) -> list[Schema]:
+        if depth > MAX_CHOICE_DEPTH:
+            raise UnwritableError(f"choices within choices, more than {MAX_CHOICE_DEPTH} deep")
         said = keywords(schema)
         for name in ("anyOf", "oneOf"):
             if name in said and isinstance(said[name], list) and len(said) == 1:
-                inner = [resolved(with_tables(option, schema)) for option in said[name]]
-                return [option for one in inner for option in self._options(one)]
+                inner = [resolved(with_tables(option, schema, budget), budget) for option in said[name]]
+                return [option for one in inner for option in self._options(one, budget, depth + 1)]
         kinds = said.get("type")
         if isinstance(kinds, list) and len(kinds) > 1:
+            budget.spend(len(kinds) * len(schema))
             return [{**schema, "type": kind} for kind in kinds]
         return [{**schema, "type": kinds[0]} if isinstance(kinds, list) and kinds else schema]
 
-    def _option(self, schema: Schema, types: frozenset[str]) -> Part:
+    def _option(self, schema: Schema, types: frozenset[str], budget: SchemaBudget) -> Part:
         """One of several: the text must be of no other type that the value may have."""
-        own = schema_types(schema)
-        if listed_values(schema) is not None or "string" not in own:
-            return self._value(schema, types if listed_values(schema) is not None else own)
-        return self.text(keywords(schema), types)
+        own, is_listed = schema_types(schema, {}, budget), listed_values(schema, budget) is not None
+        if is_listed or "string" not in own:
+            return self._value(schema, types if is_listed else own, budget)
+        return self.text(keywords(schema), types, budget)
 
     def _listed(self, values: Sequence[Any], types: frozenset[str]) -> Part:
         """Those that the parser reads back as they are."""
@@ -120,8 +125,9 @@ class TextValues:
     def _is_clean(self, text: str) -> bool:
         return not any(mark in text for mark in (self.end, *self.marks))
 
-    def text(self, said: Mapping[str, Any], types: frozenset[str]) -> Part:
+    def text(self, said: Mapping[str, Any], types: frozenset[str], budget: SchemaBudget) -> Part:
         """A string of these keywords, with its end."""
+        budget.spend(len(str(said.get("pattern", ""))))
         if extra := set(said) - _OF_STRING:
             raise UnwritableError(min(extra))
         others = types - STRING

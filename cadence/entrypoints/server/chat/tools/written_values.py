@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cadence.entrypoints.server.chat.tools.schema import STRING, Schemas, as_json, schema_types
+from cadence.entrypoints.server.chat.tools.schema import STRING, Schemas, as_json
 
 MAX_DEPTH = 50
 _KEY = re.compile(r"\s*([^:,{}\[\]]+?)\s*:")
@@ -125,58 +125,61 @@ def minimax_m3(text: str, schemas: Schemas, name: str) -> dict[str, Any]:
         key: {"type": types[key]} if isinstance(schema, Mapping) and "$ref" in schema else schema
         for key, schema in schemas.properties(name).items()
     }
-    value, end = _element(text, 0, {"properties": properties, "type": "object"}, 0)
+    value, end = ElementText(text, schemas).element(0, {"properties": properties, "type": "object"}, 0)
     if text[end:].strip():
         raise ValueError(text)
     return value if isinstance(value, dict) else {}
 
 
-def _element(text: str, at: int, schema: Any, depth: int) -> tuple[Any, int]:
-    """What stands up to the next closing tag that is not its own: children, or a text typed by the schema."""
-    if depth > MAX_DEPTH:
-        raise ValueError("too deep")
-    children: list[tuple[str, Any]] = []
-    start = at
-    while True:
-        mark = text.find(MARK, at)
-        match = _ELEMENT.match(text, mark + len(MARK)) if mark >= 0 else None
-        if match is None:
-            end = mark if mark >= 0 else len(text)
-            break
-        value, end = _element(text, match.end(), _child(schema, match[1]), depth + 1)
-        closing = f"{MARK}</{match[1]}>"
-        if not text.startswith(closing, end):
-            raise ValueError(text)
-        children.append((match[1], value))
-        at = end + len(closing)
-    if children or depth == 0:
-        return _gathered(children, schema), end
-    return json.loads(as_json(text[start:end], schema_types(schema) or STRING)), end
+class ElementText:
+    def __init__(self, text: str, schemas: Schemas) -> None:
+        self._text = text
+        self._types = schemas.inner_types
 
+    def element(self, at: int, schema: Any, depth: int) -> tuple[Any, int]:
+        """What stands up to the next closing tag that is not its own: children, or a text typed by the schema."""
+        if depth > MAX_DEPTH:
+            raise ValueError("too deep")
+        children: list[tuple[str, Any]] = []
+        text, start = self._text, at
+        while True:
+            mark = text.find(MARK, at)
+            match = _ELEMENT.match(text, mark + len(MARK)) if mark >= 0 else None
+            if match is None:
+                end = mark if mark >= 0 else len(text)
+                break
+            value, end = self.element(match.end(), self._child(schema, match[1]), depth + 1)
+            closing = f"{MARK}</{match[1]}>"
+            if not text.startswith(closing, end):
+                raise ValueError(text)
+            children.append((match[1], value))
+            at = end + len(closing)
+        if children or depth == 0:
+            return self._gathered(children, schema), end
+        return json.loads(as_json(text[start:end], self._types(schema) or STRING)), end
 
-def _child(schema: Any, name: str) -> Any:
-    if not isinstance(schema, Mapping):
-        return None
-    if "array" in schema_types(schema):
-        return schema.get("items")
-    properties = schema.get("properties")
-    if isinstance(properties, Mapping) and name in properties:
-        return properties[name]
-    return schema.get("additionalProperties")
+    def _child(self, schema: Any, name: str) -> Any:
+        if not isinstance(schema, Mapping):
+            return None
+        if "array" in self._types(schema):
+            return schema.get("items")
+        properties = schema.get("properties")
+        if isinstance(properties, Mapping) and name in properties:
+            return properties[name]
+        return schema.get("additionalProperties")
 
-
-def _gathered(children: list[tuple[str, Any]], schema: Any) -> Any:
-    """An array's items, or an object; names that come twice hold lists."""
-    if "array" in schema_types(schema):
-        return [value for _, value in children]
-    entries: dict[str, Any] = {}
-    counts: dict[str, int] = {}
-    for name, value in children:
-        counts[name] = counts.get(name, 0) + 1
-        if counts[name] == 1:
-            entries[name] = value
-        elif counts[name] == 2:
-            entries[name] = [entries[name], value]
-        else:
-            entries[name].append(value)
-    return entries
+    def _gathered(self, children: list[tuple[str, Any]], schema: Any) -> Any:
+        """An array's items, or an object; names that come twice hold lists."""
+        if "array" in self._types(schema):
+            return [value for _, value in children]
+        entries: dict[str, Any] = {}
+        counts: dict[str, int] = {}
+        for name, value in children:
+            counts[name] = counts.get(name, 0) + 1
+            if counts[name] == 1:
+                entries[name] = value
+            elif counts[name] == 2:
+                entries[name] = [entries[name], value]
+            else:
+                entries[name].append(value)
+        return entries
