@@ -100,7 +100,7 @@ def choose_formats(
 
 
 def _tool_format(options: ServeOptions, template: str, model_name: str) -> str:
-    """"" = none was named, and none can be detected: requests that need one are told so."""
+    """ "" = none was named, and none can be detected: requests that need one are told so."""
     named = options.tool_call_parser
     if named not in ("", AUTO):
         return named
