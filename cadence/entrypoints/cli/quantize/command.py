@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cadence.config import values
 from cadence.config.cli import Extend, Parser
+from cadence.config.local_files import check_model
 from cadence.entrypoints.cli.quantize.card import Card
 from cadence.entrypoints.cli.shared.progress_lines import ProgressLines
 
@@ -59,6 +60,7 @@ def build_parser() -> Parser:
 
 def run(argv: Sequence[str]) -> int:
     flags = build_parser().parse(argv)
+    check_model(flags.model)
 
     from cadence.config.reference import find_model
     from cadence.models.quantize.checkpoint import QuantizeOptions, quantize_checkpoint

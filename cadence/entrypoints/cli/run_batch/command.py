@@ -129,16 +129,18 @@ class Batch:
 async def _serve(flags: argparse.Namespace, batch: Batch) -> None:
     """Starts the engine in its own process and the application in this one, and lets the batch run through them."""
     from cadence.config.args import EngineArgs
+    from cadence.config.local_files import check_local_files
 
+    engine = {name: value for name, value in engine_options(flags).items() if name not in SERVE_FLAGS}
+    engine.setdefault("use_tqdm_on_load", sys.stderr.isatty())
+    args = EngineArgs.from_options(**engine)
+    check_local_files(args)
     try:
         from cadence.entrypoints.async_llm import AsyncLLM
         from cadence.entrypoints.server.app import create_app, load_formats
     except ImportError as error:
         raise ConfigError(f"{error.name} is missing: pip install 'cadence-llm[serve]'", "run-batch") from None
 
-    engine = {name: value for name, value in engine_options(flags).items() if name not in SERVE_FLAGS}
-    engine.setdefault("use_tqdm_on_load", sys.stderr.isatty())
-    args = EngineArgs.from_options(**engine)
     options = _serve_options(flags, args)
     load_formats(options)
     llm = await AsyncLLM.start(args, _say)
