@@ -153,9 +153,11 @@ def _profile(core: EngineCore, executor: QuietExecutor) -> None:
 
 def serve(argv: list[str]) -> int:
     from cadence.entrypoints.cli.serve import build_parser, read_flags
+    from cadence.entrypoints.server.http.listen import bind
     from cadence.entrypoints.server.server import run_server
 
-    return run_server(*read_flags(build_parser().parse(argv)), [sys.executable, __file__, "engine"])
+    args, options = read_flags(build_parser().parse(argv))
+    return run_server(args, options, bind(options), [sys.executable, __file__, "engine"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Let the model of a server call a function. `cadence serve MODEL --enable-auto-tool-choice --tool-call-parser hermes`
+"""Let the model of a server call a function. `cadence serve MODEL --tool-call-parser hermes`
 
 A very small model calls no function, or the wrong one: then its answer is shown as it is.
 """

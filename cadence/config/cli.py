@@ -19,10 +19,9 @@ from cadence.config import args as engine_args
 from cadence.config import argv as words
 from cadence.config import flag_help, peer_table, values
 from cadence.config.args import EngineArgs
+from cadence.config.local_files import check_local_files
 from cadence.config.peer_flag import FlagKind, PeerFlag, Support
-from cadence.config.reference import find_local
-from cadence.config.speculative_options import SpeculativeOptions, draft_not_found
-from cadence.core.errors import ConfigError, ModelNotFoundError
+from cadence.core.errors import CadenceError, ConfigError, EngineDeadError, ModelFileError, TokenizerError, WeightsError
 
 logger = logging.getLogger("cadence.config")
 
@@ -189,15 +188,10 @@ def engine_options(namespace: argparse.Namespace) -> dict[str, Any]:
 
 
 def checked_options(namespace: argparse.Namespace, **defaults: Any) -> dict[str, Any]:
-    """Keywords for `LLM(...)`: the options given on the command line over `defaults`, all checked, and a model that is
-    meant to lie on this machine found. Nothing heavy is imported for it: a mistake is told at once."""
+    """Keywords for `LLM(...)`: the options given on the command line over `defaults`, all checked, and so are
+    the files on this machine that they name. Nothing heavy is imported for it: a mistake is told at once."""
     args = EngineArgs.from_options(**{**defaults, **engine_options(namespace)})
-    find_local(args.model)
-    if draft := SpeculativeOptions.read(args.speculative_config).model:
-        try:
-            find_local(draft)
-        except ModelNotFoundError as error:
-            raise draft_not_found(error) from None
+    check_local_files(args)
     return dataclasses.asdict(args)
 
 
@@ -242,7 +236,12 @@ def _add_hidden(parser: argparse.ArgumentParser, group: argparse._ActionsContain
         group.add_argument(*spellings, **hidden, type=words.literal)
 
 
-def fail(prog: str, error: Exception, status: int = 2) -> NoReturn:
-    """The one way a command ends on a mistake: a line on stderr. Status 2 is the user's, 1 that of a model's files."""
+def exit_status(error: CadenceError) -> int:
+    """2: what the user wrote cannot be carried out. 1: it was begun and failed, by a model's files or an engine."""
+    return 1 if isinstance(error, ModelFileError | WeightsError | TokenizerError | EngineDeadError) else 2
+
+
+def fail(prog: str, error: CadenceError, status: int = 0) -> NoReturn:
+    """The one way a command ends on a mistake: a line on stderr. status: 0 = as `exit_status` says"""
     print(f"{prog}: {' '.join(str(error).split())}", file=sys.stderr)
-    raise SystemExit(status)
+    raise SystemExit(status or exit_status(error))

@@ -137,6 +137,11 @@ def find_local(reference: str) -> ModelFiles | None:
     return _find_local(reference, _OF_MODEL)
 
 
+def find_local_tokenizer(reference: str) -> ModelFiles | None:
+    """As `find_local`; a folder that holds a tokenizer and no model will do."""
+    return _find_local(reference, _OF_TOKENIZER)
+
+
 def _find_local(reference: str, marks: tuple[str, ...]) -> ModelFiles | None:
     if not reference.strip():
         raise ModelNotFoundError("the model reference is empty")

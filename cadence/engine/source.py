@@ -11,13 +11,12 @@ from cadence.config.builtin_heads import builtin_head
 from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import HFConfig, load_hf_config
 from cadence.config.parallel import SHARES_EXPERTS, shares_experts
-from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles, find_model, find_tokenizer
 from cadence.config.resolve import Caps, ResolveInputs, resolve
 from cadence.config.speculative import DraftSource, settled_method
 from cadence.config.speculative_options import MAYBE_BUILT_IN, SpeculativeOptions, draft_not_found
-from cadence.core.architectures import ARCHITECTURES, unsupported
-from cadence.core.errors import ConfigError, ModelFileError, ModelNotFoundError, TokenizerError
+from cadence.config.supported import check_supported
+from cadence.core.errors import ConfigError, ModelNotFoundError, TokenizerError
 from cadence.core.messages import EngineInfo
 from cadence.text.load import tokenizer_for
 from cadence.text.null_tokenizer import AnyTokenizer, NullTokenizer
@@ -66,7 +65,7 @@ def find_source(args: EngineArgs) -> ModelSource:
     files, named = find_model(args.model, **_hub_options(args.revision, args)), args.tokenizer
     tokenizer_files = find_tokenizer(named, **_hub_options(args.tokenizer_revision, args)) if named else files
     hf = load_hf_config(files, args.hf_overrides)
-    _check_supported(hf)
+    check_supported(hf)
     return ModelSource(files, tokenizer_files, hf, _find_draft(args, hf))
 
 
@@ -84,7 +83,7 @@ def _find_draft(args: EngineArgs, target: HFConfig) -> DraftSource | None:
     hf = load_hf_config(files, unnamed)
     draft = DraftSource(settled_method(options.method, hf), files, hf)
     if draft.method == "draft_model":
-        _check_supported(hf)
+        check_supported(hf)
     return draft
 
 
@@ -93,14 +92,6 @@ def _named_draft(reference: str, revision: str | None, args: EngineArgs) -> Mode
         return find_model(reference, **_hub_options(revision, args))
     except ModelNotFoundError as error:
         raise draft_not_found(error) from None
-
-
-def _check_supported(hf: HFConfig) -> None:
-    """What the files say they hold, before a device is looked for."""
-    if hf.architecture not in ARCHITECTURES:
-        code = "; the code that comes with it is never run" if hf.get("auto_map") else ""
-        raise ModelFileError(f"{hf.source}: {unsupported(hf.architecture)}{code}", "architectures")
-    read_quantized(hf)  # refuses what is not read
 
 
 def _hub_options(revision: str | None, args: EngineArgs) -> dict[str, str]:

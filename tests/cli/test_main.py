@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -157,6 +158,40 @@ def test_options_are_checked_before_anything_heavy_is_imported() -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert len(done.stderr.splitlines()) == len(WRONG) and "Traceback" not in done.stderr
+
+
+def test_files_and_ports_are_checked_before_torch_is_imported(tmp_path: Path) -> None:
+    """With the status of the rule: 2 where the command is wrong, 1 where a model's files are."""
+    (tmp_path / "config.json").write_text("{")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text('{"architectures": ["ThereIsNone"]}')
+    broken, other, batch = str(tmp_path), str(tmp_path / "other"), tmp_path / "batch.jsonl"
+    batch.write_text('{"prompt": "hi"}')
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        expected = [
+            (["generate", "hi", "--model", broken], 1),
+            (["chat", "-q", "hi", "--model", other], 1),
+            (["bench", "latency", "--model", broken], 1),
+            (["serve", broken], 1),
+            (["serve", "smollm2", "--tokenizer", "/no/such"], 2),
+            (["quantize", broken, str(tmp_path / "out")], 1),
+            (["quantize", "/no/such", str(tmp_path / "out")], 2),
+            (["save-sharded", broken, "--output", str(tmp_path / "out"), "-tp", "2"], 1),
+            (["run-batch", "-i", str(batch), "-o", str(tmp_path / "out.jsonl"), "--model", broken], 1),
+            (["serve", "smollm2", "--enable-lora", "--lora-modules", "a=/no/such"], 2),
+            (["serve", "smollm2", "--port", str(taken.getsockname()[1])], 2),
+        ]
+        program = (
+            "import sys\nfrom cadence.entrypoints.cli.main import main\n"
+            f"for argv, expected in {expected!r}:\n"
+            "    try:\n        status = main(argv)\n    except SystemExit as left:\n        status = left.code\n"
+            "    assert status == expected and 'torch' not in sys.modules, (argv, status)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == len(expected) and "Traceback" not in done.stderr
 
 
 def test_percentiles_are_numpys() -> None:

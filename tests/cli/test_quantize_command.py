@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -29,7 +30,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_says_what_it_costs(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out"
     assert main(["quantize", str(plain), str(output), "--group-size", "32", "--calibration-tokens", "1024"]) == 0
-    said = capsys.readouterr().out
+    said, progress = capsys.readouterr()
+    assert "2 of 2 layers" in progress and "measuring the perplexity of the original" in progress
     before, after = (float(each) for each in re.findall(r"(?:original|this) ([\d.]+)", said))
     assert "14 matrices" in said and 0.5 < after / before < 2.0
     card = (output / "README.md").read_text()
@@ -40,6 +42,15 @@ def test_it_says_what_it_costs(plain: Path, tmp_path: Path, capsys: pytest.Captu
     windows = read_windows(HELD_OUT, load_tokenizer(plain), 511, 4096)
     found = [oracle.logprobs(model, ids)[:-1].gather(1, torch.tensor(ids[1:])[:, None]) for ids in windows]
     assert before == pytest.approx(float(torch.cat(found).mean().neg().exp()), rel=0.01)  # of bfloat16
+
+
+def test_groups_are_shorter_where_the_default_does_not_divide(tmp_path: Path) -> None:
+    odd = make_plain(tmp_path / "odd", hidden_size=192, intermediate_size=256, head_dim=64, num_hidden_layers=1)
+    output = tmp_path / "out"
+    assert main(["quantize", str(odd), str(output), "--no-perplexity", "--calibrate", "none"]) == 0
+    section = json.loads((output / "config.json").read_text())["quantization_config"]
+    assert section["config_groups"]["group_0"]["weights"]["group_size"] == 64
+    assert "W4A16, groups of 64 columns" in (output / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", mostly_wide(["W4A16", "W8A8", "FP8_BLOCK", "MXFP4A16"], always=["FP8_BLOCK"]))

@@ -95,6 +95,22 @@ def test_answers_are_those_of_the_server(shell: Shell, capsys: Said) -> None:
     assert "3 answered, 0 failed" in capsys.readouterr().err
 
 
+def test_lines_may_be_prompts_alone(shell: Shell) -> None:
+    plain = [{"prompt": "hello", "max_tokens": 4}, {"messages": [{"role": "user", "content": "hello"}]}]
+    assert shell.run([*plain, {"custom_id": "mine", "prompt": "hello", "max_tokens": 3}]) == 0
+    records = read(shell.target)
+    assert [record["custom_id"] for record in records] == ["line-1", "line-2", "mine"]
+    bodies = [record["response"]["body"] for record in records]
+    assert [body["object"] for body in bodies] == ["text_completion", "chat.completion", "text_completion"]
+    assert [body["usage"]["completion_tokens"] for body in (bodies[0], bodies[2])] == [4, 3]
+
+
+def test_without_a_terminal_progress_is_lines(shell: Shell, capsys: Said) -> None:
+    assert shell.run([line(str(number), max_tokens=1) for number in range(60)]) == 0
+    said = [text for text in capsys.readouterr().err.splitlines() if text.endswith("of 60 requests answered")]
+    assert len(said) == 21 and said[0].startswith("1 of") and said[-1].startswith("60 of")
+
+
 @pytest.mark.parametrize(
     ("change", "status", "param"),
     [
@@ -224,7 +240,7 @@ def test_a_dead_engine_ends_the_run_and_keeps_what_was_answered(shell: Shell, ca
     shell.watch = watch
     with pytest.raises(SystemExit) as left:
         shell.run([line(str(i)) for i in range(9)], "--max-concurrency", "1")
-    assert left.value.code == 2 and "out of luck" in capsys.readouterr().err
+    assert left.value.code == 1 and "out of luck" in capsys.readouterr().err
     assert all(record["response"]["status_code"] == 200 for record in read(shell.target))
     assert 4 <= len(read(shell.target)) < 9
     shell.watch = lambda llm: None

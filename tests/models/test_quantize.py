@@ -289,7 +289,8 @@ def test_models_that_are_refused(plain: Path, tmp_path: Path) -> None:
         quantize(make_tiny("gpt2", tmp_path / "gpt2"), tmp_path / "out", "W4A16")
     small = make_plain(tmp_path / "small", hidden_size=96)
     with pytest.raises(ConfigError, match=r"groups of 128 do not divide the 96 columns.*--group-size 32 would"):
-        quantize(small, tmp_path / "out", "W4A16")
+        options = QuantizeOptions(find_format("W4A16", 128))
+        quantize_checkpoint(files_at(small), tmp_path / "out", options)
     assert not (tmp_path / "out").exists()
 
 

@@ -13,7 +13,13 @@ from tokenizers import AddedToken
 
 from cadence.config.serve_options import ServeOptions
 from cadence.core.errors import ConfigError
-from cadence.entrypoints.server.chat.format_detection import REASONING, TOOLS, detect_reasoning, detect_tools
+from cadence.entrypoints.server.chat.format_detection import (
+    REASONING,
+    TOOL_MODELS,
+    TOOLS,
+    detect_reasoning,
+    detect_tools,
+)
 from cadence.entrypoints.server.chat.format_tables import FormatTables, load_formats
 from cadence.entrypoints.server.chat.formats import AnswerFormats, choose_formats
 from cadence.entrypoints.server.chat.reasoning import FORMATS as REASONING_FORMATS
@@ -64,13 +70,34 @@ def test_auto_reads_the_template(model: str, template: str, tools: str | None, r
     assert (found_reasoning[0] if found_reasoning else None) == reasoning, model
 
 
+@pytest.mark.parametrize(("markers", "name"), TOOLS)
+def test_no_marker_is_hidden_by_one_before_it(markers: tuple[str, ...], name: str) -> None:
+    assert detect_tools(" ".join(markers)) == (name, f"the chat template has {markers[0]}")
+
+
+# Reference of a model, what its template has, the format
+NAMED_MODELS = [
+    ("Salesforce/Llama-xLAM-2-8b-fc-r", "{% if tools %} <|python_tag|>", "xlam"),
+    ("/models/ToolACE-2-8B", "{% if tools %}", "pythonic"),
+    ("ERNIE-4.5-21B-A3B.gguf", "{% if tools %} <tool_call>", "ernie45"),
+    ("/home/ernie/Qwen3-8B", "{% if tools %} <tool_call>", "hermes"),
+    ("Salesforce/xLAM-1", "{{ messages }}", None),  # it is never told of tools
+]
+
+
+@pytest.mark.parametrize(("model", "template", "tools"), NAMED_MODELS)
+def test_the_name_of_a_model_tells_its_format(model: str, template: str, tools: str | None) -> None:
+    found = detect_tools(template, model)
+    assert (found[0] if found else None) == tools
+
+
 def test_auto_names_formats_that_exist() -> None:
-    assert {name for _, name in TOOLS} <= set(TOOL_FORMATS)
+    assert {name for _, name in (*TOOLS, *TOOL_MODELS)} <= set(TOOL_FORMATS)
     assert {name for _, name in REASONING} <= set(REASONING_FORMATS)
 
 
 def chosen(template: str, special: tuple[str, ...] = (), **options: Any) -> AnswerFormats:
-    return choose_formats(ServeOptions(**options), FormatTables(), [template], special)
+    return choose_formats(ServeOptions(**options), FormatTables(), "fake", [template], special)
 
 
 def names_of(formats: AnswerFormats) -> tuple[str | None, str | None]:
@@ -92,7 +119,8 @@ def test_the_log_says_what_auto_chose(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_what_is_named_is_taken() -> None:
     assert names_of(chosen("<tool_call> <think>", tool_call_parser="mistral")) == ("mistral", None)
-    assert chosen("<tool_call> <think>") == AnswerFormats()
+    assert names_of(chosen("<tool_call> <think>")) == ("hermes", None)
+    assert chosen("{{ messages }}") == AnswerFormats()
     assert names_of(chosen("", tool_call_parser="openai"))[1] == "openai_gptoss"  # channels are not for the reader
     assert names_of(chosen("<|start|> <|channel|> analysis"))[1] == "openai_gptoss"
 
@@ -124,6 +152,16 @@ HARMONY = (
     '{"city": "Paris"}<|call|>'
 )
 HARMONY_TOKENS = ("<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|call|>", "<|return|>")
+
+
+def test_tools_need_no_flag(serve: Serve, model_with: Callable[..., Path]) -> None:
+    llm = FakeLLM(model_with(template=TEMPLATE + "{#- <tool_call> -#}"), script="Let me see. " + CALL)
+    assert both(openai_client(serve(llm)), tools=[WEATHER])[3] == "tool_calls"
+
+
+def test_a_format_that_is_named_needs_no_other_flag(serve: Serve) -> None:
+    client = openai_client(serve({"script": CALL}, tool_call_parser="hermes"))
+    assert both(client, tools=[WEATHER])[3] == "tool_calls"
 
 
 def test_gpt_oss(serve: Serve, model_with: Callable[..., Path]) -> None:

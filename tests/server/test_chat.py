@@ -226,7 +226,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [{"type": "web"}]}, "tools[0].type", "function"),
     ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0].function.name", "characters"),
     ({"tools": [{"function": {"name": "f", "parameters": 3}}]}, "tools[0].function.parameters", "schema"),
-    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tool_choice", "--enable-auto-tool-choice"),
+    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tool_choice", "--tool-call-parser"),
     ({"tool_choice": "required"}, "tool_choice", "no tools"),
     ({"tool_choice": "always"}, "tool_choice", "none, auto, required"),
     ({"tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice", "not in tools"),

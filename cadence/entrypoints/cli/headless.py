@@ -7,9 +7,10 @@ import threading
 from types import FrameType
 
 from cadence.config.args import EngineArgs
+from cadence.config.cli import fail
 from cadence.config.parallel import resolve_parallel
 from cadence.config.reference import find_model
-from cadence.core.errors import ConfigError
+from cadence.core.errors import CadenceError, ConfigError
 
 
 def run_headless(args: EngineArgs) -> int:
@@ -29,4 +30,7 @@ def run_headless(args: EngineArgs) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    return run_node(parallel, files.path, model_digest(files), lambda: not stopped.is_set())
+    try:
+        return run_node(parallel, files.path, model_digest(files), lambda: not stopped.is_set())
+    except CadenceError as error:
+        fail("cadence serve", error, status=1)  # whatever it is, it was said by the first node

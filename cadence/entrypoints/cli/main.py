@@ -12,7 +12,7 @@ from cadence.config import env, peer_env
 from cadence.config.args import nearest
 from cadence.config.cli import fail
 from cadence.config.version import __version__
-from cadence.core.errors import CadenceError, ModelFileError, TokenizerError, WeightsError
+from cadence.core.errors import CadenceError
 
 # name -> (module with `run(argv) -> exit status`, what it does)
 COMMANDS = {
@@ -66,8 +66,6 @@ def _run(name: str, argv: list[str]) -> int:
         peer_env.check(env.peer_variables())
         module = importlib.import_module(COMMANDS[name][0])
         return int(module.run(argv))
-    except (ModelFileError, WeightsError, TokenizerError) as error:
-        fail(prog, error, status=1)
     except CadenceError as error:
         fail(prog, error)
     except KeyboardInterrupt:

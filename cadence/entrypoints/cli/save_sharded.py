@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cadence.config.cli import Parser
+from cadence.config.local_files import check_model
 
 
 def run(argv: Sequence[str]) -> int:
@@ -15,6 +16,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--output", required=True, metavar="DIR", help="a folder that is not there yet, or is empty")
     parser.add_argument("--tensor-parallel-size", "-tp", type=int, required=True, metavar="N", help="ranks")
     flags = parser.parse(argv)
+    check_model(flags.model)
 
     from cadence.config.reference import find_model
     from cadence.models.loader.sharded_state import save_sharded

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs, names
 from cadence.config.cli import Extend, Flag, Parser, add_engine_flags, add_flag, add_hidden_flags, engine_options
+from cadence.config.local_files import check_local_files
 from cadence.config.peer_flag import PeerFlag
 from cadence.config.peer_table import FLAGS, SERVER_ONLY
-from cadence.config.reference import find_local
-from cadence.core.errors import CadenceError, ConfigError
+from cadence.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from cadence.config.serve_options import ServeOptions
@@ -40,34 +40,26 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     flags = build_parser().parse(argv)
     args, options = read_flags(flags)
-    find_local(args.model)
+    check_local_files(args)
     if options.headless:
-        return _run_headless(args)
+        from cadence.entrypoints.cli.headless import run_headless
+
+        return run_headless(args)
 
     from cadence.entrypoints.server.chat.format_tables import load_formats
+    from cadence.entrypoints.server.http.listen import bind
+    from cadence.entrypoints.server.routes.served_adapters import served_at_start
 
     load_formats(options)  # raises what is wrong with them
+    served_at_start(options.lora_modules, options.served_model_name, options.lora_root, args.enable_lora)  # so does it
+    bound = bind(options)
     try:
         from cadence.entrypoints.server.server import run_server
     except ImportError as error:
         raise ConfigError(f"{error.name} is missing: pip install 'cadence-llm[serve]'", "serve") from None
     if options.enable_log_requests:
         logging.getLogger("cadence.server").setLevel(logging.INFO)
-    try:
-        return run_server(args, options)
-    except CadenceError as error:
-        print(f"cadence serve: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-
-
-def _run_headless(args: EngineArgs) -> int:
-    from cadence.entrypoints.cli.headless import run_headless
-
-    try:
-        return run_headless(args)
-    except CadenceError as error:
-        print(f"cadence serve: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+    return run_server(args, options, bound)
 
 
 def read_flags(flags: argparse.Namespace) -> tuple[EngineArgs, ServeOptions]:

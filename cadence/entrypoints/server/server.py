@@ -50,18 +50,25 @@ EXIT_S = 15.0  # from the last answer to the end of the process: an engine may t
 LOG_FLUSH_S = 0.2  # for log lines, when the process ends hard
 
 
-def run_server(args: EngineArgs, options: ServeOptions, engine_command: Sequence[str] = ENGINE_COMMAND) -> int:
-    """Serves until it is told to stop. The exit status: 0 after an orderly end, 1 otherwise."""
+def run_server(
+    args: EngineArgs,
+    options: ServeOptions,
+    bound: socket.socket,
+    engine_command: Sequence[str] = ENGINE_COMMAND,
+) -> int:
+    """Serves until it is told to stop. The exit status: 0 after an orderly end, 1 otherwise.
+
+    bound: as `listen.bind` returns it; it is closed in the end
+    """
     began = time.perf_counter()
-    load_middleware(options.middleware)
-    read_template(options.chat_template)
-    if options.ssl_certfile:
-        tls_context(options)  # raises what is wrong with the files
-    bound = listen.bind(options)
-    listen.allow_many_connections()
-    logs = queue_output()
-    set_up_logging(env.log_level())
     with contextlib.closing(bound), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        load_middleware(options.middleware)
+        read_template(options.chat_template)
+        if options.ssl_certfile:
+            tls_context(options)  # raises what is wrong with the files
+        listen.allow_many_connections()
+        logs = queue_output()
+        set_up_logging(env.log_level())
         return runner.run(_start_and_serve(args, options, engine_command, bound, (began, logs)))
 
 

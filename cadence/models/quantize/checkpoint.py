@@ -36,6 +36,7 @@ class QuantizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedCheckpoint:
+    form: WeightFormat
     num_matrices: int
     left_out: tuple[str, ...]  # Linear modules that keep their values
     nbytes: int  # of its tensors
@@ -52,27 +53,33 @@ def quantize_checkpoint(
     selection = select(hf, source, where, options.form, options.ignore)
     dtype = _dtype(options.dtype, files, hf)
     with CheckpointWriter(output) as writer:
-        made = _Matrices(source, selection, options.form, dtype)
+        made = _Matrices(source, selection, dtype)
         layers: Iterator[Written] = iter(())
         if options.windows is not None:
             layers = made.calibrated(LayerPass(hf, source, where, options.windows), report)
         for tensors in chain(layers, made.rest(report)):
             writer.add(tensors)
         copy_beside(files, writer.folder)
-        section = options.form.section(list(selection.left_out))
+        section = selection.form.section(list(selection.left_out))
         writer.finish(_config(base_config(files), dtype, section))
     num_matrices = sum(map(len, selection.quantized))
-    return QuantizedCheckpoint(num_matrices, selection.left_out, writer.total_bytes, len(made.unseen))
+    return QuantizedCheckpoint(
+        form=selection.form,
+        num_matrices=num_matrices,
+        left_out=selection.left_out,
+        nbytes=writer.total_bytes,
+        num_unseen=len(made.unseen),
+    )
 
 
 class _Matrices:
     """What is written for the tensors of a checkpoint, each once."""
 
-    def __init__(self, source: WeightsSource, selection: Selection, form: WeightFormat, dtype: torch.dtype) -> None:
+    def __init__(self, source: WeightsSource, selection: Selection, dtype: torch.dtype) -> None:
         self._source = source
         self._groups = {group[0]: group for group in selection.quantized}  # by the first of each
         self._grouped = {name for group in selection.quantized for name in group}
-        self._form = form
+        self._form = selection.form
         self._dtype = dtype
         self._done: set[str] = set()
         self.unseen: set[str] = set()  # experts of layers that were calibrated without them

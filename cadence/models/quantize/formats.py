@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +31,7 @@ class WeightFormat:
     strategy: str  # channel | group | tensor_group | block
     group: int = 0  # columns that share a scale; 0 = all of a row, or a block
     groups: tuple[int, ...] = ()  # sizes that may be asked for
+    asked: bool = False  # for this group: no other is taken where it does not divide the columns
     symmetric: bool = True
     inputs: dict[str, Any] | None = None  # what activations are to be rounded to by who multiplies
     ranges: tuple[float, ...] = field(default=_COVERING)  # tried for each cell, parts of the covering one
@@ -103,8 +105,17 @@ FORMATS: dict[str, WeightFormat] = {
 OTHER_NAMES = {"INT4": "W4A16", "INT8": "W8A8", "W8A8_INT8": "W8A8", "FP8": "FP8_DYNAMIC"}
 
 
+def fitting_group(form: WeightFormat, columns: Iterable[int]) -> WeightFormat:
+    """With the largest group, up to the format's own, that divides all of them; as it is where none does."""
+    if form.asked:
+        return form
+    wanted = set(columns)
+    fits = [size for size in form.groups if size <= form.group and not any(cols % size for cols in wanted)]
+    return replace(form, group=max(fits)) if fits else form
+
+
 def find_format(name: str, group: int = 0) -> WeightFormat:
-    """group: columns that share a scale; 0 = as the format has it"""
+    """group: columns that share a scale; 0 = as the format has it, or as `fitting_group` chooses"""
     plain = name.upper().replace("-", "_")
     found = FORMATS.get(OTHER_NAMES.get(plain, plain))
     if found is None:
@@ -112,4 +123,4 @@ def find_format(name: str, group: int = 0) -> WeightFormat:
     if group and group not in (found.groups or (found.group,)):
         may = f"has groups of {' or '.join(map(str, found.groups))} columns" if found.groups else "has its own groups"
         raise ConfigError(f"group_size={group}: {found.name} {may}", "group_size")
-    return replace(found, group=group) if group else found
+    return replace(found, group=group, asked=True) if group else found

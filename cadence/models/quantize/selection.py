@@ -19,7 +19,7 @@ from cadence.models.loader.assign import Copy, Plan, check_fit
 from cadence.models.loader.model_weights import model_weights
 from cadence.models.loader.plausible import without_memory
 from cadence.models.loader.source import WeightsSource
-from cadence.models.quantize.formats import WeightFormat
+from cadence.models.quantize.formats import WeightFormat, fitting_group
 from cadence.models.quantize.matrix import check_shape
 
 HEAD = "lm_head"
@@ -28,6 +28,7 @@ _SUFFIX = ".weight"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
+    form: WeightFormat  # with a group that divides
     quantized: tuple[tuple[str, ...], ...]  # tensors, those together that are multiplied as one matrix
     left_out: tuple[str, ...]  # Linear modules that keep their values, and routers of experts
 
@@ -44,13 +45,15 @@ def select(hf: HFConfig, source: WeightsSource, where: str, form: WeightFormat, 
     for copy in linears:
         groups.setdefault(id(copy.slot), []).append(copy)
     taken = [group for group in groups.values() if not _all_ignored(group, ignored)]
-    for copy in [copy for group in taken for copy in group]:
-        check_shape(copy.name, tuple(source.shape(copy.name)), form)
+    shapes = {copy.name: tuple(source.shape(copy.name)) for group in taken for copy in group}
+    form = fitting_group(form, (shape[-1] for shape in shapes.values() if shape))
+    for name, shape in shapes.items():
+        check_shape(name, shape, form)
     if not taken:
         raise ConfigError("ignore: nothing is left to quantise", "ignore")
     routers = {_module(copy) for copy in plan.copies if isinstance(copy.slot.module, ExpertRouter)}
     left_out = sorted(ignored | ({HEAD} - set(names)) | routers | _others(source, plan))
-    return Selection(tuple(tuple(copy.name for copy in group) for group in taken), tuple(left_out))
+    return Selection(form, tuple(tuple(copy.name for copy in group) for group in taken), tuple(left_out))
 
 
 def _check_kind(hf: HFConfig, where: str) -> None:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from cadence.config import values
 from cadence.config.cli import Extend, Parser
+from cadence.config.local_files import check_model
 from cadence.entrypoints.cli.quantize.card import Card
+from cadence.entrypoints.cli.shared.progress_lines import ProgressLines
 
 if TYPE_CHECKING:
     from cadence.config.reference import ModelFiles
@@ -30,7 +32,13 @@ def build_parser() -> Parser:
     add("model", help="alias, folder, .gguf file, or hub id")
     add("output", metavar="OUT", help="a folder that is not there yet, or is empty")
     add("--format", default="W4A16", metavar="NAME", help=f"{_FORMATS} [W4A16]")
-    add("--group-size", type=int, default=0, metavar="N", help="columns that share a scale [128 where it is free]")
+    add(
+        "--group-size",
+        type=int,
+        default=0,
+        metavar="N",
+        help="columns that share a scale [128 where it is free, 64 or 32 where that does not divide]",
+    )
     add(
         "--ignore",
         action=Extend,
@@ -52,6 +60,7 @@ def build_parser() -> Parser:
 
 def run(argv: Sequence[str]) -> int:
     flags = build_parser().parse(argv)
+    check_model(flags.model)
 
     from cadence.config.reference import find_model
     from cadence.models.quantize.checkpoint import QuantizeOptions, quantize_checkpoint
@@ -65,8 +74,8 @@ def run(argv: Sequence[str]) -> int:
     texts = _Texts(flags, files, form)
     ignore = tuple(getattr(flags, "ignore", (HEAD,)))
     options = QuantizeOptions(form, ignore, flags.dtype, texts.calibration)
-    made = quantize_checkpoint(files, output, options, _show if sys.stderr.isatty() else _silent)
-    card = Card(flags.model, form.name, form.group, texts.calibrated_with, made.nbytes, made.left_out)
+    made = quantize_checkpoint(files, output, options, _show if sys.stderr.isatty() else ProgressLines().show)
+    card = Card(flags.model, form.name, made.form.group, texts.calibrated_with, made.nbytes, made.left_out)
     card.write(output)
     print(f"{made.num_matrices} matrices, {made.nbytes / 1e6:.1f} MB  {output}", flush=True)
     if made.num_unseen:
@@ -111,14 +120,13 @@ def _calibrates(asked: str, form: WeightFormat) -> bool:
 def _measure(card: Card, original: str, output: Path, texts: _Texts) -> None:
     from cadence.entrypoints.cli.quantize.perplexity import perplexity
 
-    before, after = perplexity(original, texts.held_out), perplexity(str(output), texts.held_out)
+    print("measuring the perplexity of the original", file=sys.stderr, flush=True)
+    before = perplexity(original, texts.held_out)
+    print("measuring the perplexity of this", file=sys.stderr, flush=True)
+    after = perplexity(str(output), texts.held_out)
     replace(card, perplexity=(before, after), measured_on=texts.measured_on).write(output)
     print(f"perplexity of {texts.measured_on}: original {before:.3f}, this {after:.3f} ({after / before - 1:+.2%})")
 
 
 def _show(what: str, done: int, total: int) -> None:
     print(f"\rquantised {done} of {total} {what} ", end="\n" if done == total else "", file=sys.stderr, flush=True)
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    """Nobody looks."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import sys
 import uuid
@@ -19,6 +20,7 @@ from cadence.core.errors import CadenceError, ConfigError
 from cadence.entrypoints.cli.run_batch.app import AppReply, AsgiApp, post
 from cadence.entrypoints.cli.run_batch.files import LinePlace, RequestFile, ResultFile, is_failure
 from cadence.entrypoints.cli.serve import serve_flags
+from cadence.entrypoints.cli.shared.progress_lines import ProgressLines
 
 if TYPE_CHECKING:
     from cadence.config.args import EngineArgs
@@ -48,7 +50,11 @@ def build_parser() -> Parser:
     parser = Parser("cadence run-batch", "Answer a file of OpenAI batch requests.")
     parser.conflict_handler = "resolve"  # flags about answers take the place of the engine's refusals of them
     parser.add_argument(
-        "-i", "--input-file", required=True, metavar="IN.jsonl", help="requests, one JSON object a line"
+        "-i",
+        "--input-file",
+        required=True,
+        metavar="IN.jsonl",
+        help='requests or {"prompt": …}, one JSON object a line',
     )
     parser.add_argument(
         "-o", "--output-file", required=True, metavar="OUT.jsonl", help="answers; an old file is continued"
@@ -123,16 +129,18 @@ class Batch:
 async def _serve(flags: argparse.Namespace, batch: Batch) -> None:
     """Starts the engine in its own process and the application in this one, and lets the batch run through them."""
     from cadence.config.args import EngineArgs
+    from cadence.config.local_files import check_local_files
 
+    engine = {name: value for name, value in engine_options(flags).items() if name not in SERVE_FLAGS}
+    engine.setdefault("use_tqdm_on_load", sys.stderr.isatty())
+    args = EngineArgs.from_options(**engine)
+    check_local_files(args)
     try:
         from cadence.entrypoints.async_llm import AsyncLLM
         from cadence.entrypoints.server.app import create_app, load_formats
     except ImportError as error:
         raise ConfigError(f"{error.name} is missing: pip install 'cadence-llm[serve]'", "run-batch") from None
 
-    engine = {name: value for name, value in engine_options(flags).items() if name not in SERVE_FLAGS}
-    engine.setdefault("use_tqdm_on_load", sys.stderr.isatty())
-    args = EngineArgs.from_options(**engine)
     options = _serve_options(flags, args)
     load_formats(options)
     llm = await AsyncLLM.start(args, _say)
@@ -237,10 +245,9 @@ def _bar(total: int) -> Iterator[Callable[[dict[str, Any]], None]]:
     try:
         from tqdm import tqdm
     except ImportError:
-        yield _silent
-        return
-    if not sys.stderr.isatty():
-        yield _silent
+        tqdm = None
+    if tqdm is None or not sys.stderr.isatty():
+        yield _line_writer(total)
         return
     with tqdm(total=total, desc="Batch", dynamic_ncols=True) as bar:
         failed = [0]
@@ -253,10 +260,10 @@ def _bar(total: int) -> Iterator[Callable[[dict[str, Any]], None]]:
         yield on_end
 
 
-def _silent(record: dict[str, Any]) -> None:
-    """No terminal, no bar."""
+def _line_writer(total: int) -> Callable[[dict[str, Any]], None]:
+    lines, done = ProgressLines(), itertools.count(1)
+    return lambda record: lines.show("requests answered", next(done), total)
 
 
 def _say(stage: str) -> None:
-    if sys.stderr.isatty():
-        print(stage, file=sys.stderr)
+    print(stage, file=sys.stderr, flush=True)

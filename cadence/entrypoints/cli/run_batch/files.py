@@ -38,8 +38,7 @@ class RequestFile:
 
     def read(self, place: LinePlace) -> dict[str, Any]:
         self._file.seek(place.offset)
-        entry: dict[str, Any] = json.loads(self._file.readline())
-        return entry
+        return as_request(json.loads(self._file.readline()), place.custom_id)
 
     def close(self) -> None:
         self._file.close()
@@ -65,13 +64,27 @@ class RequestFile:
             raise self._mistake(number, "not JSON") from None
         if not isinstance(entry, dict):
             raise self._mistake(number, "not a JSON object")
-        custom_id = entry.get("custom_id")
+        custom_id = entry.get("custom_id", f"line-{number}" if is_plain(entry) else None)
         if not isinstance(custom_id, str) or not custom_id:
             raise self._mistake(number, "custom_id is missing or not a text")
         return custom_id
 
     def _mistake(self, number: int, what: str) -> ConfigError:
         return ConfigError(f"{self.path}, line {number}: {what}", "input_file")
+
+
+def is_plain(entry: dict[str, Any]) -> bool:
+    """Whether a line is the body of a request and nothing else."""
+    return not entry.keys() & {"url", "body", "method"} and bool(entry.keys() & {"prompt", "messages"})
+
+
+def as_request(entry: dict[str, Any], custom_id: str) -> dict[str, Any]:
+    """A line as OpenAI shapes it."""
+    if not is_plain(entry):
+        return entry
+    url = "/v1/chat/completions" if "messages" in entry else "/v1/completions"
+    body = {name: value for name, value in entry.items() if name != "custom_id"}
+    return {"custom_id": custom_id, "method": "POST", "url": url, "body": body}
 
 
 class ResultFile:

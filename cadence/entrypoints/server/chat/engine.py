@@ -74,7 +74,8 @@ class ChatEngine:
         self._template = read_template(options.chat_template or llm.config.tokenizer.chat_template)
         if llm.config.tokenizer.escape_control_tokens:
             llm.texts.check_template(self._template)
-        self._formats = choose_formats(options, tables, *_templates_and_special(llm, self._template))
+        templates, special = _templates_and_special(llm, self._template)
+        self._formats = choose_formats(options, tables, llm.config.model.files.name, templates, special)
 
     @property
     def separates_reasoning(self) -> bool:
@@ -163,8 +164,12 @@ class ChatEngine:
                 "this server takes no chat template from requests; start it with --trust-request-chat-template",
                 "chat_template",
             )
-        if job.tool_choice == "auto" and not options.enable_auto_tool_choice:
-            raise InvalidRequestError('"auto" tool choice requires --enable-auto-tool-choice to be set', "tool_choice")
+        if job.tool_choice == "auto" and self._formats.tools is None:
+            raise InvalidRequestError(
+                "tool_choice is auto, and the chat template of this model does not show how it writes tool calls; "
+                "start the server with --tool-call-parser NAME, or send tool_choice: required or none",
+                "tool_choice",
+            )
 
     def _check_room(self, job: ChatJob, num_prompt: int) -> None:
         try:

@@ -1,8 +1,9 @@
-"""Which format a model writes, read off the markers of its chat template."""
+"""Which format a model writes, read off the markers of its chat template, or its name where the template shows none."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 # (markers that the template has, all of them; the format), the most distinctive first
 TOOLS: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -54,6 +55,14 @@ TOOLS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<tool_call>",), "hermes"),
 )
 
+# (what is in the model's name, in lower case; the format), of families whose templates take tools and show no marker of
+# their calls, or the marker of the family that they were trained from
+TOOL_MODELS: tuple[tuple[str, str], ...] = (
+    ("xlam", "xlam"),
+    ("toolace", "pythonic"),
+    ("ernie", "ernie45"),
+)
+
 REASONING: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<|channel|>", "<|start|>", "analysis"), "openai_gptoss"),
     (("<|START_THINKING|>",), "cohere_command3"),
@@ -82,17 +91,23 @@ REASONING: tuple[tuple[tuple[str, ...], str], ...] = (
 )
 
 
-def detect_tools(template: str) -> tuple[str, str] | None:
-    """The format and the marker that gives it away."""
+def detect_tools(template: str, model_name: str = "") -> tuple[str, str] | None:
+    """The format and what gives it away. `model_name`: a path, or an id of the hub."""
+    if "tools" in template:
+        last = PurePath(model_name).name.lower()
+        for part, name in TOOL_MODELS:
+            if part in last:
+                return name, f"the model's name has {part}"
     return _detect(TOOLS, template)
 
 
 def detect_reasoning(template: str) -> tuple[str, str] | None:
+    """As `detect_tools`."""
     return _detect(REASONING, template)
 
 
 def _detect(table: Sequence[tuple[tuple[str, ...], str]], template: str) -> tuple[str, str] | None:
     for markers, name in table:
         if all(marker in template for marker in markers):
-            return name, markers[0]
+            return name, f"the chat template has {markers[0]}"
     return None

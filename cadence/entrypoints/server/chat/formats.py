@@ -97,13 +97,11 @@ def _mistral_id(digest: bytes) -> str:
 
 
 def choose_formats(
-    options: ServeOptions, tables: FormatTables, templates: Sequence[str], special: Collection[str]
+    options: ServeOptions, tables: FormatTables, model_name: str, templates: Sequence[str], special: Collection[str]
 ) -> AnswerFormats:
     """`templates`: the chat templates that may be used; `special`: the texts of the model's special tokens."""
     text = "\n".join(templates)
-    tools = options.tool_call_parser or (AUTO if options.enable_auto_tool_choice else "")
-    if tools == AUTO:
-        tools = _chosen("tool_call_parser", detect_tools(text), FALLBACK)
+    tools = _tool_format(options, text, model_name)
     reasoning = options.reasoning_parser or CHANNELS.get(tools, "")
     if reasoning == AUTO or (not reasoning and _writes_channels(text)):
         reasoning = _chosen("reasoning_parser", detect_reasoning(text), "")
@@ -117,6 +115,17 @@ def choose_formats(
     )
 
 
+def _tool_format(options: ServeOptions, template: str, model_name: str) -> str:
+    """ "" = none was named, and none can be detected: requests that need one are told so."""
+    named = options.tool_call_parser
+    if named not in ("", AUTO):
+        return named
+    found = detect_tools(template, model_name)
+    if found is None and not named and not options.enable_auto_tool_choice:
+        return ""
+    return _chosen("tool_call_parser", found, FALLBACK)
+
+
 def _writes_channels(template: str) -> bool:
     """Whether an answer is unreadable unless its channels are told apart."""
     found = detect_reasoning(template)
@@ -128,8 +137,8 @@ def _chosen(option: str, found: tuple[str, str] | None, fallback: str) -> str:
         said = f"{fallback} is assumed" if fallback else "there is none"
         logger.warning("%s=auto: the chat template shows no known format; %s", option, said)
         return fallback
-    name, marker = found
-    logger.warning("%s=auto: %s, because the chat template has %s", option, name, marker)
+    name, reason = found
+    logger.warning("%s=auto: %s, because %s", option, name, reason)
     return name
 
 
