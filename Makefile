@@ -18,6 +18,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
+# Hundreds of processes import the same modules: they are compiled once, also where the shell asks for no bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo serve browser test lint types kernels unit wide quick hostile matrix-ranks matrix-experts soak mutants clients format bench clean
 

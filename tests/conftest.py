@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.certificates import read_certificates_once
 from tests.helpers.wide import choose_examples
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -36,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Where files of tests run side by side, each process keeps to a core: its kernels then have one thread, unless a
     test asks for more, and none spins on a core that another needs."""
     choose_examples(wide=config.getoption("--wide"))
+    read_certificates_once()
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if worker and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))

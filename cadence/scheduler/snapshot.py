@@ -48,7 +48,9 @@ def adapter_stats(
 
 def block_owners(running: list[RequestState], kv: KVManager) -> list[int]:
     """By block id. A shared block shows the first of its holders."""
-    owners = [CACHED if block.digest else FREE for block in kv.blocks]
+    owners = [FREE] * kv.num_blocks
+    for block_id in kv.cached_ids:
+        owners[block_id] = CACHED
     for index in range(len(running) - 1, -1, -1):
         for table in running[index].blocks.tables:
             for block in table:

@@ -109,10 +109,11 @@ def only(inputs: AttentionInputs, index: int, skip: int = 0, take: int | None = 
 
 def _fill(caches: list[torch.Tensor], table_row: np.ndarray, count: int, generator: torch.Generator) -> None:
     _, heads, block_size, dim = caches[0].shape
-    for position in range(count):
-        block, offset = int(table_row[position // block_size]), position % block_size
-        for cache in caches:
-            cache[block, :, offset] = torch.randn((heads, dim), generator=generator)
+    positions = np.arange(count)
+    blocks = torch.from_numpy(table_row[positions // block_size]).long()
+    offsets = torch.from_numpy(positions % block_size)
+    for cache in caches:
+        cache[blocks, :, offsets] = torch.randn((count, heads, dim), generator=generator)
 
 
 def _stored(cache: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

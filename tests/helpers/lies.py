@@ -54,8 +54,13 @@ def replacements(path: Path) -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 def copy_with(source: Path, target: Path, file: str, content: bytes) -> Path:
-    """A model's directory in which one file has other bytes."""
-    fresh_copy(source, target)
+    """A model's directory in which one file has other bytes; all else is linked anew if an earlier call changed it."""
+    if not target.exists():
+        fresh_copy(source, target)
+    for changed in [path for path in target.iterdir() if not path.is_symlink()]:
+        changed.unlink()
+        if (source / changed.name).exists():
+            changed.symlink_to(source / changed.name)
     (target / file).unlink(missing_ok=True)
     (target / file).write_bytes(content)
     return target

@@ -189,7 +189,7 @@ def test_damaged_files_and_things_in_their_place(tiny_model: Callable[[str], Pat
             error = attempt(directory, f"{name}: {damage}")
             assert error is not None or content.lstrip(b"\xef\xbb\xbf") == b"{}", (name, damage)
         for thing, _ in lies.replacements(Path()):
-            directory = lies.fresh_copy(source, tmp_path / "m")
+            directory = lies.fresh_copy(source, tmp_path / "replaced")
             (directory / name).unlink()
             dict(lies.replacements(directory / name))[thing]()
             optional = name in ("generation_config.json", "tokenizer_config.json") and thing.startswith("link to n")

@@ -9,7 +9,7 @@ import pytest
 from cadence.core.errors import ConfigError
 from cadence.scheduler.kv.coordinator import KVCoordinator
 from cadence.scheduler.kv.free_list import FreeList
-from cadence.scheduler.kv.groups.block import Block, RequestBlocks
+from cadence.scheduler.kv.groups.block import Block, Blocks, RequestBlocks
 from cadence.scheduler.kv.groups.full import FullGroup
 from cadence.scheduler.kv.groups.sliding import SlidingGroup
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest
@@ -25,15 +25,25 @@ def ids(blocks: object) -> list[int]:
 
 
 def test_free_list_keeps_order_and_removes_from_the_middle() -> None:
-    blocks = [Block(number) for number in range(5)]
-    free = FreeList(blocks)
-    for block in blocks:
-        free.append(block)
-    free.remove(blocks[2])
-    free.prepend(blocks[2])
-    assert (ids(free), free.size) == ([2, 0, 1, 3, 4], 5)
-    assert [free.pop().id for _ in range(5)] == [2, 0, 1, 3, 4]
+    blocks = Blocks()
+    free = FreeList(blocks, 1, 6)
+    free.remove(blocks[3])
+    free.prepend(blocks[3])
+    free.remove(blocks[1])
+    free.append(blocks[1])
+    assert (ids(free), free.size) == ([3, 2, 4, 5, 1], 5)
+    assert [free.pop().id for _ in range(5)] == [3, 2, 4, 5, 1]
     assert (ids(free), free.size) == ([], 0)
+    free.append(blocks[2])
+    assert ids(free) == [2]
+    assert (ids(FreeList(blocks, 1, 1)), FreeList(blocks, 1, 1).size) == ([], 0)
+
+
+def test_a_pool_makes_the_blocks_that_are_used() -> None:
+    pool = BlockPool(1 << 18, 1)
+    pool.release(pool.allocate(3))
+    pool.allocate(1)
+    assert set(pool.blocks) == {pool.null.id, 1, 2, 3}
 
 
 def test_pool_never_hands_out_the_null_block() -> None:

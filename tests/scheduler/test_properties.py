@@ -40,11 +40,11 @@ def check_blocks(scheduler: Scheduler) -> None:
     named.pop(0, None)
     free = [block.id for block in pool.free]
     assert len(free) == len(set(free)) == pool.num_free
-    assert sorted([*free, *named]) == list(range(1, len(pool.blocks))), "leaked, or free and used at once"
-    assert {block.id: block.ref for block in pool.blocks if block.ref} == dict(named)
+    assert sorted([*free, *named]) == list(range(1, pool.num_blocks)), "leaked, or free and used at once"
+    assert {block.id: block.ref for block in pool.blocks.values() if block.ref} == dict(named)
     for group, blocks in enumerate(pool.index.by_group):
         assert all(block.digest == digest and block.group == group for digest, block in blocks.items())
-    assert sum(map(len, pool.index.by_group)) == sum(block.digest != b"" for block in pool.blocks)
+    assert sum(map(len, pool.index.by_group)) == sum(block.digest != b"" for block in pool.blocks.values())
 
 
 def check_requests(scheduler: Scheduler) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from cadence.scheduler.kv.groups.block import Block
+from cadence.scheduler.kv.groups.block import Block, Blocks
 
 
 class FreeList:
@@ -15,13 +15,14 @@ class FreeList:
 
     __slots__ = ("_blocks", "_ends", "_next", "_prev", "size")
 
-    def __init__(self, blocks: Sequence[Block]) -> None:
-        """blocks: all there can be, each at its own id."""
+    def __init__(self, blocks: Blocks, first: int, end: int) -> None:
+        """Of the blocks `first` to `end` - 1, in this order."""
         self._blocks = blocks
-        self._ends = len(blocks)  # the sentinel
-        self._prev = list(range(len(blocks) + 1))
-        self._next = list(range(len(blocks) + 1))
-        self.size = 0
+        self._ends = end  # the sentinel
+        self._prev = list(range(-1, end))
+        self._next = list(range(1, end + 2))
+        self._prev[first], self._next[end] = end, first
+        self.size = end - first
 
     def append(self, block: Block) -> None:
         """Reused last."""

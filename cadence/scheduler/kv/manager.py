@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cadence.core.kv_spec import KVLayout
@@ -30,9 +29,13 @@ class KVManager:
         self._groups = KVCoordinator(layout, in_flight_tokens)
 
     @property
-    def blocks(self) -> Sequence[Block]:
-        """All blocks of the pool, by id."""
-        return self._pool.blocks
+    def num_blocks(self) -> int:
+        return self._pool.num_blocks
+
+    @property
+    def cached_ids(self) -> list[int]:
+        """The blocks in the prefix cache."""
+        return [block.id for block in self._pool.blocks.values() if block.digest]
 
     @property
     def num_free(self) -> int:

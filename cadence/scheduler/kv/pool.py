@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cadence.scheduler.kv.free_list import FreeList
-from cadence.scheduler.kv.groups.block import NULL_BLOCK_ID, Block
+from cadence.scheduler.kv.groups.block import NULL_BLOCK_ID, Block, Blocks
 from cadence.scheduler.kv.prefix import PrefixIndex
 
 
@@ -16,12 +16,11 @@ class BlockPool:
     """
 
     def __init__(self, num_blocks: int, num_groups: int) -> None:
-        self.blocks = [Block(block_id) for block_id in range(num_blocks)]
+        self.num_blocks = num_blocks
+        self.blocks = Blocks()
         self.null = self.blocks[NULL_BLOCK_ID]
         self.index = PrefixIndex(num_groups)
-        self.free = FreeList(self.blocks)
-        for block in self.blocks[NULL_BLOCK_ID + 1 :]:
-            self.free.append(block)
+        self.free = FreeList(self.blocks, NULL_BLOCK_ID + 1, num_blocks)
 
     @property
     def num_free(self) -> int:
@@ -29,7 +28,7 @@ class BlockPool:
 
     @property
     def num_usable(self) -> int:
-        return len(self.blocks) - 1
+        return self.num_blocks - 1
 
     def allocate(self, count: int) -> list[Block]:
         """Blocks with one reference each. The caller has checked `num_free`."""

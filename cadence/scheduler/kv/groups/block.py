@@ -17,6 +17,15 @@ class Block:
         self.digest = b""  # chain hash of all tokens up to the block's end; empty = not in the prefix cache
 
 
+class Blocks(dict[int, Block]):
+    """The blocks of a pool by id, each made when it is first named: a pool has hundreds of thousands, and a start
+    would wait for them."""
+
+    def __missing__(self, block_id: int) -> Block:
+        block = self[block_id] = Block(block_id)
+        return block
+
+
 class RequestBlocks:
     """The block tables of one request, and the chain hashes of its tokens (which outlive a preemption)."""
 
