@@ -15,7 +15,6 @@ from cadence.entrypoints.server.exit_deadline import ExitDeadline
 from cadence.entrypoints.server.loop_watchdog import LoopWatchdog
 from tests.server.helpers import ServerProcess
 
-pytestmark = pytest.mark.warm
 WAIT_S = 60.0
 
 
