@@ -66,6 +66,9 @@ class ServeOptions:
     engine_step_timeout: float = option(
         900.0, "seconds a step may take before the engine process is killed and started again; 0 = no limit"
     )
+    event_loop_timeout: float = option(
+        30.0, "seconds without a turn of the server's event loop after which its process ends; 0 = no limit"
+    )
     shutdown_timeout: float = option(30.0, "seconds that requests in flight get after SIGTERM; 0 = all they need")
 
     strict_requests: bool = option(False, "refuse requests with fields that have no effect, instead of naming them")
@@ -116,7 +119,7 @@ class ServeOptions:
             _at_least(self, name, 0)
         for name in ("max_step_age", "shutdown_timeout"):
             _at_least(self, name, 0)
-        for name in ("engine_heartbeat_timeout", "engine_step_timeout"):
+        for name in ("engine_heartbeat_timeout", "engine_step_timeout", "event_loop_timeout"):
             _at_least(self, name, 0)
         if not 1 <= self.api_server_count <= MOST_API_SERVERS:
             limit = f"between 1 and {MOST_API_SERVERS}"

@@ -52,6 +52,7 @@ class RequestOutputKind(Enum):
 
 
 # Names that exist in vLLM and mean nothing here yet: name -> why. Their default (None, False or 0) is accepted.
+MAX_LENGTH_PENALTY = 40.0  # either way: ten million tokens to this power are a float
 _REFUSED = {
     "best_of": "it was removed from vLLM; ask for n completions and choose among them",
     "routed_experts_prompt_start": "this engine does not return routed experts",
@@ -308,7 +309,7 @@ class BeamSearchParams:
         self.beam_width = integer("beam_width", self.beam_width, low=1)
         self.max_tokens = integer("max_tokens", self.max_tokens, low=1)
         self.temperature = number("temperature", self.temperature, 0.0)
-        self.length_penalty = number("length_penalty", self.length_penalty)
+        self.length_penalty = number("length_penalty", self.length_penalty, -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY)
         for name in ("ignore_eos", "include_stop_str_in_output"):
             typed(name, getattr(self, name), bool, "True or False")
         self.structured_outputs = StructuredOutputsParams.of(self.structured_outputs, "structured_outputs")

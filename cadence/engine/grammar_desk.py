@@ -38,7 +38,7 @@ class GrammarDesk:
             self._service = self._new_service(self._news.set)
         if request.request_id in self._tickets:
             raise InvalidRequestError(f"request_id {request.request_id!r} is already in use", field="request_id")
-        self._tickets[request.request_id] = (request, self._service.request(request.grammar))
+        self._tickets[request.request_id] = (request, self._service.request(request.grammar, request.tenant))
         self._news.set()
         return True
 

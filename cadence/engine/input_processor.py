@@ -106,6 +106,7 @@ class InputProcessor:
             arrival_time=time.monotonic(),
             priority=priority,
             cache_salt=parsed.cache_salt,
+            tenant=parsed.tenant,
             grammar=grammar,
             adapter=adapter,
             output_token_ids=parsed.output_token_ids,

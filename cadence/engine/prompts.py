@@ -19,9 +19,10 @@ class TokensPrompt(TypedDict):
     prompt_token_ids: list[int]
     prompt: NotRequired[str]
     cache_salt: NotRequired[str]
+    tenant: NotRequired[str]  # whose request it is: tenants share what they wait for
 
 
-_KNOWN = {"prompt", "prompt_token_ids", "cache_salt"}
+_KNOWN = {"prompt", "prompt_token_ids", "cache_salt", "tenant"}
 _REFUSED = {
     "prompt_embeds": "this model takes token ids",
     "multi_modal_data": "this model takes text only",
@@ -36,6 +37,7 @@ class ParsedPrompt:
     token_ids: list[int] | None  # at least one of the two is given
     cache_salt: str = ""
     output_token_ids: tuple[int, ...] = ()  # of an answer that is made again: it begins with these
+    tenant: str = ""
 
 
 PromptType = str | list[int] | TextPrompt | TokensPrompt | ParsedPrompt
@@ -80,7 +82,7 @@ def _parse_dict(prompt: Mapping[str, Any]) -> ParsedPrompt:
     salt = prompt.get("cache_salt") or ""
     if not isinstance(salt, str):
         raise InvalidRequestError(f"'cache_salt' must be a str, not {type(salt).__name__}", "cache_salt")
-    return ParsedPrompt(text, None if ids is None else list(ids), salt)
+    return ParsedPrompt(text, None if ids is None else list(ids), salt, tenant=str(prompt.get("tenant") or ""))
 
 
 def resumed(prompt: TokensPrompt, output_token_ids: Sequence[int]) -> ParsedPrompt:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cadence.config import env, peer_env
@@ -181,7 +182,7 @@ class AsyncLLM:
         request = BeamRequest(request_id, parsed.text, tokens, skip_special_tokens, params.include_stop_str_in_output)
 
         async def ask(number: int, tokens: list[int]) -> RequestOutput:
-            beam: PromptType = {"prompt_token_ids": tokens, "cache_salt": parsed.cache_salt}
+            beam = ParsedPrompt(None, tokens, parsed.cache_salt, tenant=parsed.tenant)
             name = f"{request_id}-beam-{number}"
             given: dict[str, Any] = {"priority": priority, "cap_logprobs": False, "lora_request": lora_request}
             outputs = self.generate(beam, search.probe, name, **given)
@@ -306,7 +307,7 @@ class AsyncLLM:
         parsed = parse_prompt(prompt)
         if parsed.token_ids is None:
             ids = (await self._texts.encode(parsed.text or "")).ids
-            prompt = {"prompt": parsed.text or "", "prompt_token_ids": ids, "cache_salt": parsed.cache_salt}
+            prompt = replace(parsed, text=parsed.text or "", token_ids=ids)
         if weight_of(params) > HEAVY:
             return await asyncio.to_thread(self._inputs.process, request_id, prompt, params, *options)
         return self._inputs.process(request_id, prompt, params, *options)

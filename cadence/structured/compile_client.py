@@ -67,8 +67,8 @@ class CompileClient:
         if not self._thread.is_alive() and not self._closed:
             self._thread.start()
 
-    def send(self, number: int, spec: GrammarSpec) -> None:
-        self._new.append(Compile(number, spec))
+    def send(self, number: int, spec: GrammarSpec, tenant: str) -> None:
+        self._new.append(Compile(number, spec, tenant))
         self.start()
         self._ring()
 

@@ -28,6 +28,7 @@ class LoadVocabulary(msgspec.Struct, frozen=True, tag=True):
 class Compile(msgspec.Struct, frozen=True, tag=True):
     number: int
     spec: GrammarSpec
+    tenant: str = ""
 
 
 class CompilerReady(msgspec.Struct, frozen=True, tag=True):

@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from cadence.structured.compile_jobs import (
 )
 from cadence.structured.compiler import Backends, RefusedGrammarError, SlowGrammarError, try_out
 from cadence.structured.llguidance_backend import greedy_encoder
+from cadence.structured.tenant_queue import TenantQueue
 from cadence.structured.vocabulary import Vocabulary
 
 NICENESS = 5  # the engine goes first
@@ -77,7 +77,7 @@ class CompileLoop:
         self._wire = wire
         self._backends = backends
         self._limits = limits
-        self._waiting: deque[Compile] = deque()
+        self._waiting = TenantQueue(limits.at_once)
         self._children: list[_CompileChild] = []
         self._selector = selectors.DefaultSelector()
         self._selector.register(wire, selectors.EVENT_READ)
@@ -90,8 +90,14 @@ class CompileLoop:
                 elif not self._receive():
                     return
             self._watch()
-            while self._waiting and self._has_room():
-                self._start(self._waiting.popleft())
+            self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        while self._waiting and self._has_room():
+            job = self._waiting.take([child.job for child in self._children])
+            if job is None:
+                return
+            self._start(job)
 
     def _pause(self) -> float | None:
         """Seconds until a child is slow, or late."""
@@ -109,7 +115,7 @@ class CompileLoop:
         if data:
             job: ToCompiler = to_compiler.decode(data)
             assert isinstance(job, Compile)
-            self._waiting.append(job)
+            self._waiting.add(job)
         return bool(data)
 
     def _watch(self) -> None:

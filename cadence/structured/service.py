@@ -29,6 +29,7 @@ class _Compilation:
     spec: GrammarSpec
     digest: str
     outcome: Outcome | None = None
+    tenant: str = ""  # who asked first
 
 
 class GrammarTicket:
@@ -71,7 +72,7 @@ class GrammarService:
         """Gets ready before the first request. Does not wait either."""
         self._client.start()
 
-    def request(self, spec: GrammarSpec) -> GrammarTicket:
+    def request(self, spec: GrammarSpec, tenant: str = "") -> GrammarTicket:
         """Never waits: the ticket has its outcome now or later."""
         digest = spec.digest
         known = self._cache.get(digest)
@@ -80,13 +81,19 @@ class GrammarService:
         with self._lock:
             work = self._pending.get(digest)
             if work is None:
-                if len(self._pending) >= self._limits.max_waiting:
+                if not self._has_room(tenant):
                     return GrammarTicket(spec.source, _Compilation(spec, digest, _BUSY), FailureCode.BUSY)
-                work = self._pending[digest] = _Compilation(spec, digest)
+                work = self._pending[digest] = _Compilation(spec, digest, tenant=tenant)
                 self._last += 1
                 self._numbers[self._last] = work
-                self._client.send(self._last, spec)
+                self._client.send(self._last, spec, tenant)
         return GrammarTicket(spec.source, work)
+
+    def _has_room(self, tenant: str) -> bool:
+        """Where all places are taken, a tenant that has less than its share still gets one."""
+        tenants = [work.tenant for work in self._pending.values()]
+        share = self._limits.max_waiting // len({*tenants, tenant})
+        return len(tenants) < self._limits.max_waiting or tenants.count(tenant) < share
 
     def close(self) -> None:
         self._client.close()

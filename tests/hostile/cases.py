@@ -148,6 +148,8 @@ def _all_slots(with_body: Sequence[Endpoint]) -> list[tuple[Endpoint, Body, Slot
         for name, schema in endpoint.fields.items():
             found += [(endpoint, plain, slot) for slot in field_slots(name, schema)]
         for body in _seeds(endpoint):
+            beside = [name for name in body if name not in plain]  # such a field may matter in this company alone
+            found += [(endpoint, body, Slot(name, name, endpoint.fields.get(name, {}))) for name in beside]
             for name, value in body.items():
                 found += [(endpoint, body, slot) for slot in seed_slots(name, value)]
     return found

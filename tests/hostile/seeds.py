@@ -29,6 +29,29 @@ _TALK: Body = {
     "tool_choice": "none",
     "max_tokens": 4,
 }
+_FORCED: Body = {
+    **_CHAT,
+    "tools": [
+        {
+            "type": "function",
+            "function": {
+                "name": "book",
+                "parameters": {
+                    "type": "object",
+                    "properties": {
+                        "day": {"$ref": "#/$defs/day"},
+                        "who": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                        "room": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+                    },
+                    "required": ["day"],
+                    "$defs": {"day": {"enum": ["mon", "tue"]}},
+                },
+            },
+        }
+    ],
+    "tool_choice": "required",
+}
+_BEAM: Body = {"use_beam_search": True, "n": 2, "length_penalty": 1.5, "max_tokens": 2}
 _ITEMS: Body = {
     "input": [
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]},
@@ -80,8 +103,9 @@ SEEDS: dict[str, tuple[Body, ...]] = {
         {"prompt": "hello", "max_tokens": 4},
         {"prompt": [5, 6, 7], "max_tokens": 4, "temperature": 0, "logprobs": 2},
         {"prompt": ["one", "two"], "max_tokens": 3, "n": 2, "seed": 7},
+        {"prompt": "hello", **_BEAM},
     ),
-    "/v1/chat/completions": (_CHAT, {**_CHAT, "logprobs": True, "top_logprobs": 3}, _TALK),
+    "/v1/chat/completions": (_CHAT, {**_CHAT, "logprobs": True, "top_logprobs": 3}, _TALK, _FORCED, {**_CHAT, **_BEAM}),
     "/v1/chat/completions/batch": ({"messages": [_CHAT["messages"]] * 2, "max_tokens": 4},),
     "/v1/chat/completions/render": ({**_CHAT, "return_token_offsets": True}, _TALK),
     "/v1/completions/render": ({"prompt": ["one", "two"], "max_tokens": 3, "n": 2}, {"prompt": [5, 6, 7]}),
@@ -94,6 +118,12 @@ SEEDS: dict[str, tuple[Body, ...]] = {
     ),
     "/tokenize": ({"prompt": "hello"}, {"messages": [{"role": "user", "content": "hello"}], "tools": [_TOOL]}),
     "/detokenize": ({"tokens": [5, 6, 7]},),
+}
+
+# Of routes that a server has on demand alone; there is no such adapter.
+ON_DEMAND: dict[str, tuple[Body, ...]] = {
+    "/v1/load_lora_adapter": ({"lora_name": "a", "lora_path": "/none", "load_inplace": False},),
+    "/v1/unload_lora_adapter": ({"lora_name": "a", "lora_int_id": 1},),
 }
 
 # Streams that take a while, to be left half-way.

@@ -111,6 +111,8 @@ _STRUCTURES = {
     "huge value": b'{"7": 1e308, "8": -1e308}',
     "infinite value": b'{"7": 1e999}',
     "surrogate key": b'{"\\ud800": 1}',
+    "choice of itself": b'{"anyOf": [' + b'{"$ref": "#/$defs/day"},' * 40 + b'{"type": "string"}]}',
+    "reference to itself": b'{"$ref": "#/$defs/day"}',
     "reference": b'{"$ref": "#/components/schemas/Error", "__class__": "x"}',
     "trailing comma": b"[1,]",
     "depth 40": b"[" * 40 + b"]" * 40,

@@ -43,11 +43,13 @@ class SaltedLLM(FakeLLM):
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
         self.salts: list[str] = []
+        self.tenants: list[str] = []
 
     async def generate(
         self, prompt: Any, params: SamplingParams, request_id: str, *, priority: int = 0
     ) -> AsyncIterator[RequestOutput]:
         self.salts.append(prompt.get("cache_salt", "") if isinstance(prompt, dict) else "")
+        self.tenants.append(self._inputs.process(request_id, prompt, params, priority).request.tenant)
         async for output in super().generate(prompt, params, request_id, priority=priority):
             yield output
 
@@ -68,6 +70,8 @@ def test_prompts_are_salted_by_tenant(serve: Serve, fake_model: Path, path: str)
             ask(client, path, headers)
         assert llm.salts[0] == llm.salts[2] != llm.salts[1] and all(llm.salts)
         assert not any(key in salt for key in KEYS for salt in llm.salts)
+        first, second, third = llm.tenants
+        assert first == third != second and second, "the engine knows whose request it is"
         if path == "/v1/completions":
             ask(client, path, BERT, prompt=[5, 6, 7])
             ask(client, path, BERT, prompt=["one", "two"])

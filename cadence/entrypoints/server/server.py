@@ -38,6 +38,7 @@ from cadence.entrypoints.server.http.connections import Connections
 from cadence.entrypoints.server.http.middleware import load_middleware
 from cadence.entrypoints.server.http.outbox import Outbox
 from cadence.entrypoints.server.http.tls import TlsConnection, tls_context
+from cadence.entrypoints.server.loop_watchdog import LoopWatchdog
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.entrypoints.server.start_signals import StartSignals, StoppedWhileStarting
 
@@ -154,7 +155,8 @@ class ServerLifecycle:
         self._spawn(self._watch_engine())
         self._spawn(self._announce(on_serving))
         try:
-            await self._server.serve(sockets=[bound] if bound is not None else [])
+            with LoopWatchdog(self._options.event_loop_timeout, self._deadline):
+                await self._server.serve(sockets=[bound] if bound is not None else [])
         except OSError as error:  # another server took the address since it was bound
             print(f"cadence serve: {listen.in_use(self._options)} ({error.strerror})", file=sys.stderr, flush=True)
             self._status = 1

@@ -123,7 +123,7 @@ class ChatEngine:
         text = tokens.text
         if len(tokens.ids) < tokens.total:
             text = await self._llm.texts.decode(tokens.ids, skip_special_tokens=False)
-        return {"prompt": text, "prompt_token_ids": tokens.ids, "cache_salt": job.cache_salt}
+        return {"prompt": text, "prompt_token_ids": tokens.ids, "cache_salt": job.cache_salt, "tenant": job.tenant}
 
     async def count(self, job: ChatJob) -> int:
         """Tokens of the prompt, however long it is."""

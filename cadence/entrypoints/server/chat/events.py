@@ -36,6 +36,7 @@ class ChatJob:
     chat_template: str = ""  # "" = the engine's
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     cache_salt: str = ""
+    tenant: str = ""
     truncation: Truncation = NO_TRUNCATION
     add_special_tokens: bool = False  # beside those that the template writes
     priority: int = 0

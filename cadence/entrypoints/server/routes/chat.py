@@ -18,6 +18,7 @@ from cadence.entrypoints.server.chat.truncation import Truncation
 from cadence.entrypoints.server.http.direct import DirectStream
 from cadence.entrypoints.server.http.request_ids import request_id
 from cadence.entrypoints.server.http.stream import EventStream, admitted, json_response, started_stream
+from cadence.entrypoints.server.http.tenants import tenant_of
 from cadence.entrypoints.server.protocol.beam import beam_params, shape_of
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
 from cadence.entrypoints.server.protocol.chat import ChatCompletionBody
@@ -91,6 +92,7 @@ def make_job(body: ChatCompletionBody, state: ServerState, name: str, request: R
         chat_template=body.chat_template or "",
         template_kwargs=body.template_kwargs(),
         cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),
+        tenant=tenant_of(request.scope),
         truncation=Truncation(body.truncate_prompt_tokens, body.truncation_side),
         add_special_tokens=bool(body.add_special_tokens),
         priority=priority_of(body, request.headers),

@@ -24,6 +24,7 @@ from cadence.entrypoints.server.http.direct import DirectStream
 from cadence.entrypoints.server.http.merge import merged
 from cadence.entrypoints.server.http.request_ids import request_id
 from cadence.entrypoints.server.http.stream import EventStream, admitted, json_response, started_stream
+from cadence.entrypoints.server.http.tenants import tenant_of
 from cadence.entrypoints.server.protocol.beam import beam_params, shape_of
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
 from cadence.entrypoints.server.protocol.common import usage_wanted
@@ -101,7 +102,7 @@ async def _sources(work: Work, names: list[str], state: ServerState) -> list[Asy
         prompt = await prompt_of(text_or_ids, body, state, salt)
         if body.echo and "prompt" not in prompt:
             prompt["prompt"] = await state.llm.texts.decode(prompt["prompt_token_ids"], skip_special_tokens=False)
-        prompts.append(prompt)
+        prompts.append({**prompt, "tenant": tenant_of(scope)})
         await asyncio.sleep(0)  # others have a turn between two of many short ones
     return [_outputs(work, prompt, name, state, priority) for prompt, name in zip(prompts, names, strict=True)]
 

@@ -21,6 +21,7 @@ from cadence.entrypoints.server.chat.failures import raise_failure
 from cadence.entrypoints.server.chat.request_errors import as_sent
 from cadence.entrypoints.server.http.request_ids import request_id
 from cadence.entrypoints.server.http.stream import EventStream, admitted, event, json_response, started_stream
+from cadence.entrypoints.server.http.tenants import tenant_of
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
 from cadence.entrypoints.server.protocol.generate import GenerateBody
 from cadence.entrypoints.server.protocol.logprobs import TokenNames, chat_logprobs, prompt_logprobs
@@ -89,6 +90,7 @@ async def _outputs(work: _Work, request: Request, state: ServerState) -> AsyncGe
     prompt: Any = {
         "prompt_token_ids": body.token_ids,
         "cache_salt": state.tenants.cache_salt(scope, body.cache_salt),
+        "tenant": tenant_of(scope),
     }
     priority = priority_of(body, request.headers)
     name, adapter = state.tenants.engine_id(scope, work.name), state.adapters.given(body.model)

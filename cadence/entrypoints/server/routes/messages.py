@@ -24,6 +24,7 @@ from cadence.entrypoints.server.http.stream import (
     json_response,
     started_stream,
 )
+from cadence.entrypoints.server.http.tenants import tenant_of
 from cadence.entrypoints.server.protocol.body import body_schema, parse_body
 from cadence.entrypoints.server.protocol.messages import CountTokensBody, MessagesBody
 from cadence.entrypoints.server.protocol.messages_answer import PATH, MessageAnswer, write, write_error
@@ -70,6 +71,7 @@ def _prepare(raw: bytes, request: Request, state: ServerState) -> tuple[ChatJob,
     job = replace(
         _job(body, state.tenants.engine_id(request.scope, message_id), params),
         cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),
+        tenant=tenant_of(request.scope),
         priority=priority_of(generation, request.headers),
         max_output=body.max_tokens,
         adapter=state.adapters.of(body.model),

@@ -15,6 +15,7 @@ from cadence.core.errors import InvalidRequestError
 from cadence.core.response_messages import ResponseJob, ResponseOrigin
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.entrypoints.server.chat.events import ChatJob
+from cadence.entrypoints.server.http.tenants import tenant_of
 from cadence.entrypoints.server.protocol.body import parse_body
 from cadence.entrypoints.server.protocol.logprobs import TokenNames
 from cadence.entrypoints.server.protocol.response_items import put_in_place
@@ -146,6 +147,7 @@ def _job(
         chat_template=body.chat_template or "",
         template_kwargs=body.template_kwargs(),
         cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),
+        tenant=tenant_of(request.scope),
         priority=priority_of(body, request.headers),
         adapter=state.adapters.of(body.model),
         sent_names=SENT_NAMES,

@@ -48,7 +48,7 @@ class ServedAdapters:
             raise name_taken(name)
         if len(self._by_name) >= MOST_ADAPTERS:
             raise InvalidRequestError(f"at most {MOST_ADAPTERS} adapters are served; unload one first", "lora_name")
-        place = Path(path).resolve()
+        place = _resolved(path)
         if self._root is not None and not place.is_relative_to(self._root):
             raise InvalidRequestError("lora_path must lie under the directory that --lora-root names", "lora_path")
         self._check_files(place)
@@ -78,6 +78,20 @@ class ServedAdapters:
     def remove(self, name: str) -> LoRARequest | None:
         """Those that run go on with it. -> what it was; None = there is none"""
         return self._by_name.pop(name, None)
+
+
+def _resolved(path: str) -> Path:
+    """Refuses what no file system could name: a file there is looked for."""
+    try:
+        place = Path(path).resolve()
+        (place / _FILES[0]).is_file()
+    except (OSError, ValueError) as error:
+        raise InvalidRequestError(f"lora_path cannot be a directory: {_reason(error)}", "lora_path") from None
+    return place
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return str((isinstance(error, OSError) and error.strerror) or error)
 
 
 def name_taken(name: str) -> InvalidRequestError:
