@@ -34,6 +34,7 @@ from cadence.engine.log_format import set_up_logging
 from cadence.engine.log_queue import queue_output
 from cadence.executor.group_memory import GroupSeat
 from cadence.executor.rounds import NO_ROUNDS, AnyRounds, Rounds
+from cadence.executor.worker_process import end_with_parent
 
 if TYPE_CHECKING:
     from cadence.executor.factory import ExecutorFactory
@@ -45,7 +46,8 @@ FRONT_GONE = 3  # exit status
 
 
 def exit_with_parent() -> None:
-    """Exits when the parent is gone, whatever this process is doing."""
+    """Exits when the parent is gone, whatever this process is doing, and also where it is stopped."""
+    end_with_parent()
     parent = os.getppid()
 
     def watch() -> None:

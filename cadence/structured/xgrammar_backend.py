@@ -103,7 +103,8 @@ class XgrammarGrammar:
         """From what `compile_with_xgrammar` gave in a process with the same vocabulary."""
         package = tables.package
         compiled = package.CompiledGrammar.deserialize_json(data, tables.info(spec.kind))
-        return cls(compiled, package, tables.pieces(spec.kind), tables.canonical, int(compiled.memory_size_bytes))
+        num_bytes = max(int(compiled.memory_size_bytes), len(data))  # what it says leaves out most of a structural tag
+        return cls(compiled, package, tables.pieces(spec.kind), tables.canonical, num_bytes)
 
     def position(self) -> XgrammarPosition:
         return XgrammarPosition(self.package.GrammarMatcher(self.compiled), self.pieces, self.canonical)

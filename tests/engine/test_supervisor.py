@@ -326,17 +326,27 @@ def test_the_engine_has_no_credentials(model: Path, monkeypatch: pytest.MonkeyPa
     assert "CADENCE_LOG_LEVEL=ERROR" in environment and "PATH=" in environment
 
 
+def engine_of(server: ServerProcess) -> int:
+    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+    (engine,) = [int(pid) for pid in children if "engines" in Path(f"/proc/{pid}/cmdline").read_text()]
+    return engine
+
+
 def test_a_stopped_engine_is_replaced_under_a_real_server(model: Path) -> None:
+    """And does not outlive a server that is killed."""
     flags = ("--engine-heartbeat-timeout", "5", "--max-model-len", "512")
     with ServerProcess(model, *flags, engine="toy") as server, server.client() as client:
-        children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-        (engine,) = [int(pid) for pid in children if "engines" in Path(f"/proc/{pid}/cmdline").read_text()]
+        engine = engine_of(server)
         body = {"prompt": [5, 6], "max_tokens": 20, "ignore_eos": True, "temperature": 0}
         expected = client.post("/v1/completions", json=body).json()["choices"]
         os.kill(engine, signal.SIGSTOP)
         assert client.post("/v1/completions", json=body).json()["choices"] == expected
         assert "cadence:engine_restarts_total" in client.get("/metrics").text
         assert client.get("/readyz").status_code == 200
+        process = psutil.Process(engine_of(server))
+        process.suspend()
+        server.process.kill()
+        process.wait(timeout=60)
 
 
 def test_entries_are_encoded_before_anybody_knows_of_them(model: Path) -> None:

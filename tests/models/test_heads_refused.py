@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from cadence.core.errors import CadenceError
+from cadence.models.loader.torch_weights import TorchWeights
 from tests.helpers import tiny_heads as heads
 from tests.helpers.head_layouts import Target, ends
 from tests.helpers.tiny_heads import CONFIG, Tensors, write
+from tests.helpers.wide import examples
 
 pytestmark = pytest.mark.device
 
@@ -107,3 +111,63 @@ def test_files_without_such_a_head_are_named(llama: Path, tmp_path: Path) -> Non
     torch.save({"a": CONFIG.items}, tmp_path / "medusa_lm_head.pt")
     with pytest.raises(CadenceError, match="no file of tensors"):
         target.head("medusa", tmp_path)
+
+
+def refused_as(found: pytest.ExceptionInfo[CadenceError], path: Path) -> None:
+    message = str(found.value)
+    assert str(path) in message and "\n" not in message and len(message) < 600, message
+
+
+MEDUSA: Tensors = {"0.0.linear.weight": torch.ones(4, 4), "0.1.weight": torch.ones(8, 4)}
+
+
+@examples(60, 600)
+@given(at=st.integers(0, 4000), byte=st.integers(0, 255), cut=st.booleans(), in_zip=st.booleans())
+@example(at=1000, byte=0, cut=True, in_zip=False)
+def test_any_bytes_are_read_or_refused(
+    at: int, byte: int, cut: bool, in_zip: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "medusa_lm_head.pt"
+    torch.save(MEDUSA, path, _use_new_zipfile_serialization=in_zip)
+    raw = bytearray(path.read_bytes())
+    at %= len(raw)
+    raw[at] = byte
+    path.write_bytes(bytes(raw[:at] if cut else raw))
+    try:
+        assert TorchWeights(path).names()
+    except CadenceError as error:
+        assert str(path) in str(error) and "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.ones(1).expand(1 << 40), torch.ones(4, 4).to_sparse(), torch.empty(4, 4, device="meta")],
+    ids=["one number a million million times", "sparse", "without numbers"],
+)
+def test_tensors_that_are_not_plain(tensor: torch.Tensor, tmp_path: Path) -> None:
+    path = tmp_path / "medusa_lm_head.pt"
+    torch.save(MEDUSA | {"0.1.weight": tensor}, path)
+    with pytest.raises(CadenceError, match="plain numbers") as found:
+        TorchWeights(path)
+    refused_as(found, path)
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"token_map": torch.tensor(3)},
+        {"token_map": torch.empty(0, dtype=torch.int64)},
+        {"token_map": torch.ones(3)},
+        {"token_map": torch.tensor([1 << 40])},
+        {"0.0.linear.weight": torch.ones(2)},
+        {"0.0.linear.weight": torch.ones(64, 64, dtype=torch.complex64)},
+        {f"{'9' * 5000}.0.linear.weight": torch.ones(64, 64)},
+        {"9999.0.linear.weight": torch.ones(64, 64)},
+    ],
+    ids=["a number", "empty", "fractions", "far", "a vector", "complex", "a long number", "many"],
+)
+def test_medusa_heads_that_are_none(tensors: Tensors, llama: Path, tmp_path: Path) -> None:
+    torch.save({"0.0.linear.weight": torch.ones(64, 64)} | tensors, tmp_path / "medusa_lm_head.pt")
+    with pytest.raises(CadenceError) as found:
+        Target(llama).head("medusa", tmp_path)
+    refused_as(found, tmp_path)

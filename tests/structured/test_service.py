@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+import xgrammar
 
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.grammar import GrammarBackend, GrammarKind, GrammarSpec
@@ -17,6 +18,7 @@ from cadence.structured.cache import GrammarCache
 from cadence.structured.grammar import Grammar
 from cadence.structured.limits import GrammarLimits
 from cadence.structured.service import GrammarService
+from cadence.structured.xgrammar_backend import XgrammarGrammar, XgrammarTables, compile_with_xgrammar
 from tests.helpers.grammars import grammar, outcome_of, smollm2_backends, tiny_backends
 
 LIMITS = GrammarLimits(seconds=200.0, memory_bytes=2**28, max_waiting=16)  # a busy machine may take its time
@@ -151,6 +153,18 @@ def test_closing_leaves_nothing_behind(open_service: Open) -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     open_service().close()  # nothing was ever asked
+
+
+def test_a_structural_tag_counts_with_all_its_bytes() -> None:
+    """xgrammar tells a tenth of them: by that the cache would keep many times what it may."""
+    content = {"type": "json_schema", "json_schema": {"type": "object", "properties": {"a": {"type": "string"}}}}
+    tags = [{"type": "tag", "begin": f"<f{n}>", "content": content, "end": "</f>"} for n in range(8)]
+    format = {"type": "triggered_tags", "triggers": ["<f"], "tags": tags}
+    asked = spec("structural_tag", json.dumps({"type": "structural_tag", "format": format}))
+    tables = XgrammarTables(tiny_backends([b"abc"]).vocabulary, lambda text: [], xgrammar)
+    data = compile_with_xgrammar(asked, tables)
+    found = XgrammarGrammar.read(asked, data, tables)
+    assert found.num_bytes >= len(data) > found.compiled.memory_size_bytes
 
 
 def test_the_least_recently_used_is_forgotten() -> None:

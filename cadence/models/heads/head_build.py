@@ -56,7 +56,7 @@ class HeadBuild:
     def mapped_ids(self, name: str, size: int, *, offsets: bool) -> DraftVocabulary:
         """A vocabulary of `size` tokens: tensor `name` has the target's id of each, or by how much it differs."""
         ids = self.held.load(name)
-        if ids.shape != (size,) or ids.dtype.is_floating_point:
+        if ids.shape != (size,) or size == 0 or ids.dtype.is_floating_point:
             shape = f"{list(ids.shape)} of {str(ids.dtype).removeprefix('torch.')}"
             raise WeightsError(f"{self.where}: {name} maps {size} tokens and must be [{size}] of int64, found {shape}")
         ids = ids.long() + torch.arange(size) if offsets else ids.long()

@@ -26,8 +26,8 @@ from cadence.models.weight_map import Rule, WeightMap
 
 _PREFIX = r"(?P<prefix>(medusa_heads?\.)?)"
 _NAMES = {  # what a block's matrix is called -> (pattern of blocks, pattern of matrices that make logits of n blocks)
-    re.compile(_PREFIX + r"blocks\.(\d+)\.layers\.(\d+)\.weight"): ("blocks.*.layers.*", "lm_heads.*"),
-    re.compile(_PREFIX + r"(\d+)\.(\d+)\.linear\.weight"): ("*.*.linear", "*.{n}"),
+    re.compile(_PREFIX + r"blocks\.(\d{1,9})\.layers\.(\d{1,9})\.weight"): ("blocks.*.layers.*", "lm_heads.*"),
+    re.compile(_PREFIX + r"(\d{1,9})\.(\d{1,9})\.linear\.weight"): ("*.*.linear", "*.{n}"),
 }
 _MOST = 64  # heads, and blocks of each
 
@@ -97,7 +97,7 @@ def _lm_heads(head: HeadBuild, count: int, source: str) -> tuple[nn.ModuleList |
     """One for each head, or one for all, or the target's."""
     vocabulary = head.all_ids()
     if head.has("token_map"):
-        vocabulary = head.mapped_ids("token_map", len(head.held.load("token_map")), offsets=False)
+        vocabulary = head.mapped_ids("token_map", next(iter(head.held.shape("token_map")), 0), offsets=False)
     size = len(vocabulary.target_ids)
     own = sum(head.has(f"{source.replace('*', str(index))}.weight") for index in range(count))
     if own == 0:

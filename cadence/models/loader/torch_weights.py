@@ -3,18 +3,18 @@ refused by torch itself."""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from cadence.core.errors import WeightsError
-from cadence.core.shown import cut
+from cadence.core.shown import cut, shown
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.loader.source import KVScales
 
 NAMES = ("pytorch_model.bin", "medusa_lm_head.pt")
+_MOST_NAME = 256  # characters
 
 
 class TorchWeights:
@@ -23,10 +23,13 @@ class TorchWeights:
     def __init__(self, path: Path) -> None:
         try:
             held = torch.load(path, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
-            raise WeightsError(f"{path}: no file of tensors, or a corrupt one: {cut(str(error))}") from None
+        except Exception as error:  # whatever the bytes of a file make torch's reader trip over
+            reason = cut(next(iter(str(error).splitlines()), "") or type(error).__name__)
+            raise WeightsError(f"{path}: no file of tensors, or a corrupt one: {reason}") from None
         if not isinstance(held, dict) or not all(isinstance(value, torch.Tensor) for value in held.values()):
             raise WeightsError(f"{path}: it must hold tensors by their names, and nothing else")
+        for name, tensor in held.items():
+            _check_plain(path, str(name), tensor)
         self._held: dict[str, torch.Tensor] = {str(name): value for name, value in held.items()}
 
     def names(self) -> Sequence[str]:
@@ -52,3 +55,13 @@ class TorchWeights:
 
     def release(self, name: str) -> None:
         """All of it goes with the source."""
+
+
+def _check_plain(path: Path, name: str, tensor: torch.Tensor) -> None:
+    """Numbers in memory, each with bytes of its own: a few bytes could stand for more numbers than fit anywhere."""
+    if len(name) > _MOST_NAME:
+        raise WeightsError(f"{path}: the name of a tensor has {len(name)} characters, at most {_MOST_NAME}")
+    real = not (tensor.is_quantized or tensor.is_complex())
+    plain = real and tensor.layout is torch.strided and tensor.device.type == "cpu"
+    if not plain or tensor.nbytes > tensor.untyped_storage().nbytes():
+        raise WeightsError(f"{path}: tensor {shown(name)} is not stored as plain numbers")
