@@ -17,7 +17,9 @@ from cadence.config.version import __version__
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.engine import machine
-from cadence.entrypoints.cli import generate
+from cadence.entrypoints.cli import complete, generate
+from cadence.entrypoints.cli.bench_serve import command as bench_serve
+from cadence.entrypoints.cli.chat import command as chat_command
 from cadence.entrypoints.cli.main import COMMANDS, main
 from cadence.entrypoints.cli.shared.report import Measure, columns, percentile, table
 from cadence.entrypoints.cli.shared.sampling import HELP, sampling_options
@@ -192,6 +194,14 @@ def test_files_and_ports_are_checked_before_torch_is_imported(tmp_path: Path) ->
         done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert len(done.stderr.splitlines()) == len(expected) and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--url", "--base-url"])
+def test_a_server_is_named_by_either_flag(flag: str) -> None:
+    given = [flag, "http://127.0.0.1:9"]
+    assert complete.build_parser().parse(given).url == given[1]
+    assert chat_command.build_parser().parse(given).url == given[1]
+    assert bench_serve.build_parser().parse(given).base_url == given[1]
 
 
 def test_percentiles_are_numpys() -> None:
