@@ -53,8 +53,9 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, description: str, epilog: str = "", positional: str = "") -> None:
         usage = " ".join(filter(None, [prog, "[flags]", positional]))
-        about = {"prog": prog, "usage": usage, "description": description, "epilog": epilog}
-        super().__init__(**about, allow_abbrev=False, add_help=False)
+        super().__init__(
+            prog=prog, usage=usage, description=description, epilog=epilog, allow_abbrev=False, add_help=False
+        )
         self.add_argument(
             "-h", "--help", action="help", help="print this; --help=WORD: a group, or flags with this word"
         )
