@@ -19,6 +19,7 @@ from cadence.config import args as engine_args
 from cadence.config import argv as words
 from cadence.config import flag_help, peer_table, values
 from cadence.config.args import EngineArgs
+from cadence.config.flag_groups import flag_group
 from cadence.config.local_files import check_local_files
 from cadence.config.peer_flag import FlagKind, PeerFlag, Support
 from cadence.core.errors import CadenceError, ConfigError, EngineDeadError, ModelFileError, TokenizerError, WeightsError
@@ -52,7 +53,12 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, description: str, epilog: str = "", positional: str = "") -> None:
         usage = " ".join(filter(None, [prog, "[flags]", positional]))
-        super().__init__(prog=prog, usage=usage, description=description, epilog=epilog, allow_abbrev=False)
+        super().__init__(
+            prog=prog, usage=usage, description=description, epilog=epilog, allow_abbrev=False, add_help=False
+        )
+        self.add_argument(
+            "-h", "--help", action="help", help="print this; --help=WORD: a group, or flags with this word"
+        )
         self.add_argument("--config", metavar="FILE", help="take flags from a YAML or JSON file")
 
     def error(self, message: str) -> NoReturn:
@@ -163,18 +169,17 @@ def engine_flags() -> list[Flag]:
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     """Every engine option as a flag, and hidden ones for what else vLLM's engine has."""
-    group = parser.add_argument_group("engine")
     for flag in engine_flags():
-        add_flag(group, flag)
-    add_hidden_flags(parser, group, server=False)
+        add_flag(flag_group(parser, flag.name), flag)
+    add_hidden_flags(parser, server=False)
 
 
-def add_hidden_flags(parser: argparse.ArgumentParser, group: argparse._ActionsContainer, server: bool) -> None:
+def add_hidden_flags(parser: argparse.ArgumentParser, server: bool) -> None:
     """Flags of vLLM's engine, or of its server, that no flag of `parser` has the name of. They are judged later."""
     for flag in peer_table.FLAGS.values():
         is_servers = flag.name in peer_table.SERVER_ONLY
         if is_servers == server and flag.flag not in parser._option_string_actions and _can_be_hidden(flag, server):
-            _add_hidden(parser, group, flag)
+            _add_hidden(parser, flag)
 
 
 def _can_be_hidden(flag: PeerFlag, server: bool) -> bool:
@@ -223,17 +228,17 @@ def _spellings(group: argparse._ActionsContainer, name: str) -> list[str]:
     return [words.spelled(name), *([short] if short and short not in group._option_string_actions else [])]
 
 
-def _add_hidden(parser: argparse.ArgumentParser, group: argparse._ActionsContainer, flag: PeerFlag) -> None:
+def _add_hidden(parser: argparse.ArgumentParser, flag: PeerFlag) -> None:
     hidden: dict[str, Any] = {"dest": flag.name, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
-    spellings = _spellings(group, flag.name)
+    spellings = _spellings(parser, flag.name)
     if flag.kind is FlagKind.SWITCH:
-        group.add_argument(*spellings, **hidden, action=argparse.BooleanOptionalAction)
+        parser.add_argument(*spellings, **hidden, action=argparse.BooleanOptionalAction)
     elif flag.kind is FlagKind.OBJECT:
-        group.add_argument(*spellings, **hidden, action=_MergeObject)
+        parser.add_argument(*spellings, **hidden, action=_MergeObject)
     elif flag.kind is FlagKind.LIST:
-        group.add_argument(*spellings, **hidden, action=Extend, type=words.literal)
+        parser.add_argument(*spellings, **hidden, action=Extend, type=words.literal)
     else:
-        group.add_argument(*spellings, **hidden, type=words.literal)
+        parser.add_argument(*spellings, **hidden, type=words.literal)
 
 
 def exit_status(error: CadenceError) -> int:

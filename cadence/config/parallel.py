@@ -143,6 +143,12 @@ def devices_by_engine(given: Sequence[int], ranks: int, engines: int) -> list[li
     return [list((ids * engines)[engine * ranks :][:ranks]) for engine in range(engines)]
 
 
+def assigned_devices(args: EngineArgs) -> list[int]:
+    """What one of several engines is told where the user names no GPU; [] for an engine alone."""
+    ranks, engines = _ranks_here(args)
+    return devices_by_engine((), ranks, engines)[args.engine_number % engines] if args.data_parallel_size > 1 else []
+
+
 def devices_of(args: EngineArgs) -> tuple[int, ...]:
     return read_devices(args.device_ids, *_ranks_here(args))
 

@@ -22,6 +22,7 @@ from cadence.config.hf import HFConfig
 from cadence.config.lora import resolve_lora
 from cadence.config.parallel import (
     ParallelConfig,
+    assigned_devices,
     check_devices,
     check_shared,
     devices_of,
@@ -108,6 +109,10 @@ IDLE = {  # options that are for the other kind of device
     "cpu": ("gpu_memory_utilization", "warmup", "device_ids"),
     "cuda": ("cpu_threads",),
 }
+_CACHE_SIZES = {  # what makes a KV cache larger
+    "cpu": "kv_cache_memory_bytes",
+    "cuda": "gpu_memory_utilization or kv_cache_memory_bytes",
+}
 STAGE_TOKENS = 128  # of a step on a CPU with stages: prompts come in chunks, so that every stage has one
 WORKER_BURST_S = 0.03  # seconds of a burst in a CPU's worker process
 LARGE_GPU = 70 * GIB  # bytes of memory from which on there are, by default, ...
@@ -172,7 +177,8 @@ def resolve(
 def idle_options(args: EngineArgs, kind: str) -> list[str]:
     """Options that were given and mean nothing on this kind of device."""
     default = EngineArgs()
-    return [name for name in IDLE[kind] if getattr(args, name) != getattr(default, name)]
+    given = [name for name in IDLE[kind] if getattr(args, name) != getattr(default, name)]
+    return [name for name in given if name != "device_ids" or args.device_ids != assigned_devices(args)]
 
 
 def fit_context(config: EngineConfig, args: EngineArgs, kv_tokens: int) -> EngineConfig:
@@ -186,7 +192,7 @@ def fit_context(config: EngineConfig, args: EngineArgs, kv_tokens: int) -> Engin
     if args.max_model_len != -1 or kv_tokens < 1:
         raise ConfigError(
             f"max_model_len={wanted}, but the KV cache holds only {kv_tokens} tokens; "
-            "lower max_model_len (or set it to auto), or raise gpu_memory_utilization or kv_cache_memory_bytes",
+            f"lower max_model_len (or set it to auto), or raise {_CACHE_SIZES[config.device.kind]}",
             "max_model_len",
         )
     logger.warning("max_model_len is %d: what the KV cache holds of the model's %d", kv_tokens, wanted)
@@ -299,7 +305,12 @@ def _kv_dtype(args: EngineArgs, model: ModelConfig, quantization: str, kind: str
 def _cache(args: EngineArgs, caps: Caps, cpu_kv_bytes: int, dtype: str) -> CacheConfig:
     block_size = 16 if args.block_size is None else args.block_size
     kv_bytes = args.kv_cache_memory_bytes or 0
-    within("kv_cache_memory_bytes", kv_bytes, 0, caps.total_memory)
+    if kv_bytes > caps.total_memory:
+        raise ConfigError(
+            f"kv_cache_memory_bytes={kv_bytes} is {kv_bytes / GIB:.1f} GiB, "
+            f"of {caps.total_memory / GIB:.1f} GiB of memory",
+            "kv_cache_memory_bytes",
+        )
     if caps.kind == "cpu" and not kv_bytes:
         kv_bytes = cpu_kv_bytes or min(4 * GIB, caps.total_memory // 4)
     return CacheConfig(

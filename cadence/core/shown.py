@@ -1,4 +1,4 @@
-"""Values of untrusted files in messages: one line, of bounded length."""
+"""Values in messages: those of untrusted files in one line of bounded length, and counts of things."""
 
 from __future__ import annotations
 
@@ -18,3 +18,8 @@ def cut(text: str, most: int = 200) -> str:
     """One line of bounded length."""
     line = " ".join(text[: 4 * most].split())
     return line if len(line) <= most else line[:most] + " …"
+
+
+def counted(count: int, thing: str) -> str:
+    """1 thread, 2 threads"""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from cadence.core.memory import give_back_memory
+from cadence.core.shown import counted
 from cadence.device.base import DeviceCaps, Graph, Output, Transfer
 from cadence.device.calls import Calls
 from cadence.device.cpus import allowed_cpus, usable_cpus
@@ -90,7 +91,7 @@ def cpu_caps(num_threads: int = 0) -> DeviceCaps:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _cgroup_number("memory.max")
     return DeviceCaps(
-        name=f"{platform.machine()} CPU, {num_threads or usable_cpus()} threads",
+        name=f"{platform.machine()} CPU, {counted(num_threads or usable_cpus(), 'thread')}",
         kind="cpu",
         total_memory=min(total, limit) if limit else total,
         native_bf16=bool(flags & _BF16_FLAGS),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cadence.config import env
 from cadence.config.version import __version__
+from cadence.core.shown import counted
 from cadence.engine.topology import topology_facts
 from cadence.executor.cpu_share import usable_cpus
 
@@ -48,7 +49,7 @@ def _cpu(cpuinfo: Path) -> list[tuple[str, str]]:
     name = found.get("model name") or platform.processor() or platform.machine()
     have = set((found.get("flags") or found.get("features") or "").split())
     return [
-        ("cpu", f"{name}, {threads or '?'} threads"),
+        ("cpu", f"{name}, {counted(threads, 'thread') if threads else 'threads unknown'}"),
         ("cpu flags", " ".join(flag for flag in CPU_FLAGS if flag in have) or "none of note"),
     ]
 

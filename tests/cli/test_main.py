@@ -6,19 +6,23 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cadence.config.cli import engine_flags
+from cadence.config.flag_groups import GROUPS
 from cadence.config.version import __version__
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.engine import machine
-from cadence.entrypoints.cli import generate
+from cadence.entrypoints.cli import complete, generate
+from cadence.entrypoints.cli.bench_serve import command as bench_serve
+from cadence.entrypoints.cli.chat import command as chat_command
 from cadence.entrypoints.cli.main import COMMANDS, main
+from cadence.entrypoints.cli.serve import serve_flags
 from cadence.entrypoints.cli.shared.report import Measure, columns, percentile, table
 from cadence.entrypoints.cli.shared.sampling import HELP, sampling_options
 from cadence.entrypoints.cli.shared.streaming import stream_answer, streaming_params
@@ -118,16 +122,14 @@ def test_model_files_that_cannot_be_read_are_one_line_and_status_1(
     assert str(tmp_path) in err and err.count("\n") == 1 and "Traceback" not in err
 
 
-def test_help_is_fast_and_loads_no_torch() -> None:
+def test_help_loads_nothing_heavy() -> None:
     program = (
         "import sys\nfrom cadence.entrypoints.cli.main import main\nmain(['--help'])\n"
         "heavy = {'torch', 'numpy', 'tokenizers', 'rich', 'argparse_completer'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    start = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert time.perf_counter() - start < 5  # 0.1 s on an idle core; the margin is for busy machines
 
 
 WRONG = [
@@ -192,6 +194,28 @@ def test_files_and_ports_are_checked_before_torch_is_imported(tmp_path: Path) ->
         done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert len(done.stderr.splitlines()) == len(expected) and "Traceback" not in done.stderr
+
+
+def test_flags_stand_in_groups_the_common_ones_first(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [flag.name for flag in (*engine_flags(), *serve_flags())]
+    assert sorted(name for group in GROUPS.values() for name in group) == sorted(names)
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    shown = capsys.readouterr().out
+    titles = [line.removesuffix(":") for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert titles[2:] == list(GROUPS) and "--help=WORD" in shown
+    with pytest.raises(SystemExit):
+        main(["serve", "--help=limits"])
+    shown = capsys.readouterr().out
+    assert shown.startswith("  --max-queued-requests") and "--port" not in shown
+
+
+@pytest.mark.parametrize("flag", ["--url", "--base-url"])
+def test_a_server_is_named_by_either_flag(flag: str) -> None:
+    given = [flag, "http://127.0.0.1:9"]
+    assert complete.build_parser().parse(given).url == given[1]
+    assert chat_command.build_parser().parse(given).url == given[1]
+    assert bench_serve.build_parser().parse(given).base_url == given[1]
 
 
 def test_percentiles_are_numpys() -> None:

@@ -256,7 +256,7 @@ def test_a_flag_of_the_server_elsewhere(capsys: pytest.CaptureFixture[str]) -> N
         ("all", ["--decode-context-parallel-size, -dcp", "refused: the keys and values of one sequence", "--port"], []),
         ("ParallelConfig", ["--tensor-parallel-size", "--numa-bind\n"], ["--port"]),
         ("frontend", ["--allowed-origins", "--tool-server\n      refused: tools"], ["--block-size"]),
-        ("server", ["--max-queued-requests"], ["--block-size"]),
+        ("limits", ["--max-queued-requests"], ["--block-size"]),
         ("max-num-seqs", ["--max-num-seqs\n      most requests running at once"], ["--port"]),
         ("prefix_caching", ["--enable-prefix-caching", "--prefix-caching-hash-algo\n      has no effect"], ["--port"]),
         ("xyzzy", ["no group and no flag has 'xyzzy' in its name"], ["--port"]),

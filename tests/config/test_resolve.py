@@ -19,6 +19,7 @@ from cadence.config.parallel import devices_by_engine
 from cadence.config.reference import ModelFiles
 from cadence.config.resolve import ResolveInputs, fit_context, idle_options, resolve
 from cadence.core.errors import ConfigError, ModelFileError
+from cadence.engine.dp_client import options_by_engine
 
 GIB = 2**30
 
@@ -314,7 +315,7 @@ def test_context_length_must_be_there(value: object) -> None:
         ({"gpu_memory_utilization": 0}, "gpu_memory_utilization", "above 0 and at most 1"),
         ({"gpu_memory_utilization": 1.2}, "gpu_memory_utilization", "above 0 and at most 1"),
         ({"kv_cache_memory_bytes": -5}, "kv_cache_memory_bytes", "kv_cache_memory_bytes=-5"),
-        ({"kv_cache_memory_bytes": "1T"}, "kv_cache_memory_bytes", str(80 * GIB)),
+        ({"kv_cache_memory_bytes": "1T"}, "kv_cache_memory_bytes", "80.0 GiB"),
         ({"num_gpu_blocks_override": -1}, "num_gpu_blocks_override", "at least 0"),
         ({"max_num_seqs": 0}, "max_num_seqs", "at least 1"),
         ({"max_num_batched_tokens": 0}, "max_num_batched_tokens", "at least 1"),
@@ -360,6 +361,15 @@ def test_fit_context() -> None:
     for args, room in ((fixed, 1000), (auto, 0)):
         with pytest.raises(ConfigError, match=f"max_model_len=4096, but the KV cache holds only {room}"):
             fit_context(config, args, room)
+    with pytest.raises(ConfigError, match="raise gpu_memory_utilization or kv_cache_memory_bytes"):
+        fit_context(config, fixed, 1000)
+    with pytest.raises(ConfigError, match=r"set it to auto\), or raise kv_cache_memory_bytes$"):
+        fit_context(resolve(fixed, FOLDER, hf(), CPU), fixed, 1000)
+
+
+def test_memory_is_told_in_gib() -> None:
+    with pytest.raises(ConfigError, match=r"kv_cache_memory_bytes=\d+ is 100\.0 GiB, of \d+\.\d GiB of memory"):
+        resolve(EngineArgs(kv_cache_memory_bytes=100 * GIB), FOLDER, hf(), CPU)
 
 
 def test_default_sampling(tmp_path: Path) -> None:
@@ -381,6 +391,17 @@ def test_options_for_the_other_kind_of_device_are_named() -> None:
     assert idle_options(args, "cpu") == ["gpu_memory_utilization", "warmup"]
     assert idle_options(args, "cuda") == ["cpu_threads"]
     assert idle_options(EngineArgs(), "cpu") == idle_options(EngineArgs(), "cuda") == []
+
+
+def test_gpus_that_the_user_did_not_name_are_not_named_as_idle() -> None:
+    def idle(args: EngineArgs) -> list[list[str]]:
+        engines = options_by_engine(dataclasses.asdict(args))
+        told = [{name: options[name] for name in ("engine_number", "device_ids")} for options in engines]
+        assert all(own["device_ids"] for own in told)
+        return [idle_options(dataclasses.replace(args, **own), "cpu") for own in told]
+
+    assert idle(EngineArgs(data_parallel_size=2)) == [[], []]
+    assert idle(EngineArgs(data_parallel_size=2, device_ids=[3, 2])) == [["device_ids"], ["device_ids"]]
 
 
 @pytest.mark.parametrize(

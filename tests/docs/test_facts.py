@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from cadence.core.architectures import ARCHITECTURES
+from cadence.core.request import FinishReason
 from cadence.entrypoints.cli.main import COMMANDS
 from cadence.entrypoints.server import routes
+from cadence.gguf.file import GGML_TYPES
 from tests.docs.blocks import ROOT, pages
 from tests.docs.commands import parser_of
 
@@ -124,3 +126,24 @@ def test_what_works_is_true() -> None:
     assert {words.split()[0] for words in commands} == set(COMMANDS)
     named = {span for span in _SPAN.findall(server[1]) if span.startswith("/")}
     assert named <= _endpoints()
+
+
+def test_pages_name_every_finish_reason() -> None:
+    reasons = {str(reason) for reason in FinishReason}
+    lists = [
+        (page, line)
+        for page in pages()
+        for line in (ROOT / page).read_text(encoding="utf-8").splitlines()
+        if len(reasons & set(_SPAN.findall(line))) > 2
+    ]
+    assert {page for page, _ in lists} >= {"docs/structures.md", "docs/using/python.md", "docs/using/metrics.md"}
+    for page, line in lists:
+        assert reasons <= set(_SPAN.findall(line)), f"{page}: {line}"
+
+
+def test_the_table_of_gguf_types_is_that_of_the_code() -> None:
+    page = (ROOT / "docs/using/quantization.md").read_text(encoding="utf-8")
+    rows = page.partition("## GGUF types")[2].partition("\n## ")[0].splitlines()
+    named = {name for row in rows if row.startswith("| ") for name in re.findall(r"\w+", row.split("|")[1])} - {"type"}
+    plain = {"I8", "I16", "I32", "I64", "F64"}  # numbers that are no weights
+    assert named == {kind.name for kind in GGML_TYPES.values()} - plain

@@ -14,7 +14,7 @@ from cadence.config.args import EngineArgs
 from cadence.core.errors import CadenceError
 from cadence.device import cpus
 from cadence.device.calls import Calls
-from cadence.device.cpu import CpuDevice
+from cadence.device.cpu import CpuDevice, cpu_caps
 from cadence.device.cpus import usable_cpus
 from cadence.device.pool import MOST_THREADS, ThreadPool
 from cadence.kernels.cpu.ops import CpuOps
@@ -201,7 +201,7 @@ class TestNumberOfThreads:
         try:
             device = CpuDevice(3)
             assert device.calls.num_threads == torch.get_num_threads() == 3
-            assert "3 threads" in device.caps.name
+            assert device.caps.name.endswith(" CPU, 3 threads") and cpu_caps(1).name.endswith(" CPU, 1 thread")
             assert EngineArgs(cpu_threads="3").cpu_threads == 3  # type: ignore[arg-type]
         finally:
             torch.set_num_threads(before)

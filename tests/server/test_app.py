@@ -10,6 +10,7 @@ from openai import NotFoundError, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
 from cadence.config.version import __version__
+from cadence.entrypoints.server.http.missing_paths import why_missing
 from tests.server.helpers import RunningApp
 
 Serve = Callable[..., RunningApp]
@@ -114,6 +115,32 @@ def test_unknown_paths_and_methods(app: RunningApp) -> None:
         reply = client.delete("/v1/models")
         error_of(reply, 405)
         assert reply.headers["allow"] == "GET"
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/v1/embeddings", "models that embed, classify or score are not in this version"),
+        ("/v1/rerank", "models that embed, classify or score are not in this version"),
+        ("/score", "models that embed, classify or score are not in this version"),
+        ("/pooling", "models that embed, classify or score are not in this version"),
+        ("/v1/audio/transcriptions", "prompts and answers are text"),
+        ("/v1/images/generations", "prompts and answers are text"),
+        ("/v1/batches", "`cadence run-batch`"),
+        ("/v1/threads/one/runs", "/v1/responses"),
+        ("/sleep", "an engine does not sleep"),
+    ],
+)
+def test_paths_that_are_not_there_yet_say_why(app: RunningApp, path: str, said: str) -> None:
+    with app.client() as client:
+        error = error_of(client.post(path, json={}), 404)
+    assert said in error["message"] and error["reason"] == "not_implemented"
+
+
+def test_no_path_is_both_there_and_missing(app: RunningApp) -> None:
+    with app.client() as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    assert paths and not [path for path in paths if why_missing(path)]
 
 
 def test_anthropic_paths_have_anthropic_errors(app: RunningApp) -> None:

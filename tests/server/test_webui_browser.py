@@ -372,6 +372,34 @@ def test_an_unreachable_server_is_said_so(chromium: Any) -> None:
     assert "these figures are old" in page.get("#stale-note").text
 
 
+NOTE = "The server wants a key that this tab does not have. " * 12
+
+
+@pytest.mark.parametrize("size", [(390, 844), (390, 460), (844, 390), (320, 568)])
+def test_on_phones_nothing_lies_outside_its_place(page: Page, size: tuple[int, int]) -> None:
+    """Headings stand below the tabs, and a long note leaves room for the composer."""
+    device = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": True}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", device)
+    try:
+        page.run(
+            "document.getElementById('key-words').textContent = arguments[0];"
+            "document.getElementById('key-note').hidden = false",
+            NOTE,
+        )
+        bar, write = page.box(".bar"), page.box(".write")
+        assert write[1] >= bar[3] and write[3] <= size[1] + 1, (bar, write)
+        page.get("#view-engine").click()
+        page.run("document.getElementById('engine').scrollTop = 0")
+        shown = page.run(
+            "const bar = document.querySelector('.bar').getBoundingClientRect().bottom;"
+            "return [...document.querySelectorAll('#engine :is(h2, h3, dt)')].map(each => each.getBoundingClientRect())"
+            ".filter(box => box.height && box.top < bar - 0.5).length"
+        )
+        assert shown == 0 and page.run("return document.documentElement.scrollWidth <= innerWidth")
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_narrow_screens_show_one_view_at_a_time(page: Page) -> None:
     page.driver.set_window_size(500, 800)
     try:

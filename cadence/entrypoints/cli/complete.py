@@ -21,7 +21,7 @@ def build_parser() -> Parser:
     parser.add_argument("--stats", action="store_true", help="print tokens/s on stderr at the end")
     parser.add_argument("--seed", type=int, default=argparse.SUPPRESS, metavar="N", help="of the sampling")
     group = parser.add_argument_group("server")
-    group.add_argument("--url", default=URL, metavar="URL", help=f"[{URL}]")
+    group.add_argument("--url", "--base-url", default=URL, metavar="URL", help=f"[{URL}]")
     group.add_argument("--model-name", default="", metavar="NAME", help="its model [the first it lists]")
     group.add_argument("--api-key", default="", metavar="KEY", help="sent to it as a bearer token")
     add_sampling_flags(parser, MAX_TOKENS)

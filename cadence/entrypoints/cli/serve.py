@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs, names
 from cadence.config.cli import Extend, Flag, Parser, add_engine_flags, add_flag, add_hidden_flags, engine_options
+from cadence.config.flag_groups import flag_group
 from cadence.config.local_files import check_local_files
 from cadence.config.peer_flag import PeerFlag
 from cadence.config.peer_table import FLAGS, SERVER_ONLY
@@ -26,13 +27,10 @@ _SHARED = ("chat_template", "trust_request_chat_template")  # options of the eng
 def build_parser() -> Parser:
     parser = Parser("cadence serve", "Serve a model over HTTP, as OpenAI does.", positional="[MODEL]")
     parser.add_argument("model_tag", nargs="?", metavar="MODEL", help="alias, folder, .gguf file, or hub id")
-    group = parser.add_argument_group("server")
     for flag in serve_flags():
-        if flag.is_list:
-            _add_list(group, flag)
-        else:
-            add_flag(group, flag)
-    add_hidden_flags(parser, group, server=True)
+        add = _add_list if flag.is_list else add_flag
+        add(flag_group(parser, flag.name), flag)
+    add_hidden_flags(parser, server=True)
     add_engine_flags(parser)
     return parser
 

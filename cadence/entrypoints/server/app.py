@@ -26,10 +26,11 @@ from cadence.entrypoints.server.http.bodies import BodyReader
 from cadence.entrypoints.server.http.body_limits import BodyLimits
 from cadence.entrypoints.server.http.boundary import Boundary
 from cadence.entrypoints.server.http.early_rejection import EarlyRejection
-from cadence.entrypoints.server.http.errors import reply_for, route_path
+from cadence.entrypoints.server.http.errors import ErrorReply, reply_for, route_path
 from cadence.entrypoints.server.http.ignored import IgnoredFields
 from cadence.entrypoints.server.http.json_limits import JsonLimits
 from cadence.entrypoints.server.http.middleware import load_middleware
+from cadence.entrypoints.server.http.missing_paths import why_missing
 from cadence.entrypoints.server.http.request_deadline import with_deadline
 from cadence.entrypoints.server.http.tenants import Tenants
 from cadence.entrypoints.server.openapi import install_schema
@@ -154,4 +155,7 @@ def _add_layers(app: FastAPI, options: ServeOptions) -> None:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    return reply_for(error).response(route_path(request.scope))
+    path = route_path(request.scope)
+    if isinstance(error, HTTPException) and error.status_code == 404 and (why := why_missing(path)):
+        return ErrorReply(404, why, code="not_implemented").response(path)
+    return reply_for(error).response(path)

@@ -54,9 +54,11 @@ def build_parser() -> Parser:
 
 
 def _add_server_flags(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--base-url", metavar="URL", help="where it is, for example http://127.0.0.1:8000")
-    group.add_argument("--host", default="127.0.0.1", help="used without --base-url [127.0.0.1]")
-    group.add_argument("--port", type=int, default=8000, metavar="N", help="used without --base-url [8000]")
+    group.add_argument(
+        "--url", "--base-url", dest="base_url", metavar="URL", help="where it is, for example http://127.0.0.1:8000"
+    )
+    group.add_argument("--host", default="127.0.0.1", help="used without --url [127.0.0.1]")
+    group.add_argument("--port", type=int, default=8000, metavar="N", help="used without --url [8000]")
     group.add_argument("--backend", "--endpoint-type", default="openai", choices=tuple(BACKENDS), help="[openai]")
     group.add_argument("--endpoint", metavar="PATH", help="/v1/completions or /v1/chat/completions [by --backend]")
     group.add_argument("--model", metavar="NAME", help="the name to ask for [the first the server lists]")

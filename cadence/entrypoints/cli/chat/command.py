@@ -25,7 +25,9 @@ def build_parser() -> Parser:
         "--stats", action=argparse.BooleanOptionalAction, help="say tokens/s after each answer [in a terminal]"
     )
     group = parser.add_argument_group("server")
-    group.add_argument("--url", metavar="URL", help="talk with the server there, for example http://127.0.0.1:8000")
+    group.add_argument(
+        "--url", "--base-url", metavar="URL", help="talk with the server there, for example http://127.0.0.1:8000"
+    )
     group.add_argument("--model-name", default="", metavar="NAME", help="its model [the first it lists]")
     add_sampling_flags(parser, MAX_TOKENS)
     add_engine_flags(parser)

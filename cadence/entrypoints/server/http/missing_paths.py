@@ -1,0 +1,31 @@
+"""Paths that clients know from other servers and this version lacks, each with a sentence that says why."""
+
+from __future__ import annotations
+
+from cadence.engine.missing import MISSING_METHODS
+
+_POOLING = MISSING_METHODS["embed"]
+_AUDIO = "models that hear or speak are not in this version; prompts and answers are text"
+_IMAGES = "models that draw are not in this version; prompts and answers are text"
+_STORED = "this server keeps no files or jobs; `cadence run-batch` answers a file of requests"
+_ASSISTANTS = "this server keeps no assistants or threads; /v1/responses keeps conversations"
+
+MISSING_PATHS = {
+    **dict.fromkeys(
+        ("/v1/embeddings", "/embeddings", "/v2/embed", "/pooling", "/classify", "/score", "/v1/score", "/reward"),
+        _POOLING,
+    ),
+    **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank", "/v1/moderations"), _POOLING),
+    **dict.fromkeys(("/v1/audio", "/v1/realtime"), _AUDIO),
+    **dict.fromkeys(("/v1/images", "/v1/videos"), _IMAGES),
+    **dict.fromkeys(("/v1/files", "/v1/uploads", "/v1/batches", "/v1/fine_tuning"), _STORED),
+    **dict.fromkeys(("/v1/assistants", "/v1/threads", "/v1/vector_stores"), _ASSISTANTS),
+    **{f"/{name}": MISSING_METHODS[name] for name in ("sleep", "wake_up", "is_sleeping", "collective_rpc")},
+    **dict.fromkeys(("/pause", "/resume", "/is_paused"), MISSING_METHODS["is_paused"]),
+}
+
+
+def why_missing(path: str) -> str:
+    """For one of these paths, or one below it; "" for any other."""
+    found = next((name for name in MISSING_PATHS if path == name or path.startswith(name + "/")), "")
+    return f"There is no {found} here: {MISSING_PATHS[found]}." if found else ""
