@@ -154,8 +154,8 @@ async def _drawn(
         flags.prefix_repetition_num_prefixes,
         flags.prefix_repetition_output_len,
     )
-    vocabulary = work.Vocabulary.of(await work.tokenize(remote, model, work.ALL_WORDS), chat)
-    return repetition.asks(vocabulary, count, not flags.disable_shuffle, dice)
+    units = work.PromptUnits.of(await work.tokenize(remote, model, work.ALL_WORDS), chat)
+    return repetition.asks(units, count, not flags.disable_shuffle, dice)
 
 
 async def _read(

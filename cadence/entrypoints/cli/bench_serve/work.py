@@ -59,18 +59,18 @@ class RandomShape:
 
 async def random_asks(remote: Remote, model: str, shape: RandomShape, chat: bool, dice: random.Random) -> Iterator[Ask]:
     """Endless. Exact lengths where the server tokenises for us and takes token ids; words, about as long, elsewhere."""
-    return _random_asks(Vocabulary.of(await tokenize(remote, model, ALL_WORDS), chat), shape, dice)
+    return _random_asks(PromptUnits.of(await tokenize(remote, model, ALL_WORDS), chat), shape, dice)
 
 
-def _random_asks(vocabulary: Vocabulary, shape: RandomShape, dice: random.Random) -> Iterator[Ask]:
-    prefix = vocabulary.draw(shape.prefix_len, dice)
+def _random_asks(units: PromptUnits, shape: RandomShape, dice: random.Random) -> Iterator[Ask]:
+    prefix = units.draw(shape.prefix_len, dice)
     while True:
-        drawn = vocabulary.draw(max(1, shape.draw(shape.input_len, dice)), dice)
-        yield Ask(vocabulary.prompt([*prefix, *drawn]), shape.draw(shape.output_len, dice))
+        drawn = units.draw(max(1, shape.draw(shape.input_len, dice)), dice)
+        yield Ask(units.prompt([*prefix, *drawn]), shape.draw(shape.output_len, dice))
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class PromptUnits:
     """What prompts are drawn from: token ids, or words where a chat or the server takes none."""
 
     units: Sequence[int] | Sequence[str]
@@ -78,7 +78,7 @@ class Vocabulary:
     chat: bool
 
     @classmethod
-    def of(cls, ids: list[int], chat: bool) -> Vocabulary:
+    def of(cls, ids: list[int], chat: bool) -> PromptUnits:
         """ids: of `ALL_WORDS`; none where the server cannot tell"""
         if ids and not chat:
             return cls(ids, 1.0, chat)
@@ -110,14 +110,14 @@ class PrefixRepetition:
                 field = f"prefix_repetition_{name}"
                 raise ConfigError(f"{field}={getattr(self, name)} is not at least 1", field)
 
-    def asks(self, vocabulary: Vocabulary, count: int, shuffled: bool, dice: random.Random) -> list[Ask]:
+    def asks(self, units: PromptUnits, count: int, shuffled: bool, dice: random.Random) -> list[Ask]:
         """As even a number for each prefix as can be, in a random order unless told otherwise."""
-        prefixes = [vocabulary.draw(self.prefix_len, dice) for _ in range(self.num_prefixes)]
+        prefixes = [units.draw(self.prefix_len, dice) for _ in range(self.num_prefixes)]
         begun = sorted(range(count), key=lambda number: number % self.num_prefixes)
         asks = []
         for number in begun:
-            drawn = [*prefixes[number % self.num_prefixes], *vocabulary.draw(self.suffix_len, dice)]
-            asks.append(Ask(vocabulary.prompt(drawn), self.output_len))
+            drawn = [*prefixes[number % self.num_prefixes], *units.draw(self.suffix_len, dice)]
+            asks.append(Ask(units.prompt(drawn), self.output_len))
         if shuffled:
             dice.shuffle(asks)
         return asks
