@@ -11,7 +11,7 @@ from typing import Any, Self
 from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.args import names as option_names
-from cadence.core.errors import ConfigError, InvalidRequestError
+from cadence.core.errors import ConfigError, InvalidRequestError, ModelNotFoundError
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import BeamSearchOutput, RequestOutput
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
@@ -53,7 +53,19 @@ class LLM:
         profiler_config: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        self._profiler = Profiler(profiler_config or {})
+        try:
+            self._open(model, logits_processors or (), profiler_config or {}, options)
+        except (ConfigError, InvalidRequestError, ModelNotFoundError) as error:
+            raise error.with_traceback(None) from None  # a sentence for the caller; our frames add nothing to it
+
+    def _open(
+        self,
+        model: str,
+        logits_processors: Sequence[Callable[..., Any] | str],
+        profiler_config: Mapping[str, Any],
+        options: dict[str, Any],
+    ) -> None:
+        self._profiler = Profiler(profiler_config)
         if profiler_config and options.get("data_parallel_size", 1) != 1:
             raise ConfigError(
                 "profiler_config: profiles are taken in this process, where one engine runs; use data_parallel_size=1",
@@ -61,7 +73,7 @@ class LLM:
             )
         args = peer_env.applied(EngineArgs.from_options(model=model, **options), env.peer_variables())
         self._chat_template = read_template(args.chat_template or "")
-        self.llm_engine = LLMEngine.from_engine_args(args, logits_processors=logits_processors or ())
+        self.llm_engine = LLMEngine.from_engine_args(args, logits_processors=logits_processors)
         if self.llm_engine.config.tokenizer.escape_control_tokens:
             self._chats.check_template(self._chat_template)
         self._ids = itertools.count()
@@ -89,7 +101,11 @@ class LLM:
             prompts = prompt_token_ids  # type: ignore[assignment]
         elif prompt_token_ids is not None:
             raise InvalidRequestError("give prompts or prompt_token_ids, not both", "prompt_token_ids")
-        return self._run(self._accept(prompts, sampling_params, priority, lora_request, extras), use_tqdm)
+        try:
+            ids = self._accept(prompts, sampling_params, priority, lora_request, extras)
+        except InvalidRequestError as error:
+            raise error.with_traceback(None) from None
+        return self._run(ids, use_tqdm)
 
     def enqueue(
         self,

@@ -6,6 +6,7 @@ import builtins
 import itertools
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cadence.entrypoints.cli.bench_serve.load import Pace, Sample, Stopwatch
+from cadence.entrypoints.cli.bench_serve.flags import build_parser
+from cadence.entrypoints.cli.bench_serve.load import Pace, Ramp, Sample, Stopwatch
 from cadence.entrypoints.cli.bench_serve.numbers import WantedMetrics, numbers, peak_concurrency, tokens_by_second
+from cadence.entrypoints.cli.bench_serve.peer_flags import PEER_FLAGS
 from cadence.entrypoints.cli.bench_serve.work import RandomShape
 from cadence.entrypoints.cli.main import main
 from tests.cli.scripted_server import ScriptedServer, running
 
+VLLM_FLAGS = """
+append-result asr-max-audio-len-sec asr-min-audio-len-sec backend base-url bfcl-categories blazedit-max-distance
+blazedit-min-distance burstiness chat-template-kwargs custom-ensure-client-side-data custom-output-len dataset-name
+dataset-path disable-shuffle disable-tqdm enable-multimodal-chat endpoint extra-body frequency-penalty goodput header
+hf-name hf-output-len hf-split hf-subset host ignore-eos input-len insecure label logprobs lora-assignment
+lora-modules max-concurrency metadata metric-percentiles min-p model no-oversample no-reranker no-stream num-prompts
+num-warmups output-len percentile-metrics plot-dataset-stats plot-timeline port prefix-repetition-num-prefixes
+prefix-repetition-output-len prefix-repetition-prefix-len prefix-repetition-suffix-len presence-penalty
+probe-request-rate profile ramp-up-end-rps ramp-up-start-rps ramp-up-strategy random-batch-size random-input-len
+random-mm-base-items-per-request random-mm-bucket-config random-mm-limit-mm-per-prompt
+random-mm-num-mm-items-range-ratio random-output-len random-prefix-len random-range-ratio ready-check-timeout-sec
+repetition-penalty request-id-prefix request-rate result-dir result-filename save-detailed save-result seed self-timed
+served-model-name sharegpt-output-len skip-chat-template skip-tokenizer-init sonnet-input-len sonnet-output-len
+sonnet-prefix-len spec-bench-category spec-bench-output-len speed-bench-category speed-bench-dataset-subset
+speed-bench-output-len temperature timed-trace-chunk-hash-size timed-trace-label-hash-ids
+timed-trace-label-input-length timed-trace-label-output-length timed-trace-label-timestamp timed-trace-sec-multiplier
+timeline-itl-thresholds tokenizer tokenizer-mode top-k top-p trust-remote-code use-beam-search
+"""  # of its `bench serve`, August 2026
 WANTED = WantedMetrics.parse("ttft,tpot,itl,e2el", "25,50,99.9", [])
 
 
@@ -197,6 +218,13 @@ def test_custom_and_sharegpt_files(server: ScriptedServer, tmp_path: Path, capsy
         (["--plot", "x.pdf"], "does not end in .png"),
         (["--nonsense"], "unknown flag --nonsense"),
         (["--header", "novalue"], "NAME=VALUE"),
+        (["--profile"], "--profile cannot be honoured: a server is not profiled over HTTP"),
+        (["--dataset-name", "sonnet"], "its dataset is not read"),
+        (["--dataset-name", "nonsense"], "'nonsense' is not one of random"),
+        (["--ramp-up-start-rps", "1"], "need ramp_up_strategy"),
+        (["--ramp-up-strategy", "linear", "--ramp-up-start-rps", "1"], "ramp_up_end_rps=None is not above 0"),
+        (["--ramp-up-strategy", "linear", "--request-rate", "5"], "cannot both be given"),
+        (["--dataset-name", "prefix_repetition", "--prefix-repetition-num-prefixes", "0"], "num_prefixes=0"),
     ],
 )
 def test_mistakes_are_one_line_and_status_2(
@@ -207,6 +235,74 @@ def test_mistakes_are_one_line_and_status_2(
     error = capsys.readouterr().err
     assert left.value.code == 2 and said in error and error.count("\n") == 1
     assert not server.bodies
+
+
+def test_flags_of_vllm_reach_the_requests(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
+    sampling = {"top_p": 0.5, "top_k": 4, "min_p": 0.1, "frequency_penalty": 0.2, "presence_penalty": 0.3,
+                "repetition_penalty": 1.1, "temperature": 0.7, "logprobs": 2}  # fmt: skip
+    flags = [word for name, value in sampling.items() for word in ("--" + name.replace("_", "-"), str(value))]
+    more = ("--request-id-prefix", "run-", "--lora-modules", "a", "b", "--lora-assignment", "round-robin")
+    common = ["--base-url", server.url, "--num-prompts", "4", "--random-input-len", "3", "--num-warmups", "0"]
+    assert main(["bench", "serve", *common, *flags, *more, "--tokenizer", "x", "--trust-remote-code"]) == 0
+    said = capsys.readouterr().err
+    assert "--tokenizer has no effect here" in said and "--trust-remote-code has no effect here" in said
+    bodies = sorted(server.bodies, key=lambda body: body["request_id"])
+    assert [(body["request_id"], body["model"]) for body in bodies] == [
+        ("run-0", "a"), ("run-1", "b"), ("run-2", "a"), ("run-3", "b")
+    ]  # fmt: skip
+    assert all(body[name] == value for body in bodies for name, value in sampling.items())
+
+
+def test_prefixes_are_repeated(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--dataset-name", "prefix_repetition", "--prefix-repetition-prefix-len", "7")
+    lengths = ("--prefix-repetition-suffix-len", "5", "--prefix-repetition-num-prefixes", "3")
+    bench(server, capsys, *flags, *lengths, "--prefix-repetition-output-len", "4", "--num-warmups", "0")
+    prompts = [tuple(body["prompt"]) for body in server.bodies]
+    assert len(set(prompts)) == 6 and {len(prompt) for prompt in prompts} == {12}
+    assert sorted(Counter(prompt[:7] for prompt in prompts).values()) == [2, 2, 2]
+    assert {body["max_tokens"] for body in server.bodies} == {4}
+
+
+def test_results_are_appended(server: ScriptedServer, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "all.json"
+    for count in ("1", "2"):
+        bench(server, capsys, "--append-result", "--result-filename", str(file), "--num-prompts", count)
+    decoder, text, counts = json.JSONDecoder(), file.read_text(), []
+    while text.strip():
+        result, end = decoder.raw_decode(text)
+        counts.append(result["completed"])
+        text = text[end:].lstrip()
+    assert counts == [1, 2]
+
+
+def test_a_file_in_its_order_and_once(
+    server: ScriptedServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    talks = [{"conversations": [{"value": f"question {number}"}, {"value": "answer"}]} for number in range(3)]
+    (tmp_path / "s.json").write_text(json.dumps(talks))
+    flags = ("--dataset-path", str(tmp_path / "s.json"), "--disable-shuffle", "--no-oversample", "--num-warmups", "0")
+    result = bench(server, capsys, *flags, "--max-concurrency", "1")
+    assert result["completed"] == 3
+    assert [body["prompt"] for body in server.bodies] == ["question 0", "question 1", "question 2"]
+
+
+@pytest.mark.parametrize(("strategy", "middle"), [("linear", 50.5), ("exponential", 10.0)])
+def test_a_ramp_goes_from_rate_to_rate(strategy: str, middle: float) -> None:
+    ramp = Ramp.of(strategy, 1.0, 100.0, float("inf"))
+    assert ramp is not None
+    assert [ramp.rate(progress) for progress in (0, 0.5, 1)] == pytest.approx([1, middle, 100])
+    due = np.array(list(Pace(float("inf"), 1e6, 0, 0, ramp).due_times(101)))
+    assert 1 / (due[1] - due[0]) == pytest.approx(1, rel=0.1)
+    assert 1 / (due[51] - due[50]) == pytest.approx(middle, rel=0.1)
+
+
+def test_every_flag_of_vllm_is_known() -> None:
+    parser = build_parser()
+    known = {name for action in parser._actions for name in action.option_strings}
+    assert [name for name in VLLM_FLAGS.split() if f"--{name}" not in known] == []
+    reasons = {flag.name: flag for flag in PEER_FLAGS}
+    assert len(reasons) == len(PEER_FLAGS) and all(flag.why for flag in PEER_FLAGS)
+    assert {f"--{name}" for name in VLLM_FLAGS.split()} >= reasons.keys()
 
 
 def test_a_failed_warm_up_ends_it(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,11 +358,11 @@ def test_peaks() -> None:
 
 @pytest.mark.parametrize("burstiness", [0.5, 1.0, 4.0])
 def test_arrivals_have_the_rate_and_the_spread_asked_for(burstiness: float) -> None:
-    times = list(itertools.islice(Pace(20.0, burstiness, 0, 3).due_times(), 4001))
+    times = list(Pace(20.0, burstiness, 0, 3).due_times(4001))
     gaps = np.diff(times)
     assert times[0] == 0.0 and gaps.mean() == pytest.approx(1 / 20, rel=0.1)
     assert gaps.std() / gaps.mean() == pytest.approx(burstiness**-0.5, rel=0.1)  # a gamma distribution's
-    assert set(itertools.islice(Pace(float("inf"), 1.0, 0, 0).due_times(), 9)) == {0.0}
+    assert set(Pace(float("inf"), 1.0, 0, 0).due_times(9)) == {0.0}
 
 
 def test_lengths_lie_in_their_range() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cadence.config import env, peer_env
@@ -23,6 +25,25 @@ def test_variables_that_are_flags_of_the_server(monkeypatch: pytest.MonkeyPatch)
         assert getattr(read_flags(build_parser().parse([]))[1], name) is False
         monkeypatch.setenv(f"VLLM_{name.upper()}", "1")
         assert getattr(read_flags(build_parser().parse([]))[1], name) is True
+
+
+def test_every_variable_of_vllm_is_in_the_table() -> None:
+    """The file has the names that vLLM of August 2026 reads."""
+    named = (Path(__file__).parent / "vllm_variables.txt").read_text().split()
+    table = {variable.name: variable for variable in peer_env.VARIABLES}
+    assert len(named) == 287 and [name for name in named if name not in table] == []
+    older = {"VLLM_USE_V1", "VLLM_ATTENTION_BACKEND", "DO_NOT_TRACK"}
+    assert table.keys() - set(named) == older
+    assert peer_env.NOT_READ not in {variable.why for variable in peer_env.VARIABLES}
+
+
+def test_the_limit_of_completions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_MAX_N_SEQUENCES", "7")
+    assert read_flags(build_parser().parse([]))[1].max_completions == 7
+    assert read_flags(build_parser().parse(["--max-completions", "9"]))[1].max_completions == 9
+    monkeypatch.setenv("VLLM_MAX_N_SEQUENCES", "many")
+    with pytest.raises(ConfigError, match="VLLM_MAX_N_SEQUENCES='many' is not a number of at least 1"):
+        read_flags(build_parser().parse([]))
 
 
 def test_layers_of_stages() -> None:
@@ -53,7 +74,12 @@ def test_what_has_no_effect_is_named_once_each(caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.parametrize("value", ["1", "true", "/some/file"])
 def test_what_would_break_a_promise_is_refused(value: str) -> None:
-    for name in ("VLLM_USE_MODELSCOPE", "VLLM_LOGGING_CONFIG_PATH"):
+    for name in (
+        "VLLM_USE_MODELSCOPE",
+        "VLLM_LOGGING_CONFIG_PATH",
+        "VLLM_MODEL_REDIRECT_PATH",
+        "VLLM_ENABLE_COHERE_API",
+    ):
         with pytest.raises(ConfigError, match=f"{name} cannot be honoured: .*; unset it"):
             peer_env.applied(EngineArgs(), {name: value})
         for nothing in ("", "0", "False"):

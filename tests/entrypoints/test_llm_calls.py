@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import signal
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,19 @@ def test_a_reset_of_requests_that_run_changes_no_token(llm: LLM) -> None:
     assert not llm.reset_prefix_cache() and llm.reset_prefix_cache(reset_running_requests=True)
     outputs = finish(llm.llm_engine)
     assert tokens_of(outputs[-1:]) == expected and outputs[-1].num_cached_tokens == 0
+
+
+def test_refusals_come_without_our_frames(llm: LLM) -> None:
+    for call in (
+        lambda: LLM("/no/such/model"),
+        lambda: LLM("smollm2", max_modl_len=3),
+        lambda: LLM("smollm2", decode_context_parallel_size=2),
+        lambda: llm.generate([[7] * 300], greedy()),
+    ):
+        with pytest.raises((ConfigError, ModelNotFoundError, InvalidRequestError)) as caught:
+            call()
+        assert len(traceback.extract_tb(caught.value.__traceback__)) == 3  # this function, the lambda, and the call
+        assert caught.value.__cause__ is None and caught.value.__suppress_context__
 
 
 def test_what_would_change_the_answer_is_refused(llm: LLM) -> None:

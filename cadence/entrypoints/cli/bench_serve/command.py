@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cadence.config import values
-from cadence.config.cli import Parser
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.bench_serve import work
-from cadence.entrypoints.cli.bench_serve.load import Load, Pace, Sample
+from cadence.entrypoints.cli.bench_serve.flags import BACKENDS, build_parser
+from cadence.entrypoints.cli.bench_serve.load import Load, Pace, Ramp, Sample
 from cadence.entrypoints.cli.bench_serve.numbers import (
-    METRICS,
     WantedMetrics,
     complaints,
     details,
@@ -34,94 +32,17 @@ from cadence.entrypoints.cli.bench_serve.plot import Picture, check_plotting, sa
 from cadence.entrypoints.cli.remote.client import Remote, RemoteError
 from cadence.entrypoints.cli.shared.draft_counts import DraftCounts
 
-BACKENDS = {
-    "openai": "/v1/completions",
-    "vllm": "/v1/completions",
-    "openai-chat": "/v1/chat/completions",
-    "cadence": "/v1/completions",
-}
 RETRY_SECONDS = 0.5  # between looks at a server that is not up yet
+_RAMP = ("ramp_up_strategy", "ramp_up_start_rps", "ramp_up_end_rps")
 SETTLE_SECONDS = 1.2  # an engine's own counters reach /metrics once a second
-
-
-def build_parser() -> Parser:
-    parser = Parser("cadence bench serve", "Load a server with streamed requests and time what comes back.")
-    _add_server_flags(parser.add_argument_group("server"))
-    _add_load_flags(parser.add_argument_group("load"))
-    _add_prompt_flags(parser.add_argument_group("prompts"))
-    _add_report_flags(parser.add_argument_group("report"))
-    return parser
-
-
-def _add_server_flags(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--url", "--base-url", dest="base_url", metavar="URL", help="where it is, for example http://127.0.0.1:8000"
-    )
-    group.add_argument("--host", default="127.0.0.1", help="used without --url [127.0.0.1]")
-    group.add_argument("--port", type=int, default=8000, metavar="N", help="used without --url [8000]")
-    group.add_argument("--backend", "--endpoint-type", default="openai", choices=tuple(BACKENDS), help="[openai]")
-    group.add_argument("--endpoint", metavar="PATH", help="/v1/completions or /v1/chat/completions [by --backend]")
-    group.add_argument("--model", metavar="NAME", help="the name to ask for [the first the server lists]")
-    group.add_argument("--served-model-name", metavar="NAME", help="the same; wins over --model")
-    group.add_argument("--api-key", default="", metavar="KEY", help="sent as a bearer token")
-    group.add_argument("--header", action="append", default=[], metavar="NAME=VALUE", help="sent with every request")
-    group.add_argument(
-        "--ready-check-timeout-sec", type=float, default=0, metavar="S", help="wait this long for the server [0]"
-    )
-
-
-def _add_load_flags(group: argparse._ArgumentGroup) -> None:
-    count: dict[str, Any] = {"type": values.human_int, "metavar": "N"}
-    group.add_argument("--num-prompts", default=1000, help="requests in all [1000]", **count)
-    group.add_argument("--num-warmups", default=1, help="requests before the clock runs, one by one [1]", **count)
-    group.add_argument(
-        "--request-rate", type=float, default=float("inf"), metavar="X", help="requests a second; inf = at once [inf]"
-    )
-    group.add_argument(
-        "--burstiness", type=float, default=1.0, metavar="X", help="1 = Poisson, less = bursts, more = even [1]"
-    )
-    group.add_argument("--max-concurrency", default=0, help="most requests under way; 0 = no limit [0]", **count)
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of prompts and arrival times [0]")
-    group.add_argument("--ignore-eos", action="store_true", help="ask for exactly as many tokens as --output-len says")
-    group.add_argument("--temperature", type=float, default=0.0, metavar="X", help="[0]")
-    group.add_argument("--extra-body", type=json.loads, default={}, metavar="JSON", help="more fields of the requests")
-
-
-def _add_prompt_flags(group: argparse._ArgumentGroup) -> None:
-    count: dict[str, Any] = {"type": values.human_int, "metavar": "N"}
-    group.add_argument(
-        "--dataset-name", choices=("random", "sharegpt", "custom"), help="[random, or by --dataset-path]"
-    )
-    group.add_argument("--dataset-path", metavar="FILE", help="custom: JSONL with prompt or messages; sharegpt: JSON")
-    group.add_argument("--random-input-len", "--input-len", default=1024, help="prompt tokens [1024]", **count)
-    group.add_argument(
-        "--output-len", "--random-output-len", "--sharegpt-output-len", "--custom-output-len",
-        dest="output_len", default=0, help="most tokens to generate [random: 128, custom: the line's, or 256]", **count,
-    )  # fmt: skip
-    group.add_argument("--random-range-ratio", type=float, default=0.0, metavar="X", help="spread of lengths, ± X [0]")
-    group.add_argument("--random-prefix-len", default=0, help="tokens all prompts begin with [0]", **count)
-
-
-def _add_report_flags(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--percentile-metrics", default="ttft,tpot,itl,e2el", help=f"of {', '.join(METRICS)} [all]")
-    group.add_argument("--metric-percentiles", default="90,99", metavar="P,P,…", help="[90,99]")
-    group.add_argument("--goodput", nargs="+", default=[], metavar="NAME:MS", help="limits of a good request: ttft:200")
-    group.add_argument("--save-result", action="store_true", help="write the numbers as JSON")
-    group.add_argument("--save-detailed", action="store_true", help="with every request's times")
-    group.add_argument("--result-dir", default=".", metavar="DIR", help="[.]")
-    group.add_argument("--result-filename", metavar="FILE", help="[made of the backend, rate, model and time]")
-    group.add_argument("--output-json", metavar="FILE", help="write the numbers there; - = stdout, no table")
-    group.add_argument("--metadata", nargs="+", default=[], metavar="KEY=VALUE", help="kept with the numbers")
-    group.add_argument("--label", default="", help="kept with the numbers")
-    group.add_argument("--plot", default="", metavar="FILE.png", help="draw the latencies (needs matplotlib)")
-    group.add_argument("--disable-tqdm", action="store_true", help="no progress bar")
 
 
 def run(argv: Sequence[str]) -> int:
     flags = build_parser().parse(argv)
     _check(flags)
     wanted = WantedMetrics.parse(flags.percentile_metrics, flags.metric_percentiles, flags.goodput)
-    pace = Pace(flags.request_rate, flags.burstiness, flags.max_concurrency, flags.seed)
+    ramp = Ramp.of(flags.ramp_up_strategy, flags.ramp_up_start_rps, flags.ramp_up_end_rps, flags.request_rate)
+    pace = Pace(flags.request_rate, flags.burstiness, flags.max_concurrency, flags.seed, ramp)
     check_plotting(flags.plot)
     _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -139,12 +60,13 @@ def _check(flags: argparse.Namespace) -> None:
     for name in ("num_warmups", "output_len", "random_prefix_len"):
         if getattr(flags, name) < 0:
             raise ConfigError(f"{name}={getattr(flags, name)} is not at least 0", name)
-    if not isinstance(flags.extra_body, dict):
-        raise ConfigError("extra_body is not a JSON object", "extra_body")
+    for name in ("extra_body", "chat_template_kwargs"):
+        if not isinstance(getattr(flags, name), dict):
+            raise ConfigError(f"{name} is not a JSON object", name)
     if flags.dataset_path and flags.dataset_name is None:
         flags.dataset_name = "sharegpt" if flags.dataset_path.endswith(".json") else "custom"
     flags.dataset_name = flags.dataset_name or "random"
-    if flags.dataset_name != "random" and not flags.dataset_path:
+    if flags.dataset_name not in work.DRAWN and not flags.dataset_path:
         raise ConfigError(f"--dataset-name {flags.dataset_name} needs --dataset-path", "dataset_path")
     flags.endpoint = flags.endpoint or BACKENDS[flags.backend]
     if not flags.endpoint.endswith(("/completions",)) or not flags.endpoint.startswith("/"):
@@ -209,21 +131,47 @@ async def _bodies(flags: argparse.Namespace, remote: Remote, model: str) -> list
     chat = flags.endpoint.endswith("/chat/completions")
     count = flags.num_prompts + flags.num_warmups
     dice = random.Random(flags.seed)
+    if flags.dataset_name in work.DRAWN:
+        asks = await _drawn(flags, remote, model, chat, count, dice)
+    else:
+        asks = await _read(flags, remote, model, chat, count, dice)
+    models = list(work.models(model, flags.lora_modules, flags.lora_assignment, len(asks), dice))
+    extra = work.extra_fields(flags, chat)
+    bodies = [work.request_body(ask, name, chat, extra) for ask, name in zip(asks, models, strict=True)]
+    return work.with_ids(bodies, flags.request_id_prefix)
+
+
+async def _drawn(
+    flags: argparse.Namespace, remote: Remote, model: str, chat: bool, count: int, dice: random.Random
+) -> list[work.Ask]:
     if flags.dataset_name == "random":
         output_len = flags.output_len or work.RANDOM_OUTPUT_LEN
         shape = work.RandomShape(flags.random_input_len, output_len, flags.random_range_ratio, flags.random_prefix_len)
-        asks = list(itertools.islice(await work.random_asks(remote, model, shape, chat, dice), count))
+        return list(itertools.islice(await work.random_asks(remote, model, shape, chat, dice), count))
+    repetition = work.PrefixRepetition(
+        flags.prefix_repetition_prefix_len,
+        flags.prefix_repetition_suffix_len,
+        flags.prefix_repetition_num_prefixes,
+        flags.prefix_repetition_output_len,
+    )
+    units = work.PromptUnits.of(await work.tokenize(remote, model, work.ALL_WORDS), chat)
+    return repetition.asks(units, count, not flags.disable_shuffle, dice)
+
+
+async def _read(
+    flags: argparse.Namespace, remote: Remote, model: str, chat: bool, count: int, dice: random.Random
+) -> list[work.Ask]:
+    path = Path(flags.dataset_path)
+    if flags.dataset_name == "custom":
+        found = work.custom_asks(path, flags.output_len, chat)
     else:
-        path = Path(flags.dataset_path)
-        if flags.dataset_name == "custom":
-            found = work.custom_asks(path, flags.output_len, chat)
-        else:
-            found = await work.sharegpt_asks(remote, model, path, flags.output_len, chat, count, dice)
-        if len(found) < flags.num_prompts:
-            print(f"{path} holds {len(found)} prompts; they are asked again", file=sys.stderr)
-        asks = work.repeated(found, count, path)
-    extra = {"temperature": flags.temperature, **({"ignore_eos": True} if flags.ignore_eos else {}), **flags.extra_body}
-    return [work.request_body(ask, model, chat, extra) for ask in asks]
+        shuffled = None if flags.disable_shuffle else dice
+        found = await work.sharegpt_asks(remote, model, path, flags.output_len, chat, count, shuffled)
+    if len(found) < flags.num_prompts and flags.no_oversample:
+        flags.num_prompts = len(found)
+    elif len(found) < flags.num_prompts:
+        print(f"{path} holds {len(found)} prompts; they are asked again", file=sys.stderr)
+    return work.repeated(found, flags.num_prompts + flags.num_warmups, path)
 
 
 @contextmanager
@@ -263,6 +211,7 @@ def _about(flags: argparse.Namespace, model: str) -> dict[str, Any]:
         "request_rate": rate,
         "burstiness": flags.burstiness,
         "max_concurrency": flags.max_concurrency or None,
+        **({name: getattr(flags, name) for name in _RAMP} if flags.ramp_up_strategy else {}),
     }
 
 
@@ -279,8 +228,9 @@ def publish(
         print(complaint, file=sys.stderr)
     if flags.output_json and flags.output_json != "-":
         _write(Path(flags.output_json), document)
-    if flags.save_result or flags.result_filename:
-        _write(Path(flags.result_dir) / (flags.result_filename or _file_name(result)), document)
+    if flags.save_result or flags.append_result or flags.result_filename:
+        path = Path(flags.result_dir) / (flags.result_filename or _file_name(result))
+        _write(path, document, "a" if flags.append_result else "w")
     if flags.plot:
         save_latency_plot(_picture(result, samples), flags.plot)
 
@@ -301,10 +251,11 @@ def _file_name(result: dict[str, Any]) -> str:
     return f"{result['label'] or result['backend']}-{result['request_rate']}qps{limit}-{model}-{result['date']}.json"
 
 
-def _write(path: Path, document: str) -> None:
+def _write(path: Path, document: str, mode: str = "w") -> None:
     try:
         path.expanduser().parent.mkdir(parents=True, exist_ok=True)
-        path.expanduser().write_text(document + "\n", encoding="utf-8")
+        with path.expanduser().open(mode, encoding="utf-8") as file:
+            file.write(document + "\n")
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}", "result_filename") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -73,6 +74,36 @@ def _is_arrival(choice: dict[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Ramp:
+    """A rate that goes from one value to another over the load, in requests a second."""
+
+    strategy: str  # linear or exponential
+    start: float
+    end: float
+
+    @classmethod
+    def of(cls, strategy: str | None, start: float | None, end: float | None, rate: float) -> Ramp | None:
+        """As flags say it; None = the rate stays."""
+        if strategy is None:
+            if start is not None or end is not None:
+                raise ConfigError("ramp_up_start_rps and ramp_up_end_rps need ramp_up_strategy", "ramp_up_strategy")
+            return None
+        if rate != float("inf"):
+            raise ConfigError("request_rate and ramp_up_strategy cannot both be given", "request_rate")
+        for name, value in (("ramp_up_start_rps", start), ("ramp_up_end_rps", end)):
+            if value is None or not 0 < value < float("inf"):
+                raise ConfigError(f"{name}={value} is not above 0, as ramp_up_strategy needs it", name)
+        assert start is not None and end is not None
+        return cls(strategy, start, end)
+
+    def rate(self, progress: float) -> float:
+        """progress: 0 at the first request, 1 at the last"""
+        if self.strategy == "linear":
+            return self.start + (self.end - self.start) * progress
+        return self.start * math.pow(self.end / self.start, progress)
+
+
+@dataclass(frozen=True, slots=True)
 class Pace:
     """When requests are sent. `rate` inf = all at once; `concurrency` 0 = no limit on those under way."""
 
@@ -80,6 +111,7 @@ class Pace:
     burstiness: float  # 1 = Poisson; below 1 = in bursts; above 1 = more even
     concurrency: int
     seed: int
+    ramp: Ramp | None = None  # in the place of `rate`
 
     def __post_init__(self) -> None:
         if not self.rate > 0:
@@ -89,14 +121,15 @@ class Pace:
         if self.concurrency < 0:
             raise ConfigError(f"max_concurrency={self.concurrency} is not at least 1", "max_concurrency")
 
-    def due_times(self) -> Iterator[float]:
-        """Seconds after the start. Gaps are gamma-distributed with mean 1 / rate."""
+    def due_times(self, count: int) -> Iterator[float]:
+        """Of so many requests, in seconds after the start. Gaps are gamma-distributed with mean 1 / rate."""
         dice = random.Random(self.seed)
         due = 0.0
-        while True:
+        for number in range(count):
             yield due
-            if self.rate != float("inf"):
-                due += dice.gammavariate(self.burstiness, 1 / (self.rate * self.burstiness))
+            rate = self.rate if self.ramp is None else self.ramp.rate(number / max(count - 1, 1))
+            if rate != float("inf"):
+                due += dice.gammavariate(self.burstiness, 1 / (rate * self.burstiness))
 
 
 class Load:
@@ -119,7 +152,7 @@ class Load:
 
         async with asyncio.TaskGroup() as group:
             tasks: list[asyncio.Task[Sample]] = []
-            for body, due in zip(bodies, pace.due_times()):
+            for body, due in zip(bodies, pace.due_times(len(bodies)), strict=True):
                 if (wait := begin + due - time.perf_counter()) > 0:
                     await asyncio.sleep(wait)
                 tasks.append(group.create_task(send(body)))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,11 @@ _TEXT = (
     "father power hour game line end member law car city community name president team minute idea kid body back parent"
 )
 WORDS = _TEXT.split()
+ALL_WORDS = " " + " ".join(WORDS)
+DRAWN = ("random", "prefix_repetition")  # datasets without a file
+_SAMPLING = (
+    "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +59,91 @@ class RandomShape:
 
 async def random_asks(remote: Remote, model: str, shape: RandomShape, chat: bool, dice: random.Random) -> Iterator[Ask]:
     """Endless. Exact lengths where the server tokenises for us and takes token ids; words, about as long, elsewhere."""
-    ids = await tokenize(remote, model, " " + " ".join(WORDS))
-    if ids and not chat:
-        return _id_asks(ids, shape, dice)
-    words_per_token = len(WORDS) / len(ids) if ids else 1.0
-    return _word_asks(words_per_token, shape, chat, dice)
+    return _random_asks(PromptUnits.of(await tokenize(remote, model, ALL_WORDS), chat), shape, dice)
 
 
-def _id_asks(ids: list[int], shape: RandomShape, dice: random.Random) -> Iterator[Ask]:
-    prefix = dice.choices(ids, k=shape.prefix_len)
+def _random_asks(units: PromptUnits, shape: RandomShape, dice: random.Random) -> Iterator[Ask]:
+    prefix = units.draw(shape.prefix_len, dice)
     while True:
-        prompt = prefix + dice.choices(ids, k=shape.draw(shape.input_len, dice))
-        yield Ask(prompt, shape.draw(shape.output_len, dice))
+        drawn = units.draw(max(1, shape.draw(shape.input_len, dice)), dice)
+        yield Ask(units.prompt([*prefix, *drawn]), shape.draw(shape.output_len, dice))
 
 
-def _word_asks(words_per_token: float, shape: RandomShape, chat: bool, dice: random.Random) -> Iterator[Ask]:
-    prefix = dice.choices(WORDS, k=round(shape.prefix_len * words_per_token))
-    while True:
-        count = max(1, round(shape.draw(shape.input_len, dice) * words_per_token))
-        text = " ".join(prefix + dice.choices(WORDS, k=count))
-        yield Ask(_as_messages(text) if chat else text, shape.draw(shape.output_len, dice))
+@dataclass(frozen=True, slots=True)
+class PromptUnits:
+    """What prompts are drawn from: token ids, or words where a chat or the server takes none."""
+
+    units: Sequence[int] | Sequence[str]
+    per_token: float  # units
+    chat: bool
+
+    @classmethod
+    def of(cls, ids: list[int], chat: bool) -> PromptUnits:
+        """ids: of `ALL_WORDS`; none where the server cannot tell"""
+        if ids and not chat:
+            return cls(ids, 1.0, chat)
+        return cls(WORDS, len(WORDS) / len(ids) if ids else 1.0, chat)
+
+    def draw(self, num_tokens: int, dice: random.Random) -> list[Any]:
+        """About so many tokens; some, unless that is 0."""
+        count = max(1, round(num_tokens * self.per_token)) if num_tokens else 0
+        return dice.choices(self.units, k=count)
+
+    def prompt(self, drawn: list[Any]) -> str | list[int] | list[dict[str, Any]]:
+        if self.units is not WORDS:
+            return drawn
+        return _as_messages(" ".join(drawn)) if self.chat else " ".join(drawn)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixRepetition:
+    """Prompts of which many begin with one of a few prefixes. Lengths in tokens."""
+
+    prefix_len: int
+    suffix_len: int
+    num_prefixes: int
+    output_len: int
+
+    def __post_init__(self) -> None:
+        for name in ("prefix_len", "suffix_len", "num_prefixes", "output_len"):
+            if getattr(self, name) < 1:
+                field = f"prefix_repetition_{name}"
+                raise ConfigError(f"{field}={getattr(self, name)} is not at least 1", field)
+
+    def asks(self, units: PromptUnits, count: int, shuffled: bool, dice: random.Random) -> list[Ask]:
+        """As even a number for each prefix as can be, in a random order unless told otherwise."""
+        prefixes = [units.draw(self.prefix_len, dice) for _ in range(self.num_prefixes)]
+        begun = sorted(range(count), key=lambda number: number % self.num_prefixes)
+        asks = []
+        for number in begun:
+            drawn = [*prefixes[number % self.num_prefixes], *units.draw(self.suffix_len, dice)]
+            asks.append(Ask(units.prompt(drawn), self.output_len))
+        if shuffled:
+            dice.shuffle(asks)
+        return asks
+
+
+def models(model: str, adapters: Sequence[str], assignment: str, count: int, dice: random.Random) -> Iterator[str]:
+    """The name that each of so many requests asks for."""
+    for number in range(count):
+        if not adapters:
+            yield model
+        elif assignment == "round-robin":
+            yield adapters[number % len(adapters)]
+        else:
+            yield dice.choice(adapters)
+
+
+def extra_fields(flags: argparse.Namespace, chat: bool) -> dict[str, Any]:
+    """What flags add to every request; --extra-body wins."""
+    fields = {name: getattr(flags, name) for name in _SAMPLING if getattr(flags, name) is not None}
+    if flags.logprobs is not None:
+        fields |= {"logprobs": True, "top_logprobs": flags.logprobs} if chat else {"logprobs": flags.logprobs}
+    if flags.chat_template_kwargs:
+        fields["chat_template_kwargs"] = flags.chat_template_kwargs
+    if flags.ignore_eos:
+        fields["ignore_eos"] = True
+    return {**fields, **flags.extra_body}
 
 
 async def tokenize(remote: Remote, model: str, text: str) -> list[int]:
@@ -105,11 +176,12 @@ def custom_asks(path: Path, output_len: int, chat: bool) -> list[Ask]:
 
 
 async def sharegpt_asks(
-    remote: Remote, model: str, path: Path, output_len: int, chat: bool, count: int, dice: random.Random
+    remote: Remote, model: str, path: Path, output_len: int, chat: bool, count: int, dice: random.Random | None
 ) -> list[Ask]:
     """First questions of conversations; as many tokens as their answers have, unless told otherwise."""
     pairs = [pair for entry in _json_list(path) if (pair := _first_exchange(entry))]
-    dice.shuffle(pairs)
+    if dice is not None:
+        dice.shuffle(pairs)
     asks: list[Ask] = []
     for question, answer in pairs[:count]:
         length = output_len or len(await tokenize(remote, model, answer)) or len(answer) // CHARACTERS_PER_TOKEN
@@ -129,6 +201,16 @@ def repeated(asks: list[Ask], count: int, path: Path) -> list[Ask]:
     if not asks:
         raise ConfigError(f"{path} holds no prompts", "dataset_path")
     return list(itertools.islice(itertools.cycle(asks), count))
+
+
+def with_ids(bodies: Sequence[bytes], prefix: str) -> list[bytes]:
+    """With `request_id`s, where there is a prefix for them."""
+    if not prefix:
+        return list(bodies)
+    return [
+        json.dumps({**json.loads(body), "request_id": f"{prefix}{number}"}, separators=(",", ":")).encode()
+        for number, body in enumerate(bodies)
+    ]
 
 
 def request_body(ask: Ask, model: str, chat: bool, extra: Mapping[str, Any]) -> bytes:

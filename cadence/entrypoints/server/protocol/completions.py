@@ -23,6 +23,7 @@ class CompletionBody(GenerationBody):
             ]
         }
     )
+    suffix: str | None = None  # text after what the model is to write
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=-1)] | bool | None = None  # -1 = all there are; true = 1
     truncate_prompt_tokens: int | None = Field(default=None, ge=-1, lt=INT64)  # keep this many; -1 = what fits
@@ -37,6 +38,10 @@ class CompletionBody(GenerationBody):
         """What types alone do not say."""
         self.check_stream_options()
         check_beam(self)
+        if self.suffix and self.echo:
+            raise InvalidRequestError("echo cannot stand beside suffix: the prompt is not what comes before", "echo")
+        if self.suffix and not all(isinstance(prompt, str) for prompt in self.prompts()):
+            raise InvalidRequestError("suffix needs prompts that are texts, not token ids", "suffix")
         if self.logprob_token_ids and self.num_logprobs() is None:
             raise InvalidRequestError("logprob_token_ids needs logprobs to be set", "logprob_token_ids")
         if self.logprob_token_ids and self.max_tokens == 0:

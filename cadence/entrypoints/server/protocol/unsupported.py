@@ -80,7 +80,7 @@ UNSUPPORTED: dict[str, Unsupported] = {
         "generation endpoints do not return it, here as in vLLM",
         return_token_offsets=False, return_assistant_tokens_mask=False,
     ),
-    **_refused("text cannot be inserted before a suffix: models here only continue", suffix=None),
+    **_refused("text is inserted before a suffix by /v1/completions", suffix=None),
     **_refused("use tools and tool_choice", functions=None, function_call="none"),
     **_refused("this server does not search the web", web_search_options=None),
     **_hints("predicted output does not speed up this engine; the tokens are the same", prediction=None),

@@ -33,6 +33,7 @@ from cadence.entrypoints.server.protocol.completions import CompletionBody
 from cadence.entrypoints.server.protocol.logprobs import TokenNames
 from cadence.entrypoints.server.protocol.sampling import EndpointFields, check_weight, priority_of, sampling_params
 from cadence.entrypoints.server.routes.state import ServerState, State
+from cadence.text.fill_middle import fill_middle
 from cadence.text.text_jobs import Kept
 from cadence.text.text_service import Encoding
 
@@ -121,6 +122,8 @@ def _outputs(
 
 async def prompt_of(given: str | list[int], body: CompletionBody, state: ServerState, salt: str) -> TokensPrompt:
     max_model_len = state.llm.config.model.max_model_len
+    if body.suffix and isinstance(given, str):
+        given = fill_middle(given, body.suffix, state.llm.tokenizer.added_token_ids.values())
     if isinstance(given, list):
         ids = given[slice(*_kept(body, state))]
         check_room(len(ids), body.max_tokens, max_model_len)
