@@ -48,9 +48,9 @@ class _OfOneEngine:
         self._news = news
         self._on_ready = on_ready
 
-    def request(self, spec: GrammarSpec) -> GrammarTicket:
+    def request(self, spec: GrammarSpec, tenant: str = "") -> GrammarTicket:
         self._news.clear()
-        ticket = self._service.request(spec)
+        ticket = self._service.request(spec, tenant)
         while ticket.outcome is None:
             self._news.wait()
             self._news.clear()
