@@ -9,7 +9,7 @@ import pytest
 from cadence.core.errors import ConfigError
 from cadence.scheduler.kv.coordinator import KVCoordinator
 from cadence.scheduler.kv.free_list import FreeList
-from cadence.scheduler.kv.groups.block import Block, Blocks, RequestBlocks
+from cadence.scheduler.kv.groups.block import Block, PoolBlocks, RequestBlocks
 from cadence.scheduler.kv.groups.full import FullGroup
 from cadence.scheduler.kv.groups.sliding import SlidingGroup
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest
@@ -25,7 +25,7 @@ def ids(blocks: object) -> list[int]:
 
 
 def test_free_list_keeps_order_and_removes_from_the_middle() -> None:
-    blocks = Blocks()
+    blocks = PoolBlocks()
     free = FreeList(blocks, 1, 6)
     free.remove(blocks[3])
     free.prepend(blocks[3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cadence.scheduler.kv.groups.block import Block, Blocks
+from cadence.scheduler.kv.groups.block import Block, PoolBlocks
 
 
 class FreeList:
@@ -15,7 +15,7 @@ class FreeList:
 
     __slots__ = ("_blocks", "_ends", "_next", "_prev", "size")
 
-    def __init__(self, blocks: Blocks, first: int, end: int) -> None:
+    def __init__(self, blocks: PoolBlocks, first: int, end: int) -> None:
         """Of the blocks `first` to `end` - 1, in this order."""
         self._blocks = blocks
         self._ends = end  # the sentinel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cadence.scheduler.kv.free_list import FreeList
-from cadence.scheduler.kv.groups.block import NULL_BLOCK_ID, Block, Blocks
+from cadence.scheduler.kv.groups.block import NULL_BLOCK_ID, Block, PoolBlocks
 from cadence.scheduler.kv.prefix import PrefixIndex
 
 
@@ -17,7 +17,7 @@ class BlockPool:
 
     def __init__(self, num_blocks: int, num_groups: int) -> None:
         self.num_blocks = num_blocks
-        self.blocks = Blocks()
+        self.blocks = PoolBlocks()
         self.null = self.blocks[NULL_BLOCK_ID]
         self.index = PrefixIndex(num_groups)
         self.free = FreeList(self.blocks, NULL_BLOCK_ID + 1, num_blocks)
@@ -31,7 +31,7 @@ class BlockPool:
         return self.num_blocks - 1
 
     def allocate(self, count: int) -> list[Block]:
-        """Blocks with one reference each. The caller has checked `num_free`."""
+        """PoolBlocks with one reference each. The caller has checked `num_free`."""
         taken = []
         for _ in range(count):
             block = self.free.pop()

@@ -17,7 +17,7 @@ class Block:
         self.digest = b""  # chain hash of all tokens up to the block's end; empty = not in the prefix cache
 
 
-class Blocks(dict[int, Block]):
+class PoolBlocks(dict[int, Block]):
     """The blocks of a pool by id, each made when it is first named: a pool has hundreds of thousands, and a start
     would wait for them."""
 
