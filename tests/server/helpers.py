@@ -23,6 +23,7 @@ import uvloop
 
 from cadence.config.serve_options import ServeOptions
 from cadence.entrypoints.server.app import create_app
+from cadence.entrypoints.server.http.connections import Connections
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.entrypoints.server.server import uvicorn_config
 from tests.server.fake_llm import FakeLLM, save_fake_model
@@ -104,7 +105,9 @@ def run_app(llm: FakeLLM, **options: Any) -> Iterator[RunningApp]:
     async def main() -> None:
         settings = ServeOptions(**{"uvicorn_log_level": "critical", **options})
         app = create_app(llm, settings)  # type: ignore[arg-type]
-        found["server"] = server = QuickServer(uvicorn_config(app, settings))
+        found["server"] = server = QuickServer(
+            uvicorn_config(app, settings, Connections(settings.write_timeout, settings.max_connections))
+        )
         url = f"{'https' if settings.ssl_certfile else 'http'}://127.0.0.1:{port}"
         found["app"] = RunningApp(url, port, app.state.server, llm, asyncio.get_running_loop(), server)
         serving = asyncio.create_task(server.serve(sockets=[bound]))

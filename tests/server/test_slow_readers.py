@@ -109,6 +109,17 @@ def test_fifty_streams_that_nobody_reads(fake_model: Path) -> None:
             assert server.process.wait(240) == 0
 
 
+def test_a_drain_waits_for_no_client_that_does_not_read(fake_model: Path) -> None:
+    """Though it would wait an hour for requests, and such a client may take its time before."""
+    with (
+        FakeProcess(fake_model, write_timeout=3600.0, shutdown_timeout=3600.0) as server,
+        mute_clients(server, 3),
+    ):
+        server.wait_for(lambda client: client.get("/load").json()["server_load"] == 3)
+        server.signal()
+        assert server.process.wait(240) == 0
+
+
 @pytest.mark.parametrize("how", ["second signal", "shutdown timeout"])
 def test_nobody_holds_up_the_end(fake_model: Path, how: str) -> None:
     """Neither clients that do not read nor an engine that does not stop."""

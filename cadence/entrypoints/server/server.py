@@ -44,6 +44,7 @@ from cadence.entrypoints.server.start_signals import StartSignals, StoppedWhileS
 
 KEEP_ALIVE_S = 65  # longer than clients keep idle connections, so that they are the ones who close them
 START_HEARTBEAT_FACTOR = 6  # an engine that starts may be silent for this many times as long as one that is ready
+DRAIN_WRITE_S = 5.0  # without progress, after which a client that does not read is no longer waited for at the end
 FLUSH_S = 5  # for answers that are made but not yet read, once nothing is in flight
 ERROR_EVENTS_S = 0.7  # for the error events of requests that are ended
 ABORT_EXIT_S = 1.5  # from the decision to end requests to the end of the process, whatever hangs
@@ -139,7 +140,8 @@ class ServerLifecycle:
         self._state: ServerState = app.state.server
         self._options = options
         self._deadline = deadline
-        self._server = HttpServer(uvicorn_config(app, options))
+        self._connections = Connections(options.write_timeout, options.max_connections)
+        self._server = HttpServer(uvicorn_config(app, options, self._connections))
         self._signals = 0
         self._status = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -175,6 +177,7 @@ class ServerLifecycle:
         self._signals += 1
         if self._signals == 1:
             self._state.admission.drain()
+            self._connections.hurry(DRAIN_WRITE_S)
             _say(f"draining: {self._state.admission.in_flight} requests in flight")
             self._spawn(self._drain())
         elif self._signals == 2:
@@ -258,13 +261,13 @@ class QuietPaths(logging.Filter):
         return len(words) < 3 or str(words[2]).partition("?")[0] not in self._paths
 
 
-def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
+def uvicorn_config(app: FastAPI, options: ServeOptions, connections: Connections) -> uvicorn.Config:
     """Without uvicorn's TLS and its log handlers: both are ours."""
     if quiet := [path.strip() for path in options.disable_access_log_for_endpoints.split(",") if path.strip()]:
         logging.getLogger("uvicorn.access").addFilter(QuietPaths(quiet))
     return uvicorn.Config(
         Outbox(app),
-        http=_protocol_factory(options),  # type: ignore[arg-type]
+        http=_protocol_factory(options, connections),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         backlog=4096,
@@ -278,9 +281,8 @@ def uvicorn_config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
     )
 
 
-def _protocol_factory(options: ServeOptions) -> Callable[..., asyncio.Protocol]:
+def _protocol_factory(options: ServeOptions, connections: Connections) -> Callable[..., asyncio.Protocol]:
     limits = HttpLimits.of(options)
-    connections = Connections(options.write_timeout, options.max_connections)
     if not options.ssl_certfile:
         return functools.partial(BoundedHttpProtocol, limits, connections)
     context = tls_context(options)

@@ -66,6 +66,13 @@ class Connections:
     def unwatch(self, reader: Reader) -> None:
         self._readers.discard(reader)
 
+    def hurry(self, write_timeout: float) -> None:
+        """From now on no client that reads nothing is waited for longer than this, in seconds."""
+        self._write_timeout = min(self._write_timeout or write_timeout, write_timeout)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._schedule_check()
+
     def _schedule_check(self) -> None:
         period = min(MAX_PERIOD_S, self._write_timeout / 4)
         self._timer = asyncio.get_running_loop().call_later(period, self._check)
