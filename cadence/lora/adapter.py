@@ -135,8 +135,8 @@ def _weights_path(directory: Path, limits: LoraLimits) -> Path:
         raise AdapterError(f"{path}: no such file")
     size = path.stat().st_size
     if size > limits.max_file_bytes:
-        allowed = f"{limits.max_file_bytes / 2**30:.1f} GiB"
-        raise AdapterError(f"{path}: {size / 2**30:.1f} GiB, more than the {allowed} an adapter may have")
+        allowed = f"{limits.max_file_bytes / 2**20:.0f} MiB"
+        raise AdapterError(f"{path}: {size / 2**20:.0f} MiB, more than the {allowed} an adapter may have")
     return path
 
 

@@ -89,6 +89,15 @@ class _Pipe:
         return self._method(*args, **options)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises, as it does where Python was started at a terminal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(
     ("part", "method"), [("llm_engine", "add_request"), ("executor", "step"), ("executor", "result")]
 )
@@ -107,6 +116,7 @@ def test_nothing_is_left_of_a_call_that_was_interrupted(
     assert tokens_of(llm.generate(prompts, greedy(), use_tqdm=False)) == expected
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_nothing_is_left_of_a_wait_or_a_search_that_failed(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(total: int, **options: object) -> Any:
         raise RuntimeError("no bar")

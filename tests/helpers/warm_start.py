@@ -98,9 +98,9 @@ def nursery_pids() -> set[int]:
 
 
 def children() -> list[psutil.Process]:
-    """Of this process; the nursery stays."""
-    kept = nursery_pids()
-    return [child for child in psutil.Process().children() if child.pid not in kept]
+    """Of this process, those that have not ended; the nursery stays."""
+    kept, found = nursery_pids(), psutil.Process().children()
+    return [child for child in found if child.pid not in kept and child.status() != psutil.STATUS_ZOMBIE]
 
 
 def _is_warm(command: Sequence[Any]) -> bool:

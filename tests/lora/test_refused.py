@@ -207,7 +207,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     directory = write(tmp_path / "a")
     with open(directory / WEIGHTS_FILE, "r+b") as file:
         file.truncate(1 << 40)
-    refused(directory, WEIGHTS_FILE, str(LIMITS.max_file_bytes))
+    refused(directory, WEIGHTS_FILE, f"the {LIMITS.max_file_bytes >> 20} MiB an adapter")
 
 
 @examples(25, 60)

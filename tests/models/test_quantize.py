@@ -268,7 +268,7 @@ def test_a_head_may_be_quantised(plain: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"ignore": ("lm_haed",)}, "names no matrix"),
-        ({"ignore": ("re:(",)}, "no pattern"),
+        ({"ignore": ("re:(",)}, "no regular expression"),
         ({"ignore": ("model.layers.0.self_attn.q_proj",)}, "multiplied as one"),
         ({"ignore": ("re:.*",)}, "nothing is left"),
     ],

@@ -185,9 +185,9 @@ MUTANTS = (
     ),
     Mutant(
         "shell: a model file that cannot be read ends with the status of a usage error",
-        "entrypoints/cli/main.py",
-        "fail(prog, error, status=1)",
-        "fail(prog, error)",
+        "config/cli.py",
+        "return 1 if isinstance(error, ModelFileError",
+        "return 2 if isinstance(error, ModelFileError",
         ("cli",),
     ),
 )

@@ -56,7 +56,7 @@ def post(app: Any, path: str, body: dict[str, Any], field: str, some: list[Value
         for value in some:
             content = join(with_field(pairs_of(body), field, Slot(field, field, {}).fill(value.text)))
             reply = client.post(path, content=content, headers=JSON)
-            assert reply.status_code in (200, 400), (value.name, reply.text)
+            assert reply.status_code in (200, 400, 404), (value.name, reply.text)
             if reply.status_code == 400:
                 assert json.loads(reply.content)["error"]["message"], value.name
             statuses.append(reply.status_code)
@@ -74,7 +74,7 @@ def test_penalties_of_beam_search(serve: Serve) -> None:
 def test_paths_of_adapters(serve: Serve, fake_model: Path) -> None:
     app = serve(FakeLLM(fake_model, enable_lora=True), allow_runtime_lora_updating=True)
     (body,) = ON_DEMAND["/v1/load_lora_adapter"]
-    assert set(post(app, "/v1/load_lora_adapter", body, "lora_path", values("string"))) == {400}
+    assert set(post(app, "/v1/load_lora_adapter", body, "lora_path", values("string"))) <= {400, 404}
     with app.client() as client:
         for path in ("a\0b", "/" + "a" * 300, "/a" * 3000):
             reply = client.post("/v1/load_lora_adapter", json={**body, "lora_path": path})

@@ -8,6 +8,7 @@ import pytest
 
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
 from cadence.entrypoints.server.chat.tools.registry import ROWS
+from cadence.entrypoints.server.chat.tools.schema import Schemas
 from cadence.entrypoints.server.chat.tools.stream import ToolStream
 from cadence.entrypoints.server.chat.tools.written_values import MARK
 
@@ -52,7 +53,7 @@ class CountedStream(ToolStream):
 
 
 def work(format: ToolFormat, text: str, size: int) -> int:
-    stream = CountedStream(format, TOOLS)
+    stream = CountedStream(format, Schemas(TOOLS))
     for at in range(0, len(text), size):
         stream.push(text[at : at + size])
     stream.finish()

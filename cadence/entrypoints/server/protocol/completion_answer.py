@@ -35,6 +35,7 @@ class CompletionView:
     names: TokenNames
     n: int  # completions per prompt
     echo: bool
+    ids_given: bool  # the prompts are lists of ids
     silent: bool  # max_tokens 0: the one token the engine makes is not shown
     skip_special: bool
     logprobs: int | None  # None = none
@@ -127,7 +128,7 @@ class Choices:
             prompt = begins.prompt_token_ids or ()
             ids = [*prompt, *ids]
             positions = [*(begins.prompt_logprobs or ()), *positions]
-            num_shown = len(prompt) if begins.prompt is None else 0  # ids are echoed with their special tokens
+            num_shown = len(prompt) if view.ids_given else 0  # ids are echoed with their special tokens
         return self._begun[index].write(ids, positions, view.logprobs, num_shown)
 
 

@@ -168,6 +168,7 @@ def _view(body: CompletionBody, state: ServerState, base: dict[str, Any]) -> Com
         names=TokenNames(tokenizer, body.return_tokens_as_token_ids or options.return_tokens_as_token_ids),
         n=body.n or 1,
         echo=bool(body.echo),
+        ids_given=isinstance(body.prompt, list) and not isinstance(body.prompt[0], str),
         silent=body.max_tokens == 0,
         skip_special=body.skip_special_tokens is not False,
         logprobs=_shown_logprobs(body),
