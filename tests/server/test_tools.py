@@ -233,7 +233,7 @@ def test_any_arguments_come_through(arguments: dict, ascii_only: bool, size: int
 NONSENSE = ('{"name": ', '{"id":[', "[f(", '[f("', "<tool_call>{", "[TOOL_CALLS]f{", "<function=f><parameter=n>")
 
 
-def test_long_nonsense_is_read_in_linear_time() -> None:
+def test_long_nonsense_is_text() -> None:
     for name in sorted({format.names[0] for format in FORMATS.values()}):
         for unit in NONSENSE:
             text = unit * (4_000 // len(unit))
