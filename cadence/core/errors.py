@@ -72,5 +72,9 @@ class EngineDeadError(CadenceError):
     """The engine stopped and can serve nothing more."""
 
 
+class RanksMissingError(EngineDeadError):
+    """Ranks on other machines have not joined; they may later."""
+
+
 class EngineGivenUpError(EngineDeadError):
     """The owner of an engine starts no other."""

@@ -15,6 +15,7 @@ class FailureCode(StrEnum):
     BUSY = "busy"  # too much of what it needs is under way: it may be tried again
     NOT_ACCEPTED = "not_accepted"  # the engine could not take the request
     ENGINE_DIED = "engine_died"  # with this request in it, too often
+    ENGINE_DOWN = "engine_down"  # it lacks ranks of other machines; the request may be tried again
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,11 @@ NOTHING_COUNTED = FrontCounts()
 class ToFront:
     options: bytes = b""  # JSON: the first message
     connection: bool = False  # a client's, to be served, comes with the message
-    engine: int = -1  # a channel to this engine comes with the message, unless it was given up; -1 = nothing of one
+    engine: int = -1  # a channel to this engine comes with the message, unless one of the next two is said; -1 = none
+    given_up: str = ""  # why there will be no such engine any more
+    lacks_ranks: str = ""  # which ranks did not come: the engine waits for them again, requests do not
     is_turn: bool = True  # whether quarantined requests may be retried there at once
     num_restarts: int = 0  # of this engine so far
-    given_up: str = ""  # why there will be no such engine any more
     tell: bool = False  # its counts are wanted now
     call_id: int = 0  # the question answered here; 0 = none
     others: FrontCounts | None = None  # the answer: the sums of all other fronts, also of those that are gone

@@ -9,6 +9,7 @@ from cadence.core.engine_state import EngineState
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate, TokenUpdates
 
+LACKS_RANKS = "not all ranks have joined"  # so begins `fatal` of one that waited for them
 BYSTANDER = "another engine, which shares experts with this one, is gone"  # `fatal` of one that ends for that alone
 
 

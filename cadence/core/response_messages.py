@@ -40,7 +40,7 @@ class ResponseJob:
     body: bytes  # as it came
     conversation: bytes  # JSON: the items before those of the body
     referenced: dict[str, bytes]  # item id -> the conversation that has it
-    priority: str  # the header; "" = there is none
+    headers: dict[str, str]  # those that say how it is answered
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cadence.config import env
 from cadence.config.args import EngineArgs
@@ -67,17 +67,28 @@ def open_channel() -> Channel:
     return Channel(end)
 
 
-def receive_options(channel: Channel) -> tuple[EngineArgs, bool, AnyRounds]:
-    """-> (the engine's options, whether several fronts share it, how its forwards go with those of others)"""
+class StartOptions(NamedTuple):
+    args: EngineArgs
+    is_shared: bool  # by several fronts
+    rounds: AnyRounds  # how its forwards go with those of others
+    join_s: float  # for ranks of other machines; 0 = as long as usual
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `args` say all that an engine is built from."""
+        return self.rounds is NO_ROUNDS and not self.join_s
+
+
+def receive_options(channel: Channel) -> StartOptions:
     ends = time.monotonic() + OPTIONS_S
     while time.monotonic() < ends:
         for message in channel.receive(1.0):  # exactly one: commands follow once the engine is ready
             options = json.loads(message)
             keep_to(options.pop("cpus", ()))
-            is_shared = options.pop("is_shared", False)
+            is_shared, join_s = options.pop("is_shared", False), options.pop("join_s", 0.0)
             seat = options.pop("seat", None)
             rounds = Rounds(GroupSeat(seat["rank"], seat["memory"], tuple(seat["bells"]))) if seat else NO_ROUNDS
-            return EngineArgs(**options), is_shared, rounds
+            return StartOptions(EngineArgs(**options), is_shared, rounds, join_s)
     raise TimeoutError("no options came")
 
 
@@ -88,14 +99,18 @@ def keep_to(cpus: Sequence[int]) -> None:
 
 
 def build_core(
-    args: EngineArgs, new_executor: ExecutorFactory | None = None, rounds: AnyRounds = NO_ROUNDS
+    args: EngineArgs,
+    new_executor: ExecutorFactory | None = None,
+    rounds: AnyRounds = NO_ROUNDS,
+    join_s: float = 0.0,
 ) -> tuple[EngineCore, EngineInfo]:
     """Loads the model. Imports torch, which may take long: heartbeats are sent by now. `new_executor`: None = a device
     in this process."""
     from cadence.engine.build import build_engine
     from cadence.executor.factory import open_executor
 
-    parts = build_engine(args, holds_text=False, new_executor=new_executor or partial(open_executor, rounds=rounds))
+    own = partial(open_executor, rounds=rounds, join_s=join_s)
+    parts = build_engine(args, holds_text=False, new_executor=new_executor or own)
     assert isinstance(parts.core, EngineCore)
     info = EngineInfo(
         num_blocks=parts.num_blocks,
@@ -111,6 +126,12 @@ def build_core(
     return parts.core, info
 
 
+def _built(
+    told: StartOptions, build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]]
+) -> tuple[EngineCore, EngineInfo]:
+    return build(told.args) if told.is_plain else build_core(told.args, rounds=told.rounds, join_s=told.join_s)
+
+
 def main(build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_core) -> int:
     exit_with_parent()
     queue_output()
@@ -119,13 +140,13 @@ def main(build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_co
     channel, clock = open_channel(), StepClock()
     fronts: OneFront | ManyFronts = OneFront(channel)
     try:
-        args, is_shared, rounds = receive_options(channel)
-        channel.bell = rounds.bell
-        fronts = ManyFronts(channel) if is_shared else fronts
+        told = receive_options(channel)
+        channel.bell = told.rounds.bell
+        fronts = ManyFronts(channel) if told.is_shared else fronts
         start_heartbeat(fronts, clock)
-        core, info = build(args) if rounds is NO_ROUNDS else build_core(args, rounds=rounds)
+        core, info = _built(told, build)
         fronts.ready(info)
-        CoreLoop(core, fronts, clock, rounds).run()
+        CoreLoop(core, fronts, clock, told.rounds).run()
         core.close()  # ranks on other machines hear that this is the end, and no death
     except (EOFError, BrokenPipeError, ConnectionResetError):
         os._exit(FRONT_GONE)  # the front is gone: no clean-up

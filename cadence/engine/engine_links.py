@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cadence.config.parallel import SHARES_EXPERTS
-from cadence.core.errors import EngineGivenUpError
+from cadence.core.errors import EngineDeadError, EngineGivenUpError, RanksMissingError
 from cadence.core.front_messages import ToFront
 from cadence.engine.async_client import RunningEngine
 from cadence.engine.descriptors import DescriptorReserve
@@ -38,7 +38,7 @@ class LinkStarter:
     """Of one engine."""
 
     def __init__(self) -> None:
-        self._came: asyncio.Queue[tuple[socket.socket, bool, int] | EngineGivenUpError] = asyncio.Queue()
+        self._came: asyncio.Queue[tuple[socket.socket, bool, int] | EngineDeadError] = asyncio.Queue()
 
     def put(self, end: socket.socket, is_turn: bool, num_restarts: int) -> None:
         self._came.put_nowait((end, is_turn, num_restarts))
@@ -46,10 +46,13 @@ class LinkStarter:
     def give_up(self, why: str) -> None:
         self._came.put_nowait(EngineGivenUpError(why))
 
+    def lack_ranks(self, why: str) -> None:
+        self._came.put_nowait(RanksMissingError(why))
+
     async def start(self, command: Sequence[str], options: dict[str, Any], reserve: DescriptorReserve) -> RunningEngine:
         """Waits for a channel to an engine that is ready."""
         came = await self._came.get()
-        if isinstance(came, EngineGivenUpError):
+        if isinstance(came, EngineDeadError):
             raise came
         return await EngineLink.open(*came)
 
@@ -66,6 +69,9 @@ class EngineLinks:
 
     def give_up(self, engine: int, why: str) -> None:
         self._starters[engine].give_up(why)
+
+    def lack_ranks(self, engine: int, why: str) -> None:
+        self._starters[engine].lack_ranks(why)
 
     def open_client(self, options: dict[str, Any], command: Sequence[str], limits: SupervisorLimits) -> EngineClient:
         """A `ClientFactory`."""

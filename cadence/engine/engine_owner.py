@@ -101,6 +101,8 @@ class EngineOwner:
         supervisor, tell = self._supervisors[number], self._fronts[front]
         if number in self._deaths:
             return tell(ToFront(engine=number, given_up=self._deaths[number]), NO_DESCRIPTOR)
+        if supervisor.lacks_ranks:
+            return tell(ToFront(engine=number, lacks_ranks=supervisor.lacks_ranks), NO_DESCRIPTOR)
         if not supervisor.is_ready or not isinstance(supervisor.engine, EngineProcess):
             return
         ours, theirs = socket.socketpair()

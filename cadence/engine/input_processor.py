@@ -15,6 +15,7 @@ from cadence.core.grammar import NO_DEFAULTS, GrammarDefaults, GrammarSpec
 from cadence.core.lora_request import adapter_of
 from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
+from cadence.core.shown import shown
 from cadence.engine.prompts import ParsedPrompt, parse_prompt
 from cadence.text.null_tokenizer import AnyTokenizer
 
@@ -32,6 +33,7 @@ class InputLimits:
     eos_token_ids: frozenset[int]
     structured: GrammarDefaults = NO_DEFAULTS
     adapters: bool = False  # requests may have one
+    num_engines: int = 1
 
     @classmethod
     def of(
@@ -41,10 +43,13 @@ class InputLimits:
         tokenizer: AnyTokenizer,
         structured: GrammarDefaults = NO_DEFAULTS,
         adapters: bool = False,
+        num_engines: int = 1,
     ) -> InputLimits:
         """What the model's files and its tokenizer each call an end of text counts as one."""
         eos = frozenset(model.hf.eos_token_ids) | tokenizer.eos_token_ids
-        return cls(vocab_size, model.max_model_len, model.max_logprobs, model.seed, eos, structured, adapters)
+        return cls(
+            vocab_size, model.max_model_len, model.max_logprobs, model.seed, eos, structured, adapters, num_engines
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,16 @@ def weight_of(params: SamplingParams) -> int:
     if params.structured_outputs is not None:
         texts = (*texts, params.structured_outputs.spec(NO_DEFAULTS).text)
     return sum(len(entries or ()) for entries in lists) + sum(map(len, texts))
+
+
+def checked_rank(rank: object, num_engines: int, name: str = "data_parallel_rank") -> int | None:
+    """name: where it was given"""
+    if rank is None:
+        return None
+    if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < num_engines:
+        allowed = f"an integer from 0 to {num_engines - 1}" if num_engines > 1 else "0: there is one engine"
+        raise InvalidRequestError(f"{name} must be {allowed}; got {shown(rank)}", name)
+    return rank
 
 
 class InputProcessor:
@@ -107,6 +122,7 @@ class InputProcessor:
             priority=priority,
             cache_salt=parsed.cache_salt,
             tenant=parsed.tenant,
+            data_parallel_rank=checked_rank(parsed.data_parallel_rank, limits.num_engines),
             grammar=grammar,
             adapter=adapter,
             output_token_ids=parsed.output_token_ids,

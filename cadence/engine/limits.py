@@ -9,6 +9,7 @@ from dataclasses import dataclass
 class SupervisorLimits:
     heartbeat_s: float = 10.0  # silence of an engine that is ready, before it is killed; 0 = no limit
     start_silence_s: float = 60.0  # silence of one that starts; how long it takes in all has no limit; 0 = no limit
+    rejoin_s: float = 60.0  # for ranks of other machines to join an engine started again, while requests wait
     step_s: float = 900.0  # duration of one step, before the engine is killed; 0 = no limit
     stop_s: float = 3.0  # for an engine told to stop, before it is killed
     call_s: float = 30.0  # for an answer about the engine's state

@@ -24,7 +24,7 @@ from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
 from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.parallel_sampling import fan_out
-from cadence.engine.prompts import parse_prompt
+from cadence.engine.prompts import parse_prompt, pinned
 from cadence.engine.unused import UnusedOptions, check_keywords, name_start_keywords
 from cadence.executor.factory import ExecutorFactory, open_executor
 from cadence.text.tokenizer import Tokenizer
@@ -37,7 +37,12 @@ class LLMEngine:
         """`processors`: logits processors of every request, as callables or as classes."""
         model, most_drafts = parts.config.model, parts.config.speculative.num_tokens
         limits = InputLimits.of(
-            model, parts.vocab_size, parts.tokenizer, parts.config.structured, parts.config.lora.enabled
+            model,
+            parts.vocab_size,
+            parts.tokenizer,
+            parts.config.structured,
+            parts.config.lora.enabled,
+            parts.config.parallel.data_parallel_size,
         )
         self.eos_token_ids = limits.eos_token_ids
         self.config = parts.config
@@ -90,6 +95,7 @@ class LLMEngine:
     ) -> None:
         """Accepts a request, or raises and leaves everything as it was."""
         core = self._core
+        prompt = pinned(prompt, extras.pop("data_parallel_rank", None))
         hints = check_keywords("LLMEngine", {"arrival_time": arrival_time, **extras})
         if self._outputs.core_ids(request_id):
             raise InvalidRequestError(f"request_id {request_id!r} is already running", "request_id")

@@ -13,6 +13,7 @@ from cadence.text.tokenizer import Tokenizer
 class TextPrompt(TypedDict):
     prompt: str
     cache_salt: NotRequired[str]
+    data_parallel_rank: NotRequired[int | None]  # the engine that it is for; None = any
 
 
 class TokensPrompt(TypedDict):
@@ -20,9 +21,10 @@ class TokensPrompt(TypedDict):
     prompt: NotRequired[str]
     cache_salt: NotRequired[str]
     tenant: NotRequired[str]  # whose request it is: tenants share what they wait for
+    data_parallel_rank: NotRequired[int | None]  # the engine that it is for; None = any
 
 
-_KNOWN = {"prompt", "prompt_token_ids", "cache_salt", "tenant"}
+_KNOWN = {"prompt", "prompt_token_ids", "cache_salt", "tenant", "data_parallel_rank"}
 _REFUSED = {
     "prompt_embeds": "this model takes token ids",
     "multi_modal_data": "this model takes text only",
@@ -38,6 +40,7 @@ class ParsedPrompt:
     cache_salt: str = ""
     output_token_ids: tuple[int, ...] = ()  # of an answer that is made again: it begins with these
     tenant: str = ""
+    data_parallel_rank: int | None = None
 
 
 PromptType = str | list[int] | TextPrompt | TokensPrompt | ParsedPrompt
@@ -82,7 +85,20 @@ def _parse_dict(prompt: Mapping[str, Any]) -> ParsedPrompt:
     salt = prompt.get("cache_salt") or ""
     if not isinstance(salt, str):
         raise InvalidRequestError(f"'cache_salt' must be a str, not {type(salt).__name__}", "cache_salt")
-    return ParsedPrompt(text, None if ids is None else list(ids), salt, tenant=str(prompt.get("tenant") or ""))
+    return ParsedPrompt(
+        text,
+        None if ids is None else list(ids),
+        salt,
+        tenant=str(prompt.get("tenant") or ""),
+        data_parallel_rank=prompt.get("data_parallel_rank"),
+    )
+
+
+def pinned(prompt: PromptType, data_parallel_rank: int | None) -> PromptType:
+    """A prompt for the engine of this number; None leaves it as it is."""
+    if data_parallel_rank is None:
+        return prompt
+    return replace(parse_prompt(prompt), data_parallel_rank=data_parallel_rank)
 
 
 def resumed(prompt: TokensPrompt, output_token_ids: Sequence[int]) -> ParsedPrompt:
@@ -104,8 +120,7 @@ def tokenised(prompt: PromptType, tokenizer: Tokenizer, options: Mapping[str, An
     keep = options.get("truncate_prompt_tokens")
     if keep is not None and (not isinstance(keep, int) or keep < 1):
         raise InvalidRequestError(f"truncate_prompt_tokens must be at least 1; got {keep!r}", "tokenization_kwargs")
-    short: TokensPrompt = {"prompt_token_ids": ids[-keep:] if keep else ids, "cache_salt": parsed.cache_salt}
-    return short if parsed.text is None else {**short, "prompt": parsed.text}
+    return replace(parsed, token_ids=ids[-keep:] if keep else ids)
 
 
 def _is_token_list(prompt: Any) -> bool:

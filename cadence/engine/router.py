@@ -4,7 +4,8 @@ go; it has neither clock nor socket.
 The cost of an engine is in tokens: those of the request that it would have to compute (all but the prefix it has seen),
 half of those that wait there, and a share for each request it has. The cheapest engine gets the request. An engine that
 has far more requests than the least busy one is no choice, however much of the prompt it knows: a prefix that many ask
-for is soon known to more engines than one.
+for is soon known to more engines than one. A request with a data_parallel_rank gets that engine whatever it costs, as
+long as it is up; while it is down, such a request goes to the cheapest one, as all others do.
 
 Columns by engine make a choice some array operations, whatever their number; Python only for the blocks of the prompt.
 """
@@ -105,11 +106,8 @@ class Router:
         new_np = np.full(len(self._open_np), tokens, dtype=np.int64)  # [engines] tokens that each would compute
         for number, count in self._prefixes.num_known(keys).items():
             new_np[number] -= count * self._block_size
-        load_np = self._open_np + self._elsewhere_np
-        cost_np = new_np + self._waiting_np / 2 + load_np * REQUEST_COST
-        cost_np[~self._choices(load_np)] = np.inf
-        cheapest = np.flatnonzero(cost_np == cost_np.min()).tolist()
-        number = cheapest[0] if len(cheapest) == 1 else _tie_break(keys, request.request_id, cheapest)
+        pinned = request.data_parallel_rank
+        number = pinned if pinned is not None and self._present()[pinned] else self._cheapest(request, keys, new_np)
         waiting = int(new_np[number])
         self._open_np[number] += 1
         self._waiting_np[number] += waiting
@@ -155,13 +153,20 @@ class Router:
     def has_any_up(self) -> bool:
         return bool(self._is_up_np.any())
 
-    def _choices(self, load_np: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """[engines] -> [engines] whether it is up, or where none is may come back; and is not too busy."""
-        present_np = self._is_up_np
-        if not present_np.any():
-            present_np = ~self._is_gone_np if not self._is_gone_np.all() else np.ones_like(present_np)
-        choices_np: npt.NDArray[np.bool_] = present_np & (load_np <= load_np[present_np].min() * SPREAD + SLACK)
-        return choices_np
+    def _cheapest(self, request: EngineRequest, keys: list[bytes], new_np: npt.NDArray[np.int64]) -> int:
+        """new_np: [engines] tokens that each would compute"""
+        load_np = self._open_np + self._elsewhere_np
+        cost_np = new_np + self._waiting_np / 2 + load_np * REQUEST_COST
+        present_np = self._present()
+        cost_np[~(present_np & (load_np <= load_np[present_np].min() * SPREAD + SLACK))] = np.inf
+        cheapest: list[int] = np.flatnonzero(cost_np == cost_np.min()).tolist()
+        return cheapest[0] if len(cheapest) == 1 else _tie_break(keys, request.request_id, cheapest)
+
+    def _present(self) -> npt.NDArray[np.bool_]:
+        """[engines] whether it is up, or where none is may come back."""
+        if self._is_up_np.any():
+            return self._is_up_np
+        return ~self._is_gone_np if not self._is_gone_np.all() else np.ones_like(self._is_gone_np)
 
     def _keys(self, request: EngineRequest) -> list[bytes]:
         """Of the blocks of its prompt, under its salt and its adapter."""

@@ -99,6 +99,15 @@ class Supervision:
         self._ready_at = None
         return self._decide(failed)
 
+    def ranks_missing(self, why: str) -> Decision:
+        """The process is gone: some of its ranks did not come. The next one waits for them again, however often that
+        happens; requests do not."""
+        self._life.move(EngineStatus.DEAD)
+        self._ready_at = None
+        failure = Failure(FailureCode.ENGINE_DOWN, why)
+        left = self.journal.release(everything=True)
+        return self._decide([RequestUpdate.end(entry.request_id, FinishReason.ERROR, failure) for entry in left])
+
     def spawn_failed(self) -> Decision:
         """There is not even a process: no memory, no descriptors."""
         self._life.move(EngineStatus.DEAD)

@@ -14,9 +14,15 @@ from typing import Any
 from cadence.core.adapter import AdapterAnswer, AdapterOrder
 from cadence.core.codec import encode_request
 from cadence.core.engine_state import EngineState
-from cadence.core.errors import CadenceError, EngineDeadError, EngineGivenUpError, InvalidRequestError
+from cadence.core.errors import (
+    CadenceError,
+    EngineDeadError,
+    EngineGivenUpError,
+    InvalidRequestError,
+    RanksMissingError,
+)
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.messages import BYSTANDER, AddRequest, EngineInfo, FromEngine, ToEngine
+from cadence.core.messages import BYSTANDER, LACKS_RANKS, AddRequest, EngineInfo, FromEngine, ToEngine
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.update import AnyUpdate, RequestUpdate
 from cadence.engine.adapter_orders import KeptOrders, checked
@@ -62,6 +68,7 @@ class Supervisor:
         self._info: asyncio.Future[EngineInfo] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Future[None] = _done_future()
         self._death: EngineDeadError | None = None  # why it was given up
+        self.lacks_ranks = ""  # why the last engine did not become ready, where that was for want of ranks
         self.last_progress = time.monotonic()  # when a step last ended, or there was nothing to do
         self.on_change: Callable[[], None] = lambda: None  # hears that the engine is ready, or is no longer
 
@@ -188,7 +195,9 @@ class Supervisor:
         """One process, from start to exit, and the back-off after it."""
         self._logic.start()
         try:
-            engine = await self._starter.start(self._command, self._options, self._reserve)
+            engine = await self._starter.start(self._command, self._start_options(), self._reserve)
+        except RanksMissingError as error:
+            return await self._apply(self._logic.ranks_missing(str(error)), str(error))
         except OSError as error:
             why = f"no engine process could be made: {error.strerror or error}"
             return await self._apply(self._logic.spawn_failed(), why)
@@ -197,7 +206,7 @@ class Supervisor:
             why, grace_s = await self._monitor(engine)
             if not self._stop_asked.is_set():
                 # before its exit: nothing is sent to it any more
-                decision = self._logic.died(time.monotonic(), blameless=why == BYSTANDER)
+                decision = self._died(why)
                 self.on_change()
         finally:
             self._engine = None
@@ -205,6 +214,18 @@ class Supervisor:
             end = await engine.end(grace_s)
         if decision is not None:
             await self._apply(decision, why or end)
+
+    def _start_options(self) -> dict[str, Any]:
+        """Ranks of other machines have less time to join an engine that was started again: requests wait for it."""
+        if not self._info.done() or self._options.get("nnodes", 1) == 1:
+            return self._options
+        return {**self._options, "join_s": self._limits.rejoin_s}
+
+    def _died(self, why: str) -> Decision:
+        self.lacks_ranks = why if why.startswith(LACKS_RANKS) and self._info.done() else ""
+        if self.lacks_ranks:
+            return self._logic.ranks_missing(why)
+        return self._logic.died(time.monotonic(), blameless=why == BYSTANDER)
 
     async def _monitor(self, engine: RunningEngine) -> tuple[str, float]:
         """Reads messages and checks heartbeats until the process is gone or must be killed. -> (cause of death, if
@@ -272,6 +293,7 @@ class Supervisor:
 
     def _started(self, now: float) -> None:
         assert self._engine is not None
+        self.lacks_ranks = ""
         self._logic.ready(now, self._engine.is_turn)
         self._logic.num_restarts = max(self._logic.num_restarts, self._engine.num_restarts)
 

@@ -23,7 +23,6 @@ _HINTS = {
     "chat_template_content_format": "how a template reads content is seen from the template",
     "reasoning_ended": "only the server tells reasoning from the answer",
     "reasoning_parser_kwargs": "only the server tells reasoning from the answer",
-    "data_parallel_rank": "there is one engine",
 }
 # The same for the calls that make an engine.
 _START_HINTS = {

@@ -19,7 +19,7 @@ from cadence.core.outputs import RequestOutput
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
-from cadence.engine.prompts import PromptType
+from cadence.engine.prompts import PromptType, pinned
 from cadence.engine.unused import check_keywords, name_start_keywords
 from cadence.entrypoints.async_llm import AsyncLLM
 from cadence.text.tokenizer import Tokenizer
@@ -70,6 +70,7 @@ class AsyncLLMEngine:
         """Outputs as they come. Leaving the loop early ends the request."""
         if self._stopped:
             raise EngineDeadError("this engine was shut down; make a new one to go on")
+        prompt = pinned(prompt, extras.pop("data_parallel_rank", None))
         hints = check_keywords("AsyncLLMEngine", extras)
         given = {"priority": priority, "hints": hints, "lora_request": lora_request}
         stream = self._llm.generate(prompt, sampling_params, request_id, **given)

@@ -58,7 +58,8 @@ class AsyncLLM:
 
     def __init__(self, config: EngineConfig, tokenizer: AnyTokenizer, engines: EngineClient, info: EngineInfo) -> None:
         model, most_drafts = config.model, config.speculative.num_tokens
-        limits = InputLimits.of(model, info.vocab_size, tokenizer, config.structured, config.lora.enabled)
+        size = config.parallel.data_parallel_size
+        limits = InputLimits.of(model, info.vocab_size, tokenizer, config.structured, config.lora.enabled, size)
         self.config = config
         self.model_name = model.files.name
         self.info = info
@@ -68,7 +69,6 @@ class AsyncLLM:
         self._texts = open_text_service(tokenizer, config.tokenizer, model.max_model_len)
         self._supervisor = engines
         cache = cache_labels(config.cache, info.num_blocks)
-        size = config.parallel.data_parallel_size
         self._metrics = MetricsByEngine(self.model_name, cache, most_drafts, config.lora.max_loras, size)
         self._inputs = InputProcessor(limits, tokenizer)
         self._outputs = OutputProcessor(tokenizer, self._metrics)
@@ -182,7 +182,7 @@ class AsyncLLM:
         request = BeamRequest(request_id, parsed.text, tokens, skip_special_tokens, params.include_stop_str_in_output)
 
         async def ask(number: int, tokens: list[int]) -> RequestOutput:
-            beam = ParsedPrompt(None, tokens, parsed.cache_salt, tenant=parsed.tenant)
+            beam = replace(parsed, text=None, token_ids=tokens)
             name = f"{request_id}-beam-{number}"
             given: dict[str, Any] = {"priority": priority, "cap_logprobs": False, "lora_request": lora_request}
             outputs = self.generate(beam, search.probe, name, **given)

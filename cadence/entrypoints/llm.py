@@ -20,7 +20,7 @@ from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
 from cadence.engine.profiler import Profiler
-from cadence.engine.prompts import PromptType, TokensPrompt, split_prompts, tokenised
+from cadence.engine.prompts import PromptType, TokensPrompt, pinned, split_prompts, tokenised
 from cadence.engine.unused import check_keywords
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
 from cadence.entrypoints.interrupts import HeldInterrupts
@@ -251,8 +251,9 @@ class LLM:
         extras: dict[str, Any],
     ) -> list[str]:
         options = extras.pop("tokenization_kwargs", None) or {}
+        rank = extras.pop("data_parallel_rank", None)
         check_keywords("LLM", extras)
-        many = self._tokenised(split_prompts(prompts), options)
+        many = [pinned(prompt, rank) for prompt in self._tokenised(split_prompts(prompts), options)]
         if priority is not None and len(priority) != len(many):
             raise InvalidRequestError(f"{len(priority)} priorities for {len(many)} prompts", "priority")
         adapters = _one_each(lora_request, len(many))

@@ -24,13 +24,14 @@ def device_caps(kind: str) -> DeviceCaps:
 
 
 def open_executor(
-    kind: str, resolve: Resolve, logits_processors: Processors, rounds: AnyRounds = NO_ROUNDS
+    kind: str, resolve: Resolve, logits_processors: Processors, rounds: AnyRounds = NO_ROUNDS, join_s: float = 0.0
 ) -> OpenExecutor:
-    """One device in this process, or workers in processes of their own. rounds: of engines that share experts"""
+    """One device in this process, or workers in processes of their own. rounds: of engines that share experts. join_s:
+    for ranks of other machines to join; 0 = as long as usual"""
     caps = probe_caps(kind)
     config = resolve(caps)
     if config.parallel.has_workers:
-        return _open_workers(config, caps, logits_processors)
+        return _open_workers(config, caps, logits_processors, join_s)
     index = config.device.ids[0] if config.device.ids else 0
     device = open_device(config.device.kind, config.device.cpu_threads, index)
     return open_on(device, config, logits_processors, share=open_share(rounds, device))
@@ -47,15 +48,15 @@ def open_on(
     return OpenExecutor(worker, config, device.caps, device.queues_work, worker.layout, worker.vocab_size)
 
 
-def _open_workers(config: EngineConfig, caps: DeviceCaps, logits_processors: Processors) -> OpenExecutor:
+def _open_workers(config: EngineConfig, caps: DeviceCaps, logits_processors: Processors, join_s: float) -> OpenExecutor:
     try:
-        return _workers(config, caps, logits_processors)
+        return _workers(config, caps, logits_processors, join_s)
     except ModuleNotFoundError as error:  # messages between processes are written by a package of the server's
         name = "distributed_executor_backend"
         raise ConfigError(f"{name}={config.parallel.backend} needs the package {error.name}", name) from error
 
 
-def _workers(config: EngineConfig, caps: DeviceCaps, logits_processors: Processors) -> OpenExecutor:
+def _workers(config: EngineConfig, caps: DeviceCaps, logits_processors: Processors, join_s: float) -> OpenExecutor:
     if config.parallel.backend == "ray":
         from cadence.executor.ray_ranks import open_ray
 
@@ -63,7 +64,7 @@ def _workers(config: EngineConfig, caps: DeviceCaps, logits_processors: Processo
     if config.parallel.nodes.count > 1:
         from cadence.executor.nodes import open_nodes
 
-        return open_nodes(config, caps, logits_processors)
+        return open_nodes(config, caps, logits_processors, join_s)
     from cadence.executor.processes import open_processes
 
     return open_processes(config, caps, logits_processors)

@@ -10,7 +10,7 @@ from cadence.core.errors import ConfigError
 from cadence.device.base import DeviceCaps
 from cadence.distributed.handshake import read_secret
 from cadence.distributed.mesh import Mesh
-from cadence.executor.joining import Ticket
+from cadence.executor.joining import JOIN_S, Ticket
 from cadence.executor.model_digest import model_digest
 from cadence.executor.opened import OpenExecutor, Processors
 from cadence.executor.processes import check_processors, open_group
@@ -28,8 +28,8 @@ def ticket_of(parallel: ParallelConfig, node: int, model: str, digest: str) -> T
     return Ticket(address, secret, mesh, node, nodes.count, model, digest, parallel.data_parallel_size)
 
 
-def open_nodes(config: EngineConfig, caps: DeviceCaps, processors: Processors) -> OpenExecutor:
-    """On the first node. Waits for the others."""
+def open_nodes(config: EngineConfig, caps: DeviceCaps, processors: Processors, join_s: float = 0.0) -> OpenExecutor:
+    """On the first node. Waits for the others: `join_s` seconds, 0 = as long as they do."""
     check_processors(processors)
     parallel = config.parallel
     if parallel.nodes.rank:
@@ -39,5 +39,5 @@ def open_nodes(config: EngineConfig, caps: DeviceCaps, processors: Processors) -
     ticket = ticket_of(parallel, 0, files.path, model_digest(files))
     others = parallel.nodes.count - 1
     logger.warning("waiting for %d more nodes at %s:%d", others, *ticket.address)
-    hub = RankHub(RankProcesses(parallel.ranks_on(0)), ticket, config.device.cpu_threads)
+    hub = RankHub(RankProcesses(parallel.ranks_on(0)), ticket, config.device.cpu_threads, join_s or JOIN_S)
     return open_group(hub, ticket.mesh, config, caps)

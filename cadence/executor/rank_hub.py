@@ -19,12 +19,14 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from cadence.core.errors import EngineDeadError
+from cadence.core.errors import EngineDeadError, RanksMissingError
+from cadence.core.messages import LACKS_RANKS
 from cadence.distributed.message_socket import Address, MessageSocket, listen
 from cadence.distributed.messages import ClosedError, MessageError, MessageReader
 from cadence.executor.joining import BUSY, JOIN_S, Hello, Ticket, decode_busy, encode_joining, host_key, welcomes
 from cadence.executor.rank_desk import RankDesk
-from cadence.executor.worker_group import SILENCE_S, STOP_S, STOPPED_S, is_stopped
+from cadence.executor.worker_group import STOP_S, STOPPED_S, is_stopped
+from cadence.executor.worker_process import SILENCE_S
 
 TICK_S = 0.2  # between heartbeats to the ranks, and between looks at theirs
 EXIT_S = 0.5  # for who started a process to hear how it ended
@@ -181,7 +183,7 @@ class RankHub:
                 raise EngineDeadError(death)
             if time.monotonic() > ends:
                 some = ", ".join(map(str, missing[:8]))
-                raise EngineDeadError(f"ranks {some} did not join within {self._join_s:g} s")
+                raise RanksMissingError(f"{LACKS_RANKS} within {self._join_s:g} s; missing: {some}")
             desk.wait(TICK_S)
 
     def _die(self, why: str) -> None:

@@ -19,6 +19,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -47,6 +48,7 @@ from cadence.executor.worker_process import (
     MOST_SEAT,
     PARENT_GONE,
     RANK_GONE,
+    SILENCE_S,
     end_with_parent,
     settle,
     watch_parent,
@@ -68,8 +70,17 @@ class Inbox:
     """The messages of a connection, read by a thread: when it ends, so does this process, whatever it is doing; behind
     the last message it may."""
 
-    def __init__(self, connection: MessageSocket, last: bytes) -> None:
+    def __init__(
+        self,
+        connection: MessageSocket,
+        last: bytes,
+        silence_s: float = SILENCE_S,
+        leave: Callable[[int], None] = os._exit,
+    ) -> None:
+        """silence_s: without a message or a heartbeat, after which the engine counts as gone"""
         self._last = last
+        self._silence_s = silence_s
+        self._leave = leave
         self._messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._connection = connection
         threading.Thread(target=self._receive, name="engine", daemon=True).start()
@@ -84,13 +95,14 @@ class Inbox:
         poll = select.poll()
         poll.register(self._connection.fd, select.POLLIN)
         try:
-            while poll.poll():
+            while poll.poll(self._silence_s * 1000):
                 for message in self._connection.arrived():
                     self._messages.put(message)
                     if message == self._last:
                         return
         except (ClosedError, MessageError):
-            os._exit(PARENT_GONE)
+            """Gone as well."""
+        self._leave(PARENT_GONE)
 
 
 class BusyWriter:

@@ -25,13 +25,13 @@ from cadence.distributed.messages import MessageReader
 from cadence.distributed.ring import Ring, RingWriter
 from cadence.distributed.shared_areas import SharedAreas
 from cadence.executor.wire import Seat, encode_plain
+from cadence.executor.worker_process import SILENCE_S
 
 WORKER_COMMAND = (sys.executable, "-m", "cadence.executor.worker_process")
 COMMAND_BYTES = 1 << 20  # rings
 RESULT_BYTES = 1 << 20
 TICK_S = 0.25  # how often heartbeats are looked at
 STOPPED_S = 1.0  # without a heartbeat, of a process that is stopped
-SILENCE_S = 60.0  # without a heartbeat, of any other
 KILL_S = 5.0  # for a killed process to be gone
 STOP_S = 3.0  # for workers told to stop, before they are killed
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cadence.executor.wire import Seat
 
 BEAT_S = 0.1
+SILENCE_S = 60.0  # without a heartbeat, of a process that is not stopped
 MOST_SEAT = 1 << 16  # bytes: what a pipe takes at once
 PARENT_GONE, RANK_GONE = 3, 4  # exit statuses
 CONFIG_S = 60.0  # for the configuration to arrive; it is written before this process exists

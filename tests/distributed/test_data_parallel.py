@@ -55,6 +55,14 @@ def test_two_engines_say_what_one_says(family: str, tiny_model: Callable[[str], 
             counters = [one for one in llm.get_metrics() if isinstance(one, Counter)]
             tokens = {one.labels["engine"]: one.value for one in counters if one.name == "vllm:generation_tokens"}
             assert len(tokens) == size and all(tokens.values()), "an engine had nothing to do"
+            llm.generate(prompts, GREEDY, use_tqdm=False, data_parallel_rank=size - 1)
+            counters = [one for one in llm.get_metrics() if isinstance(one, Counter)]
+            more = {one.labels["engine"]: one.value for one in counters if one.name == "vllm:generation_tokens"}
+            assert {name: more[name] - tokens[name] for name in more if more[name] != tokens[name]} == {
+                str(size - 1): len(prompts) * GREEDY.max_tokens
+            }
+            with pytest.raises(InvalidRequestError, match="data_parallel_rank must be"):
+                llm.llm_engine.add_request("r", prompts[0], GREEDY, data_parallel_rank=size)
             assert llm.reset_prefix_cache()
             llm.enqueue(prompts, GREEDY)
             llm.llm_engine.abort_request([str(number) for number in range(10_000)])
@@ -174,6 +182,32 @@ def test_both_engines_share_the_load(front: Front) -> None:
     tokens = [one.value for one in counters if one.name == "vllm:generation_tokens"]
     assert len(tokens) == 2 and min(tokens) >= STREAMS * TOKENS // 3
     assert set(listening(os.getpid())) <= front.listening_before
+
+
+def test_a_rank_says_which_engine_computes(front: Front) -> None:
+    """Of one completion, of several, and of every beam of a search."""
+
+    def tokens_by_engine() -> list[float]:
+        counters = [one for one in front.llm.get_metrics() if isinstance(one, Counter)]
+        return [one.value for one in counters if one.name == "vllm:generation_tokens"]
+
+    async def check(rank: int) -> None:
+        prompt: Any = {"prompt_token_ids": [9, 6, 7], "data_parallel_rank": rank}
+        params = SamplingParams(n=2, max_tokens=4, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY)
+        before = tokens_by_engine()
+        for number in range(4):
+            assert [output async for output in front.llm.generate(prompt, params, f"pinned-{number}")][-1].finished
+        middle = tokens_by_engine()
+        assert middle[rank] - before[rank] == 4 * 2 * 4 and middle[1 - rank] == before[1 - rank]
+        beams = BeamSearchParams(beam_width=3, max_tokens=3, ignore_eos=True)
+        assert [output async for output in front.llm.beam_search(prompt, beams, "beams")]
+        after = tokens_by_engine()
+        assert after[rank] > middle[rank] and after[1 - rank] == middle[1 - rank]
+
+    for rank in (0, 1):
+        front.runner.run(check(rank))
+    with pytest.raises(InvalidRequestError, match="data_parallel_rank must be an integer from 0 to 1; got 2"):
+        front.runner.run(check(2))
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])

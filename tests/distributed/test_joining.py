@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import queue
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cadence.config.args import EngineArgs
 from cadence.config.reference import find_model
-from cadence.core.errors import ConfigError, EngineDeadError
+from cadence.core.errors import ConfigError, EngineDeadError, RanksMissingError
+from cadence.core.messages import LACKS_RANKS
 from cadence.distributed.handshake import dial, read_secret
 from cadence.distributed.mesh import Mesh
 from cadence.distributed.message_socket import MessageSocket, listen
 from cadence.distributed.messages import ClosedError
+from cadence.engine.core_process import build_core
 from cadence.executor.joining import RANK, Hello, Offers, Ticket, decode_welcome, encode_joining, refusal, welcomes
 from cadence.executor.model_digest import model_digest
 from cadence.executor.rank_areas import uses_of
 from cadence.executor.rank_desk import RankDesk
 from cadence.executor.rank_hub import RankHub
-from tests.helpers.headless_node import start_node
+from cadence.executor.remote_rank import Inbox
+from cadence.executor.worker_process import PARENT_GONE
+from tests.helpers.headless_node import free_port, start_node
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]  # a tiny model is made, and none is loaded
 
@@ -193,7 +200,7 @@ def test_flags_that_cannot_be(options: dict[str, object], said: str) -> None:
 
 def test_an_engine_waits_for_its_ranks_so_long_and_no_longer() -> None:
     ticket = Ticket(("127.0.0.1", 0), b"secret", MESH)
-    with pytest.raises(EngineDeadError, match=r"ranks 0, 1 did not join within 0.3 s"):
+    with pytest.raises(RanksMissingError, match=rf"{LACKS_RANKS} within 0.3 s; missing: 0, 1"):
         RankHub(NoLauncher(), ticket, 0, join_s=0.3)
     with pytest.raises(EngineDeadError, match="rank 1 is broken"):
         RankHub(NoLauncher("rank 1 is broken"), ticket, 0, join_s=30)
@@ -238,6 +245,29 @@ def hub_of(ranks: FakeRanks, silence_s: float) -> Iterator[RankHub]:
         yield hub
     finally:
         hub.end()
+
+
+def test_an_engine_that_is_started_again_waits_as_long_as_it_is_told(secret: Path, model: Path) -> None:
+    where: dict[str, Any] = {"nnodes": 2, "tensor_parallel_size": 2, "node_secret_file": str(secret)}
+    args = EngineArgs(str(model), master_port=free_port(), dtype="float32", max_model_len=64, **where)
+    with pytest.raises(RanksMissingError, match=rf"{LACKS_RANKS} within 0.25 s; missing: .*1"):
+        build_core(args, join_s=0.25)
+
+
+def test_a_rank_leaves_an_engine_that_is_silent() -> None:
+    """Its connection stays open, as that of a tunnel does."""
+    with listen(("127.0.0.1", 0)) as listener:
+        engine = MessageSocket(socket.create_connection(listener.getsockname()))
+        own = MessageSocket(listener.accept()[0])
+    left: queue.SimpleQueue[int] = queue.SimpleQueue()
+    inbox = Inbox(own, b"last", silence_s=0.3, leave=left.put)
+    try:
+        engine.write(b"a message")
+        assert inbox.read(60) == b"a message"
+        assert left.get(timeout=60) == PARENT_GONE
+    finally:
+        engine.release()
+        own.release()
 
 
 def test_a_rank_that_gives_no_heartbeat_is_given_up() -> None:

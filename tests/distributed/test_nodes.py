@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ import pytest
 from cadence import LLM, RequestOutputKind, SamplingParams
 from cadence.config.args import EngineArgs
 from cadence.core.errors import EngineDeadError
+from cadence.core.failure import FailureCode
+from cadence.core.messages import LACKS_RANKS
+from cadence.core.outputs import CompletionOutput
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.llm_engine import LLMEngine
 from cadence.entrypoints.async_llm import AsyncLLM
@@ -30,6 +34,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.warm]
 OPTIONS: dict[str, Any] = {"dtype": "float32", "max_model_len": 512, "num_gpu_blocks_override": 2000, "cpu_threads": 1}
 STREAMS, TOKENS = 4, 200
 ENDS_S = 120.0  # for a node that was told to stop
+LIMITS = SupervisorLimits(heartbeat_s=5.0, rejoin_s=300.0)
 
 
 def params(number: int) -> SamplingParams:
@@ -64,14 +69,15 @@ def expected(directory: Path) -> list[list[int]]:
 class Nodes:
     """An engine on the first node, which is this process's, and a second node."""
 
-    def __init__(self, directory: Path, secret: Path) -> None:
+    def __init__(self, directory: Path, secret: Path, limits: SupervisorLimits = LIMITS) -> None:
         self.directory, self.secret, self.port = directory, secret, free_port()
         self.runner = asyncio.Runner()
         self.second = self.start_second()
         where = {"nnodes": 2, "master_port": self.port, "node_secret_file": str(secret), "tensor_parallel_size": 2}
         args = EngineArgs(model=str(directory), **OPTIONS, **where)  # type: ignore[arg-type]
-        self.llm: AsyncLLM = self.runner.run(AsyncLLM.start(args, limits=SupervisorLimits(heartbeat_s=5.0)))
+        self.llm: AsyncLLM = self.runner.run(AsyncLLM.start(args, limits=limits))
         self.num_tokens = 0  # that have come
+        self.ends: dict[int, CompletionOutput] = {}  # what came last, by stream
 
     def start_second(self) -> subprocess.Popen[str]:
         return start_node(self.directory, self.secret, self.port)
@@ -93,6 +99,7 @@ class Nodes:
         async for output in self.llm.generate(prompt(number), params(number), f"{number}"):
             found += output.outputs[0].token_ids
             self.num_tokens += len(output.outputs[0].token_ids)
+            self.ends[number] = output.outputs[0]
         return found
 
     def second_rank(self) -> psutil.Process:
@@ -144,6 +151,25 @@ def test_streams_go_on_when_a_node_dies_and_another_takes_its_place(nodes: Nodes
 
     assert nodes.runner.run(replaced()) == expected
     assert not still_running([rank])
+
+
+@pytest.mark.wide
+def test_streams_fail_when_a_node_is_gone_for_good(directory: Path, secret: Path) -> None:
+    nodes = Nodes(directory, secret, replace(LIMITS, rejoin_s=0.2))
+
+    async def check() -> None:
+        jobs = asyncio.ensure_future(nodes.streams(nodes.second.kill))
+        while nodes.second.poll() is None:
+            await asyncio.sleep(0.01)
+        assert {len(tokens) for tokens in await jobs} < set(range(TOKENS))
+        assert {output.failure for output in nodes.ends.values()} == {FailureCode.ENGINE_DOWN}
+        assert all(LACKS_RANKS in str(output.stop_reason) for output in nodes.ends.values())
+
+    try:
+        nodes.runner.run(check())
+    finally:
+        nodes.runner.run(nodes.llm.shutdown(drain=False))
+        nodes.runner.close()
 
 
 @pytest.mark.wide

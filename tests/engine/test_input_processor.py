@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.core.structured_outputs import StructuredOutputsParams
 from cadence.engine.beam import BeamSearch
 from cadence.engine.input_processor import InputLimits, InputProcessor, weight_of
+from cadence.engine.prompts import ParsedPrompt, pinned, tokenised
 from cadence.text.null_tokenizer import NullTokenizer
 from cadence.text.tokenizer import Tokenizer
 
@@ -54,6 +56,32 @@ def test_a_prompt_that_cannot_be_served_is_named(inputs: InputProcessor, prompt:
     with pytest.raises(InvalidRequestError) as caught:
         inputs.process("r", prompt, SamplingParams())
     assert caught.value.field == field
+
+
+def test_the_rank_of_an_engine_is_one_that_there_is(inputs: InputProcessor, tokenizer: Tokenizer) -> None:
+    def rank_of(inputs: InputProcessor, rank: Any) -> int | None:
+        prompt = {"prompt_token_ids": [1], "data_parallel_rank": rank}
+        return inputs.process("r", prompt, SamplingParams()).request.data_parallel_rank
+
+    of_three = InputProcessor(replace(LIMITS, num_engines=3), tokenizer)
+    assert [rank_of(of_three, rank) for rank in (None, 0, 2)] == [None, 0, 2] and rank_of(inputs, 0) == 0
+    for wrong in (3, -1, "1", 1.0, True):
+        with pytest.raises(InvalidRequestError, match="data_parallel_rank must be an integer from 0 to 2") as caught:
+            rank_of(of_three, wrong)
+        assert caught.value.field == "data_parallel_rank"
+    with pytest.raises(InvalidRequestError, match="must be 0: there is one engine; got 1"):
+        rank_of(inputs, 1)
+
+
+def test_a_prompt_keeps_its_engine_when_it_is_cut_or_tokenised(tokenizer: Tokenizer) -> None:
+    prompt = tokenised(pinned({"prompt": "the dog", "cache_salt": "s"}, 1), tokenizer, {"truncate_prompt_tokens": 1})
+    assert isinstance(prompt, ParsedPrompt)
+    assert (prompt.data_parallel_rank, prompt.cache_salt, prompt.token_ids) == (
+        1,
+        "s",
+        tokenizer.encode("the dog")[-1:],
+    )
+    assert pinned("the dog", None) == "the dog"
 
 
 def test_a_prompt_leaves_room_for_a_token(inputs: InputProcessor) -> None:

@@ -137,6 +137,6 @@ LONG: dict[str, Body] = {
 # Read by the server from the query or the head, and in no schema.
 QUERY_NAMES = ("after", "limit", "order", "stream", "include", "starting_after", "unknown")
 HEADER_NAMES = (
-    "x-request-id", "x-vllm-priority", "endpoint-load-metrics-format", "authorization", "x-api-key", "accept", "expect",
-    "cookie", "host",
+    "x-request-id", "x-vllm-priority", "x-data-parallel-rank", "endpoint-load-metrics-format", "authorization",
+    "x-api-key", "accept", "expect", "cookie", "host",
 )  # fmt: skip

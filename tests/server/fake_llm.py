@@ -84,11 +84,19 @@ class FakeLLM:
         self.step_age = 0.0
         self.started: list[str] = []  # ids of requests that reached the engine
         self.grammars: list[GrammarSpec | None] = []  # of these
+        self.ranks: list[int | None] = []  # of these: the engines that they are for
         self.adapters: list[LoRARequest | None] = []  # of those that were asked for
         self.aborted: list[str] = []
         model = self.config.model
         self.vocab_size = 512
-        limits = InputLimits(512, model.max_model_len, model.max_logprobs, model.seed, self.tokenizer.eos_token_ids)
+        limits = InputLimits(
+            512,
+            model.max_model_len,
+            model.max_logprobs,
+            model.seed,
+            self.tokenizer.eos_token_ids,
+            num_engines=self.config.parallel.data_parallel_size,
+        )
         self._inputs = InputProcessor(limits, self.tokenizer)
         self._metrics = MetricsByEngine("fake")
         self._outputs = OutputProcessor(self.tokenizer, self._metrics)
@@ -106,6 +114,7 @@ class FakeLLM:
         self._running[request_id] = children
         self.started.append(request_id)
         self.grammars.append(processed.request.grammar)
+        self.ranks.append(processed.request.data_parallel_rank)
         try:
             for step in range(processed.request.stop.max_tokens):
                 await asyncio.sleep(self.delay)

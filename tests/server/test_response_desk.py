@@ -25,7 +25,7 @@ from cadence.entrypoints.server.responses.event_log import MOST_AT_ONCE
 from cadence.entrypoints.server.responses.event_writer import EventWriter
 
 NAME, TEXT = "resp_1", "Half a word, a word, and then some more of them. "
-JOB = ResponseJob(ResponseOrigin(NAME, 5, 7), b"{}", b"[]", {}, "")
+JOB = ResponseJob(ResponseOrigin(NAME, 5, 7), b"{}", b"[]", {}, {})
 
 
 class FakeRunners:

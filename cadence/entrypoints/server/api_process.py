@@ -137,6 +137,8 @@ class ParentLink:
         message = decode_to_front(data)
         if message.given_up:
             self._links.give_up(message.engine, message.given_up)
+        elif message.lacks_ranks:
+            self._links.lack_ranks(message.engine, message.lacks_ranks)
         elif message.engine >= 0:
             self._links.put(message, self._channel.take_socket())
         if message.connection:

@@ -123,7 +123,13 @@ class ChatEngine:
         text = tokens.text
         if len(tokens.ids) < tokens.total:
             text = await self._llm.texts.decode(tokens.ids, skip_special_tokens=False)
-        return {"prompt": text, "prompt_token_ids": tokens.ids, "cache_salt": job.cache_salt, "tenant": job.tenant}
+        return {
+            "prompt": text,
+            "prompt_token_ids": tokens.ids,
+            "cache_salt": job.cache_salt,
+            "tenant": job.tenant,
+            "data_parallel_rank": job.data_parallel_rank,
+        }
 
     async def count(self, job: ChatJob) -> int:
         """Tokens of the prompt, however long it is."""

@@ -37,6 +37,7 @@ class ChatJob:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     cache_salt: str = ""
     tenant: str = ""
+    data_parallel_rank: int | None = None  # the engine that it is for
     truncation: Truncation = NO_TRUNCATION
     add_special_tokens: bool = False  # beside those that the template writes
     priority: int = 0

@@ -26,7 +26,7 @@ def raise_failure(choice: ChoiceEnd | CompletionOutput) -> None:
         raise ApiError(400, f"The request failed: {why}.", param=field, code=choice.failure)
     if choice.failure in _BY_REQUEST:
         raise ApiError(400, f"The request failed: {why}.", code=choice.failure)
-    if choice.failure is FailureCode.BUSY:
+    if choice.failure in (FailureCode.BUSY, FailureCode.ENGINE_DOWN):
         raise ApiError(503, f"The request failed: {why}.", code=choice.failure)
     if finish_reason == "error":
         raise ApiError(500, f"The request failed: {why or 'no reason was given'}.")

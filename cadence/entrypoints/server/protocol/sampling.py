@@ -10,7 +10,7 @@ from typing import Any
 from cadence.core.errors import InvalidRequestError
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
 from cadence.core.structured_outputs import StructuredOutputsParams
-from cadence.engine.input_processor import weight_of
+from cadence.engine.input_processor import checked_rank, weight_of
 from cadence.entrypoints.server.chat.request_errors import as_sent
 from cadence.entrypoints.server.protocol.common import GenerationBody
 from cadence.entrypoints.server.protocol.structured import one_of, structured_outputs
@@ -82,3 +82,10 @@ def priority_of(body: GenerationBody, headers: Mapping[str, str]) -> int:
     if not re.fullmatch("-?[0-9]{1,9}", given):
         raise InvalidRequestError("the header X-Vllm-Priority must be an integer", "X-Vllm-Priority")
     return int(given)
+
+
+def rank_of(headers: Mapping[str, str], num_engines: int) -> int | None:
+    """The engine that the header X-data-parallel-rank names; None = any."""
+    given = headers.get("x-data-parallel-rank")
+    is_number = given is not None and re.fullmatch("[0-9]{1,9}", given) is not None
+    return checked_rank(int(given or "") if is_number else given, num_engines, "X-data-parallel-rank")

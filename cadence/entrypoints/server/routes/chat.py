@@ -93,6 +93,7 @@ def make_job(body: ChatCompletionBody, state: ServerState, name: str, request: R
         template_kwargs=body.template_kwargs(),
         cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),
         tenant=tenant_of(request.scope),
+        data_parallel_rank=state.data_parallel_rank(request),
         truncation=Truncation(body.truncate_prompt_tokens, body.truncation_side),
         add_special_tokens=bool(body.add_special_tokens),
         priority=priority_of(body, request.headers),

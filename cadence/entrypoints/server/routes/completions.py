@@ -97,13 +97,13 @@ async def _sources(work: Work, names: list[str], state: ServerState) -> list[Asy
     """The outputs of all prompts, one source each. Every one is tokenised before the first is submitted."""
     body, scope = work.body, work.request.scope
     salt = state.tenants.cache_salt(scope, body.cache_salt)
-    priority = priority_of(body, work.request.headers)
+    rank, priority = state.data_parallel_rank(work.request), priority_of(body, work.request.headers)
     prompts = []
     for text_or_ids in work.prompts:
         prompt = await prompt_of(text_or_ids, body, state, salt)
         if body.echo and "prompt" not in prompt:
             prompt["prompt"] = await state.llm.texts.decode(prompt["prompt_token_ids"], skip_special_tokens=False)
-        prompts.append({**prompt, "tenant": tenant_of(scope)})
+        prompts.append({**prompt, "tenant": tenant_of(scope), "data_parallel_rank": rank})
         await asyncio.sleep(0)  # others have a turn between two of many short ones
     return [_outputs(work, prompt, name, state, priority) for prompt, name in zip(prompts, names, strict=True)]
 

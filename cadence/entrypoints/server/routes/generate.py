@@ -91,6 +91,7 @@ async def _outputs(work: _Work, request: Request, state: ServerState) -> AsyncGe
         "prompt_token_ids": body.token_ids,
         "cache_salt": state.tenants.cache_salt(scope, body.cache_salt),
         "tenant": tenant_of(scope),
+        "data_parallel_rank": state.data_parallel_rank(request),
     }
     priority = priority_of(body, request.headers)
     name, adapter = state.tenants.engine_id(scope, work.name), state.adapters.given(body.model)

@@ -33,7 +33,7 @@ from cadence.entrypoints.server.responses.turn import PriorContext, TokenRecord,
 from cadence.entrypoints.server.routes.state import ServerState
 
 Items = list[dict[str, Any]]
-PRIORITY = "x-vllm-priority"  # a header
+KEPT_HEADERS = ("x-vllm-priority", "x-data-parallel-rank")  # by a response in the background
 SENT_NAMES = {  # of what the engine knows -> what clients know
     "max_tokens": "max_output_tokens", "prompt": "input", "logprobs": "top_logprobs",
 }  # fmt: skip
@@ -63,8 +63,9 @@ class ResponseRequest:
     def _job(self) -> ResponseJob | None:
         if not self.is_background:
             return None
-        priority, earlier = self.request.headers.get(PRIORITY, ""), self.earlier
-        return ResponseJob(self.origin, self.raw, earlier.conversation, dict(earlier.referenced), priority)
+        given, earlier = self.request.headers, self.earlier
+        headers = {name: given[name] for name in KEPT_HEADERS if name in given}
+        return ResponseJob(self.origin, self.raw, earlier.conversation, dict(earlier.referenced), headers)
 
 
 def new_origin() -> ResponseOrigin:
@@ -148,6 +149,7 @@ def _job(
         template_kwargs=body.template_kwargs(),
         cache_salt=state.tenants.cache_salt(request.scope, body.cache_salt),
         tenant=tenant_of(request.scope),
+        data_parallel_rank=state.data_parallel_rank(request),
         priority=priority_of(body, request.headers),
         adapter=state.adapters.of(body.model),
         sent_names=SENT_NAMES,

@@ -14,7 +14,7 @@ from cadence.entrypoints.server.http.stream import admitted
 from cadence.entrypoints.server.http.tenants import TENANT
 from cadence.entrypoints.server.responses.background import start_in_background
 from cadence.entrypoints.server.responses.turn import PriorContext, Turn
-from cadence.entrypoints.server.routes.response_request import PRIORITY, ResponseRequest, make_turn, read_body
+from cadence.entrypoints.server.routes.response_request import ResponseRequest, make_turn, read_body
 from cadence.entrypoints.server.routes.state import ServerState
 
 logger = logging.getLogger("cadence.server")
@@ -40,7 +40,7 @@ async def resume_response(resumed: ResumedResponse, state: ServerState) -> None:
 
 async def _made_again(resumed: ResumedResponse, state: ServerState) -> Turn:
     job = resumed.job
-    headers = [(PRIORITY.encode(), job.priority.encode())] if job.priority else []
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in job.headers.items()]
     request = Request({"type": "http", "headers": headers, TENANT: resumed.tenant})
     body = await state.bodies.run(len(job.body), read_body, job.body, request, state)
     earlier = PriorContext(job.conversation, job.referenced)

@@ -17,6 +17,7 @@ from cadence.entrypoints.server.http.bodies import BodyReader
 from cadence.entrypoints.server.http.errors import model_not_found
 from cadence.entrypoints.server.http.ignored import IgnoredFields
 from cadence.entrypoints.server.http.tenants import Tenants
+from cadence.entrypoints.server.protocol.sampling import rank_of
 from cadence.entrypoints.server.responses.client import ResponseClient
 from cadence.entrypoints.server.routes.peers import NO_PEERS, Peers
 from cadence.entrypoints.server.routes.served_adapters import AdapterLink, ServedAdapters
@@ -57,6 +58,9 @@ class ServerState:
         if not known and not self.options.skip_model_name_validation:
             raise model_not_found(name)
         return name
+
+    def data_parallel_rank(self, connection: HTTPConnection) -> int | None:
+        return rank_of(connection.headers, self.llm.config.parallel.data_parallel_size)
 
     def is_ready(self) -> bool:
         """Whether requests are taken and, where some run, steps still happen."""
