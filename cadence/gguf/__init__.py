@@ -1,6 +1,6 @@
 """Models in GGUF files: their configuration, their tokenizer, their weights. Other packages import this one alone.
 
-A file is opened again for each of the three, which different processes may ask for.
+A file is opened again for each of the three, which different processes may ask for; only the tokenizer reads its strings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def read_config(path: Path) -> dict[str, Any]:
     """What `config.json` beside this model's unquantised weights would say."""
-    return gguf_config(GGUFFile(path))
+    return gguf_config(GGUFFile(path, with_vocabulary=False))
 
 
 def read_tokenizer(path: Path) -> GGUFTokenizer:
@@ -35,7 +35,7 @@ def open_weights(path: Path, config: Mapping[str, Any]) -> GGUFWeights:
     """`config`: as `read_config` has it, or what was made of that."""
     from cadence.gguf.weights import GGUFWeights
 
-    return GGUFWeights(GGUFFile(path), config)
+    return GGUFWeights(GGUFFile(path, with_vocabulary=False), config)
 
 
 def write_without_tensors(path: Path, to: Path) -> None:

@@ -66,6 +66,7 @@ _INTEGERS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 10: "<u
 _SCALARS = _INTEGERS | {6: "<f4", 7: "|b1", 12: "<f8"}
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 ELSEWHERE = "cadence.tensors_elsewhere"  # a metadata entry: the file has no bytes of its tensors
+_VOCABULARY = "tokenizer.ggml."  # what the keys of a tokenizer begin with
 _MAX_DIMS = 4
 _MIN_KV_BYTES = 8 + 4 + 1  # key length, type, shortest value
 _MIN_INFO_BYTES = 8 + 4 + 8 + 4 + 8  # name length, rank, one dimension, type, offset
@@ -83,12 +84,13 @@ class GGUFTensor:
 class GGUFFile:
     """An open file. `metadata` holds scalars as Python values, numeric arrays as numpy, string arrays as lists."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, with_vocabulary: bool = True) -> None:
+        """with_vocabulary: without, the strings of a tokenizer are passed over, and not in `metadata`"""
         self.path = path
         self._bytes = map_file(path)
         cursor = _Cursor(path, self._bytes)
         tensor_count, kv_count = _header(cursor)
-        self.metadata: dict[str, Any] = _metadata(cursor, kv_count)
+        self.metadata: dict[str, Any] = _metadata(cursor, kv_count, "" if with_vocabulary else _VOCABULARY)
         self._metadata_end = cursor.pos  # bytes
         self.tensors: dict[str, GGUFTensor] = _tensors(
             cursor, tensor_count, self._alignment(cursor), ELSEWHERE in self.metadata
@@ -152,6 +154,10 @@ class _Cursor:
         start = self.take(4, what)
         return int.from_bytes(self.data[start : start + 4], "little")
 
+    def next_u32(self) -> int:
+        """Not yet read; of fewer bytes where the file ends."""
+        return int.from_bytes(self.data[self.pos : self.pos + 4], "little")
+
     def u64(self, what: str) -> int:
         start = self.take(8, what)
         return int.from_bytes(self.data[start : start + 8], "little")
@@ -194,6 +200,20 @@ class _Cursor:
         self.pos = pos
         return out
 
+    def skip_strings(self, what: str) -> None:
+        """Past an array of strings."""
+        count = self.count(f"size of {what}", least_bytes=8)
+        data, pos = self.data, self.pos
+        length_at = struct.Struct("<Q").unpack_from
+        try:
+            for _ in range(count):
+                pos += 8 + length_at(data, pos)[0]
+        except (struct.error, OverflowError):
+            pos = self.size + 1
+        if pos > self.size:
+            self.fail(f"an entry of {what} runs past the end of the file")
+        self.pos = pos
+
     def numbers(self, kind: int, count: int, what: str) -> npt.NDArray[Any]:
         dtype = np.dtype(_SCALARS[kind])
         start = self.take(count * dtype.itemsize, what)
@@ -214,13 +234,21 @@ def _header(cursor: _Cursor) -> tuple[int, int]:
     return tensor_count, cursor.count("number of metadata entries", _MIN_KV_BYTES)
 
 
-def _metadata(cursor: _Cursor, count: int) -> dict[str, Any]:
+def _metadata(cursor: _Cursor, count: int, skipped: str) -> dict[str, Any]:
+    """skipped: arrays of strings are passed over where their keys begin with it; "" = none is"""
     metadata: dict[str, Any] = {}
+    seen: set[str] = set()
     for index in range(count):
         key = cursor.string(f"name of metadata entry {index}")
-        if key in metadata:
+        if key in seen:
             cursor.fail(f"metadata entry {key!r} appears twice")
-        metadata[key] = _value(cursor, cursor.u32(f"type of {key!r}"), repr(key))
+        seen.add(key)
+        kind = cursor.u32(f"type of {key!r}")
+        if skipped and kind == _ARRAY and key.startswith(skipped) and cursor.next_u32() == _STRING:
+            cursor.take(4, "element type")
+            cursor.skip_strings(repr(key))
+        else:
+            metadata[key] = _value(cursor, kind, repr(key))
     return metadata
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cadence.core.errors import WeightsError
+from cadence.gguf import open_weights, read_config, read_tokenizer
 from cadence.gguf.file import GGML_TYPES, GGUFFile
 from tests.helpers.gguf_files import write_gguf
 
@@ -22,6 +23,8 @@ METADATA = {
     "tokens": ["a", "", "日本", "x" * 300],
     "scores": [0.5, -1.0, 2.25],
     "types": [1, 2, 3],
+    "tokenizer.ggml.tokens": ["<s>", "", "日本"],
+    "tokenizer.ggml.eos_token_id": 1,
 }
 TENSORS = {
     "first.weight": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -62,13 +65,39 @@ def test_writing_to_a_tensor_does_not_change_the_file(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_every_truncation_is_a_weights_error_naming_the_file(path: Path) -> None:
+def test_without_vocabulary_its_strings_alone_are_passed_over(path: Path) -> None:
+    """They are not even decoded."""
+    whole, file = path.read_bytes(), GGUFFile(path)
+    path.write_bytes(whole.replace(b"<s>", b"\xff\xff\xff"))
+    with pytest.raises(WeightsError, match="is not UTF-8"):
+        GGUFFile(path)
+    bare = GGUFFile(path, with_vocabulary=False)
+    assert list(bare.metadata) == [key for key in file.metadata if key != "tokenizer.ggml.tokens"]
+    assert bare.tensors == file.tensors
+
+
+@pytest.mark.parametrize("with_vocabulary", [True, False])
+def test_every_truncation_is_a_weights_error_naming_the_file(path: Path, with_vocabulary: bool) -> None:
     whole = path.read_bytes()
     last = max(t.offset + t.nbytes for t in GGUFFile(path).tensors.values())
     for length in range(last):
         path.write_bytes(whole[:length])
         with pytest.raises(WeightsError, match=r"small\.gguf"):
-            GGUFFile(path)
+            GGUFFile(path, with_vocabulary=with_vocabulary)
+
+
+def test_config_and_weights_read_no_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[bool] = []
+
+    def noted(path: Path, *, with_vocabulary: bool = True) -> GGUFFile:
+        opened.append(with_vocabulary)
+        raise WeightsError(str(path))
+
+    monkeypatch.setattr("cadence.gguf.GGUFFile", noted)
+    for read in (read_config, lambda path: open_weights(path, {}), read_tokenizer):
+        with pytest.raises(WeightsError):
+            read(tmp_path)
+    assert opened == [False, False, True]
 
 
 def test_random_damage_never_raises_anything_else(path: Path) -> None:

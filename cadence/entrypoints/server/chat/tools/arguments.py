@@ -6,6 +6,7 @@ import json
 from typing import Any, Protocol
 
 from cadence.entrypoints.server.chat.tools.base import CallArguments, CallStart, Piece
+from cadence.entrypoints.server.chat.tools.held_text import HeldText
 from cadence.entrypoints.server.chat.tools.json_scanner import JsonScanner, Mode
 
 
@@ -55,8 +56,8 @@ class ArgumentsStream:
         self.number = call
         self._start = CallStart(call, name, call_id)
         self._scanner = JsonScanner()
-        self._held = ""  # JSON that waits for the start
-        self._raw = ""  # read and not sent
+        self._held = HeldText()  # JSON that waits for the start
+        self._raw = HeldText()  # read and not sent
 
     @property
     def done(self) -> bool:
@@ -74,9 +75,9 @@ class ArgumentsStream:
         while at < len(text) and not (self.done or self.bad):
             before = self._scanner.mode
             end, out = self._scanner.take(text, at)
-            self._raw += text[at:end]
+            self._raw.add(text[at:end])
             at = end
-            self._held += out
+            self._held.add(out)
             keyed = before is Mode.COLON and self._scanner.mode is Mode.VALUE
             if out and (self.begun or keyed or self.done):
                 self._send()
@@ -85,18 +86,17 @@ class ArgumentsStream:
     def cut(self) -> None:
         """Begun arguments stay as far as they came."""
         if self.begun and self._raw:
-            self.pieces.append(CallArguments(self.number, self._raw))
-            self._raw = ""
+            self.pieces.append(CallArguments(self.number, self._raw.take()))
 
     def leftover(self) -> str:
-        return self._raw
+        return self._raw.joined()
 
     def _send(self) -> None:
         if not self.begun:
             self.begun = 1
             self.pieces.append(self._start)
-        self.pieces.append(CallArguments(self.number, self._held))
-        self._held = self._raw = ""
+        self.pieces.append(CallArguments(self.number, self._held.take()))
+        self._raw.clear()
 
 
 class WholeArguments:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cadence.entrypoints.server.chat.tools.arguments import json_text
 from cadence.entrypoints.server.chat.tools.base import CallArguments, CallStart, Piece
+from cadence.entrypoints.server.chat.tools.held_text import HeldText
 from cadence.entrypoints.server.chat.tools.json_scanner import JsonScanner, Mode
 
 
@@ -34,13 +35,14 @@ class CallObject:
         self.complete = False
         self._keys = keys
         self._scanner = JsonScanner()
-        self._raw = ""  # read and not sent
-        self._key = ""  # JSON text of the key, with the punctuation around it
+        self._raw = HeldText()  # read and not sent
+        self._key = HeldText()  # JSON text of the key, with the punctuation around it
         self._role = ""  # of the value that is being read: name, arguments, id, other
-        self._value = ""  # JSON text of the value that is being read
+        self._value = HeldText()  # JSON text of the value that is being read, but not of arguments that are an object
+        self._opening = ""  # the first character of that value
         self._name = ""
         self._id = ""
-        self._arguments = ""  # JSON text that waits to be sent
+        self._arguments = HeldText()  # JSON text that waits to be sent
         self._seen_arguments = False
         self._keyed = False  # the arguments have a first key
 
@@ -48,7 +50,7 @@ class CallObject:
         while at < len(text) and not (self.done or self.bad):
             before = self._scanner.mode
             end, out = self._scanner.take(text, at)
-            self._raw += text[at:end]
+            self._raw.add(text[at:end])
             at = end
             if self._scanner.mode is Mode.BAD:
                 self.bad = True
@@ -59,11 +61,10 @@ class CallObject:
     def cut(self) -> None:
         """Begun arguments stay as far as they came."""
         if self.begun and self._role == "arguments":
-            self.pieces.append(CallArguments(self.number, self._raw))
-            self._raw = ""
+            self.pieces.append(CallArguments(self.number, self._raw.take()))
 
     def leftover(self) -> str:
-        return self._raw
+        return self._raw.joined()
 
     def _read(self, before: Mode, out: str) -> None:
         scanner, depth = self._scanner, len(self._scanner.stack)
@@ -74,12 +75,14 @@ class CallObject:
             if depth == 1 and scanner.mode is Mode.AFTER:
                 self._end_value()
         else:
-            self._key += out
+            self._key.add(out)
             if depth == 1 and before is Mode.COLON and scanner.mode is Mode.VALUE:
                 self._begin_value()
 
     def _begin_value(self) -> None:
-        key, self._key, self._value = json.loads(self._key.strip("{,: \t\r\n")), "", ""
+        key = json.loads(self._key.take().strip("{,: \t\r\n"))
+        self._value.clear()
+        self._opening = ""
         self._role = self._role_of(key)
         twice = (self._role == "name" and self._name) or (self._role == "arguments" and self._seen_arguments)
         self.bad = bool(twice) or (self._role == "other" and self._keys.strict and key not in ("id", "type"))
@@ -95,22 +98,25 @@ class CallObject:
         return "name" if key in keys.name else "id" if key in keys.id else "other"
 
     def _value_text(self, before: Mode, out: str) -> None:
-        self._value = (self._value + out) if self._value else out.lstrip()
-        if self._role != "arguments" or not self._value.startswith("{"):
-            self.bad = self._value.startswith(("{", "[")) and (self._role != "other" or self._keys.strict)
+        begins = not self._opening
+        text = out.lstrip() if begins else out
+        self._opening = self._opening or text[:1]
+        if self._role != "arguments" or self._opening != "{":
+            self._value.add(text)
+            self.bad = self._opening in ("{", "[") and (self._role != "other" or self._keys.strict)
             return
-        self._arguments, self._value = self._arguments + self._value[len("{") :], "{"
+        self._arguments.add(text[len("{") :] if begins else text)
         self._keyed |= before is Mode.COLON
         if self._keyed and self._name and out:
             self._send()
 
     def _end_value(self) -> None:
-        role, value, self._role = self._role, self._value, ""
+        role, value, self._role = self._role, self._value.take(), ""
         if role == "name":
             self._set_name(json.loads(value))
         elif role == "id":
             self._id = str(json.loads(value))
-        elif role == "arguments" and not value.startswith("{"):
+        elif role == "arguments" and self._opening != "{":
             self._whole_arguments(json.loads(value))
         self.complete = self._seen_arguments and bool(self._name) and not self.bad
         if self.complete:
@@ -128,14 +134,14 @@ class CallObject:
         except (ValueError, RecursionError):
             parsed, written = None, ""
         self.bad = not isinstance(parsed, dict)
-        self._arguments = written[len("{") :]
+        self._arguments.add(written[len("{") :])
 
     def _end(self) -> None:
         if not self._name or (self._keys.arguments_required and not self._seen_arguments):
             self.bad = True
             return
         if not self._seen_arguments:
-            self._arguments = "}"
+            self._arguments.add("}")
             self._send()
         self.done = self.complete = True
 
@@ -146,5 +152,5 @@ class CallObject:
             self.begun, opening = 1, "{"
             self.pieces.append(CallStart(self.number, self._name, self._id))
         if opening or self._arguments:
-            self.pieces.append(CallArguments(self.number, opening + self._arguments))
-        self._arguments = self._raw = ""
+            self.pieces.append(CallArguments(self.number, opening + self._arguments.take()))
+        self._raw.clear()

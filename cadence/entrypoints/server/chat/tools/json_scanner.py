@@ -38,7 +38,7 @@ class JsonScanner:
         self.mode = Mode.VALUE
         self.stack: list[str] = []
         self._in_key = False
-        self._pending = ""  # a scalar or an escape that has begun
+        self._pending: list[str] = []  # parts of a scalar or an escape that has begun
 
     def take(self, text: str, at: int) -> tuple[int, str]:
         """Reads a run of text[at:]: where it ends, and the JSON that became certain. Either the position or the mode
@@ -79,7 +79,7 @@ class JsonScanner:
         elif char == '"':
             self.mode, self._in_key = Mode.STRING, False
         elif _SCALAR_RUN.match(char):
-            self.mode, self._pending = Mode.SCALAR, char
+            self.mode, self._pending = Mode.SCALAR, [char]
         else:
             return False
         return True
@@ -98,7 +98,7 @@ class JsonScanner:
                 self._end_value()
             return at + 1, char
         if char == "\\":
-            self.mode, self._pending = Mode.ESCAPE, char
+            self.mode, self._pending = Mode.ESCAPE, [char]
             return at + 1, ""
         return at + 1, f"\\u{ord(char):04x}"
 
@@ -108,18 +108,19 @@ class JsonScanner:
         if not fits:
             self.mode = Mode.BAD
             return at, ""
-        self._pending += char
+        self._pending.append(char)
         if self._pending[1] == "u" and len(self._pending) < 6:
             return at + 1, ""
         self.mode = Mode.STRING
-        return at + 1, self._pending
+        return at + 1, "".join(self._pending)
 
     def _scalar(self, text: str, at: int) -> tuple[int, str]:
         if run := _SCALAR_RUN.match(text, at):
-            self._pending += run.group()
+            self._pending.append(run.group())
             return run.end(), ""
-        if not _SCALAR.fullmatch(self._pending):
+        scalar = "".join(self._pending)
+        if not _SCALAR.fullmatch(scalar):
             self.mode = Mode.BAD
             return at, ""
         self._end_value()
-        return at, self._pending
+        return at, scalar

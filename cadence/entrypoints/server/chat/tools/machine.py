@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from cadence.entrypoints.server.chat.tools.arguments import CallReader
 from cadence.entrypoints.server.chat.tools.base import CallBroken, Piece, Text
+from cadence.entrypoints.server.chat.tools.held_text import HeldText
 
 _CHUNK = 1024  # characters; a header that is waited for is shorter
 
@@ -49,15 +51,17 @@ class Machine(Buffer):
         super().__init__()
         self.state = begin
         self.calls = 0  # begun so far
-        self._later = ""  # text that follows `rest`
+        self._later: deque[str] = deque()  # text that follows `rest`, in chunks
+        self._num_later = 0  # characters of these
         self._ended = False  # nothing follows `_later`
-        self._gap = ""  # white space (and separators) that is dropped if a call comes next
+        self._gap = HeldText()  # white space (and separators) that is dropped if a call comes next
         self._spoke = False  # there was text that was not white space
         self._written: list[str] = []  # of the call that is being read: all its text
         self._pieces: list[Piece] = []
 
     def push(self, text: str) -> list[Piece]:
-        self._later += text
+        self._later.extend(_chunks(text))
+        self._num_later += len(text)
         self._run()
         return self._taken()
 
@@ -73,11 +77,15 @@ class Machine(Buffer):
     def _run(self) -> None:
         """Chunk by chunk: `rest` stays short, however much text there is or is put back."""
         while True:
-            self.rest, self._later = self.rest + self._later[:_CHUNK], self._later[_CHUNK:]
+            chunk = self._later.popleft() if self._later else ""
+            self._num_later -= len(chunk)
+            self.rest += chunk
             self.final = self._ended and not self._later
             while (self.rest or self.final) and self.state():
                 if len(self.rest) > 2 * _CHUNK:
-                    self.rest, self._later = self.rest[:_CHUNK], self.rest[_CHUNK:] + self._later
+                    self._later.extendleft(reversed(_chunks(self.rest[_CHUNK:])))
+                    self._num_later += len(self.rest) - _CHUNK
+                    self.rest = self.rest[:_CHUNK]
                     self.final = False
             if not self._later:
                 return
@@ -86,7 +94,7 @@ class Machine(Buffer):
         """Text for the reader. White space before the first call and right behind calls waits for what follows."""
         if self._gap or not self._spoke:
             words = text.lstrip()
-            self._gap += text[: len(text) - len(words)]
+            self._gap.add(text[: len(text) - len(words)])
             text = words
         if text:
             self._flush_gap()
@@ -95,11 +103,11 @@ class Machine(Buffer):
 
     def separate(self, text: str) -> None:
         """Text between calls that is dropped if another call comes, and said if words come."""
-        self._gap += text
+        self._gap.add(text)
 
     def emit(self, pieces: Sequence[Piece]) -> None:
         if pieces:
-            self._gap = ""
+            self._gap.clear()
             self._spoke = False
             self._pieces.extend(pieces)
 
@@ -126,12 +134,15 @@ class Machine(Buffer):
 
     def _flush_gap(self) -> None:
         if self._gap:
-            self._pieces.append(Text(self._gap))
-            self._gap = ""
+            self._pieces.append(Text(self._gap.take()))
 
     def _taken(self) -> list[Piece]:
         pieces, self._pieces = self._pieces, []
         return pieces
+
+
+def _chunks(text: str) -> list[str]:
+    return [text[at : at + _CHUNK] for at in range(0, len(text), _CHUNK)]
 
 
 def first_characters(tags: Sequence[str]) -> re.Pattern[str]:

@@ -6,6 +6,7 @@ from cadence.entrypoints.server.chat.tools.arguments import CallReader, WholeArg
 from cadence.entrypoints.server.chat.tools.base import Piece, Text
 from cadence.entrypoints.server.chat.tools.format import ToolFormat
 from cadence.entrypoints.server.chat.tools.held_call import HeldCall
+from cadence.entrypoints.server.chat.tools.held_text import HeldText
 from cadence.entrypoints.server.chat.tools.machine import Machine, first_characters
 from cadence.entrypoints.server.chat.tools.schema import Schemas
 from cadence.entrypoints.server.chat.tools.syntax import CallPosition, Wait
@@ -24,7 +25,7 @@ class ToolStream(Machine):
         self._in_text = True  # the state is `_outside`
         self._behind = (*format.close, *format.noise)
         self._opener = ""  # of the block
-        self._held = ""  # the opener and what followed it, until a call begins
+        self._held = HeldText()  # the opener and what followed it, until a call begins
         self._fresh = True  # no call has come in this block
         self._listed = False  # inside brackets
         self._call = NOTHING
@@ -47,7 +48,7 @@ class ToolStream(Machine):
         if not tag:
             return False
         self._opener = tag if tag in self._format.open else ""
-        self._held = self.skip(len(self._opener))
+        self._hold(self.skip(len(self._opener)))
         self._fresh, self._listed = True, False
         self._in_text = False
         self.state = self._inside
@@ -55,12 +56,12 @@ class ToolStream(Machine):
 
     def _inside(self) -> bool:
         """Where a call may begin, or the block may end."""
-        self._held += self.skip_all(self._between)
+        self._held.add(self.skip_all(self._between))
         if self._fresh and not self._listed and self._format.listed != "no":
             if not self.rest:
                 return self._stop()
             if self.rest[0] == "[":
-                self._held += self.skip(1)
+                self._held.add(self.skip(1))
                 self._listed = True
                 return True
             if self._format.listed == "must":
@@ -70,8 +71,8 @@ class ToolStream(Machine):
             return False
         if begun is None:
             return self._no_call()
-        self.open_call(self._held + self.skip(begun.length))
-        self._held = self._written[0]
+        self._held.add(self.skip(begun.length))
+        self.open_call(self._held.joined())
         self._call = begun.call
         self.state = self._reading
         return self._reading()
@@ -87,14 +88,18 @@ class ToolStream(Machine):
     def _no_call(self) -> bool:
         if self._listed and not self._fresh and self.rest.startswith("]"):
             self.skip(1)
-            self._held, self._listed = "", False
+            self._held.clear()
+            self._listed = False
             return True
         if self.could_be(*self._behind):
             return False
         tag = next((tag for tag in self._behind if self.rest.startswith(tag)), "")
         if tag and not (self._fresh and tag in self._format.close):
             noise = self.skip(len(tag))
-            self._held = self._held + noise if self._fresh else ""
+            if self._fresh:
+                self._held.add(noise)
+            else:
+                self._held.clear()
             if tag in self._format.close:
                 self._leave()
             return True
@@ -107,12 +112,15 @@ class ToolStream(Machine):
             return False
         call = self._call
         if call.begun and call.complete:
-            self._held, self._fresh = call.leftover() if call.bad else "", False
+            left = call.leftover() if call.bad else ""
+            self._hold(left)
+            self._fresh = False
             self.state = self._inside
-            if self._held.strip():
+            if left.strip():
                 self._give_up("")
         elif call.begun:
-            self._held, self._fresh = "", False
+            self._held.clear()
+            self._fresh = False
             self.say(call.leftover())
             self._leave()
         else:
@@ -122,8 +130,8 @@ class ToolStream(Machine):
     def _give_up_call(self, read: str, again: bool) -> None:
         """again: a call may begin inside what was read"""
         self._reread += len(read)
-        if self._reread > MAX_REREAD * (self._received - len(self.rest) - len(self._later)):
-            self._drop(self._held + read)
+        if self._reread > MAX_REREAD * (self._received - len(self.rest) - self._num_later):
+            self._drop(self._held.take() + read)
         elif again:
             self.rest = read + self.rest
             self._give_up("")
@@ -132,7 +140,7 @@ class ToolStream(Machine):
 
     def _give_up(self, more: str) -> None:
         """No call begins here: what was held is text. Without an opener a call may begin inside what was none."""
-        text = self._held + more
+        text = self._held.take() + more
         if self._fresh and not self._opener:
             self.rest = text + self.rest
             text = self.skip(1)
@@ -140,12 +148,16 @@ class ToolStream(Machine):
 
     def _drop(self, text: str) -> None:
         """It is text, not a call."""
-        self._held = ""
         if self._fresh:
             self.say(text)
         else:
             self.separate(text)
         self._leave()
+
+    def _hold(self, text: str) -> None:
+        """In place of what was held."""
+        self._held.clear()
+        self._held.add(text)
 
     def _leave(self) -> None:
         self._in_text = True

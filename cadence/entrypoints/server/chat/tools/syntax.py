@@ -112,7 +112,7 @@ class NamedSyntax:
                 return WAIT
             at = _behind(place.rest, at + len(fence)) if ahead.rest.startswith(fence) else at
         ahead = CallPosition(place.rest[at:], place.final, place.number, place.schemas)
-        if ahead.could_be("{", *self.fences, *self.empty):
+        if at < MAX_HEADER and ahead.could_be("{", *self.fences, *self.empty):
             return WAIT
         if ahead.rest.startswith("{"):
             return CallBegun(at, ArgumentsStream(place.number, groups["name"], groups.get("id") or ""))

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from cadence.entrypoints.server.chat.tools.arguments import json_text
 from cadence.entrypoints.server.chat.tools.base import CallArguments, CallStart, Piece
+from cadence.entrypoints.server.chat.tools.held_text import HeldText
 from cadence.entrypoints.server.chat.tools.machine import overlap
 from cadence.entrypoints.server.chat.tools.schema import STRING, Schemas, as_json, literal
-from cadence.entrypoints.server.chat.tools.syntax import Beginning, CallBegun, CallPosition, Head, Wait
+from cadence.entrypoints.server.chat.tools.syntax import MAX_HEADER, Beginning, CallBegun, CallPosition, Head, Wait
 
 ANY: frozenset[str] = frozenset()
 CDATA = ("<![CDATA[", "]]>")
@@ -60,9 +61,9 @@ class TagCall:
         self._schemas = schemas
         self._types = STRING
         self._in_value = False
-        self._value = ""  # read and not sent
+        self._value = HeldText()  # read and not sent
         self._first = True  # nothing of the value has been sent
-        self._raw = ""  # read and not sent, with its tags
+        self._raw = HeldText()  # read and not sent, with its tags
         self._wrapper = ""  # the key of a value that may be all the arguments
         self._ends = (syntax.value_end, *syntax.implied)
 
@@ -82,45 +83,45 @@ class TagCall:
         """Begun arguments stay as far as they came."""
 
     def leftover(self) -> str:
-        return self._raw
+        return self._raw.joined()
 
     def _read_tag(self, text: str, at: int) -> int:
         syntax = self._syntax
         start = len(text) - len(text[at:].lstrip())
+        self._raw.add(text[at:start])
         place = CallPosition(text[start:], False, self.number, self._schemas)
         if place.could_be(syntax.parameter.open, *syntax.end, *syntax.implied):
-            return at
+            return start
         if tag := next((tag for tag in syntax.end if place.rest.startswith(tag)), ""):
             self._finish()
             return start + len(tag)
         match = syntax.parameter.read(place)
         if isinstance(match, Wait):
-            return at
-        if match is None:
-            self._give_up(place.rest, text[at:start])
             return start
-        return self._open_value(text, at, start, match)
+        if match is None:
+            self._give_up(place.rest)
+            return start
+        return self._open_value(text, start, match)
 
-    def _open_value(self, text: str, at: int, start: int, match: re.Match[str]) -> int:
+    def _open_value(self, text: str, start: int, match: re.Match[str]) -> int:
         end = start + self._syntax.parameter.end(match)
         if opening := self._syntax.value_open:
             end = len(text) - len(text[end:].lstrip())
-            if CallPosition(text[end:], False, 0, self._schemas).could_be(opening):
-                return at
+            if end - start < MAX_HEADER and CallPosition(text[end:], False, 0, self._schemas).could_be(opening):
+                return start
             if not text.startswith(opening, end):
-                self._give_up("", text[at:start])
+                self._give_up("")
                 return start
             end += len(opening)
-        self._raw += text[at:end]
+        self._raw.add(text[start:end])
         self._begin_parameter(match.groupdict())
         return end
 
-    def _give_up(self, rest: str, space: str) -> None:
+    def _give_up(self, rest: str) -> None:
         """A call that something else follows than a parameter or its end is over, or none."""
         if rest.startswith(self._syntax.implied) if self._syntax.implied else False:
             self._finish()
         else:
-            self._raw += space
             self.bad = True
 
     def _begin_parameter(self, groups: Mapping[str, str | None]) -> None:
@@ -132,7 +133,8 @@ class TagCall:
             self._wrapper, self._types = key, ANY
         else:
             self._send(f"{', ' if self.begun else '{'}{json_text(key)}: {chr(34) if self._types == STRING else ''}")
-        self._in_value, self._first, self._value = True, True, ""
+        self._in_value, self._first = True, True
+        self._value.clear()
 
     def _written_types(self, groups: Mapping[str, str | None]) -> frozenset[str]:
         if groups.get("string"):
@@ -146,18 +148,19 @@ class TagCall:
         hits = [(hit, tag) for tag in self._ends if (hit := text.find(tag, at)) >= 0]
         held = max(overlap(text[at:], tag) for tag in self._ends)
         end, tag = min(hits, default=(len(text) - held, ""))
-        self._value += text[at:end]
-        self._raw += text[at:end]
+        piece = text[at:end]
+        self._value.add(piece)
+        self._raw.add(piece)
         if tag:
             self._end_value()
             end += len(tag) if tag == self._syntax.value_end else 0
-        elif self._types == STRING and not self._syntax.cdata:
+        elif self._types == STRING and not self._syntax.cdata and (piece.strip() or self._syntax.trim != "space"):
             self._stream_value()
         return end
 
     def _stream_value(self) -> None:
         """Sends what is certain of a string: not the white space that may turn out to be its end."""
-        value = self._trimmed_start(self._value)
+        value = self._trimmed_start(self._value.joined())
         kept = value
         if self._syntax.trim == "newlines":
             kept = value.removesuffix("\n")
@@ -165,11 +168,13 @@ class TagCall:
             kept = value.rstrip()
         if kept:
             self._send(json_text(kept)[1:-1])
-            self._value, self._first = value[len(kept) :], False
-            self._raw = self._value
+            self._first = False
+            self._value.clear()
+            self._value.add(value[len(kept) :])
+            self._raw.add(value[len(kept) :])
 
     def _end_value(self) -> None:
-        value = self._trimmed_start(self._value)
+        value = self._trimmed_start(self._value.take())
         if self._syntax.trim == "newlines":
             value = value.removesuffix("\n")
         elif self._syntax.trim == "space":
@@ -178,7 +183,7 @@ class TagCall:
             value = value[len(CDATA[0]) : -len(CDATA[1])]
         self._in_value = False
         if self._wrapper:
-            self._value = value
+            self._value.add(value)
             return
         self._send(json_text(value)[1:] if self._types == STRING else as_json(value, self._types))
 
@@ -190,13 +195,13 @@ class TagCall:
     def _settle_wrapper(self) -> None:
         """Another parameter follows: it wrapped nothing."""
         if self._wrapper:
-            self._send(f"{{{json_text(self._wrapper)}: {as_json(self._value, ANY)}")
+            self._send(f"{{{json_text(self._wrapper)}: {as_json(self._value.joined(), ANY)}")
             self._wrapper = ""
 
     def _unwrapped(self) -> str:
         """The JSON of all arguments, if that is what the wrapper holds."""
         try:
-            held = literal(self._value.strip())
+            held = literal(self._value.joined().strip())
         except ValueError:
             return ""
         if not isinstance(held, dict) or not set(held) <= set(self._schemas.properties(self._start.name)):
@@ -216,7 +221,7 @@ class TagCall:
             self.begun = 1
             self.pieces.append(self._start)
         self.pieces.append(CallArguments(self.number, written))
-        self._raw = ""
+        self._raw.clear()
 
 
 def _unquoted(name: str) -> str:
