@@ -80,7 +80,7 @@ def test_without_vocabulary_its_strings_alone_are_passed_over(path: Path) -> Non
 def test_every_truncation_is_a_weights_error_naming_the_file(path: Path, with_vocabulary: bool) -> None:
     whole = path.read_bytes()
     last = max(t.offset + t.nbytes for t in GGUFFile(path).tensors.values())
-    for length in range(last):
+    for length in range(0, last, 1 if with_vocabulary else 7):
         path.write_bytes(whole[:length])
         with pytest.raises(WeightsError, match=r"small\.gguf"):
             GGUFFile(path, with_vocabulary=with_vocabulary)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,19 +66,26 @@ async def streamed(url: str, number: int, pause_s: float) -> tuple[dict[int, str
     return texts, usage
 
 
+@pytest.fixture(scope="module")
+def whole_answers(server: ServerProcess) -> list[dict[str, Any]]:
+    """By the stream's number."""
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=240) as client, ThreadPoolExecutor(16) as pool:
+        bodies = [asked(number) for number in range(STREAMS)]
+        return list(pool.map(lambda one: client.post(one[0], json=one[1]).json(), bodies))
+
+
 @pytest.mark.parametrize("pause_s", [0.0, 0.02])
-def test_streams_say_what_whole_answers_say(server: ServerProcess, pause_s: float) -> None:
+def test_streams_say_what_whole_answers_say(
+    server: ServerProcess, whole_answers: list[dict[str, Any]], pause_s: float
+) -> None:
     async def all_streams() -> list[tuple[dict[int, str], dict[str, Any]]]:
         return list(await asyncio.gather(*(streamed(server.url, number, pause_s) for number in range(STREAMS))))
 
     found = asyncio.run(all_streams())
-    with httpx.Client(base_url=server.url, trust_env=False, timeout=240) as client:
-        for number, (texts, usage) in enumerate(found):
-            path, body = asked(number)
-            whole = client.post(path, json=body).json()
-            assert texts == {choice["index"]: text_of(choice) for choice in whole["choices"]}, path
-            for name in ("prompt_tokens", "completion_tokens"):
-                assert usage[name] == whole["usage"][name], path
+    for number, ((texts, usage), whole) in enumerate(zip(found, whole_answers, strict=True)):
+        assert texts == {choice["index"]: text_of(choice) for choice in whole["choices"]}, asked(number)
+        for name in ("prompt_tokens", "completion_tokens"):
+            assert usage[name] == whole["usage"][name], asked(number)
 
 
 class FakeTap:
