@@ -6,7 +6,7 @@ _POOLING = "models that embed, classify or score are not in this version"
 _WEIGHTS = "weights are read once; make a new engine for others"
 _SLEEP = "an engine does not sleep; shutdown() gives all its memory back"
 _PAUSE = "an engine that is stepped by its caller pauses when it is not; AsyncLLMEngine can be paused"
-_WORKERS = "there are no workers to call: the model runs in one process, on one device"
+_WORKERS = "what ranks carry out is fixed: none of them runs functions of the caller's"
 _PROFILE = "profiles are taken of an LLM object, in its own process: LLM(..., profiler_config=...)"
 
 MISSING_METHODS = {

@@ -21,6 +21,8 @@ _DATA = "cadence.vllm.data"
 _TOOLS = "cadence.vllm.tools"
 _VERSION = "cadence.vllm.version"
 _RESOLVED = "cadence.config.engine_config"
+_BENCH = "cadence.vllm.bench_commands"
+_BENCH_DATA = "cadence.vllm.bench_data"
 _CONFIG = "cadence.vllm.data:ConfigDict"
 
 MISSING = {
@@ -28,7 +30,9 @@ MISSING = {
     "media": "this version takes text only",
     "embeds": "prompts are texts or token ids, not embeddings",
     "encoder": "models with an encoder are not in this version",
-    "ray": "this version runs on one device, without Ray",
+    "ray": "the engine joins a Ray cluster by itself, with distributed_executor_backend='ray'",
+    "bench_data": "benchmarks draw random prompts, and read ShareGPT files and JSONL files of prompts (CustomDataset)",
+    "bench": "a benchmark is run as a whole: add_cli_args(parser), then main(args)",
     "transfer": "weights are read once, when the engine is made",
     "kv": "the KV cache stays on the device of its engine",
 }
@@ -70,6 +74,26 @@ _CONFIGS |= {"VllmConfig": f"{_RESOLVED}:EngineConfig"} | dict.fromkeys(
 _UUID = {"random_uuid": _DATA, "Counter": _DATA}
 _PARSER = {"FlexibleArgumentParser": "cadence.vllm.argument_parser"}
 _TOKENIZER = {"get_tokenizer": _TOOLS, "TokenizerLike": "cadence.text.tokenizer:Tokenizer"}
+
+_DATASETS = dict.fromkeys(
+    ("SampleRequest", "BenchmarkDataset", "RandomDataset", "ShareGPTDataset", "CustomDataset"), _BENCH_DATA
+)
+_DATASETS |= dict.fromkeys(
+    (
+        "SonnetDataset", "BurstGPTDataset", "HuggingFaceDataset", "ConversationDataset", "InstructCoderDataset",
+        "MTBenchDataset", "AIMODataset", "NextEditPredictionDataset", "PrefixRepetitionRandomDataset", "SpecBench",
+        "get_samples", "add_dataset_parser",
+    ),
+    "!bench_data",
+)  # fmt: skip
+_DATASETS |= dict.fromkeys(("RandomMultiModalDataset", "VisionArenaDataset", "ASRDataset", "MMVUDataset"), "!media")
+_REQUEST_FUNCS = dict.fromkeys(
+    (
+        "RequestFuncInput", "RequestFuncOutput", "RequestFunc", "ASYNC_REQUEST_FUNCS", "OPENAI_COMPATIBLE_BACKENDS",
+        "async_request_openai_completions", "async_request_openai_chat_completions",
+    ),
+    "cadence.vllm.bench_requests",
+)  # fmt: skip
 
 MODULES: dict[str, dict[str, str]] = {
     "": {
@@ -151,6 +175,22 @@ MODULES: dict[str, dict[str, str]] = {
     "assets.image": {"ImageAsset": "!media"},
     "assets.audio": {"AudioAsset": "!media"},
     "assets.video": {"VideoAsset": "!media"},
+    "benchmarks.datasets": _DATASETS,
+    "benchmarks.lib.endpoint_request_func": _REQUEST_FUNCS,
+    "benchmarks.serve": {
+        "add_cli_args": f"{_BENCH}:add_serve_args",
+        "main": f"{_BENCH}:serve",
+        "main_async": f"{_BENCH}:serve_async",
+        **dict.fromkeys(("benchmark", "calculate_metrics", "get_request", "BenchmarkMetrics", "TaskType"), "!bench"),
+        **_REQUEST_FUNCS,
+        "SampleRequest": _BENCH_DATA,
+    },
+    "benchmarks.latency": {"add_cli_args": f"{_BENCH}:add_latency_args", "main": f"{_BENCH}:latency"},
+    "benchmarks.throughput": {
+        "add_cli_args": f"{_BENCH}:add_throughput_args",
+        "main": f"{_BENCH}:throughput",
+        **dict.fromkeys(("run_vllm", "run_vllm_async", "run_vllm_chat", "run_hf", "get_requests"), "!bench"),
+    },
     "v1.executor.ray_utils": {"initialize_ray_cluster": "!ray"},
 }
 
@@ -159,5 +199,8 @@ COMMANDS = {
     "entrypoints.openai.api_server": "serve",
     "entrypoints.openai.run_batch": "run-batch",
     "entrypoints.cli.main": "",
+    "benchmarks.serve": "bench serve",
+    "benchmarks.latency": "bench latency",
+    "benchmarks.throughput": "bench throughput",
     "__main__": "",
 }

@@ -10,7 +10,7 @@ from tests.hostile import large, raw_requests
 from tests.hostile.bodies import Pairs, join, pairs_of, with_field
 from tests.hostile.case import Case
 from tests.hostile.schema import Endpoint, Slot, endpoints, field_slots, kinds, seed_slots
-from tests.hostile.seeds import LONG, SEEDS, Body
+from tests.hostile.seeds import LONG, ON_DEMAND, SEEDS, Body
 from tests.hostile.values import Value, boundaries, example, fixed, largest
 from tests.hostile.wire import JSON, Request
 
@@ -137,7 +137,7 @@ def _json_case(number: int, name: str, endpoint: Endpoint, body: Body, pairs: Pa
 
 
 def _seeds(endpoint: Endpoint) -> tuple[Body, ...]:
-    return SEEDS.get(endpoint.path) or ({},)
+    return SEEDS.get(endpoint.path) or ON_DEMAND.get(endpoint.path) or ({},)
 
 
 def _all_slots(with_body: Sequence[Endpoint]) -> list[tuple[Endpoint, Body, Slot]]:

@@ -120,7 +120,7 @@ SEEDS: dict[str, tuple[Body, ...]] = {
     "/detokenize": ({"tokens": [5, 6, 7]},),
 }
 
-# Of routes that a server has on demand alone; there is no such adapter.
+# Of routes that a server has on demand alone. There is no such adapter: they are answered with 404.
 ON_DEMAND: dict[str, tuple[Body, ...]] = {
     "/v1/load_lora_adapter": ({"lora_name": "a", "lora_path": "/none", "load_inplace": False},),
     "/v1/unload_lora_adapter": ({"lora_name": "a", "lora_int_id": 1},),

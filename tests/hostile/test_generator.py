@@ -15,7 +15,7 @@ from tests.hostile.case import Case
 from tests.hostile.cases import Cases
 from tests.hostile.sample import SAMPLED, sample, traits_of
 from tests.hostile.schema import endpoints, field_slots
-from tests.hostile.seeds import SEEDS
+from tests.hostile.seeds import ON_DEMAND, SEEDS
 from tests.hostile.values import boundaries, example, fixed, largest
 from tests.hostile.wire import Answer, Request
 from tests.server.helpers import FakeLLM, save_fake_model
@@ -26,7 +26,7 @@ CI_REQUESTS = 1800
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     llm: Any = FakeLLM(save_fake_model(tmp_path_factory.mktemp("fake_model")))
-    return create_app(llm, ServeOptions()).openapi()
+    return create_app(llm, ServeOptions(allow_runtime_lora_updating=True)).openapi()
 
 
 def test_a_number_is_a_case(document: dict[str, Any]) -> None:
@@ -56,7 +56,7 @@ def test_a_sample_has_every_kind_of_case(document: dict[str, Any]) -> None:
 
 
 def test_every_body_has_a_seed(document: dict[str, Any]) -> None:
-    assert {one.path for one in endpoints(document) if one.fields} == set(SEEDS)
+    assert {one.path for one in endpoints(document) if one.fields} == {*SEEDS, *ON_DEMAND}
 
 
 def test_slots_lie_inside_their_fields() -> None:

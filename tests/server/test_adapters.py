@@ -100,7 +100,8 @@ def test_adapters_come_and_go(server: ServerProcess, root: Path, expected: dict[
     assert unload(server, "second").status_code == 200
     body = {"model": "second", "prompt": PROMPT, "max_tokens": 1}
     assert httpx.post(f"{server.url}/v1/completions", json=body, timeout=240).status_code == 404
-    assert unload(server, "second").status_code == 404
+    again = unload(server, "second")
+    assert again.status_code == 404 and again.json()["error"]["param"] == "lora_name"
     absent = load(server, "absent", root / "absent")
     assert (
         absent.status_code == 404 and "does not exist" in absent.text and absent.json()["error"]["param"] == "lora_path"

@@ -68,6 +68,11 @@ IMPORTED = {
     "usage.usage_lib": "UsageContext",
     "exceptions": "VLLMValidationError",
     "assets.image": "ImageAsset",
+    "benchmarks.datasets": "SampleRequest RandomDataset ShareGPTDataset CustomDataset BenchmarkDataset get_samples",
+    "benchmarks.lib.endpoint_request_func": "RequestFuncInput RequestFuncOutput ASYNC_REQUEST_FUNCS",
+    "benchmarks.serve": "add_cli_args main",
+    "benchmarks.latency": "add_cli_args main",
+    "benchmarks.throughput": "add_cli_args main",
     "multimodal.utils": "fetch_image",
     "version": "__version__",
 }

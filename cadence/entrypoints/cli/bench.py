@@ -8,7 +8,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,19 @@ if TYPE_CHECKING:
     from cadence.entrypoints.llm import LLM
 
 PERCENTILES = (10, 25, 50, 75, 90, 99)
+Counts = Mapping[str, tuple[int, str]]  # flags: default and help
+LATENCY: Counts = {
+    "input_len": (32, "prompt tokens of each request"),
+    "output_len": (128, "tokens to generate for each request"),
+    "batch_size": (8, "requests at once"),
+    "num_iters_warmup": (2, "iterations before the clock runs"),
+    "num_iters": (10, "iterations measured"),
+}
+THROUGHPUT: Counts = {
+    "num_prompts": (32, "requests in all"),
+    "input_len": (128, "prompt tokens of each request"),
+    "output_len": (128, "tokens to generate for each request"),
+}
 
 
 def run(argv: Sequence[str]) -> int:
@@ -45,14 +58,19 @@ def run_serve(argv: Sequence[str]) -> int:
     return command.run(argv)
 
 
-def _parser(kind: str, description: str, counts: dict[str, tuple[int, str]]) -> Parser:
+def _parser(kind: str, description: str, counts: Counts) -> Parser:
     parser = Parser(f"cadence bench {kind}", description)
+    add_flags(parser, counts)
+    return parser
+
+
+def add_flags(parser: argparse.ArgumentParser, counts: Counts) -> None:
+    """counts: `LATENCY` or `THROUGHPUT`"""
     for name, (default, text) in counts.items():
         flag = "--" + name.replace("_", "-")
         parser.add_argument(flag, type=values.human_int, default=default, metavar="N", help=f"{text} [{default}]")
     parser.add_argument("--output-json", metavar="FILE", help="write the numbers there too; - = stdout, no table")
     add_engine_flags(parser)
-    return parser
 
 
 def _counts(flags: argparse.Namespace, names: Sequence[str]) -> dict[str, int]:
@@ -89,15 +107,12 @@ def _workload(llm: LLM, count: int, input_len: int, output_len: int) -> tuple[li
 
 
 def run_latency(argv: Sequence[str]) -> int:
-    counts = {
-        "input_len": (32, "prompt tokens of each request"),
-        "output_len": (128, "tokens to generate for each request"),
-        "batch_size": (8, "requests at once"),
-        "num_iters_warmup": (2, "iterations before the clock runs"),
-        "num_iters": (10, "iterations measured"),
-    }
-    flags = _parser("latency", "Time one batch from start to end, again and again.", counts).parse(argv)
-    shape = _counts(flags, list(counts))
+    measure_latency(_parser("latency", "Time one batch from start to end, again and again.", LATENCY).parse(argv))
+    return 0
+
+
+def measure_latency(flags: argparse.Namespace) -> None:
+    shape = _counts(flags, list(LATENCY))
     llm = _load(flags)
     prompts, params = _workload(llm, shape["batch_size"], shape["input_len"], shape["output_len"])
     times: list[float] = []
@@ -123,17 +138,15 @@ def run_latency(argv: Sequence[str]) -> int:
         *draft_rows(numbers),
     ]
     _publish("latency", flags, llm, {**shape, **numbers}, rows)
-    return 0
 
 
 def run_throughput(argv: Sequence[str]) -> int:
-    counts = {
-        "num_prompts": (32, "requests in all"),
-        "input_len": (128, "prompt tokens of each request"),
-        "output_len": (128, "tokens to generate for each request"),
-    }
-    flags = _parser("throughput", "Time many requests given all at once.", counts).parse(argv)
-    shape = _counts(flags, list(counts))
+    measure_throughput(_parser("throughput", "Time many requests given all at once.", THROUGHPUT).parse(argv))
+    return 0
+
+
+def measure_throughput(flags: argparse.Namespace) -> None:
+    shape = _counts(flags, list(THROUGHPUT))
     llm = _load(flags)
     prompts, params = _workload(llm, shape["num_prompts"], shape["input_len"], shape["output_len"])
     warm_up = params.clone()
@@ -152,7 +165,6 @@ def run_throughput(argv: Sequence[str]) -> int:
         *draft_rows(numbers),
     ]
     _publish("throughput", flags, llm, {**shape, **numbers}, rows)
-    return 0
 
 
 def throughput_numbers(outputs: Sequence[RequestOutput], elapsed: float) -> dict[str, Any]:

@@ -38,7 +38,11 @@ SETTLE_SECONDS = 1.2  # an engine's own counters reach /metrics once a second
 
 
 def run(argv: Sequence[str]) -> int:
-    flags = build_parser().parse(argv)
+    return 0 if run_flags(build_parser().parse(argv))["completed"] else 1
+
+
+def run_flags(flags: argparse.Namespace) -> dict[str, Any]:
+    """Measures, and publishes what was found. -> its numbers"""
     _check(flags)
     wanted = WantedMetrics.parse(flags.percentile_metrics, flags.metric_percentiles, flags.goodput)
     ramp = Ramp.of(flags.ramp_up_strategy, flags.ramp_up_start_rps, flags.ramp_up_end_rps, flags.request_rate)
@@ -50,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
     drafts = found.drafts.numbers() if found.drafts is not None else {}
     result = {**_about(flags, found.model), **numbers(found.samples, found.duration, wanted), **drafts}
     publish(flags, result, found.samples, wanted)
-    return 0 if result["completed"] else 1
+    return result
 
 
 def _check(flags: argparse.Namespace) -> None:

@@ -24,13 +24,17 @@ BACKENDS = {
 
 def build_parser() -> Parser:
     parser = Parser("cadence bench serve", "Load a server with streamed requests and time what comes back.")
+    add_flags(parser)
+    return parser
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
     _add_server_flags(parser.add_argument_group("server"))
     _add_load_flags(parser.add_argument_group("load"))
     _add_prompt_flags(parser.add_argument_group("prompts"))
     _add_report_flags(parser.add_argument_group("report"))
     for flag in PEER_FLAGS:
         parser.add_argument(flag.name, action=_Named, why=flag.why, refuses=flag.refused, help=argparse.SUPPRESS)
-    return parser
 
 
 class _Named(argparse.Action):

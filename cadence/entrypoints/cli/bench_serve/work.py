@@ -10,10 +10,12 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cadence.core.errors import ConfigError
 from cadence.entrypoints.cli.remote.client import Remote, RemoteError
+
+T = TypeVar("T")
 
 CUSTOM_OUTPUT_LEN = 256
 RANDOM_OUTPUT_LEN = 128
@@ -59,10 +61,10 @@ class RandomShape:
 
 async def random_asks(remote: Remote, model: str, shape: RandomShape, chat: bool, dice: random.Random) -> Iterator[Ask]:
     """Endless. Exact lengths where the server tokenises for us and takes token ids; words, about as long, elsewhere."""
-    return _random_asks(PromptUnits.of(await tokenize(remote, model, ALL_WORDS), chat), shape, dice)
+    return drawn_asks(PromptUnits.of(await tokenize(remote, model, ALL_WORDS), chat), shape, dice)
 
 
-def _random_asks(units: PromptUnits, shape: RandomShape, dice: random.Random) -> Iterator[Ask]:
+def drawn_asks(units: PromptUnits, shape: RandomShape, dice: random.Random) -> Iterator[Ask]:
     prefix = units.draw(shape.prefix_len, dice)
     while True:
         drawn = units.draw(max(1, shape.draw(shape.input_len, dice)), dice)
@@ -179,7 +181,7 @@ async def sharegpt_asks(
     remote: Remote, model: str, path: Path, output_len: int, chat: bool, count: int, dice: random.Random | None
 ) -> list[Ask]:
     """First questions of conversations; as many tokens as their answers have, unless told otherwise."""
-    pairs = [pair for entry in _json_list(path) if (pair := _first_exchange(entry))]
+    pairs = first_exchanges(path)
     if dice is not None:
         dice.shuffle(pairs)
     asks: list[Ask] = []
@@ -187,6 +189,11 @@ async def sharegpt_asks(
         length = output_len or len(await tokenize(remote, model, answer)) or len(answer) // CHARACTERS_PER_TOKEN
         asks.append(Ask(_as_messages(question) if chat else question, max(1, length)))
     return asks
+
+
+def first_exchanges(path: Path) -> list[tuple[str, str]]:
+    """Of a ShareGPT file: the first question of each conversation that has one, and its answer."""
+    return [pair for entry in _json_list(path) if (pair := _first_exchange(entry))]
 
 
 def _first_exchange(entry: Any) -> tuple[str, str] | None:
@@ -197,7 +204,7 @@ def _first_exchange(entry: Any) -> tuple[str, str] | None:
     return texts[0], texts[1]
 
 
-def repeated(asks: list[Ask], count: int, path: Path) -> list[Ask]:
+def repeated(asks: list[T], count: int, path: Path) -> list[T]:
     if not asks:
         raise ConfigError(f"{path} holds no prompts", "dataset_path")
     return list(itertools.islice(itertools.cycle(asks), count))

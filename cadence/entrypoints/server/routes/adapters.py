@@ -6,33 +6,36 @@ import contextlib
 import secrets
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from cadence.core.errors import EngineDeadError
 from cadence.core.lora_request import LoRARequest
 from cadence.core.sampling_params import SamplingParams
-from cadence.entrypoints.server.http.errors import ApiError, model_not_found, not_found
+from cadence.core.shown import shown
+from cadence.entrypoints.server.http.errors import ApiError, not_found
+from cadence.entrypoints.server.protocol.body import RequestBody, body_schema, parse_body
 from cadence.entrypoints.server.routes.served_adapters import AdapterPathError, name_taken
 from cadence.entrypoints.server.routes.state import ServerState, State
 
 router = APIRouter(tags=["adapters"])
 
 
-class LoadBody(BaseModel):
+class LoadBody(RequestBody):
     lora_name: str
     lora_path: str
     load_inplace: bool = False
 
 
-class UnloadBody(BaseModel):
+class UnloadBody(RequestBody):
     lora_name: str
     lora_int_id: int | None = None  # the name says it
 
 
-@router.post("/v1/load_lora_adapter")
-async def load_lora_adapter(body: LoadBody, state: State) -> Response:
+@router.post("/v1/load_lora_adapter", openapi_extra=body_schema(LoadBody))
+async def load_lora_adapter(request: Request, state: State) -> Response:
     """Serves an adapter under its name from now on, once a token was written with it and every process knows it."""
+    body = await state.bodies.read(request, lambda raw: parse_body(LoadBody, raw, state.ignored.of(request)))
     try:
         adapter = state.adapters.check(body.lora_name, body.lora_path)
     except AdapterPathError as error:
@@ -46,12 +49,15 @@ async def load_lora_adapter(body: LoadBody, state: State) -> Response:
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
 
-@router.post("/v1/unload_lora_adapter")
-async def unload_lora_adapter(body: UnloadBody, state: State) -> Response:
+@router.post("/v1/unload_lora_adapter", openapi_extra=body_schema(UnloadBody))
+async def unload_lora_adapter(request: Request, state: State) -> Response:
     """No further request gets it; those that run go on. Whoever loads it again has its files read again."""
+    body = await state.bodies.read(request, lambda raw: parse_body(UnloadBody, raw, state.ignored.of(request)))
     adapter = await state.adapter_link.remove(body.lora_name)
     if adapter is None:
-        raise model_not_found(body.lora_name)
+        raise not_found(
+            f"lora_name {shown(body.lora_name)} is no adapter that is served", "lora_name", "adapter_not_found"
+        )
     with contextlib.suppress(EngineDeadError):  # an engine that starts has none
         await state.llm.remove_lora(adapter.lora_int_id)
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")

@@ -1,0 +1,167 @@
+"""Prompts for a benchmark, as scripts for vLLM draw and read them: the prompts of `cadence bench serve`."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from cadence.core.errors import InvalidRequestError
+from cadence.core.lora_request import LoRARequest
+from cadence.entrypoints.cli.bench_serve import work
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    prompt: str | list[str] | list[dict[str, Any]]
+    prompt_len: int  # tokens
+    expected_output_len: int | None
+    multi_modal_data: None = None
+    lora_request: LoRARequest | None = None
+    request_id: str | None = None
+
+
+class BenchmarkDataset(ABC):
+    """A tokenizer is Cadence's, or one of `transformers`: texts are encoded and decoded."""
+
+    DEFAULT_SEED: ClassVar[int] = 0
+    IS_MULTIMODAL: ClassVar[bool] = False
+
+    def __init__(
+        self, dataset_path: str | None = None, random_seed: int | None = 0, disable_shuffle: bool = False
+    ) -> None:
+        self.dataset_path = dataset_path
+        self.random_seed = self.DEFAULT_SEED if random_seed is None else random_seed
+        self.disable_shuffle = disable_shuffle
+
+    @abstractmethod
+    def sample(
+        self,
+        tokenizer: Any,
+        num_requests: int,
+        request_id_prefix: str = "",
+        no_oversample: bool = False,
+        **shape: Any,
+    ) -> list[SampleRequest]:
+        """So many requests; with `no_oversample` no prompt of a file twice. Every call draws the same."""
+
+    def _path(self) -> Path:
+        if self.dataset_path is None:
+            raise InvalidRequestError(f"{type(self).__name__} needs a dataset_path", "dataset_path")
+        return Path(self.dataset_path)
+
+
+class RandomDataset(BenchmarkDataset):
+    """Words, about as many tokens as are asked for: `prompt_len` counts them."""
+
+    DEFAULT_PREFIX_LEN: ClassVar[int] = 0
+    DEFAULT_RANGE_RATIO: ClassVar[float] = 0.0
+    DEFAULT_INPUT_LEN: ClassVar[int] = 1024
+    DEFAULT_OUTPUT_LEN: ClassVar[int] = 128
+
+    def sample(
+        self,
+        tokenizer: Any,
+        num_requests: int,
+        request_id_prefix: str = "",
+        no_oversample: bool = False,
+        **shape: Any,
+    ) -> list[SampleRequest]:
+        """shape: prefix_len, range_ratio, input_len, output_len"""
+        defaults = {"input_len": self.DEFAULT_INPUT_LEN, "output_len": self.DEFAULT_OUTPUT_LEN}
+        defaults |= {"range_ratio": self.DEFAULT_RANGE_RATIO, "prefix_len": self.DEFAULT_PREFIX_LEN}
+        _check_names(shape, defaults)
+        given: dict[str, Any] = {**defaults, **shape}
+        dice = random.Random(self.random_seed)
+        units = work.PromptUnits.of(_ids(tokenizer, work.ALL_WORDS), chat=False)
+        asks = itertools.islice(work.drawn_asks(units, work.RandomShape(**given), dice), num_requests)
+        texts = [(tokenizer.decode(ask.prompt), ask.output_len) for ask in asks]
+        return _numbered(_requests(texts, tokenizer), request_id_prefix)
+
+
+class ShareGPTDataset(BenchmarkDataset):
+    """First questions of the conversations of a file; as many tokens as their answers have, unless told otherwise."""
+
+    def sample(
+        self,
+        tokenizer: Any,
+        num_requests: int,
+        request_id_prefix: str = "",
+        no_oversample: bool = False,
+        **shape: Any,
+    ) -> list[SampleRequest]:
+        """shape: output_len"""
+        _check_names(shape, ("output_len",))
+        pairs, length = work.first_exchanges(self._path()), shape.get("output_len")
+        if not self.disable_shuffle:
+            random.Random(self.random_seed).shuffle(pairs)
+        texts = [(question, length or max(1, len(_ids(tokenizer, answer)))) for question, answer in pairs]
+        return _taken(
+            _requests(texts[:num_requests], tokenizer), num_requests, self._path(), request_id_prefix, no_oversample
+        )
+
+
+class CustomDataset(BenchmarkDataset):
+    """A JSONL file of prompts. They are chats with one message, written by the tokenizer's template, unless
+    `skip_chat_template` is set."""
+
+    def sample(
+        self,
+        tokenizer: Any,
+        num_requests: int,
+        request_id_prefix: str = "",
+        no_oversample: bool = False,
+        **shape: Any,
+    ) -> list[SampleRequest]:
+        """shape: output_len, skip_chat_template"""
+        _check_names(shape, ("output_len", "skip_chat_template"))
+        asks = work.custom_asks(self._path(), max(0, shape.get("output_len") or 0), chat=False)
+        if not self.disable_shuffle:
+            random.Random(self.random_seed).shuffle(asks)
+        texts = [(_text(ask.prompt, self._path()), ask.output_len) for ask in asks[:num_requests]]
+        if not shape.get("skip_chat_template"):
+            texts = [(_chat(text, tokenizer), length) for text, length in texts]
+        return _taken(_requests(texts, tokenizer), num_requests, self._path(), request_id_prefix, no_oversample)
+
+
+def _requests(texts: Sequence[tuple[str, int]], tokenizer: Any) -> list[SampleRequest]:
+    return [SampleRequest(text, len(tokenizer.encode(text)), length) for text, length in texts]
+
+
+def _taken(
+    requests: list[SampleRequest], count: int, path: Path, prefix: str, no_oversample: bool
+) -> list[SampleRequest]:
+    if no_oversample:
+        count = min(count, len(requests))
+    return _numbered(work.repeated(requests, count, path), prefix)
+
+
+def _numbered(requests: Sequence[SampleRequest], prefix: str) -> list[SampleRequest]:
+    return [replace(request, request_id=f"{prefix}{number}") for number, request in enumerate(requests)]
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
+    return ids
+
+
+def _chat(text: str, tokenizer: Any) -> str:
+    messages = [{"role": "user", "content": text}]
+    written: str = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return written
+
+
+def _text(prompt: Any, path: Path) -> str:
+    if not isinstance(prompt, str):
+        raise InvalidRequestError(f"{path}: a prompt must be a text, not {type(prompt).__name__}", "prompt")
+    return prompt
+
+
+def _check_names(shape: dict[str, Any], known: Any) -> None:
+    for name in shape:
+        if name not in known:
+            raise InvalidRequestError(f"sample has no option {name!r}; known: {', '.join(known)}", name)
