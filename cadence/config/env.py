@@ -1,4 +1,5 @@
-"""The only place that reads environment variables. There are at most ten, all listed in `NAMES`; and some are set
+"""The only place that reads environment variables. There are at most ten, all listed in `NAMES`, and one that a server
+leaves for the server that takes its place (`take_replaced`); and some are set
 unless the user did, for torch (`keep_freed_memory`), tokenizers (`tokenise_in_caller`), Ray (`keep_ray_local`) and
 NCCL (`keep_nccl_local`)."""
 
@@ -35,6 +36,8 @@ _NO_CREDENTIALS = ("PWD", "OLDPWD")
 _FOR_RAY = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # it is the engine that speaks to a cluster
 _PYTHON = ("PATH", "HOME", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 _PASSED_ON = (*_PYTHON, "LANG", "LC_ALL", "TZ")
+
+_REPLACED = "CADENCE_REPLACED"  # set by a server that replaces itself, for itself
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -141,6 +144,18 @@ def api_key() -> str:
 def peer_variables() -> dict[str, str]:
     """The variables of vLLM's that are set, whatever becomes of them (`peer_env`)."""
     return {name: value for name, value in os.environ.items() if name.startswith("VLLM_") or name == "DO_NOT_TRACK"}
+
+
+def replaced_environment(descriptor: int, count: int) -> dict[str, str]:
+    """This process's, for the server that takes its place."""
+    return {**os.environ, _REPLACED: f"{descriptor} {count}"}
+
+
+def take_replaced() -> tuple[int, int]:
+    """(descriptor of the socket, times that a server was replaced in this process); (-1, 0) = none was. No process that
+    is started from here sees it."""
+    descriptor, _, count = os.environ.pop(_REPLACED, "-1 0").partition(" ")
+    return int(descriptor), int(count)
 
 
 def engine_environment() -> dict[str, str]:

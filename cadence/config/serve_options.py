@@ -67,7 +67,7 @@ class ServeOptions:
         900.0, "seconds a step may take before the engine process is killed and started again; 0 = no limit"
     )
     event_loop_timeout: float = option(
-        30.0, "seconds without a turn of the server's event loop after which its process ends; 0 = no limit"
+        30.0, "seconds without a turn of the server's event loop after which it is replaced; 0 = no limit"
     )
     shutdown_timeout: float = option(30.0, "seconds that requests in flight get after SIGTERM; 0 = all they need")
 

@@ -1,7 +1,7 @@
 """Models in GGUF files: their configuration, their tokenizer, their weights. Other packages import this one alone.
 
-A file is opened again for each of the three, which different processes may ask for; the tokenizer alone reads its
-strings.
+A file is opened again for each of the three, which different processes may ask for; the tokenizer alone reads
+the strings of its vocabulary.
 """
 
 from __future__ import annotations

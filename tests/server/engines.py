@@ -194,11 +194,12 @@ def once(marker: str) -> int:
 
 def serve(name: str, argv: list[str]) -> int:
     from cadence.entrypoints.cli.serve import build_parser, read_flags
-    from cadence.entrypoints.server.http.listen import bind
+    from cadence.entrypoints.server.replacement import bind_or_inherit
     from cadence.entrypoints.server.server import run_server
 
     args, options = read_flags(build_parser().parse(argv))
-    return run_server(args, options, bind(options), engine_command(name))
+    bound, replacement = bind_or_inherit(options)
+    return run_server(args, options, bound, engine_command(name), replacement)
 
 
 BUILDERS = {build.__name__: build for build in (poison, toy, dies_at_first_request)}

@@ -7,6 +7,7 @@ python -m tests.server.fake_process MODEL_FOLDER '{"options": …, "llm": …, "
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import signal
@@ -25,7 +26,7 @@ from cadence.config.serve_options import ServeOptions
 from cadence.engine.log_queue import queue_output
 from cadence.entrypoints.server.app import create_app
 from cadence.entrypoints.server.exit_deadline import ExitDeadline
-from cadence.entrypoints.server.http import listen
+from cadence.entrypoints.server.replacement import bind_or_inherit
 from cadence.entrypoints.server.server import ServerLifecycle
 from tests.server.fake_llm import FakeLLM
 from tests.server.helpers import ROOT
@@ -39,6 +40,19 @@ class HangingLLM(FakeLLM):
         await asyncio.sleep(3600)
 
 
+class StuckMiddleware:
+    """Holds the event loop for ever where the path says so."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope.get("path") == "/stuck":
+            os.write(1, b"stuck\n")
+            time.sleep(3600)
+        await self._app(scope, receive, send)
+
+
 async def serve(folder: Path, given: dict[str, Any]) -> int:
     options = ServeOptions(**given["options"])
     llm = (HangingLLM if given.get("hangs") else FakeLLM)(folder, **given.get("llm", {}))
@@ -48,8 +62,10 @@ async def serve(folder: Path, given: dict[str, Any]) -> int:
         print("the last", flush=True)
         logs.flush()
 
-    life = ServerLifecycle(create_app(llm, options, logs), options, ExitDeadline(last))
-    with listen.bind(options) as bound:
+    bound, replacement = bind_or_inherit(options)
+    replace = functools.partial(replacement.replace, last)
+    life = ServerLifecycle(create_app(llm, options, logs), options, ExitDeadline(last), replace)
+    with bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # connections have it from here
         try:
             return await life.run(bound, lambda: print(bound.getsockname()[1], flush=True))
@@ -72,6 +88,12 @@ class FakeProcess:
 
     def signal(self) -> None:
         self.process.send_signal(signal.SIGTERM)
+
+    def read_until(self, line: str) -> None:
+        """Of what it prints."""
+        assert self.process.stdout is not None
+        while (read := self.process.stdout.readline()) != f"{line}\n":
+            assert read, "it has ended"
 
     def wait_for(self, condition: Callable[[httpx.Client], bool], seconds: float = 240.0) -> None:
         ends = time.monotonic() + seconds

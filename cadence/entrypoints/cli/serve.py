@@ -45,19 +45,19 @@ def run(argv: Sequence[str]) -> int:
         return run_headless(args)
 
     from cadence.entrypoints.server.chat.format_tables import load_formats
-    from cadence.entrypoints.server.http.listen import bind
+    from cadence.entrypoints.server.replacement import bind_or_inherit
     from cadence.entrypoints.server.routes.served_adapters import served_at_start
 
     load_formats(options)  # raises what is wrong with them
     served_at_start(options.lora_modules, options.served_model_name, options.lora_root, args.enable_lora)  # so does it
-    bound = bind(options)
+    bound, replacement = bind_or_inherit(options)
     try:
         from cadence.entrypoints.server.server import run_server
     except ImportError as error:
         raise ConfigError(f"{error.name} is missing: pip install 'cadence-llm[serve]'", "serve") from None
     if options.enable_log_requests:
         logging.getLogger("cadence.server").setLevel(logging.INFO)
-    return run_server(args, options, bound)
+    return run_server(args, options, bound, replacement=replacement)
 
 
 def read_flags(flags: argparse.Namespace) -> tuple[EngineArgs, ServeOptions]:

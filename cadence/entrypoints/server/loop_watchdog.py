@@ -1,6 +1,8 @@
-"""A thread that ends a process whose event loop is stuck, so that whoever supervises it starts another.
+"""A thread that notices an event loop that is stuck, and says where.
 
-It counts its own seconds, not those of a clock: a process that was stopped and goes on is not stuck.
+It counts its own seconds, not those of a clock: a process that was stopped and goes on is not stuck. Where the loop is
+stuck in code that never lets another thread run (a regular expression, an extension), the thread cannot act: a timer of
+the processor's time, which the thread winds up at each look, then ends the process by a signal.
 """
 
 from __future__ import annotations
@@ -8,23 +10,23 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import logging
+import signal
 import sys
 import threading
-
-from cadence.entrypoints.server.exit_deadline import ExitDeadline
+from collections.abc import Callable
 
 TICK_S = 1.0
 logger = logging.getLogger("cadence.server")
 
 
 class LoopWatchdog:
-    """Use as a context manager on the loop that is watched."""
+    """Use as a context manager on the loop that is watched, in the main thread."""
 
-    def __init__(self, limit_s: float, deadline: ExitDeadline, tick_s: float = TICK_S) -> None:
-        """limit_s: without a turn of the loop; 0 = none. tick_s: between two looks"""
+    def __init__(self, limit_s: float, on_stuck: Callable[[], None]) -> None:
+        """limit_s: without a turn of the loop; 0 = none. on_stuck: called once, in the watchdog's thread"""
         self._limit_s = limit_s
-        self._deadline = deadline
-        self._tick_s = tick_s
+        self._on_stuck = on_stuck
+        self._tick_s = min(TICK_S, limit_s / 4)  # between two looks
         self._turned = threading.Event()  # the loop has had a turn since it was asked
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="loop watchdog", daemon=True)
@@ -32,16 +34,21 @@ class LoopWatchdog:
     def __enter__(self) -> LoopWatchdog:
         self._loop = asyncio.get_running_loop()
         if self._limit_s:
+            faulthandler.register(signal.SIGPROF, sys.__stderr__ or 2, all_threads=True, chain=True)
             self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._over.set()
+        if self._limit_s:
+            self._thread.join(self._tick_s)
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
 
     def _watch(self) -> None:
         silent_s = 0.0
         self._ask()
         while not self._over.wait(self._tick_s):
+            signal.setitimer(signal.ITIMER_PROF, self._limit_s)
             if self._turned.is_set():
                 silent_s = 0.0
                 self._ask()
@@ -60,6 +67,7 @@ class LoopWatchdog:
 
     def _end(self) -> None:
         """Where the loop is stuck stands in the log."""
-        logger.error("the event loop had no turn for %g s: the process ends; its threads:", self._limit_s)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        logger.error("the event loop had no turn for %g s; the threads of the process:", self._limit_s)
         faulthandler.dump_traceback(sys.__stderr__ or 2, all_threads=True)
-        self._deadline.now(1)
+        self._on_stuck()

@@ -39,8 +39,10 @@ from cadence.entrypoints.server.http.middleware import load_middleware
 from cadence.entrypoints.server.http.outbox import Outbox
 from cadence.entrypoints.server.http.tls import TlsConnection, tls_context
 from cadence.entrypoints.server.loop_watchdog import LoopWatchdog
+from cadence.entrypoints.server.replacement import Replacement
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.entrypoints.server.start_signals import StartSignals, StoppedWhileStarting
+from cadence.entrypoints.server.stop_signals import StopSignals
 
 KEEP_ALIVE_S = 65  # longer than clients keep idle connections, so that they are the ones who close them
 START_HEARTBEAT_FACTOR = 6  # an engine that starts may be silent for this many times as long as one that is ready
@@ -57,10 +59,12 @@ def run_server(
     options: ServeOptions,
     bound: socket.socket,
     engine_command: Sequence[str] = ENGINE_COMMAND,
+    replacement: Replacement | None = None,
 ) -> int:
     """Serves until it is told to stop. The exit status: 0 after an orderly end, 1 otherwise.
 
-    bound: as `listen.bind` returns it; it is closed in the end
+    bound: as `listen.bind` returns it; it is closed in the end. replacement: of this server when it is stuck; None = it
+    ends
     """
     began = time.perf_counter()
     with contextlib.closing(bound), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -71,17 +75,17 @@ def run_server(
         listen.allow_many_connections()
         logs = queue_output()
         set_up_logging(env.log_level())
-        return runner.run(_start_and_serve(args, options, engine_command, bound, (began, logs)))
+        return runner.run(_start_and_serve(args, options, engine_command, (bound, replacement), (began, logs)))
 
 
 async def _start_and_serve(
     args: EngineArgs,
     options: ServeOptions,
     engine_command: Sequence[str],
-    bound: socket.socket,
+    listener: tuple[socket.socket, Replacement | None],
     process: tuple[float, LogQueue],
 ) -> int:
-    began, logs = process
+    (bound, replacement), (began, logs) = listener, process
     silence = options.engine_heartbeat_timeout
     limits = SupervisorLimits(silence, START_HEARTBEAT_FACTOR * silence, options.engine_step_timeout)
     url = listen.url_of(bound, options)
@@ -107,11 +111,16 @@ async def _start_and_serve(
                 os.kill(pid, signal.SIGKILL)
         logs.flush(LOG_FLUSH_S)
 
-    life = ServerLifecycle(create_app(llm, options, logs), options, ExitDeadline(last))
+    replace = functools.partial(replacement.replace, last) if replacement else _do_nothing
+    life = ServerLifecycle(create_app(llm, options, logs), options, ExitDeadline(last), replace)
     try:
         return await life.run(bound, serving)
     finally:
         await life.end_engine()
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _say(line: str) -> None:
@@ -136,10 +145,18 @@ class HttpServer(uvicorn.Server):
 class ServerLifecycle:
     """From the first connection to the exit status."""
 
-    def __init__(self, app: FastAPI, options: ServeOptions, deadline: ExitDeadline = NO_EXIT_DEADLINE) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        options: ServeOptions,
+        deadline: ExitDeadline = NO_EXIT_DEADLINE,
+        replace: Callable[[], None] = _do_nothing,
+    ) -> None:
+        """replace: the process, when it is stuck; where it returns, the process ends"""
         self._state: ServerState = app.state.server
         self._options = options
         self._deadline = deadline
+        self._replace = replace
         self._connections = Connections(options.write_timeout, options.max_connections)
         self._server = HttpServer(uvicorn_config(app, options, self._connections))
         self._signals = 0
@@ -149,15 +166,13 @@ class ServerLifecycle:
 
     async def run(self, bound: socket.socket | None, on_serving: Callable[[], None]) -> int:
         """bound: None = connections come by `adopt`"""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.on_signal)
+        signals = StopSignals(self.on_signal)
         gc.collect()
         gc.freeze()  # what the start made lives as long as the process
         self._spawn(self._watch_engine())
         self._spawn(self._announce(on_serving))
         try:
-            with LoopWatchdog(self._options.event_loop_timeout, self._deadline):
+            with LoopWatchdog(self._options.event_loop_timeout, functools.partial(self._on_stuck, signals)):
                 await self._server.serve(sockets=[bound] if bound is not None else [])
         except OSError as error:  # another server took the address since it was bound
             print(f"cadence serve: {listen.in_use(self._options)} ({error.strerror})", file=sys.stderr, flush=True)
@@ -184,6 +199,12 @@ class ServerLifecycle:
             self._spawn(self._abort(1, "stopped by a second signal"))
         else:
             self._deadline.now(1)
+
+    def _on_stuck(self, signals: StopSignals) -> None:
+        """In another thread. A process that was told to end is not replaced."""
+        if not (self._signals or signals.is_pending()):
+            self._replace()
+        self._deadline.now(1)
 
     async def end_engine(self) -> None:
         """The readers of what still runs get an error at once; the engine may take a while to leave. Signals are still
