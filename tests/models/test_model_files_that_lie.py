@@ -206,8 +206,8 @@ def test_lies_in_gguf_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for key in keys:
         for lie in [*(value for value in lies.LIES if _fits_gguf(value)), *arrays]:
 
-            def open_lying(where: Path, key: str = key, lie: Any = lie) -> GGUFFile:
-                file = GGUFFile(where)
+            def open_lying(where: Path, key: str = key, lie: Any = lie, **options: Any) -> GGUFFile:
+                file = GGUFFile(where, **options)
                 file.metadata[key] = lie
                 return file
 
