@@ -1,7 +1,6 @@
 """The only place that reads environment variables. There are at most ten, all listed in `NAMES`, and one that a server
-leaves for the server that takes its place (`take_replaced`); and some are set
-unless the user did, for torch (`keep_freed_memory`), tokenizers (`tokenise_in_caller`), Ray (`keep_ray_local`) and
-NCCL (`keep_nccl_local`)."""
+leaves for the server that takes its place (`take_replaced`). Some are set unless the user did: for torch
+(`keep_freed_memory`), tokenizers (`tokenise_in_caller`), Ray (`keep_ray_local`) and NCCL (`keep_nccl_local`)."""
 
 from __future__ import annotations
 

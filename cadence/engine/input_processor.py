@@ -48,7 +48,14 @@ class InputLimits:
         """What the model's files and its tokenizer each call an end of text counts as one."""
         eos = frozenset(model.hf.eos_token_ids) | tokenizer.eos_token_ids
         return cls(
-            vocab_size, model.max_model_len, model.max_logprobs, model.seed, eos, structured, adapters, num_engines
+            vocab_size=vocab_size,
+            max_model_len=model.max_model_len,
+            max_logprobs=model.max_logprobs,
+            seed=model.seed,
+            eos_token_ids=eos,
+            structured=structured,
+            adapters=adapters,
+            num_engines=num_engines,
         )
 
 

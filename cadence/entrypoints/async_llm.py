@@ -378,7 +378,7 @@ class AsyncLLM:
 
     def _fail_all(self, error: Exception) -> None:
         self._death = self._death or error
-        self._unpaused.set()  # whoever waits for it learns of the error
+        self._unpaused.set()  # requests that wait for it learn of the error
         for stream in self._streams.values():
             stream.fail(error)
 

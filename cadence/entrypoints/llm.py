@@ -77,7 +77,7 @@ class LLM:
         if self.llm_engine.config.tokenizer.escape_control_tokens:
             self._chats.check_template(self._chat_template)
         self._ids = itertools.count()
-        self._enqueued: list[str] = []  # not yet waited for
+        self._enqueued: dict[str, None] = {}  # ids in their order, not yet waited for
         self._done: dict[str, RequestOutput] = {}  # of these, by id
 
     @classmethod
@@ -118,14 +118,14 @@ class LLM:
     ) -> list[str]:
         """Takes prompts in and returns their request ids at once; `wait_for_completion` brings the outputs."""
         ids = self._accept(prompts, sampling_params, priority, lora_request, extras)
-        self._enqueued += ids
+        self._enqueued |= dict.fromkeys(ids)
         return ids
 
     def wait_for_completion(
         self, output_type: object = None, *, use_tqdm: bool | Callable[..., Any] = True
     ) -> list[RequestOutput]:
         """The outputs of all that was enqueued since the last call, in that order."""
-        ids, self._enqueued = self._enqueued, []
+        ids, self._enqueued = list(self._enqueued), {}
         return self._run(ids, use_tqdm)
 
     def chat(

@@ -26,8 +26,8 @@ class TenantQueue:
 
     def take(self, running: Iterable[Compile]) -> Compile | None:
         """The first job of the tenant that has the fewest in `running`, and of several the one whose last turn is the
-        longest ago. One place is not for who has all others: a tenant that comes later finds it free. None where
-        nobody may begin."""
+        longest ago. No tenant gets the last free place while it has all others: one that comes later finds it free.
+        None where no job may begin."""
         tenants = [job.tenant for job in running]
         counts = {job.tenant: tenants.count(job.tenant) for job in self._waiting}
         free = [job for job in self._waiting if not job.tenant or counts[job.tenant] < max(1, self._places - 1)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,6 +29,7 @@ class BenchmarkDataset(ABC):
 
     DEFAULT_SEED: ClassVar[int] = 0
     IS_MULTIMODAL: ClassVar[bool] = False
+    OPTIONS: ClassVar[tuple[str, ...]]  # of `sample`
 
     def __init__(
         self, dataset_path: str | None = None, random_seed: int | None = 0, disable_shuffle: bool = False
@@ -38,7 +38,6 @@ class BenchmarkDataset(ABC):
         self.random_seed = self.DEFAULT_SEED if random_seed is None else random_seed
         self.disable_shuffle = disable_shuffle
 
-    @abstractmethod
     def sample(
         self,
         tokenizer: Any,
@@ -47,7 +46,20 @@ class BenchmarkDataset(ABC):
         no_oversample: bool = False,
         **shape: Any,
     ) -> list[SampleRequest]:
-        """So many requests; with `no_oversample` no prompt of a file twice. Every call draws the same."""
+        """So many requests; with `no_oversample` no prompt of a file twice. Every call draws the same. shape: those of
+        `OPTIONS`"""
+        for name in shape:
+            if name not in self.OPTIONS:
+                raise InvalidRequestError(f"sample has no option {name!r}; known: {', '.join(self.OPTIONS)}", name)
+        texts = self._texts(tokenizer, num_requests, shape)[:num_requests]
+        drawn = [SampleRequest(text, len(tokenizer.encode(text)), length) for text, length in texts]
+        count = min(num_requests, len(drawn)) if no_oversample else num_requests
+        chosen = work.repeated(drawn, count, Path(self.dataset_path or ""))
+        return [replace(one, request_id=f"{request_id_prefix}{number}") for number, one in enumerate(chosen)]
+
+    @abstractmethod
+    def _texts(self, tokenizer: Any, num_requests: int, shape: dict[str, Any]) -> list[tuple[str, int]]:
+        """Prompts, and how many tokens to ask for: as many as there are, or at least `num_requests`."""
 
     def _path(self) -> Path:
         if self.dataset_path is None:
@@ -58,90 +70,48 @@ class BenchmarkDataset(ABC):
 class RandomDataset(BenchmarkDataset):
     """Words, about as many tokens as are asked for: `prompt_len` counts them."""
 
+    OPTIONS = ("prefix_len", "range_ratio", "input_len", "output_len")
     DEFAULT_PREFIX_LEN: ClassVar[int] = 0
     DEFAULT_RANGE_RATIO: ClassVar[float] = 0.0
     DEFAULT_INPUT_LEN: ClassVar[int] = 1024
     DEFAULT_OUTPUT_LEN: ClassVar[int] = 128
 
-    def sample(
-        self,
-        tokenizer: Any,
-        num_requests: int,
-        request_id_prefix: str = "",
-        no_oversample: bool = False,
-        **shape: Any,
-    ) -> list[SampleRequest]:
-        """shape: prefix_len, range_ratio, input_len, output_len"""
+    def _texts(self, tokenizer: Any, num_requests: int, shape: dict[str, Any]) -> list[tuple[str, int]]:
         defaults = {"input_len": self.DEFAULT_INPUT_LEN, "output_len": self.DEFAULT_OUTPUT_LEN}
         defaults |= {"range_ratio": self.DEFAULT_RANGE_RATIO, "prefix_len": self.DEFAULT_PREFIX_LEN}
-        _check_names(shape, defaults)
         given: dict[str, Any] = {**defaults, **shape}
         dice = random.Random(self.random_seed)
         units = work.PromptUnits.of(_ids(tokenizer, work.ALL_WORDS), chat=False)
         asks = itertools.islice(work.drawn_asks(units, work.RandomShape(**given), dice), num_requests)
-        texts = [(tokenizer.decode(ask.prompt), ask.output_len) for ask in asks]
-        return _numbered(_requests(texts, tokenizer), request_id_prefix)
+        return [(tokenizer.decode(ask.prompt), ask.output_len) for ask in asks]
 
 
 class ShareGPTDataset(BenchmarkDataset):
     """First questions of the conversations of a file; as many tokens as their answers have, unless told otherwise."""
 
-    def sample(
-        self,
-        tokenizer: Any,
-        num_requests: int,
-        request_id_prefix: str = "",
-        no_oversample: bool = False,
-        **shape: Any,
-    ) -> list[SampleRequest]:
-        """shape: output_len"""
-        _check_names(shape, ("output_len",))
+    OPTIONS = ("output_len",)
+
+    def _texts(self, tokenizer: Any, num_requests: int, shape: dict[str, Any]) -> list[tuple[str, int]]:
         pairs, length = work.first_exchanges(self._path()), shape.get("output_len")
         if not self.disable_shuffle:
             random.Random(self.random_seed).shuffle(pairs)
-        texts = [(question, length or max(1, len(_ids(tokenizer, answer)))) for question, answer in pairs]
-        return _taken(
-            _requests(texts[:num_requests], tokenizer), num_requests, self._path(), request_id_prefix, no_oversample
-        )
+        return [(question, length or max(1, len(_ids(tokenizer, answer)))) for question, answer in pairs[:num_requests]]
 
 
 class CustomDataset(BenchmarkDataset):
     """A JSONL file of prompts. They are chats with one message, written by the tokenizer's template, unless
     `skip_chat_template` is set."""
 
-    def sample(
-        self,
-        tokenizer: Any,
-        num_requests: int,
-        request_id_prefix: str = "",
-        no_oversample: bool = False,
-        **shape: Any,
-    ) -> list[SampleRequest]:
-        """shape: output_len, skip_chat_template"""
-        _check_names(shape, ("output_len", "skip_chat_template"))
+    OPTIONS = ("output_len", "skip_chat_template")
+
+    def _texts(self, tokenizer: Any, num_requests: int, shape: dict[str, Any]) -> list[tuple[str, int]]:
         asks = work.custom_asks(self._path(), max(0, shape.get("output_len") or 0), chat=False)
         if not self.disable_shuffle:
             random.Random(self.random_seed).shuffle(asks)
         texts = [(_text(ask.prompt, self._path()), ask.output_len) for ask in asks[:num_requests]]
         if not shape.get("skip_chat_template"):
             texts = [(_chat(text, tokenizer), length) for text, length in texts]
-        return _taken(_requests(texts, tokenizer), num_requests, self._path(), request_id_prefix, no_oversample)
-
-
-def _requests(texts: Sequence[tuple[str, int]], tokenizer: Any) -> list[SampleRequest]:
-    return [SampleRequest(text, len(tokenizer.encode(text)), length) for text, length in texts]
-
-
-def _taken(
-    requests: list[SampleRequest], count: int, path: Path, prefix: str, no_oversample: bool
-) -> list[SampleRequest]:
-    if no_oversample:
-        count = min(count, len(requests))
-    return _numbered(work.repeated(requests, count, path), prefix)
-
-
-def _numbered(requests: Sequence[SampleRequest], prefix: str) -> list[SampleRequest]:
-    return [replace(request, request_id=f"{prefix}{number}") for number, request in enumerate(requests)]
+        return texts
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:
@@ -159,9 +129,3 @@ def _text(prompt: Any, path: Path) -> str:
     if not isinstance(prompt, str):
         raise InvalidRequestError(f"{path}: a prompt must be a text, not {type(prompt).__name__}", "prompt")
     return prompt
-
-
-def _check_names(shape: dict[str, Any], known: Any) -> None:
-    for name in shape:
-        if name not in known:
-            raise InvalidRequestError(f"sample has no option {name!r}; known: {', '.join(known)}", name)

@@ -31,7 +31,7 @@ class BlockPool:
         return self.num_blocks - 1
 
     def allocate(self, count: int) -> list[Block]:
-        """PoolBlocks with one reference each. The caller has checked `num_free`."""
+        """Blocks with one reference each. The caller has checked `num_free`."""
         taken = []
         for _ in range(count):
             block = self.free.pop()
