@@ -41,6 +41,19 @@ class Replacement:
             logger.error("the server could not be replaced (%s): the process ends", error.strerror)
 
 
+class NoReplacement(Replacement):
+    """The process ends where it is stuck."""
+
+    def __init__(self) -> None:
+        """It has neither a command nor a socket."""
+
+    def replace(self, last: Callable[[], None]) -> None:
+        return
+
+
+NO_REPLACEMENT = NoReplacement()
+
+
 def bind_or_inherit(options: ServeOptions) -> tuple[socket.socket, Replacement]:
     """The socket that the server listens on, which may be that of a server that was stuck in this process."""
     descriptor, count = env.take_replaced()

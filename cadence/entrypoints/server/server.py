@@ -39,7 +39,7 @@ from cadence.entrypoints.server.http.middleware import load_middleware
 from cadence.entrypoints.server.http.outbox import Outbox
 from cadence.entrypoints.server.http.tls import TlsConnection, tls_context
 from cadence.entrypoints.server.loop_watchdog import LoopWatchdog
-from cadence.entrypoints.server.replacement import Replacement
+from cadence.entrypoints.server.replacement import NO_REPLACEMENT, Replacement
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.entrypoints.server.start_signals import StartSignals, StoppedWhileStarting
 from cadence.entrypoints.server.stop_signals import StopSignals
@@ -59,12 +59,11 @@ def run_server(
     options: ServeOptions,
     bound: socket.socket,
     engine_command: Sequence[str] = ENGINE_COMMAND,
-    replacement: Replacement | None = None,
+    replacement: Replacement = NO_REPLACEMENT,
 ) -> int:
     """Serves until it is told to stop. The exit status: 0 after an orderly end, 1 otherwise.
 
-    bound: as `listen.bind` returns it; it is closed in the end. replacement: of this server when it is stuck; None = it
-    ends
+    bound: as `listen.bind` returns it; it is closed in the end. replacement: of this server when it is stuck
     """
     began = time.perf_counter()
     with contextlib.closing(bound), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -82,7 +81,7 @@ async def _start_and_serve(
     args: EngineArgs,
     options: ServeOptions,
     engine_command: Sequence[str],
-    listener: tuple[socket.socket, Replacement | None],
+    listener: tuple[socket.socket, Replacement],
     process: tuple[float, LogQueue],
 ) -> int:
     (bound, replacement), (began, logs) = listener, process
@@ -111,7 +110,7 @@ async def _start_and_serve(
                 os.kill(pid, signal.SIGKILL)
         logs.flush(LOG_FLUSH_S)
 
-    replace = functools.partial(replacement.replace, last) if replacement else _do_nothing
+    replace = functools.partial(replacement.replace, last)
     life = ServerLifecycle(create_app(llm, options, logs), options, ExitDeadline(last), replace)
     try:
         return await life.run(bound, serving)
