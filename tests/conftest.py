@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.certificates import read_certificates_once
+from tests.helpers.quick_interpreter import find_builtins_once
 from tests.helpers.wide import choose_examples
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -80,6 +81,10 @@ def warm_processes(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.setattr("subprocess.Popen", WarmPopen)
             patch.setattr("asyncio.create_subprocess_exec", warm_exec)
         yield
+
+
+def pytest_collection_finish() -> None:
+    find_builtins_once()  # what uses Triton has imported it
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
