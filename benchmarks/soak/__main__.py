@@ -34,6 +34,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 LONGEST_PROMPT = 300  # tokens
 NUM_QUESTIONS = 42
 END_S = 150.0  # for the last requests to end
+TOOLS = ("--tool-call-parser", "qwen3_coder")  # its calls are written by the types in a tool's schema
 
 
 async def soak(target: Target, options: argparse.Namespace) -> tuple[Ledger, Killer, Sampler]:
@@ -117,7 +118,7 @@ def main() -> None:
     parser.add_argument("--margin", type=float, default=4.0, help="stretches bounds on times after the soak")
     parser.add_argument("--name", default=time.strftime("%Y%m%d_%H%M"), help="of the files with the figures")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder, start_server(Path(folder)) as target:
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder, start_server(Path(folder), *TOOLS) as target:
         found = run(target, options)
     path = RESULTS / f"soak_{options.name}.json"
     path.write_text(json.dumps(found, indent=2) + "\n")

@@ -8,13 +8,16 @@ import contextlib
 import json
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from benchmarks.soak import answers
 from benchmarks.soak.answers import Choice
 from benchmarks.soak.ledger import Ledger
 from benchmarks.soak.questions import Question
+from tests.hostile.case import Case
 from tests.hostile.cases import Cases
 from tests.hostile.judge import problems
+from tests.hostile.known_faults import ALL, known_case
 from tests.hostile.wire import JSON, Answer, Connection, Request
 from tests.server.streams import connect
 
@@ -22,6 +25,7 @@ DEADLINE_S = 120.0  # a request without an end by then is lost
 RETRY_S = 0.5
 LEAVE_S = 0.5  # between two streams that are left
 STALL_S = 5.0  # of a client that does not read
+_KNOWN_EVERY = 8  # of hostile requests one is a fault that a server once had; the rest are generated
 
 
 class Clients:
@@ -76,7 +80,7 @@ class Clients:
     async def is_hostile(self, cases: Cases, number: int) -> None:
         connection = Connection(self._url)
         while not self.over.is_set():
-            case = cases.case(number)
+            case = _known(number // _KNOWN_EVERY) if number % _KNOWN_EVERY == 0 else cases.case(number)
             number += 1
             answer = await connection.ask(case.request, DEADLINE_S, case.leave_after)
             self._ledger.hostile += 1
@@ -185,3 +189,9 @@ def _code(body: bytes) -> str:
         return str(json.loads(body)["error"]["reason"])
     except (ValueError, KeyError, TypeError):
         return "unknown"
+
+
+def _known(number: int) -> Case:
+    """One of the known faults, in turn; beside other traffic it may also come when there is no room."""
+    case = known_case(number % len(ALL))
+    return replace(case, expected=case.expected | {429})

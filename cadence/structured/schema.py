@@ -79,8 +79,7 @@ def _parts_are_plain(said: dict[str, Any]) -> bool:
     return (
         isinstance(properties, dict)
         and all(map(_is_plain, properties.values()))
-        and isinstance(required, list)
-        and all(name in properties for name in required)
+        and _are_all_in(required, properties)
         and (further is False or (not properties and (further is True or _is_plain(further))))
         and _is_plain(said.get("items", {}))
         and all(type(said.get(name, 0)) is int for name in (*_LENGTHS, *_COUNTS, "minimum", "maximum"))
@@ -88,6 +87,11 @@ def _parts_are_plain(said: dict[str, Any]) -> bool:
         and said.get("minLength", 0) <= said.get("maxLength", MAX_REPETITIONS)
         and said.get("minimum", 0) <= said.get("maximum", said.get("minimum", 0))
     )
+
+
+def _are_all_in(required: Any, properties: dict[str, Any]) -> bool:
+    """False, too, where `required` is no list of names."""
+    return isinstance(required, list) and all(isinstance(name, str) and name in properties for name in required)
 
 
 def _values(schema: dict[str, Any], name: str) -> list[Any]:
@@ -120,7 +124,7 @@ def _close(node: dict[str, Any]) -> dict[str, Any]:
     names = node.get("properties")
     if not isinstance(names, dict) or node.get("type") != "object" or not _OPEN.isdisjoint(node):
         return node
-    if not _COMBINES.isdisjoint(node) or not all(name in names for name in node.get("required", [])):
+    if not _COMBINES.isdisjoint(node) or not _are_all_in(node.get("required", []), names):
         return node
     return {**node, "additionalProperties": False}
 

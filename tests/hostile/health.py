@@ -18,10 +18,12 @@ _POLL_S = 0.05
 _TRACE = "Traceback (most recent call last):\n"
 _LOOKS = 6  # that must be alike before a server counts as settled
 _MOST_LOOKS = 100
-_WARM_UPS: tuple[tuple[str, dict[str, Any]], ...] = (  # what canaries do not touch: threads, and the text process
+# What canaries do not touch: threads, the text process, and the engine's compiler of grammars.
+_WARM_UPS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/detokenize", {"tokens": [5, 6]}),
     ("/tokenize", {"prompt": "a b " * 50, "return_token_strs": True}),
     ("/v1/completions", {"prompt": "word " * 20_000}),
+    ("/v1/completions", {"prompt": "a", "max_tokens": 1, "structured_outputs": {"choice": ["a"]}}),
 )
 _WARM_UP = 40  # requests at once, so that pools of threads have their size
 

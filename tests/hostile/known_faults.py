@@ -114,9 +114,45 @@ WRONG_CODES: tuple[_Fault, ...] = (
     ("a role that is a number", _CHAT, {"messages": [{"role": 7, "content": "a"}]}, (400,), "messages"),
 )  # fmt: skip
 
+
+def _tool(parameter: Any, **schema: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"a": parameter}, **schema}
+    return {"type": "function", "function": {"name": "f", "parameters": schema}}
+
+
+def _call(parameter: Any, **schema: Any) -> dict[str, Any]:
+    return _chat(tools=[_tool(parameter, **schema)], tool_choice="required")
+
+
+_ITSELF = {"anyOf": [{"$ref": "#/properties/a"}] * 40}
+_RENDER = b'{"prompt":['
+_BATCH = b'{"max_tokens":1,"messages":['
+_SAID = b'[{"role":"user","content":"' + b"word " * 380 + b'"}]'
+
+# Little that made much: schemas that name themselves, many short texts, numbers and paths beyond their limits.
+AMPLIFYING: tuple[_Fault, ...] = (
+    ("a parameter of forty times itself", _CHAT, _call(_ITSELF), _ANY, ""),
+    ("definitions of themselves", _CHAT, _call({"$ref": "#/$defs/b"}, **{"$defs": {"b": {"$ref": "#/$defs/b"}}}), _ANY,
+     ""),
+    ("required names that are lists", _CHAT, _call({"type": "string"}, required=[[1]]), _ANY, ""),
+    ("many parameters of one another", _CHAT, _call({"anyOf": [{"allOf": [{"$ref": "#/properties/a"}] * 9}] * 9}), _ANY,
+     ""),
+    ("2 MB of prompts to render", "/v1/completions/render",
+     Repeat(_RENDER, b'"' + b"word " * 400 + b'",', 1_023, b'"a"]}'), _ANY, ""),
+    ("2 MB of chats at once", "/v1/chat/completions/batch", Repeat(_BATCH, _SAID + b",", 1_023, _SAID + b"]}"), _ANY,
+     ""),
+    ("a length_penalty of 1e40", _COMPLETIONS, _poison(use_beam_search=True, n=2, length_penalty=1e40), _ANY, ""),
+    ("an adapter's path with NUL", "/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "/tmp/\0"}, (400, 404), ""),
+    ("an adapter's path of one long name", "/v1/load_lora_adapter",
+     {"lora_name": "a", "lora_path": "/tmp/" + "a" * 5000}, (400, 404), ""),
+    ("a schema that takes long to compile", _CHAT,
+     _chat(response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "array", "items": {
+         "type": "string", "pattern": "^(a|b){1,900}(c|d){1,900}$"}, "maxItems": 300}}}), _ANY, ""),
+)  # fmt: skip
+
 # Tokenised for half a minute: `make wide` sends them.
 HEAVY = frozenset({"many words to count"})
-ALL = (*POISON, *FREEZING, *WRONG_CODES)
+ALL = (*POISON, *FREEZING, *WRONG_CODES, *AMPLIFYING)
 
 
 def known_case(number: int) -> Case:
