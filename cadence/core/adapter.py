@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import ClassVar
 
+from cadence.core.attachments import Attachment
+
+ADAPTERS = "adapters"  # the feature's name
 NO_SLOT = -1  # of a row without an adapter
 NO_ADAPTER_DIGEST = ""
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterSpec:
+class AdapterSpec(Attachment):
     """One LoRA adapter. Equal digests are the same adapter, whatever their names and paths."""
 
     name: str
     path: str  # of its PEFT directory, on the machine of the model
     digest: str = NO_ADAPTER_DIGEST  # of the content, as hexadecimal digits, once it was read
     number: int = 0  # by which users name it in orders; 0 = none
+    feature: str = ADAPTERS
+
+    lacking: ClassVar[str] = "an adapter needs an engine with slots for adapters: enable_lora"
+
+    @property
+    def keys_digest(self) -> str:
+        return self.digest
+
+    @property
+    def keys_name(self) -> str:
+        return self.digest or self.path
+
+    def resolved(self, digest: str) -> AdapterSpec:
+        return replace(self, digest=digest)
 
 
 @dataclass(frozen=True, slots=True)

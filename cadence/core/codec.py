@@ -7,12 +7,14 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
+from cadence.core.attachments import Attachment
 from cadence.core.errors import InvalidRequestError
 from cadence.core.failure import Failure
+from cadence.core.features import FEATURES
 from cadence.core.front_messages import FromFront, ToFront
 from cadence.core.messages import FromEngine, ToEngine
 from cadence.core.request import EngineRequest
-from cadence.core.step import IntArray, RowOutput, StepPlan, StepResult, TokenMasks
+from cadence.core.step import IntArray, RowOutput, RowPayloads, StepPayloads, StepPlan, StepResult, TokenMasks
 from cadence.core.verbs import VERBS
 
 
@@ -33,8 +35,26 @@ def _plain(value: object) -> object:
 def _rich(kind: Any, value: Any) -> Any:
     if kind is object:  # refused options, always at their neutral value
         return value
+    if kind is Attachment:
+        return _attachment(value)
+    if kind in _PAYLOADS_IN:
+        types = _PAYLOADS_IN[kind]
+        return kind((name, msgspec.convert(payload, types[name], dec_hook=_rich)) for name, payload in value.items())
     dtype, shape, data = value
     return np.frombuffer(data, dtype=dtype).reshape(shape)
+
+
+def _attachment(value: dict[str, Any]) -> Attachment:
+    known = FEATURES.get(value.get("feature", ""))
+    if known is None or known.attachment is None:
+        raise ValueError("an attachment of no feature")
+    return msgspec.convert(value, known.attachment)
+
+
+_PAYLOADS_IN: dict[Any, dict[str, Any]] = {  # types by feature, of each place
+    RowPayloads: {name: types.row for name, types in FEATURES.items()},
+    StepPayloads: {name: types.step for name, types in FEATURES.items()},
+}
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)

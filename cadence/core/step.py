@@ -3,7 +3,10 @@
 A plan is a difference: rows that begin, rows that end, blocks that were added, and for this step two
 small arrays saying who computes how many tokens. What did not change is not repeated.
 
-Order of application: `ended`, then `adapters`, then `begun`, then `blocks` and `drafts`, then the step itself.
+Order of application: `ended`, then `payloads`, then `begun`, then `blocks` and `drafts`, then the step itself.
+
+Features have no fields here. The half of a feature beside the scheduler says things to its half on the device under its
+name, in `payloads`; `core/features.py` has their types.
 
 A row computes a *run* of consecutive tokens and samples behind the last of them: behind none (a piece of a prompt),
 behind one, or behind several: the newest token and the drafts that were proposed to follow it. The plan says how many
@@ -22,11 +25,11 @@ the forward runs, and its tokens are chosen when the mail is there. Of a burst i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.adapter import NO_SLOT
 from cadence.core.failure import Failure
 from cadence.core.sampling_params import SamplingParams
 
@@ -35,6 +38,14 @@ BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float32]
 
 NO_TOKEN = -1
+
+
+class RowPayloads(dict[str, Any]):
+    """By a feature's name: what is said of a row that begins. Without an entry, the row does not use the feature."""
+
+
+class StepPayloads(dict[str, Any]):
+    """By a feature's name: what is sent with a plan. Without an entry, nothing is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +64,7 @@ class NewRow:
     max_len: int  # most tokens (prompt + output) this request may ever hold
     most_drafts: int = 0  # that may be proposed for one forward
     constrained: bool = False  # mail says which tokens it may get, each time
-    slot: int = NO_SLOT  # of its adapter
+    payloads: RowPayloads = field(default_factory=RowPayloads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ class StepPlan:
     drafts: list[NewDrafts] = field(default_factory=list)
     behind: list[tuple[int, int]] = field(default_factory=list)  # (row, tokens that a model which drafts may lack)
     waits: list[int] = field(default_factory=list)  # rows that sample and wait for mail, in plan order
-    adapters: list[tuple[int, str]] = field(default_factory=list)  # (slot, digest of what lies there from now on)
+    payloads: StepPayloads = field(default_factory=StepPayloads)
     given: list[tuple[int, list[int]]] = field(default_factory=list)  # (row, drafts by the host, in place of any other)
 
     @property

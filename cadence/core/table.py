@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cadence.core.step import NewRow, StepPlan
+from cadence.core.step import NewRow
 
 
 class RequestTable(Protocol):
@@ -18,11 +18,3 @@ class RequestTable(Protocol):
     def remove(self, row: int) -> None: ...
 
     def flush(self) -> None: ...
-
-
-class PlanHook(Protocol):
-    """Does what plans say of one feature, beyond its rows."""
-
-    def apply(self, plan: StepPlan) -> None:
-        """Behind the rows that end, before others begin."""
-        ...

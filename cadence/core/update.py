@@ -28,7 +28,7 @@ class RequestUpdate:
     first_scheduled_time: float  # seconds, time.monotonic; 0.0 = never scheduled
     runs: Sequence[Run] = ()  # of each forward that brought tokens, in order; empty where no draft was verified
     complete: bool = False  # it ended without a stop token: the last token is part of the output
-    adapter: str = ""  # the digest of its adapter, with its first tokens from an engine
+    digests: tuple[tuple[str, str], ...] = ()  # (feature, digest of what is attached for it), with its first tokens
     engine: int = 0  # which of several engines said so; the front writes it
     number: int = 0  # by which its engine speaks of it in `TokenUpdates` from now on; 0 = its engine does not
 

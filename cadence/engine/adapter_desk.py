@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 from typing import Protocol
 
 from cadence.core.adapter import (
@@ -67,11 +66,12 @@ class AdapterDesk:
         return len(self._requests) + len(self._orders)
 
     def takes(self, request: EngineRequest) -> bool:
-        if request.adapter is None:
+        adapter = request.attached(AdapterSpec)
+        if adapter is None:
             return False
         if request.request_id in self._requests:
             raise InvalidRequestError(f"request_id {request.request_id!r} is already in use", field="request_id")
-        self._requests[request.request_id] = (request, request.adapter)
+        self._requests[request.request_id] = (request, adapter)
         return True
 
     def drop(self, request_ids: Iterable[str]) -> list[EngineRequest]:
@@ -159,7 +159,7 @@ class AdapterDesk:
         if not self._slots.serves(digest):
             why = f"all {self._slots.count} slots for adapters (max_loras) have pinned ones: adapter {adapter.name!r}"
             return request, Failure(FailureCode.BAD_ADAPTER, f"{why} cannot run")
-        return replace(request, adapter=replace(adapter, digest=digest)), NO_CONSTRAINT
+        return request.with_attachment(adapter.resolved(digest)), NO_CONSTRAINT
 
     def _use(self, adapter: AdapterSpec) -> str:
         """Of one in host memory -> its digest"""

@@ -27,6 +27,9 @@ from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.draft_policy import DraftPolicy
 from cadence.scheduler.drafts import Drafts, NoDrafts
+from cadence.scheduler.feature import HostFeature
+from cadence.scheduler.features.adapters.slots import AdapterSlots
+from cadence.scheduler.features.host_bound import HostBound
 from cadence.scheduler.kv.sizing import max_len_that_fits
 from cadence.scheduler.scheduler import Scheduler
 from cadence.text.null_tokenizer import AnyTokenizer
@@ -76,15 +79,16 @@ def build_engine(
     call, config, layout = opened.executor.call, opened.config, opened.layout
     num_blocks = config.cache.num_blocks_override or kv_blocks(call)
     config = fit_context(config, args, _longest_request(config, layout, num_blocks))
-    host_bound = not all(map(is_on_device, logits_processors))
-    limits = (num_blocks, config.model.max_model_len, host_bound)
+    limits = (num_blocks, config.model.max_model_len)
     drafts = _drafts(config, padded=config.device.graphs == "padded")
-    scheduler = Scheduler(config.scheduler, config.cache, layout, *limits, drafts)
+    slots = AdapterSlots(config.scheduler.adapter_slots)
+    features = _features(slots, logits_processors)
+    scheduler = Scheduler(config.scheduler, config.cache, layout, *limits, features, drafts)
     allocate_kv(call, num_blocks)
     warm_up(call, config.device.warmup)
     load = (lambda: tokenizer) if holds_text else partial(source.load_tokenizer, args.skip_tokenizer_init)
     grammars = GrammarDesk(partial(_grammar_service, load, opened.vocab_size, config.model))
-    adapters = AdapterDesk(call, config.lora.max_cpu_loras, scheduler.slots)
+    adapters = AdapterDesk(call, config.lora.max_cpu_loras, slots)
     intake = IntakeChain(grammars, adapters)
     core = EngineCore(scheduler, opened.executor, intake, config.scheduler.steps_in_flight, opened.queues_work)
     return EngineParts(
@@ -132,6 +136,16 @@ def _longest_request(config: EngineConfig, layout: KVLayout, num_blocks: int) ->
     upper = config.model.max_model_len
     budget = TokenBudget.of(config.scheduler, upper, 1 + config.speculative.num_tokens)
     return max_len_that_fits(layout, num_blocks, budget.in_flight, upper)
+
+
+def _features(slots: AdapterSlots, logits_processors: Sequence[Callable[..., Any]]) -> list[HostFeature]:
+    """All that the scheduler has beside itself, in the order in which they are asked."""
+    features: list[HostFeature] = []
+    if not all(map(is_on_device, logits_processors)):
+        features.append(HostBound())
+    if slots.count:
+        features.append(slots)
+    return features
 
 
 def _drafts(config: EngineConfig, padded: bool) -> Drafts:

@@ -131,7 +131,7 @@ class InputProcessor:
             tenant=parsed.tenant,
             data_parallel_rank=checked_rank(parsed.data_parallel_rank, limits.num_engines),
             grammar=grammar,
-            adapter=adapter,
+            attachments=() if adapter is None else (adapter,),
             output_token_ids=parsed.output_token_ids,
         )
         return ProcessedInput(request, parsed.text)

@@ -17,7 +17,7 @@ No request starves: quarantined ones share the engine with new requests, and iso
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from cadence.core.request import EngineRequest
@@ -32,7 +32,7 @@ MAX_DEATHS = 6  # recent ones
 class JournalEntry:
     """An open request: as it came, with its tokens and the deaths counted against it."""
 
-    request: EngineRequest  # once it has tokens, with the digest of its adapter
+    request: EngineRequest  # once it has tokens, with the digests of what is attached
     payload: bytes  # the request as it came, encoded
     token_ids: list[int] = field(default_factory=list)
     in_engine: bool = False
@@ -51,10 +51,11 @@ class JournalEntry:
     def resumed(self) -> EngineRequest:
         return replace(self.request, output_token_ids=tuple(self.token_ids))
 
-    def keep_adapter(self, digest: str) -> None:
-        """Its tokens were written with this adapter: it goes on with no other, whatever lies at its path then."""
-        if self.request.adapter is not None:
-            self.request = replace(self.request, adapter=replace(self.request.adapter, digest=digest))
+    def keep_digests(self, digests: Mapping[str, str]) -> None:
+        """By feature: with this content its tokens were written, and it goes on with no other."""
+        attachments = self.request.attachments
+        resolved = (each.resolved(digests[each.feature]) if each.feature in digests else each for each in attachments)
+        self.request = replace(self.request, attachments=tuple(resolved))
 
     def count_death(self) -> None:
         self.in_engine = False
@@ -124,8 +125,8 @@ class Journal:
                 self._numbered.pop(update.number, None)
             return False
         entry.token_ids.extend(update.new_token_ids)
-        if update.adapter:
-            entry.keep_adapter(update.adapter)
+        if update.digests:
+            entry.keep_digests(dict(update.digests))
         if update.finish_reason is not None:
             del self._entries[update.request_id]
             self._numbered.pop(update.number, None)

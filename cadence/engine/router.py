@@ -169,9 +169,8 @@ class Router:
         return ~self._is_gone_np if not self._is_gone_np.all() else np.ones_like(self._is_gone_np)
 
     def _keys(self, request: EngineRequest) -> list[bytes]:
-        """Of the blocks of its prompt, under its salt and its adapter."""
-        adapter = request.adapter
-        root = root_digest(request.cache_salt, (adapter.digest or adapter.path) if adapter is not None else "")
+        """Of the blocks of its prompt, under its salt and what is attached."""
+        root = root_digest(request.cache_salt, request.keys_name)
         count = min(len(request.prompt_token_ids) // self._block_size, MOST_KEYS, self.max_keys)
         return list(chained(root, request.prompt_token_ids[: count * self._block_size], self._block_size))
 

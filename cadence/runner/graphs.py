@@ -54,7 +54,7 @@ class StepGraphs:
     def forget(self) -> None:
         self._graphs.clear()
 
-    def forget_adapted(self) -> None:
-        """Those of forwards with adapters."""
-        for shape in [shape for shape in self._graphs if shape.adapted]:
+    def forget_with(self, feature: str) -> None:
+        """Those of forwards that get more by this feature's input hook."""
+        for shape in [shape for shape in self._graphs if feature in shape.inputs]:
             del self._graphs[shape]

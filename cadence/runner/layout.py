@@ -27,7 +27,7 @@ class BatchLayout:
     max_query_len: int
     width: int  # most lines of a row
     behind: tuple[tuple[int, int], ...] = ()  # (row, more positions than usual that a model which drafts may lack)
-    adapted: bool = False  # some row has an adapter
+    inputs: tuple[str, ...] = ()  # features by whose input hooks some row gets more than tokens
 
     @staticmethod
     def of(plan: StepPlan) -> BatchLayout:
@@ -68,7 +68,7 @@ class BatchLayout:
         counts_np[has_lines_np] -= spare_np
         lines_np[has_lines_np] -= spare_np
         layout = _layout(self.rows_np, counts_np, lines_np, self.num_computed_np)
-        return replace(layout, behind=self.behind, adapted=self.adapted)
+        return replace(layout, behind=self.behind, inputs=self.inputs)
 
     def of_head(self, first: int = 0) -> BatchLayout:
         """What a head on the states of these tokens computes, from row number `first` on: the same runs, with one line

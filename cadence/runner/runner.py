@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from cadence.core.step import NO_PLAN, StepPlan, StepResult, TokenMasks
-from cadence.core.table import PlanHook, RequestTable
+from cadence.core.table import RequestTable
 from cadence.models.interface.model import LayerCache
+from cadence.runner.feature import DeviceFeature
 from cadence.runner.layout import BatchLayout
 from cadence.runner.parts import Part
 from cadence.runner.state.blocks import BlockTables
@@ -28,7 +29,7 @@ class RunnerParts:
     blocks: BlockTables
     drafts: DraftRows
     tables: Sequence[RequestTable]  # all per-request state, `blocks` included
-    plan_hooks: Sequence[PlanHook]
+    features: Mapping[str, DeviceFeature]  # by name
     hooks: Sequence[HiddenHook]
     sampler: SamplePipeline
     loop: StepLoop
@@ -88,8 +89,8 @@ class Runner:
         self._parts.loop.await_rows_of(plan)
         for row in plan.ended:
             self._end(row)
-        for hook in self._parts.plan_hooks:
-            hook.apply(plan)
+        for name, payload in plan.payloads.items():
+            self._parts.features[name].apply(payload)
         for request in plan.begun:
             for table in self._parts.tables:
                 table.add(request.row, request)
@@ -109,8 +110,8 @@ class Forwards:
         self._loop = parts.loop
         self._num_together = plan.num_together
         self._depth = plan.width - 1
-        self._first = parts.loop.adapted(BatchLayout.of(plan))
-        self._following = parts.loop.adapted(self._first.following(plan.width, plan.waits))
+        self._first = parts.loop.with_inputs(BatchLayout.of(plan))
+        self._following = parts.loop.with_inputs(self._first.following(plan.width, plan.waits))
         self._draws = parts.sampler.only_draws(self._following.sampling_np)
         self._hooks = [hook for hook in parts.hooks if hook.active(plan.rows_np)]  # of the first
         self._waiting = plan.waits

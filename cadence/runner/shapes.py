@@ -41,7 +41,7 @@ class StepShape:
     num_forwards: int = 1
     depth: int = 0  # drafts that a model makes behind each forward
     recorded: bool = False  # kept when it is first met
-    adapted: bool = False  # some row has an adapter
+    inputs: tuple[str, ...] = ()  # features by whose input hooks some row gets more than tokens
 
     @property
     def is_decode(self) -> bool:
@@ -72,7 +72,7 @@ def shape_of(layout: BatchLayout, until: Until, depth: int = 0) -> StepShape:
         max_query_len=layout.max_query_len,
         until=until,
         depth=depth if until is Until.TOKENS else 0,
-        adapted=layout.adapted,
+        inputs=layout.inputs,
     )
 
 
@@ -161,10 +161,10 @@ class PaddedShapes:
         most_forwards: int,
         width: int = 1,
         by_model: bool = False,
-        adapters: bool = False,
+        inputs: Sequence[str] = (),
     ) -> None:
-        """known: what is recorded already; width: most lines of a row; by_model: drafts are made by one; adapters: rows
-        may have some"""
+        """known: what is recorded already; width: most lines of a row; by_model: drafts are made by one; inputs:
+        features with input hooks"""
         self._known = known
         self._sizes = padded_sizes(max_num_seqs)
         self.most_rows = max(self._sizes[-1], PROMPT_ROWS)
@@ -173,7 +173,7 @@ class PaddedShapes:
         self.most_forwards = most_forwards
         self._width = width
         self._by_model = by_model
-        self._adapters = adapters
+        self._inputs = inputs
         self._bursts: Counter[tuple[int, int]] = Counter()  # met so far, by padded number of rows and width
 
     def shape(self, layout: BatchLayout, until: Until, most_forwards: int, depth: int = 0) -> StepShape:
@@ -186,8 +186,8 @@ class PaddedShapes:
         if not small or exact.num_single > _MOST_SINGLE:
             return exact
         size = PROMPT_SIZES[bisect.bisect_left(PROMPT_SIZES, exact.num_tokens)]
-        adapted = layout.adapted
-        return StepShape(PROMPT_ROWS, size, PROMPT_ROWS, 0, size, Until.HIDDEN, recorded=True, adapted=adapted)
+        inputs = layout.inputs
+        return StepShape(PROMPT_ROWS, size, PROMPT_ROWS, 0, size, Until.HIDDEN, recorded=True, inputs=inputs)
 
     def keys_shape(self, layout: BatchLayout, run: int) -> StepShape:
         rows = self._sizes[bisect.bisect_left(self._sizes, layout.num_rows)]
@@ -196,7 +196,7 @@ class PaddedShapes:
         return StepShape(rows, rows * run, 0, 0, run, Until.KEYS, recorded=True)
 
     def _decode(self, layout: BatchLayout, num_forwards: int, draws: bool, depth: int) -> StepShape:
-        one = replace(decode_shape(layout.num_rows, 1, draws, layout.width, depth), adapted=layout.adapted)
+        one = replace(decode_shape(layout.num_rows, 1, draws, layout.width, depth), inputs=layout.inputs)
         padded, width = self._padded(one), layout.width
         # One forward or a whole burst: what lies between, and bursts of large batches, would be recorded for little.
         whole = draws and num_forwards >= self.most_forwards and padded.num_rows <= _MOST_BURST_ROWS
@@ -225,8 +225,7 @@ class PaddedShapes:
         if self._width > 1:
             first += self._single_forwards(ladder, self._width)
             later += [shape for width in padded_widths(self._width) for shape in self._single_forwards(ladder, width)]
-        if self._adapters:
-            later = [replace(shape, adapted=True) for shape in first] + later
+        later = [replace(shape, inputs=(name,)) for name in self._inputs for shape in first] + later
         return WantedShapes(first + bursts, later)
 
     def _single_forwards(self, sizes: list[int], width: int = 1) -> list[StepShape]:

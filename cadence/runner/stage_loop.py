@@ -133,7 +133,7 @@ class StageLoop(StepLoop):
         parts, batch = self._parts, self._buffers.batch(shape)
         ctx = self._context(batch, EVERY_TOKEN)
         parts.ops.rows.gather(parts.requests.state, parts.blocks.tables, parts.block_size, batch)
-        ctx = self._with_adapters(ctx, batch, shape.adapted)
+        ctx = self._with_inputs(ctx, batch, shape.inputs)
         hidden = parts.model.forward(ModelInputs(batch.ids, batch.positions), ctx)
         return StepOutputs(hidden, self._no_logits)
 

@@ -3,7 +3,7 @@ come this way. The device feeds itself: the host names the rows and queues as ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -20,6 +20,7 @@ from cadence.models.interface.model import CausalLM, ForwardContext, LayerCache,
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
 from cadence.runner.buffers import StepBuffers
 from cadence.runner.drafting import Drafting, States
+from cadence.runner.feature import InputHook
 from cadence.runner.graphs import StepGraphs, StepOutputs
 from cadence.runner.layout import BatchLayout, decode_layout
 from cadence.runner.parts import (
@@ -32,7 +33,6 @@ from cadence.runner.parts import (
     Part,
     SampledPart,
 )
-from cadence.runner.row_adapters import RowAdapters
 from cadence.runner.shapes import Shapes, StepShape, Until, WantedShapes, shape_of
 from cadence.runner.state.blocks import BlockTables
 from cadence.runner.state.requests import RequestRows
@@ -82,7 +82,7 @@ class LoopParts:
     shapes: Shapes
     graphs: StepGraphs
     drafting: Drafting
-    adapters: RowAdapters
+    inputs: Mapping[str, InputHook]  # by feature
     listeners: Listeners
     block_size: int
     most_drafts: int = 0  # that are proposed for a row and forward
@@ -154,10 +154,10 @@ class StepLoop:
         """What is worth recording before it is met."""
         return self._parts.shapes.wanted()
 
-    def adapted(self, layout: BatchLayout) -> BatchLayout:
-        """With what the rows say of their adapters."""
-        adapted = self._parts.adapters.active(layout.rows_np)
-        return layout if adapted == layout.adapted else replace(layout, adapted=adapted)
+    def with_inputs(self, layout: BatchLayout) -> BatchLayout:
+        """With what input hooks say of its rows."""
+        inputs = tuple(name for name, hook in self._parts.inputs.items() if hook.active(layout.rows_np))
+        return layout if inputs == layout.inputs else replace(layout, inputs=inputs)
 
     @torch.inference_mode()
     def prepare(self, shape: StepShape) -> None:
@@ -203,7 +203,7 @@ class StepLoop:
         states = tuple(each[: layout.num_tokens] for each in outputs.states)
         logits = outputs.logits[: layout.num_lines]
         if shape.until is Until.HIDDEN and layout.num_lines:
-            ctx = self._with_adapters(self._context(batch, EVERY_TOKEN), batch, layout.adapted)
+            ctx = self._with_inputs(self._context(batch, EVERY_TOKEN), batch, layout.inputs)
             logits = self._parts.model.logits(outputs.hidden[batch.line_at], ctx)
         return Computed(layout, width, shape.until, logits, states, observations)
 
@@ -227,7 +227,7 @@ class StepLoop:
         logits = self._no_logits
         for forward in range(shape.num_forwards):
             parts.ops.rows.gather(parts.requests.state, parts.blocks.tables, parts.block_size, batch)
-            ctx = self._with_adapters(ctx, batch, shape.adapted)
+            ctx = self._with_inputs(ctx, batch, shape.inputs)
             hidden = parts.model.forward(ModelInputs(batch.ids, batch.positions), ctx)
             states = begins_with.of(hidden, ctx)
             if shape.until > Until.HIDDEN:
@@ -245,9 +245,11 @@ class StepLoop:
         aux = AuxHiddenStates(self._parts.drafting.begins_with.aux_layers)
         return ForwardContext(self._parts.ops, batch.attention(self._parts.blocks.tables), self._caches, wanted, aux)
 
-    def _with_adapters(self, ctx: ForwardContext, batch: StepBatch, adapted: bool) -> ForwardContext:
+    def _with_inputs(self, ctx: ForwardContext, batch: StepBatch, inputs: tuple[str, ...]) -> ForwardContext:
         """The batch was gathered."""
-        return replace(ctx, lora=self._parts.adapters.batch(batch, ctx.wanted)) if adapted else ctx
+        for feature in inputs:
+            ctx = self._parts.inputs[feature].extend(ctx, batch)
+        return ctx
 
     def _draw(self, batch: StepBatch, logits: torch.Tensor, states: States, out: torch.Tensor) -> None:
         """out [L] int32: what each line's row got"""
@@ -345,7 +347,7 @@ class StepLoop:
     ) -> list[Observation]:
         """hidden [T, H]"""
         view = self._view(layout)
-        ctx = self._with_adapters(self._context(batch, EVERY_TOKEN), batch, layout.adapted)
+        ctx = self._with_inputs(self._context(batch, EVERY_TOKEN), batch, layout.inputs)
 
         def logits_fn(lines: torch.Tensor) -> torch.Tensor:
             return self._parts.model.logits(hidden[lines], ctx.at_lines(lines))

@@ -8,8 +8,8 @@ from functools import partial
 
 from cadence.core.sampling_params import SamplingParams
 from cadence.kernels.interface.attention_batch import LARGE_RUN, LONG
+from cadence.runner.limits import RunnerLimits
 from cadence.runner.profile import largest_step
-from cadence.runner.setup import RunnerLimits
 from cadence.runner.shapes import PROMPT_SIZES
 from cadence.runner.step_loop import StepLoop
 

@@ -1,15 +1,16 @@
-"""From the waiting queue to a row: prefix cache, budget, blocks, and a slot for an adapter."""
+"""From the waiting queue to a row: prefix cache, budget, blocks, and what features have to say."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
-from cadence.core.step import NewRow
-from cadence.scheduler.adapter_slots import AdapterSlots
+from cadence.core.step import NewRow, RowPayloads
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.drafts import Drafts
+from cadence.scheduler.feature import HostFeature, with_own
 from cadence.scheduler.kv.manager import KVManager, PrefixHit
 from cadence.scheduler.pace import PromptRoom
 from cadence.scheduler.plan import PlanDraft
@@ -20,8 +21,8 @@ from cadence.scheduler.running import RunningList
 
 
 class Admission:
-    """Strictly in order: whoever is first in the queue and cannot be admitted holds up the rest, unless all it lacks is
-    a slot for its adapter."""
+    """Strictly in order: the first in the queue that cannot be admitted holds up the rest, unless a feature holds it
+    back: then it waits aside."""
 
     def __init__(
         self,
@@ -31,7 +32,7 @@ class Admission:
         rows: RowTable,
         kv: KVManager,
         drafts: Drafts,
-        slots: AdapterSlots,
+        features: Sequence[HostFeature],
     ) -> None:
         self._budget = budget
         self._waiting = waiting
@@ -39,8 +40,9 @@ class Admission:
         self._rows = rows
         self._kv = kv
         self._drafts = drafts
-        self._slots = slots
-        self._seen_changes = 0  # of the slots, when parked requests were looked at last
+        self._features = with_own(features, "begin")
+        self._gates = with_own(features, "holds")
+        self._seen_changes = [0] * len(self._gates)  # of each, when requests that it has parked were looked at last
         self._refused_key: OrderKey = (0, 0.0, 0)  # last request for which there were too few blocks
         self._refused_at = 0  # blocks that were free then
         self.prefix_queries = 0  # tokens of fresh requests that consulted the prefix cache
@@ -53,8 +55,7 @@ class Admission:
             request = self._waiting.peek()
             if request.row != NO_ROW:
                 return  # preempted, and a step naming its old row is still in flight
-            if not self._slots.admits(request):
-                self._waiting.park()
+            if self._gates and self._parks(request):
                 continue
             if self._was_refused(request):
                 return
@@ -81,10 +82,19 @@ class Admission:
         return request.row == NO_ROW and not self._was_refused(request)
 
     def _recall_parked(self) -> None:
-        if self._seen_changes != self._slots.changes:
-            self._seen_changes = self._slots.changes
-            for adapter in self._slots.recall(self._waiting.parked()):
-                self._waiting.recall(adapter)
+        for number, gate in enumerate(self._gates):
+            if self._seen_changes[number] != gate.changes:
+                self._seen_changes[number] = gate.changes
+                for text in gate.recall(self._waiting.parked(gate.name)):
+                    self._waiting.recall((gate.name, text))
+
+    def _parks(self, request: RequestState) -> bool:
+        """Whether the first in the queue waits aside from now on."""
+        for gate in self._gates:
+            if text := gate.holds(request):
+                self._waiting.park((gate.name, text))
+                return True
+        return False
 
     def _was_refused(self, request: RequestState) -> bool:
         """Too few blocks for it the last time, and no more now: a long prompt is not looked up every step."""
@@ -98,9 +108,12 @@ class Admission:
         request.status = Status.RUNNING
         self._running.add(request)
         self._note_blocks(request, hit, computed + num_tokens)
-        draft.adapters += self._slots.take(request)
+        payloads = RowPayloads()
+        for feature in self._features:
+            if (payload := feature.begin(request, draft)) is not None:
+                payloads[feature.name] = payload
         most_drafts = self._drafts.begin(request.row, request.num_drafts(self._drafts.most))
-        draft.admit(_new_row(request, computed, most_drafts), num_tokens, samples)
+        draft.admit(_new_row(request, computed, most_drafts, payloads), num_tokens, samples)
 
     def _held(self, request: RequestState, num_tokens: int) -> int:
         """Tokens for which it gets blocks, with so many computed; the last it may have is never computed."""
@@ -127,7 +140,7 @@ class Admission:
         rows.register(row, max(registered, filled))
 
 
-def _new_row(request: RequestState, computed: int, most_drafts: int) -> NewRow:
+def _new_row(request: RequestState, computed: int, most_drafts: int, payloads: RowPayloads) -> NewRow:
     return NewRow(
         row=request.row,
         request_id=request.id,
@@ -141,5 +154,5 @@ def _new_row(request: RequestState, computed: int, most_drafts: int) -> NewRow:
         max_len=request.max_len,
         constrained=request.is_constrained,
         most_drafts=most_drafts,
-        slot=request.slot,
+        payloads=payloads,
     )

@@ -21,8 +21,8 @@ class BurstPolicy:
     they are for plans of decodes alone, while nobody waits.
     """
 
-    def __init__(self, config: SchedulerConfig, host_bound: bool, decodes: DecodeTimes) -> None:
-        self.most = 1 if host_bound else config.burst_steps
+    def __init__(self, config: SchedulerConfig, decodes: DecodeTimes) -> None:
+        self.most = config.burst_steps
         self._automatic = config.burst_seconds > 0
         self._limit = config.burst_seconds
         self._decodes = decodes

@@ -6,9 +6,10 @@ import numpy as np
 
 from cadence.core.step import IntArray, TokenMasks
 from cadence.core.update import RequestUpdate
+from cadence.scheduler.news import news_of
 from cadence.scheduler.request_state import RequestState, Status
 from cadence.scheduler.rows import RowTable
-from cadence.scheduler.update import end_of_output, news_of
+from cadence.scheduler.update import end_of_output
 
 _ANY = -1  # all bits of a word
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cadence.core.step import NewBlocks, NewDrafts, NewRow, StepPlan
+from cadence.core.step import NewBlocks, NewDrafts, NewRow, StepPayloads, StepPlan
 from cadence.scheduler.rows import Column
 
 _NO_ROWS_NP: Column = np.zeros(0, dtype=np.int64)
@@ -17,7 +17,7 @@ class PlanDraft:
     def __init__(self, step_id: int) -> None:
         self.step_id = step_id
         self.begun: list[NewRow] = []
-        self.adapters: list[tuple[int, str]] = []  # (slot, digest of what lies there from now on)
+        self.payloads = StepPayloads()
         self.blocks: list[NewBlocks] = []
         self.claimed = 0  # blocks spoken for by rows that sit this step out until blocks come free
         self.short = False  # blocks or budget ran out for running rows: nobody is admitted
@@ -103,5 +103,5 @@ class PlanDraft:
             behind=self.behind,
             waits=self.waits,
             given=self.given,
-            adapters=self.adapters,
+            payloads=self.payloads,
         )

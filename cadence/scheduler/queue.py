@@ -6,17 +6,19 @@ import heapq
 
 from cadence.scheduler.request_state import OrderKey, RequestState, Status
 
+Place = tuple[str, str]  # (feature, the text that it gave) of requests that are parked together
+
 
 class WaitingQueue:
     """A heap by order key. Requests that end while they wait are skipped, and swept when they are the majority.
 
-    A preempted request keeps its key, so it is ahead of all of its class that came later. Requests whose adapter finds
-    no slot are parked: they wait, and are not met at the head of the queue until they are recalled.
+    A preempted request keeps its key, so it is ahead of all of its class that came later. Requests that a feature holds
+    back are parked: they wait, and are not met at the head of the queue until they are recalled.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[OrderKey, RequestState]] = []
-        self._parked: dict[str, list[tuple[OrderKey, RequestState]]] = {}  # by the digest of their adapter: a heap each
+        self._parked: dict[Place, list[tuple[OrderKey, RequestState]]] = {}  # a heap each
         self._live = 0
         self._num_parked = 0
         self.num_prompt_tokens = 0  # of all that wait; other tokens may still come to one that was preempted
@@ -53,25 +55,25 @@ class WaitingQueue:
         entries = [*self._heap, *(entry for parked in self._parked.values() for entry in parked)]
         return [request for _, request in sorted(entries) if request.status is Status.WAITING]
 
-    def park(self) -> None:
+    def park(self, place: Place) -> None:
         """The most urgent one waits aside from now on."""
         request = self.peek()
-        heapq.heappush(self._parked.setdefault(request.adapter, []), heapq.heappop(self._heap))
+        heapq.heappush(self._parked.setdefault(place, []), heapq.heappop(self._heap))
         request.parked = True
         self._num_parked += 1
 
-    def parked(self) -> list[tuple[OrderKey, str]]:
-        """(key of the oldest request, adapter) of all adapters for which some are parked, the oldest first."""
-        for adapter, heap in list(self._parked.items()):
+    def parked(self, feature: str) -> list[tuple[OrderKey, str]]:
+        """(key of the oldest request, text) of all places of a feature in which some are parked, the oldest first."""
+        for place, heap in list(self._parked.items()):
             while heap and heap[0][1].status is not Status.WAITING:
                 heapq.heappop(heap)
             if not heap:
-                del self._parked[adapter]
-        return sorted((heap[0][0], adapter) for adapter, heap in self._parked.items())
+                del self._parked[place]
+        return sorted((heap[0][0], text) for (owner, text), heap in self._parked.items() if owner == feature)
 
-    def recall(self, adapter: str) -> None:
-        """Those parked for it are ready again."""
-        for key, request in self._parked.pop(adapter):
+    def recall(self, place: Place) -> None:
+        """Those parked there are ready again."""
+        for key, request in self._parked.pop(place):
             if request.status is Status.WAITING:
                 request.parked = False
                 self._num_parked -= 1

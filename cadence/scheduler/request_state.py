@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from itertools import takewhile
 
-from cadence.core.adapter import NO_ADAPTER_DIGEST, NO_SLOT
 from cadence.core.request import EngineRequest
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.scheduler.burst import needs_host
@@ -31,9 +30,9 @@ class RequestState:
     __slots__ = (
         "_ahead",
         "_looked",
-        "adapter",
         "blocks",
         "constraint",
+        "digests",
         "drafts",
         "first_scheduled_time",
         "id",
@@ -49,7 +48,6 @@ class RequestState:
         "reads_cache",
         "request",
         "row",
-        "slot",
         "status",
         "stop_ids",
         "streams",
@@ -83,8 +81,7 @@ class RequestState:
         self.needs_host = needs_host(sampling)
         self.streams = sampling.output_kind is not RequestOutputKind.FINAL_ONLY
         self.status = Status.WAITING
-        self.adapter = request.adapter.digest if request.adapter is not None else NO_ADAPTER_DIGEST
-        self.slot = NO_SLOT  # of its adapter, as long as it has a row
+        self.digests = tuple((each.feature, each.keys_digest) for each in request.attachments if each.keys_digest)
         self.parked = False  # in the waiting queue
         self.row = NO_ROW  # kept after the end of the row until the last step naming it has returned
         self.num_cached = 0

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from cadence.scheduler.adapter_slots import AdapterSlots
+from collections.abc import Sequence
+
+from cadence.scheduler.feature import HostFeature, with_own
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.request_state import RequestState
 from cadence.scheduler.rows import RowTable
 
 
 class Retiring:
-    """A row, its blocks and its slot are reused only when the last step naming them has returned."""
+    """A row, its blocks and what features keep for it are reused only when the last step naming them has returned."""
 
-    def __init__(self, rows: RowTable, kv: KVManager, slots: AdapterSlots) -> None:
+    def __init__(self, rows: RowTable, kv: KVManager, features: Sequence[HostFeature]) -> None:
         self._rows = rows
         self._kv = kv
-        self._slots = slots
+        self._features = with_own(features, "release")
         self._by_step: dict[int, list[tuple[RequestState, int]]] = {}  # last step -> (request, blocks held alone)
         self._ended: list[int] = []  # rows the device has not been told of
         self._returned = 0  # id of the last step that has returned
@@ -50,5 +52,6 @@ class Retiring:
 
     def _release(self, request: RequestState) -> None:
         self._kv.release(request.blocks)
+        for feature in self._features:
+            feature.release(request)
         self._rows.release(request)
-        self._slots.release(request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from cadence.core.kv_spec import KVLayout
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.step import StepPlan, StepResult, TokenMasks
 from cadence.core.update import RequestUpdate, TokenUpdates
-from cadence.scheduler.adapter_slots import AdapterSlots
 from cadence.scheduler.admission import Admission
 from cadence.scheduler.advance import Advance
 from cadence.scheduler.budget import TokenBudget
@@ -22,9 +21,11 @@ from cadence.scheduler.constraint import NO_CONSTRAINT, Constraint
 from cadence.scheduler.decode_times import DecodeTimes
 from cadence.scheduler.drafts import NO_DRAFTS, Drafts
 from cadence.scheduler.extension import Extension
+from cadence.scheduler.feature import HostFeature, with_own
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.kv.sizing import check_pool
 from cadence.scheduler.masks import MaskWriter
+from cadence.scheduler.news import News, news_of
 from cadence.scheduler.pace import PacePolicy
 from cadence.scheduler.plan import PlanDraft
 from cadence.scheduler.preempt import Preemption
@@ -33,9 +34,9 @@ from cadence.scheduler.request_state import OrderKey, RequestState, Status
 from cadence.scheduler.retiring import Retiring
 from cadence.scheduler.rows import RowTable
 from cadence.scheduler.running import RunningList
-from cadence.scheduler.snapshot import adapter_stats, block_owners, views
+from cadence.scheduler.snapshot import block_owners, views
 from cadence.scheduler.step_in_flight import StepInFlight
-from cadence.scheduler.update import News, Reconciler, news_of
+from cadence.scheduler.update import Reconciler
 
 
 class Scheduler:
@@ -48,14 +49,15 @@ class Scheduler:
         layout: KVLayout,
         num_blocks: int,
         max_model_len: int,
-        host_bound: bool = False,
+        features: Sequence[HostFeature] = (),
         drafts: Drafts = NO_DRAFTS,
     ) -> None:
-        """host_bound: the host has a say between any two forwards of every request: there are no bursts, no drafts."""
+        """features: in the order in which they are asked"""
         budget = TokenBudget.of(config, max_model_len, 1 + drafts.most)
         check_pool(layout, num_blocks, budget.in_flight, max_model_len)
         self._by_priority = config.policy == "priority"
-        self._host_bound = host_bound
+        self._features = {feature.name: feature for feature in features}
+        self._joined, self._left = with_own(features, "join"), with_own(features, "leave")
         self._max_model_len = max_model_len
         self._max_step_tokens = config.max_num_batched_tokens
         self._num_added = 0
@@ -67,15 +69,14 @@ class Scheduler:
         self._rows = RowTable(config.max_num_seqs)
         self._waiting = WaitingQueue()
         self._running = RunningList()
-        self._slots = slots = AdapterSlots(config.adapter_slots)
-        self._retiring = Retiring(self._rows, self._kv, slots)
+        self._retiring = Retiring(self._rows, self._kv, features)
         self._preemption = Preemption(self._running, self._waiting, self._retiring, self._kv)
         self._decodes = DecodeTimes()
         self._pace = PacePolicy(config, layout.block_size, self._decodes)
         self._drafts = drafts
         self._advance = Advance(budget, self._pace, drafts, self._running, self._rows, self._kv, self._preemption)
-        self._admission = Admission(budget, self._waiting, self._running, self._rows, self._kv, drafts, slots)
-        self._bursts = BurstPolicy(config, host_bound, self._decodes)
+        self._admission = Admission(budget, self._waiting, self._running, self._rows, self._kv, drafts, features)
+        self._bursts = BurstPolicy(config, self._decodes)
         self._extension = Extension(budget, self._bursts, drafts, self._rows, self._kv)
         self._reconciler = Reconciler(self._rows, self._kv, drafts)
         self._masks = MaskWriter(self._rows)
@@ -84,12 +85,12 @@ class Scheduler:
         """Joins the waiting queue. constraint: on its output, behind the tokens that it has."""
         self.check(request)
         self._num_added += 1
-        tables = self._kv.new_tables(request.cache_salt, request.adapter.digest if request.adapter is not None else "")
+        tables = self._kv.new_tables(request.cache_salt, request.keys_digest)
         self._requests[request.request_id] = state = RequestState(
             request, self._key_of(request), tables, self._max_model_len, constraint
         )
-        state.needs_host |= self._host_bound
-        self._slots.join(state)
+        for feature in self._joined:
+            feature.join(state)
         self._waiting.push(state)
 
     def abort(self, request_ids: Iterable[str], reason: FinishReason = FinishReason.ABORT) -> list[RequestUpdate]:
@@ -186,11 +187,6 @@ class Scheduler:
             self._decodes.observe(num_rows, num_forwards, seconds)
             self._drafts.observe_time(num_rows, num_forwards, tokens, seconds)
 
-    @property
-    def slots(self) -> AdapterSlots:
-        """Of adapters."""
-        return self._slots
-
     def has_unfinished(self) -> bool:
         """Anything waiting, running, or ended but named by a step in flight."""
         return bool(self._requests or self._retiring)
@@ -211,8 +207,9 @@ class Scheduler:
         owners = block_owners(running, self._kv) if with_blocks else []
         return EngineState(*views(running, waiting, self._rows), owners, self._kv.block_size, self.stats())
 
-    def stats(self, preparing: Iterable[EngineRequest] = ()) -> EngineStats:
-        """preparing: requests that will be added; their adapters count as waiting"""
+    def stats(self, preparing: Sequence[EngineRequest] = ()) -> EngineStats:
+        """preparing: requests that will be added"""
+        of_features = {name: each.stats(self._requests.values(), preparing) for name, each in self._features.items()}
         return EngineStats(
             num_running=len(self._running),
             num_waiting=len(self._waiting),
@@ -221,7 +218,7 @@ class Scheduler:
             prefix_hits=self._admission.prefix_hits,
             num_preemptions=self._preemption.count,
             drafts=self._reconciler.draft_stats,
-            adapters=adapter_stats(self._slots, self._requests.values(), preparing),
+            **{name: stats for name, stats in of_features.items() if stats is not None},
         )
 
     def _key_of(self, request: EngineRequest) -> OrderKey:
@@ -240,8 +237,9 @@ class Scheduler:
                 f"(max_model_len is {self._max_model_len}, one token is to be generated)",
                 field="prompt_token_ids",
             )
-        if request.adapter is not None and not self._slots.count:
-            raise InvalidRequestError("an adapter needs an engine with slots for adapters: enable_lora", "adapter")
+        for attachment in request.attachments:
+            if attachment.feature not in self._features:
+                raise InvalidRequestError(attachment.lacking, attachment.feature)
         if request.stop.max_tokens < 1:
             raise InvalidRequestError(f"max_tokens must be at least 1, got {request.stop.max_tokens}", "max_tokens")
 
@@ -262,7 +260,8 @@ class Scheduler:
 
     def _end(self, request: RequestState) -> None:
         del self._requests[request.id]
-        self._slots.leave(request)
+        for feature in self._left:
+            feature.leave(request)
         was_running = request.status is Status.RUNNING
         request.status = Status.FINISHED
         if was_running:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
-
-from cadence.core.adapter import NO_ADAPTER_STATS, AdapterStats
 from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, RequestView
-from cadence.core.request import EngineRequest
-from cadence.scheduler.adapter_slots import AdapterSlots
 from cadence.scheduler.kv.groups.block import NULL_BLOCK_ID
 from cadence.scheduler.kv.manager import KVManager
-from cadence.scheduler.request_state import RequestState, Status
+from cadence.scheduler.request_state import RequestState
 from cadence.scheduler.rows import RowTable
 
 
@@ -31,19 +25,6 @@ def _view(request: RequestState, computed: int) -> RequestView:
         computed_tokens=computed,
         num_preemptions=request.num_preemptions,
     )
-
-
-def adapter_stats(
-    slots: AdapterSlots, requests: Iterable[RequestState], preparing: Iterable[EngineRequest]
-) -> AdapterStats:
-    """preparing: requests that wait before they come to the scheduler"""
-    if not slots.count:
-        return NO_ADAPTER_STATS
-    running, waiting = set[str](), {each.adapter.name for each in preparing if each.adapter is not None}
-    for request in requests:
-        if request.request.adapter is not None:
-            (running if request.status is Status.RUNNING else waiting).add(request.request.adapter.name)
-    return AdapterStats(tuple(sorted(running)), tuple(sorted(waiting)), time.time())
 
 
 def block_owners(running: list[RequestState], kv: KVManager) -> list[int]:

@@ -6,37 +6,19 @@ from collections.abc import Collection
 
 import numpy as np
 
-from cadence.core.adapter import NO_ADAPTER_DIGEST
 from cadence.core.draft_stats import DraftStats, Run
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import FinishReason
 from cadence.core.step import NO_TOKEN, IntArray, PromptLogprobs, StepResult
-from cadence.core.update import RequestUpdate, TokenUpdates
+from cadence.core.update import TokenUpdates
 from cadence.scheduler.advance import register_filled
 from cadence.scheduler.drafts import Drafts
 from cadence.scheduler.kv.manager import KVManager
+from cadence.scheduler.news import News, news_of
 from cadence.scheduler.request_state import RequestState, Status
 from cadence.scheduler.rows import Column, RowTable
 from cadence.scheduler.step_in_flight import StepInFlight
 from cadence.scheduler.stop import take_until_stop
-
-News = dict[int, RequestUpdate]  # by row
-
-
-def news_of(request: RequestState, new_token_ids: list[int]) -> RequestUpdate:
-    return RequestUpdate(
-        request.id,
-        new_token_ids,
-        (),
-        (),
-        None,
-        None,
-        request.num_cached,
-        request.num_preemptions,
-        request.first_scheduled_time,
-        adapter=request.adapter if request.has_no_news else NO_ADAPTER_DIGEST,
-        number=request.number,
-    )
 
 
 class Reconciler:

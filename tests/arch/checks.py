@@ -57,14 +57,14 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
     "cadence/scheduler/scheduler.py": {
         "config": "engine_config",
         "core": "engine_state errors kv_spec request step update",
-        "scheduler": "adapter_slots admission advance budget burst constraint decode_times drafts extension masks pace "
+        "scheduler": "admission advance budget burst constraint decode_times drafts extension feature masks news pace "
         "plan preempt queue request_state retiring rows running snapshot step_in_flight update",
         "scheduler.kv": "manager sizing",
     },
     "cadence/runner/runner.py": {
         "core": "step table",
         "models.interface": "model",
-        "runner": "layout parts step_loop",
+        "runner": "feature layout parts step_loop",
         "runner.state": "blocks drafts requests",
         "sample": "pipeline",
     },
@@ -73,7 +73,7 @@ HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
         "device": "base",
         "kernels.interface": "ops row_ops",
         "models.interface": "aux_hidden model wanted",
-        "runner": "buffers drafting graphs layout parts row_adapters shapes",
+        "runner": "buffers drafting feature graphs layout parts shapes",
         "runner.state": "blocks requests",
         "sample": "context pipeline prompt_slice sampler",
     },

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from cadence.core.adapter import AdapterOutcome
+from cadence.core.adapter import ADAPTERS, AdapterOutcome
 from cadence.core.codec import (
     decode_answer,
     decode_call,
@@ -33,7 +33,17 @@ from cadence.core.failure import Failure, FailureCode
 from cadence.core.messages import FromEngine
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import RequestOutputKind, SamplingParams
-from cadence.core.step import NewBlocks, NewRow, PromptLogprobs, StepPlan, StepResult, TokenLogprobs, TokenMasks
+from cadence.core.step import (
+    NewBlocks,
+    NewRow,
+    PromptLogprobs,
+    RowPayloads,
+    StepPayloads,
+    StepPlan,
+    StepResult,
+    TokenLogprobs,
+    TokenMasks,
+)
 from cadence.core.update import RequestUpdate
 from cadence.core.verbs import VERBS
 from cadence.engine.input_processor import InputLimits, InputProcessor
@@ -135,11 +145,14 @@ FAILURE = Failure(FailureCode.NO_TOKEN_LEFT, "none is left")
 
 def test_plans_and_results_cross_as_bytes() -> None:
     rows_np = np.array([3, 1], dtype=np.int32)
-    row = NewRow(3, "r", rows_np, 2, 0, ([4, 5],), SamplingParams(top_k=7), 11, frozenset({2}), 30)
+    said = RowPayloads({ADAPTERS: 1})
+    row = NewRow(3, "r", rows_np, 2, 0, ([4, 5],), SamplingParams(top_k=7), 11, frozenset({2}), 30, payloads=said)
     plan = StepPlan(8, [1], [row], [NewBlocks(1, 0, 2, [6])], rows_np, rows_np, rows_np, rows_np, 4, 2, 3)
-    found = decode_plan(encode_plan(replace(plan, waits=[3])))
-    assert found.waits == [3]
+    sent_down = StepPayloads({ADAPTERS: [(1, "digest")]})
+    found = decode_plan(encode_plan(replace(plan, waits=[3], payloads=sent_down)))
+    assert found.waits == [3] and found.payloads == sent_down
     (begun,) = found.begun
+    assert begun.payloads == said
     assert begun.sampling == row.sampling and begun.stop_token_ids == {2} and begun.seed == 11
     assert found.blocks == plan.blocks and (found.num_forwards, found.num_together, found.width) == (4, 2, 3)
     assert found.rows_np.dtype == np.int32 and found.num_samples_np.tolist() == [3, 1]

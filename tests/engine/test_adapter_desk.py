@@ -8,7 +8,7 @@ from cadence.core.adapter import AdapterAnswer, AdapterOrder, AdapterOutcome, Ad
 from cadence.core.failure import Failure
 from cadence.core.request import EngineRequest
 from cadence.engine.adapter_desk import AdapterDesk
-from cadence.scheduler.adapter_slots import AdapterSlots
+from cadence.scheduler.features.adapters.slots import AdapterSlots
 from tests.helpers.toy_model import make_request
 
 
@@ -57,7 +57,7 @@ class World:
         self.answers: list[AdapterAnswer] = []
 
     def add(self, request_id: str, adapter: str) -> EngineRequest:
-        request = make_request(request_id, [5], adapter=AdapterSpec(adapter, f"/{adapter}"))
+        request = make_request(request_id, [5], attachments=(AdapterSpec(adapter, f"/{adapter}"),))
         assert self.desk.takes(request)
         return request
 
@@ -82,12 +82,13 @@ class World:
     def ready(self) -> list[str]:
         found = []
         for request, outcome in self.desk.ready():
-            assert request.adapter is not None
+            spec = request.attached(AdapterSpec)
+            assert spec is not None
             if isinstance(outcome, Failure):
                 found.append(f"{request.request_id}: {outcome.message}")
             else:
                 found.append(request.request_id)
-                self.in_use.add(request.adapter.digest)
+                self.in_use.add(spec.digest)
         return found
 
 
@@ -213,7 +214,7 @@ def test_a_request_goes_on_with_the_adapter_it_had() -> None:
     world = World(most=2)
     for request_id, digest in (("new", ""), ("same", "a"), ("other", "b")):
         spec = AdapterSpec("sql", "/a", digest)
-        assert world.desk.takes(make_request(request_id, [5], adapter=spec))
+        assert world.desk.takes(make_request(request_id, [5], attachments=(spec,)))
     world.ready()
     world.reader.finish("/a")
     new, same, other = world.ready()

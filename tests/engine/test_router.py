@@ -22,8 +22,8 @@ SAMPLING, STOP = SamplingParams(), StopRule(frozenset(), frozenset(), 0, 16)
 def make_request(
     name: str, prompt: list[int], salt: str = "", adapter: str = "", rank: int | None = None
 ) -> EngineRequest:
-    spec = AdapterSpec("a", adapter) if adapter else None
-    given = {"cache_salt": salt, "adapter": spec, "data_parallel_rank": rank}
+    specs = (AdapterSpec("a", adapter),) if adapter else ()
+    given = {"cache_salt": salt, "attachments": specs, "data_parallel_rank": rank}
     return EngineRequest(name, prompt, SAMPLING, STOP, 0, 0.0, **given)  # type: ignore[arg-type]
 
 

@@ -16,6 +16,7 @@ from cadence.core.step import NO_TOKEN, StepPlan, StepResult
 from cadence.core.update import RequestUpdate
 from cadence.scheduler.burst import needs_host
 from cadence.scheduler.drafts import NO_DRAFTS, Drafts
+from cadence.scheduler.features.adapters.slots import AdapterSlots
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_model import ToyDevice, expected_output, first_visible, make_layout, work
 
@@ -85,7 +86,9 @@ class ToyEngine:
         self.layout = layout
         self.max_model_len = max_model_len
         cache = make_cache(layout.block_size, caching)
-        self.scheduler = Scheduler(config, cache, layout, num_blocks, max_model_len, drafts=drafts)
+        self.slots = AdapterSlots(config.adapter_slots)
+        features = [self.slots] if self.slots.count else []
+        self.scheduler = Scheduler(config, cache, layout, num_blocks, max_model_len, features, drafts)
         self.device = ToyDevice(layout, config.max_num_seqs, num_blocks)
         self.tables: dict[int, list[list[int]]] = {}  # by row, per group: as the plans sent will leave them
         self.in_flight: deque[Flight] = deque()

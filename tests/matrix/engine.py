@@ -12,6 +12,7 @@ from typing import Any
 
 from cadence import RequestOutput
 from cadence.config.args import EngineArgs
+from cadence.core.adapter import ADAPTERS, NO_SLOT
 from cadence.core.codec import (
     decode_answer,
     decode_call,
@@ -76,7 +77,7 @@ class Trace:
         self.longest_burst = max(self.longest_burst, plan.num_forwards)
         for new in plan.begun:
             self._ids[new.row] = _user_id(new.request_id)
-            self._slots[new.row] = new.slot
+            self._slots[new.row] = new.payloads.get(ADAPTERS, NO_SLOT)
             self.forwards_before.setdefault(new.request_id, self.forwards)
         self.slots.add(frozenset(self._slots[row] for row in plan.rows_np.tolist()))
         for row, samples in zip(plan.rows_np.tolist(), (plan.num_samples_np > 0).tolist(), strict=True):

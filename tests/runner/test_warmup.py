@@ -15,8 +15,8 @@ from cadence.executor.control import warm_up, warm_up_more
 from cadence.executor.factory import open_executor
 from cadence.executor.worker import Worker
 from cadence.runner.layout import decode_layout
+from cadence.runner.limits import RunnerLimits
 from cadence.runner.profile import largest_step
-from cadence.runner.setup import RunnerLimits
 from cadence.runner.shapes import PaddedShapes, StepShape, Until, decode_shape, padded_sizes
 from cadence.runner.warmup import mixed_steps, warmup_pieces
 

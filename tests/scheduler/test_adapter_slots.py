@@ -6,17 +6,25 @@ import random
 
 import pytest
 
-from cadence.core.adapter import NO_ADAPTER_STATS, NO_SLOT, AdapterSpec
+from cadence.core.adapter import ADAPTERS, NO_ADAPTER_STATS, NO_SLOT, AdapterSpec
 from cadence.core.errors import InvalidRequestError
 from cadence.core.request import EngineRequest
-from cadence.core.step import StepPlan
+from cadence.core.step import NewRow, StepPlan
 from tests.helpers.toy_engine import ToyEngine, begun, check_tokens, make_engine
 from tests.helpers.toy_model import make_request
 
 
 def adapted(request_id: str, adapter: str, max_tokens: int = 4, length: int = 3) -> EngineRequest:
-    spec = AdapterSpec(adapter, f"/{adapter}", adapter) if adapter else None
-    return make_request(request_id, list(range(length)), max_tokens, adapter=spec)
+    specs = (AdapterSpec(adapter, f"/{adapter}", adapter),) if adapter else ()
+    return make_request(request_id, list(range(length)), max_tokens, attachments=specs)
+
+
+def put_by(plan: StepPlan) -> list[tuple[int, str]]:
+    return plan.payloads.get(ADAPTERS, [])
+
+
+def slot_of(new: NewRow) -> int:
+    return new.payloads.get(ADAPTERS, NO_SLOT)
 
 
 def test_who_waits_for_a_slot_holds_up_no_others_and_comes_next() -> None:
@@ -25,11 +33,11 @@ def test_who_waits_for_a_slot_holds_up_no_others_and_comes_next() -> None:
         engine.add(adapted(request_id, request_id[0].strip("-")))
     first = engine.step()
     assert begun(first) == ["A1", "-1", "A2"], "both were there when the slot was given to A"
-    assert first.adapters == [(0, "A")] and [new.slot for new in first.begun] == [0, NO_SLOT, 0]
+    assert put_by(first) == [(0, "A")] and [slot_of(new) for new in first.begun] == [0, NO_SLOT, 0]
     assert engine.scheduler.stats().num_waiting == 2
     engine.add(adapted("A3", "A"))
     plans = [engine.step() for _ in range(16)]
-    assert [(begun(plan), plan.adapters) for plan in plans if plan.begun] == [
+    assert [(begun(plan), put_by(plan)) for plan in plans if plan.begun] == [
         (["B1", "B2"], [(0, "B")]),
         (["A3"], [(0, "A")]),
     ]
@@ -41,29 +49,29 @@ def test_an_adapter_that_is_there_is_not_put_there_again() -> None:
     for index, adapter in enumerate("ABABAC"):
         engine.add(adapted(str(index), adapter, max_tokens=2))
         plan = engine.step()
-        assert plan.adapters == {0: [(0, "A")], 1: [(1, "B")], 5: [(1, "C")]}.get(index, []), "the oldest use goes"
+        assert put_by(plan) == {0: [(0, "A")], 1: [(1, "B")], 5: [(1, "C")]}.get(index, []), "the oldest use goes"
         engine.drain()
 
 
 def test_a_pinned_adapter_keeps_its_slot() -> None:
     engine = make_engine(adapter_slots=2)
-    engine.scheduler.slots.pin("A")
+    engine.slots.pin("A")
     put = []
     for index, adapter in enumerate("ABCDABEA"):
         engine.add(adapted(str(index), adapter, max_tokens=2))
-        put += engine.step().adapters
+        put += put_by(engine.step())
         engine.drain()
     assert put == [(0, "A"), (1, "B"), (1, "C"), (1, "D"), (1, "B"), (1, "E")]
-    engine.scheduler.slots.unpin("A")
+    engine.slots.unpin("A")
     for index, adapter in enumerate("FG", 100):
         engine.add(adapted(str(index), adapter, max_tokens=2))
-    assert {slot for slot, _ in engine.step().adapters} == {0, 1}
+    assert {slot for slot, _ in put_by(engine.step())} == {0, 1}
     engine.drain()
 
 
 def test_the_last_slot_is_pinned_only_where_nobody_else_needs_it() -> None:
     engine = make_engine(adapter_slots=2)
-    slots = engine.scheduler.slots
+    slots = engine.slots
     slots.pin("A")
     slots.pin("A")
     engine.add(adapted("1", "B"))
@@ -82,7 +90,7 @@ def test_pinning_lets_those_that_wait_go_on() -> None:
     for request_id in ("A1", "B1", "C1", "D1"):
         engine.add(adapted(request_id, request_id[0]))
     engine.step()
-    engine.scheduler.slots.pin("A")
+    engine.slots.pin("A")
     engine.drain()
     assert all(outcome.finish for outcome in engine.outcomes.values())
 
@@ -90,7 +98,7 @@ def test_pinning_lets_those_that_wait_go_on() -> None:
 def test_a_slot_that_is_pinned_is_not_what_one_waits_for() -> None:
     """It never comes free: the other one does, though requests for what lies there come without end."""
     engine = make_engine(adapter_slots=2, max_num_seqs=8, num_blocks=200)
-    engine.scheduler.slots.pin("A")
+    engine.slots.pin("A")
     engine.add(adapted("A", "A"))
     for step in range(60):
         engine.add(adapted(f"B{step}", "B", max_tokens=3 + step % 4))
@@ -105,8 +113,8 @@ def test_prefixes_are_shared_within_an_adapter_alone() -> None:
     engine = make_engine(adapter_slots=2)
     hits = []
     for index, adapter in enumerate(["", "A", "B", "A", "", "B"]):
-        spec = AdapterSpec(f"name {index}", f"/{index}", adapter) if adapter else None
-        engine.add(make_request(str(index), list(range(13)), 2, adapter=spec))
+        specs = (AdapterSpec(f"name {index}", f"/{index}", adapter),) if adapter else ()
+        engine.add(make_request(str(index), list(range(13)), 2, attachments=specs))
         engine.drain()
         hits.append(engine.scheduler.stats().prefix_hits)
     assert hits == [0, 0, 0, 12, 24, 36]
@@ -133,10 +141,10 @@ def test_requests_that_wait_for_a_slot_can_be_aborted() -> None:
         engine.add(adapted(request_id, request_id[0]))
     engine.step()
     engine.abort(["B1", "C1"])
-    assert engine.scheduler.slots.in_use == {"A", "B"}
+    assert engine.slots.in_use == {"A", "B"}
     assert [request.request_id for request in engine.scheduler.snapshot(False).waiting] == ["B2"]
     engine.drain()
-    assert len(engine.outcomes["B2"].tokens) == 4 and not engine.scheduler.slots.in_use
+    assert len(engine.outcomes["B2"].tokens) == 4 and not engine.slots.in_use
 
 
 def test_stats_name_the_adapters_of_requests() -> None:
@@ -145,7 +153,7 @@ def test_stats_name_the_adapters_of_requests() -> None:
     for request_id in ("A1", "A2", "-1", "A3", "B1"):
         engine.add(adapted(request_id, request_id[0].strip("-")))
     engine.step()
-    preparing = [make_request(name, [5], adapter=AdapterSpec(name, "/x")) for name in ("D", "C")]
+    preparing = [make_request(name, [5], attachments=(AdapterSpec(name, "/x"),)) for name in ("D", "C")]
     stats = engine.scheduler.stats([*preparing, make_request("plain", [5])])
     assert stats.adapters.running == ("A",) and stats.adapters.waiting == ("A", "B", "C", "D")
     engine.drain()
@@ -169,14 +177,15 @@ class SlotWatch:
     def follow(self, plan: StepPlan) -> None:
         """The newest, which is in flight."""
         earlier = {row for flight in self._engine.in_flight if flight.plan is not plan for row in flight.rows}
-        for slot, digest in plan.adapters:
+        for slot, digest in put_by(plan):
             assert slot not in {self._slots[row] for row in earlier}, "a step in flight computes with what lies there"
             self._contents[slot] = digest
         for new in plan.begun:
-            self._slots[new.row] = new.slot
+            self._slots[new.row] = slot_of(new)
         for row in plan.rows_np.tolist():
             request = self._engine.scheduler._rows.requests[row].request
-            wanted = None if request.adapter is None else request.adapter.digest
+            spec = request.attached(AdapterSpec)
+            wanted = None if spec is None else spec.digest
             assert self._contents.get(self._slots[row]) == wanted
 
 
@@ -203,4 +212,4 @@ def test_a_slot_holds_what_its_rows_need(depth: int, seed: int) -> None:
             engine.settle()
     engine.drain()
     assert all(outcome.finish for outcome in engine.outcomes.values())
-    assert not engine.scheduler.slots.in_use
+    assert not engine.slots.in_use

@@ -14,6 +14,7 @@ from cadence.core.step import NO_TOKEN, StepPlan
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.burst import BurstPolicy, needs_host
 from cadence.scheduler.decode_times import DecodeTimes
+from cadence.scheduler.features.host_bound import HostBound
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_engine import begun, check_tokens, make_cache, make_config, make_engine, result_of
 from tests.helpers.toy_model import make_layout, make_request, work
@@ -24,7 +25,7 @@ STOP = StopRule(frozenset({5}), frozenset(), 0, 20)
 
 def make_scheduler(num_blocks: int = 60, host_bound: bool = False, **config: object) -> Scheduler:
     config = {"burst_steps": 4, "max_num_batched_tokens": 40} | config
-    return Scheduler(make_config(**config), make_cache(4), FULL, num_blocks, 40, host_bound)
+    return Scheduler(make_config(**config), make_cache(4), FULL, num_blocks, 40, [HostBound()] if host_bound else [])
 
 
 def booked(scheduler: Scheduler, row: int = 0) -> tuple[int, int]:
@@ -131,14 +132,13 @@ def lengths(policy: BurstPolicy, *cases: tuple[int, int, bool]) -> list[int]:
 
 
 def test_explicit_bursts_are_as_long_as_asked_for() -> None:
-    policy = BurstPolicy(make_config(burst_steps=7), False, DecodeTimes())
+    policy = BurstPolicy(make_config(burst_steps=7), DecodeTimes())
     assert lengths(policy, (1, 99, True), (64, 7, False), (1, 5, True), (1, 4, True), (1, 1, True)) == [7, 7, 7, 4, 1]
-    assert lengths(BurstPolicy(make_config(burst_steps=7), True, DecodeTimes()), (1, 99, True)) == [1]
 
 
 def test_automatic_bursts_fit_into_their_time() -> None:
     decodes = DecodeTimes()
-    policy = BurstPolicy(make_config(burst_steps=8, burst_seconds=0.01), False, decodes)
+    policy = BurstPolicy(make_config(burst_steps=8, burst_seconds=0.01), decodes)
     assert lengths(policy, (4, 99, True)) == [1], "nothing was measured"
     decodes.observe(num_rows=4, num_forwards=2, seconds=0.005)
     assert lengths(policy, (4, 99, True), (7, 99, True), (8, 99, True)) == [4, 4, 1], "8 rows were not measured"
@@ -148,7 +148,7 @@ def test_automatic_bursts_fit_into_their_time() -> None:
     assert lengths(policy, (4, 99, True)) == [8]
     decodes.observe(num_rows=4, num_forwards=1, seconds=0.004)
     assert lengths(policy, (4, 99, True)) == [4], "0.001 + (0.004 - 0.001) / 8 = 0.0014"
-    unlimited = BurstPolicy(make_config(burst_steps=15, burst_seconds=math.inf), False, DecodeTimes())
+    unlimited = BurstPolicy(make_config(burst_steps=15, burst_seconds=math.inf), DecodeTimes())
     assert lengths(unlimited, (4, 99, True), (4, 99, False)) == [8, 1]
 
 

@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from cadence.core.adapter import NO_SLOT
-from cadence.core.step import NewRow, StepPlan
+from cadence.core.adapter import ADAPTERS, NO_SLOT
+from cadence.core.step import NewRow
 from cadence.device.base import Device
 from cadence.device.staged import RowScalars
 from cadence.kernels.interface.lora_ops import LoraOps
 from cadence.kernels.interface.row_ops import StepBatch
 from cadence.lora.store import AdapterStore
-from cadence.models.interface.lora_batch import NO_LORA, LoraBatch
+from cadence.models.interface.lora_batch import LoraBatch
+from cadence.models.interface.model import ForwardContext
 from cadence.models.interface.wanted import LastTokens, Wanted
+from cadence.runner.feature import DeviceFeature
 from cadence.runner.graphs import StepGraphs
 from cadence.runner.shapes import Shapes
 
 
-class RowAdapters(Protocol):
-    """What forwards ask of the rows' adapters."""
-
-    def active(self, rows_np: np.ndarray) -> bool:
-        """Whether one of these rows has an adapter."""
-        ...
-
-    def batch(self, batch: StepBatch, wanted: Wanted) -> LoraBatch:
-        """Slots of the tokens of a forward whose batch was gathered, where some row has an adapter. It may be recorded:
-        all is found by the device."""
-        ...
-
-
-class NoRowAdapters:
-    def active(self, rows_np: np.ndarray) -> bool:
-        return False
-
-    def batch(self, batch: StepBatch, wanted: Wanted) -> LoraBatch:
-        return NO_LORA
-
-
 class AdapterRows:
-    """A `RequestTable`."""
+    """A `RequestTable` and an `InputHook`: forwards get the slot of each token."""
+
+    name = ADAPTERS
 
     def __init__(self, device: Device, num_rows: int, ops: LoraOps, shapes: Shapes) -> None:
         self._ops = ops
@@ -61,7 +44,7 @@ class AdapterRows:
         self._each = torch.arange(shapes.most_lines + 1, dtype=torch.int32, device=device.torch_device)  # a constant
 
     def add(self, row: int, request: NewRow) -> None:
-        self._scalars.set(row, slot=request.slot)
+        self._scalars.set(row, slot=request.payloads.get(ADAPTERS, NO_SLOT))
 
     def remove(self, row: int) -> None:
         self._scalars.set(row, slot=NO_SLOT)
@@ -72,7 +55,10 @@ class AdapterRows:
     def active(self, rows_np: np.ndarray) -> bool:
         return bool((self._slots_np[rows_np] != NO_SLOT).any())
 
-    def batch(self, batch: StepBatch, wanted: Wanted) -> LoraBatch:
+    def extend(self, ctx: ForwardContext, batch: StepBatch) -> ForwardContext:
+        return replace(ctx, lora=self._batch(batch, ctx.wanted))
+
+    def _batch(self, batch: StepBatch, wanted: Wanted) -> LoraBatch:
         tokens = self._tokens[: batch.ids.shape[0]]
         self._ops.token_slots(self._slots, batch.rows, batch.query_start, tokens)
         lines = tokens if batch.all_lines else self._of_rows(batch.line_rows, self._lines)
@@ -90,16 +76,20 @@ class AdapterRows:
         return out[:count]
 
 
-class SlotContents:
-    """A `PlanHook`: what a plan says lies in slots is put there before rows begin."""
+class DeviceAdapters(DeviceFeature):
+    """What a plan says lies in slots is put there before rows begin."""
 
-    def __init__(self, device: Device, store: AdapterStore, graphs: StepGraphs) -> None:
+    name = ADAPTERS
+
+    def __init__(self, device: Device, store: AdapterStore, graphs: StepGraphs, rows: AdapterRows) -> None:
+        self.tables = self.inputs = [rows]
         self._device = device
         self._store = store
         self._graphs = graphs
 
-    def apply(self, plan: StepPlan) -> None:
-        outdated = [self._store.put(slot, digest) for slot, digest in plan.adapters]
+    def apply(self, payload: list[tuple[int, str]]) -> None:
+        """(slot, digest of what lies there from now on)"""
+        outdated = [self._store.put(slot, digest) for slot, digest in payload]
         if any(outdated):
             self._device.synchronize()  # none of them runs
-            self._graphs.forget_adapted()
+            self._graphs.forget_with(ADAPTERS)

@@ -8,27 +8,35 @@ An adapter that is pinned keeps the slot that it gets with its first request.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
-from cadence.core.adapter import NO_SLOT
+from cadence.core.adapter import ADAPTERS, NO_SLOT, AdapterSpec, AdapterStats
 from cadence.core.errors import InvalidRequestError
-from cadence.scheduler.request_state import OrderKey, RequestState
+from cadence.core.request import EngineRequest
+from cadence.scheduler.feature import HostFeature
+from cadence.scheduler.plan import PlanDraft
+from cadence.scheduler.request_state import OrderKey, RequestState, Status
 
 
-class AdapterSlots:
+class AdapterSlots(HostFeature):
+    """Says of a row which slot it uses, and sends with a plan what lies in slots from then on."""
+
+    name = ADAPTERS
+
     def __init__(self, num_slots: int) -> None:
         self._digests = [""] * num_slots  # [slots] what lies there
         self._users = [0] * num_slots  # [slots] rows that use it, those in flight included
         self._given = [0] * num_slots  # [slots] number of the row that got it last
         self._terms = [0] * num_slots  # [slots] the last request that there was when it was given to its adapter
         self._slots: dict[str, int] = {}  # by digest
+        self._taken: dict[int, int] = {}  # slots of requests that have a row, by their numbers
         self._kept: dict[str, tuple[int, OrderKey]] = {}  # by digest that waits: the slot kept for it, and its oldest
         self._in_use: Counter[str] = Counter()  # digests of all requests that have not ended
         self._pinned: set[str] = set()  # digests
         self._num_given = 0
         self._newest = 0  # the last request, by the number in its key
-        self.changes = 0  # counts what may let somebody in who was turned away
 
     @property
     def count(self) -> int:
@@ -66,58 +74,60 @@ class AdapterSlots:
         self.changes += 1
 
     def join(self, request: RequestState) -> None:
-        self._newest = max(self._newest, request.key[-1])
-        if request.adapter:
-            self._in_use[request.adapter] += 1
+        self._newest = max(self._newest, request.number)
+        if digest := _digest(request):
+            self._in_use[digest] += 1
 
     def leave(self, request: RequestState) -> None:
         """It has ended. A row that it has uses its slot until it is released."""
-        if request.adapter:
-            self._in_use[request.adapter] -= 1
-            if not self._in_use[request.adapter]:
-                del self._in_use[request.adapter]
+        if digest := _digest(request):
+            self._in_use[digest] -= 1
+            if not self._in_use[digest]:
+                del self._in_use[digest]
 
-    def admits(self, request: RequestState) -> bool:
-        """Whether it may have a row now. If not, a slot is kept for it, unless all are."""
-        digest = request.adapter
+    def holds(self, request: RequestState) -> str:
+        """Requests wait aside by their digests. For one that does a slot is kept, unless all are."""
+        digest = _digest(request)
         if not digest:
-            return True
+            return ""
         if (slot := self._slots.get(digest, NO_SLOT)) != NO_SLOT:
-            return request.key[-1] <= self._terms[slot] or not self._is_kept(slot, request.key)
-        if self._idle(request) != NO_SLOT:
-            return True
+            admitted = request.number <= self._terms[slot] or not self._is_kept(slot, request.key)
+            return "" if admitted else digest
+        if self._idle(digest, request.key) != NO_SLOT:
+            return ""
         self._keep(digest, request.key)
-        return False
+        return digest
 
-    def take(self, request: RequestState) -> list[tuple[int, str]]:
-        """A request that is admitted gets its slot -> what has to be put there first: (slot, digest), or nothing"""
-        if not request.adapter:
-            return []
-        slot, changed = self._slots.get(request.adapter, NO_SLOT), []
+    def begin(self, request: RequestState, draft: PlanDraft) -> int | None:
+        digest = _digest(request)
+        if not digest:
+            return None
+        slot = self._slots.get(digest, NO_SLOT)
         if slot == NO_SLOT:
-            slot = self._idle(request)
-            self._slots.pop(self._digests[slot], None)
-            self._digests[slot], self._slots[request.adapter] = request.adapter, slot
-            self._terms[slot] = self._newest
-            self._kept.pop(request.adapter, None)
-            self.changes += 1
-            changed = [(slot, request.adapter)]
+            slot = self._idle(digest, request.key)
+            self._put(slot, digest)
+            draft.payloads.setdefault(self.name, []).append((slot, digest))
         self._num_given += 1
         self._users[slot] += 1
         self._given[slot] = self._num_given
-        request.slot = slot
-        return changed
+        self._taken[request.number] = slot
+        return slot
 
     def release(self, request: RequestState) -> None:
-        """The last step naming its row has returned."""
-        slot, request.slot = request.slot, NO_SLOT
+        slot = self._taken.pop(request.number, NO_SLOT)
         if slot != NO_SLOT:
             self._users[slot] -= 1
             self.changes += not self._users[slot]
 
+    def stats(self, requests: Iterable[RequestState], preparing: Sequence[EngineRequest]) -> AdapterStats:
+        running, waiting = set[str](), {spec.name for each in preparing if (spec := each.attached(AdapterSpec))}
+        for request in requests:
+            if spec := request.request.attached(AdapterSpec):
+                (running if request.status is Status.RUNNING else waiting).add(spec.name)
+        return AdapterStats(tuple(sorted(running)), tuple(sorted(waiting)), time.time())
+
     def recall(self, waiting: Iterable[tuple[OrderKey, str]]) -> list[str]:
-        """Something has changed for digests that wait aside, each with the key of its oldest request, oldest first ->
-        those that should be looked at again. For the others slots are kept."""
+        """waiting: digests. For those that are not recalled slots are kept."""
         self._kept.clear()
         num_idle = sum(map(self._is_idle, range(self.count)))
         recalled = []
@@ -130,6 +140,13 @@ class AdapterSlots:
             else:
                 self._keep(digest, key)
         return recalled
+
+    def _put(self, slot: int, digest: str) -> None:
+        self._slots.pop(self._digests[slot], None)
+        self._digests[slot], self._slots[digest] = digest, slot
+        self._terms[slot] = self._newest
+        self._kept.pop(digest, None)
+        self.changes += 1
 
     def _keep(self, digest: str, key: OrderKey) -> None:
         """Of the slots that nobody waits for, the one given out longest ago. Since it is given out no more, a later
@@ -145,13 +162,19 @@ class AdapterSlots:
         """For one that is older."""
         return any(slot == kept and oldest < key for kept, oldest in self._kept.values())
 
-    def _idle(self, request: RequestState) -> int:
-        """The slot to put another adapter into, or none."""
-        mine, _ = self._kept.get(request.adapter, (NO_SLOT, request.key))
+    def _idle(self, digest: str, key: OrderKey) -> int:
+        """The slot to put this adapter into, or none."""
+        mine, _ = self._kept.get(digest, (NO_SLOT, key))
         idle = filter(self._is_idle, range(self.count))
-        free = [slot for slot in idle if slot == mine or not self._is_kept(slot, request.key)]
+        free = [slot for slot in idle if slot == mine or not self._is_kept(slot, key)]
         return min(free, key=self._given.__getitem__, default=NO_SLOT)
 
     def _is_idle(self, slot: int) -> bool:
         """No row uses what lies there, and nobody wants it to stay."""
         return not self._users[slot] and self._digests[slot] not in self._pinned
+
+
+def _digest(request: RequestState) -> str:
+    """Of its adapter; "" = it has none."""
+    spec = request.request.attached(AdapterSpec)
+    return spec.digest if spec is not None else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
-from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
+from cadence.config.speculative import NO_SPECULATION
+from cadence.core.adapter import ADAPTERS
 from cadence.core.kv_spec import KVLayout, LayerKV
-from cadence.core.table import PlanHook, RequestTable
 from cadence.device.base import Device
 from cadence.kernels.interface.collectives import ONE_RANK, Collectives
 from cadence.kernels.interface.links import ONE_STAGE, StageLinks
@@ -16,9 +16,11 @@ from cadence.kernels.interface.row_ops import DraftState, KeptStates
 from cadence.lora.store import AdapterStore
 from cadence.models.interface.model import CausalLM
 from cadence.runner.drafting import Drafting, DraftsElsewhere, LookedUpDrafts
+from cadence.runner.feature import DeviceFeature
+from cadence.runner.features.adapters.rows import AdapterRows, DeviceAdapters
 from cadence.runner.graphs import StepGraphs
+from cadence.runner.limits import RunnerLimits
 from cadence.runner.model_drafts import ModelDrafts, ModelDraftsParts
-from cadence.runner.row_adapters import AdapterRows, NoRowAdapters, RowAdapters, SlotContents
 from cadence.runner.runner import RunnerParts
 from cadence.runner.shapes import ExactShapes, PaddedShapes, Shapes, StepShape
 from cadence.runner.stage_loop import EarlierStages, StageLoop
@@ -32,31 +34,6 @@ from cadence.sample.prompt_logprobs import PromptLogprobsTable
 from cadence.sample.shared_draws import sharing
 from cadence.speculate.choose import ProposerFactory, distributions_of, proposer_of, sampler_of
 from cadence.speculate.draft_model import NO_DRAFT_MODEL, AnyDraftModel, DraftModel
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerLimits:
-    max_num_seqs: int
-    max_model_len: int
-    max_num_tokens: int  # of one forward
-    logprobs_mode: str
-    graphs: str  # recorded forwards: padded | exact | none
-    burst_steps: int  # most forwards of one plan
-    speculative: SpeculativeConfig = NO_SPECULATION
-
-    @property
-    def num_rows(self) -> int:
-        return self.max_num_seqs + 1
-
-    @property
-    def width(self) -> int:
-        """Most tokens that a row computes and samples in one forward: its newest, and drafts."""
-        return 1 + self.speculative.num_tokens
-
-    @property
-    def dummy_row(self) -> int:
-        """The last row: padding, warm-up and profiling live there."""
-        return self.max_num_seqs
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +61,7 @@ def build_parts(
 ) -> RunnerParts:
     model, graphs = models.target, StepGraphs(device)
     known = graphs if models.links.count == 1 else ()  # stages pad alike, whatever each has recorded
-    shapes = _shapes(known, limits, models.adapters is not None)
+    shapes = _shapes(known, limits, [ADAPTERS] if models.adapters is not None else [])
     waiting = _waiting(device, models.draft, limits.num_rows, shapes)
     max_len = limits.max_model_len + max(limits.width, waiting.room)  # padding of a run is looked up, too
     requests = RequestRows(device, limits.num_rows, limits.max_model_len)
@@ -97,7 +74,7 @@ def build_parts(
         device, ops, limits.num_rows, model.vocab_size, limits.logprobs_mode, logits_processors, new_sampler
     )
     prompt_logprobs = PromptLogprobsTable(device, limits.num_rows, model.vocab_size, limits.logprobs_mode)
-    adapters = _adapters(device, ops, models, limits.num_rows, shapes, graphs)
+    features = _features(device, ops, models, limits.num_rows, shapes, graphs)
     proposer = new_proposer(speculative, ops, drafts.most)
     drafting: Drafting = LookedUpDrafts(proposer) if models.links.is_last else DraftsElsewhere(models.aux_layers)
     if isinstance(draft := models.draft, DraftModel):
@@ -105,17 +82,19 @@ def build_parts(
         state = DraftState(*counts, draft.drafter.ahead, draft.max_len, draft.vocab_size)
         places = (requests.quiet_row, requests.state, waiting)
         drafting = ModelDrafts(ModelDraftsParts(device, ops, draft, state, sampler, shapes, *places))
-    of_drafts, tables = (drafts, drafted, waiting), [*proposer.tables(requests.state), *adapters.tables]
+    of_features = [table for feature in features for table in feature.tables]
+    of_drafts, tables = (drafts, drafted, waiting), [*proposer.tables(requests.state), *of_features]
+    inputs = {hook.name: hook for feature in features for hook in feature.inputs}
     sizes = (layout.block_size, limits.width - 1)
     listeners = _listeners(models.links, ops, limits.width - 1)
-    of_rows, forwards = (requests, blocks, sampler), (shapes, graphs, drafting, adapters.rows, listeners)
+    of_rows, forwards = (requests, blocks, sampler), (shapes, graphs, drafting, inputs, listeners)
     loop = LoopParts(device, ops, model, *of_rows, *forwards, *sizes)
     return RunnerParts(
         requests=requests,
         blocks=blocks,
         drafts=drafts,
         tables=[requests, blocks, *of_drafts, *sampler.tables, prompt_logprobs, *tables],
-        plan_hooks=adapters.plan_hooks,
+        features={feature.name: feature for feature in features},
         hooks=[prompt_logprobs],
         sampler=sampler,
         loop=_loop(loop, models.links),
@@ -130,20 +109,14 @@ def _loop(parts: LoopParts, links: StageLinks) -> StepLoop:
     return StepLoop(parts) if links.is_last else StageLoop(parts, links)
 
 
-@dataclass(frozen=True, slots=True)
-class _AdapterParts:
-    rows: RowAdapters
-    tables: Sequence[RequestTable]
-    plan_hooks: Sequence[PlanHook]
-
-
-def _adapters(
+def _features(
     device: Device, ops: Ops, models: LoadedModels, num_rows: int, shapes: Shapes, graphs: StepGraphs
-) -> _AdapterParts:
-    if models.adapters is None:
-        return _AdapterParts(NoRowAdapters(), (), ())
-    rows = AdapterRows(device, num_rows, ops.lora, shapes)
-    return _AdapterParts(rows, [rows], [SlotContents(device, models.adapters, graphs)])
+) -> list[DeviceFeature]:
+    features: list[DeviceFeature] = []
+    if models.adapters is not None:
+        rows = AdapterRows(device, num_rows, ops.lora, shapes)
+        features.append(DeviceAdapters(device, models.adapters, graphs, rows))
+    return features
 
 
 def _waiting(device: Device, draft: AnyDraftModel, num_rows: int, shapes: Shapes) -> WaitingPositions:
@@ -154,8 +127,8 @@ def _waiting(device: Device, draft: AnyDraftModel, num_rows: int, shapes: Shapes
     return KeptStateRows(KeptStates(tuple(device.zeros(size, states.dtype) for _ in range(states.count))))
 
 
-def _shapes(known: Container[StepShape], limits: RunnerLimits, adapters: bool) -> Shapes:
+def _shapes(known: Container[StepShape], limits: RunnerLimits, inputs: Sequence[str]) -> Shapes:
     if limits.graphs == "padded":
         most = (limits.max_num_seqs, limits.max_num_tokens, limits.burst_steps, limits.width)
-        return PaddedShapes(known, *most, limits.speculative.by_model, adapters)
+        return PaddedShapes(known, *most, limits.speculative.by_model, inputs)
     return ExactShapes(limits.max_num_seqs, limits.max_num_tokens, limits.graphs == "exact", limits.width)

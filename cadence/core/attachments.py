@@ -1,0 +1,32 @@
+"""What a request brings for one feature beside its tokens and parameters: an adapter, a grammar."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class Attachment:
+    """Plain data that is journalled with its request, and travels with it. Types of them stand in `core/features.py`.
+
+    A type is a dataclass whose field `feature` has its feature's name as the default: by that it is read again.
+    """
+
+    __slots__ = ()
+
+    feature: str
+    lacking: ClassVar[str]  # why an engine without the feature refuses the request
+
+    @property
+    def keys_digest(self) -> str:
+        """Of the content, where it changes the keys of the request's tokens: it enters the prefix hash. "" = it does
+        not, or is not known yet."""
+        return ""
+
+    @property
+    def keys_name(self) -> str:
+        """Tells contents that change keys apart before their digests are known: for a guess where keys may lie."""
+        return self.keys_digest
+
+    def resolved(self, digest: str) -> Attachment:
+        """With the digest that an engine found its content to have."""
+        return self
