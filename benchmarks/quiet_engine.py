@@ -24,6 +24,7 @@ import numpy as np
 
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
+from cadence.core.control import Verb
 from cadence.core.kv_spec import LayerKV, plan_layout
 from cadence.core.messages import EngineInfo
 from cadence.core.step import NO_PLAN, StepPlan, StepResult, TokenMasks
@@ -64,7 +65,7 @@ class QuietExecutor:
         self.num_tokens += len(tokens_np)
         return StepResult(plan.step_id, tokens_np[None, :, None], np.zeros((1, len(tokens_np)), dtype=np.int32))
 
-    def call(self, verb: str, payload: Any) -> Any:
+    def call(self, verb: Verb[Any, Any], payload: Any) -> Any:
         return False
 
     def check(self) -> None: ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import ClassVar
 
 from cadence.core.attachments import Attachment
@@ -20,7 +19,7 @@ class AdapterSpec(Attachment):
     name: str
     path: str  # of its PEFT directory, on the machine of the model
     digest: str = NO_ADAPTER_DIGEST  # of the content, as hexadecimal digits, once it was read
-    number: int = 0  # by which users name it in orders; 0 = none
+    number: int = 0  # by which users name it in calls; 0 = none
     feature: str = ADAPTERS
 
     lacking: ClassVar[str] = "an adapter needs an engine with slots for adapters: enable_lora"
@@ -56,26 +55,3 @@ class AdapterStats:
 
 
 NO_ADAPTER_STATS = AdapterStats()
-
-
-class AdapterVerb(StrEnum):
-    ADD = "add"  # read it into host memory now
-    REMOVE = "remove"  # forget it, once no request has it
-    PIN = "pin"  # keep it in host memory, and in its slot
-    LIST = "list"
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterOrder:
-    """What users ask of the adapters in host memory, beside requests."""
-
-    verb: AdapterVerb
-    number: int = 0
-    adapter: AdapterSpec | None = None  # to be added
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterAnswer:
-    done: bool = False
-    numbers: tuple[int, ...] = ()  # of those in host memory, where they were asked for
-    error: str = ""  # why it could not be done

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, get_args
 
 import msgspec
 import numpy as np
 
 from cadence.core.attachments import Attachment
+from cadence.core.control import A, P, Verb
+from cadence.core.control_messages import ControlAnswer, ControlCall, ErrorText
 from cadence.core.errors import InvalidRequestError
 from cadence.core.failure import Failure
 from cadence.core.features import FEATURES
@@ -15,7 +18,6 @@ from cadence.core.front_messages import FromFront, ToFront
 from cadence.core.messages import FromEngine, ToEngine
 from cadence.core.request import EngineRequest
 from cadence.core.step import IntArray, RowOutput, RowPayloads, StepPayloads, StepPlan, StepResult, TokenMasks
-from cadence.core.verbs import VERBS
 
 
 def _plain(value: object) -> object:
@@ -69,13 +71,12 @@ _RESULT = msgspec.msgpack.Decoder(
     tuple[int, IntArray, IntArray, list[tuple[int, int, msgspec.Raw]], dict[int, Failure], dict[int, list[int]]],
     dec_hook=_rich,
 )
-_CALL = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
-_PAYLOADS = {name: msgspec.msgpack.Decoder(verb.payload) for name, verb in VERBS.items()}
-_ANSWERS = {name: msgspec.msgpack.Decoder(verb.answer) for name, verb in VERBS.items()}
+_CALL = msgspec.msgpack.Decoder(ControlCall)
+_ANSWER = msgspec.msgpack.Decoder(ControlAnswer)
 _REQUEST = msgspec.msgpack.Decoder(EngineRequest, dec_hook=_rich)
 
 
-def encode(message: ToEngine | FromEngine | ToFront | FromFront) -> bytes:
+def encode(message: ToEngine | FromEngine | ToFront | FromFront | ControlCall | ControlAnswer) -> bytes:
     return _ENCODER.encode(message)
 
 
@@ -131,22 +132,45 @@ def decode_result(data: bytes) -> StepResult:
     return StepResult(step_id, token_ids_np, num_drafts_np, outputs, errors, drafts)
 
 
-def encode_call(verb: str, payload: Any) -> bytes:
-    return _ENCODER.encode((verb, payload))
+def call_of(verb: Verb[P, Any], payload: P, call_id: int = 0) -> ControlCall:
+    return ControlCall(verb.name, _ENCODER.encode(payload), call_id)
 
 
-def decode_call(data: bytes) -> tuple[str, Any]:
-    """-> (verb, payload). Raises KeyError for a verb that is none, msgspec.MsgspecError for another's payload."""
-    verb, payload = _CALL.decode(data)
-    return verb, _PAYLOADS[verb].decode(payload)
+def payload_of(verb: Verb[P, Any], call: ControlCall) -> P:
+    """Raises msgspec.MsgspecError for another's payload."""
+    kind: Any = verb.payload
+    payload: P = _decoder(kind).decode(call.payload)
+    return payload
 
 
-def encode_answer(answer: Any) -> bytes:
-    return _ENCODER.encode(answer)
+def answer_to(call: ControlCall, answer: Any) -> ControlAnswer:
+    """answer: what came of it, or the error that did"""
+    if isinstance(answer, Exception):
+        return ControlAnswer(call.call_id, failure=ErrorText.of(answer))
+    return ControlAnswer(call.call_id, _ENCODER.encode(answer))
 
 
-def decode_answer(verb: str, data: bytes) -> Any:
-    return _ANSWERS[verb].decode(data)
+def answer_of(verb: Verb[Any, A], answer: ControlAnswer) -> A:
+    """Raises the error that it may be, and msgspec.MsgspecError for another's answer."""
+    if answer.failure is not None:
+        raise answer.failure.error()
+    kind: Any = verb.answer
+    found: A = _decoder(kind).decode(answer.payload)
+    return found
+
+
+@functools.cache
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    """Of a payload or an answer."""
+    return msgspec.msgpack.Decoder(kind)
+
+
+def decode_call(data: bytes) -> ControlCall:
+    return _CALL.decode(data)
+
+
+def decode_answer(data: bytes) -> ControlAnswer:
+    return _ANSWER.decode(data)
 
 
 def decode_to_engine(data: bytes) -> ToEngine:

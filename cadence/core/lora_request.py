@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from cadence.core.adapter import AdapterSpec
 from cadence.core.errors import InvalidRequestError
@@ -59,7 +59,7 @@ def adapter_of(request: object, enabled: bool) -> AdapterSpec | None:
     for name in ("lora_name", "lora_path"):
         _check_text(f"lora_request.{name}", getattr(request, name))
     number = request.lora_int_id
-    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number < _MOST_NUMBERS:
+    if not _is_number(number):
         raise InvalidRequestError(
             "lora_request.lora_int_id must be an integer of at least 1, of 63 bits", "lora_request"
         )
@@ -67,6 +67,24 @@ def adapter_of(request: object, enabled: bool) -> AdapterSpec | None:
         if getattr(request, name):
             raise InvalidRequestError(f"lora_request.{name} cannot be used: {why}", field="lora_request")
     return AdapterSpec(request.lora_name, request.lora_path, number=number)
+
+
+def required_adapter(request: object, enabled: bool) -> AdapterSpec:
+    """As `adapter_of`, where there must be one."""
+    adapter = adapter_of(request, enabled)
+    if adapter is None:
+        raise InvalidRequestError("lora_request must be a LoRARequest, not None", "lora_request")
+    return adapter
+
+
+def checked_number(lora_id: object) -> int:
+    if not _is_number(lora_id):
+        raise InvalidRequestError(f"lora_id must be an integer of at least 1, not {shown(str(lora_id))}", "lora_id")
+    return lora_id
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < _MOST_NUMBERS
 
 
 def _check_text(field: str, value: object) -> None:

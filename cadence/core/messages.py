@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cadence.core.adapter import AdapterAnswer, AdapterOrder
-from cadence.core.engine_state import EngineState
+from cadence.core.control_messages import ControlAnswer, ControlCall
 from cadence.core.request import FinishReason
 from cadence.core.update import RequestUpdate, TokenUpdates
 
@@ -28,10 +27,7 @@ class ToEngine:
     add: list[AddRequest] = field(default_factory=list)
     abort: list[str] = field(default_factory=list)
     abort_reason: FinishReason = FinishReason.ABORT
-    # "", "state" (with the map of blocks), "stats" (without), "reset_prefix_cache", "reset_running_requests" or "order"
-    call: str = ""
-    call_id: int = 0
-    order: AdapterOrder | None = None  # of the call "order"
+    call: ControlCall | None = None
     front: int = 0  # a front of this number begins: the channel to it comes with this message; 0 = none does
     stop: bool = False  # leave at once
 
@@ -64,9 +60,6 @@ class FromEngine:
     ready: EngineInfo | None = None  # sent once, when requests can be taken
     tokens: TokenUpdates = field(default_factory=TokenUpdates)
     updates: list[RequestUpdate] = field(default_factory=list)
-    call_id: int = 0  # the call answered here; 0 = none
-    state: EngineState | None = None
-    done: bool = False
-    answer: AdapterAnswer | None = None  # to an order
+    answer: ControlAnswer | None = None
     heartbeat: Heartbeat | None = None
     fatal: str = ""  # the engine is about to exit because of this

@@ -1,27 +1,38 @@
-"""Requests with an adapter, until it was read. They hold up nobody: others run meanwhile. And orders about adapters."""
+"""Requests with an adapter, until it was read. They hold up nobody: others run meanwhile. And calls about adapters."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator
-from typing import Protocol
+from concurrent.futures import Future
+from typing import Any, Protocol
 
-from cadence.core.adapter import (
-    NO_ADAPTER_DIGEST,
-    AdapterAnswer,
-    AdapterOrder,
-    AdapterOutcome,
-    AdapterSpec,
-    AdapterVerb,
+from cadence.core.adapter import NO_ADAPTER_DIGEST, AdapterSpec
+from cadence.core.control import (
+    ADD_ADAPTER,
+    FORGET_ADAPTER,
+    LIST_ADAPTERS,
+    PIN_ADAPTER,
+    PREPARE_ADAPTER,
+    PREPARED_ADAPTERS,
+    REMOVE_ADAPTER,
+    A,
+    P,
+    Verb,
 )
-from cadence.core.errors import InvalidRequestError
+from cadence.core.errors import AdapterError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import EngineRequest
-from cadence.engine.intake import Prepared, Told
-from cadence.executor.control import Call, forget_adapter, prepare_adapter, prepared_adapters
+from cadence.engine.intake import Handler, Prepared
 from cadence.scheduler.constraint import NO_CONSTRAINT
 
 _POLL_S = 0.001
+
+
+class Call(Protocol):
+    """An executor's."""
+
+    def __call__(self, verb: Verb[P, A], payload: P) -> A: ...
 
 
 class Slots(Protocol):
@@ -58,12 +69,12 @@ class AdapterDesk:
         self._numbers: dict[int, str] = {}  # paths of those in host memory, by the number that users gave them
         self._pinned: dict[int, str] = {}  # digests, by number
         self._reading: set[str] = set()  # paths
-        self._orders: dict[str, list[tuple[int, Told]]] = {}  # (number, who waits for it to be read), by path
+        self._added: dict[str, list[tuple[int, Future[bool]]]] = {}  # (number, the answer when it was read), by path
         self._removed: set[str] = set()  # digests that were in use when they were removed
 
     def __len__(self) -> int:
-        """Requests and orders that wait."""
-        return len(self._requests) + len(self._orders)
+        """Requests and calls that wait."""
+        return len(self._requests) + len(self._added)
 
     def takes(self, request: EngineRequest) -> bool:
         adapter = request.attached(AdapterSpec)
@@ -94,18 +105,14 @@ class AdapterDesk:
     def requests(self) -> list[EngineRequest]:
         return [request for request, _ in self._requests.values()]
 
-    def order(self, order: AdapterOrder, told: Told) -> None:
-        if not self._slots.count:
-            return told(AdapterAnswer(error="this engine has no adapters: start it with enable_lora"))
-        match order.verb, order.adapter:
-            case AdapterVerb.ADD, AdapterSpec() as adapter:
-                self._add(adapter, told)
-            case AdapterVerb.REMOVE, _:
-                told(AdapterAnswer(done=self._remove(order.number)))
-            case AdapterVerb.PIN, _:
-                told(self._pin(order.number))
-            case _:
-                told(AdapterAnswer(done=True, numbers=tuple(sorted(self._numbers))))
+    def handlers(self) -> dict[str, Handler]:
+        found: dict[str, Handler] = {
+            ADD_ADAPTER.name: self._add,
+            REMOVE_ADAPTER.name: self._remove,
+            PIN_ADAPTER.name: self._pin,
+            LIST_ADAPTERS.name: self._list,
+        }
+        return found if self._slots.count else dict.fromkeys(found, _refuse)
 
     def wait(self, seconds: float) -> None:
         time.sleep(min(seconds, _POLL_S))
@@ -113,26 +120,32 @@ class AdapterDesk:
     def close(self) -> None:
         """The executor keeps what there is."""
 
-    def _add(self, adapter: AdapterSpec, told: Told) -> None:
+    def _add(self, adapter: AdapterSpec) -> bool | Future[bool]:
         if adapter.path in self._digests:
             self._use(adapter)
-            told(AdapterAnswer(done=True))
-        elif self._begin(adapter.path):
-            self._orders.setdefault(adapter.path, []).append((adapter.number, told))
-        else:
+            return True
+        if not self._begin(adapter.path):
             why = f"{self._most} adapters are in host memory (max_cpu_loras), and all are in use or pinned"
-            told(AdapterAnswer(error=why))
+            raise AdapterError(why)
+        answer: Future[bool] = Future()
+        self._added.setdefault(adapter.path, []).append((adapter.number, answer))
+        return answer
 
-    def _pin(self, number: int) -> AdapterAnswer:
+    def _pin(self, number: int) -> bool:
         if number not in self._numbers:
-            return AdapterAnswer(error=f"lora_id {number} is no adapter in host memory: add_lora reads one")
+            raise InvalidRequestError(
+                f"lora_id {number} is no adapter in host memory: add_lora reads one", field="lora_id"
+            )
         digest = self._digests[self._numbers[number]]
         try:
             self._slots.pin(digest)
         except InvalidRequestError as error:
-            return AdapterAnswer(error=f"lora_id {number} cannot be pinned: {error}")
+            raise InvalidRequestError(f"lora_id {number} cannot be pinned: {error}", field="lora_id") from None
         self._pinned[number] = digest
-        return AdapterAnswer(done=True)
+        return True
+
+    def _list(self, _: None) -> list[int]:
+        return sorted(self._numbers)
 
     def _remove(self, number: int) -> bool:
         """Requests that were handed on keep it; one that comes later has its files read again. -> whether there was
@@ -171,15 +184,18 @@ class AdapterDesk:
 
     def _take_outcomes(self) -> dict[str, str]:
         """-> why adapters cannot be used, by path"""
-        outcomes: list[AdapterOutcome] = prepared_adapters(self._call) if self._reading else []
+        outcomes = self._call(PREPARED_ADAPTERS, None) if self._reading else []
         for outcome in outcomes:
             self._reading.remove(outcome.path)
             if not outcome.error:
                 self._digests[outcome.path] = outcome.digest
                 self._removed.discard(outcome.digest)
-            for number, told in self._orders.pop(outcome.path, ()):
-                self._numbers |= {number: outcome.path} if not outcome.error else {}
-                told(AdapterAnswer(done=not outcome.error, error=outcome.error))
+            for number, answer in self._added.pop(outcome.path, ()):
+                if outcome.error:
+                    answer.set_exception(AdapterError(outcome.error))
+                else:
+                    self._numbers[number] = outcome.path
+                    answer.set_result(True)
         return {outcome.path: outcome.error for outcome in outcomes if outcome.error}
 
     def _begin(self, path: str) -> bool:
@@ -188,7 +204,7 @@ class AdapterDesk:
             if not self._make_room():
                 return False
             self._reading.add(path)
-            prepare_adapter(self._call, path)
+            self._call(PREPARE_ADAPTER, path)
         return True
 
     def _make_room(self) -> bool:
@@ -207,10 +223,14 @@ class AdapterDesk:
         gone = {each for each, found in self._digests.items() if found == digest}
         self._digests = {each: found for each, found in self._digests.items() if each not in gone}
         self._numbers = {number: each for number, each in self._numbers.items() if each not in gone}
-        forget_adapter(self._call, digest)
+        self._call(FORGET_ADAPTER, digest)
         return digest
 
     def _forget_removed(self) -> None:
         for digest in self._removed - set(self._slots.in_use):
             self._removed.remove(digest)
-            forget_adapter(self._call, digest)
+            self._call(FORGET_ADAPTER, digest)
+
+
+def _refuse(payload: Any) -> Any:
+    raise InvalidRequestError("this engine has no adapters: start it with enable_lora", field="lora_id")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
+from cadence.core.control import A, P, Verb
 from cadence.core.engine_state import EngineStats
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.update import AnyUpdate
-from cadence.engine.intake import Order, Told
 
 
 class AnyCore(Protocol):
@@ -18,7 +19,7 @@ class AnyCore(Protocol):
 
     def abort(self, request_ids: Iterable[str], reason: FinishReason = FinishReason.ABORT) -> None: ...
 
-    def order(self, order: Order, told: Told) -> None: ...
+    def call(self, verb: Verb[P, A], payload: P) -> Future[A]: ...
 
     def prepare(self) -> None: ...
 
@@ -29,8 +30,6 @@ class AnyCore(Protocol):
     def take_ended(self) -> Sequence[AnyUpdate]: ...
 
     def has_unfinished(self) -> bool: ...
-
-    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool: ...
 
     def stats_by_engine(self) -> list[EngineStats]: ...
 

@@ -13,6 +13,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig, ModelConfig
 from cadence.config.generation import default_sampling
 from cadence.config.resolve import Caps, fit_context, idle_options
+from cadence.core.control import ALLOCATE_KV, KV_BLOCKS, WARM_UP
 from cadence.core.kv_spec import KVLayout
 from cadence.core.sampling_params import is_on_device
 from cadence.engine.adapter_desk import AdapterDesk
@@ -22,7 +23,6 @@ from cadence.engine.grammar_desk import GrammarDesk
 from cadence.engine.input_processor import InputLimits
 from cadence.engine.intake import IntakeChain
 from cadence.engine.source import check_vocabulary, find_source
-from cadence.executor.control import allocate_kv, kv_blocks, warm_up
 from cadence.executor.factory import ExecutorFactory, device_caps, open_executor
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.draft_policy import DraftPolicy
@@ -77,15 +77,15 @@ def build_engine(
         tokenizer = tokenizer_job.result()
     check_vocabulary(tokenizer, opened.vocab_size)
     call, config, layout = opened.executor.call, opened.config, opened.layout
-    num_blocks = config.cache.num_blocks_override or kv_blocks(call)
+    num_blocks = config.cache.num_blocks_override or call(KV_BLOCKS, None)
     config = fit_context(config, args, _longest_request(config, layout, num_blocks))
     limits = (num_blocks, config.model.max_model_len)
     drafts = _drafts(config, padded=config.device.graphs == "padded")
     slots = AdapterSlots(config.scheduler.adapter_slots)
     features = _features(slots, logits_processors)
     scheduler = Scheduler(config.scheduler, config.cache, layout, *limits, features, drafts)
-    allocate_kv(call, num_blocks)
-    warm_up(call, config.device.warmup)
+    call(ALLOCATE_KV, num_blocks)
+    call(WARM_UP, config.device.warmup)
     load = (lambda: tokenizer) if holds_text else partial(source.load_tokenizer, args.skip_tokenizer_init)
     grammars = GrammarDesk(partial(_grammar_service, load, opened.vocab_size, config.model))
     adapters = AdapterDesk(call, config.lora.max_cpu_loras, slots)

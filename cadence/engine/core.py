@@ -6,17 +6,20 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from cadence.core.control import RESET_PREFIX_CACHE, STATE, A, P, Verb, Where
 from cadence.core.engine_state import EngineState, EngineStats
-from cadence.core.errors import EngineDeadError
+from cadence.core.errors import CadenceError, EngineDeadError, InvalidRequestError
 from cadence.core.failure import Failure
 from cadence.core.forward_counts import ForwardCounts
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.step import StepResult
 from cadence.core.update import RequestUpdate, TokenUpdates
-from cadence.engine.intake import Intake, Order, Told
+from cadence.engine.intake import Handler, Intake
 from cadence.executor.base import Executor
 from cadence.scheduler.scheduler import Scheduler
 from cadence.scheduler.step_in_flight import StepInFlight
@@ -43,6 +46,11 @@ class EngineCore:
         self._outbox: list[RequestUpdate] = []
         self._forwards = ForwardCounts()
         self._death: str = ""
+        self._handlers: dict[str, Handler] = {  # of verbs that are carried out here, by name
+            STATE.name: self.snapshot,
+            RESET_PREFIX_CACHE.name: self._reset_prefix_cache,
+            **intake.handlers(),
+        }
 
     def add(self, request: EngineRequest) -> None:
         self._check_alive()
@@ -56,13 +64,31 @@ class EngineCore:
         self._outbox.extend(RequestUpdate.end(request.request_id, reason) for request in dropped)
         self._outbox.extend(self._scheduler.abort(request_ids, reason))
 
-    def order(self, order: Order, told: Told) -> None:
-        """What is to be kept for requests to come. `told` hears what came of it: here, in `step` or in `prepare`."""
+    def call(self, verb: Verb[P, A], payload: P) -> Future[A]:
+        """Carries out a verb, here or on the ranks. An answer that takes longer comes in a `step` or in `prepare`. What
+        is raised here, and is not in the answer, is the end of the engine."""
         self._check_alive()
-        self._intake.order(order, told)
+        on_ranks: Handler = partial(self._executor.call, verb)
+        handler = self._handlers.get(verb.name, _refuse) if verb.at is Where.ENGINE else on_ranks
+        answer: Future[A] = Future()
+        try:
+            found = handler(payload)
+        except EngineDeadError:
+            raise
+        except CadenceError as error:
+            answer.set_exception(error)
+            return answer
+        if isinstance(found, Future):
+            return found
+        answer.set_result(found)
+        return answer
+
+    def handle(self, verb: Verb[Any, Any], handler: Handler) -> None:
+        """From now on `handler` carries out this verb."""
+        self._handlers[verb.name] = handler
 
     def prepare(self) -> None:
-        """For callers that wait for an order: takes in what was prepared, and computes nothing."""
+        """For callers that wait for an answer: takes in what was prepared, and computes nothing."""
         self._take_prepared()
         self._intake.wait(_PREPARING_S)
 
@@ -175,15 +201,11 @@ class EngineCore:
     def has_unfinished(self) -> bool:
         return bool(self._outbox) or bool(self._intake) or self._scheduler.has_unfinished()
 
-    def call(self, verb: str, payload: Any) -> Any:
-        """Hands a call on to the executor."""
-        return self._executor.call(verb, payload)
-
     def check(self) -> None:
         """Raises where the device half is gone; steps say so by themselves."""
         self._executor.check()
 
-    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+    def _reset_prefix_cache(self, reset_running_requests: bool) -> bool:
         while self._in_flight:  # of requests that have ended, as a rule
             self._take_in(self._in_flight[0])
         return self._scheduler.reset_prefix_cache(reset_running_requests)
@@ -204,6 +226,7 @@ class EngineCore:
         self._in_flight.clear()
         self._executor.stop()
         self._intake.close()
+        self._handlers.clear()
         del self._scheduler, self._executor, self._intake  # an exception of a step, kept by a caller, holds this object
 
     def _begin(self, step: StepInFlight) -> None:
@@ -238,6 +261,10 @@ class EngineCore:
     def _check_alive(self) -> None:
         if self._death:
             raise EngineDeadError(f"the engine stopped after an error in a step: {self._death}")
+
+
+def _refuse(payload: Any) -> Any:
+    raise InvalidRequestError("this engine carries out no such call")
 
 
 def _forget_locals(error: BaseException) -> None:

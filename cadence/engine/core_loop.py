@@ -5,20 +5,25 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from concurrent.futures import Future
 from dataclasses import replace
+from typing import Any
 
-from cadence.core.adapter import AdapterOrder
-from cadence.core.codec import decode_request
+import msgspec
+
+from cadence.core.codec import answer_to, decode_request, payload_of
+from cadence.core.control import CONTROL, JOIN_ROUND, STATE, WARM_UP_MORE, ControlTable
+from cadence.core.control_messages import ControlCall
 from cadence.core.engine_state import MOST_STEP_TIMES, EngineState
 from cadence.core.errors import EngineDeadError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.messages import AddRequest, FromEngine, ToEngine
 from cadence.core.request import FinishReason
+from cadence.core.shown import shown
 from cadence.core.update import RequestUpdate
 from cadence.engine.core import EngineCore
 from cadence.engine.fronts import Fronts
 from cadence.engine.heartbeat import StepClock
-from cadence.executor.control import join_round, warm_up_more
 from cadence.executor.rounds import NO_ROUNDS, AnyRounds
 
 logger = logging.getLogger("cadence.engine")
@@ -29,12 +34,22 @@ IDLE_POLL_S = 0.2  # also the silence before a piece of warm-up, which would kee
 class CoreLoop:
     """Sleeps on the channels of its fronts while there is nothing to do."""
 
-    def __init__(self, core: EngineCore, fronts: Fronts, clock: StepClock, rounds: AnyRounds = NO_ROUNDS) -> None:
-        """rounds: of engines that compute together, this one among them"""
+    def __init__(
+        self,
+        core: EngineCore,
+        fronts: Fronts,
+        clock: StepClock,
+        rounds: AnyRounds = NO_ROUNDS,
+        table: ControlTable = CONTROL,
+    ) -> None:
+        """rounds: of engines that compute together, this one among them. table: the verbs that fronts may call"""
+        core.handle(STATE, self._state)
         self._core = core
         self._fronts = fronts
         self._clock = clock
         self._rounds = rounds
+        self._table = table
+        self._unanswered: list[tuple[int, ControlCall, Future[Any]]] = []  # with the number of the front that calls
         self._step_seconds: deque[float] = deque(maxlen=MOST_STEP_TIMES)
         self._running = True
         self._warming = True  # the device may have more to prepare
@@ -52,10 +67,11 @@ class CoreLoop:
                 messages = self._fronts.receive(0.0) if self._running else []
             if self._running and self._has_work():
                 self._take_part()
+                self._send_answers()
                 continue
             self._core.check()
             if quiet and self._warming:
-                self._warming = warm_up_more(self._core.call)
+                self._warming = self._core.call(WARM_UP_MORE, None).result()
 
     def _has_work(self) -> bool:
         return self._core.has_unfinished() or self._rounds.is_called
@@ -66,7 +82,7 @@ class CoreLoop:
         if self._core.has_unfinished():
             self._step()
         if self._rounds.is_called and self._rounds.done == rounds_before:
-            join_round(self._core.call)
+            self._core.call(JOIN_ROUND, None).result()
 
     def _apply(self, front: int, commands: ToEngine) -> None:
         refused = [update for request in commands.add for update in self._add(front, request)]
@@ -74,10 +90,9 @@ class CoreLoop:
             self._fronts.send(front, FromEngine(updates=refused))
         if commands.abort:
             self._core.abort([self._fronts.core_id(front, name) for name in commands.abort], commands.abort_reason)
-        if commands.order is not None:
-            self._order(front, commands.order, commands.call_id)
-        elif commands.call:
-            self._answer(front, commands.call, commands.call_id)
+        if commands.call is not None:
+            self._unanswered.append((front, commands.call, self._carry_out(commands.call)))
+            self._send_answers()
         self._running = self._running and not commands.stop
 
     def _add(self, front: int, added: AddRequest) -> list[RequestUpdate]:
@@ -95,15 +110,24 @@ class CoreLoop:
             return []
         return [RequestUpdate.end(added.request_id, FinishReason.ERROR, Failure(FailureCode.NOT_ACCEPTED, why))]
 
-    def _answer(self, front: int, call: str, call_id: int) -> None:
-        if call in ("state", "stats"):
-            self._fronts.send(front, FromEngine(call_id=call_id, state=self._state(with_blocks=call == "state")))
-        elif call in ("reset_prefix_cache", "reset_running_requests"):
-            done = self._core.reset_prefix_cache(call == "reset_running_requests")
-            self._fronts.send(front, FromEngine(call_id=call_id, done=done))
+    def _carry_out(self, call: ControlCall) -> Future[Any]:
+        """What cannot be read fails alone."""
+        try:
+            verb = self._table[call.verb]
+            payload = payload_of(verb, call)
+        except (KeyError, msgspec.MsgspecError):
+            unread: Future[Any] = Future()
+            unread.set_exception(InvalidRequestError(f"the engine could not read the call {shown(call.verb)}"))
+            return unread
+        return self._core.call(verb, payload)
 
-    def _order(self, front: int, order: AdapterOrder, call_id: int) -> None:
-        self._core.order(order, lambda answer: self._fronts.send(front, FromEngine(call_id=call_id, answer=answer)))
+    def _send_answers(self) -> None:
+        """Of calls that were carried out by now."""
+        for front, call, answer in self._unanswered:
+            if answer.done():
+                found = answer.exception() or self._fronts.shown(front, answer.result())
+                self._fronts.send(front, FromEngine(answer=answer_to(call, found)))
+        self._unanswered = [each for each in self._unanswered if not each[2].done()]
 
     def _step(self) -> None:
         start = time.perf_counter()

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cadence.config import env
 from cadence.config.args import EngineArgs
 from cadence.core.codec import encode
+from cadence.core.control import CONTROL, ControlTable
 from cadence.core.errors import CadenceError
 from cadence.core.messages import EngineInfo, FromEngine
 from cadence.engine.channel import Channel
@@ -132,7 +133,10 @@ def _built(
     return build(told.args) if told.is_plain else build_core(told.args, rounds=told.rounds, join_s=told.join_s)
 
 
-def main(build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_core) -> int:
+def main(
+    build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_core, table: ControlTable = CONTROL
+) -> int:
+    """table: the verbs that fronts may call"""
     exit_with_parent()
     queue_output()
     set_up_logging(env.log_level())
@@ -146,7 +150,7 @@ def main(build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_co
         start_heartbeat(fronts, clock)
         core, info = _built(told, build)
         fronts.ready(info)
-        CoreLoop(core, fronts, clock, told.rounds).run()
+        CoreLoop(core, fronts, clock, told.rounds, table).run()
         core.close()  # ranks on other machines hear that this is the end, and no death
     except (EOFError, BrokenPipeError, ConnectionResetError):
         os._exit(FRONT_GONE)  # the front is gone: no clean-up

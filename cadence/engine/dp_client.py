@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from cadence.config.parallel import SHARES_EXPERTS, devices_by_engine
-from cadence.core.adapter import AdapterAnswer, AdapterOrder
+from cadence.core.control import RESET_PREFIX_CACHE, STATE, A, P, Verb
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import EngineDeadError
 from cadence.core.messages import EngineInfo
@@ -137,34 +137,31 @@ class DpClient:
 
     async def states(self, with_blocks: bool) -> list[EngineState]:
         """An engine that does not answer is shown as it last was."""
-        asked = await self._ask_all(lambda supervisor: supervisor.states(with_blocks))
-        for number, answer in enumerate(asked):
+        answers = await self._ask_all(STATE, with_blocks)
+        for number, answer in enumerate(answers):
             if not isinstance(answer, EngineDeadError):
-                (self._states[number],) = answer
-                stats = answer[0].stats
-                self._router.observe(number, stats.num_running + stats.num_waiting)
+                self._states[number] = answer
+                self._router.observe(number, answer.stats.num_running + answer.stats.num_waiting)
         return list(self._states)
 
-    async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
-        """Whether all did. An engine that is down has none."""
-        answers = await self._ask_all(lambda supervisor: supervisor.reset_prefix_cache(reset_running_requests))
-        self._router.forget_prefixes()
-        return all(answer is True or isinstance(answer, EngineDeadError) for answer in answers)
-
-    async def order(self, order: AdapterOrder) -> AdapterAnswer:
-        """Carried out by all; an engine that is down does so when it is back."""
-        answers = await self._ask_all(lambda supervisor: supervisor.order(order))
-        given = [answer for answer in answers if isinstance(answer, AdapterAnswer)]
+    async def call(self, verb: Verb[P, A], payload: P) -> A:
+        """The answer of those that are up; an engine that is down carries out what is replayed when it is back."""
+        answers = await self._ask_all(verb, payload)
+        given: list[A] = []
         for supervisor, answer in zip(self._supervisors, answers, strict=True):
             if isinstance(answer, EngineDeadError):
-                supervisor.keep(order)
-        numbers = sorted({number for answer in given for number in answer.numbers})
-        return AdapterAnswer(any(answer.done for answer in given), tuple(numbers))
+                supervisor.keep(verb, payload)
+            else:
+                given.append(answer)
+        if verb.name == RESET_PREFIX_CACHE.name:
+            self._router.forget_prefixes()
+        return verb.combined(given)
 
-    async def _ask_all(self, ask: Callable[[Supervisor], Any]) -> list[Any]:
+    async def _ask_all(self, verb: Verb[P, A], payload: P) -> list[A | EngineDeadError]:
         """Answers by engine; the EngineDeadError of one that cannot answer. Raises where none can, and any other
         error."""
-        answers = await asyncio.gather(*map(ask, self._supervisors), return_exceptions=True)
+        asked = [supervisor.call(verb, payload) for supervisor in self._supervisors]
+        answers: list[Any] = await asyncio.gather(*asked, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, EngineDeadError):
                 raise answer

@@ -6,11 +6,12 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from cadence.config.args import EngineArgs
 from cadence.config.generation import default_sampling
-from cadence.core.adapter import AdapterOrder
+from cadence.core.control import A, P, Verb
 from cadence.core.engine_state import EngineStats
 from cadence.core.errors import ConfigError, EngineDeadError
 from cadence.core.messages import EngineInfo
@@ -19,7 +20,6 @@ from cadence.core.update import AnyUpdate, RequestUpdate
 from cadence.engine.build import EngineParts
 from cadence.engine.dp_client import open_engines
 from cadence.engine.engine_client import EngineClient
-from cadence.engine.intake import Told
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.source import check_vocabulary, find_source
 from cadence.engine.supervisor import ENGINE_COMMAND, entry_of
@@ -76,14 +76,14 @@ class DpCore:
     def has_unfinished(self) -> bool:
         return bool(self._outbox or self._open)
 
-    def order(self, order: AdapterOrder, told: Told) -> None:
-        told(self._wait(self._client.order(order)))
+    def call(self, verb: Verb[P, A], payload: P) -> Future[A]:
+        """Waits for the answer, which comes within the verb's deadline."""
+        answer = asyncio.run_coroutine_threadsafe(self._client.call(verb, payload), self._loop)
+        wait((answer,))
+        return answer
 
     def prepare(self) -> None:
-        """Orders are carried out by the time that they are given."""
-
-    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
-        return self._wait(self._client.reset_prefix_cache(reset_running_requests))
+        """Calls have been carried out when they return."""
 
     def stats_by_engine(self) -> list[EngineStats]:
         return [state.stats for state in self._wait(self._client.states(with_blocks=False))]

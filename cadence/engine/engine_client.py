@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from cadence.core.adapter import AdapterAnswer, AdapterOrder
+from cadence.core.control import A, P, Verb
 from cadence.core.engine_state import EngineState
 from cadence.core.messages import EngineInfo
 from cadence.core.update import AnyUpdate
@@ -65,9 +65,9 @@ class EngineClient(Protocol):
         """By engine. Raises EngineDeadError where none answers."""
         ...
 
-    async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool: ...
-
-    async def order(self, order: AdapterOrder) -> AdapterAnswer: ...
+    async def call(self, verb: Verb[P, A], payload: P) -> A:
+        """Carried out by all engines. Raises EngineDeadError where none answers within the verb's deadline."""
+        ...
 
 
 # From an engine's options as JSON knows them, the command that starts one, and limits.

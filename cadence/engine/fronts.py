@@ -7,7 +7,7 @@ import select
 import socket
 from collections import defaultdict
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from cadence.core.codec import decode_to_engine, encode
 from cadence.core.engine_state import EngineState
@@ -35,6 +35,10 @@ class Fronts(Protocol):
         ...
 
     def core_id(self, front: int, request_id: str) -> str: ...
+
+    def shown(self, front: int, answer: Any) -> Any:
+        """An answer as this front knows its requests: by its own ids."""
+        ...
 
     def send(self, front: int, message: FromEngine) -> None: ...
 
@@ -66,6 +70,9 @@ class OneFront:
 
     def core_id(self, front: int, request_id: str) -> str:
         return request_id
+
+    def shown(self, front: int, answer: Any) -> Any:
+        return answer
 
     def send(self, front: int, message: FromEngine) -> None:
         self._channel.send(encode(message))
@@ -125,11 +132,12 @@ class ManyFronts:
     def core_id(self, front: int, request_id: str) -> str:
         return f"{front}:{request_id}"
 
+    def shown(self, front: int, answer: Any) -> Any:
+        return self._seen_by(front, answer) if isinstance(answer, EngineState) else answer
+
     def send(self, front: int, message: FromEngine) -> None:
         for update in message.updates:
             self._ended(self.core_id(front, update.request_id))
-        if message.state is not None:
-            message.state = self._seen_by(front, message.state)
         self._write(front, encode(message))
 
     def send_updates(self, updates: list[RequestUpdate], tokens: TokenUpdates) -> None:
@@ -216,7 +224,6 @@ class ManyFronts:
                 channel.send(data)
 
     def _seen_by(self, front: int, state: EngineState) -> EngineState:
-        """A front knows its requests by its own ids."""
         own = self._requests[front]
         shown = [
             [replace(view, request_id=own.get(view.request_id, view.request_id)) for view in views]

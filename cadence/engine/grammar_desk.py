@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from cadence.core.adapter import AdapterAnswer
 from cadence.core.errors import InvalidRequestError
 from cadence.core.request import EngineRequest
-from cadence.engine.intake import Order, Prepared, Told
+from cadence.engine.intake import Handler, Prepared
 from cadence.structured.grammar import Grammar, Matcher
 
 if TYPE_CHECKING:  # with packages that an engine without grammars does without
@@ -59,9 +58,9 @@ class GrammarDesk:
     def requests(self) -> list[EngineRequest]:
         return [request for request, _ in self._tickets.values()]
 
-    def order(self, order: Order, told: Told) -> None:
+    def handlers(self) -> dict[str, Handler]:
         """Grammars come with requests alone."""
-        told(AdapterAnswer(error="this engine keeps nothing beside requests"))
+        return {}
 
     def wait(self, seconds: float) -> None:
         self._news.wait(seconds)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
-from cadence.core.adapter import AdapterAnswer, AdapterOrder
 from cadence.core.failure import Failure
 from cadence.core.request import EngineRequest
 from cadence.scheduler.constraint import Constraint
 
 Prepared = tuple[EngineRequest, Constraint | Failure]  # (a request, what is put on its output or why it failed)
 
-Order = AdapterOrder  # what is to be kept for requests to come
-Told = Callable[[AdapterAnswer], None]
+# Carries out a verb of `core/control.py`: a payload -> the answer, or a `concurrent.futures.Future` of it. What it
+# raises of ours is the answer, but for an EngineDeadError: that ends the engine.
+Handler = Callable[[Any], Any]
 
 
 class Intake(Protocol):
@@ -33,12 +33,12 @@ class Intake(Protocol):
         """Those that are being prepared."""
         ...
 
-    def order(self, order: Order, told: Told) -> None:
-        """Carries out an order. `told` hears what came of it: here, or in a later call of `ready`."""
+    def handlers(self) -> dict[str, Handler]:
+        """Of the verbs that it carries out, by name. Answers that come later come in a call of `ready`."""
         ...
 
     def __len__(self) -> int:
-        """Requests that are being prepared, and orders that are not done."""
+        """Requests that are being prepared, and calls that are not answered."""
         ...
 
     def wait(self, seconds: float) -> None:
@@ -82,8 +82,8 @@ class IntakeChain:
     def requests(self) -> list[EngineRequest]:
         return [*self._first.requests(), *self._second.requests()]
 
-    def order(self, order: Order, told: Told) -> None:
-        self._second.order(order, told)
+    def handlers(self) -> dict[str, Handler]:
+        return {**self._first.handlers(), **self._second.handlers()}
 
     def wait(self, seconds: float) -> None:
         (self._second if self._second else self._first).wait(seconds)

@@ -12,7 +12,6 @@ class SupervisorLimits:
     rejoin_s: float = 60.0  # for ranks of other machines to join an engine started again, while requests wait
     step_s: float = 900.0  # duration of one step, before the engine is killed; 0 = no limit
     stop_s: float = 3.0  # for an engine told to stop, before it is killed
-    call_s: float = 30.0  # for an answer about the engine's state
     isolation_s: float = 10.0  # most that others wait for a request that is retried in isolation
     tick_s: float = 0.25  # how often all this is looked at
     first_backoff_s: float = 0.1  # before the first restart in a row without a token in between; doubles each time

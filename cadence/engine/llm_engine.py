@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from cadence.config.args import EngineArgs
-from cadence.core.adapter import AdapterAnswer, AdapterOrder, AdapterVerb
+from cadence.core.control import (
+    ADD_ADAPTER,
+    LIST_ADAPTERS,
+    PIN_ADAPTER,
+    REMOVE_ADAPTER,
+    RESET_PREFIX_CACHE,
+    A,
+    P,
+    Verb,
+)
 from cadence.core.errors import ConfigError, EngineDeadError, InvalidRequestError
+from cadence.core.lora_request import checked_number, required_adapter
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.update import AnyUpdate
-from cadence.engine.adapter_orders import LIST_ORDER, add_order, checked, order_of
 from cadence.engine.any_core import AnyCore
 from cadence.engine.build import EngineParts, build_engine
 from cadence.engine.input_processor import InputLimits, InputProcessor
@@ -192,31 +202,33 @@ class LLMEngine:
     def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
         """Forgets all cached prefixes; False, and nothing done, while requests run. `reset_running_requests`: those
         are preempted, and computed again from their first token on. There is no connector to reset."""
-        return self._core.reset_prefix_cache(reset_running_requests)
+        return self._call(RESET_PREFIX_CACHE, reset_running_requests)
 
     def add_lora(self, lora_request: object) -> bool:
         """Reads an adapter into host memory before a request names it. Raises an AdapterError for one that cannot be
         used."""
-        return self._order(add_order(lora_request, self.config.lora.enabled)).done
+        return self._call(ADD_ADAPTER, required_adapter(lora_request, self.config.lora.enabled))
 
     def remove_lora(self, lora_id: int) -> bool:
         """Forgets an adapter: requests that run keep it, later ones have it read again. -> whether there was one"""
-        return self._order(order_of(AdapterVerb.REMOVE, lora_id)).done
+        return self._call(REMOVE_ADAPTER, checked_number(lora_id))
 
     def list_loras(self) -> set[int]:
         """The ids of the adapters in host memory."""
-        return set(self._order(LIST_ORDER).numbers)
+        numbers = self._call(LIST_ADAPTERS, None)
+        return set(numbers)
 
     def pin_lora(self, lora_id: int) -> bool:
         """Keeps an adapter in host memory, and in the slot that its first request gets, until it is removed."""
-        return self._order(order_of(AdapterVerb.PIN, lora_id)).done
+        return self._call(PIN_ADAPTER, checked_number(lora_id))
 
-    def _order(self, order: AdapterOrder) -> AdapterAnswer:
-        answers: list[AdapterAnswer] = []
-        self._core.order(order, answers.append)
-        while not answers:
+    def _call(self, verb: Verb[P, A], payload: P) -> A:
+        answer, ends = self._core.call(verb, payload), time.monotonic() + verb.deadline_s
+        while not answer.done():
+            if time.monotonic() > ends:
+                raise verb.unanswered("the engine")
             self._core.prepare()
-        return checked(order, answers[0])
+        return answer.result()
 
     def get_metrics(self) -> list[Metric]:
         return self._metrics.snapshot(self._core.stats_by_engine())

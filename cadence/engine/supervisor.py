@@ -11,8 +11,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
-from cadence.core.adapter import AdapterAnswer, AdapterOrder
-from cadence.core.codec import encode_request
+from cadence.core.codec import answer_of, call_of, encode_request
+from cadence.core.control import STATE, A, P, Verb
+from cadence.core.control_messages import ControlAnswer
 from cadence.core.engine_state import EngineState
 from cadence.core.errors import (
     CadenceError,
@@ -25,8 +26,8 @@ from cadence.core.failure import Failure, FailureCode
 from cadence.core.messages import BYSTANDER, LACKS_RANKS, AddRequest, EngineInfo, FromEngine, ToEngine
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.update import AnyUpdate, RequestUpdate
-from cadence.engine.adapter_orders import KeptOrders, checked
 from cadence.engine.async_client import EXIT_S, KILL_S, EngineStarter, ProcessStarter, RunningEngine
+from cadence.engine.control_journal import ControlJournal
 from cadence.engine.descriptors import DescriptorReserve
 from cadence.engine.engine_client import EngineCounts
 from cadence.engine.journal import JournalEntry
@@ -58,10 +59,10 @@ class Supervisor:
         self._starter = starter or ProcessStarter()
         self._engine: RunningEngine | None = None  # None while there is none
         self._reserve = DescriptorReserve()
-        self._calls: dict[int, asyncio.Future[FromEngine]] = {}
+        self._calls: dict[int, asyncio.Future[ControlAnswer]] = {}  # by id
         self._num_calls = 0
-        self._orders = KeptOrders()
-        self._repeating: asyncio.Future[None] = _done_future()
+        self._control = ControlJournal()
+        self._replaying: asyncio.Future[None] = _done_future()
         self._num_steps = 0  # by the last heartbeat
         self._updates: asyncio.Queue[Sequence[AnyUpdate]] = asyncio.Queue()
         self._stop_asked = asyncio.Event()
@@ -147,29 +148,24 @@ class Supervisor:
         self._reserve.close()
 
     async def states(self, with_blocks: bool) -> list[EngineState]:
-        answer = await self._call("state" if with_blocks else "stats")
-        return [answer.state or EngineState()]
+        return [await self.call(STATE, with_blocks)]
 
-    async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
-        return (await self._call("reset_running_requests" if reset_running_requests else "reset_prefix_cache")).done
-
-    async def order(self, order: AdapterOrder) -> AdapterAnswer:
-        """Reading an adapter takes as long as it takes; an engine that hangs is found by its heartbeats."""
-        answer = checked(order, (await self._call("order", order)).answer or AdapterAnswer())
-        self._orders.note(order)
+    async def call(self, verb: Verb[P, A], payload: P) -> A:
+        answer = answer_of(verb, await self._answer(verb, payload))
+        self.keep(verb, payload)
         return answer
 
-    def keep(self, order: AdapterOrder) -> None:
-        """The next engine carries it out."""
-        self._orders.note(order)
+    def keep(self, verb: Verb[P, Any], payload: P) -> None:
+        """The next engine carries it out, if the verb is one that is replayed."""
+        self._control.note(verb, payload)
 
-    async def _repeat_orders(self) -> None:
+    async def _replay(self) -> None:
         """By an engine that has just been started."""
-        for order in self._orders.again():
+        for name, verb, payload in self._control.kept():
             try:
-                await self.order(order)
+                await self.call(verb, payload)
             except CadenceError as error:
-                logger.warning("the restarted engine lacks adapter %d: %s", order.number, error)
+                logger.warning("the restarted engine lacks %s: %s", name, error)
 
     async def _run(self) -> None:
         """Whatever happens here, `updates` ends: a supervisor that fails gives up, and says so."""
@@ -271,15 +267,15 @@ class Supervisor:
         now = time.monotonic()
         if message.ready is not None and not self._stop_asked.is_set():
             self._started(now)
-            self._repeating = asyncio.ensure_future(self._repeat_orders())
+            self._replaying = asyncio.ensure_future(self._replay())
             self.last_progress = now
             if not self._info.done():
                 self._info.set_result(message.ready)
             self.on_change()
-        if message.call_id:
-            future = self._calls.pop(message.call_id, None)
+        if message.answer is not None:
+            future = self._calls.pop(message.answer.call_id, None)
             if future is not None and not future.done():
-                future.set_result(message)
+                future.set_result(message.answer)
         if message.heartbeat is not None and message.heartbeat.num_steps != self._num_steps:
             self._num_steps, self.last_progress = message.heartbeat.num_steps, now
         if message.updates or message.tokens:
@@ -343,18 +339,18 @@ class Supervisor:
                 future.set_exception(error)
         self._calls.clear()
 
-    async def _call(self, name: str, order: AdapterOrder | None = None) -> FromEngine:
+    async def _answer(self, verb: Verb[P, Any], payload: P) -> ControlAnswer:
         if not self.is_ready:
             raise EngineDeadError("the engine is starting")
         self._num_calls += 1
         number = self._num_calls
-        future: asyncio.Future[FromEngine] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ControlAnswer] = asyncio.get_running_loop().create_future()
         self._calls[number] = future
-        self._send(ToEngine(call=name, call_id=number, order=order))
+        self._send(ToEngine(call=call_of(verb, payload, number)))
         try:
-            return await asyncio.wait_for(future, self._limits.call_s if order is None else None)
+            return await asyncio.wait_for(future, verb.deadline_s)
         except TimeoutError:
-            raise EngineDeadError(f"the engine gave no answer for {self._limits.call_s:g} s") from None
+            raise verb.unanswered("the engine") from None
         finally:
             self._calls.pop(number, None)
 

@@ -14,15 +14,15 @@ from cadence.config import env, peer_env
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import EngineConfig
 from cadence.config.generation import default_sampling
-from cadence.core.adapter import AdapterVerb
+from cadence.core.control import ADD_ADAPTER, LIST_ADAPTERS, PIN_ADAPTER, REMOVE_ADAPTER, RESET_PREFIX_CACHE
 from cadence.core.engine_state import EngineState, joined
 from cadence.core.errors import EngineDeadError, InvalidRequestError
+from cadence.core.lora_request import checked_number, required_adapter
 from cadence.core.messages import EngineInfo
 from cadence.core.outputs import RequestOutput
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.sampling_params import BeamSearchParams, SamplingParams
 from cadence.core.update import AnyUpdate, RequestUpdate
-from cadence.engine.adapter_orders import LIST_ORDER, add_order, order_of
 from cadence.engine.async_beam import BeamRequest, search_beams
 from cadence.engine.beam import BeamSearch
 from cadence.engine.dp_client import open_engines
@@ -241,7 +241,7 @@ class AsyncLLM:
 
     async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         self._check_alive()
-        return await self._supervisor.reset_prefix_cache(reset_running_requests)
+        return await self._supervisor.call(RESET_PREFIX_CACHE, reset_running_requests)
 
     async def pause_generation(self, mode: str = "abort", clear_cache: bool = True) -> None:
         """New requests wait for `resume_generation`. Those that run are aborted, or (`wait`) waited for."""
@@ -267,22 +267,22 @@ class AsyncLLM:
         """Reads an adapter into host memory before a request names it. Raises an AdapterError for one that cannot be
         used. A restarted engine has it again."""
         self._check_alive()
-        return (await self._supervisor.order(add_order(lora_request, self.config.lora.enabled))).done
+        return await self._supervisor.call(ADD_ADAPTER, required_adapter(lora_request, self.config.lora.enabled))
 
     async def remove_lora(self, lora_id: int) -> bool:
         """Forgets an adapter: requests that run keep it, later ones have it read again. -> whether there was one"""
         self._check_alive()
-        return (await self._supervisor.order(order_of(AdapterVerb.REMOVE, lora_id))).done
+        return await self._supervisor.call(REMOVE_ADAPTER, checked_number(lora_id))
 
     async def list_loras(self) -> set[int]:
         """The ids of the adapters in host memory."""
         self._check_alive()
-        return set((await self._supervisor.order(LIST_ORDER)).numbers)
+        return set(await self._supervisor.call(LIST_ADAPTERS, None))
 
     async def pin_lora(self, lora_id: int) -> bool:
         """Keeps an adapter in host memory, and in the slot that its first request gets, until it is removed."""
         self._check_alive()
-        return (await self._supervisor.order(order_of(AdapterVerb.PIN, lora_id))).done
+        return await self._supervisor.call(PIN_ADAPTER, checked_number(lora_id))
 
     async def shutdown(self, drain: bool) -> None:
         """With `drain`, requests under way finish first; without, their readers get an error."""

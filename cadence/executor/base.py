@@ -7,8 +7,9 @@ others.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
+from cadence.core.control import A, P, Verb
 from cadence.core.step import StepPlan, StepResult, TokenMasks
 
 
@@ -30,8 +31,8 @@ class Executor(Protocol):
         """The next part of what was queued; waits for that part only."""
         ...
 
-    def call(self, verb: str, payload: Any) -> Any:
-        """Does what a verb of `core/verbs.py` says, and answers; `control.py` has a function for each."""
+    def call(self, verb: Verb[P, A], payload: P) -> A:
+        """Does what a verb of `core/control.py` says, and answers."""
         ...
 
     def check(self) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from cadence.core.codec import decode_call, decode_mail, decode_plan, encode_answer
+from cadence.core.codec import answer_to, decode_call, decode_mail, decode_plan, encode, payload_of
+from cadence.core.control import CONTROL, ControlTable
 from cadence.core.errors import CadenceError
 from cadence.device.probe import open_device
 from cadence.distributed.messages import MessageReader, ResultWriter
@@ -22,8 +23,11 @@ class Carrier:
     """Results leave as soon as they exist: a device that computes in its calls is asked for what may come back
     together, piece by piece, one that queues work for all at once."""
 
-    def __init__(self, worker: Worker, commands: MessageReader, delivery: Delivery) -> None:
+    def __init__(
+        self, worker: Worker, commands: MessageReader, delivery: Delivery, table: ControlTable = CONTROL
+    ) -> None:
         self._worker = worker
+        self._table = table
         self._commands = commands
         self._delivery = delivery
         self._num_together = 1  # of the newest step
@@ -89,8 +93,10 @@ class Carrier:
 
     def _answer(self, data: bytes) -> bytes:
         """What a call raises is its answer; who asked decides what follows."""
-        verb, payload = decode_call(data)
+        call = decode_call(data)
         try:
-            return wire.ANSWER + encode_answer(self._worker.call(verb, payload))
+            verb = self._table[call.verb]
+            answer = self._worker.call(verb, payload_of(verb, call))
         except Exception as error:
-            return wire.ERROR + wire.encode_error(error)
+            answer = error
+        return wire.ANSWER + encode(answer_to(call, answer))

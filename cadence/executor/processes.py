@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from cadence.config.engine_config import EngineConfig
-from cadence.core.codec import decode_answer, decode_result, encode_call, encode_mail, encode_plan
+from cadence.core.codec import answer_of, call_of, decode_answer, decode_result, encode, encode_mail, encode_plan
+from cadence.core.control import A, P, Verb
 from cadence.core.errors import ConfigError, EngineDeadError
 from cadence.core.step import StepPlan, StepResult, TokenMasks
-from cadence.core.verbs import VERBS
 from cadence.device.base import DeviceCaps
 from cadence.device.cpus import cpu_shares
 from cadence.distributed.mesh import Mesh
@@ -37,6 +39,7 @@ class ProcessExecutor:
         self._driver = driver  # the rank that results come from
         self._results: deque[bytes] = deque()  # that were met on the way to an answer
         self._uncommon: dict[str, list[list[Any]]] = {}  # by cumulative verb, of each rank: what not all have said
+        self._stuck = ""  # what a rank has not answered in time: its answer would be taken for that to another call
         self._finalize = weakref.finalize(self, group.end)
 
     @property
@@ -63,17 +66,20 @@ class ProcessExecutor:
             return decode_result(self._results.popleft())
         return decode_result(self._next(self._readers[self._driver], wire.RESULT))
 
-    def call(self, verb: str, payload: Any) -> Any:
+    def call(self, verb: Verb[P, A], payload: P) -> A:
         """Waits for what was queued before it. Every rank answers; the error of one is raised when all have."""
-        self._send(wire.CALL + encode_call(verb, payload))
-        answers = [self._answer(reader) for reader in self._readers]
-        for kind, data in answers:
-            if kind == wire.ERROR:
-                raise wire.decode_error(data)
-        return self._combined(verb, [decode_answer(verb, data) for _, data in answers])
+        ends = time.monotonic() + verb.deadline_s
+        try:
+            self._send(wire.CALL + encode(call_of(verb, payload)), verb.deadline_s)
+            answers = [decode_answer(self._answer(reader, ends)) for reader in self._readers]
+        except TimeoutError:
+            late = verb.unanswered("a rank")
+            self._stuck = str(late)
+            raise late from None
+        return self._combined(verb, [answer_of(verb, answer) for answer in answers])
 
     def check(self) -> None:
-        if self._group.death:
+        if self._group.death or self._stuck:
             self._raise_death()
 
     def busy_seconds(self) -> list[float]:
@@ -84,22 +90,23 @@ class ProcessExecutor:
             self._commands.write(wire.STOP, STOP_S)
         self._finalize()
 
-    def _combined(self, verb: str, answers: list[Any]) -> Any:
-        if not VERBS[verb].cumulative:
-            return VERBS[verb].combined(answers)
-        kept = self._uncommon.setdefault(verb, [[] for _ in answers])
+    def _combined(self, verb: Verb[Any, A], answers: list[Any]) -> A:
+        if not verb.cumulative:
+            return verb.combined(answers)
+        kept = self._uncommon.setdefault(verb.name, [[] for _ in answers])
         for before, answer in zip(kept, answers, strict=True):
             before += answer
-        return VERBS[verb].combined(kept)
+        return verb.combined(kept)
 
-    def _send(self, message: bytes) -> None:
-        self._guarded(lambda: self._commands.write(message))
+    def _send(self, message: bytes, timeout_s: float = math.inf) -> None:
+        self._guarded(lambda: self._commands.write(message, timeout_s))
 
-    def _answer(self, reader: MessageReader) -> tuple[bytes, bytes]:
+    def _answer(self, reader: MessageReader, ends: float) -> bytes:
+        """ends: by time.monotonic, when it is too late. Raises TimeoutError."""
         while True:
-            kind, data = self._read(reader)
-            if kind in (wire.ANSWER, wire.ERROR):
-                return kind, data
+            kind, data = self._read(reader, max(0.0, ends - time.monotonic()))
+            if kind == wire.ANSWER:
+                return data
             if kind != wire.RESULT:
                 raise MessageError(f"{kind!r} where an answer was to come")
             self._results.append(data)
@@ -110,14 +117,16 @@ class ProcessExecutor:
             raise MessageError(f"{kind!r} where {wanted!r} was to come")
         return data
 
-    def _read(self, reader: MessageReader) -> tuple[bytes, bytes]:
+    def _read(self, reader: MessageReader, timeout_s: float = math.inf) -> tuple[bytes, bytes]:
         """-> (kind, content). The death of any worker ends the wait."""
-        message = self._guarded(reader.read)
+        message = self._guarded(lambda: reader.read(timeout_s))
         if message[:1] == wire.FAILURE:
             raise wire.decode_error(message[1:])
         return message[:1], message[1:]
 
     def _guarded(self, work: Callable[[], Any]) -> Any:
+        if self._stuck:
+            self._raise_death()
         try:
             return work()
         except ClosedError:
@@ -133,7 +142,7 @@ class ProcessExecutor:
                         raise wire.decode_error(message[1:])
             except (ClosedError, MessageError, TimeoutError):
                 continue
-        raise EngineDeadError(self._group.death or "the workers were stopped")
+        raise EngineDeadError(self._group.death or self._stuck or "the workers were stopped")
 
 
 def open_processes(config: EngineConfig, caps: DeviceCaps, processors: Processors, replicas: int = 1) -> OpenExecutor:

@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
-from cadence.core import errors
-from cadence.core.errors import CadenceError, ConfigError, EngineDeadError
+from cadence.core.control_messages import ErrorText
+from cadence.core.errors import CadenceError
 from cadence.core.kv_spec import KVLayout
 from cadence.distributed.mesh import Mesh
 from cadence.executor.worker import WorkerConfig
 
 # To workers.
 STEP, ADVANCE, POST, CALL, STOP = b"S", b"A", b"P", b"C", b"Q"
-# From a worker. A failure ends it; an error is the answer to a call.
-READY, RESULT, ANSWER, ERROR, FAILURE = b"Y", b"R", b"N", b"E", b"F"
+# From a worker. A failure ends it.
+READY, RESULT, ANSWER, FAILURE = b"Y", b"R", b"N", b"F"
 
 _ADVANCE = struct.Struct("<qqq")
 _POST = struct.Struct("<q")
@@ -42,13 +42,6 @@ class ModelFacts:
 
     layout: KVLayout
     vocab_size: int
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorText:
-    kind: str  # name of its class
-    message: str
-    field: str = ""
 
 
 def _plain(value: object) -> object:
@@ -99,15 +92,8 @@ def decode_post(data: bytes) -> tuple[int, bytes]:
 
 
 def encode_error(error: Exception) -> bytes:
-    return encode_plain(ErrorText(type(error).__name__, str(error), getattr(error, "field", "")))
+    return encode_plain(ErrorText.of(error))
 
 
 def decode_error(data: bytes) -> CadenceError:
-    """Of the same class, where it is one of ours that users meet."""
-    found = msgspec.msgpack.decode(data, type=ErrorText)
-    kind = getattr(errors, found.kind, EngineDeadError)
-    if issubclass(kind, ConfigError):
-        return kind(found.message, found.field)
-    if kind in (errors.WeightsError, errors.ModelNotFoundError, errors.AdapterError):
-        return kind(found.message)
-    return EngineDeadError(f"{found.kind}: {found.message}")
+    return msgspec.msgpack.decode(data, type=ErrorText).error()

@@ -18,6 +18,19 @@ from cadence.config.engine_config import (
 from cadence.config.lora import NO_ADAPTERS, LoraConfig
 from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
 from cadence.core.adapter import AdapterOutcome
+from cadence.core.control import (
+    ALLOCATE_KV,
+    FORGET_ADAPTER,
+    JOIN_ROUND,
+    KV_BLOCKS,
+    PREPARE_ADAPTER,
+    PREPARED_ADAPTERS,
+    WARM_UP,
+    WARM_UP_MORE,
+    A,
+    P,
+    Verb,
+)
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import plan_layout
 from cadence.core.sampling_params import SamplingParams
@@ -150,8 +163,8 @@ class Worker:
     def busy_seconds(self) -> list[float]:
         return []
 
-    def call(self, verb: str, payload: Any) -> Any:
-        return self._VERBS[verb](self, payload)
+    def call(self, verb: Verb[P, A], payload: P) -> A:
+        return self._HANDLERS[verb.name](self, payload)
 
     def stop(self) -> None:
         device = self._device
@@ -226,13 +239,13 @@ class Worker:
     def _forget_adapter(self, digest: str) -> None:
         self._lora.opened.forget(digest)
 
-    _VERBS: ClassVar[Mapping[str, Callable[[Worker, Any], Any]]] = {  # those of core/verbs.py
-        "kv_blocks": _kv_blocks,
-        "allocate_kv": _allocate_kv,
-        "warm_up": _warm_up,
-        "warm_up_more": _warm_up_more,
-        "join_round": _join_round,
-        "prepare_adapter": _prepare_adapter,
-        "prepared_adapters": _prepared_adapters,
-        "forget_adapter": _forget_adapter,
+    _HANDLERS: ClassVar[Mapping[str, Callable[[Worker, Any], Any]]] = {
+        KV_BLOCKS.name: _kv_blocks,
+        ALLOCATE_KV.name: _allocate_kv,
+        WARM_UP.name: _warm_up,
+        WARM_UP_MORE.name: _warm_up_more,
+        JOIN_ROUND.name: _join_round,
+        PREPARE_ADAPTER.name: _prepare_adapter,
+        PREPARED_ADAPTERS.name: _prepared_adapters,
+        FORGET_ADAPTER.name: _forget_adapter,
     }

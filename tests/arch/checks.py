@@ -49,7 +49,7 @@ STRUCTURES = ROOT / "docs/structures.md"
 # The files on the path of every token, and all of ours they may import: a feature never names itself here.
 HOT_FILES: dict[str, dict[str, str]] = {  # file -> room -> modules
     "cadence/engine/core.py": {
-        "core": "engine_state errors failure forward_counts request step update",
+        "core": "control engine_state errors failure forward_counts request step update",
         "engine": "intake",
         "executor": "base",
         "scheduler": "scheduler step_in_flight",

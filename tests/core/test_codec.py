@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import NoneType
 from typing import Any
 
 import hypothesis.strategies as st
@@ -11,8 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from cadence.core.adapter import ADAPTERS, AdapterOutcome
+from cadence.core.adapter import ADAPTERS, AdapterOutcome, AdapterSpec
 from cadence.core.codec import (
+    answer_of,
+    answer_to,
+    call_of,
     decode_answer,
     decode_call,
     decode_from_engine,
@@ -21,14 +25,15 @@ from cadence.core.codec import (
     decode_request,
     decode_result,
     encode,
-    encode_answer,
-    encode_call,
     encode_mail,
     encode_plan,
     encode_request,
     encode_result,
+    payload_of,
 )
-from cadence.core.errors import InvalidRequestError
+from cadence.core.control import ALLOCATE_KV, CONTROL, KV_BLOCKS, Verb
+from cadence.core.engine_state import EngineState, RequestView
+from cadence.core.errors import AdapterError, ConfigError, EngineDeadError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.messages import FromEngine
 from cadence.core.request import FinishReason
@@ -45,7 +50,6 @@ from cadence.core.step import (
     TokenMasks,
 )
 from cadence.core.update import RequestUpdate
-from cadence.core.verbs import VERBS
 from cadence.engine.input_processor import InputLimits, InputProcessor
 from cadence.engine.parallel_sampling import fan_out
 from tests.helpers.tiny_tokenizers import byte_level, save
@@ -172,29 +176,53 @@ def test_plans_and_results_cross_as_bytes() -> None:
     assert other.start == 1 and other.ranks_np.tolist() == [3, 1]
 
 
-SAMPLES = {  # by the type of a payload or an answer
-    None: None,
+SAMPLES: dict[Any, Any] = {  # by the type of a payload or an answer
+    NoneType: None,
     int: 2**40,
     str: "lazy",
     bool: True,
+    list[int]: [1, 2**62],
     list[AdapterOutcome]: [AdapterOutcome("/sql", "9f", ""), AdapterOutcome("/no", "", "no such file")],
+    AdapterSpec: AdapterSpec("sql", "/sql", "9f", 7),
+    EngineState: EngineState(running=[RequestView("a", 1, 2, 3, 0)], block_owners=[0, 2]),
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_call_and_its_answer_arrive_as_they_left(verb: str) -> None:
-    payload, answer = SAMPLES[VERBS[verb].payload], SAMPLES[VERBS[verb].answer]
-    assert decode_call(encode_call(verb, payload)) == (verb, payload)
-    assert decode_answer(verb, encode_answer(answer)) == answer
+@pytest.mark.parametrize("verb", list(CONTROL), ids=lambda verb: verb.name)
+def test_a_call_and_its_answer_arrive_as_they_left(verb: Verb[Any, Any]) -> None:
+    payload, answer = SAMPLES[verb.payload], SAMPLES[verb.answer]
+    call = decode_call(encode(call_of(verb, payload, 7)))
+    assert (call.verb, call.call_id, payload_of(CONTROL[call.verb], call)) == (verb.name, 7, payload)
+    sent = decode_answer(encode(answer_to(call, answer)))
+    assert sent.call_id == 7 and answer_of(verb, sent) == answer
 
 
 def test_a_call_is_typed_on_both_ends() -> None:
     with pytest.raises(KeyError, match="format_disk"):
-        decode_call(encode_call("format_disk", None))
+        CONTROL["format_disk"]
+    call: Any = call_of(ALLOCATE_KV, "many")  # type: ignore[arg-type]
     with pytest.raises(msgspec.MsgspecError):
-        decode_call(encode_call("allocate_kv", "many"))
+        payload_of(ALLOCATE_KV, call)
     with pytest.raises(msgspec.MsgspecError):
-        decode_answer("kv_blocks", encode_answer(None))
+        answer_of(KV_BLOCKS, answer_to(call, None))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [AdapterError("no such file"), InvalidRequestError("too large", "lora_id"), ConfigError("no", "enable_lora")],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_of_ours_is_raised_where_the_call_came_from(error: Exception) -> None:
+    answer = decode_answer(encode(answer_to(call_of(KV_BLOCKS, None), error)))
+    with pytest.raises(type(error)) as raised:
+        answer_of(KV_BLOCKS, answer)
+    assert str(raised.value) == str(error)
+    assert getattr(raised.value, "field", "") == getattr(error, "field", "")
+
+
+def test_an_error_of_others_is_told_by_its_name() -> None:
+    with pytest.raises(EngineDeadError, match=r"^ValueError: bad magic$"):
+        answer_of(KV_BLOCKS, answer_to(call_of(KV_BLOCKS, None), ValueError("bad magic")))
 
 
 def test_why_a_request_failed_crosses_as_a_value() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cadence.core.codec import decode_from_engine, encode
+from cadence.core.codec import answer_of, answer_to, call_of, decode_from_engine, encode
+from cadence.core.control import STATE
 from cadence.core.draft_stats import NO_DRAFTS, DraftStats, Run, first_runs, kept_places
 from cadence.core.engine_state import EngineState, EngineStats
 from cadence.core.messages import FromEngine
@@ -56,8 +57,9 @@ def test_what_is_left_of_runs(runs: list[Run]) -> None:
 def test_runs_and_sums_cross_between_processes() -> None:
     update = RequestUpdate("r", [1, 2, 3], (), (), None, None, 0, 0, 0.0, runs=((4, 3), (0, 1)))
     stats = EngineStats(drafts=DraftStats(2, (2, 1), (1, 0)))
-    found = decode_from_engine(encode(FromEngine(updates=[update], state=EngineState(stats=stats))))
+    answer = answer_to(call_of(STATE, False), EngineState(stats=stats))
+    found = decode_from_engine(encode(FromEngine(updates=[update], answer=answer)))
     assert [tuple(run) for run in found.updates[0].runs] == [(4, 3), (0, 1)]
-    assert found.state is not None and found.state.stats.drafts == stats.drafts
+    assert found.answer is not None and answer_of(STATE, found.answer).stats.drafts == stats.drafts
     plain = RequestUpdate("r", [1], (), (), None, None, 0, 0, 0.0)
     assert not decode_from_engine(encode(FromEngine(updates=[plain]))).updates[0].runs

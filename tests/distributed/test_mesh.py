@@ -7,7 +7,7 @@ import os
 import pytest
 
 from cadence.core.adapter import AdapterOutcome
-from cadence.core.verbs import VERBS
+from cadence.core.control import ALLOCATE_KV, KV_BLOCKS, PREPARED_ADAPTERS, WARM_UP_MORE
 from cadence.device.cpus import cpu_shares
 from cadence.distributed.mesh import Mesh
 
@@ -43,13 +43,13 @@ def test_each_rank_has_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_answers_of_ranks_become_one() -> None:
-    assert VERBS["kv_blocks"].combined([30, 10, 20]) == 10
-    assert VERBS["warm_up_more"].combined([False, True]) is True
-    assert VERBS["allocate_kv"].combined([None, None]) is None
+    assert KV_BLOCKS.combined([30, 10, 20]) == 10
+    assert WARM_UP_MORE.combined([False, True]) is True
+    assert ALLOCATE_KV.combined([None, None]) is None
 
 
 def test_an_adapter_counts_when_all_ranks_have_read_it() -> None:
-    verb = VERBS["prepared_adapters"]
+    verb = PREPARED_ADAPTERS
     a, b, bad = AdapterOutcome("a", "1", ""), AdapterOutcome("b", "2", ""), AdapterOutcome("b", "", "too large")
     kept = [[a, b], [a]]
     assert verb.cumulative and verb.combined(kept) == [a]

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
-from cadence.core.adapter import AdapterAnswer, AdapterOrder, AdapterOutcome, AdapterSpec, AdapterVerb
+import pytest
+
+from cadence.core.adapter import AdapterOutcome, AdapterSpec
+from cadence.core.control import (
+    ADD_ADAPTER,
+    FORGET_ADAPTER,
+    LIST_ADAPTERS,
+    PIN_ADAPTER,
+    PREPARE_ADAPTER,
+    REMOVE_ADAPTER,
+    Verb,
+)
+from cadence.core.errors import AdapterError, InvalidRequestError
 from cadence.core.failure import Failure
 from cadence.core.request import EngineRequest
 from cadence.engine.adapter_desk import AdapterDesk
@@ -20,10 +33,10 @@ class Reader:
         self.outcomes: list[AdapterOutcome] = []
         self.kept: set[str] = set()
 
-    def call(self, verb: str, payload: Any) -> Any:
-        if verb == "prepare_adapter":
+    def call(self, verb: Verb[Any, Any], payload: Any) -> Any:
+        if verb is PREPARE_ADAPTER:
             self.begun.append(payload)
-        elif verb == "forget_adapter":
+        elif verb is FORGET_ADAPTER:
             self.kept.remove(payload)
         else:
             found, self.outcomes = self.outcomes, []
@@ -54,30 +67,28 @@ class World:
         self.reader, self.slots = Reader(), SlotsInUse(slots)
         self.in_use = self.slots.said
         self.desk = AdapterDesk(self.reader.call, most, self.slots)
-        self.answers: list[AdapterAnswer] = []
 
     def add(self, request_id: str, adapter: str) -> EngineRequest:
         request = make_request(request_id, [5], attachments=(AdapterSpec(adapter, f"/{adapter}"),))
         assert self.desk.takes(request)
         return request
 
-    def order(self, verb: AdapterVerb, number: int = 0, adapter: str = "") -> AdapterAnswer | None:
-        """-> what came of it; None = it is under way"""
-        before = len(self.answers)
-        spec = AdapterSpec(adapter, f"/{adapter}", number=number) if adapter else None
-        self.desk.order(AdapterOrder(verb, number, spec), self.answers.append)
-        return self.answers[-1] if len(self.answers) > before else None
+    def call(self, verb: Verb[Any, Any], payload: Any) -> Any:
+        return self.desk.handlers()[verb.name](payload)
 
-    def read(self, number: int, adapter: str) -> AdapterAnswer:
-        assert self.order(AdapterVerb.ADD, number, adapter) is None and len(self.desk) == 1
+    def order(self, number: int, adapter: str) -> Any:
+        """-> whether it was added, or a future of that"""
+        return self.call(ADD_ADAPTER, AdapterSpec(adapter, f"/{adapter}", number=number))
+
+    def read(self, number: int, adapter: str) -> bool:
+        answer = self.order(number, adapter)
+        assert isinstance(answer, Future) and not answer.done() and len(self.desk) == 1
         self.reader.finish(f"/{adapter}")
         assert self.ready() == [] and not len(self.desk)
-        return self.answers[-1]
+        return bool(answer.result(0))
 
-    def listed(self) -> tuple[int, ...]:
-        answer = self.order(AdapterVerb.LIST)
-        assert answer is not None
-        return answer.numbers
+    def listed(self) -> list[int]:
+        return list(self.call(LIST_ADAPTERS, None))
 
     def ready(self) -> list[str]:
         found = []
@@ -130,16 +141,16 @@ def test_host_memory_has_a_limit() -> None:
 
 
 def test_what_was_used_last_stays() -> None:
-    """By a request, or by an order."""
+    """By a request, or by a call."""
     world = World(most=2)
     for number, adapter in ((1, "a"), (2, "b")):
         world.read(number, adapter)
     world.add("a1", "a")
     assert world.ready() == ["a1"]
     world.in_use.clear()
-    assert world.read(3, "c").done and world.reader.kept == {"a", "c"}
-    assert world.order(AdapterVerb.ADD, 1, "a") == AdapterAnswer(done=True)
-    assert world.read(4, "d").done and world.reader.kept == {"a", "d"}
+    assert world.read(3, "c") and world.reader.kept == {"a", "c"}
+    assert world.order(1, "a") is True
+    assert world.read(4, "d") and world.reader.kept == {"a", "d"}
 
 
 def test_aborted_ones_wait_no_more() -> None:
@@ -155,58 +166,59 @@ def test_aborted_ones_wait_no_more() -> None:
 
 def test_adapters_are_added_listed_and_removed() -> None:
     world = World(most=2)
-    assert world.read(7, "a").done and world.listed() == (7,)
-    assert world.order(AdapterVerb.ADD, 8, "a") == AdapterAnswer(done=True), "it is there, under another number too"
+    assert world.read(7, "a") and world.listed() == [7]
+    assert world.order(8, "a") is True, "it is there, under another number too"
     world.add("a1", "a")
     assert world.ready() == ["a1"] and world.reader.begun == []
-    assert world.order(AdapterVerb.ADD, 9, "c") is None
+    answer = world.order(9, "c")
     world.reader.finish("/c", error="no such file")
     world.ready()
-    assert world.answers[-1] == AdapterAnswer(error="no such file") and world.listed() == (7, 8)
-    removed = AdapterAnswer(done=True)
-    assert world.order(AdapterVerb.REMOVE, 7) == removed and world.listed() == (8,)
-    assert world.order(AdapterVerb.REMOVE, 8) == removed and world.listed() == ()
-    assert world.order(AdapterVerb.REMOVE, 8) == AdapterAnswer()
+    with pytest.raises(AdapterError, match="no such file"):
+        answer.result(0)
+    assert world.listed() == [7, 8]
+    assert world.call(REMOVE_ADAPTER, 7) is True and world.listed() == [8]
+    assert world.call(REMOVE_ADAPTER, 8) is True and world.listed() == []
+    assert world.call(REMOVE_ADAPTER, 8) is False
     assert world.reader.kept == {"a"}, "a request has it"
     world.add("a2", "a")
     assert world.ready() == [] and world.reader.begun == ["/a"], "its files are read again"
     world.reader.finish("/a")
     assert world.ready() == ["a2"]
-    world.order(AdapterVerb.ADD, 8, "a")
+    world.order(8, "a")
     world.in_use.clear()
-    world.order(AdapterVerb.REMOVE, 8)
+    world.call(REMOVE_ADAPTER, 8)
     assert world.reader.kept == set()
 
 
 def test_pinned_ones_stay() -> None:
     world = World(most=3, slots=2)
     world.read(1, "a")
-    assert world.order(AdapterVerb.PIN, 1) == AdapterAnswer(done=True)
+    assert world.call(PIN_ADAPTER, 1) is True
     for number, adapter in enumerate("bcde", 2):
-        assert world.read(number, adapter).done
-    assert world.reader.kept == {"a", "d", "e"} and world.listed() == (1, 4, 5)
-    missing = world.order(AdapterVerb.PIN, 2)
-    assert missing is not None and "lora_id 2" in missing.error and "add_lora" in missing.error
-    assert world.order(AdapterVerb.PIN, 4) == AdapterAnswer(done=True)
-    refused = world.order(AdapterVerb.PIN, 5)
-    assert refused is not None and "2 slots" in refused.error and "lora_id 5" in refused.error
+        assert world.read(number, adapter)
+    assert world.reader.kept == {"a", "d", "e"} and world.listed() == [1, 4, 5]
+    with pytest.raises(InvalidRequestError, match=r"lora_id 2 .*add_lora"):
+        world.call(PIN_ADAPTER, 2)
+    assert world.call(PIN_ADAPTER, 4) is True
+    with pytest.raises(InvalidRequestError, match=r"lora_id 5 .*2 slots"):
+        world.call(PIN_ADAPTER, 5)
     for request_id in ("a1", "e1"):
         world.add(request_id, request_id[0])
     first, second = world.ready()
     assert first == "a1" and "all 2 slots" in second and "'e'" in second, "it would wait for ever"
-    assert world.read(6, "f").done and world.reader.kept == {"a", "d", "f"}
+    assert world.read(6, "f") and world.reader.kept == {"a", "d", "f"}
     world.in_use.add("f")
-    full = world.order(AdapterVerb.ADD, 7, "g")
-    assert full is not None and "max_cpu_loras" in full.error and "pinned" in full.error
+    with pytest.raises(AdapterError, match=r"max_cpu_loras.*pinned"):
+        world.order(7, "g")
     world.in_use.clear()
-    world.order(AdapterVerb.REMOVE, 4)
+    world.call(REMOVE_ADAPTER, 4)
     world.add("f1", "f")
     assert world.ready() == ["f1"], "a slot is free again"
 
 
-def test_orders_need_slots() -> None:
-    answer = World(most=0, slots=0).order(AdapterVerb.LIST)
-    assert answer is not None and "enable_lora" in answer.error
+def test_calls_need_slots() -> None:
+    with pytest.raises(InvalidRequestError, match="enable_lora"):
+        World(most=0, slots=0).call(LIST_ADAPTERS, None)
 
 
 def test_a_request_goes_on_with_the_adapter_it_had() -> None:

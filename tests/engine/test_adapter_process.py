@@ -58,7 +58,7 @@ def test_a_restarted_engine_has_its_adapters_again(tiny_model: Callable[[str], P
             os.kill(llm.engine_pid, signal.SIGKILL)
             assert await streams == expected
             assert llm.num_restarts == 1
-            await llm._supervisor._repeating
+            await llm._supervisor._replaying
             assert {1, 2} <= await llm.list_loras() and await llm.pin_lora(3)
             with pytest.raises(InvalidRequestError, match="2 slots"):  # 1 is still pinned
                 await llm.pin_lora(2)
@@ -116,7 +116,7 @@ def test_an_adapter_that_is_gone_when_the_engine_restarts_is_logged(
             shutil.rmtree(tmp_path / "gone")
             os.kill(llm.engine_pid, signal.SIGKILL)
             assert await tokens_of(llm, "after", None)
-            await llm._supervisor._repeating
+            await llm._supervisor._replaying
             assert llm.num_restarts == 1 and await llm.list_loras() == set()
         finally:
             await llm.shutdown(drain=False)

@@ -7,7 +7,8 @@ import socket
 
 import pytest
 
-from cadence.core.codec import decode_from_engine, encode
+from cadence.core.codec import answer_of, answer_to, call_of, decode_from_engine, encode
+from cadence.core.control import STATE
 from cadence.core.engine_state import EngineState, RequestView
 from cadence.core.front_messages import FrontCounts
 from cadence.core.messages import EngineInfo, FromEngine, ToEngine
@@ -66,9 +67,10 @@ def test_two_fronts_may_use_the_same_id() -> None:
     assert [[(one.request_id, one.new_token_ids) for one in each] for each in found] == [[("x", [7])], [("x", [8])]]
     state = EngineState(running=[RequestView(ids[0], 1, 1, 1, 0)])
     for number, shown in ((1, "x"), (2, ids[0])):
-        world.fronts.send(number, FromEngine(call_id=1, state=state))
-        answer = world.heard(channels[number - 1])[0].state
-        assert answer is not None and answer.running[0].request_id == shown
+        answer = answer_to(call_of(STATE, True, call_id=1), world.fronts.shown(number, state))
+        world.fronts.send(number, FromEngine(answer=answer))
+        (heard,) = world.heard(channels[number - 1])
+        assert heard.answer == answer and answer_of(STATE, answer).running[0].request_id == shown
 
 
 def numbered(core_id: str, number: int, reason: FinishReason | None = None) -> RequestUpdate:

@@ -12,8 +12,8 @@ from typing import Any
 
 from cadence.config.engine_config import EngineConfig
 from cadence.config.parallel import ONE_PROCESS
+from cadence.core.control import A, P, Verb
 from cadence.core.step import StepPlan, StepResult, TokenMasks
-from cadence.core.verbs import VERBS
 from cadence.device.base import Device
 from cadence.distributed.collectives import open_collectives
 from cadence.distributed.links import open_links
@@ -74,16 +74,16 @@ class ThreadedRanks:
     def result(self) -> StepResult:
         return _taken(self._driver.results)
 
-    def call(self, verb: str, payload: Any) -> Any:
+    def call(self, verb: Verb[P, A], payload: P) -> A:
         for rank in self._ranks:
             rank.inbox.put(lambda worker, rank=rank: rank.answers.put(worker.call(verb, payload)))
         answers = [_taken(rank.answers) for rank in self._ranks]
-        if VERBS[verb].cumulative:
-            kept = self._uncommon.setdefault(verb, [[] for _ in answers])
+        if verb.cumulative:
+            kept = self._uncommon.setdefault(verb.name, [[] for _ in answers])
             for before, answer in zip(kept, answers, strict=True):
                 before += answer
             answers = kept
-        return VERBS[verb].combined(answers)
+        return verb.combined(answers)
 
     def check(self) -> None: ...
 

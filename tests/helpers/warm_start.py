@@ -24,7 +24,8 @@ import psutil
 
 ENGINES = ("cadence.engine.core_process", "cadence.executor.worker_process", "cadence.executor.remote_rank")
 SERVERS = ("cadence.entrypoints.cli.main", "cadence.entrypoints.server.api_process", "tests.server.engines")
-WARM = (*ENGINES, *SERVERS)
+TOYS = ("tests.helpers.control_engine",)
+WARM = (*ENGINES, *SERVERS, *TOYS)
 PADDING = "." * 2048  # room for a command line
 _PR_SET_CHILD_SUBREAPER = 36
 _cold_exec = asyncio.create_subprocess_exec

@@ -14,17 +14,21 @@ from cadence import RequestOutput
 from cadence.config.args import EngineArgs
 from cadence.core.adapter import ADAPTERS, NO_SLOT
 from cadence.core.codec import (
+    answer_of,
+    answer_to,
+    call_of,
     decode_answer,
     decode_call,
     decode_mail,
     decode_plan,
     decode_result,
-    encode_answer,
-    encode_call,
+    encode,
     encode_mail,
     encode_plan,
     encode_result,
+    payload_of,
 )
+from cadence.core.control import A, P, Verb
 from cadence.core.engine_state import EngineStats
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import BeamSearchOutput
@@ -151,10 +155,11 @@ class WatchedExecutor:
         self._trace.part_came_up(result)
         return result
 
-    def call(self, verb: str, payload: Any) -> Any:
-        answer = self._executor.call(*decode_call(encode_call(verb, payload)))
-        self._trace.calls[verb] += 1
-        return decode_answer(verb, encode_answer(answer))
+    def call(self, verb: Verb[P, A], payload: P) -> A:
+        call = decode_call(encode(call_of(verb, payload)))
+        answer = self._executor.call(verb, payload_of(verb, call))
+        self._trace.calls[verb.name] += 1
+        return answer_of(verb, decode_answer(encode(answer_to(call, answer))))
 
     def check(self) -> None:
         self._executor.check()

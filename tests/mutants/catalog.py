@@ -179,7 +179,7 @@ MUTANTS = (
     Mutant(
         "engine: an adapter that a restarted engine lacks is not logged",
         "engine/supervisor.py",
-        'logger.warning("the restarted engine lacks adapter %d: %s", order.number, error)',
+        'logger.warning("the restarted engine lacks %s: %s", name, error)',
         "pass",
         ("engine/test_adapter_process.py",),
     ),

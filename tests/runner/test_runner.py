@@ -16,11 +16,10 @@ from cadence.config.engine_config import EngineConfig
 from cadence.config.hf import load_hf_config
 from cadence.config.reference import find_model
 from cadence.config.resolve import resolve
+from cadence.core.control import ALLOCATE_KV, CONTROL, Where
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NO_TOKEN, NewBlocks, NewRow, StepPlan
-from cadence.core.verbs import VERBS
 from cadence.device.cpu import CpuDevice
-from cadence.executor.control import allocate_kv
 from cadence.executor.factory import device_caps, open_on
 from cadence.executor.worker import Worker
 
@@ -51,7 +50,7 @@ class CountingDevice(CpuDevice):
 def open_worker(config: EngineConfig, device: CpuDevice | None = None) -> Worker:
     made = open_on(device or CpuDevice(), config).executor
     assert isinstance(made, Worker)
-    allocate_kv(made.call, num_blocks=32)
+    made.call(ALLOCATE_KV, 32)
     return made
 
 
@@ -61,7 +60,7 @@ def worker(tiny_model: Callable[[str], Path]) -> Worker:
 
 
 def test_the_worker_knows_every_verb_and_no_other() -> None:
-    assert Worker._VERBS.keys() == VERBS.keys()
+    assert Worker._HANDLERS.keys() == {verb.name for verb in CONTROL if verb.at is Where.EXECUTOR}
 
 
 def new_row(row: int, blocks: list[int], tokens: np.ndarray = PROMPT) -> NewRow:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from cadence.config.args import EngineArgs
+from cadence.core.control import WARM_UP, WARM_UP_MORE
 from cadence.core.sampling_params import SamplingParams
 from cadence.engine.source import find_source
-from cadence.executor.control import warm_up, warm_up_more
 from cadence.executor.factory import open_executor
 from cadence.executor.worker import Worker
 from cadence.runner.layout import decode_layout
@@ -89,8 +89,8 @@ def test_every_step_of_the_warm_up_runs_on_the_dummy_row(worker: Worker) -> None
 
 def test_on_a_cpu_there_is_nothing_to_warm_up(worker: Worker) -> None:
     assert not warmup_pieces(worker.run_dummy, worker._loop, worker._limits)
-    warm_up(worker.call, "full")
-    assert not warm_up_more(worker.call)
+    worker.call(WARM_UP, "full")
+    assert not worker.call(WARM_UP_MORE, None)
 
 
 def test_the_largest_step_has_all_lines_there_can_be() -> None:

@@ -22,6 +22,7 @@ import numpy as np
 
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
+from cadence.core.control import WARM_UP_MORE, Verb
 from cadence.core.kv_spec import LayerKV, plan_layout
 from cadence.core.messages import EngineInfo
 from cadence.core.request import EngineRequest
@@ -70,8 +71,8 @@ class ToyExecutor:
             plan.step_id, np.array([sampled], dtype=np.int32), np.zeros((1, len(sampled)), dtype=np.int32)
         )
 
-    def call(self, verb: str, payload: Any) -> Any:
-        assert verb == "warm_up_more", f"the toy does not {verb}"
+    def call(self, verb: Verb[Any, Any], payload: Any) -> Any:
+        assert verb is WARM_UP_MORE, f"the toy does not {verb.name}"
         return False
 
     def check(self) -> None: ...

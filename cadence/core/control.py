@@ -1,0 +1,167 @@
+"""Everything that is asked of an engine beside steps: one line for each verb.
+
+A line says what a verb takes and answers, where it is carried out, how long the answer may take, how the answers of
+several ranks or engines become one, and what of it the next engine is given again should this one die.
+
+    front                engine process           executor                    rank
+    Supervisor.call ->   EngineCore.call     ->   Executor.call          ->   Worker.call
+    deadline, replay     handlers by name         deadline, one answer        handlers by name
+
+A new verb is a line here, its handler, and what users call. Whatever carries calls stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import NoneType
+from typing import Any, Generic, TypeVar
+
+from cadence.core.adapter import AdapterOutcome, AdapterSpec
+from cadence.core.engine_state import EngineState, joined
+from cadence.core.errors import EngineDeadError
+
+P = TypeVar("P")  # type of a payload
+A = TypeVar("A")  # type of an answer
+
+BETWEEN_STEPS_S = 30.0  # for what an engine does between two steps
+READ_S = 600.0  # for an adapter's files to be read
+QUEUED_S = 900.0  # for ranks that may have a step to compute first: as long as a supervisor lets one take
+START_S = 3600.0  # for what ranks do once, before the first request: they compute the largest step, compile, record
+
+
+class Where(Enum):
+    ENGINE = "engine"  # by the process of the scheduler, between two steps
+    EXECUTOR = "executor"  # by every rank, after what was queued before
+
+
+def _done_by_all(answers: Sequence[Any]) -> Any:
+    """The answer is that all have done it."""
+
+
+def _keep_nothing(payload: Any) -> str:
+    return ""
+
+
+def _drop_nothing(payload: Any) -> tuple[str, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verb(Generic[P, A]):
+    name: str
+    payload: type[P]  # NoneType = there is none
+    answer: type[A]
+    at: Where
+    deadline_s: float
+    combined: Callable[[list[A]], A] = _done_by_all  # answers of all ranks, or of all engines -> the one answer
+    cumulative: bool = (
+        False  # answers of ranks are lists, `combined` takes out what counts, and the rest waits for more
+    )
+    # What is replayed after a restart, by names that a log can show: a call is kept under the name that `keeps` gives
+    # it ("" = it is not kept) until another call under that name is, or one drops the name.
+    keeps: Callable[[P], str] = _keep_nothing
+    drops: Callable[[P], tuple[str, ...]] = _drop_nothing
+
+    def unanswered(self, who: str) -> EngineDeadError:
+        """What is raised where the deadline has passed."""
+        return EngineDeadError(f"{who} gave no answer to {self.name!r} for {self.deadline_s:g} s")
+
+
+class ControlTable:
+    """Verbs by their names."""
+
+    def __init__(self, verbs: Sequence[Verb[Any, Any]] = ()) -> None:
+        self._verbs = {verb.name: verb for verb in verbs}
+
+    def add(self, verb: Verb[P, A]) -> Verb[P, A]:
+        self._verbs[verb.name] = verb
+        return verb
+
+    def __iter__(self) -> Iterator[Verb[Any, Any]]:
+        return iter(self._verbs.values())
+
+    def __getitem__(self, name: str) -> Verb[Any, Any]:
+        """Raises KeyError."""
+        return self._verbs[name]
+
+
+def _take_common(answers: list[list[AdapterOutcome]]) -> list[AdapterOutcome]:
+    """An adapter counts when all ranks have read it, and cannot be used where one of them says so."""
+    by_path = [{outcome.path: outcome for outcome in answer} for answer in answers]
+    shared = [path for path in by_path[0] if all(path in found for found in by_path)]
+    for answer in answers:
+        answer[:] = [outcome for outcome in answer if outcome.path not in shared]
+    return [_agreed(path, [found[path] for found in by_path]) for path in shared]
+
+
+def _agreed(path: str, outcomes: list[AdapterOutcome]) -> AdapterOutcome:
+    errors = [outcome.error for outcome in outcomes if outcome.error]
+    if not errors and len({outcome.digest for outcome in outcomes}) > 1:
+        errors = ["the adapter changed while it was read"]
+    return AdapterOutcome(path, "", errors[0]) if errors else outcomes[0]
+
+
+def _all_numbers(answers: list[list[int]]) -> list[int]:
+    return sorted({number for answer in answers for number in answer})
+
+
+def _adapter(number: int) -> str:
+    return f"adapter {number}"
+
+
+def _pin(number: int) -> str:
+    return f"the pin of adapter {number}"
+
+
+def _added(spec: AdapterSpec) -> str:
+    return _adapter(spec.number)
+
+
+def _removed(number: int) -> tuple[str, ...]:
+    return _adapter(number), _pin(number)
+
+
+CONTROL = ControlTable()
+_verb, _HERE, _RANKS = CONTROL.add, Where.ENGINE, Where.EXECUTOR
+
+# Columns: name, payload, answer, where, deadline, how answers become one; what is replayed.
+
+# Who runs, who waits, and numbers for metrics. Payload: whether the map of blocks is wanted, too.
+STATE = _verb(Verb("state", bool, EngineState, _HERE, BETWEEN_STEPS_S, joined))
+
+# Forgets all cached prefixes; not while requests run, unless the payload says that these are to be preempted for it.
+RESET_PREFIX_CACHE = _verb(Verb("reset_prefix_cache", bool, bool, _HERE, BETWEEN_STEPS_S, all))
+
+# Adapters in host memory, by the numbers that users give them: reads one now; forgets one, once no request has it;
+# keeps one there and in its slot; names all. Answers: whether it was done.
+ADD_ADAPTER = _verb(Verb("add_adapter", AdapterSpec, bool, _HERE, READ_S, any, keeps=_added))
+REMOVE_ADAPTER = _verb(Verb("remove_adapter", int, bool, _HERE, BETWEEN_STEPS_S, any, drops=_removed))
+PIN_ADAPTER = _verb(Verb("pin_adapter", int, bool, _HERE, BETWEEN_STEPS_S, any, keeps=_pin))
+LIST_ADAPTERS = _verb(Verb("list_adapters", NoneType, list[int], _HERE, BETWEEN_STEPS_S, _all_numbers))
+
+# Blocks of the KV cache there is memory for: what was told, or what the largest step leaves of what is allowed.
+KV_BLOCKS = _verb(Verb("kv_blocks", NoneType, int, _RANKS, START_S, min))
+
+# So many blocks.
+ALLOCATE_KV = _verb(Verb("allocate_kv", int, NoneType, _RANKS, START_S))
+
+# Compiles and captures what requests will need: nothing (none), what is needed most (lazy), or all (full).
+WARM_UP = _verb(Verb("warm_up", str, NoneType, _RANKS, START_S))
+
+# A piece of what `lazy` has left, some tens of milliseconds. Answer: whether there is more.
+WARM_UP_MORE = _verb(Verb("warm_up_more", NoneType, bool, _RANKS, QUEUED_S, any))
+
+# A forward of the dummy row, beside those of engines that share experts with this one.
+JOIN_ROUND = _verb(Verb("join_round", NoneType, NoneType, _RANKS, QUEUED_S))
+
+# Begins to read the adapter at a path, and returns at once; one that was begun is not begun again.
+PREPARE_ADAPTER = _verb(Verb("prepare_adapter", str, NoneType, _RANKS, QUEUED_S))
+
+# Of those begun, the ones that were read since the last call. Plans may name their digests from now on.
+_READ = list[AdapterOutcome]
+PREPARED_ADAPTERS = _verb(Verb("prepared_adapters", NoneType, _READ, _RANKS, QUEUED_S, _take_common, cumulative=True))
+
+# By its digest. No later plan puts it into a slot; where it lies in one, it stays there.
+FORGET_ADAPTER = _verb(Verb("forget_adapter", str, NoneType, _RANKS, QUEUED_S))

@@ -1,0 +1,191 @@
+"""Verbs of the control table on their way: a made-up one goes through the engine process and its ranks, and is replayed
+after a restart; none is waited for beyond its deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cadence.scheduler.features.adapters.slots import AdapterSlots
+
+from cadence.core.adapter import AdapterSpec
+from cadence.core.control import (
+    ADD_ADAPTER,
+    CONTROL,
+    LIST_ADAPTERS,
+    PIN_ADAPTER,
+    REMOVE_ADAPTER,
+    RESET_PREFIX_CACHE,
+    STATE,
+    Where,
+)
+from cadence.core.errors import EngineDeadError, InvalidRequestError
+from cadence.engine.adapter_desk import AdapterDesk
+from cadence.engine.control_journal import ControlJournal
+from cadence.engine.core import EngineCore
+from cadence.engine.dp_client import DpClient
+from cadence.engine.grammar_desk import GrammarDesk
+from cadence.engine.intake import IntakeChain
+from cadence.engine.limits import SupervisorLimits
+from cadence.engine.supervisor import Supervisor
+from tests.helpers.control_engine import BAD, CLEAR, DOUBLE, ENGINE_COMMAND, GET, SET, STICK, UNKNOWN
+
+pytestmark = [pytest.mark.engine, pytest.mark.warm]
+
+LIMITS = SupervisorLimits(heartbeat_s=120.0, tick_s=0.05, first_backoff_s=0.001, probe_after=10**9)
+
+
+@contextlib.asynccontextmanager
+async def supervised() -> AsyncIterator[Supervisor]:
+    supervisor = Supervisor({"model": "none"}, ENGINE_COMMAND, LIMITS)
+    supervisor.start()
+    try:
+        await supervisor.wait_ready()
+        yield supervisor
+    finally:
+        await supervisor.stop()
+
+
+async def restarted(supervisor: Supervisor, times: int) -> None:
+    """The engine has been, and has what is replayed."""
+    while not (supervisor.counts()[0].restarts == times and supervisor.is_ready):
+        await asyncio.sleep(0.005)
+    await supervisor._replaying
+
+
+def test_a_made_up_verb_reaches_the_ranks_and_is_replayed() -> None:
+    async def check() -> None:
+        async with supervised() as supervisor:
+            assert await supervisor.call(SET, 7) is None
+            assert await supervisor.call(GET, None) == [7, 7], "of two ranks"
+            assert await supervisor.call(DOUBLE, 21) == 42, "by the engine itself"
+            os.kill(supervisor.pid, signal.SIGKILL)
+            await restarted(supervisor, 1)
+            assert await supervisor.call(GET, None) == [7, 7]
+            await supervisor.call(CLEAR, None)
+            os.kill(supervisor.pid, signal.SIGKILL)
+            await restarted(supervisor, 2)
+            assert await supervisor.call(GET, None) == [0, 0], "what was dropped is not replayed"
+
+    asyncio.run(asyncio.wait_for(check(), 120))
+
+
+def test_what_a_call_is_refused_for_is_its_answer() -> None:
+    """And the engine lives on."""
+
+    async def check() -> None:
+        async with supervised() as supervisor:
+            with pytest.raises(InvalidRequestError, match="not this number") as refused:
+                await supervisor.call(SET, BAD)
+            assert refused.value.field == "number" and not supervisor._control.kept()
+            for verb, payload in ((UNKNOWN, None), (SET, "seven")):
+                with pytest.raises(InvalidRequestError, match=f"could not read the call '{verb.name}'"):
+                    await supervisor.call(verb, payload)  # type: ignore[arg-type]
+            with pytest.raises(InvalidRequestError, match="no such call"):
+                await supervisor.call(LIST_ADAPTERS, None)
+            assert await supervisor.call(GET, None) == [0, 0] and not supervisor.counts()[0].restarts
+
+    asyncio.run(asyncio.wait_for(check(), 120))
+
+
+def test_a_rank_that_is_stuck_is_waited_for_until_the_deadline() -> None:
+    """The front hears of it, the engine ends of it, and the next one has what it had."""
+
+    async def check() -> None:
+        async with supervised() as supervisor:
+            await supervisor.call(SET, 7)
+            with pytest.raises(
+                EngineDeadError, match=r"the engine gave no answer to 'stick' for 0\.2 s|the engine died"
+            ):
+                await supervisor.call(STICK, None)
+            await restarted(supervisor, 1)
+            assert await supervisor.call(GET, None) == [7, 7]
+
+    asyncio.run(asyncio.wait_for(check(), 120))
+
+
+def test_an_engine_that_is_stuck_is_waited_for_until_the_deadline() -> None:
+    async def check() -> None:
+        async with supervised() as supervisor:
+            os.kill(supervisor.pid, signal.SIGSTOP)
+            with pytest.raises(EngineDeadError, match=r"the engine gave no answer to 'state' for 0\.05 s"):
+                await supervisor.call(replace(STATE, deadline_s=0.05), False)
+            assert not supervisor._calls
+            os.kill(supervisor.pid, signal.SIGKILL)
+            await restarted(supervisor, 1)
+
+    asyncio.run(asyncio.wait_for(check(), 120))
+
+
+def adapter(number: int, path: str = "/a") -> AdapterSpec:
+    return AdapterSpec("a", path, number=number)
+
+
+def test_adapters_are_kept_until_they_are_removed() -> None:
+    journal = ControlJournal()
+    journal.note(ADD_ADAPTER, adapter(1))
+    journal.note(PIN_ADAPTER, 1)
+    journal.note(ADD_ADAPTER, adapter(2))
+    for verb, payload in ((STATE, True), (RESET_PREFIX_CACHE, True), (LIST_ADAPTERS, None)):
+        journal.note(verb, payload)  # type: ignore[arg-type]
+    journal.note(ADD_ADAPTER, adapter(1, "/b"))
+    kept = [(call.name, call.verb, call.payload) for call in journal.kept()]
+    assert kept == [
+        ("adapter 1", ADD_ADAPTER, adapter(1, "/b")),
+        ("the pin of adapter 1", PIN_ADAPTER, 1),
+        ("adapter 2", ADD_ADAPTER, adapter(2)),
+    ], "in the order in which they came: a pin keeps its adapter from making room for later ones"
+    journal.note(REMOVE_ADAPTER, 1)
+    assert [call.name for call in journal.kept()] == ["adapter 2"]
+
+
+class ToldSupervisor:
+    """Answers what it is told to."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.kept: list[Any] = []
+
+    async def call(self, verb: Any, payload: Any) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def keep(self, verb: Any, payload: Any) -> None:
+        self.kept.append((verb, payload))
+
+
+def call_several(verb: Any, payload: Any, *answers: Any) -> tuple[Any, list[list[Any]]]:
+    supervisors = [ToldSupervisor(answer) for answer in answers]
+
+    async def ask() -> Any:
+        return await DpClient(supervisors, 16).call(verb, payload)  # type: ignore[arg-type]
+
+    return asyncio.run(ask()), [supervisor.kept for supervisor in supervisors]
+
+
+def test_several_engines_give_one_answer() -> None:
+    """An engine that is down has the call when it is back."""
+    down = EngineDeadError("the engine is starting")
+    assert call_several(ADD_ADAPTER, adapter(1), True, down) == (True, [[], [(ADD_ADAPTER, adapter(1))]])
+    assert call_several(REMOVE_ADAPTER, 1, False, True)[0] is True, "one of them had it"
+    assert call_several(RESET_PREFIX_CACHE, False, True, False)[0] is False
+    assert call_several(RESET_PREFIX_CACHE, False, True, down)[0] is True, "one that is down has no cache"
+    assert call_several(LIST_ADAPTERS, None, [2, 1], [3, 2])[0] == [1, 2, 3]
+    with pytest.raises(EngineDeadError, match="starting"):
+        call_several(LIST_ADAPTERS, None, down, down)
+    with pytest.raises(InvalidRequestError, match="no"):
+        call_several(PIN_ADAPTER, 1, True, InvalidRequestError("no"))
+
+
+def test_the_engine_carries_out_every_verb_that_is_not_the_ranks() -> None:
+    desk: Any = AdapterDesk(lambda verb, payload: None, 4, AdapterSlots(2))
+    core = EngineCore(None, None, IntakeChain(GrammarDesk(lambda ready: None), desk), 1, False)  # type: ignore[arg-type]
+    assert core._handlers.keys() == {verb.name for verb in CONTROL if verb.at is Where.ENGINE}
+    assert all(verb.deadline_s > 0 for verb in CONTROL)

@@ -1,0 +1,120 @@
+"""An engine process with two ranks in processes of their own, which knows made-up verbs beside the real ones:
+
+    python -m tests.helpers.control_engine engine
+    python -m tests.helpers.control_engine rank LIFE COMMANDS RESULTS [SHARED]
+
+It computes nothing: what it has is a number in each rank.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from types import NoneType
+from typing import Any
+
+from cadence.config.args import EngineArgs
+from cadence.config.engine_config import CacheConfig, SchedulerConfig
+from cadence.core.control import CONTROL, WARM_UP_MORE, ControlTable, Verb, Where
+from cadence.core.errors import InvalidRequestError
+from cadence.core.kv_spec import LayerKV, plan_layout
+from cadence.core.messages import EngineInfo
+from cadence.engine.core import EngineCore
+from cadence.engine.core_process import main
+from cadence.engine.grammar_desk import GrammarDesk
+from cadence.scheduler.scheduler import Scheduler
+
+ENGINE_COMMAND = (sys.executable, "-m", "tests.helpers.control_engine", "engine")
+RANK_COMMAND = (sys.executable, "-m", "tests.helpers.control_engine", "rank")
+LONG_S = 120.0
+BAD = 13  # a number that ranks refuse
+
+
+def _side_by_side(answers: list[list[int]]) -> list[int]:
+    return [number for answer in answers for number in answer]
+
+
+def _the_number(payload: Any) -> str:
+    return "the number"
+
+
+def _no_number(payload: Any) -> tuple[str, ...]:
+    return ("the number",)
+
+
+TABLE = ControlTable(list(CONTROL))
+_verb, _RANKS = TABLE.add, Where.EXECUTOR
+
+SET = _verb(Verb("set_number", int, NoneType, _RANKS, LONG_S, keeps=_the_number))
+CLEAR = _verb(Verb("clear_number", NoneType, NoneType, _RANKS, LONG_S, drops=_no_number))
+GET = _verb(Verb("numbers", NoneType, list[int], _RANKS, LONG_S, _side_by_side))
+DOUBLE = _verb(Verb("double", int, int, Where.ENGINE, LONG_S))
+STICK = _verb(Verb("stick", NoneType, NoneType, _RANKS, 0.2))
+UNKNOWN = Verb("unknown", NoneType, NoneType, Where.ENGINE, LONG_S)  # of no table
+
+
+class NumberWorker:
+    """A rank's."""
+
+    queues_work = False
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def call(self, verb: Verb[Any, Any], payload: Any) -> Any:
+        if verb.name == SET.name and payload == BAD:
+            raise InvalidRequestError("not this number", "number")
+        if verb.name in (SET.name, CLEAR.name):
+            self._number = payload or 0
+        elif verb.name == STICK.name:
+            time.sleep(LONG_S)
+        elif verb.name == GET.name:
+            return [self._number]
+        return False if verb.name == WARM_UP_MORE.name else None
+
+
+def rank(arguments: list[str]) -> int:
+    from cadence.distributed.ring import Ring, RingClosedError
+    from cadence.executor.carrier import Carrier
+    from cadence.executor.delivery import DeliveryAtOnce, Sending
+    from cadence.executor.wire import decode_seat
+    from cadence.executor.worker_process import MOST_SEAT, end_with_parent, start_beats, watch_parent
+
+    end_with_parent()
+    life, commands, results = map(int, arguments[:3])
+    seat = decode_seat(os.read(life, MOST_SEAT))
+    watch_parent(life)
+    ring, worker = Ring.attach(results), NumberWorker()
+    start_beats(ring)
+    delivery = DeliveryAtOnce(Sending(worker, False, ring.writer(), ()))  # type: ignore[arg-type]
+    try:
+        Carrier(worker, Ring.attach(commands).reader(seat.mesh.rank), delivery, TABLE).run()  # type: ignore[arg-type]
+    except RingClosedError:
+        """The engine is gone."""
+    return 0
+
+
+def _no_grammars(on_ready: Any) -> Any:
+    raise AssertionError("there are no grammars")
+
+
+def build(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
+    from cadence.distributed.mesh import Mesh
+    from cadence.executor.processes import ProcessExecutor
+    from cadence.executor.wire import Seat
+    from cadence.executor.worker_group import WorkerGroup
+
+    mesh = Mesh(0, 2)
+    executor = ProcessExecutor(WorkerGroup([Seat(mesh.at(each), 1) for each in range(2)], RANK_COMMAND), mesh.driver)
+    layout = plan_layout([LayerKV(1, 1)], 16, "bfloat16")
+    config = SchedulerConfig(4, 64, "fcfs", True, 0, steps_in_flight=1)
+    scheduler = Scheduler(config, CacheConfig(16, True, 0.9, 0, 0), layout, 10, 64)
+    core = EngineCore(scheduler, executor, GrammarDesk(_no_grammars), depth=1, queues_work=False)
+    core.handle(DOUBLE, lambda number: 2 * number)
+    return core, EngineInfo(10, 64, 50, "toy", "cpu", 1, False, False)
+
+
+if __name__ == "__main__":
+    status = main(build, TABLE) if sys.argv[1] == "engine" else rank(sys.argv[2:])
+    os._exit(status)
