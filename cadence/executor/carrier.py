@@ -7,13 +7,13 @@ import torch
 from cadence.core.codec import decode_call, decode_mail, decode_plan, encode_answer
 from cadence.core.errors import CadenceError
 from cadence.device.probe import open_device
-from cadence.distributed.messages import MessageReader, ResultWriter
 from cadence.distributed.shared_areas import RankAreas, open_shared
 from cadence.executor import wire
 from cadence.executor.delivery import Delivery, Fail, Sending, open_delivery
 from cadence.executor.wire import ModelFacts, Seat
 from cadence.executor.worker import Worker, WorkerConfig
 from cadence.kernels.interface.collectives import ONE_RANK
+from cadence.process.messages import MessageReader, ResultWriter
 
 Link = tuple[MessageReader, ResultWriter]  # of messages, and of results
 

@@ -12,10 +12,10 @@ from typing import Protocol
 
 from cadence.core.codec import encode_result
 from cadence.core.step import StepResult
-from cadence.distributed.messages import ResultWriter
 from cadence.executor import wire
 from cadence.kernels.interface.collectives import Collectives
 from cadence.kernels.interface.links import StageLinks
+from cadence.process.messages import ResultWriter
 
 Others = tuple[Collectives, StageLinks]  # whom a rank computes with
 Fail = Callable[[Exception], None]  # says what a thread ended of, and ends the process

@@ -8,7 +8,6 @@ from cadence.config.engine_config import EngineConfig
 from cadence.config.parallel import ParallelConfig
 from cadence.core.errors import ConfigError
 from cadence.device.base import DeviceCaps
-from cadence.distributed.handshake import read_secret
 from cadence.distributed.mesh import Mesh
 from cadence.executor.joining import JOIN_S, Ticket
 from cadence.executor.model_digest import model_digest
@@ -16,6 +15,7 @@ from cadence.executor.opened import OpenExecutor, Processors
 from cadence.executor.processes import check_processors, open_group
 from cadence.executor.rank_hub import RankHub
 from cadence.executor.rank_processes import RankProcesses
+from cadence.process.handshake import read_secret
 
 logger = logging.getLogger("cadence.executor")
 

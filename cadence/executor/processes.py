@@ -16,13 +16,13 @@ from cadence.core.verbs import VERBS
 from cadence.device.base import DeviceCaps
 from cadence.device.cpus import cpu_shares
 from cadence.distributed.mesh import Mesh
-from cadence.distributed.messages import ClosedError, MessageError, MessageReader
 from cadence.executor import wire
 from cadence.executor.opened import OpenExecutor, Processors
 from cadence.executor.rank_group import RankGroup
 from cadence.executor.wire import ModelFacts, Seat
 from cadence.executor.worker import WorkerConfig
 from cadence.executor.worker_group import WorkerGroup, check_pidfd
+from cadence.process.messages import ClosedError, MessageError, MessageReader
 
 STOP_S = 1.0  # for the message that ends workers to be written
 

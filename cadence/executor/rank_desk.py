@@ -12,10 +12,10 @@ from types import TracebackType
 
 import msgspec
 
-from cadence.distributed.handshake import RefusedError, accept
-from cadence.distributed.message_socket import MessageSocket
-from cadence.distributed.messages import ClosedError, MessageError
 from cadence.executor.joining import RANK, Hello, Ticket, Welcome, decode_hello, encode_joining, refusal
+from cadence.process.handshake import RefusedError, accept
+from cadence.process.message_socket import MessageSocket
+from cadence.process.messages import ClosedError, MessageError
 
 HELLO_S = 120.0  # for a rank that has connected to say what it is; it may have to compile first
 MOST_UNKNOWN = 32  # connections that have not shown anything yet, at once

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cadence.distributed.messages import MessageReader, MessageWriter
+from cadence.process.messages import MessageReader, MessageWriter
 
 
 class RankGroup(Protocol):

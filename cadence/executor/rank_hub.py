@@ -21,12 +21,12 @@ from typing import Protocol
 
 from cadence.core.errors import EngineDeadError, RanksMissingError
 from cadence.core.messages import LACKS_RANKS
-from cadence.distributed.message_socket import Address, MessageSocket, listen
-from cadence.distributed.messages import ClosedError, MessageError, MessageReader
 from cadence.executor.joining import BUSY, JOIN_S, Hello, Ticket, decode_busy, encode_joining, host_key, welcomes
 from cadence.executor.rank_desk import RankDesk
 from cadence.executor.worker_group import STOP_S, STOPPED_S, is_stopped
 from cadence.executor.worker_process import SILENCE_S
+from cadence.process.message_socket import Address, MessageSocket, listen
+from cadence.process.messages import ClosedError, MessageError, MessageReader
 
 TICK_S = 0.2  # between heartbeats to the ranks, and between looks at theirs
 EXIT_S = 0.5  # for who started a process to hear how it ended

@@ -26,10 +26,7 @@ from typing import TYPE_CHECKING
 
 from cadence.config import env
 from cadence.core.errors import CadenceError
-from cadence.distributed.handshake import RefusedError, dial
 from cadence.distributed.mesh import Mesh
-from cadence.distributed.message_socket import MessageSocket, listen
-from cadence.distributed.messages import ClosedError, MessageError
 from cadence.executor.joining import (
     JOIN_S,
     RANK,
@@ -53,6 +50,9 @@ from cadence.executor.worker_process import (
     settle,
     watch_parent,
 )
+from cadence.process.handshake import RefusedError, dial
+from cadence.process.message_socket import MessageSocket, listen
+from cadence.process.messages import ClosedError, MessageError
 
 if TYPE_CHECKING:
     from cadence.distributed.collectives import CollectiveArea

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from cadence.config.env import engine_environment
 from cadence.core.errors import EngineDeadError
-from cadence.distributed.messages import MessageReader
 from cadence.distributed.ring import Ring, RingWriter
 from cadence.distributed.shared_areas import SharedAreas
 from cadence.executor.wire import Seat, encode_plain
 from cadence.executor.worker_process import SILENCE_S
+from cadence.process.messages import MessageReader
 
 WORKER_COMMAND = (sys.executable, "-m", "cadence.executor.worker_process")
 COMMAND_BYTES = 1 << 20  # rings

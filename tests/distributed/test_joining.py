@@ -18,10 +18,7 @@ from cadence.config.args import EngineArgs
 from cadence.config.reference import find_model
 from cadence.core.errors import ConfigError, EngineDeadError, RanksMissingError
 from cadence.core.messages import LACKS_RANKS
-from cadence.distributed.handshake import dial, read_secret
 from cadence.distributed.mesh import Mesh
-from cadence.distributed.message_socket import MessageSocket, listen
-from cadence.distributed.messages import ClosedError
 from cadence.engine.core_process import build_core
 from cadence.executor.joining import RANK, Hello, Offers, Ticket, decode_welcome, encode_joining, refusal, welcomes
 from cadence.executor.model_digest import model_digest
@@ -30,6 +27,9 @@ from cadence.executor.rank_desk import RankDesk
 from cadence.executor.rank_hub import RankHub
 from cadence.executor.remote_rank import Inbox
 from cadence.executor.worker_process import PARENT_GONE
+from cadence.process.handshake import dial, read_secret
+from cadence.process.message_socket import MessageSocket, listen
+from cadence.process.messages import ClosedError
 from tests.helpers.headless_node import free_port, start_node
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]  # a tiny model is made, and none is loaded
