@@ -92,6 +92,14 @@ class Child:
         self.wire.close()
 
 
+def end_all(children: Sequence[Child]) -> None:
+    """All are killed before one is waited for."""
+    for child in children:
+        child.kill()
+    for child in children:
+        child.end()
+
+
 class AsyncChild:
     """One that an event loop waits for. The wire is the caller's."""
 
