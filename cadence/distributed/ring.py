@@ -12,9 +12,9 @@ import math
 import struct
 import time
 
-from cadence.distributed.messages import MOST_MESSAGE, ClosedError, MessageError
 from cadence.distributed.shared_memory import SharedMemory
 from cadence.distributed.words import Words, open_words
+from cadence.process.messages import MOST_MESSAGE, ClosedError, MessageError
 
 _SLICE_S = 0.05  # a sleeper looks this often whether the ring was closed just before it fell asleep
 _MAGIC = 0x474E4952434E4443

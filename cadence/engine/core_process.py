@@ -35,7 +35,7 @@ from cadence.engine.log_format import set_up_logging
 from cadence.engine.log_queue import queue_output
 from cadence.executor.group_memory import GroupSeat
 from cadence.executor.rounds import NO_ROUNDS, AnyRounds, Rounds
-from cadence.executor.worker_process import end_with_parent
+from cadence.process.parent import end_with_parent
 
 if TYPE_CHECKING:
     from cadence.executor.factory import ExecutorFactory

@@ -8,15 +8,14 @@ from cadence.core.codec import answer_to, decode_call, decode_mail, decode_plan,
 from cadence.core.control import CONTROL, ControlTable
 from cadence.core.errors import CadenceError
 from cadence.device.probe import open_device
-from cadence.distributed.messages import MessageReader, ResultWriter
 from cadence.distributed.shared_areas import RankAreas, open_shared
 from cadence.executor import wire
-from cadence.executor.delivery import Delivery, Fail, Sending, open_delivery
+from cadence.executor.delivery import Delivery, Sending, open_delivery
+from cadence.executor.rank_loop import Fail, RankLink
 from cadence.executor.wire import ModelFacts, Seat
 from cadence.executor.worker import Worker, WorkerConfig
 from cadence.kernels.interface.collectives import ONE_RANK
-
-Link = tuple[MessageReader, ResultWriter]  # of messages, and of results
+from cadence.process.messages import MessageReader
 
 
 class Carrier:
@@ -35,7 +34,7 @@ class Carrier:
         self._after_mail = (0, 0)  # forwards [first, end) that were asked for meanwhile
 
     @classmethod
-    def open(cls, seat: Seat, config: WorkerConfig, link: Link, areas: RankAreas, fail: Fail) -> Carrier:
+    def open(cls, seat: Seat, config: WorkerConfig, link: RankLink, areas: RankAreas, fail: Fail) -> Carrier:
         """areas: what this rank computes with others in. fail: for what happens outside of `run`"""
         device = open_device(config.device.kind, seat.num_threads, seat.gpu, seat.num_sharers)
         collectives, links = open_shared(areas, device, seat.mesh, config.device.deterministic)
@@ -43,9 +42,9 @@ class Carrier:
         collectives.all_reduce(torch.zeros(1, device=device.torch_device))
         device.synchronize()  # all are here; where one is gone, the others are told
         collectives.check()
-        link[1].write(wire.READY + wire.encode_plain(ModelFacts(worker.layout, worker.vocab_size)))
-        sending = Sending(worker, seat.mesh.is_driver, link[1], (collectives, links))
-        return cls(worker, link[0], open_delivery(worker.queues_work, sending, fail))
+        link.results.write(wire.READY + wire.encode_plain(ModelFacts(worker.layout, worker.vocab_size)))
+        sending = Sending(worker, seat.mesh.is_driver, link.results, (collectives, links))
+        return cls(worker, link.commands, open_delivery(worker.queues_work, sending, fail))
 
     def run(self) -> None:
         while True:

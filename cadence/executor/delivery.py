@@ -6,19 +6,19 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from cadence.core.codec import encode_result
 from cadence.core.step import StepResult
-from cadence.distributed.messages import ResultWriter
 from cadence.executor import wire
+from cadence.executor.rank_loop import Fail
 from cadence.kernels.interface.collectives import Collectives
 from cadence.kernels.interface.links import StageLinks
+from cadence.process.messages import ResultWriter
 
 Others = tuple[Collectives, StageLinks]  # whom a rank computes with
-Fail = Callable[[Exception], None]  # says what a thread ended of, and ends the process
 _RESULTS, _END = b"", b"\0"  # in the place of an answer
 
 

@@ -13,8 +13,9 @@ from dataclasses import replace
 from cadence.config.parallel import ParallelConfig
 from cadence.device.cpus import cpu_shares
 from cadence.executor.nodes import ticket_of
+from cadence.executor.rank_loop import FAILED
 from cadence.executor.rank_processes import RankProcesses
-from cadence.executor.remote_rank import FAILED, REFUSED
+from cadence.executor.remote_rank import REFUSED
 
 TICK_S = 0.1
 PAUSE_S = 1.0  # before ranks join again

@@ -11,7 +11,7 @@ import msgspec
 from cadence.config.version import __version__
 from cadence.distributed.machine_id import machine_id, namespace
 from cadence.distributed.mesh import Mesh
-from cadence.distributed.message_socket import Address
+from cadence.process.message_socket import Address
 
 RANK = b"rank"  # purposes of connections: to the engine,
 PEER = b"peer"  # and among ranks

@@ -8,14 +8,14 @@ from cadence.config.engine_config import EngineConfig
 from cadence.config.parallel import ParallelConfig
 from cadence.core.errors import ConfigError
 from cadence.device.base import DeviceCaps
-from cadence.distributed.handshake import read_secret
 from cadence.distributed.mesh import Mesh
 from cadence.executor.joining import JOIN_S, Ticket
 from cadence.executor.model_digest import model_digest
+from cadence.executor.network_ranks import NetworkRanks
 from cadence.executor.opened import OpenExecutor, Processors
 from cadence.executor.processes import check_processors, open_group
-from cadence.executor.rank_hub import RankHub
 from cadence.executor.rank_processes import RankProcesses
+from cadence.process.handshake import read_secret
 
 logger = logging.getLogger("cadence.executor")
 
@@ -39,5 +39,5 @@ def open_nodes(config: EngineConfig, caps: DeviceCaps, processors: Processors, j
     ticket = ticket_of(parallel, 0, files.path, model_digest(files))
     others = parallel.nodes.count - 1
     logger.warning("waiting for %d more nodes at %s:%d", others, *ticket.address)
-    hub = RankHub(RankProcesses(parallel.ranks_on(0)), ticket, config.device.cpu_threads, join_s or JOIN_S)
-    return open_group(hub, ticket.mesh, config, caps)
+    ranks = NetworkRanks(RankProcesses(parallel.ranks_on(0)), ticket, config.device.cpu_threads, join_s or JOIN_S)
+    return open_group(ranks, ticket.mesh, config, caps)

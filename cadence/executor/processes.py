@@ -18,13 +18,13 @@ from cadence.core.step import StepPlan, StepResult, TokenMasks
 from cadence.device.base import DeviceCaps
 from cadence.device.cpus import cpu_shares
 from cadence.distributed.mesh import Mesh
-from cadence.distributed.messages import ClosedError, MessageError, MessageReader
 from cadence.executor import wire
+from cadence.executor.local_ranks import LocalRanks, check_pidfd
 from cadence.executor.opened import OpenExecutor, Processors
-from cadence.executor.rank_group import RankGroup
+from cadence.executor.rank_group import RankGroup, Ranks
 from cadence.executor.wire import ModelFacts, Seat
 from cadence.executor.worker import WorkerConfig
-from cadence.executor.worker_group import WorkerGroup, check_pidfd
+from cadence.process.messages import ClosedError, MessageError, MessageReader
 
 STOP_S = 1.0  # for the message that ends workers to be written
 
@@ -34,8 +34,8 @@ class ProcessExecutor:
 
     def __init__(self, group: RankGroup, driver: int) -> None:
         self._group = group
-        self._commands = group.command_writer()
-        self._readers = group.result_readers()
+        self._commands = group.ranks.commands
+        self._readers = group.ranks.results
         self._driver = driver  # the rank that results come from
         self._results: deque[bytes] = deque()  # that were met on the way to an answer
         self._uncommon: dict[str, list[list[Any]]] = {}  # by cumulative verb, of each rank: what not all have said
@@ -45,7 +45,7 @@ class ProcessExecutor:
     @property
     def pids(self) -> list[int]:
         """Of the workers, by rank."""
-        return self._group.pids
+        return self._group.ranks.pids
 
     def configure(self, config: bytes) -> list[ModelFacts]:
         """The first message. -> what each rank knows of its model, once it is loaded"""
@@ -83,7 +83,7 @@ class ProcessExecutor:
             self._raise_death()
 
     def busy_seconds(self) -> list[float]:
-        return self._group.busy_seconds()
+        return self._group.ranks.busy_seconds()
 
     def stop(self) -> None:
         with contextlib.suppress(ClosedError, TimeoutError, MessageError):  # who does not hear it is killed
@@ -134,6 +134,7 @@ class ProcessExecutor:
 
     def _raise_death(self) -> NoReturn:
         """What a worker said before it ended, else how it ended."""
+        death = self._stuck or self._group.await_death()
         for reader in self._readers:
             try:
                 while True:
@@ -142,7 +143,7 @@ class ProcessExecutor:
                         raise wire.decode_error(message[1:])
             except (ClosedError, MessageError, TimeoutError):
                 continue
-        raise EngineDeadError(self._group.death or self._stuck or "the workers were stopped")
+        raise EngineDeadError(death)
 
 
 def open_processes(config: EngineConfig, caps: DeviceCaps, processors: Processors, replicas: int = 1) -> OpenExecutor:
@@ -152,7 +153,7 @@ def open_processes(config: EngineConfig, caps: DeviceCaps, processors: Processor
     mesh = Mesh(0, config.parallel.tensor_parallel_size, config.parallel.pipeline_parallel_size)
     if replicas > 1:
         mesh = Mesh(0, replicas)
-    return open_group(WorkerGroup(_seats(mesh, config, replicas > 1)), mesh, config, caps)
+    return open_group(LocalRanks(_seats(mesh, config, replicas > 1)), mesh, config, caps)
 
 
 def _seats(mesh: Mesh, config: EngineConfig, have_all: bool) -> list[Seat]:
@@ -174,9 +175,9 @@ def check_processors(processors: Processors) -> None:
         )
 
 
-def open_group(group: RankGroup, mesh: Mesh, config: EngineConfig, caps: DeviceCaps) -> OpenExecutor:
-    """Ranks that have just been started: they load the model."""
-    executor = ProcessExecutor(group, mesh.driver)
+def open_group(ranks: Ranks, mesh: Mesh, config: EngineConfig, caps: DeviceCaps) -> OpenExecutor:
+    """Starts ranks, which load the model."""
+    executor = ProcessExecutor(RankGroup(ranks), mesh.driver)
     try:
         ready = executor.configure(wire.encode_plain(WorkerConfig.of(config)))
     except BaseException:

@@ -9,14 +9,14 @@ import time
 
 from cadence.core.errors import EngineDeadError
 from cadence.distributed.collectives import CollectiveArea, NetworkArea
-from cadence.distributed.handshake import HANDSHAKE_S, accept, dial
 from cadence.distributed.links import LinkArea, NetworkLinkArea
 from cadence.distributed.mesh import Mesh
-from cadence.distributed.message_socket import Address
-from cadence.distributed.messages import ClosedError, MessageError
 from cadence.distributed.shared_areas import RankAreas
 from cadence.executor.joining import PEER, Ticket, Welcome
 from cadence.kernels.cpu.collectives import SharedArea
+from cadence.process.handshake import HANDSHAKE_S, accept, dial
+from cadence.process.message_socket import Address
+from cadence.process.messages import ClosedError, MessageError
 
 MEET_S = 60.0  # for all ranks to be connected
 RETRY_S = 0.1

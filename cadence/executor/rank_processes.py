@@ -1,43 +1,47 @@
-"""The ranks of one node as processes of this machine, which join an engine over the network."""
+"""Processes of ranks; and those of one node, which join an engine over the network."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cadence.config.env import engine_environment
 from cadence.executor.joining import Ticket, encode_joining
-from cadence.executor.worker_group import KILL_S, how_ended, is_stopped
+from cadence.process.child import Child, Launch, end_all, module_command
+from cadence.process.ended import STOPPED_S, how_ended, is_stopped
+from cadence.process.framing import framed
 
-RANK_COMMAND = (sys.executable, "-m", "cadence.executor.remote_rank")
-STOPPED_S = 1.0  # that a process may be stopped
+RANK_COMMAND = module_command("cadence.executor.worker_process")
+
+
+def start_rank(rank: int, first: bytes, command: Sequence[str] = RANK_COMMAND, inherited: Sequence[int] = ()) -> Child:
+    """first: the message that it begins with. inherited: descriptors, which are its arguments"""
+    words = (*command, *map(str, inherited))
+    child = Child.start(Launch(words, f"the worker of rank {rank}", engine_environment(), inherited))
+    child.name = f"{child.name} (process {child.pid})"
+    with contextlib.suppress(OSError):  # it is gone: the watch says so
+        child.wire.sendall(framed(first))
+    return child
 
 
 @dataclass(slots=True)
 class RankProcess:
-    rank: int
-    process: subprocess.Popen[bytes]
-    life: int  # our end of its pipe
-    stopped_since: float = 0.0  # 0 = it is not
+    """One that gives this process no heartbeats."""
 
-    @property
-    def name(self) -> str:
-        return f"the worker of rank {self.rank} (process {self.process.pid})"
+    child: Child
+    stopped_since: float = 0.0  # 0 = it is not
 
     def death(self, now: float) -> str:
         """ "" = it lives, or was told to stop"""
-        if (status := self.process.poll()) is not None:
-            return how_ended(self.name, status) if status else ""
-        if not is_stopped(self.process.pid):
+        if (status := self.child.status) is not None:
+            return how_ended(self.child.name, status) if status else ""
+        if not is_stopped(self.child.pid):
             self.stopped_since = 0.0
             return ""
         self.stopped_since = self.stopped_since or now
-        return f"{self.name} is stopped" if now - self.stopped_since > STOPPED_S else ""
+        return f"{self.child.name} is stopped" if now - self.stopped_since > STOPPED_S else ""
 
 
 class RankProcesses:
@@ -50,7 +54,8 @@ class RankProcesses:
 
     def start(self, ticket: Ticket) -> None:
         for rank in self._ranks:
-            self._processes.append(self._started(replace(ticket, mesh=ticket.mesh.at(rank))))
+            first = encode_joining(replace(ticket, mesh=ticket.mesh.at(rank)))
+            self._processes.append(RankProcess(start_rank(rank, first, self._command)))
 
     def death(self) -> str:
         now = time.monotonic()
@@ -58,28 +63,8 @@ class RankProcesses:
 
     def statuses(self) -> list[int | None]:
         """By which they have ended; None = it runs."""
-        return [process.process.poll() for process in self._processes]
+        return [process.child.status for process in self._processes]
 
     def end(self) -> None:
-        for process in self._processes:
-            process.process.kill()  # ends also what is stopped
-        for process in self._processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):  # one that the kernel holds on to is left behind
-                process.process.wait(KILL_S)
-            os.close(process.life)
+        end_all([process.child for process in self._processes])
         self._processes.clear()
-
-    def _started(self, ticket: Ticket) -> RankProcess:
-        theirs, ours = os.pipe()
-        try:
-            process = subprocess.Popen(
-                [*self._command, str(theirs)], stdin=subprocess.DEVNULL, pass_fds=(theirs,), env=engine_environment()
-            )
-        except BaseException:
-            os.close(ours)
-            raise
-        finally:
-            os.close(theirs)
-        with contextlib.suppress(BrokenPipeError):  # it is gone, and will be seen to be
-            os.write(ours, encode_joining(ticket))
-        return RankProcess(ticket.mesh.rank, process, ours)

@@ -14,12 +14,12 @@ from cadence.config import env
 from cadence.config.engine_config import EngineConfig
 from cadence.core.errors import ConfigError, EngineDeadError
 from cadence.device.base import DeviceCaps
-from cadence.distributed.handshake import new_secret
 from cadence.distributed.mesh import Mesh
 from cadence.executor.joining import Ticket, decode_ticket, encode_joining
+from cadence.executor.network_ranks import NetworkRanks
 from cadence.executor.opened import OpenExecutor, Processors
 from cadence.executor.processes import check_processors, open_group
-from cadence.executor.rank_hub import RankHub
+from cadence.process.handshake import new_secret
 
 LOOPBACK = "127.0.0.1"
 PLACE_S = 60.0  # for Ray to find room for the ranks
@@ -187,5 +187,5 @@ def open_ray(config: EngineConfig, caps: DeviceCaps, processors: Processors) -> 
         cluster.leave()
         raise
     ticket = Ticket((address, 0), new_secret(), mesh)
-    hub = RankHub(RayRanks(cluster, group, bundles), ticket, config.device.cpu_threads)
-    return open_group(hub, mesh, config, caps)
+    ranks = NetworkRanks(RayRanks(cluster, group, bundles), ticket, config.device.cpu_threads)
+    return open_group(ranks, mesh, config, caps)

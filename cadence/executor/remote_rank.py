@@ -1,10 +1,5 @@
-"""One rank that reaches its engine over the network: a `Worker` which carries out messages in their order.
-
-    python -m cadence.executor.remote_rank LIFE
-
-LIFE is an inherited pipe that brings the rank's `Ticket` and ends when the parent does. A Ray actor calls `run_rank`
-itself. It leaves when told to, when the engine or a rank that it computes with is gone, or when a step fails.
-"""
+"""One rank that reaches its engine over the network: it joins, and carries out messages. A `worker_process` runs it,
+or a Ray actor."""
 
 from __future__ import annotations
 
@@ -14,22 +9,14 @@ import math
 import os
 import queue
 import select
-import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
-from cadence.config import env
-from cadence.core.errors import CadenceError
-from cadence.distributed.handshake import RefusedError, dial
 from cadence.distributed.mesh import Mesh
-from cadence.distributed.message_socket import MessageSocket, listen
-from cadence.distributed.messages import ClosedError, MessageError
 from cadence.executor.joining import (
     JOIN_S,
     RANK,
@@ -37,37 +24,32 @@ from cadence.executor.joining import (
     Offers,
     Ticket,
     Welcome,
-    decode_ticket,
     decode_welcome,
     encode_busy,
     encode_joining,
     host_key,
 )
-from cadence.executor.worker_process import (
-    BEAT_S,
-    MOST_SEAT,
-    PARENT_GONE,
-    RANK_GONE,
-    SILENCE_S,
-    end_with_parent,
-    settle,
-    watch_parent,
-)
+from cadence.executor.rank_loop import BEAT_S, SILENCE_S, Fail, RankLink, carry_out, settle
+from cadence.process.ended import PARENT_GONE
+from cadence.process.handshake import RefusedError, dial
+from cadence.process.message_socket import MessageSocket, listen
+from cadence.process.messages import ClosedError, MessageError
+from cadence.process.parent import start_heartbeat
 
 if TYPE_CHECKING:
     from cadence.distributed.collectives import CollectiveArea
     from cadence.distributed.links import LinkArea
     from cadence.executor.carrier import Carrier
 
-FAILED, REFUSED = 1, 5  # exit statuses
+REFUSED = 5  # exit status
 RETRY_S = 0.5  # between attempts to find the engine
-LINGER_S = 1.0  # of a rank whose peer is gone: the engine should hear of that one first
+LINGER_S = 1.0  # of a rank whose peer is gone: the engine should know of that one first
 
 logger = logging.getLogger("cadence.executor")
 
 
 class Inbox:
-    """The messages of a connection, read by a thread: when it ends, so does this process, whatever it is doing; behind
+    """The messages of a connection, read by a thread: when it ends, so does this process, whatever it is doing; after
     the last message it may."""
 
     def __init__(
@@ -132,7 +114,7 @@ def run_rank(ticket: Ticket, join_s: float = JOIN_S) -> int:
     try:
         connection = _find_engine(ticket, join_s)
         results = BusyWriter(connection)
-        _start_beats(results)
+        start_heartbeat(results.beat, BEAT_S)
         listener = listen((connection.own_host, 0))
         made, offers = _offers(ticket.mesh)
         welcome = _introduce(ticket, connection, offers, listener)
@@ -161,15 +143,6 @@ def _find_engine(ticket: Ticket, join_s: float) -> MessageSocket:
             if time.monotonic() > ends:
                 raise TimeoutError(f"no engine at {host}:{port} within {join_s:g} s: {error}") from None
         time.sleep(RETRY_S)
-
-
-def _start_beats(results: BusyWriter) -> None:
-    def beat() -> None:
-        while True:
-            results.beat()
-            time.sleep(BEAT_S)
-
-    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
 
 
 def _offers(mesh: Mesh) -> tuple[list[CollectiveArea | LinkArea], Offers]:
@@ -201,35 +174,11 @@ def _introduce(ticket: Ticket, connection: MessageSocket, offers: Offers, listen
 def _carry_out(ticket: Ticket, welcome: Welcome, results: BusyWriter, listener: socket.socket) -> int:
     from cadence.executor.wire import STOP
 
-    inbox = Inbox(results.connection, STOP)
-    try:
-        _open_carrier(ticket, welcome, (inbox, results), listener).run()
-    except Exception as error:
-        return _status_of(error, ticket.mesh.rank, results)
-    return 0
+    link = RankLink(ticket.mesh.rank, Inbox(results.connection, STOP), results, LINGER_S)
+    return carry_out(link, lambda fail: _open_carrier(ticket, welcome, link, listener, fail))
 
 
-def _status_of(error: Exception, rank: int, results: BusyWriter) -> int:
-    """Says what this process ends of -> its exit status"""
-    from cadence.executor.wire import FAILURE, encode_error
-    from cadence.kernels.interface.collectives import CollectiveAbortedError
-
-    if isinstance(error, CollectiveAbortedError):
-        time.sleep(LINGER_S)
-        return RANK_GONE
-    results.write(FAILURE + encode_error(error), 1.0)
-    if not isinstance(error, CadenceError):  # those are told to the user
-        logger.error("rank %d failed", rank, exc_info=error)
-    return FAILED
-
-
-def _fail(rank: int, results: BusyWriter, error: Exception) -> None:
-    """By a thread beside the one that carries messages out, and may wait for one."""
-    os._exit(_status_of(error, rank, results))
-
-
-def _open_carrier(ticket: Ticket, welcome: Welcome, link: tuple[Inbox, BusyWriter], listener: socket.socket) -> Carrier:
-    """Imports torch and loads the model, which may take long: heartbeats are sent by now."""
+def _open_carrier(ticket: Ticket, welcome: Welcome, link: RankLink, listener: socket.socket, fail: Fail) -> Carrier:
     from cadence.device.cpus import cpu_shares
     from cadence.device.probe import visible_gpus
     from cadence.executor.carrier import Carrier
@@ -239,7 +188,7 @@ def _open_carrier(ticket: Ticket, welcome: Welcome, link: tuple[Inbox, BusyWrite
     share = cpu_shares(welcome.num_on_host, welcome.num_threads)[welcome.place]
     seat = Seat(ticket.mesh, *share)
     settle(seat)
-    config = decode_config(link[0].read(JOIN_S))
+    config = decode_config(link.commands.read(JOIN_S))
     if config.device.kind == "cuda":
         ids = config.device.ids or tuple(range(visible_gpus()))  # Ray shows each rank the one that it has
         gpu = ids[welcome.place % len(ids)]
@@ -249,22 +198,4 @@ def _open_carrier(ticket: Ticket, welcome: Welcome, link: tuple[Inbox, BusyWrite
 
         own = replace(config.model, files=find_model(ticket.model))
         config = replace(config, model=own)
-    fail = partial(_fail, ticket.mesh.rank, link[1])
     return Carrier.open(seat, config, link, open_areas(ticket, welcome, listener), fail)
-
-
-def main(arguments: list[str]) -> int:
-    end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the whole group; the parent decides
-    logging.basicConfig(level=env.log_level(), format="%(levelname)s: %(message)s")
-    (life,) = map(int, arguments)
-    ticket = decode_ticket(os.read(life, MOST_SEAT))
-    watch_parent(life)
-    return run_rank(ticket)
-
-
-if __name__ == "__main__":
-    status = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # its threads hold memory that would go one by one

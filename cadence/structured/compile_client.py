@@ -6,24 +6,22 @@ import contextlib
 import logging
 import selectors
 import socket
-import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 
-from cadence.config import env
 from cadence.core.errors import CadenceError
 from cadence.core.grammar import GrammarSpec
+from cadence.process.child import Child
+from cadence.process.framing import packed_frame, receive
+from cadence.process.sandbox import sandboxed
 from cadence.structured.compile_jobs import (
     Compile,
     CompileRefused,
     CompileResult,
     CompilerReady,
     LoadVocabulary,
-    frame,
     from_compiler,
-    receive,
 )
 from cadence.structured.limits import GrammarLimits
 from cadence.structured.vocabulary import Vocabulary
@@ -31,7 +29,6 @@ from cadence.structured.vocabulary import Vocabulary
 logger = logging.getLogger(__name__)
 
 START_S = 60.0
-EXIT_S = 5.0
 ATTEMPTS = 2  # a process killed from outside says nothing about the job, which is tried again
 
 Receive = Callable[[int, CompileResult | CompileRefused | None], None]
@@ -55,13 +52,12 @@ class CompileClient:
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="grammars", daemon=True)
         self._in_flight: dict[int, tuple[Compile, int]] = {}  # number -> job, attempts so far
-        self._process: subprocess.Popen[bytes] | None = None
-        self._wire: socket.socket | None = None
+        self._child: Child | None = None
 
     @property
     def pid(self) -> int:
         """0 while there is none."""
-        return 0 if self._process is None else self._process.pid
+        return 0 if self._child is None else self._child.pid
 
     def start(self) -> None:
         if not self._thread.is_alive() and not self._closed:
@@ -98,7 +94,7 @@ class CompileClient:
 
     def _serve(self, wire: socket.socket) -> None:
         for job, _ in self._in_flight.values():
-            wire.sendall(frame(job))
+            wire.sendall(packed_frame(job))
         with selectors.DefaultSelector() as selector:
             selector.register(wire, selectors.EVENT_READ)
             selector.register(self._doorstep, selectors.EVENT_READ)
@@ -109,7 +105,7 @@ class CompileClient:
                 while self._new:
                     job = self._new.popleft()
                     self._in_flight[job.number] = (job, 1)
-                    wire.sendall(frame(job))
+                    wire.sendall(packed_frame(job))
                 if wire in ready:
                     self._take(wire)
 
@@ -142,24 +138,14 @@ class CompileClient:
 
     def _opened(self) -> socket.socket:
         vocabulary = self._prepare()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "cadence.structured.compile_process", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env=env.bare_environment(),
-                start_new_session=True,
-            )
-        self._wire = ours
-        ours.settimeout(START_S)
-        ours.sendall(frame(self._first(vocabulary)))
-        if not receive(ours):
+        self._child = Child.start(sandboxed("cadence.structured.compile_process", "the process that compiles grammars"))
+        wire = self._child.wire
+        wire.settimeout(START_S)
+        wire.sendall(packed_frame(self._first(vocabulary)))
+        if not receive(wire):
             raise _CompilerDiedError("it does not start")
-        ours.settimeout(None)
-        return ours
+        wire.settimeout(None)
+        return wire
 
     def _first(self, vocabulary: Vocabulary) -> LoadVocabulary:
         limits = self._limits
@@ -176,11 +162,6 @@ class CompileClient:
         )
 
     def _end_process(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
-        if self._process is not None:
-            self._process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(EXIT_S)
-            self._process = None
+        if self._child is not None:
+            self._child.end()
+            self._child = None

@@ -1,14 +1,10 @@
-"""What the compile process is asked and what it answers: msgpack behind a length of four bytes. No pickle."""
+"""What the compile process is asked and what it answers: msgpack. No pickle."""
 
 from __future__ import annotations
-
-import socket
 
 import msgspec
 
 from cadence.core.grammar import GrammarSpec
-
-LENGTH_BYTES = 4
 
 
 class LoadVocabulary(msgspec.Struct, frozen=True, tag=True):
@@ -51,25 +47,3 @@ FromCompiler = CompilerReady | CompileResult | CompileRefused
 
 to_compiler = msgspec.msgpack.Decoder(ToCompiler)
 from_compiler = msgspec.msgpack.Decoder(FromCompiler)
-
-
-def frame(message: ToCompiler | FromCompiler) -> bytes:
-    data = msgspec.msgpack.encode(message)
-    return len(data).to_bytes(LENGTH_BYTES, "little") + data
-
-
-def receive(wire: socket.socket) -> bytearray:
-    """One message; empty when the other side has closed."""
-    length = _exactly(wire, LENGTH_BYTES)
-    return _exactly(wire, int.from_bytes(length, "little")) if length else length
-
-
-def _exactly(wire: socket.socket, count: int) -> bytearray:
-    data = bytearray(count)
-    rest = memoryview(data)
-    while rest:
-        received = wire.recv_into(rest)
-        if not received:
-            return bytearray()
-        rest = rest[received:]
-    return data

@@ -1,23 +1,23 @@
 """A process in which grammars are compiled: a schema or a pattern may be slow, run out of memory or crash.
 
-`python -m cadence.structured.compile_process <descriptor of a socket>`. It has the packages and the vocabulary ready
-and forks a child for each job: the child's death is the job's alone. It leaves when the socket closes.
+`python -m cadence.structured.compile_process`, as `cadence.process` says. It has the packages and the vocabulary ready
+and forks a child for each job: the child's death is the job's alone.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import resource
 import selectors
 import signal
 import socket
-import sys
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from cadence.core.grammar import GrammarBackend, GrammarSpec
+from cadence.process.framing import packed_frame, receive
+from cadence.process.parent import end_with_parent, open_wire
+from cadence.process.sandbox import confine, limit_memory
 from cadence.structured.choose import choose_backend
 from cadence.structured.compile_jobs import (
     Compile,
@@ -27,8 +27,6 @@ from cadence.structured.compile_jobs import (
     FromCompiler,
     LoadVocabulary,
     ToCompiler,
-    frame,
-    receive,
     to_compiler,
 )
 from cadence.structured.compiler import Backends, RefusedGrammarError, SlowGrammarError, try_out
@@ -45,17 +43,15 @@ _PIPE_BYTES = 2**18
 
 
 def main() -> None:
-    wire = socket.socket(fileno=int(sys.argv[1]))
+    wire = open_wire()
     first = to_compiler.decode(receive(wire))
     assert isinstance(first, LoadVocabulary)
     vocabulary = Vocabulary(tuple(first.pieces), first.special, tuple(first.stop_ids))
     backends = Backends(vocabulary, greedy_encoder(vocabulary), ("torch", "transformers"))
     backends.prepare()
     gc.freeze()
-    os.nice(NICENESS)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    wire.sendall(frame(CompilerReady()))
+    confine(NICENESS)
+    wire.sendall(packed_frame(CompilerReady()))
     CompileLoop(wire, backends, first).run()
 
 
@@ -146,16 +142,16 @@ class CompileLoop:
 
     def _work(self, job: Compile, pipe: int) -> None:
         """In the child."""
+        end_with_parent()
         signal.setitimer(signal.ITIMER_REAL, self._limits.seconds + GRACE_S)  # SIGALRM ends it without its parent, too
-        if size := _address_space():
-            resource.setrlimit(resource.RLIMIT_AS, (size + self._limits.memory_bytes,) * 2)
+        limit_memory(self._limits.memory_bytes)
         try:
             answer: FromCompiler = self._compiled(job)
         except RefusedGrammarError as error:
             answer = CompileRefused(job.number, str(error))
         except MemoryError:
             answer = CompileRefused(job.number, self._too_large())
-        rest = memoryview(frame(answer))
+        rest = memoryview(packed_frame(answer))
         while rest:
             rest = rest[os.write(pipe, rest) :]
         os._exit(0)
@@ -190,7 +186,7 @@ class CompileLoop:
         self._children.remove(child)
         code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
         if code != 0:
-            child.answer = bytearray(frame(CompileRefused(child.job.number, self._cause(child, code))))
+            child.answer = bytearray(packed_frame(CompileRefused(child.job.number, self._cause(child, code))))
         self._wire.sendall(child.answer)
 
     def _cause(self, child: _CompileChild, code: int) -> str:
@@ -202,14 +198,6 @@ class CompileLoop:
 
     def _too_large(self) -> str:
         return f"needs more than {self._limits.memory_bytes // 2**20} MiB of memory to compile"
-
-
-def _address_space() -> int:
-    """Bytes; 0 where the system does not say."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    except OSError:
-        return 0
 
 
 if __name__ == "__main__":

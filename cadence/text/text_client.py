@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
-import socket
-import subprocess
-import sys
 
-from cadence.config import env
 from cadence.core.errors import BusyError, CadenceError, EngineDeadError
-from cadence.text.text_jobs import (
-    LENGTH_BYTES,
-    Answer,
-    Failed,
-    FromProcess,
-    Job,
-    LoadTokenizer,
-    Ready,
-    frame,
-    from_process,
-)
+from cadence.process.child import AsyncChild
+from cadence.process.framing import packed_frame, read_frame
+from cadence.process.sandbox import sandboxed
+from cadence.text.text_jobs import Answer, Failed, FromProcess, Job, LoadTokenizer, Ready, from_process
 
 MAX_WAITING = 32  # jobs, with the one that runs
 START_S = 60.0
@@ -39,36 +27,23 @@ class JobError(CadenceError):
 class _DiedError(CadenceError):
     """The process ended in the middle of a job: it crashed or was killed."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(f"ended with code {code}")
-        self.code = code
+    def __init__(self, status: int | None) -> None:
+        super().__init__(f"ended with code {status}")
+        self.status = status
 
 
-class _Child:
-    """One process and the socket to it."""
+class _TextChild:
+    """One process and the wire to it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
-        self._process = process
+    def __init__(self, child: AsyncChild, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._child = child
         self._reader = reader
         self._writer = writer
 
     @classmethod
-    async def start(cls, load: LoadTokenizer) -> _Child:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.to_thread(
-                subprocess.Popen,
-                [sys.executable, "-m", "cadence.text.text_process", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env=env.bare_environment(),
-                start_new_session=True,
-            )
-        ours.setblocking(False)
-        reader, writer = await asyncio.open_connection(sock=ours, limit=_BUFFER)
-        child = cls(process, reader, writer)
+    async def start(cls, load: LoadTokenizer) -> _TextChild:
+        process, wire = await AsyncChild.start(sandboxed("cadence.text.text_process", "the text process"))
+        child = cls(process, *await asyncio.open_connection(sock=wire, limit=_BUFFER))
         try:
             async with asyncio.timeout(START_S):
                 await child.ask(load)
@@ -85,36 +60,27 @@ class _Child:
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._child.pid
 
     async def ask(self, message: Job | LoadTokenizer) -> FromProcess:
         try:
-            self._writer.write(frame(message))
+            self._writer.write(packed_frame(message))
             await self._writer.drain()
-            length = await self._reader.readexactly(LENGTH_BYTES)
-            answer: FromProcess = from_process.decode(await self._reader.readexactly(int.from_bytes(length, "little")))
+            answer: FromProcess = from_process.decode(await read_frame(self._reader))
             return answer
         except (OSError, EOFError):
-            raise _DiedError(await self._exit_code()) from None
+            await self._child.end(EXIT_S)
+            raise _DiedError(self._child.status) from None
 
     async def kill(self) -> None:
         self._writer.close()
-        self._process.kill()
-        await self._exit_code()
-
-    async def _exit_code(self) -> int:
-        for _ in range(int(EXIT_S / 0.01)):
-            if (code := self._process.poll()) is not None:
-                return code
-            await asyncio.sleep(0.01)
-        self._process.kill()
-        return await asyncio.to_thread(self._process.wait)
+        await self._child.end(0.0)
 
 
 class TextProcess:
     def __init__(self, load: LoadTokenizer) -> None:
         self._load = load
-        self._child: _Child | None = None
+        self._child: _TextChild | None = None
         self._turn = asyncio.Lock()  # first come, first served
         self._tasks: set[asyncio.Task[Answer]] = set()
         self._running: tuple[asyncio.Task[Answer], asyncio.Timeout] | None = None
@@ -195,15 +161,15 @@ class TextProcess:
                 return await self._exchange(job)
             except _DiedError as death:
                 await self._end()
-                if death.code in _OUT_OF_MEMORY:
+                if death.status in _OUT_OF_MEMORY:
                     raise JobError(self._too_large()) from None
-                if death.code != -signal.SIGKILL:
+                if death.status != -signal.SIGKILL:
                     break
         raise JobError("ended the process that read it")
 
     async def _exchange(self, job: Job) -> Answer:
         if self._child is None:
-            self._child = await _Child.start(self._load)
+            self._child = await _TextChild.start(self._load)
         task = asyncio.current_task()
         assert task is not None
         try:
@@ -223,5 +189,4 @@ class TextProcess:
     async def _end(self) -> None:
         if self._child is not None:
             child, self._child = self._child, None
-            with contextlib.suppress(ProcessLookupError):
-                await child.kill()
+            await child.kill()

@@ -1,4 +1,4 @@
-"""What the text process is asked and what it answers: msgpack behind a length of four bytes. No pickle."""
+"""What the text process is asked and what it answers: msgpack. No pickle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from array import array
 
 import msgspec
 
-LENGTH_BYTES = 4
 ALL = (None, None)
 
 Kept = tuple[int | None, int | None]  # start and stop of a slice of token ids
@@ -80,11 +79,6 @@ FromProcess = Ready | Encoded | Decoded | Failed
 
 to_process = msgspec.msgpack.Decoder(ToProcess)
 from_process = msgspec.msgpack.Decoder(FromProcess)
-
-
-def frame(message: ToProcess | FromProcess) -> bytes:
-    data = msgspec.msgpack.encode(message)
-    return len(data).to_bytes(LENGTH_BYTES, "little") + data
 
 
 def packed(ids: list[int]) -> bytes:

@@ -20,8 +20,9 @@ MAY_IMPORT = {
     "core": set(),
     "gguf": {"core"},
     "config": {"core", "gguf"},
-    "text": {"core", "config", "gguf"},
-    "structured": {"core", "config", "text"},
+    "process": {"core", "config"},
+    "text": {"core", "config", "gguf", "process"},
+    "structured": {"core", "config", "process", "text"},
     "scheduler": {"core", "config"},
     "device": {"core", "config"},
     "kernels": {"core", "config", "device"},
@@ -30,12 +31,13 @@ MAY_IMPORT = {
     "sample": {"core", "config", "device", "kernels"},
     "speculate": {"core", "config", "device", "kernels", "models", "sample"},
     "runner": {"core", "config", "device", "kernels", "lora", "models", "sample", "speculate"},
-    "distributed": {"core", "config", "device", "kernels"},
+    "distributed": {"core", "config", "device", "kernels", "process"},
     "executor": {
-        *("core", "config", "device", "kernels", "lora", "models", "sample", "speculate", "runner", "distributed"),
+        *("core", "config", "process", "device", "kernels", "lora", "models", "sample", "speculate", "runner"),
+        "distributed",
     },
-    "engine": {"core", "config", "text", "structured", "scheduler", "executor"},
-    "entrypoints": {"core", "config", "text", "engine"},
+    "engine": {"core", "config", "process", "text", "structured", "scheduler", "executor"},
+    "entrypoints": {"core", "config", "process", "text", "engine"},
 }
 MAY_IMPORT["entrypoints/cli"] = set(MAY_IMPORT)  # the shell may ask any room, lazily
 MAY_IMPORT["vllm"] = {"core", "config", "text", "engine", "entrypoints"}

@@ -24,8 +24,9 @@ from cadence.distributed.ring import RingClosedError
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.llm_engine import LLMEngine
 from cadence.entrypoints.async_llm import AsyncLLM
+from cadence.executor.local_ranks import LocalRanks
+from cadence.executor.rank_group import RankGroup
 from cadence.executor.wire import Seat
-from cadence.executor.worker_group import WorkerGroup
 from tests.helpers.leftovers import still_running
 from tests.helpers.wide import KILLED_AND_STOPPED
 from tests.server.engines import engine_command
@@ -185,11 +186,12 @@ SLEEPS = [sys.executable, "-c", "import time; time.sleep(3600)"]
 
 
 @contextlib.contextmanager
-def closing_group(seats: list[Seat], **options: float) -> Iterator[WorkerGroup]:
+def closing_group(seats: list[Seat], **options: float) -> Iterator[tuple[RankGroup, LocalRanks]]:
     """Of workers that do nothing."""
-    group = WorkerGroup(seats, SLEEPS, **options)
+    ranks = LocalRanks(seats, SLEEPS, **options)
+    group = RankGroup(ranks)
     try:
-        yield group
+        yield group, ranks
     finally:
         group.end()
 
@@ -197,24 +199,24 @@ def closing_group(seats: list[Seat], **options: float) -> Iterator[WorkerGroup]:
 def test_all_ranks_are_told_when_one_dies() -> None:
     """Whatever they wait for: a command, those of their stage, or another stage."""
     mesh = Mesh(0, 2, 2)
-    with closing_group([Seat(mesh.at(rank), 1) for rank in range(4)]) as group:
-        areas = group._shared.all()
+    with closing_group([Seat(mesh.at(rank), 1) for rank in range(4)]) as (group, ranks):
+        areas = ranks._shared.all()
         assert len(areas) == 2 + 2 * 2
-        os.kill(group.pids[2], signal.SIGKILL)
-        for reader in group.result_readers():
+        os.kill(ranks.pids[2], signal.SIGKILL)
+        for reader in ranks.results:
             with pytest.raises(RingClosedError):
                 reader.read(60)
         assert "rank 2" in group.death and "SIGKILL" in group.death
-        assert group.commands.is_closed
+        assert ranks._ring.is_closed
         assert all(area._functions.is_aborted(area.address) for area in areas)  # type: ignore[attr-defined]
 
 
 def test_workers_without_heartbeats_are_ended() -> None:
     """Processes that run and say nothing, which the system does not call stopped."""
-    with closing_group([Seat(Mesh(rank, 2), 1) for rank in range(2)], silence_s=0.5) as group:
-        processes = [psutil.Process(pid) for pid in group.pids]
+    with closing_group([Seat(Mesh(rank, 2), 1) for rank in range(2)], silence_s=0.5) as (group, ranks):
+        processes = [psutil.Process(pid) for pid in ranks.pids]
         with pytest.raises(RingClosedError):
-            group.result_readers()[0].read(60)
+            ranks.results[0].read(60)
         assert "gave no heartbeat for 0.5 s" in group.death
     assert not still_running(processes)
 

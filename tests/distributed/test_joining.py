@@ -18,18 +18,19 @@ from cadence.config.args import EngineArgs
 from cadence.config.reference import find_model
 from cadence.core.errors import ConfigError, EngineDeadError, RanksMissingError
 from cadence.core.messages import LACKS_RANKS
-from cadence.distributed.handshake import dial, read_secret
 from cadence.distributed.mesh import Mesh
-from cadence.distributed.message_socket import MessageSocket, listen
-from cadence.distributed.messages import ClosedError
 from cadence.engine.core_process import build_core
 from cadence.executor.joining import RANK, Hello, Offers, Ticket, decode_welcome, encode_joining, refusal, welcomes
 from cadence.executor.model_digest import model_digest
+from cadence.executor.network_ranks import NetworkRanks
 from cadence.executor.rank_areas import uses_of
-from cadence.executor.rank_desk import RankDesk
-from cadence.executor.rank_hub import RankHub
+from cadence.executor.rank_group import RankGroup
+from cadence.executor.rank_listener import RankListener
 from cadence.executor.remote_rank import Inbox
-from cadence.executor.worker_process import PARENT_GONE
+from cadence.process.ended import PARENT_GONE
+from cadence.process.handshake import dial, read_secret
+from cadence.process.message_socket import MessageSocket, listen
+from cadence.process.messages import ClosedError
 from tests.helpers.headless_node import free_port, start_node
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]  # a tiny model is made, and none is loaded
@@ -71,13 +72,13 @@ def model(tiny_model: Callable[[str], Path]) -> Path:
 
 
 @pytest.fixture
-def desk(secret: Path, model: Path) -> Iterator[tuple[RankDesk, int]]:
+def listening(secret: Path, model: Path) -> Iterator[tuple[RankListener, int]]:
     """-> one that listens, and its port"""
     listener = listen(("127.0.0.1", 0))
     address = ("127.0.0.1", listener.getsockname()[1])
     expected = Ticket(address, read_secret(str(secret)), MESH, 0, 2, "", model_digest(find_model(str(model))))
     over = threading.Event()
-    with RankDesk(listener, expected) as made:
+    with RankListener(listener, expected) as made:
 
         def serve() -> None:
             while not over.is_set():
@@ -143,8 +144,8 @@ def test_what_does_not_fit_is_named(changed: dict[str, object], said: str) -> No
     assert said in found and bool(said) == bool(found)
 
 
-def test_two_nodes_of_one_rank(desk: tuple[RankDesk, int], secret: Path, model: Path) -> None:
-    made, port = desk
+def test_two_nodes_of_one_rank(listening: tuple[RankListener, int], secret: Path, model: Path) -> None:
+    made, port = listening
     known = read_secret(str(secret))
     digest = model_digest(find_model(str(model)))
     one, other = (dial(("127.0.0.1", port), known, RANK) for _ in range(2))
@@ -168,7 +169,7 @@ def test_two_nodes_of_one_rank(desk: tuple[RankDesk, int], secret: Path, model: 
     ids=["nodes", "ranks", "secret", "model"],
 )
 def test_a_node_that_cannot_join_says_why_and_ends(
-    desk: tuple[RankDesk, int], secret: Path, model: Path, tmp_path: Path, flags: tuple[str, ...], said: str
+    listening: tuple[RankListener, int], secret: Path, model: Path, tmp_path: Path, flags: tuple[str, ...], said: str
 ) -> None:
     (tmp_path / "other").write_text("a secret of another launch")
     copy = tmp_path / "copy"
@@ -177,7 +178,7 @@ def test_a_node_that_cannot_join_says_why_and_ends(
         (copy / file.name).write_bytes(file.read_bytes())
     (copy / "config.json").write_text((model / "config.json").read_text() + "\n")
     named = [flag.format(other=tmp_path / "other") for flag in flags if not flag.startswith("--model")]
-    node = start_node(copy if "--model={copy}" in flags else model, secret, desk[1], *named)
+    node = start_node(copy if "--model={copy}" in flags else model, secret, listening[1], *named)
     _, errors = node.communicate(timeout=120)
     assert node.returncode == 1
     assert said in errors and "Traceback" not in errors
@@ -201,9 +202,9 @@ def test_flags_that_cannot_be(options: dict[str, object], said: str) -> None:
 def test_an_engine_waits_for_its_ranks_so_long_and_no_longer() -> None:
     ticket = Ticket(("127.0.0.1", 0), b"secret", MESH)
     with pytest.raises(RanksMissingError, match=rf"{LACKS_RANKS} within 0.3 s; missing: 0, 1"):
-        RankHub(NoLauncher(), ticket, 0, join_s=0.3)
+        RankGroup(NetworkRanks(NoLauncher(), ticket, 0, join_s=0.3))
     with pytest.raises(EngineDeadError, match="rank 1 is broken"):
-        RankHub(NoLauncher("rank 1 is broken"), ticket, 0, join_s=30)
+        RankGroup(NetworkRanks(NoLauncher("rank 1 is broken"), ticket, 0, join_s=30))
 
 
 class FakeRanks(NoLauncher):
@@ -238,13 +239,14 @@ class FakeRanks(NoLauncher):
 
 
 @contextlib.contextmanager
-def hub_of(ranks: FakeRanks, silence_s: float) -> Iterator[RankHub]:
+def joined(fakes: FakeRanks, silence_s: float) -> Iterator[tuple[RankGroup, NetworkRanks]]:
     ticket = Ticket(("127.0.0.1", 0), b"a secret of this launch alone", MESH, 0, 2, "", "digest")
-    hub = RankHub(ranks, ticket, 0, silence_s=silence_s)
+    ranks = NetworkRanks(fakes, ticket, 0, silence_s=silence_s)
+    group = RankGroup(ranks)
     try:
-        yield hub
+        yield group, ranks
     finally:
-        hub.end()
+        group.end()
 
 
 def test_an_engine_that_is_started_again_waits_as_long_as_it_is_told(secret: Path, model: Path) -> None:
@@ -272,21 +274,21 @@ def test_a_rank_leaves_an_engine_that_is_silent() -> None:
 
 def test_a_rank_that_gives_no_heartbeat_is_given_up() -> None:
     """Its connection stays open. The other rank gives them, and is not named."""
-    with hub_of(FakeRanks(lambda connection: None), silence_s=3.0) as hub:
+    with joined(FakeRanks(lambda connection: None), silence_s=3.0) as (group, ranks):
         with pytest.raises(ClosedError):
-            hub.ranks[1].read(60)
-        assert hub.death == f"{hub.ranks[1].hello.name} gave no heartbeat for 3 s"
+            ranks.results[1].read(60)
+        assert group.death == f"{ranks.results[1].hello.name} gave no heartbeat for 3 s"
 
 
 def test_a_rank_whose_connection_ends_is_gone() -> None:
-    with hub_of(FakeRanks(MessageSocket.close), silence_s=1000.0) as hub:
+    with joined(FakeRanks(MessageSocket.close), silence_s=1000.0) as (group, ranks):
         with pytest.raises(ClosedError):
-            hub.ranks[0].read(60)
-        assert f"{hub.ranks[1].hello.name} is gone" in hub.death
+            ranks.results[0].read(60)
+        assert f"{ranks.results[1].hello.name} is gone" in group.death
 
 
 def test_a_port_that_is_taken_is_named() -> None:
     with listen(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(EngineDeadError, match=f"cannot listen for ranks at 127.0.0.1:{port}"):
-            RankHub(NoLauncher(), Ticket(("127.0.0.1", port), b"secret", MESH), 0)
+            NetworkRanks(NoLauncher(), Ticket(("127.0.0.1", port), b"secret", MESH), 0)

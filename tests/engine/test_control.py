@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cadence.scheduler.features.adapters.slots import AdapterSlots
 
 from cadence.core.adapter import AdapterSpec
 from cadence.core.control import (
@@ -34,6 +33,7 @@ from cadence.engine.grammar_desk import GrammarDesk
 from cadence.engine.intake import IntakeChain
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.supervisor import Supervisor
+from cadence.scheduler.features.adapters.slots import AdapterSlots
 from tests.helpers.control_engine import BAD, CLEAR, DOUBLE, ENGINE_COMMAND, GET, SET, STICK, UNKNOWN
 
 pytestmark = [pytest.mark.engine, pytest.mark.warm]

@@ -40,5 +40,7 @@ def running(node: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 
 def ranks_of(node: subprocess.Popen[str]) -> list[psutil.Process]:
     """The processes of ranks that it has started, in their order."""
-    found = [each for each in psutil.Process(node.pid).children() if "cadence.executor.remote_rank" in each.cmdline()]
+    found = [
+        each for each in psutil.Process(node.pid).children() if "cadence.executor.worker_process" in each.cmdline()
+    ]
     return sorted(found, key=lambda process: process.pid)

@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-ENGINES = ("cadence.engine.core_process", "cadence.executor.worker_process", "cadence.executor.remote_rank")
+ENGINES = ("cadence.engine.core_process", "cadence.executor.worker_process")
 SERVERS = ("cadence.entrypoints.cli.main", "cadence.entrypoints.server.api_process", "tests.server.engines")
 TOYS = ("tests.helpers.control_engine",)
 WARM = (*ENGINES, *SERVERS, *TOYS)

@@ -136,9 +136,9 @@ MUTANTS = (
     ),
     Mutant(
         "executor: the last rank gets no messages",
-        "executor/rank_hub.py",
-        "            for rank in self.ranks:\n                rank.connection.write",
-        "            for rank in self.ranks[:-1]:\n                rank.connection.write",
+        "executor/network_ranks.py",
+        "        for rank in self._ranks:\n            rank.connection.write",
+        "        for rank in self._ranks[:-1]:\n            rank.connection.write",
         ("distributed/test_joining.py", "distributed/test_processes.py", "distributed/test_nodes.py"),
     ),
     Mutant(

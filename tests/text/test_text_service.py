@@ -281,7 +281,7 @@ def test_it_leaves_with_its_parent_and_knows_no_secrets(
         child = service._templates._child
         assert child is not None
         child._writer.close()  # as when the parent is gone
-        while child._process.poll() is None:
+        while child._child.status is None:
             await asyncio.sleep(0.01)
 
     run(body)

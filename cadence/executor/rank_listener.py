@@ -1,5 +1,5 @@
-"""Where ranks join: who connects is heard once it has shown that it knows the secret, and refused with a sentence where
-it cannot be one of the engine's ranks."""
+"""Where ranks join: a connection is read from once it has shown that it knows the secret, and refused with a sentence
+where it cannot be one of the engine's ranks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from types import TracebackType
 
 import msgspec
 
-from cadence.distributed.handshake import RefusedError, accept
-from cadence.distributed.message_socket import MessageSocket
-from cadence.distributed.messages import ClosedError, MessageError
 from cadence.executor.joining import RANK, Hello, Ticket, Welcome, decode_hello, encode_joining, refusal
+from cadence.process.handshake import RefusedError, accept
+from cadence.process.message_socket import MessageSocket
+from cadence.process.messages import ClosedError, MessageError
 
 HELLO_S = 120.0  # for a rank that has connected to say what it is; it may have to compile first
 MOST_UNKNOWN = 32  # connections that have not shown anything yet, at once
@@ -23,8 +23,8 @@ MOST_UNKNOWN = 32  # connections that have not shown anything yet, at once
 logger = logging.getLogger("cadence.executor")
 
 
-class RankDesk:
-    """Takes the listening socket over, and closes it at its end: who comes later finds nobody."""
+class RankListener:
+    """Takes the listening socket over, and closes it at its end: nobody joins later."""
 
     def __init__(self, listener: socket.socket, expected: Ticket) -> None:
         """expected: what the tickets of all ranks say, but for their rank"""
@@ -35,7 +35,7 @@ class RankDesk:
         self._unknown = threading.Semaphore(MOST_UNKNOWN)
         self._is_open = True
 
-    def __enter__(self) -> RankDesk:
+    def __enter__(self) -> RankListener:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -57,13 +57,13 @@ class RankDesk:
             return [self._joined[rank] for rank in range(self._expected.mesh.world_size)]
 
     def wait(self, seconds: float) -> None:
-        """Hears those that come meanwhile, each in a thread of its own; those that wait hear a heartbeat."""
+        """Admits those that come meanwhile, each in a thread of its own; those that wait are sent a heartbeat."""
         poll = select.poll()
         poll.register(self._listener.fileno(), select.POLLIN)
         if poll.poll(seconds * 1000):
             end, _ = self._listener.accept()
             if self._unknown.acquire(blocking=False):
-                threading.Thread(target=self._hear, args=(end,), name="joining", daemon=True).start()
+                threading.Thread(target=self._admit, args=(end,), name="joining", daemon=True).start()
             else:
                 end.close()
         with self._lock:
@@ -73,7 +73,7 @@ class RankDesk:
                     connection.release()
                     del self._joined[rank]
 
-    def _hear(self, end: socket.socket) -> None:
+    def _admit(self, end: socket.socket) -> None:
         try:
             connection = accept(end, self._expected.secret, RANK)
         except RefusedError as error:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from cadence.core.errors import ConfigError
-from cadence.distributed.handshake import RefusedError, accept, dial, new_secret, read_secret
-from cadence.distributed.message_socket import MessageSocket, listen
-from cadence.distributed.messages import ClosedError, MessageError
+from cadence.process.handshake import RefusedError, accept, dial, new_secret, read_secret
+from cadence.process.message_socket import MessageSocket, listen
+from cadence.process.messages import ClosedError, MessageError
 from tests.helpers.cut_networks import Network, network
 
 __all__ = ["network"]
@@ -80,7 +80,7 @@ def test_heartbeats_are_heard_and_are_no_messages(ends: Ends) -> None:
 
 
 def test_a_length_beyond_the_limit_is_an_error(ends: Ends) -> None:
-    ends[1].most = 100
+    ends[1].frames.most = 100
     ends[0].write(b"x" * 101)
     with pytest.raises(MessageError, match="101 bytes; the most are 100"):
         ends[1].read(60)

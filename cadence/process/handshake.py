@@ -11,12 +11,12 @@ import secrets
 import socket
 
 from cadence.core.errors import ConfigError
-from cadence.distributed.message_socket import Address, MessageSocket
-from cadence.distributed.messages import MOST_MESSAGE, ClosedError, MessageError
+from cadence.process.message_socket import Address, MessageSocket
+from cadence.process.messages import MOST_MESSAGE, ClosedError, MessageError
 
 HANDSHAKE_S = 5.0  # for all of it
 LEAST_SECRET = 16  # bytes
-MOST_UNKNOWN = 256  # bytes of a message of somebody unknown
+MOST_UNKNOWN = 256  # bytes of a message of who is unknown
 _NONCE = 32
 _GREETING = b"cadence 1 "
 
@@ -56,7 +56,7 @@ def accept(end: socket.socket, secret: bytes, purpose: bytes) -> MessageSocket:
     except BaseException:
         connection.release()
         raise
-    connection.most = MOST_MESSAGE
+    connection.frames.most = MOST_MESSAGE
     return connection
 
 
@@ -78,7 +78,7 @@ def dial(address: Address, secret: bytes, purpose: bytes) -> MessageSocket:
     except BaseException:
         connection.release()
         raise
-    connection.most = MOST_MESSAGE
+    connection.frames.most = MOST_MESSAGE
     return connection
 
 

@@ -1,4 +1,4 @@
-"""A network connection that carries messages: frames behind their length, never longer than they may be.
+"""A network connection that carries messages, never longer than they may be.
 
 Heartbeats are empty frames; they are no messages. Nagle's delay is off, and a machine that does not acknowledge what
 was sent within `LOST_MS` counts as gone: the system says so, however busy the processes are. IPv4 and IPv6.
@@ -10,15 +10,14 @@ import contextlib
 import math
 import select
 import socket
-import struct
 import threading
 import time
 
-from cadence.distributed.messages import MOST_MESSAGE, ClosedError, MessageError
+from cadence.process.framing import READ_BYTES, Frames, framed
+from cadence.process.messages import MOST_MESSAGE, ClosedError, MessageError
 
 LOST_MS = 1500  # without an acknowledgement of what was sent
-READ_BYTES = 1 << 18
-_LENGTH = struct.Struct("<I")
+_BEAT = framed(b"")
 
 Address = tuple[str, int]  # host, port
 
@@ -32,10 +31,9 @@ class MessageSocket:
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_MS)
-        self.most = most
+        self.frames = Frames(most)
         self.heard_at = time.monotonic()  # when anything last came
         self._socket = end
-        self._received = bytearray()
         self._lock = threading.Lock()  # a frame is written whole
 
     @property
@@ -56,7 +54,7 @@ class MessageSocket:
             raise MessageError(f"a message of {len(message)} bytes; the most are {MOST_MESSAGE}")
         ends = time.monotonic() + timeout_s
         with self._lock:
-            self._send(memoryview(_LENGTH.pack(len(message)) + message), ends)
+            self._send(memoryview(framed(message)), ends)
 
     def beat(self) -> None:
         """This process lives. Where the other side is behind with reading, or a message is on its way, nothing is
@@ -65,7 +63,7 @@ class MessageSocket:
             return
         try:
             if self._is_ready(select.POLLOUT, 0):
-                self._send(memoryview(_LENGTH.pack(0)), time.monotonic() + 1.0)
+                self._send(memoryview(_BEAT), time.monotonic() + 1.0)
         except (ClosedError, TimeoutError, ValueError):
             """Who reads notices."""
         finally:
@@ -79,20 +77,17 @@ class MessageSocket:
                 return message
             if not self._is_ready(select.POLLIN, ends - time.monotonic()):
                 raise TimeoutError("nothing came over the connection")
-            self._receive(self._num_wanted())
+            self._receive(self.frames.num_missing)
 
     def arrived(self) -> list[bytes]:
         """The messages that are here, after the system said that there is something to read. Raises ClosedError."""
         self._receive(READ_BYTES)
-        found = []
-        while (message := self._next()) is not None:
-            found.append(message)
-        return found
+        return [message for message in self.frames.take_all() if message]
 
     def detach(self) -> int:
         """-> the descriptor, which is the caller's now; nothing that was received may be left"""
-        if self._received:
-            raise MessageError(f"{len(self._received)} bytes came too early")
+        if len(self.frames):
+            raise MessageError(f"{len(self.frames)} bytes came too early")
         descriptor: int = self._socket.detach()
         return descriptor
 
@@ -125,13 +120,6 @@ class MessageSocket:
             except OSError as error:
                 raise ClosedError(f"the connection is lost: {error.strerror or error}") from error
 
-    def _num_wanted(self) -> int:
-        """Bytes that the next frame lacks, as far as is known."""
-        have = len(self._received)
-        if have < _LENGTH.size:
-            return _LENGTH.size - have
-        return min(_LENGTH.size + _LENGTH.unpack_from(self._received)[0] - have, READ_BYTES)
-
     def _receive(self, most: int) -> None:
         try:
             data = self._socket.recv(most, socket.MSG_DONTWAIT)
@@ -142,22 +130,14 @@ class MessageSocket:
         if not data:
             raise ClosedError("the connection was closed")
         self.heard_at = time.monotonic()
-        self._received += data
+        self.frames.add(data)
 
     def _next(self) -> bytes | None:
         """None = it has not come in full"""
-        while len(self._received) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._received)
-            if length > self.most:
-                raise MessageError(f"a message of {length} bytes; the most are {self.most}")
-            end = _LENGTH.size + length
-            if len(self._received) < end:
-                return None
-            message = bytes(memoryview(self._received)[_LENGTH.size : end])
-            del self._received[:end]
-            if length:
-                return message
-        return None
+        message = self.frames.take()
+        while message == b"":
+            message = self.frames.take()
+        return message
 
 
 def listen(address: Address) -> socket.socket:
