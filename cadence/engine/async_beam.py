@@ -31,7 +31,7 @@ async def search_beams(search: BeamSearch, request: BeamRequest, ask: AskOne, to
     try:
         beams = next(rounds)
         while True:
-            answers = await all_or_none([ask(number, tokens) for number, tokens in enumerate(beams)])
+            answers = await all_or_none([ask(number, beam.tokens) for number, beam in enumerate(beams)])
             for answer in answers:
                 if answer.outputs[0].finish_reason in _FAILED:
                     return replace(answer, request_id=request.request_id, prompt=request.prompt)

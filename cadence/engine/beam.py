@@ -15,9 +15,16 @@ from cadence.core.outputs import BeamSearchOutput, BeamSearchSequence, Logprob, 
 from cadence.core.request import FinishReason
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 
-# The tokens of every live beam -> one more token for each, with the logprobs of the likeliest ones.
-Rounds = Generator[list[list[int]], list[RequestOutput], list[BeamSearchOutput]]
-Probe = Callable[[list[list[int]], SamplingParams], list[RequestOutput]]  # token lists -> outputs, in order
+
+@dataclass(frozen=True, slots=True)
+class LiveBeam:
+    prompt: int  # its place among the prompts
+    tokens: list[int]  # the prompt's, and its own
+
+
+# Every live beam -> one more token for each, with the logprobs of the likeliest ones.
+Rounds = Generator[list[LiveBeam], list[RequestOutput], list[BeamSearchOutput]]
+Probe = Callable[[list[LiveBeam], SamplingParams], list[RequestOutput]]  # outputs come in the beams' order
 
 
 @dataclass(slots=True)
@@ -48,14 +55,14 @@ class BeamSearch:
         )
 
     def rounds(self, token_lists: list[list[int]]) -> Rounds:
-        """Yields the tokens of every live beam, and takes the answers to `probe` for them, in order."""
+        """Yields every live beam, and takes the answers to `probe` for them, in order."""
         searches = [_Search(len(tokens), [BeamSearchSequence(list(tokens))]) for tokens in token_lists]
         for _ in range(self._params.max_tokens):
             self._end_at_model_length(searches)
-            beams = [beam for search in searches for beam in search.live]
+            beams = [LiveBeam(place, beam.tokens) for place, search in enumerate(searches) for beam in search.live]
             if not beams:
                 break
-            answers = iter((yield [beam.tokens for beam in beams]))
+            answers = iter((yield beams))
             for search in searches:
                 self._extend(search, list(itertools.islice(answers, len(search.live))))
         return [self._ranked(search) for search in searches]

@@ -17,6 +17,7 @@ from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.shown import shown
 from cadence.engine.prompts import ParsedPrompt, parse_prompt
+from cadence.text.loop_share import LEAST
 from cadence.text.null_tokenizer import AnyTokenizer
 
 _MASK64 = (1 << 64) - 1
@@ -72,6 +73,11 @@ def weight_of(params: SamplingParams) -> int:
     if params.structured_outputs is not None:
         texts = (*texts, params.structured_outputs.spec(NO_DEFAULTS).text)
     return sum(len(entries or ()) for entries in lists) + sum(map(len, texts))
+
+
+def spelling_size(bad_words: list[str]) -> int:
+    """Characters that are tokenised for bad words, as a turn of an event loop counts them: each has two spellings."""
+    return sum(2 * max(len(word), LEAST) for word in bad_words)
 
 
 def checked_rank(rank: object, num_engines: int, name: str = "data_parallel_rank") -> int | None:

@@ -27,18 +27,20 @@ from cadence.engine.async_beam import BeamRequest, search_beams
 from cadence.engine.beam import BeamSearch
 from cadence.engine.dp_client import open_engines
 from cadence.engine.engine_client import ClientFactory, EngineClient
-from cadence.engine.input_processor import InputLimits, InputProcessor, ProcessedInput, weight_of
+from cadence.engine.input_processor import InputLimits, InputProcessor
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.cache_info import cache_labels
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.output_processor import OutputProcessor, OutputStream
 from cadence.engine.parallel_sampling import fan_out
-from cadence.engine.prompts import ParsedPrompt, PromptType, parse_prompt
+from cadence.engine.prompts import PromptType, parse_prompt
 from cadence.engine.source import check_vocabulary, find_source
 from cadence.engine.supervisor import ENGINE_COMMAND, entry_of
 from cadence.engine.text_tap import TextTap
+from cadence.engine.together import first_of
 from cadence.engine.unused import UnusedOptions
+from cadence.entrypoints.async_inputs import AsyncInputs
 from cadence.text.null_text_service import open_text_service
 from cadence.text.null_tokenizer import AnyTokenizer
 from cadence.text.text_service import TextService
@@ -48,7 +50,6 @@ logger = logging.getLogger("cadence.engine")
 
 DEFAULT_LIMITS = SupervisorLimits()
 STATE_PERIOD_S = 1.0
-HEAVY = 4096  # entries and characters of parameters; what has more is checked beside the event loop
 PAUSE_MODES = ("abort", "wait")  # a request that runs is not frozen: its reader would wait without end
 DELIVERED_AT_ONCE = 64  # updates: about 2 ms
 
@@ -70,10 +71,12 @@ class AsyncLLM:
         self._supervisor = engines
         cache = cache_labels(config.cache, info.num_blocks)
         self._metrics = MetricsByEngine(self.model_name, cache, most_drafts, config.lora.max_loras, size)
-        self._inputs = InputProcessor(limits, tokenizer)
+        self._inputs = AsyncInputs(InputProcessor(limits, tokenizer), self._texts)
         self._outputs = OutputProcessor(tokenizer, self._metrics)
         self._unused = UnusedOptions(config.scheduler.policy, False, most_drafts)
         self._streams: dict[str, OutputStream] = {}
+        self._idle = asyncio.Event()  # there are no streams, or the engine is dead
+        self._idle.set()
         self._states = [EngineState() for _ in range(size)]
         self._unpaused = asyncio.Event()  # new requests wait for it
         self._unpaused.set()
@@ -136,7 +139,9 @@ class AsyncLLM:
     ) -> AsyncGenerator[RequestOutput]:
         """Outputs as they come. Leaving the loop early ends the request. `hints` are warnings to hand on."""
         self._check_alive()
-        processed = await self._process(request_id, prompt, params, priority, cap_logprobs, lora_request)
+        processed = await self._inputs.process(
+            request_id, prompt, params, priority=priority, cap_logprobs=cap_logprobs, lora_request=lora_request
+        )
         stream = OutputStream(params.output_kind)
         whole = entry_of(processed.request)  # raises, before n completions are made of what cannot be sent
         children = fan_out(processed.request)
@@ -148,6 +153,7 @@ class AsyncLLM:
         warnings = self._unused.warnings(params, priority, list(hints))
         self._outputs.add(request_id, children, processed.prompt_text, warnings, lora_request)
         self._streams[request_id] = stream
+        self._idle.clear()
         try:
             for entry in entries:
                 self._supervisor.submit(entry)
@@ -160,6 +166,8 @@ class AsyncLLM:
                     return
         finally:
             del self._streams[request_id]
+            if not self._streams:
+                self._idle.set()
             self._drop(request_id)
 
     async def beam_search(
@@ -174,10 +182,7 @@ class AsyncLLM:
     ) -> AsyncGenerator[RequestOutput]:
         """One output: the `beam_width` best continuations. Leaving the loop early ends the search."""
         parsed = parse_prompt(prompt)
-        tokens = parsed.token_ids
-        if tokens is None:
-            tokens = (await self.texts.encode(parsed.text or "")).ids
-        tokens = self._inputs.token_ids(ParsedPrompt(None, tokens))
+        tokens = await self._inputs.token_ids(parsed)
         search = BeamSearch(self.config.model.max_model_len, self._inputs.eos_token_ids, params)
         request = BeamRequest(request_id, parsed.text, tokens, skip_special_tokens, params.include_stop_str_in_output)
 
@@ -252,8 +257,7 @@ class AsyncLLM:
         if mode == "abort":
             for request_id in list(self._streams):
                 await self.abort(request_id)
-        while self._streams and self._death is None and not self._unpaused.is_set():
-            await asyncio.sleep(0.02)
+        await first_of(self._idle.wait(), self._unpaused.wait())
         if clear_cache and not self._unpaused.is_set():
             await self.reset_prefix_cache(reset_running_requests=True)  # of aborted requests, as a rule
 
@@ -286,31 +290,14 @@ class AsyncLLM:
 
     async def shutdown(self, drain: bool) -> None:
         """With `drain`, requests under way finish first; without, their readers get an error."""
-        while drain and self._streams and self._death is None:
-            await asyncio.sleep(0.02)
+        if drain:
+            await self._idle.wait()
         self._fail_all(EngineDeadError("the server is shutting down"))
         await self._supervisor.stop()
         await self._texts.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _process(
-        self, request_id: str, prompt: PromptType, params: SamplingParams, *options: Any
-    ) -> ProcessedInput:
-        """options: the further parameters of `InputProcessor.process`, in that order"""
-        if params.logits_processors:
-            raise InvalidRequestError(
-                "logits_processors are Python functions and cannot be sent to an engine in another process; use LLM",
-                "logits_processors",
-            )
-        parsed = parse_prompt(prompt)
-        if parsed.token_ids is None:
-            ids = (await self._texts.encode(parsed.text or "")).ids
-            prompt = replace(parsed, text=parsed.text or "", token_ids=ids)
-        if weight_of(params) > HEAVY:
-            return await asyncio.to_thread(self._inputs.process, request_id, prompt, params, *options)
-        return self._inputs.process(request_id, prompt, params, *options)
 
     def _replay(self, request: EngineRequest, stream: OutputStream) -> None:
         """The answer begins with tokens that it has already."""
@@ -379,6 +366,7 @@ class AsyncLLM:
     def _fail_all(self, error: Exception) -> None:
         self._death = self._death or error
         self._unpaused.set()  # requests that wait for it learn of the error
+        self._idle.set()
         for stream in self._streams.values():
             stream.fail(error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Self
 
@@ -15,12 +16,20 @@ from cadence.core.errors import ConfigError, InvalidRequestError, ModelNotFoundE
 from cadence.core.lora_request import LoRARequest
 from cadence.core.outputs import BeamSearchOutput, RequestOutput
 from cadence.core.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
-from cadence.engine.beam import BeamSearch, run_rounds
+from cadence.engine.beam import BeamSearch, LiveBeam, run_rounds
 from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.missing import missing_attribute
 from cadence.engine.profiler import Profiler
-from cadence.engine.prompts import PromptType, TokensPrompt, pinned, split_prompts, tokenised
+from cadence.engine.prompts import (
+    ParsedPrompt,
+    PromptType,
+    TokensPrompt,
+    parse_prompt,
+    pinned,
+    split_prompts,
+    tokenised,
+)
 from cadence.engine.unused import check_keywords
 from cadence.entrypoints.conversation import chat_prompt, read_template, split_conversations
 from cadence.entrypoints.interrupts import HeldInterrupts
@@ -177,13 +186,16 @@ class LLM:
         """The `beam_width` best continuations of every prompt; `concurrency_limit` bounds prompts searched at once."""
         engine = self.llm_engine
         search = BeamSearch(engine.config.model.max_model_len, engine.eos_token_ids, params)
-        many = [engine.encode(prompt) for prompt in split_prompts(prompts)]
+        many = [parse_prompt(prompt) for prompt in split_prompts(prompts)]
+        token_lists = [engine.encode(prompt) for prompt in many]
+        adapters = _one_each(lora_request, len(many))
         at_once = concurrency_limit or len(many)
-        probe = partial(self._probe, adapter=lora_request)
         outputs: list[BeamSearchOutput] = []
         with open_progress(use_tqdm, len(many)) as progress:
             for start in range(0, len(many), at_once):
-                for output in run_rounds(search, many[start : start + at_once], probe):
+                some = slice(start, start + at_once)
+                probe = partial(self._probe, prompts=many[some], adapters=adapters[some])
+                for output in run_rounds(search, token_lists[some], probe):
                     for beam in output.sequences:
                         beam.text = self.get_tokenizer().decode(beam.tokens)
                     outputs.append(output)
@@ -290,11 +302,20 @@ class LLM:
                 interrupts.check()
         return ids
 
-    def _probe(self, prompts: list[list[int]], params: SamplingParams, adapter: object) -> list[RequestOutput]:
-        """One round of beam search. Its logprobs are not the user's, so the cap on those does not apply."""
-        ids = [str(next(self._ids)) for _ in prompts]
+    def _probe(
+        self,
+        beams: list[LiveBeam],
+        params: SamplingParams,
+        prompts: Sequence[ParsedPrompt],
+        adapters: Sequence[object],
+    ) -> list[RequestOutput]:
+        """One round of beam search: what a prompt says beside its text holds for its beams. Their logprobs are not the
+        user's, so the cap on those does not apply."""
+        ids = [str(next(self._ids)) for _ in beams]
         with self._dropped_on_error(ids):
-            for request_id, prompt in zip(ids, prompts, strict=True):
+            for request_id, beam in zip(ids, beams, strict=True):
+                prompt = replace(prompts[beam.prompt], text=None, token_ids=beam.tokens)
+                adapter = adapters[beam.prompt]
                 self.llm_engine.add_request(request_id, prompt, params, lora_request=adapter, cap_logprobs=False)
         return self._run(ids, use_tqdm=False)
 

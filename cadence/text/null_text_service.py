@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from cadence.config.engine_config import TokenizerConfig
 from cadence.text.null_tokenizer import AnyTokenizer, no_tokenizer, not_text
 from cadence.text.text_service import TextService, TextTokens
+
+T = TypeVar("T")
 
 
 class NullTextService:
@@ -13,6 +18,9 @@ class NullTextService:
 
     async def encode(self, text: str) -> TextTokens:
         raise not_text()
+
+    async def beside(self, size: int, work: Callable[[], T]) -> T:
+        return work()
 
     async def close(self) -> None: ...
 

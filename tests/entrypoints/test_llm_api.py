@@ -12,6 +12,7 @@ import torch
 
 from cadence import LLM, BeamSearchParams, RequestOutputKind, SamplingParams
 from cadence.core.errors import InvalidRequestError
+from cadence.core.request import EngineRequest
 from cadence.text.chat_template import ChatRequest
 from tests.helpers import oracle
 
@@ -161,6 +162,26 @@ def test_beam_search_finds_what_exhaustive_extension_finds(llm: LLM, directory: 
     found = llm.beam_search([{"prompt_token_ids": prompt}], params)[0].sequences
     assert [beam.tokens for beam in found] == [tokens for _, tokens in beams]
     assert [beam.cum_logprob for beam in found] == pytest.approx([score for score, _ in beams], abs=1e-3)
+
+
+def test_beams_have_what_their_prompt_says(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cache salt and its engine, in every round, whatever other prompts are searched."""
+    added: list[EngineRequest] = []
+    add = llm.llm_engine._core.add
+    monkeypatch.setattr(llm.llm_engine._core, "add", lambda request: (added.append(request), add(request)))
+    prompts: list[Any] = [
+        {"prompt_token_ids": [5, 6, 7], "cache_salt": "mine", "data_parallel_rank": 0},
+        {"prompt_token_ids": [8, 9], "cache_salt": "yours"},
+        [3, 4],
+    ]
+    for limit in (None, 2):
+        added.clear()
+        llm.beam_search(prompts, BeamSearchParams(beam_width=2, max_tokens=3, ignore_eos=True), concurrency_limit=limit)
+        found = {(tuple(asked.prompt_token_ids[:2]), asked.cache_salt, asked.data_parallel_rank) for asked in added}
+        assert found == {((5, 6), "mine", 0), ((8, 9), "yours", None), ((3, 4), "", None)}
+        assert len(added) == 3 * (1 + 2 + 2)
+    with pytest.raises(InvalidRequestError, match="data_parallel_rank must be 0"):
+        llm.beam_search({"prompt": "x", "data_parallel_rank": 3}, BeamSearchParams(beam_width=2, max_tokens=3))
 
 
 def test_prefix_cache_is_used_and_reset(directory: Path) -> None:

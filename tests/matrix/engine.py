@@ -36,7 +36,7 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NO_PLAN, StepPlan, StepResult, TokenMasks
 from cadence.device.base import Graph, Output
 from cadence.device.cpu import CpuDevice
-from cadence.engine.beam import BeamSearch, run_rounds
+from cadence.engine.beam import BeamSearch, LiveBeam, run_rounds
 from cadence.engine.llm_engine import LLMEngine
 from cadence.executor.base import Executor
 from cadence.executor.factory import ExecutorFactory, OpenExecutor, Processors, Resolve, device_caps, open_on
@@ -263,13 +263,11 @@ class Session:
     def _adapter(self, features: frozenset[str]) -> LoRARequest | None:
         return next((self._adapters[name] for name in features if name in self._adapters), None)
 
-    def _probe(
-        self, adapter: LoRARequest | None, prompts: list[list[int]], params: SamplingParams
-    ) -> list[RequestOutput]:
-        ids = [f"probe {self._num_probes + index}" for index in range(len(prompts))]
+    def _probe(self, adapter: LoRARequest | None, beams: list[LiveBeam], params: SamplingParams) -> list[RequestOutput]:
+        ids = [f"probe {self._num_probes + index}" for index in range(len(beams))]
         self._num_probes += len(ids)
-        for request_id, prompt in zip(ids, prompts, strict=True):
-            self.engine.add_request(request_id, prompt, params, lora_request=adapter, cap_logprobs=False)
+        for request_id, beam in zip(ids, beams, strict=True):
+            self.engine.add_request(request_id, beam.tokens, params, lora_request=adapter, cap_logprobs=False)
         while not self.outputs.keys() >= set(ids):
             self._step()
         return [self.outputs.pop(request_id) for request_id in ids]

@@ -31,6 +31,7 @@ from cadence.engine.metrics.by_engine import MetricsByEngine
 from cadence.engine.metrics.metric import Metric
 from cadence.engine.output_processor import OutputProcessor
 from cadence.engine.parallel_sampling import fan_out
+from cadence.entrypoints.async_inputs import AsyncInputs
 from cadence.text.hf_directory import load_tokenizer
 from cadence.text.text_service import TextLimits, TextService
 from tests.helpers.tiny_tokenizers import byte_level, save
@@ -97,7 +98,7 @@ class FakeLLM:
             self.tokenizer.eos_token_ids,
             num_engines=self.config.parallel.data_parallel_size,
         )
-        self._inputs = InputProcessor(limits, self.tokenizer)
+        self._inputs = AsyncInputs(InputProcessor(limits, self.tokenizer), self.texts)
         self._metrics = MetricsByEngine("fake")
         self._outputs = OutputProcessor(self.tokenizer, self._metrics)
         self._running: dict[str, list[EngineRequest]] = {}
@@ -108,7 +109,7 @@ class FakeLLM:
     ) -> AsyncIterator[RequestOutput]:
         self._check_alive()
         self.adapters.append(lora_request)
-        processed = self._inputs.process(request_id, prompt, params, priority)
+        processed = await self._inputs.process(request_id, prompt, params, priority=priority)
         children = fan_out(processed.request)
         self._outputs.add(request_id, children, processed.prompt_text)
         self._running[request_id] = children

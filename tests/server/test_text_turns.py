@@ -26,6 +26,8 @@ BODIES: dict[str, list[dict[str, Any]]] = {
     "/v1/completions": [
         {"prompt": [SHORT] * MANY, "max_tokens": 1},
         {"prompt": LONGER, **CUT},
+        {"prompt": SHORT, "max_tokens": 1, "bad_words": [f"word {number}" for number in range(MANY)]},
+        {"prompt": SHORT, "max_tokens": 1, "bad_words": ["one", "two"]},
         {"prompt": [[300] * 8] * MANY, "max_tokens": 1, "echo": True},
     ],
     "/v1/completions/render": [{"prompt": [SHORT] * MANY}, {"prompt": [SHORT] * MANY, "return_token_offsets": True}],

@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cadence.core.errors import ConfigError
+from cadence.entrypoints.server.chat.choice import calls_in_json
 from cadence.entrypoints.server.chat.tools.base import CallBroken, CallStart, Piece, Text, WholeCalls
 from cadence.entrypoints.server.chat.tools.registry import FORMATS, make_tool_parser
 
@@ -112,6 +113,9 @@ GOOD = [
 ]  # fmt: skip
 
 
+DIGITS = "7" * 5_000  # more than Python makes an integer of
+
+
 @pytest.mark.parametrize(("name", "text", "said", "calls"), GOOD)
 def test_dialects(name: str, text: str, said: str, calls: list[tuple[str, object]]) -> None:
     assert outcome(name, text) == (said, calls)
@@ -127,6 +131,13 @@ def test_dialects(name: str, text: str, said: str, calls: list[tuple[str, object
         ("hermes", '<tool_call>{"name": "f", "arguments": {bad}}</tool_call>'),
         ("hermes", '<tool_call>{"name": "f", "arguments": [1]}</tool_call>'),
         ("hermes", '<tool_call>{"name": 3, "arguments": {}}</tool_call>'),
+        pytest.param("hermes", f'<tool_call>{{"name": {DIGITS}, "arguments": {{}}}}</tool_call>', id="a long name"),
+        pytest.param("hermes", f'<tool_call>{{"name": "f", "arguments": {DIGITS}}}</tool_call>', id="long arguments"),
+        pytest.param("pythonic", f"[f(a={DIGITS})]", id="a long argument"),
+        pytest.param("pythonic", f"[f(a=0x{DIGITS})]", id="a long argument in hexadecimal"),
+        ("pythonic", "[f(a=b'x')]"),
+        ("pythonic", "[f(a=1j)]"),
+        ("pythonic", "[f(a=...)]"),
         ("hermes", '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>'),
         ("hermes", '<tool_call>{"arguments": {"a": 1}}</tool_call>'),
         ("hermes", '<tool_call>{"name": "f", "argum'),
@@ -155,6 +166,37 @@ def test_dialects(name: str, text: str, said: str, calls: list[tuple[str, object
 )
 def test_what_is_no_call_comes_back_as_it_was(name: str, text: str) -> None:
     assert outcome(name, text) == (text, [])
+
+
+@pytest.mark.parametrize(
+    ("written", "found"), [('"x1"', "x1"), ("3", "3"), (DIGITS, DIGITS), ("null", ""), ('"\\ud800"', "")],
+    ids=["text", "number", "long number", "null", "half a character"],
+)  # fmt: skip
+def test_ids_that_models_give(written: str, found: str) -> None:
+    for name, key in (("mistral", "id"), ("cohere", "tool_call_id")):
+        opening = {"mistral": "[TOOL_CALLS]", "cohere": "<|START_ACTION|>"}[name]
+        parser = make_tool_parser(name, TOOLS)
+        pieces = parser.push(f'{opening}[{{"{key}": {written}, "name": "f", "arguments": {{}}}}]') + parser.finish()
+        assert [(piece.name, piece.id) for piece in pieces if isinstance(piece, CallStart)] == [("f", found)]
+
+
+@pytest.mark.parametrize("value", [DIGITS, "{1, 2}", "b'x'", "[" * 5_000, "{'n': b'x'}", "{'n': {1}}"], ids=range(6))
+def test_values_that_json_has_no_word_for(value: str) -> None:
+    """They are texts, whether they are one argument or may be all of them."""
+    for key in ("arguments", "o"):
+        text = f'<｜DSML｜function_calls><｜DSML｜invoke name="f"><｜DSML｜parameter name="{key}">{value}'
+        calls = outcome("deepseek_v32", text + "</｜DSML｜parameter></｜DSML｜invoke></｜DSML｜function_calls>")[1]
+        assert calls == [("f", {key: value})]
+
+
+@pytest.mark.parametrize("demanded", ["required", "f"])
+@pytest.mark.parametrize("name", [DIGITS, '"f"'], ids=["number", "text"])
+@pytest.mark.parametrize(
+    "arguments", [DIGITS, f'{{"a": {DIGITS}}}', '{"a": "\\ud800"}', "[" * 5_000],
+    ids=["number", "inner number", "half a character", "nested"],
+)  # fmt: skip
+def test_an_answer_of_json_that_cannot_be_a_call(demanded: str, name: str, arguments: str) -> None:
+    assert calls_in_json(f'{{"name": {name}, "arguments": {arguments}}}', demanded) == []
 
 
 def test_arguments_arrive_while_they_are_written() -> None:

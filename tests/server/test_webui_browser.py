@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -375,9 +376,33 @@ def test_an_unreachable_server_is_said_so(chromium: Any) -> None:
 NOTE = "The server wants a key that this tab does not have. " * 12
 
 
-@pytest.mark.parametrize("size", [(390, 844), (390, 460), (844, 390), (320, 568)])
+# What names something in a view: (its text, left, top, right, bottom), from top to bottom.
+HEADINGS = """
+  const shown = document.querySelectorAll(`#${arguments[0]} :is(h2, h3, dt, .soft, .switch, #clear, #empty)`);
+  return [...shown].map((each) => [each.textContent, each.getBoundingClientRect()]).filter(([, box]) => box.height)
+    .map(([text, box]) => [text, box.left, box.top, box.right, box.bottom]).sort((one, other) => one[2] - other[2]);"""
+
+
+def check_headings(page: Page, view: str, width: int) -> None:
+    """All of them stand below the tabs, within the window's width, and none lies over another or over the figures."""
+    page.get(f"#view-{view}").click()
+    page.run("document.getElementById('engine').scrollTop = 0")
+    boxes = page.run(HEADINGS, view)
+    assert boxes, view
+    tabs, bar = page.box(".views"), page.box(".bar")
+    assert bar[1] <= tabs[1] < tabs[3] <= bar[3]
+    for text, left, top, right, _ in boxes:
+        assert top >= bar[3] - 0.5, f"{text!r} begins at {top}, above {bar[3]}"
+        assert left >= -0.5 and right <= width + 0.5, f"{text!r} lies outside the window"
+    for (one, left, _, right, bottom), (other, start, top, end, _) in itertools.pairwise(boxes):
+        assert top >= bottom - 0.5 or start >= right - 0.5 or end <= left + 0.5, f"{other!r} lies over {one!r}"
+    assert page.run("return document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("size", [(360, 740), (390, 844), (390, 460), (844, 390), (320, 568)])
 def test_on_phones_nothing_lies_outside_its_place(page: Page, size: tuple[int, int]) -> None:
     """Headings stand below the tabs, and a long note leaves room for the composer."""
+    page.wait(lambda: page.get("#status").text == "Idle", "the engine's state")
     device = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": True}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", device)
     try:
@@ -388,14 +413,8 @@ def test_on_phones_nothing_lies_outside_its_place(page: Page, size: tuple[int, i
         )
         bar, write = page.box(".bar"), page.box(".write")
         assert write[1] >= bar[3] and write[3] <= size[1] + 1, (bar, write)
-        page.get("#view-engine").click()
-        page.run("document.getElementById('engine').scrollTop = 0")
-        shown = page.run(
-            "const bar = document.querySelector('.bar').getBoundingClientRect().bottom;"
-            "return [...document.querySelectorAll('#engine :is(h2, h3, dt)')].map(each => each.getBoundingClientRect())"
-            ".filter(box => box.height && box.top < bar - 0.5).length"
-        )
-        assert shown == 0 and page.run("return document.documentElement.scrollWidth <= innerWidth")
+        check_headings(page, "chat", size[0])
+        check_headings(page, "engine", size[0])
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 

@@ -20,10 +20,14 @@ from cadence.entrypoints.server.chat.events import (
 )
 from cadence.entrypoints.server.chat.reasoning import Thought
 from cadence.entrypoints.server.chat.tools.base import CallArguments, CallStart, Text
+from cadence.entrypoints.server.chat.tools.held_text import HeldText
 
 
 class Choice(Protocol):
-    reasoning: str  # all of it so far
+    @property
+    def reasoning(self) -> str:
+        """All of it so far."""
+        ...
 
     def read(self, output: CompletionOutput) -> list[ChatEvent]: ...
 
@@ -48,23 +52,29 @@ class ParsedChoice:
     def __init__(self, index: int, parser: AnswerParser, demanded: str, new_id: Callable[[], str]) -> None:
         """`demanded`: "" when the model is free to call, "required", or the name of the function it must call.
         `new_id`: an id for a call to which the model gives none."""
-        self.reasoning = ""
+        self._reasoning = HeldText()
         self._index = index
         self._parser = parser
         self._demanded = demanded
         self._new_id = new_id
         self._calls: dict[int, int] = {}  # the parser's numbers of the calls that were let through -> ours
         self._call_ids: list[str] = []
-        self._held = ""  # text beside a demanded call: shown only once the answer is complete
+        self._held = HeldText()  # text beside a demanded call: shown only once the answer is complete
         self._token_ids: list[int] = []
         self._logprobs: list[PositionLogprobs] | None = None
         self._drafted: list[int] = []  # places in _token_ids
+
+    @property
+    def reasoning(self) -> str:
+        return self._reasoning.joined()
 
     def read(self, output: CompletionOutput) -> list[ChatEvent]:
         self._drafted += [len(self._token_ids) + place for place in output.drafted]
         self._token_ids.extend(output.token_ids)
         if output.logprobs is not None:
-            self._logprobs = [*(self._logprobs or ()), *output.logprobs]
+            if self._logprobs is None:
+                self._logprobs = []
+            self._logprobs.extend(output.logprobs)
         events = self._events(self._parser.push(output.text))
         if output.finish_reason is not None:
             events += self._events(self._parser.finish())
@@ -77,7 +87,7 @@ class ParsedChoice:
             if isinstance(piece, Text):
                 events += self._text(piece.text)
             elif isinstance(piece, Thought):
-                self.reasoning += piece.text
+                self._reasoning.add(piece.text)
                 events.append(ReasoningDelta(self._index, piece.text, *self._tokens()))
             elif isinstance(piece, CallStart):
                 events += self._start(piece)
@@ -87,7 +97,7 @@ class ParsedChoice:
 
     def _text(self, text: str) -> list[ChatEvent]:
         if self._demanded:
-            self._held += text
+            self._held.add(text)
             return []
         return [TextDelta(self._index, text, *self._tokens())]
 
@@ -106,16 +116,17 @@ class ParsedChoice:
 
     def _close(self, finish_reason: str, output: CompletionOutput) -> list[ChatEvent]:
         events: list[ChatEvent] = []
+        held = self._held.take()
         if self._demanded and not self._calls:
-            for number, (name, arguments) in enumerate(calls_in_json(self._held, self._demanded)):
+            for number, (name, arguments) in enumerate(calls_in_json(held, self._demanded)):
                 events += self._start(CallStart(number, name))
                 events += self._arguments(CallArguments(number, arguments))
         if self._calls:
-            self._held = ""  # beside calls that were demanded stands no text, nor half a call that was cut off
+            held = ""  # beside calls that were demanded stands no text, nor half a call that was cut off
         if self._demanded and not self._calls and finish_reason == "stop":
             return [ChoiceEnd(self._index, MISSING_CALL)]
-        if self._held.strip():
-            events.append(TextDelta(self._index, self._held, *self._tokens()))
+        if held.strip():
+            events.append(TextDelta(self._index, held, *self._tokens()))
         if self._token_ids:
             events.append(TextDelta(self._index, "", *self._tokens()))
         if self._calls and finish_reason == "stop":
@@ -133,16 +144,19 @@ def calls_in_json(text: str, demanded: str) -> list[tuple[str, str]]:
     """Calls in an answer that is nothing but JSON: `{"name", "arguments"}` once or in a list, or, where one function
     is demanded by name, its arguments alone."""
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
+        return _calls(json.loads(text), demanded)
+    except (ValueError, RecursionError, OverflowError):  # no JSON, or none that can be written again
         return []
+
+
+def _calls(content: object, demanded: str) -> list[tuple[str, str]]:
     calls = []
     for entry in content if isinstance(content, list) else [content]:
         if not isinstance(entry, dict):
             return []
-        arguments = entry.get("arguments", entry.get("parameters"))
-        if isinstance(entry.get("name"), str) and isinstance(arguments, dict):
-            calls.append((entry["name"], msgspec.json.encode(arguments).decode()))
+        name, arguments = entry.get("name"), entry.get("arguments", entry.get("parameters"))
+        if isinstance(name, str) and name.isprintable() and isinstance(arguments, dict):
+            calls.append((name, msgspec.json.encode(arguments).decode()))
         elif demanded != "required":
             calls.append((demanded, msgspec.json.encode(entry).decode()))
         else:

@@ -11,7 +11,8 @@ from cadence.core.errors import ConfigError
 from cadence.entrypoints.server.chat.reasoning_formats import FORMATS as ROWS
 from cadence.entrypoints.server.chat.reasoning_formats import ThinkFormat
 from cadence.entrypoints.server.chat.tools.base import Text
-from cadence.entrypoints.server.chat.tools.machine import Buffer, first_characters
+from cadence.entrypoints.server.chat.tools.held_text import HeldText
+from cadence.entrypoints.server.chat.tools.machine import Buffer, chunks, first_characters
 
 FORMATS: Mapping[str, ThinkFormat] = MappingProxyType({name: row for row in ROWS for name in row.names})  # built in
 MAX_SPAN = 200  # characters of a marker that has a text of its own
@@ -52,7 +53,9 @@ class NullReasoningParser:
 
 class ThinkStream(Buffer):
     """Thoughts come first, if at all, unless the format has them anywhere. White space at the tags belongs to neither
-    side. opened: the thoughts have begun before the first token."""
+    side, so it waits for what follows, apart from `rest`: that stays short, however much text comes.
+
+    opened: the thoughts have begun before the first token."""
 
     def __init__(self, format: ThinkFormat, opened: bool) -> None:
         super().__init__()
@@ -68,24 +71,28 @@ class ThinkStream(Buffer):
         self._in_thought = False  # the state is `_thought`
         self._in_answer = False  # … `_answer`
         self._stray = ""  # a closing tag that is still to come, and means nothing: a tool call has ended the thoughts
-        self._gap = ""  # white space of the answer that a marker may follow
+        self._gap = HeldText()  # white space of the answer that a marker may follow
+        self._thought_gap = HeldText()  # white space of the thoughts that a tag may follow
         self._pieces: list[ReasoningPiece] = []
 
     def push(self, text: str) -> list[ReasoningPiece]:
         if self._is_plain(text):  # the path of most tokens
-            text, self.rest = self.rest + text, ""
-            return [Thought(text) if self._in_thought else Text(text)]
-        self.rest += text
-        return self._run()
+            return [Thought(self._thought_gap.take() + text) if self._in_thought else Text(self._gap.take() + text)]
+        for chunk in chunks(text):
+            self.rest += chunk
+            self._run()
+        return self._taken()
 
     def finish(self) -> list[ReasoningPiece]:
         self.final = True
-        return self._run()
+        self._run()
+        return self._taken()
 
     def end(self) -> list[ReasoningPiece]:
         if self._read in (self._answer, self._first_answer):
             return []
         pieces = self.finish()
+        self._thought_gap.clear()
         self.final = False
         self._stray = self._format.close[0]
         self._marks = (*self._marks, self._stray)
@@ -95,30 +102,32 @@ class ThinkStream(Buffer):
     def _is_plain(self, text: str) -> bool:
         """Whether it can be told at a glance that this goes on as what came before."""
         if self._in_thought:
-            held = not self.rest or self.rest.isspace()
-            return held and bool(text) and not text[-1].isspace() and not self._glance.search(text)
+            return not self.rest and bool(text) and not text[-1].isspace() and not self._glance.search(text)
         return self._in_answer and not self._marks and bool(text)
 
-    def _run(self) -> list[ReasoningPiece]:
-        while self.rest and self._read():
+    def _run(self) -> None:
+        while (self.rest or (self.final and self._gap)) and self._read():
             pass
+
+    def _taken(self) -> list[ReasoningPiece]:
         pieces, self._pieces = self._pieces, []
         return pieces
 
     def _begin(self) -> bool:
         """At the start: a tag, or what it stands before."""
-        start = self.rest.lstrip()
+        self._gap.add(self.skip(len(self.rest) - len(self.rest.lstrip())))
         known = (*self._format.open, *self._format.close)
-        if not self.final and any(tag != start and tag.startswith(start) for tag in known):
+        if self.could_be(*known):
             return False
-        tag = max((tag for tag in known if start.startswith(tag)), key=len, default="")
-        if tag:
-            self.rest = start[len(tag) :]
+        tag = max((tag for tag in known if self.rest.startswith(tag)), key=len, default="")
+        self.skip(len(tag))
         if tag in self._format.close:
             self._read = self._first_answer
         else:
             self._read = self._first_thought if tag or self._opened else self._answer
         self._in_answer = self._read == self._answer
+        if not self._in_answer:
+            self._gap.clear()
         return True
 
     def _first_thought(self) -> bool:
@@ -129,16 +138,17 @@ class ThinkStream(Buffer):
 
     def _thought(self) -> bool:
         at, tag = self.find(*self._ends, *self._inline)
-        words = self.rest[:at] if tag in self._inline else self.rest[:at].rstrip()
+        text = self.skip(at)
+        words = text if tag in self._inline else text.rstrip()
         if words:
-            self._pieces.append(Thought(words))
+            self._pieces.append(Thought(self._thought_gap.take() + words))
+        self._thought_gap.add(text[len(words) :])
         if tag in self._inline:
-            self.skip(at)
             return self._pass_over(tag, Thought)
         if not tag:
-            self.rest = "" if self.final else self.rest[len(words) :]
             return False
-        self.rest = self.rest[at + (len(tag) if tag in self._format.close else 0) :]
+        self._thought_gap.clear()
+        self.skip(len(tag) if tag in self._format.close else 0)
         self._read, self._in_thought = self._first_answer, False
         return True
 
@@ -150,7 +160,7 @@ class ThinkStream(Buffer):
 
     def _answer(self) -> bool:
         if not self._marks:
-            self._pieces.append(Text(self.skip(len(self.rest))))
+            self._pieces.append(Text(self._gap.take() + self.skip(len(self.rest))))
             return False
         at, tag = self.find(*self._marks)
         self._say(self.skip(at))
@@ -158,12 +168,14 @@ class ThinkStream(Buffer):
 
     def _say(self, text: str) -> None:
         """White space waits for what follows it: at a marker it is dropped."""
-        text = self._gap + text
         words = text.rstrip()
-        self._gap = "" if self.final else text[len(words) :]
-        if said := text if self.final and words else words:
-            self._pieces.append(Text(said))
+        if words:
+            self._pieces.append(Text(self._gap.take() + (text if self.final else words)))
             self._spoke = True
+        if self.final:
+            self._gap.clear()
+        else:
+            self._gap.add(text[len(words) :])
 
     def _marked(self, tag: str) -> bool:
         """At a marker in the answer: thoughts begin again, or it is passed over. What stands behind it is a text of
@@ -174,8 +186,15 @@ class ThinkStream(Buffer):
         if tag == self._stray:
             self._stray, self._marks = "", self._marks[:-1]
         self._read, self._in_answer = (self._first_thought if tag in self._format.open else self._first_answer), False
-        self._gap = (self._gap or "\n") if self._spoke else ""
+        self._begin_text()
         return True
+
+    def _begin_text(self) -> None:
+        """The white space before a text that begins behind a marker."""
+        if not self._spoke:
+            self._gap.clear()
+        elif not self._gap:
+            self._gap.add("\n")
 
     def _pass_over(self, tag: str, kind: type[Thought] | type[Text]) -> bool:
         """A marker inside a text, or one with a text of its own."""
@@ -187,13 +206,12 @@ class ThinkStream(Buffer):
         if end < 0 and not self.final and len(self.rest) < MAX_SPAN:
             return False
         if end < 0 or not span.inner.fullmatch(self.rest, len(tag), end):
-            self._pieces.append(kind(self._gap + self.skip(len(tag))))
-            self._gap = ""
+            self._pieces.append(kind(self._gap.take() + self.skip(len(tag))))
             return True
         self.skip(end + len(span.close))
         if not span.inline:
             self._read, self._in_answer = self._first_answer, False
-            self._gap = (self._gap or "\n") if self._spoke else ""
+            self._begin_text()
         return True
 
 

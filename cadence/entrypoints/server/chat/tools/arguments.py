@@ -39,7 +39,10 @@ class CallReader(Protocol):
 
 def json_text(value: Any) -> str:
     """`value` as JSON, in letters where they can be written. ValueError when JSON has no word for it."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except TypeError as error:  # bytes, a complex number, a key that is a tuple: Python has words for these
+        raise ValueError(str(error)) from None
     return text if text.isascii() or not _has_surrogates(text) else json.dumps(value, allow_nan=False)
 
 

@@ -112,12 +112,13 @@ class CallObject:
 
     def _end_value(self) -> None:
         role, value, self._role = self._role, self._value.take(), ""
+        is_string = self._opening == '"'
         if role == "name":
-            self._set_name(json.loads(value))
+            self._set_name(json.loads(value) if is_string else None)
         elif role == "id":
-            self._id = str(json.loads(value))
+            self._set_id(json.loads(value) if is_string else value)
         elif role == "arguments" and self._opening != "{":
-            self._whole_arguments(json.loads(value))
+            self._whole_arguments(value)
         self.complete = self._seen_arguments and bool(self._name) and not self.bad
         if self.complete:
             self._send()
@@ -126,10 +127,18 @@ class CallObject:
         self.bad = not (isinstance(name, str) and name and name.isprintable())
         self._name = "" if self.bad else str(name)
 
-    def _whole_arguments(self, value: object) -> None:
-        """Arguments that are no object: none at all, or an object's JSON inside a string."""
+    def _set_id(self, written: str) -> None:
+        """A number stays as it is written, however long it is; a call without an id of its own gets another."""
+        self._id = written if written != "null" and written.isprintable() else ""
+
+    def _whole_arguments(self, value: str) -> None:
+        """Arguments whose JSON is no object: none at all, or an object's JSON inside a string."""
         try:
-            parsed = {} if value is None or value == "" else json.loads(value) if isinstance(value, str) else value
+            parsed = json.loads(value)
+            if parsed is None or parsed == "":
+                parsed = {}
+            elif isinstance(parsed, str):
+                parsed = json.loads(parsed)
             written = json_text(parsed)
         except (ValueError, RecursionError):
             parsed, written = None, ""

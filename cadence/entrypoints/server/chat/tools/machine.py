@@ -60,7 +60,7 @@ class Machine(Buffer):
         self._pieces: list[Piece] = []
 
     def push(self, text: str) -> list[Piece]:
-        self._later.extend(_chunks(text))
+        self._later.extend(chunks(text))
         self._num_later += len(text)
         self._run()
         return self._taken()
@@ -83,7 +83,7 @@ class Machine(Buffer):
             self.final = self._ended and not self._later
             while (self.rest or self.final) and self.state():
                 if len(self.rest) > 2 * _CHUNK:
-                    self._later.extendleft(reversed(_chunks(self.rest[_CHUNK:])))
+                    self._later.extendleft(reversed(chunks(self.rest[_CHUNK:])))
                     self._num_later += len(self.rest) - _CHUNK
                     self.rest = self.rest[:_CHUNK]
                     self.final = False
@@ -141,7 +141,7 @@ class Machine(Buffer):
         return pieces
 
 
-def _chunks(text: str) -> list[str]:
+def chunks(text: str) -> list[str]:
     return [text[at : at + _CHUNK] for at in range(0, len(text), _CHUNK)]
 
 

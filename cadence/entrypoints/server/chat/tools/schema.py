@@ -147,7 +147,7 @@ def literal(text: str) -> Any:
 def _written(word: str, read: Callable[[str], Any]) -> str:
     try:
         return json_text(read(word))
-    except (ValueError, TypeError, RecursionError, OverflowError):
+    except (ValueError, RecursionError, OverflowError):
         return ""
 
 

@@ -202,11 +202,12 @@ class TagCall:
         """The JSON of all arguments, if that is what the wrapper holds."""
         try:
             held = literal(self._value.joined().strip())
-        except ValueError:
+            written = json_text(held)
+        except (ValueError, RecursionError):
             return ""
         if not isinstance(held, dict) or not set(held) <= set(self._schemas.properties(self._start.name)):
             return ""
-        return json_text(held)
+        return written
 
     def _finish(self) -> None:
         if self._wrapper and (held := self._unwrapped()):

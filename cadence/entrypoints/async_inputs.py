@@ -1,0 +1,54 @@
+"""Prompts and parameters become requests on an event loop, which does little of that work in one turn."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from cadence.core.errors import InvalidRequestError
+from cadence.core.sampling_params import SamplingParams
+from cadence.engine.input_processor import InputProcessor, ProcessedInput, spelling_size, weight_of
+from cadence.engine.prompts import ParsedPrompt, PromptType, parse_prompt
+from cadence.text.null_text_service import NullTextService
+from cadence.text.text_service import TextService
+
+HEAVY = 4096  # entries and characters of parameters; what has more is checked beside the event loop
+
+
+class AsyncInputs:
+    def __init__(self, inputs: InputProcessor, texts: TextService | NullTextService) -> None:
+        self._inputs = inputs
+        self._texts = texts
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        return self._inputs.eos_token_ids
+
+    async def process(
+        self, request_id: str, prompt: PromptType, params: SamplingParams, **options: Any
+    ) -> ProcessedInput:
+        """options: the further parameters of `InputProcessor.process`"""
+        if params.logits_processors:
+            raise InvalidRequestError(
+                "logits_processors are Python functions and cannot be sent to an engine in another process; use LLM",
+                "logits_processors",
+            )
+        work = partial(self._inputs.process, request_id, await self._tokenised(prompt), params, **options)
+        if weight_of(params) > HEAVY:
+            return await asyncio.to_thread(work)
+        if params.bad_words:
+            return await self._texts.beside(spelling_size(params.bad_words), work)
+        return work()
+
+    async def token_ids(self, prompt: ParsedPrompt) -> list[int]:
+        """Checked as for a request."""
+        return self._inputs.token_ids(await self._tokenised(prompt))
+
+    async def _tokenised(self, prompt: PromptType) -> ParsedPrompt:
+        parsed = parse_prompt(prompt)
+        if parsed.token_ids is not None:
+            return parsed
+        text = parsed.text or ""
+        return replace(parsed, text=text, token_ids=(await self._texts.encode(text)).ids)
