@@ -198,7 +198,7 @@ def bench_rest(bench: Bench, ops: Ops, model: Model, device: torch.device) -> No
             "silu_mul": lambda o, gated=gated: o.silu_mul(gated),
             "gelu_tanh_mul": lambda o, gated=gated: o.gelu_tanh_mul(gated),
             "rope": lambda o, q=q, k=k, positions=positions: o.rope(q, k, positions, cos_sin),
-            "write_kv": lambda o, k=k, v=v, cache=cache, positions=positions: o.write_kv(k, v, *cache, positions),
+            "write_kv": lambda o, k=k, v=v, cache=cache, positions=positions: o.write_kv((k, v), cache, positions),
         }
         for name, call in calls.items():
             bench.compare(name, f"{rows} rows", lambda call=call: call(ops), lambda call=call: call(plain))

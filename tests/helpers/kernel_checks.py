@@ -80,8 +80,8 @@ def check_write_kv(ops: Ops, head_dim: int, block_size: int, dtype: torch.dtype,
 
     def written(target: Ops, where: str) -> Sequence[torch.Tensor]:
         empty = torch.zeros((7, 3, block_size, head_dim), dtype=dtype, device=where)
-        caches = [spread(empty, 0), spread(empty, 3 * head_dim)]
-        target.write_kv(k.to(where), v.to(where), *caches, slots.to(where))
+        caches = spread(empty, 0), spread(empty, 3 * head_dim)
+        target.write_kv((k.to(where), v.to(where)), caches, slots.to(where))
         return caches
 
     for a, b in zip(written(ops, device), written(REFERENCE, "cpu"), strict=True):

@@ -36,11 +36,11 @@ def check_fused_linear(ops: Ops, shape: tuple[int, int, int], dtype: torch.dtype
     for bias in (None, _random(generator, 2 * outputs).to(dtype)):
         plain = normed @ weight.double().T + (0.0 if bias is None else bias.double())
         there = weight.to(device), None if bias is None else bias.to(device)
-        ours, kept = ops.add_norm_linear(x, residual, norm, eps, *there)
+        ours, kept = ops.add_norm_linear((x, residual), (norm, eps), *there)
         assert torch.equal(kept.cpu(), total)
         assert_near(ours, plain, dtype)
         for gelu, gate in ((False, REFERENCE.silu_mul), (True, REFERENCE.gelu_tanh_mul)):
-            ours, kept = ops.add_norm_gated(x, residual, norm, eps, *there, gelu)
+            ours, kept = ops.add_norm_gated((x, residual), (norm, eps), *there, gelu)
             assert torch.equal(kept.cpu(), total)
             assert_near(ours, gate(plain).double(), dtype)
         alone = x.cpu().double() @ weight.double().T + (0.0 if bias is None else bias.double())
@@ -161,8 +161,8 @@ def check_rows_stand_alone(ops: Ops, shape: tuple[int, int, int], dtype: torch.d
         a, b = x[part], residual[part]
         return [
             ops.linear(a, weight, bias),
-            *ops.add_norm_linear(a, b, norm, 1e-5, weight, None),
-            *ops.add_norm_gated(a, b, norm, 1e-5, weight, bias, False),
+            *ops.add_norm_linear((a, b), (norm, 1e-5), weight, None),
+            *ops.add_norm_gated((a, b), (norm, 1e-5), weight, bias, False),
             ops.rms_norm(a, norm, 1e-5),
         ]
 

@@ -78,7 +78,7 @@ def write_kv(ops: CpuOps, dtype: torch.dtype, at: torch.Tensor) -> Tensors:
     written = []
     for cache_dtype in (*FLOATS, *QUANTISED):
         caches = empty_cache(cache_dtype), empty_cache(cache_dtype)
-        ops.write_kv(*heads_of(dtype, at)[1:], *caches, at)
+        ops.write_kv(heads_of(dtype, at)[1:], caches, at)
         written += [each.view(torch.uint8)[at] for each in caches]
     return written
 
@@ -177,7 +177,7 @@ EVERY_OP: dict[str, Op] = {
     ),
     "layer_norm": lambda ops, dtype, at: [ops.layer_norm(tokens(dtype, at), *affine(dtype))],
     "add_layer_norm": lambda ops, dtype, at: ops.add_layer_norm(
-        tokens(dtype, at), tokens(dtype, at, 1), *affine(dtype)
+        (tokens(dtype, at), tokens(dtype, at, 1)), *affine(dtype)
     ),
     "add": lambda ops, dtype, at: [ops.add(tokens(dtype, at), tokens(dtype, at, 1))],
     "add_rows": lambda ops, dtype, at: [

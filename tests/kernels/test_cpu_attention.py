@@ -277,7 +277,7 @@ def test_stored_rows_equal_the_reference_bit_for_bit(dtype: torch.dtype, cache_d
             written = []
             for ops in (OPS, checks.REFERENCE):
                 caches = [torch.zeros((7, 2, 8, width), dtype=cache_dtype) for _ in range(2)]
-                ops.write_kv(packed[:, :2], packed[:, 3:], caches[0], caches[1], slots, fixed)
+                ops.write_kv((packed[:, :2], packed[:, 3:]), (caches[0], caches[1]), slots, fixed)
                 written.append(caches)
             for ours, reference in zip(*written, strict=True):
                 assert torch.equal(ours.view(torch.uint8), reference.view(torch.uint8))
@@ -292,7 +292,7 @@ def test_a_row_keeps_a_number_that_is_none(wrong: float, dtype: torch.dtype) -> 
     k = torch.randn(2, 1, 32)
     k[0, 0, 7] = wrong
     cache = torch.zeros((1, 1, 8, LayerKV(1, 32).row_width(NAMES[dtype])), dtype=dtype)
-    OPS.write_kv(k, k, cache, cache.clone(), torch.tensor([0, 1]))
+    OPS.write_kv((k, k), (cache, cache.clone()), torch.tensor([0, 1]))
     rows = unpack_rows(cache, 32)[0, 0]
     assert not rows[0].isfinite().all()
     torch.testing.assert_close(rows[1], k[1, 0], rtol=0, atol=float(k[1].abs().max()) * STEPS[dtype])

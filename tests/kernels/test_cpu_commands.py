@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from cadence.config.env import compiler
 from cadence.device.calls import WORDS, Calls, Function
 from cadence.kernels.cpu.packed.weights import Kind
 from cadence.kernels.cpu.runtime import library, table
-from cadence.kernels.cpu.runtime.library import CpuLibrary
-from cadence.kernels.cpu.runtime.table import TABLE, TableError, read_table
+from cadence.kernels.cpu.runtime.dtypes import CACHE_DTYPES, DTYPES
+from cadence.kernels.cpu.runtime.library import NO_TENSOR, CpuLibrary, with_words
+from cadence.kernels.cpu.runtime.table import TABLE, CommandWord, TableError, WordKind, read_table
 
 pytestmark = pytest.mark.device
 
@@ -29,7 +33,9 @@ NESTED = {
     "rows_drafts",
     "suffix_propose",
 }  # hold structs: C has no such names
-ADD = {"out": 0, "x": 0, "y": 0, "rows": 0, "width": 8, "dtype": 0}  # of no rows: nothing is read
+NO_TENSORS = dict.fromkeys(("out", "x", "y"), NO_TENSOR)
+ADD: dict[str, Any] = {**NO_TENSORS, "rows": 0, "width": 8, "dtype": torch.float32}  # of no rows: nothing is read
+MEMORY = torch.zeros(WORDS)
 
 
 def test_the_compiler_finds_every_word_where_python_puts_it(tmp_path: Path) -> None:
@@ -37,7 +43,7 @@ def test_the_compiler_finds_every_word_where_python_puts_it(tmp_path: Path) -> N
     for name, words in TABLE.commands.items():
         lines.append(f'_Static_assert(sizeof(struct {name}) == {8 * len(words)}, "{name}");')
         if name not in NESTED:
-            offsets = [f"offsetof(struct {name}, {word}) == {8 * index}" for index, word in enumerate(words)]
+            offsets = [f"offsetof(struct {name}, {word.name}) == {8 * index}" for index, word in enumerate(words)]
             lines += [f'_Static_assert({offset}, "{name}");' for offset in offsets]
     numbers = [pair for enum in TABLE.enums.values() for pair in enum.items()]
     lines += [f'_Static_assert({name} == {number}, "{name}");' for name, number in numbers]
@@ -62,22 +68,54 @@ def test_words_go_by_name_in_any_order() -> None:
         ({**{key: 0 for key in ADD if key != "width"}, "widht": 0}, "unexpected keyword argument 'widht'"),
     ],
 )
-def test_a_wrong_word_is_named(words: dict[str, int], told: str) -> None:
+def test_a_wrong_word_is_named(words: dict[str, Any], told: str) -> None:
     with pytest.raises(TypeError, match=rf"^add\(\) .*{told}"):
         CpuLibrary(Calls(1)).add(**words)
 
 
-def test_words_go_down_in_the_order_of_the_header() -> None:
-    class Heard(Calls):
-        def call(self, function: Function, *words: int) -> None:
-            heard.append(words)
+def _passed(word: CommandWord, place: int) -> tuple[object, int]:
+    """Something that may be passed for a word, and the bits that go down; at every place others."""
+    memory = MEMORY[place:]
+    return {
+        WordKind.TENSOR: (memory, memory.data_ptr()),
+        WordKind.FLOAT: (float(place), struct.unpack("<i", struct.pack("<f", place))[0]),
+        WordKind.DTYPE: (torch.bfloat16, DTYPES[torch.bfloat16]),
+        WordKind.CACHE_DTYPE: (torch.int8, CACHE_DTYPES[torch.int8]),
+    }.get(word.kind, (place, place))
 
-    heard: list[tuple[int, ...]] = []
-    commands = CpuLibrary(Heard(1))
+
+def test_words_go_down_in_the_order_of_the_header() -> None:
+    class Received(Calls):
+        def call(self, function: Function, *words: int) -> None:
+            received.append(words)
+
+    received: list[tuple[int, ...]] = []
+    commands = CpuLibrary(Received(1))
     for name, words in TABLE.commands.items():
-        numbers = {word: number for number, word in enumerate(words)}
-        getattr(commands, name)(**dict(reversed(numbers.items())))
-        assert heard.pop() == tuple(range(len(words))), name
+        given = {word.name: _passed(word, place) for place, word in enumerate(words)}
+        getattr(commands, name)(**{word: passed for word, (passed, _) in reversed(given.items())})
+        assert received.pop() == tuple(bits for _, bits in given.values()), name
+
+
+def test_what_is_passed_for_a_word_follows_from_the_header() -> None:
+    names: dict[WordKind, set[str]] = {kind: set() for kind in WordKind}
+    for words in TABLE.commands.values():
+        for word in words:
+            names[word.kind].add(word.name)
+    assert names[WordKind.ADDRESS] == {"segments", "experts", "shared", "link"}
+    assert names[WordKind.CACHE_DTYPE] == {"cache_dtype"}
+    assert names[WordKind.DTYPE] == {"dtype", "x_dtype", "y_dtype", "out_dtype", "weight_dtype", "table_dtype"}
+    assert names[WordKind.FLOAT] == {"k_scale", "v_scale", "scale", "softcap", "eps", "factor", "cap"}
+    assert {"x", "residual", "data", "ids"} <= names[WordKind.TENSOR]
+
+
+def test_a_tensor_that_is_missing_goes_down_as_null() -> None:
+    assert with_words("add", lambda *words: words)(**ADD) == (0, 0, 0, 0, 8, DTYPES[torch.float32])
+
+
+def test_a_type_that_only_caches_have_is_refused_elsewhere() -> None:
+    with pytest.raises(KeyError):
+        with_words("add", lambda *words: words)(**{**ADD, "dtype": torch.int8})
 
 
 def test_a_missing_row_fails(monkeypatch: pytest.MonkeyPatch) -> None:

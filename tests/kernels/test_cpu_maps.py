@@ -34,7 +34,7 @@ def test_layer_norms(ops: CpuOps, width: int, dtype: torch.dtype) -> None:
     weight, bias = random(width, dtype=dtype, seed=2), random(width, dtype=dtype, seed=3)
     for affine in ((weight, bias), (weight, None), (None, None)):
         assert_close(ops.layer_norm(x, *affine, 1e-5), REFERENCE.layer_norm(x, *affine, 1e-5))
-        ours, reference = (target.add_layer_norm(x, residual, *affine, 1e-5) for target in (ops, REFERENCE))
+        ours, reference = (target.add_layer_norm((x, residual), *affine, 1e-5) for target in (ops, REFERENCE))
         assert torch.equal(ours[1], reference[1])
         assert_close(ours[0], reference[0])
 
@@ -98,7 +98,7 @@ def test_rows_stand_alone(ops: CpuOps, dtype: torch.dtype) -> None:
         a, b = x[part], residual[part]
         return [
             ops.layer_norm(a, weight, bias, 1e-5),
-            *ops.add_layer_norm(a, b, weight, bias, 1e-5),
+            *ops.add_layer_norm((a, b), weight, bias, 1e-5),
             ops.add(a, b),
             ops.add_rows(a, table, ids[part], 0),
             ops.softcap(a, 3.0),

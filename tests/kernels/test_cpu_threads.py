@@ -52,7 +52,7 @@ def rotated(ops: CpuOps) -> list[torch.Tensor]:
 
 def stored(ops: CpuOps) -> list[torch.Tensor]:
     k_cache, v_cache = torch.zeros(20, 4, 16, 64), torch.zeros(20, 4, 16, 64)
-    ops.write_kv(drawn(300, 4, 64), drawn(300, 4, 64) + 1, k_cache, v_cache, torch.arange(300).flip(0))
+    ops.write_kv((drawn(300, 4, 64), drawn(300, 4, 64) + 1), (k_cache, v_cache), torch.arange(300).flip(0))
     return [k_cache, v_cache]
 
 

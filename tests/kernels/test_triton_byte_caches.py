@@ -70,7 +70,7 @@ def test_stored_rows_equal_the_reference_bit_for_bit(
     def written(ops: TritonOps, rotary: int) -> list[torch.Tensor]:
         caches = [spread(empty.to(DEVICE), 0), spread(empty.to(DEVICE), 48)]
         if rotary < 0:
-            ops.write_kv(k.to(DEVICE), v.to(DEVICE), *caches, slots.to(DEVICE), fixed)
+            ops.write_kv((k.to(DEVICE), v.to(DEVICE)), (caches[0], caches[1]), slots.to(DEVICE), fixed)
         else:  # angles of zero: entries pass through the rotation unchanged
             cos_sin = torch.cat([torch.ones(NUM_ROWS, rotary // 2), torch.zeros(NUM_ROWS, rotary // 2)], dim=1)
             rotation = Rotation(cos_sin.to(DEVICE), kv_scales=fixed)
@@ -80,7 +80,7 @@ def test_stored_rows_equal_the_reference_bit_for_bit(
         return [cache.cpu() for cache in caches]
 
     rows = [torch.zeros_like(empty), torch.zeros_like(empty)]
-    checks.REFERENCE.write_kv(k, v, *rows, slots, fixed)
+    checks.REFERENCE.write_kv((k, v), (rows[0], rows[1]), slots, fixed)
     expected = on_gpu((rows[0], rows[1]))
     half = head_dim // 4 * 2
     for ops, rotary in ((FAST, -1), (FAST, 0), (FAST, half), (FIXED, half)):

@@ -10,7 +10,6 @@ from typing import Protocol
 import torch
 
 from cadence.device.calls import Caller
-from cadence.kernels.cpu.runtime.dtypes import DTYPES
 from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.interface.collectives import CollectiveAbortedError
 
@@ -78,14 +77,7 @@ class CpuCollectives:
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         x = x.contiguous()
         out = self._calls.empty(x.shape, x.dtype)
-        self._c.all_reduce(
-            out=out.data_ptr(),
-            x=x.data_ptr(),
-            shared=self.address,
-            rank=self.rank,
-            count=x.numel(),
-            dtype=DTYPES[x.dtype],
-        )
+        self._c.all_reduce(out=out, x=x, shared=self.address, rank=self.rank, count=x.numel(), dtype=x.dtype)
         return out
 
     def all_gather(self, x: torch.Tensor, width: int = 0) -> torch.Tensor:
@@ -93,47 +85,31 @@ class CpuCollectives:
         width = width or self.size * own
         out = self._calls.empty((*x.shape[:-1], width), x.dtype)
         self._c.all_gather(
-            out=out.data_ptr(),
-            x=x.data_ptr(),
-            shared=self.address,
-            rank=self.rank,
-            rows=x.numel() // max(own, 1),
-            row_bytes=own * x.element_size(),
-            out_bytes=width * x.element_size(),
-        )
+            out=out, x=x, shared=self.address, rank=self.rank, rows=x.numel() // max(own, 1),
+            row_bytes=own * x.element_size(), out_bytes=width * x.element_size(),
+        )  # fmt: skip
         return out
 
     def own_ids(self, ids: torch.Tensor, own: range) -> torch.Tensor:
         ids = ids.contiguous()
         out = self._calls.empty(ids.shape, ids.dtype)
-        self._c.own_ids(out=out.data_ptr(), ids=ids.data_ptr(), count=ids.shape[0], first=own.start, each=len(own))
+        self._c.own_ids(out=out, ids=ids, count=ids.shape[0], first=own.start, each=len(own))
         return out
 
     def all_pick(self, x: torch.Tensor, ids: torch.Tensor, each: int) -> torch.Tensor:
         x, ids = x.contiguous(), ids.contiguous()
         out = self._calls.empty(x.shape, x.dtype)
         self._c.all_pick(
-            out=out.data_ptr(),
-            x=x.data_ptr(),
-            ids=ids.data_ptr(),
-            shared=self.address,
-            rank=self.rank,
-            rows=x.shape[0],
-            row_bytes=x.shape[1] * x.element_size(),
-            each=each,
-        )
+            out=out, x=x, ids=ids, shared=self.address, rank=self.rank, rows=x.shape[0],
+            row_bytes=x.shape[1] * x.element_size(), each=each,
+        )  # fmt: skip
         return out
 
     def broadcast(self, x: torch.Tensor, root: int) -> torch.Tensor:
         x = x.contiguous()
         out = self._calls.empty(x.shape, x.dtype)
         self._c.broadcast(
-            out=out.data_ptr(),
-            x=x.data_ptr(),
-            shared=self.address,
-            rank=self.rank,
-            root=root,
-            bytes=x.numel() * x.element_size(),
+            out=out, x=x, shared=self.address, rank=self.rank, root=root, bytes=x.numel() * x.element_size()
         )
         return out
 

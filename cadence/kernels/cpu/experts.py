@@ -12,7 +12,6 @@ from cadence.device.calls import Calls
 from cadence.kernels.cpu.collectives import SLOT_BYTES, CpuCollectives
 from cadence.kernels.cpu.packed.ops import PACKED_TYPES
 from cadence.kernels.cpu.packed.products import CpuMatrix, PackedProducts
-from cadence.kernels.cpu.runtime.dtypes import DTYPES
 from cadence.kernels.cpu.runtime.library import Command, CpuLibrary
 from cadence.kernels.cpu.runtime.row_words import dense_rows
 from cadence.kernels.cpu.runtime.table import TABLE
@@ -25,7 +24,7 @@ from cadence.kernels.reference.experts import ReferenceExpertOps
 class ExpertSegments(Structure):
     """The matrices of one expert as C sees them."""
 
-    _fields_ = TABLE.structs["Expert"]
+    _fields_ = TABLE.fields("Expert")
 
 
 class CpuExpertOps(ReferenceExpertOps):
@@ -44,20 +43,10 @@ class CpuExpertOps(ReferenceExpertOps):
         shape = (x.shape[0], routing.top_k)
         ids, shares = self._calls.empty(shape, torch.int32), self._calls.empty(shape, torch.float32)
         self._c.route(
-            ids=ids.data_ptr(),
-            shares=shares.data_ptr(),
-            x=x.data_ptr(),
-            weight=weight.data_ptr(),
-            rows=x.shape[0],
-            width=width,
-            experts=experts,
-            top_k=routing.top_k,
-            x_stride=x.stride(0),
-            renormalise=int(routing.renormalise),
-            rounded=int(routing.rounded),
-            dtype=DTYPES[x.dtype],
-            weight_dtype=DTYPES[weight.dtype],
-        )
+            ids=ids, shares=shares, x=x, weight=weight, rows=x.shape[0], width=width, experts=experts,
+            top_k=routing.top_k, x_stride=x.stride(0), renormalise=int(routing.renormalise),
+            rounded=int(routing.rounded), dtype=x.dtype, weight_dtype=weight.dtype,
+        )  # fmt: skip
         return ids, shares
 
     def packed(
@@ -110,23 +99,10 @@ class CpuExperts:
         out = self._calls.empty(x.shape, x.dtype)
         ids, shares = routes
         command(
-            y=out.data_ptr(),
-            x=x.data_ptr(),
-            ids=ids.data_ptr(),
-            shares=shares.data_ptr(),
-            experts=addressof(self._segments),
-            first=self._first,
-            count=len(self._segments),
-            tokens=x.shape[0],
-            top_k=ids.shape[1],
-            hidden=self._hidden,
-            width=self._width,
-            x_stride=x.stride(0),
-            dtype=DTYPES[x.dtype],
-            gelu=int(gelu),
-            isa=self._products.isa_index,
-            **more,
-        )
+            y=out, x=x, ids=ids, shares=shares, experts=addressof(self._segments), first=self._first,
+            count=len(self._segments), tokens=x.shape[0], top_k=ids.shape[1], hidden=self._hidden, width=self._width,
+            x_stride=x.stride(0), dtype=x.dtype, gelu=int(gelu), isa=self._products.isa_index, **more,
+        )  # fmt: skip
         return out if wanted in PACKED_TYPES else self._products.converted(out, wanted)
 
     def shared_product(self, x: torch.Tensor, routes: Routes, gelu: bool, **place: int) -> torch.Tensor:

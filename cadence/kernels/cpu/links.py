@@ -95,7 +95,7 @@ class CpuStageLinks:
 
     def _send(self, x: torch.Tensor, link: SharedArea) -> None:
         x = x.contiguous()
-        self._c.link_send(x=x.data_ptr(), link=link.address, bytes=x.numel() * x.element_size())
+        self._c.link_send(x=x, link=link.address, bytes=x.numel() * x.element_size())
 
     def _receive(self, out: torch.Tensor, link: SharedArea) -> None:
-        self._c.link_receive(out=out.data_ptr(), link=link.address, bytes=out.numel() * out.element_size())
+        self._c.link_receive(out=out, link=link.address, bytes=out.numel() * out.element_size())

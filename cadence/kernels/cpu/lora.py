@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
-from cadence.device.calls import Calls, float_word
+from cadence.device.calls import Calls
 from cadence.kernels.cpu.runtime.dtypes import DTYPES
-from cadence.kernels.cpu.runtime.library import CpuLibrary
+from cadence.kernels.cpu.runtime.library import NO_TENSOR, CpuLibrary
 from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
 from cadence.kernels.interface.lora_ops import TYPES, LoraMap, LoraPart
 
@@ -35,68 +36,41 @@ class CpuLoraOps:
         self, row_slots: torch.Tensor, rows: torch.Tensor, query_start: torch.Tensor, out: torch.Tensor
     ) -> None:
         self._c.lora_token_slots(
-            out=out.data_ptr(),
-            row_slots=row_slots.data_ptr(),
-            rows=rows.data_ptr(),
-            query_start=query_start.data_ptr(),
-            row_stride=row_slots.stride(0),
-            num_rows=rows.shape[0],
-            num_tokens=out.shape[0],
-        )
+            out=out, row_slots=row_slots, rows=rows, query_start=query_start, row_stride=row_slots.stride(0),
+            num_rows=rows.shape[0], num_tokens=out.shape[0],
+        )  # fmt: skip
 
     def add(self, y: torch.Tensor, x: torch.Tensor, lora: LoraMap, slots: torch.Tensor) -> None:
         x = self._widened(x)
-        inputs = {"x": x.data_ptr(), "ids": 0, "width": x.shape[1], "x_stride": x.stride(0)}
+        inputs = {"x": x, "ids": NO_TENSOR, "width": x.shape[1], "x_stride": x.stride(0)}
         self._add(y, inputs, lora, slots, 1.0)
 
     def add_embedding(
         self, y: torch.Tensor, ids: torch.Tensor, lora: LoraMap, slots: torch.Tensor, scale: float
     ) -> None:
-        inputs = {"x": 0, "ids": ids.data_ptr(), "width": 0, "x_stride": 0}
+        inputs = {"x": NO_TENSOR, "ids": ids, "width": 0, "x_stride": 0}
         self._add(y, inputs, lora, slots, scale)
 
-    def _add(self, y: torch.Tensor, inputs: dict[str, int], lora: LoraMap, slots: torch.Tensor, scale: float) -> None:
+    def _add(self, y: torch.Tensor, inputs: dict[str, Any], lora: LoraMap, slots: torch.Tensor, scale: float) -> None:
         parts = len(lora.widths)
         inner = self._calls.empty((y.shape[0], parts, lora.max_rank), torch.float32)
         self._c.lora_add(
-            **inputs,
-            **_entry_words(lora, slots),
-            y=y.data_ptr(),
-            starts=lora.starts.data_ptr(),
-            inner=inner.data_ptr(),
-            lines=y.shape[0],
-            parts=parts,
-            max_rank=lora.max_rank,
-            y_stride=y.stride(0),
-            y_dtype=DTYPES[y.dtype],
-            scale=float_word(scale),
-        )
+            **inputs, **_entry_words(lora, slots), y=y, starts=lora.starts, inner=inner, lines=y.shape[0], parts=parts,
+            max_rank=lora.max_rank, y_stride=y.stride(0), y_dtype=y.dtype, scale=scale,
+        )  # fmt: skip
 
     def saved_rows(self, y: torch.Tensor, ids: torch.Tensor, lora: LoraMap, slots: torch.Tensor, scale: float) -> None:
         self._c.lora_saved_rows(
-            **_entry_words(lora, slots),
-            y=y.data_ptr(),
-            ids=ids.data_ptr(),
-            lines=y.shape[0],
-            width=y.shape[1],
-            y_stride=y.stride(0),
-            y_dtype=DTYPES[y.dtype],
-            scale=float_word(scale),
-        )
+            **_entry_words(lora, slots), y=y, ids=ids, lines=y.shape[0], width=y.shape[1], y_stride=y.stride(0),
+            y_dtype=y.dtype, scale=scale,
+        )  # fmt: skip
 
     def saved_logits(self, y: torch.Tensor, x: torch.Tensor, lora: LoraMap, slots: torch.Tensor) -> None:
         x = self._widened(x)
         self._c.lora_saved_logits(
-            **_entry_words(lora, slots),
-            y=y.data_ptr(),
-            x=x.data_ptr(),
-            lines=y.shape[0],
-            width=x.shape[1],
-            vocabulary=y.shape[1],
-            x_stride=x.stride(0),
-            y_stride=y.stride(0),
-            y_dtype=DTYPES[y.dtype],
-        )
+            **_entry_words(lora, slots), y=y, x=x, lines=y.shape[0], width=x.shape[1], vocabulary=y.shape[1],
+            x_stride=x.stride(0), y_stride=y.stride(0), y_dtype=y.dtype,
+        )  # fmt: skip
 
     def _widened(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, in] in float32, lines contiguous"""
@@ -104,15 +78,14 @@ class CpuLoraOps:
         if x.dtype is torch.float32:
             return x
         out = self._calls.empty(x.shape, torch.float32)
-        words = row_words(out, x)
-        self._c.scale(**words, factor=float_word(1.0), dtype=DTYPES[x.dtype], out_dtype=DTYPES[torch.float32])
+        self._c.scale(**row_words(out, x), factor=1.0, dtype=x.dtype, out_dtype=torch.float32)
         return out
 
 
-def _entry_words(lora: LoraMap, slots: torch.Tensor) -> dict[str, int]:
+def _entry_words(lora: LoraMap, slots: torch.Tensor) -> dict[str, Any]:
     return {
-        "slots": slots.data_ptr(),
-        "entries": lora.entries.data_ptr(),
+        "slots": slots,
+        "entries": lora.entries,
         "first": lora.first,
         "num_slots": lora.num_slots,
         "slot_words": lora.entries.stride(0),

@@ -7,25 +7,33 @@ import math
 import torch
 import torch.nn.functional as F
 
-from cadence.device.calls import Calls, float_word
+from cadence.device.calls import Calls
 from cadence.kernels.cpu.experts import CpuExpertOps
 from cadence.kernels.cpu.lora import CpuLoraOps
 from cadence.kernels.cpu.packed.pack import WeightPacking
 from cadence.kernels.cpu.packed.packer import CpuPacker
 from cadence.kernels.cpu.packed.products import PackedProducts
 from cadence.kernels.cpu.rows import CpuRowOps
-from cadence.kernels.cpu.runtime.dtypes import CACHE_DTYPES, DTYPES
-from cadence.kernels.cpu.runtime.library import CpuLibrary
+from cadence.kernels.cpu.runtime.library import NO_TENSOR, CpuLibrary
 from cadence.kernels.cpu.runtime.memory import PackedMemory
 from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
 from cadence.kernels.cpu.runtime.table import TABLE
 from cadence.kernels.cpu.suffix import CpuSuffixOps
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.interface.ops import NO_IDS, OWN_SCALES, Activation, DrawParams, Pair, Rotation, Triple
+from cadence.kernels.interface.matrix import Norm
+from cadence.kernels.interface.ops import (
+    NO_IDS,
+    OWN_SCALES,
+    Activation,
+    DrawParams,
+    MaybeTensor,
+    Pair,
+    Rotation,
+    Triple,
+)
 from cadence.kernels.reference import compose
 
 TABLE.check("activation", {kind.name: int(kind) for kind in Activation})
-MaybeTensor = torch.Tensor | None
 
 
 class CpuOps:
@@ -66,51 +74,26 @@ class CpuOps:
         outer, inner, _ = rows3.shape
         out = self._calls.empty(x.shape, x.dtype)
         self._c.rms_norm(
-            out=out.data_ptr(),
-            x=rows3.data_ptr(),
-            weight=weight.data_ptr(),
-            rows=outer * inner,
-            width=width,
-            inner=inner,
-            outer_stride=rows3.stride(0),
-            inner_stride=rows3.stride(1),
-            eps=float_word(eps),
-            dtype=DTYPES[x.dtype],
-            weight_dtype=DTYPES[weight.dtype],
-        )
+            out=out, x=rows3, weight=weight, rows=outer * inner, width=width, inner=inner,
+            outer_stride=rows3.stride(0), inner_stride=rows3.stride(1), eps=eps, dtype=x.dtype,
+            weight_dtype=weight.dtype,
+        )  # fmt: skip
         return out
 
     def add_rms_norm(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> Pair:
         x, residual, width = x.contiguous(), residual.contiguous(), x.shape[-1]
         out, total = self._calls.empty(x.shape, x.dtype), self._calls.empty(x.shape, x.dtype)
         self._c.add_rms_norm(
-            out=out.data_ptr(),
-            total=total.data_ptr(),
-            x=x.data_ptr(),
-            residual=residual.data_ptr(),
-            weight=weight.data_ptr(),
-            rows=x.numel() // width,
-            width=width,
-            eps=float_word(eps),
-            dtype=DTYPES[x.dtype],
-            weight_dtype=DTYPES[weight.dtype],
-        )
+            out=out, total=total, x=x, residual=residual, weight=weight, rows=x.numel() // width, width=width, eps=eps,
+            dtype=x.dtype, weight_dtype=weight.dtype,
+        )  # fmt: skip
         return out, total
 
-    def layer_norm(
-        self, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
-    ) -> torch.Tensor:
+    def layer_norm(self, x: torch.Tensor, weight: MaybeTensor, bias: MaybeTensor, eps: float) -> torch.Tensor:
         return self._layer_norm((x.contiguous(), None), (weight, bias), eps)[0]
 
-    def add_layer_norm(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        weight: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        eps: float,
-    ) -> Pair:
-        return self._layer_norm((x.contiguous(), residual.contiguous()), (weight, bias), eps)
+    def add_layer_norm(self, stream: Pair, weight: MaybeTensor, bias: MaybeTensor, eps: float) -> Pair:
+        return self._layer_norm((stream[0].contiguous(), stream[1].contiguous()), (weight, bias), eps)
 
     def _layer_norm(
         self, stream: tuple[torch.Tensor, MaybeTensor], affine: tuple[MaybeTensor, ...], eps: float
@@ -120,94 +103,53 @@ class CpuOps:
         out = self._calls.empty(x.shape, x.dtype)
         total = x if residual is None else self._calls.empty(x.shape, x.dtype)
         self._c.layer_norm(
-            out=out.data_ptr(),
-            total=total.data_ptr(),
-            x=x.data_ptr(),
-            residual=_address(residual),
-            weight=_address(weight),
-            bias=_address(bias),
-            rows=x.shape[0],
-            width=x.shape[1],
-            eps=float_word(eps),
-            dtype=DTYPES[x.dtype],
-            weight_dtype=DTYPES[x.dtype if weight is None else weight.dtype],
-        )
+            out=out, total=total, x=x, residual=_or_null(residual), weight=_or_null(weight), bias=_or_null(bias),
+            rows=x.shape[0], width=x.shape[1], eps=eps, dtype=x.dtype,
+            weight_dtype=x.dtype if weight is None else weight.dtype,
+        )  # fmt: skip
         return out, total
 
     def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x, y = x.contiguous(), y.contiguous()
         out = self._calls.empty(x.shape, x.dtype)
-        self._c.add(
-            out=out.data_ptr(),
-            x=x.data_ptr(),
-            y=y.data_ptr(),
-            rows=x.shape[0],
-            width=x.shape[1],
-            dtype=DTYPES[x.dtype],
-        )
+        self._c.add(out=out, x=x, y=y, rows=x.shape[0], width=x.shape[1], dtype=x.dtype)
         return out
 
     def add_rows(self, x: torch.Tensor, table: torch.Tensor, ids: torch.Tensor, offset: int) -> torch.Tensor:
         x = x.contiguous()
         out = self._calls.empty(x.shape, x.dtype)
         self._c.add_rows(
-            out=out.data_ptr(),
-            x=x.data_ptr(),
-            table=table.data_ptr(),
-            ids=ids.data_ptr(),
-            rows=x.shape[0],
-            width=x.shape[1],
-            offset=offset,
-            dtype=DTYPES[x.dtype],
-            table_dtype=DTYPES[table.dtype],
-        )
+            out=out, x=x, table=table, ids=ids, rows=x.shape[0], width=x.shape[1], offset=offset, dtype=x.dtype,
+            table_dtype=table.dtype,
+        )  # fmt: skip
         return out
 
     def pick(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
         x = x if x[0].is_contiguous() else x.contiguous()
         out = self._calls.empty((at.shape[0], *x.shape[1:]), x.dtype)
         self._c.pick(
-            out=out.data_ptr(),
-            x=x.data_ptr(),
-            at=at.data_ptr(),
-            rows=at.shape[0],
-            row_bytes=math.prod(x.shape[1:]) * x.element_size(),
+            out=out, x=x, at=at, rows=at.shape[0], row_bytes=math.prod(x.shape[1:]) * x.element_size(),
             x_stride=x.stride(0) * x.element_size(),
-        )
+        )  # fmt: skip
         return out
 
     def activate(self, x: torch.Tensor, kind: Activation) -> torch.Tensor:
         out = self._calls.empty(x.shape, x.dtype)
-        self._c.activate(**row_words(out, x), kind=int(kind), dtype=DTYPES[x.dtype])
+        self._c.activate(**row_words(out, x), kind=int(kind), dtype=x.dtype)
         return out
 
     def softcap(self, logits: torch.Tensor, cap: float) -> torch.Tensor:
         out = self._calls.empty(logits.shape, torch.float32)
-        self._c.softcap(**row_words(out, logits), cap=float_word(cap), dtype=DTYPES[logits.dtype])
+        self._c.softcap(**row_words(out, logits), cap=cap, dtype=logits.dtype)
         return out
 
-    def add_norm_linear(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        norm_weight: torch.Tensor,
-        eps: float,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-    ) -> Pair:
-        return compose.add_norm_linear(self, (x, residual), (norm_weight, eps), weight, bias)
+    def add_norm_linear(self, stream: Pair, norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None) -> Pair:
+        return compose.add_norm_linear(self, stream, norm, weight, bias)
 
     def add_norm_gated(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        norm_weight: torch.Tensor,
-        eps: float,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        gelu: bool,
+        self, stream: Pair, norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None, gelu: bool
     ) -> Pair:
-        return compose.add_norm_gated(self, (x, residual), (norm_weight, eps), weight, bias, gelu)
+        return compose.add_norm_gated(self, stream, norm, weight, bias, gelu)
 
     def silu_mul(self, x: torch.Tensor) -> torch.Tensor:
         return self._gate_mul(x, gelu=0)
@@ -219,65 +161,25 @@ class CpuOps:
         x = dense_rows(x)
         rows, width = x.shape[0], x.shape[1] // 2
         out = self._calls.empty((rows, width), x.dtype)
-        self._c.gate_mul(
-            out=out.data_ptr(),
-            x=x.data_ptr(),
-            rows=rows,
-            width=width,
-            x_stride=x.stride(0),
-            dtype=DTYPES[x.dtype],
-            gelu=gelu,
-        )
+        self._c.gate_mul(out=out, x=x, rows=rows, width=width, x_stride=x.stride(0), dtype=x.dtype, gelu=gelu)
         return out
 
     def rope(self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor) -> None:
         self._c.rope(
-            q=q.data_ptr(),
-            k=k.data_ptr(),
-            positions=positions.data_ptr(),
-            cos_sin=cos_sin.data_ptr(),
-            tokens=q.shape[0],
-            q_heads=q.shape[1],
-            q_token=q.stride(0),
-            q_head=q.stride(1),
-            k_heads=k.shape[1],
-            k_token=k.stride(0),
-            k_head=k.stride(1),
-            half=cos_sin.shape[1] // 2,
-            dtype=DTYPES[q.dtype],
-        )
+            q=q, k=k, positions=positions, cos_sin=cos_sin, tokens=q.shape[0], q_heads=q.shape[1], q_token=q.stride(0),
+            q_head=q.stride(1), k_heads=k.shape[1], k_token=k.stride(0), k_head=k.stride(1),
+            half=cos_sin.shape[1] // 2, dtype=q.dtype,
+        )  # fmt: skip
 
-    def write_kv(
-        self,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
-        slots: torch.Tensor,
-        scales: tuple[float, float] = OWN_SCALES,
-    ) -> None:
+    def write_kv(self, new: Pair, kv: Pair, slots: torch.Tensor, scales: tuple[float, float] = OWN_SCALES) -> None:
+        (k, v), (k_cache, v_cache) = new, kv
         tokens, heads, dim = k.shape
         self._c.write_kv(
-            k=k.data_ptr(),
-            v=v.data_ptr(),
-            k_cache=k_cache.data_ptr(),
-            v_cache=v_cache.data_ptr(),
-            slots=slots.data_ptr(),
-            tokens=tokens,
-            heads=heads,
-            dim=dim,
-            block_size=k_cache.shape[2],
-            k_token=k.stride(0),
-            k_head=k.stride(1),
-            v_token=v.stride(0),
-            v_head=v.stride(1),
-            k_block=k_cache.stride(0),
-            v_block=v_cache.stride(0),
-            dtype=DTYPES[k.dtype],
-            cache_dtype=CACHE_DTYPES[k_cache.dtype],
-            k_scale=float_word(scales[0]),
-            v_scale=float_word(scales[1]),
-        )
+            k=k, v=v, k_cache=k_cache, v_cache=v_cache, slots=slots, tokens=tokens, heads=heads, dim=dim,
+            block_size=k_cache.shape[2], k_token=k.stride(0), k_head=k.stride(1), v_token=v.stride(0),
+            v_head=v.stride(1), k_block=k_cache.stride(0), v_block=v_cache.stride(0), dtype=k.dtype,
+            cache_dtype=k_cache.dtype, k_scale=scales[0], v_scale=scales[1],
+        )  # fmt: skip
 
     def rope_write_kv(
         self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, batch: AttentionBatch, group: int
@@ -291,59 +193,30 @@ class CpuOps:
         table = batch.block_tables[group]
         out = self._calls.empty(q.shape, q.dtype)
         self._c.attention(
-            out=out.data_ptr(),
-            q=q.data_ptr(),
-            k_cache=k_cache.data_ptr(),
-            v_cache=v_cache.data_ptr(),
-            rows=batch.rows.data_ptr(),
-            query_start=batch.query_start.data_ptr(),
-            seq_lens=batch.seq_lens.data_ptr(),
-            table=table.data_ptr(),
-            table_stride=table.stride(0),
-            q_token=q.stride(0),
-            q_head=q.stride(1),
-            k_block=k_cache.stride(0),
-            v_block=v_cache.stride(0),
-            num_seqs=batch.num_sequences,
-            num_heads=shape.num_heads,
-            num_kv_heads=shape.num_kv_heads,
-            dim=shape.head_dim,
-            block_size=k_cache.shape[2],
-            window=shape.window,
-            dtype=DTYPES[q.dtype],
-            cache_dtype=CACHE_DTYPES[k_cache.dtype],
-            isa=self.packed.isa_index,
-            scale=float_word(shape.scale),
-            softcap=float_word(shape.softcap),
-        )
+            out=out, q=q, k_cache=k_cache, v_cache=v_cache, rows=batch.rows, query_start=batch.query_start,
+            seq_lens=batch.seq_lens, table=table, table_stride=table.stride(0), q_token=q.stride(0),
+            q_head=q.stride(1), k_block=k_cache.stride(0), v_block=v_cache.stride(0), num_seqs=batch.num_sequences,
+            num_heads=shape.num_heads, num_kv_heads=shape.num_kv_heads, dim=shape.head_dim,
+            block_size=k_cache.shape[2], window=shape.window, dtype=q.dtype, cache_dtype=k_cache.dtype,
+            isa=self.packed.isa_index, scale=shape.scale, softcap=shape.softcap,
+        )  # fmt: skip
         return out
 
     def apply_token_mask(self, logits: torch.Tensor, masks: torch.Tensor, mask_of_line: torch.Tensor) -> None:
         if logits.stride(1) != 1:
             raise ValueError(f"lines of logits {list(logits.shape)} are not contiguous")
         self._c.token_mask(
-            logits=logits.data_ptr(),
-            masks=masks.data_ptr(),
-            mask_of_line=mask_of_line.data_ptr(),
-            lines=logits.shape[0],
-            vocab=logits.shape[1],
-            logits_stride=logits.stride(0),
-            mask_stride=masks.stride(0),
-            dtype=DTYPES[logits.dtype],
-        )
+            logits=logits, masks=masks, mask_of_line=mask_of_line, lines=logits.shape[0], vocab=logits.shape[1],
+            logits_stride=logits.stride(0), mask_stride=masks.stride(0), dtype=logits.dtype,
+        )  # fmt: skip
 
     def gumbel_noise(self, seeds: torch.Tensor, positions: torch.Tensor, vocab_size: int) -> torch.Tensor:
         rows = seeds.shape[0]
         out = self._calls.empty((rows, vocab_size), torch.float32)
         self._c.gumbel(
-            out=out.data_ptr(),
-            seeds=seeds.data_ptr(),
-            positions=positions.data_ptr(),
-            seed_stride=seeds.stride(0),
-            position_stride=positions.stride(0),
-            rows=rows,
-            vocab=vocab_size,
-        )
+            out=out, seeds=seeds, positions=positions, seed_stride=seeds.stride(0),
+            position_stride=positions.stride(0), rows=rows, vocab=vocab_size,
+        )  # fmt: skip
         return out
 
     def draw(
@@ -358,27 +231,14 @@ class CpuOps:
         tokens, peaks = self._calls.empty((lines,), torch.int32), self._calls.empty((lines,), torch.float32)
         rows, positions = rows.contiguous(), positions.contiguous()
         self._c.draw(
-            tokens=tokens.data_ptr(),
-            peaks=peaks.data_ptr(),
-            logits=logits.data_ptr(),
-            rows=rows.data_ptr(),
-            positions=positions.data_ptr(),
-            temperatures=params.temperatures.data_ptr(),
-            seeds=params.seeds.data_ptr(),
-            random=params.random.data_ptr(),
-            ids=ids.data_ptr(),
-            lines=lines,
-            vocab=vocab,
-            logits_stride=logits.stride(0),
-            temperature_stride=params.temperatures.stride(0),
-            seed_stride=params.seeds.stride(0),
-            random_stride=params.random.stride(0),
-            dtype=DTYPES[logits.dtype],
-            row_bytes=rows.element_size(),
-            position_bytes=positions.element_size(),
-        )
+            tokens=tokens, peaks=peaks, logits=logits, rows=rows, positions=positions,
+            temperatures=params.temperatures, seeds=params.seeds, random=params.random, ids=ids, lines=lines,
+            vocab=vocab, logits_stride=logits.stride(0), temperature_stride=params.temperatures.stride(0),
+            seed_stride=params.seeds.stride(0), random_stride=params.random.stride(0), dtype=logits.dtype,
+            row_bytes=rows.element_size(), position_bytes=positions.element_size(),
+        )  # fmt: skip
         return tokens, peaks
 
 
-def _address(tensor: MaybeTensor) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
+def _or_null(tensor: MaybeTensor) -> torch.Tensor:
+    return NO_TENSOR if tensor is None else tensor

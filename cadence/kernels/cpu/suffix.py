@@ -19,19 +19,10 @@ class CpuSuffixOps:
         self, state: RowState, batch: StepBatch, most: torch.Tensor, corpus: SuffixCorpus, rules: SuffixRules
     ) -> None:
         self._c.suffix_propose(
-            **state_words(state),
-            rows=batch.rows.data_ptr(),
-            line_start=batch.line_start.data_ptr(),
-            most=most.data_ptr(),
-            corpus=corpus.tokens.data_ptr(),
-            span=corpus.span.data_ptr(),
-            most_stride=most.stride(0),
-            num_rows=batch.rows.shape[0],
-            capacity=corpus.tokens.shape[0],
-            depth=rules.depth,
-            factor=rules.factor,
-            least_share=rules.least_share,
-        )
+            **state_words(state), rows=batch.rows, line_start=batch.line_start, most=most, corpus=corpus.tokens,
+            span=corpus.span, most_stride=most.stride(0), num_rows=batch.rows.shape[0],
+            capacity=corpus.tokens.shape[0], depth=rules.depth, factor=rules.factor, least_share=rules.least_share,
+        )  # fmt: skip
 
     def remember(self, state: RowState, corpus: SuffixCorpus, row: int, known: int, tail: int) -> None:
         ReferenceSuffixOps().remember(state, corpus, row, known, tail)  # once in a request, and never recorded

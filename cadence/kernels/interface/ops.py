@@ -11,11 +11,12 @@ import torch
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
 from cadence.kernels.interface.expert_ops import ExpertOps
 from cadence.kernels.interface.lora_ops import LoraOps
-from cadence.kernels.interface.matrix import MatrixPacker
+from cadence.kernels.interface.matrix import MatrixPacker, Norm
 from cadence.kernels.interface.row_ops import RowOps
 from cadence.kernels.interface.suffix_ops import SuffixOps
 
 Pair = tuple[torch.Tensor, torch.Tensor]
+MaybeTensor = torch.Tensor | None
 Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 OWN_SCALES = (0.0, 0.0)  # of keys and values: each token and kv head has its own
@@ -96,21 +97,12 @@ class Ops(Protocol):
         """(rms_norm(x + residual), x + residual)."""
         ...
 
-    def layer_norm(
-        self, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
-    ) -> torch.Tensor:
+    def layer_norm(self, x: torch.Tensor, weight: MaybeTensor, bias: MaybeTensor, eps: float) -> torch.Tensor:
         """x [T, H], weight and bias [H] or None; accumulates in float32, returns x's dtype."""
         ...
 
-    def add_layer_norm(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        weight: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        eps: float,
-    ) -> Pair:
-        """(layer_norm(x + residual), x + residual)."""
+    def add_layer_norm(self, stream: Pair, weight: MaybeTensor, bias: MaybeTensor, eps: float) -> Pair:
+        """stream = (x, residual) -> (layer_norm(x + residual), x + residual)."""
         ...
 
     def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -125,27 +117,12 @@ class Ops(Protocol):
         """x [T, ...], each x[t] dense, at [S] int64 -> x[at], [S, ...] (new, contiguous)."""
         ...
 
-    def add_norm_linear(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        norm_weight: torch.Tensor,
-        eps: float,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-    ) -> Pair:
-        """(linear(rms_norm(x + residual), weight, bias), x + residual)."""
+    def add_norm_linear(self, stream: Pair, norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None) -> Pair:
+        """stream = (x, residual) -> (linear(rms_norm(x + residual), weight, bias), x + residual)."""
         ...
 
     def add_norm_gated(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        norm_weight: torch.Tensor,
-        eps: float,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        gelu: bool,
+        self, stream: Pair, norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None, gelu: bool
     ) -> Pair:
         """As add_norm_linear with weight [2 * I, H] = (gate, up), then gelu_tanh_mul or silu_mul: ([T, I], [T, H])."""
         ...
@@ -173,16 +150,8 @@ class Ops(Protocol):
         """
         ...
 
-    def write_kv(
-        self,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
-        slots: torch.Tensor,
-        scales: tuple[float, float] = OWN_SCALES,
-    ) -> None:
-        """Stores k, v [T, Hk, D] at slots [T] int64 of caches [num_blocks, Hk, block_size, D].
+    def write_kv(self, new: Pair, kv: Pair, slots: torch.Tensor, scales: tuple[float, float] = OWN_SCALES) -> None:
+        """Stores new = (k, v) [T, Hk, D] at slots [T] int64 of caches kv [num_blocks, Hk, block_size, D].
 
         Caches of int8 and float8 are [.., D + 4]: entries, then the float32 scale that they are multiples of: the
         row's absmax / largest entry or, of float8, what `scales` says of keys and values. On the GPU the same bytes of

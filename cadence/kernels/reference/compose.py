@@ -5,28 +5,17 @@ from __future__ import annotations
 import torch
 
 from cadence.kernels.interface.attention_batch import AttentionBatch
+from cadence.kernels.interface.matrix import Norm
 from cadence.kernels.interface.ops import NO_IDS, DrawParams, Ops, Pair, Rotation, Triple
 
 
-def add_norm_linear(
-    ops: Ops,
-    stream: Pair,
-    norm: tuple[torch.Tensor, float],
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-) -> Pair:
-    """stream = (x, residual), norm = (weight, eps)."""
+def add_norm_linear(ops: Ops, stream: Pair, norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None) -> Pair:
     normed, total = ops.add_rms_norm(*stream, *norm)
     return ops.linear(normed, weight, bias), total
 
 
 def add_norm_gated(
-    ops: Ops,
-    stream: Pair,
-    norm: tuple[torch.Tensor, float],
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    gelu: bool,
+    ops: Ops, stream: Pair, norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None, gelu: bool
 ) -> Pair:
     inner, total = add_norm_linear(ops, stream, norm, weight, bias)
     return ops.gelu_tanh_mul(inner) if gelu else ops.silu_mul(inner), total
@@ -40,7 +29,7 @@ def rope_write_kv(
         q, k = (ops.rms_norm(x, weight, rotation.eps) for x, weight in zip((q, k), rotation.norms, strict=True))
     if rotation.cos_sin.shape[1]:
         ops.rope(q, k, positions, rotation.cos_sin)
-    ops.write_kv(k, v, *kv, batch.slots[group], rotation.kv_scales)
+    ops.write_kv((k, v), kv, batch.slots[group], rotation.kv_scales)
     return q
 
 

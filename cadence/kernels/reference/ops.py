@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
+from cadence.kernels.interface.matrix import Norm
 from cadence.kernels.interface.ops import NO_IDS, OWN_SCALES, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
 from cadence.kernels.reference.attention import paged_attention
@@ -45,28 +46,13 @@ class ReferenceOps(TorchOps):
         total = x + residual
         return self.rms_norm(total, weight, eps), total
 
-    def add_norm_linear(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        norm_weight: torch.Tensor,
-        eps: float,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-    ) -> Pair:
-        return compose.add_norm_linear(self, (x, residual), (norm_weight, eps), weight, bias)
+    def add_norm_linear(self, stream: Pair, norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None) -> Pair:
+        return compose.add_norm_linear(self, stream, norm, weight, bias)
 
     def add_norm_gated(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        norm_weight: torch.Tensor,
-        eps: float,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        gelu: bool,
+        self, stream: Pair, norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None, gelu: bool
     ) -> Pair:
-        return compose.add_norm_gated(self, (x, residual), (norm_weight, eps), weight, bias, gelu)
+        return compose.add_norm_gated(self, stream, norm, weight, bias, gelu)
 
     def silu_mul(self, x: torch.Tensor) -> torch.Tensor:
         gate, up = x.float().chunk(2, dim=-1)
@@ -84,22 +70,14 @@ class ReferenceOps(TorchOps):
             rotated = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
             heads[..., : 2 * half] = rotated.to(heads.dtype)
 
-    def write_kv(
-        self,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
-        slots: torch.Tensor,
-        scales: tuple[float, float] = OWN_SCALES,
-    ) -> None:
-        block_size = k_cache.shape[2]
+    def write_kv(self, new: Pair, kv: Pair, slots: torch.Tensor, scales: tuple[float, float] = OWN_SCALES) -> None:
+        block_size = kv[0].shape[2]
         block, offset = slots // block_size, slots % block_size
-        for new, cache, scale in ((k, k_cache, scales[0]), (v, v_cache, scales[1])):
+        for rows, cache, scale in zip(new, kv, scales, strict=True):
             if cache.dtype in QUANTISED:  # as bytes: torch does not put float8 into places
-                cache.view(torch.uint8)[block, :, offset] = pack_rows(new, cache.dtype, scale).view(torch.uint8)
+                cache.view(torch.uint8)[block, :, offset] = pack_rows(rows, cache.dtype, scale).view(torch.uint8)
             else:
-                cache[block, :, offset] = new.to(cache.dtype)
+                cache[block, :, offset] = rows.to(cache.dtype)
 
     def rope_write_kv(
         self, qkv: Triple, positions: torch.Tensor, rotation: Rotation, kv: Pair, batch: AttentionBatch, group: int

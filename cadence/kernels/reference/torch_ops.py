@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from cadence.core.errors import ConfigError
 from cadence.kernels.interface.matrix import MatrixPacker
-from cadence.kernels.interface.ops import Activation, Pair
+from cadence.kernels.interface.ops import Activation, MaybeTensor, Pair
 
 
 class TorchOps:
@@ -25,20 +25,11 @@ class TorchOps:
     def zeros_like(self, x: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(x)
 
-    def layer_norm(
-        self, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
-    ) -> torch.Tensor:
+    def layer_norm(self, x: torch.Tensor, weight: MaybeTensor, bias: MaybeTensor, eps: float) -> torch.Tensor:
         return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
-    def add_layer_norm(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        weight: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        eps: float,
-    ) -> Pair:
-        total = x + residual
+    def add_layer_norm(self, stream: Pair, weight: MaybeTensor, bias: MaybeTensor, eps: float) -> Pair:
+        total = stream[0] + stream[1]
         return self.layer_norm(total, weight, bias, eps), total
 
     def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -100,9 +100,8 @@ class Blocks:
         weight = self.weight
         x = x if x.stride(1) == 1 else x.contiguous()
         rows, outputs = x.shape[0], weight.rows
-        size = (rows, outputs) if tile.terms == 1 else (tile.terms, rows, outputs)
-        out = torch.empty(size, dtype=x.dtype, device=x.device)
-        block_rows[(triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows), tile.terms)](
+        out = tile.room(rows, outputs, x.dtype, x.device)
+        block_rows[tile.grid(rows, outputs)](
             out, x, *weight.four, weight.table, x if bias is None else bias, rows, outputs, x.stride(0),
             **constants(weight), ROWS=tile.rows, OUTPUTS=tile.outputs, COLUMNS=tile.columns, TERMS=tile.terms,
             EVEN=weight.cols % (tile.terms * tile.columns) == 0, BIAS=bias is not None,

@@ -3,23 +3,20 @@
 NUMBERS and SCALES are the two decoders of a type (`block_decoders`); a kernel is compiled anew for every type.
 """
 
-# ruff: noqa: N803 - capitals mark compile-time constants
+# ruff: noqa: N803 - capitals mark compile-time constants, also where they are not annotated
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cadence.kernels.triton.elementwise import activate
-from cadence.kernels.triton.gemv import entering
+from cadence.kernels.triton.few_rows import store_terms
+from cadence.kernels.triton.gemv import entering, rows_of, store_outputs
 from cadence.kernels.triton.launch import quick
 
 
 @triton.jit
-def _decoded(
-    a, b, c, d, table, row, group,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, NUMBERS: tl.constexpr, SCALES: tl.constexpr,
-):  # fmt: skip
+def _decoded(a, b, c, d, table, row, group, WIDTH, BLOCK, GROUP, NUMBERS, SCALES):
     """Groups [N] of rows [R] int64 -> numbers [R, N, GROUP], scales [R, N] and what is subtracted, [R, N] or 0."""
     PARTS: tl.constexpr = BLOCK // GROUP
     at = row[:, None] * (WIDTH // BLOCK) + (group // PARTS)[None, :]
@@ -30,10 +27,7 @@ def _decoded(
 
 
 @triton.jit
-def decoded_values(
-    a, b, c, d, table, row, group, WIDTH: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
-    SHIFTS: tl.constexpr, NUMBERS: tl.constexpr, SCALES: tl.constexpr,
-):  # fmt: skip
+def decoded_values(a, b, c, d, table, row, group, WIDTH, BLOCK, GROUP, SHIFTS, NUMBERS, SCALES):
     """[R, N, GROUP] float32"""
     numbers, scale, shift = _decoded(a, b, c, d, table, row, group, WIDTH, BLOCK, GROUP, NUMBERS, SCALES)
     found = numbers * scale[:, :, None]
@@ -75,15 +69,10 @@ def block_gemv(
     """out [outputs] = weight times x [WIDTH]; with NORM, times rms_norm(x + residual), whose sum goes to `total`. As
     `gemv`, of which it has the order of work. GATE "silu" or "gelu": 2 * outputs rows (g, u), and out is
     activate(g) * u; a program then takes ROWS / 2 rows of each, in turn."""
-    line = tl.arange(0, ROWS)
-    GATED: tl.constexpr = GATE != ""
-    TAKEN: tl.constexpr = ROWS // 2 if GATED else ROWS  # outputs
     NUM: tl.constexpr = COLUMNS // GROUP
-    first = tl.program_id(0) * TAKEN
-    if GATED:
-        row = tl.minimum(first + line // 2, outputs - 1) + line % 2 * outputs
-    else:
-        row = tl.minimum(first + line, outputs - 1)
+    part = tl.program_id(0)
+    row, exists = rows_of(part, outputs, ROWS, GATE != "")
+    row = tl.where(exists, row, 0)  # decoders read without masks
     row64 = row.to(tl.int64)
     near = tl.minimum(tl.arange(0, NUM), WIDTH // GROUP - 1)
     numbers, scale, shift = _decoded(a, b, c, d, table, row64, near, WIDTH, BLOCK, GROUP, NUMBERS, SCALES)
@@ -94,11 +83,11 @@ def block_gemv(
     squares = tl.zeros([NUM], tl.float32)
     for start in tl.static_range(0, WIDTH, COLUMNS):
         column = start + tl.arange(0, NUM)[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-        x, total = entering(x_ptr, residual_ptr, total_ptr, norm_ptr, column, first == 0, WIDTH, NORM)
-        part = tl.sum(numbers * x[None, :, :], 2) * scale
+        x, total = entering(x_ptr, residual_ptr, total_ptr, norm_ptr, column, part == 0, WIDTH, NORM)
+        found = tl.sum(numbers * x[None, :, :], 2) * scale
         if SHIFTS:
-            part -= shift * tl.sum(x, 1)[None, :]
-        sums += part
+            found -= shift * tl.sum(x, 1)[None, :]
+        sums += found
         if NORM:
             squares += tl.sum(total * total, 1)
         if start + COLUMNS < WIDTH:
@@ -107,13 +96,7 @@ def block_gemv(
     result = tl.sum(sums, 1)
     if NORM:
         result *= 1.0 / tl.sqrt(tl.sum(squares, 0) / WIDTH + eps)
-    if BIAS:
-        result += tl.load(bias_ptr + row).to(tl.float32)
-    if GATED:
-        g, u = tl.split(tl.reshape(result, [TAKEN, 2]))
-        result = activate(g, GATE == "gelu") * u
-    place = first + tl.arange(0, TAKEN)
-    tl.store(out_ptr + place, result.to(out_ptr.dtype.element_ty), place < outputs)
+    store_outputs(out_ptr, bias_ptr, result, row, exists, part, outputs, GATE, BIAS)
 
 
 @quick
@@ -152,7 +135,4 @@ def block_rows(
         weight = tl.reshape(found.to(x.dtype), [OUTPUTS, COLUMNS])
         acc = tl.dot(weight, x, acc, input_precision=PRECISION)
         x_at += COLUMNS
-    if BIAS and term == 0:
-        acc += tl.load(bias_ptr + known).to(tl.float32)[:, None]
-    target = out_ptr + (term * rows + row).to(tl.int64)[None, :] * outputs + output[:, None]
-    tl.store(target, acc.to(out_ptr.dtype.element_ty), (output < outputs)[:, None] & there[None, :])
+    store_terms(out_ptr, bias_ptr, acc, term, row, output, rows, outputs, BIAS)

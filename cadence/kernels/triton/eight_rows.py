@@ -94,9 +94,8 @@ def linear_eight(
     """quants: [T, in] of the weight's type and scales [T, 1] -> [T, out], or [terms, T, out], to be added up"""
     x, x_scales = quants
     rows, outputs, width = x.shape[0], weight.rows, weight.cols
-    size = (rows, outputs) if tile.terms == 1 else (tile.terms, rows, outputs)
-    out = torch.empty(size, dtype=dtype, device=x.device)
-    eight_rows[(outputs // tile.outputs, triton.cdiv(rows, tile.rows), tile.terms)](
+    out = tile.room(rows, outputs, dtype, x.device)
+    eight_rows[tile.grid(rows, outputs)](
         out, x, x_scales, weight.values, weight.scales, weight.scales if bias is None else bias, rows, outputs,
         WIDTH=width, GROUP=weight.group, ROWS=tile.rows, OUTPUTS=tile.outputs, COLUMNS=tile.columns, TERMS=tile.terms,
         BIAS=bias is not None, PDL=pdl, num_warps=tile.warps, num_stages=tile.stages, launch_pdl=pdl,

@@ -6,7 +6,7 @@ products are exact, and take an eighth of the instructions that floats do (on an
 they can be turned into floats). So it is of codes into a table, whose numbers become whole ones too.
 """
 
-# ruff: noqa: N803 - capitals mark compile-time constants
+# ruff: noqa: N803 - capitals mark compile-time constants, also where they are not annotated
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -17,17 +17,15 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.ops import Pair
-from cadence.kernels.triton.elementwise import activate
 from cadence.kernels.triton.few_bits import Stored
 from cadence.kernels.triton.few_bits_table import eight_of_table, unit_of_table, words_of_whole
-from cadence.kernels.triton.gemv import Entry, room_for
+from cadence.kernels.triton.gemv import Entry, room_for, rows_of, store_outputs
 from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.private import is_interpreted
 
 _ROUNDS: tl.constexpr = tl.constexpr(
     12582912.0
 )  # 1.5 * 2**23: a number added to it is rounded, and lies in its last bits
-_ROUNDS_BITS: tl.constexpr = tl.constexpr(0x4B400000)
 LARGEST: tl.constexpr = tl.constexpr(32767.0)
 _LARGEST_SIGNED: tl.constexpr = tl.constexpr(32639.0)  # of numbers whose low byte has a sign as well
 
@@ -44,18 +42,18 @@ _APART: tl.constexpr = tl.constexpr(
     """
 )
 # The sum of eight products: bytes of $1 and $2 by numbers whose high bytes are in $3 and $4, the low ones in $5 and $6.
-_EIGHT: tl.constexpr = tl.constexpr(
-    """
+_EIGHT = """
     {
     .reg .b32 a;
-    dp4a.u32.s32 a, $1, $3, 0;
-    dp4a.u32.s32 a, $2, $4, a;
+    dp4a.BYTES.s32 a, $1, $3, 0;
+    dp4a.BYTES.s32 a, $2, $4, a;
     shl.b32 a, a, 8;
-    dp4a.u32.u32 a, $1, $5, a;
-    dp4a.u32.u32 $0, $2, $6, a;
+    dp4a.BYTES.u32 a, $1, $5, a;
+    dp4a.BYTES.u32 $0, $2, $6, a;
     }
     """
-)
+_EIGHT_PLAIN: tl.constexpr = tl.constexpr(_EIGHT.replace("BYTES", "u32"))
+_EIGHT_SIGNED: tl.constexpr = tl.constexpr(_EIGHT.replace("BYTES", "s32"))
 
 
 @triton.jit
@@ -84,7 +82,7 @@ def _store_two(ptr, pair, first, second, inside):
 
 
 @triton.jit
-def entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH: tl.constexpr, NORM: tl.constexpr):
+def entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH, NORM):
     """Two columns of what is multiplied, but for the norm's common factor; and the sum of the stream's squares."""
     inside = pair < WIDTH // 2
     a, b = _two(x_ptr, pair, inside)
@@ -102,7 +100,20 @@ def entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH: 
 
 
 @triton.jit
-def apart(a, b, c, d, QUICK: tl.constexpr):
+def entering_eight(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH, NORM):
+    """Two columns of each of four runs of 16, the first at `pair`; their largest and their sum; and the sum of the
+    stream's squares."""
+    a, b, ab = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH, NORM)
+    c, d, cd = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 8, writes, WIDTH, NORM)
+    e, f, ef = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 16, writes, WIDTH, NORM)
+    g, h, gh = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 24, writes, WIDTH, NORM)
+    most = tl.maximum(tl.maximum(tl.abs(a), tl.abs(b)), tl.maximum(tl.abs(c), tl.abs(d)))
+    most = tl.maximum(most, tl.maximum(tl.maximum(tl.abs(e), tl.abs(f)), tl.maximum(tl.abs(g), tl.abs(h))))
+    return (a, b, c, d, e, f, g, h), most, a + b + c + d + e + f + g + h, ab + cd + ef + gh
+
+
+@triton.jit
+def apart(a, b, c, d, QUICK):
     """Four numbers of at most 16 bits, as floats, each rounded -> words of their high bytes and of their low ones."""
     a = (a + _ROUNDS).to(tl.int32, bitcast=True)
     b = (b + _ROUNDS).to(tl.int32, bitcast=True)
@@ -117,23 +128,33 @@ def apart(a, b, c, d, QUICK: tl.constexpr):
 
 
 @triton.jit
-def _eight(low, high, low_x, high_x, low_rest, high_rest, QUICK: tl.constexpr):
-    """The sum of eight products: the bytes of low and high by numbers whose high bytes are in *_x, the low ones in
-    *_rest."""
-    if QUICK:
-        return tl.inline_asm_elementwise(
-            _EIGHT, "=r,r,r,r,r,r,r", [low, high, low_x, high_x, low_rest, high_rest], dtype=tl.int32, is_pure=True,
-            pack=1,
-        )  # fmt: skip
-    total = low * 0
+def _four(bytes4, high, low, SIGNED):
+    """The sum of four products, in plain steps."""
+    total = bytes4 * 0
     for place in tl.static_range(0, 32, 8):
-        total += (low >> place & 255) * (((low_x << (24 - place)) >> 24) * 256 + (low_rest >> place & 255))
-        total += (high >> place & 255) * (((high_x << (24 - place)) >> 24) * 256 + (high_rest >> place & 255))
+        if SIGNED:
+            byte = (bytes4 << (24 - place)) >> 24
+        else:
+            byte = bytes4 >> place & 255
+        total += byte * (((high << (24 - place)) >> 24) * 256 + (low >> place & 255))
     return total
 
 
 @triton.jit
-def _scaled(sums, of_x, unit, at, zero_at, exists, group, stride, GROUPS: tl.constexpr, ZEROS: tl.constexpr):
+def eight(one, two, highs, lows, SIGNED, QUICK):
+    """The sum of eight products: two words of bytes by numbers whose high and low bytes are given, each for the first
+    word and for the second."""
+    if QUICK:
+        ASM: tl.constexpr = _EIGHT_SIGNED if SIGNED else _EIGHT_PLAIN
+        return tl.inline_asm_elementwise(
+            ASM, "=r,r,r,r,r,r,r", [one, two, highs[0], highs[1], lows[0], lows[1]], dtype=tl.int32, is_pure=True,
+            pack=1,
+        )  # fmt: skip
+    return _four(one, highs[0], lows[0], SIGNED) + _four(two, highs[1], lows[1], SIGNED)
+
+
+@triton.jit
+def _scaled(sums, of_x, unit, at, zero_at, exists, group, stride, GROUPS, ZEROS):
     """sums [ROWS, n] of quants times x, of_x [n] of x alone, both in units of x -> of values times x."""
     zero = 8.0
     if ZEROS:
@@ -143,14 +164,14 @@ def _scaled(sums, of_x, unit, at, zero_at, exists, group, stride, GROUPS: tl.con
 
 
 @triton.jit
-def _scale(at, exists, group, stride, GROUPS: tl.constexpr):
+def _scale(at, exists, group, stride, GROUPS):
     """[ROWS, n]"""
     inside = exists[:, None] & (group < GROUPS)[None, :]
     return tl.load(at[:, None] + group[None, :] * stride, inside, other=0.0)
 
 
 @triton.jit
-def _words(weight_ptr, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, WORDS: tl.constexpr):
+def _words(weight_ptr, row, exists, FIRST, WIDTH, WORDS):
     """Words [FIRST, FIRST + WORDS) of rows [ROWS] of the weight."""
     place = FIRST + tl.arange(0, WORDS)
     inside = exists[:, None] & (place < WIDTH // 8)[None, :]
@@ -159,38 +180,32 @@ def _words(weight_ptr, row, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, WO
 
 
 @triton.jit
-def _by_threads(values, LINES: tl.constexpr, WORDS: tl.constexpr):
+def _by_threads(values, LINES, WORDS):
     """[LINES, WORDS] -> sums over the four words of a thread"""
     return tl.sum(tl.reshape(values, [LINES, WORDS // 4, 4]), 2)
 
 
 @triton.jit
-def _signed_apart(a, b, c, d, QUICK: tl.constexpr):
+def _signed_apart(a, b, c, d, QUICK):
     """As `apart`, with signed low bytes."""
     high, low = apart(a + 128.0, b + 128.0, c + 128.0, d + 128.0, QUICK)
     return high, low ^ -0x7F7F7F80  # 0x80808080
 
 
 @triton.jit
-def whole_numbers(
-    x_ptr, residual_ptr, total_ptr, norm_ptr, writes,
-    FIRST: tl.constexpr, WIDTH: tl.constexpr, WORDS: tl.constexpr, TABLE: tl.constexpr, NORM: tl.constexpr,
-    QUICK: tl.constexpr,
-):  # fmt: skip
+def whole_numbers(x_ptr, residual_ptr, total_ptr, norm_ptr, writes, FIRST, WIDTH, WORDS, TABLE, NORM, QUICK):
     """What words [FIRST, FIRST + WORDS) are multiplied by: high and low bytes, of the columns in the low halves of a
     word's bytes and of those in the high ones, each [1, WORDS]; the unit of each thread's [WORDS / 4]; and the sum of
     the stream's squares [WORDS]. With a TABLE low bytes have a sign, and columns are those of the low half of a word
     and those of its high half."""
     word = FIRST + tl.arange(0, WORDS)
     pair = word // 8 * 32 + word % 8  # of columns; the others of this word are 16, 32 and 48 columns further
-    a, b, ab = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH, NORM)
-    c, d, cd = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 8, writes, WIDTH, NORM)
-    e, f, ef = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 16, writes, WIDTH, NORM)
-    g, h, gh = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 24, writes, WIDTH, NORM)
-    most = tl.maximum(tl.maximum(tl.abs(a), tl.abs(b)), tl.maximum(tl.abs(c), tl.abs(d)))
-    most = tl.maximum(most, tl.maximum(tl.maximum(tl.abs(e), tl.abs(f)), tl.maximum(tl.abs(g), tl.abs(h))))
+    columns, most, sums, squares = entering_eight(
+        x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH, NORM
+    )  # fmt: skip
+    a, b, c, d, e, f, g, h = columns
     most = tl.max(tl.reshape(most, [WORDS // 4, 4]), 1)
-    odd = tl.sum(tl.reshape(a + b + c + d + e + f + g + h, [WORDS // 4, 4]), 1) * 0.0  # 0, or NaN
+    odd = tl.sum(tl.reshape(sums, [WORDS // 4, 4]), 1) * 0.0  # 0, or NaN
     TOP: tl.constexpr = _LARGEST_SIGNED if TABLE else LARGEST
     many = tl.where(most > 0.0, TOP / most, 0.0)
     many = tl.reshape(tl.broadcast_to(many[:, None], [WORDS // 4, 4]), [WORDS])
@@ -201,28 +216,26 @@ def whole_numbers(
         low_x, low_rest = apart(a * many, e * many, b * many, f * many, QUICK)
         high_x, high_rest = apart(c * many, g * many, d * many, h * many, QUICK)
     bytes4 = (low_x[None, :], high_x[None, :], low_rest[None, :], high_rest[None, :])
-    return bytes4, most / TOP + odd, ab + cd + ef + gh
+    return bytes4, most / TOP + odd, squares
 
 
 @triton.jit
 def _times(
-    tile, numbers, unit, scale_at, zero_at, exists, group_stride,
-    FIRST: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, ZEROS: tl.constexpr, QUICK: tl.constexpr,
-    ROWS: tl.constexpr, WORDS: tl.constexpr,
+    tile, numbers, unit, scale_at, zero_at, exists, group_stride, FIRST, WIDTH, GROUP, ZEROS, QUICK, ROWS, WORDS,
 ):  # fmt: skip
     """tile [ROWS, WORDS] times what `whole_numbers` gave -> [ROWS, WORDS / 4]"""
-    low_x, high_x, low_rest, high_rest = numbers
+    highs, lows = (numbers[0], numbers[1]), (numbers[2], numbers[3])
     low = tile & 0x0F0F0F0F
     high = tile >> 4 & 0x0F0F0F0F
     ones = tl.full([1, WORDS], 0x01010101, tl.int32)
     group = (FIRST + tl.arange(0, WORDS // 4) * 4) // 8 * 64 // GROUP  # of a thread's first columns
     GROUPS: tl.constexpr = WIDTH // GROUP
-    both = _by_threads(_eight(low, high, low_x, high_x, low_rest, high_rest, QUICK), ROWS, WORDS)
-    of_x = tl.sum(_by_threads(_eight(ones, ones, low_x, high_x, low_rest, high_rest, QUICK), 1, WORDS), 0)
+    both = _by_threads(eight(low, high, highs, lows, False, QUICK), ROWS, WORDS)
+    of_x = tl.sum(_by_threads(eight(ones, ones, highs, lows, False, QUICK), 1, WORDS), 0)
     if GROUP == 32:  # columns up to 31 are in the first and third bytes
         low, high, ones = low & 0x00FF00FF, high & 0x00FF00FF, ones & 0x00FF00FF
-        one = _by_threads(_eight(low, high, low_x, high_x, low_rest, high_rest, QUICK), ROWS, WORDS)
-        of_one = tl.sum(_by_threads(_eight(ones, ones, low_x, high_x, low_rest, high_rest, QUICK), 1, WORDS), 0)
+        one = _by_threads(eight(low, high, highs, lows, False, QUICK), ROWS, WORDS)
+        of_one = tl.sum(_by_threads(eight(ones, ones, highs, lows, False, QUICK), 1, WORDS), 0)
         first = _scaled(one, of_one, unit, scale_at, zero_at, exists, group, group_stride, GROUPS, ZEROS)
         second = both - one, of_x - of_one
         return first + _scaled(*second, unit, scale_at, zero_at, exists, group + 1, group_stride, GROUPS, ZEROS)
@@ -231,24 +244,12 @@ def _times(
 
 @triton.jit
 def _times_table(
-    tile, numbers, unit, scale_at, exists, group_stride, table_ptr, words,
-    FIRST: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexpr,
-    ROWS: tl.constexpr, WORDS: tl.constexpr,
+    tile, numbers, unit, scale_at, exists, group_stride, table_ptr, words, FIRST, WIDTH, GROUP, QUICK, ROWS, WORDS,
 ):  # fmt: skip
     """As `_times`, in units of the table."""
     group = (FIRST + tl.arange(0, WORDS // 4) * 4) // 8 * 64 // GROUP
     sums = _by_threads(eight_of_table(tile, numbers, table_ptr, words, QUICK), ROWS, WORDS)
     return sums.to(tl.float32) * (_scale(scale_at, exists, group, group_stride, WIDTH // GROUP) * unit[None, :])
-
-
-@triton.jit
-def rows_of(part, outputs, ROWS: tl.constexpr, GATED: tl.constexpr):
-    """Of the weight, those of part number `part`: g and u of an output in turn -> rows [ROWS], which exist"""
-    line = tl.arange(0, ROWS)
-    if GATED:
-        output = part * (ROWS // 2) + line // 2
-        return output + line % 2 * outputs, output < outputs
-    return part * ROWS + line, part * ROWS + line < outputs
 
 
 @quick
@@ -267,7 +268,6 @@ def gemv4(
     where WORDS hold all columns, of which whole numbers are then made once.
     """
     GATED: tl.constexpr = GATE != ""
-    TAKEN: tl.constexpr = ROWS // 2 if GATED else ROWS  # outputs of a part
     begin, first = tl.program_id(0) * PARTS, tl.program_id(0) == 0
     row, exists = rows_of(begin, outputs, ROWS, GATED)
     tile = _words(weight_ptr, row, exists, 0, WIDTH, WORDS)
@@ -309,13 +309,7 @@ def gemv4(
             if part == 0:
                 factor = 1.0 / tl.sqrt(tl.sum(squares, 0) / WIDTH + eps)
             result *= factor
-        if BIAS:
-            result += tl.load(bias_ptr + row, exists, other=0.0).to(tl.float32)
-        if GATED:
-            g, u = tl.split(tl.reshape(result, [TAKEN, 2]))
-            result = activate(g, GATE == "gelu") * u
-        place = (begin + part) * TAKEN + tl.arange(0, TAKEN)
-        tl.store(out_ptr + place, result.to(out_ptr.dtype.element_ty), place < outputs)
+        store_outputs(out_ptr, bias_ptr, result, row, exists, begin + part, outputs, GATE, BIAS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,6 @@ from cadence.kernels.triton.span_launch import choose_spans, product_of_tiles
 
 _MIDDLE = 8  # stands for 0 where a matrix has no zeros of its own
 _BLOCK = 256  # columns whose scales a thread takes at once
-_SCALES = {
-    (32, False): spans.scales_of_32,
-    (64, False): spans.scales_of_64,
-    (32, True): spans.scales_zeros_32,
-    (64, True): spans.scales_zeros_64,
-}
 
 
 def goes_by_spans(weight: Stored) -> bool:
@@ -52,7 +46,7 @@ def _constants(weight: Stored, dtype: torch.dtype) -> dict[str, Any]:
     block = _BLOCK if weight.cols % _BLOCK == 0 else SPAN
     return {
         "WIDTH": weight.cols, "GROUP": weight.group, "GROUPS": block // weight.group, "SHIFTS": has_zeros,
-        "SCALES": _SCALES[weight.group, has_zeros], "QUICK": quick, "LIFT": lift,
+        "SCALES": spans.scales_zeros if has_zeros else spans.scales_plain, "QUICK": quick, "LIFT": lift,
         "TILES": tiles.tiles_codes if has_table else tiles.tiles_four, "NUMBERS": tiles.numbers_four,
         "LOOKUP": weight.table.lookup(torch.float16) if has_table else "",
     }  # fmt: skip

@@ -11,7 +11,7 @@ single operand goes into them.
 QUICK: by instructions of NVIDIA's GPUs; else numbers are read from memory one by one.
 """
 
-# ruff: noqa: N803 - capitals mark compile-time constants
+# ruff: noqa: N803 - capitals mark compile-time constants, also where they are not annotated
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -142,7 +142,7 @@ _EIGHT_OPERANDS: tl.constexpr = tl.constexpr("=r" + ",r" * 13)
 
 
 @triton.jit
-def words_of_whole(table_ptr, TABLE: tl.constexpr):
+def words_of_whole(table_ptr, TABLE):
     """What `eight_of_table` takes; without a TABLE nothing."""
     words = ()
     if TABLE:
@@ -166,7 +166,7 @@ def numbers_of_table(code, table_ptr):
 
 
 @triton.jit
-def quarters_of_table(tile, table_ptr, DTYPE: tl.constexpr, LOOKUP: tl.constexpr, QUICK: tl.constexpr):
+def quarters_of_table(tile, table_ptr, DTYPE, LOOKUP, QUICK):
     """Numbers of 16 bits -> what the four codes of each stand for. LOOKUP: the table's instructions for this type"""
     if QUICK:
         if tl.bfloat16 == DTYPE:
@@ -188,13 +188,13 @@ def quarters_of_table(tile, table_ptr, DTYPE: tl.constexpr, LOOKUP: tl.constexpr
 
 
 @triton.jit
-def _byte(word, PLACE: tl.constexpr):
+def _byte(word, PLACE):
     """With its sign."""
     return (word << (24 - PLACE)) >> 24
 
 
 @triton.jit
-def _byte_of_table(table_ptr, code, FIRST: tl.constexpr):
+def _byte_of_table(table_ptr, code, FIRST):
     return (tl.load(table_ptr + FIRST + code // 4) << (24 - code % 4 * 8)) >> 24
 
 
@@ -211,7 +211,7 @@ def _four(codes, high_x, low_x, table_ptr):
 
 
 @triton.jit
-def eight_of_table(codes, numbers, table_ptr, words, QUICK: tl.constexpr):
+def eight_of_table(codes, numbers, table_ptr, words, QUICK):
     """The sum of eight products, in units of `unit_of_table`. numbers: high bytes of what the first four codes of a
     word are multiplied by, and of the last four; then low bytes, all signed. Low bytes by low bytes are left out: that
     is no more than rounding the numbers to whole ones took."""

@@ -3,7 +3,7 @@ cores: it is their left side, and the rows of x are the columns of their right s
 bits do not depend on the rows beside it. Where a product has few outputs, and a norm comes next, K is split among more
 programs, and the norm adds up what they leave."""
 
-# ruff: noqa: N803 - capitals mark compile-time constants
+# ruff: noqa: N803 - capitals mark compile-time constants, also where they are not annotated
 from __future__ import annotations
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.triton.few_bits import Stored
 from cadence.kernels.triton.few_bits_table import quarters_of_table
-from cadence.kernels.triton.few_rows import FewTile
+from cadence.kernels.triton.few_rows import FewTile, store_terms
 from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.private import is_interpreted
 
@@ -47,7 +47,7 @@ _QUARTERS: tl.constexpr = tl.constexpr(
 
 
 @triton.jit
-def _quarters(tile, DTYPE: tl.constexpr, QUICK: tl.constexpr):
+def _quarters(tile, DTYPE, QUICK):
     """Numbers of 16 bits -> the four that each holds, less 8."""
     if QUICK and tl.bfloat16 == DTYPE:
         return tl.inline_asm_elementwise(
@@ -62,7 +62,7 @@ def _quarters(tile, DTYPE: tl.constexpr, QUICK: tl.constexpr):
 
 
 @triton.jit
-def _less(value, zero, ZEROS: tl.constexpr):
+def _less(value, zero, ZEROS):
     """value [OUTPUTS, n], zero [OUTPUTS]"""
     if ZEROS:
         return (value.to(tl.float32) - zero[:, None]).to(value.dtype)
@@ -70,10 +70,7 @@ def _less(value, zero, ZEROS: tl.constexpr):
 
 
 @triton.jit
-def _four(
-    acc, quarters, xs, scales, zeros,
-    GROUP: tl.constexpr, ZEROS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+def _four(acc, quarters, xs, scales, zeros, GROUP, ZEROS, PRECISION):
     """acc and the product of one tile of four-bit values, which have one scale a row, or two.
 
     quarters: four of [OUTPUTS, n], xs: four of [n, ROWS], scales and zeros: two of [OUTPUTS], zeros less 8."""
@@ -90,7 +87,7 @@ def _four(
 
 
 @triton.jit
-def _heads(at, start, end, exists, other, group_stride, GROUP: tl.constexpr):
+def _heads(at, start, end, exists, other, group_stride, GROUP):
     """Of the tile that begins at column `start`, unless it is the end: what its first columns have, and its last."""
     first = tl.load(at + start // GROUP * group_stride, exists & (start < end), other=other)
     if GROUP == 32:
@@ -100,9 +97,8 @@ def _heads(at, start, end, exists, other, group_stride, GROUP: tl.constexpr):
 
 @triton.jit
 def product4(
-    acc, at, x_at, scale_at, zero_at, group_stride, table_ptr, start, end, exists, there,
-    COLUMNS: tl.constexpr, GROUP: tl.constexpr, ZEROS: tl.constexpr, LOOKUP: tl.constexpr, EVEN: tl.constexpr,
-    QUICK: tl.constexpr, PRECISION: tl.constexpr,
+    acc, at, x_at, scale_at, zero_at, group_stride, table_ptr, start, end, exists, there, COLUMNS, GROUP, ZEROS,
+    LOOKUP, EVEN, QUICK, PRECISION,
 ):  # fmt: skip
     """acc [OUTPUTS, ROWS] and the product of columns [start, end). at [OUTPUTS, COLUMNS / 4] to numbers of 16 bits,
     x_at [COLUMNS / 4, ROWS] to the first of the four columns that each has. LOOKUP: of the table, or ""."""
@@ -141,16 +137,13 @@ def product4(
 
 
 @triton.jit
-def _spread(at, group, exists, group_stride, GROUPS: tl.constexpr):
+def _spread(at, group, exists, group_stride, GROUPS):
     """at [OUTPUTS], group [n] -> [OUTPUTS, n]"""
     return tl.load(at[:, None] + group[None, :] * group_stride, exists[:, None] & (group < GROUPS)[None, :], other=0.0)
 
 
 @triton.jit
-def product8(
-    acc, at, x_at, scale_at, group_stride, start, end, exists, there,
-    COLUMNS: tl.constexpr, GROUP: tl.constexpr, WIDTH: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+def product8(acc, at, x_at, scale_at, group_stride, start, end, exists, there, COLUMNS, GROUP, WIDTH, EVEN, PRECISION):
     """acc [OUTPUTS, ROWS] and the product of columns [start, end). at [OUTPUTS, COLUMNS], x_at [COLUMNS, ROWS]."""
     column = tl.arange(0, COLUMNS)
     for first in range(start, end, COLUMNS):
@@ -214,10 +207,7 @@ def wide(
             acc, at, x_at, scale_at, group_stride, start, start + PART, exists, there,
             COLUMNS, GROUP, WIDTH, EVEN, PRECISION,
         )  # fmt: skip
-    if BIAS and term == 0:
-        acc += tl.load(bias_ptr + output, exists, other=0.0).to(tl.float32)[:, None]
-    target = out_ptr + (term * rows + row).to(tl.int64)[None, :] * outputs + output[:, None]
-    tl.store(target, acc.to(out_ptr.dtype.element_ty), exists[:, None] & there[None, :])
+    store_terms(out_ptr, bias_ptr, acc, term, row, output, rows, outputs, BIAS)
 
 
 def choose_wide(rows: int, weight: Stored, dtype: torch.dtype, most_terms: int) -> FewTile:
@@ -255,10 +245,9 @@ def linear_wide(
     x = x if x.stride(1) == 1 else x.contiguous()
     rows, outputs = x.shape[0], weight.rows
     tile = tile or choose_wide(rows, weight, x.dtype, 1)
-    size = (rows, outputs) if tile.terms == 1 else (tile.terms, rows, outputs)
-    out = torch.empty(size, dtype=x.dtype, device=x.device)
+    out = tile.room(rows, outputs, x.dtype, x.device)
     values = weight.values.view(torch.int16) if weight.is_four else weight.values
-    wide[(triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows), tile.terms)](
+    wide[tile.grid(rows, outputs)](
         out, x, values, weight.scales, weight.zeros if len(weight.zeros) else weight.scales,
         weight.scales if bias is None else bias, rows, outputs, x.stride(0), *weight.scales.stride(),
         weight.table.words if weight.table.exists else values,

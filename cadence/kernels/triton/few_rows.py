@@ -11,9 +11,10 @@ A product with few outputs has few programs, and each would read all of x. Where
 more programs, and the norm adds up what they leave.
 """
 
-# ruff: noqa: N803 - capitals mark compile-time constants
+# ruff: noqa: N803 - capitals mark compile-time constants, also where they are not annotated
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -85,6 +86,16 @@ def few_rows(
     tl.store(place, acc.to(out_ptr.dtype.element_ty), exists)
 
 
+@triton.jit
+def store_terms(out_ptr, bias_ptr, acc, term, row, output, rows, outputs, BIAS):
+    """acc [OUTPUTS, ROWS], to which the first term adds the bias, -> out [terms, rows, outputs]"""
+    exists, there = output < outputs, row < rows
+    if BIAS and term == 0:
+        acc += tl.load(bias_ptr + output, exists, other=0.0).to(tl.float32)[:, None]
+    target = out_ptr + (term * rows + row).to(tl.int64)[None, :] * outputs + output[:, None]
+    tl.store(target, acc.to(out_ptr.dtype.element_ty), exists[:, None] & there[None, :])
+
+
 @dataclass(frozen=True, slots=True)
 class FewTile:
     rows: int
@@ -93,6 +104,14 @@ class FewTile:
     warps: int
     stages: int
     terms: int = 1  # how many ways K is split
+
+    def grid(self, rows: int, outputs: int) -> tuple[int, int, int]:
+        return triton.cdiv(outputs, self.outputs), triton.cdiv(rows, self.rows), self.terms
+
+    def room(self, rows: int, outputs: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """[rows, outputs], or [terms, rows, outputs] where there are several"""
+        size = (rows, outputs) if self.terms == 1 else (self.terms, rows, outputs)
+        return torch.empty(size, dtype=dtype, device=device)
 
 
 def in_terms(tile: FewTile, rows: int, outputs: int, cols: int, most_terms: int) -> FewTile:
@@ -158,7 +177,7 @@ def _fits(tile: FewTile, outputs: int, width: int) -> bool:
 
 
 def _programs(rows: int, outputs: int, tile: FewTile) -> int:
-    return triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.outputs) * tile.terms
+    return math.prod(tile.grid(rows, outputs))
 
 
 def linear_few(
@@ -169,9 +188,8 @@ def linear_few(
     x = x if x.stride(1) == 1 else x.contiguous()
     rows, width = x.shape
     outputs = weight.shape[0] // 2 if gate else weight.shape[0]
-    size = (rows, outputs) if tile.terms == 1 else (tile.terms, rows, outputs)
-    out = torch.empty(size, dtype=x.dtype, device=x.device)
-    few_rows[(outputs // tile.outputs, triton.cdiv(rows, tile.rows), tile.terms)](
+    out = tile.room(rows, outputs, x.dtype, x.device)
+    few_rows[tile.grid(rows, outputs)](
         out, x, weight, weight if bias is None else bias, rows, outputs, x.stride(0),
         WIDTH=width, ROWS=tile.rows, OUTPUTS=tile.outputs, COLUMNS=tile.columns,
         GATE=gate, BIAS=bias is not None, PDL=pdl, PIECES=32 * tile.warps // tile.outputs, TERMS=tile.terms,

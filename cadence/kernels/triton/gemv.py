@@ -8,7 +8,7 @@ With PDL a program begins while the kernel before it still runs: it fetches its 
 kernel writes, and then waits for what that kernel leaves.
 """
 
-# ruff: noqa: N803 - capitals mark compile-time constants
+# ruff: noqa: N803 - capitals mark compile-time constants, also where they are not annotated
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _MOST_BYTES_OF_TWO = 16 << 20  # of a weight that two tokens are multiplied by
 
 
 @triton.jit
-def _tile(at, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr):
+def _tile(at, exists, FIRST, WIDTH, COLUMNS, EVEN):
     """Columns [FIRST, FIRST + COLUMNS) of the rows that begin at `at` [ROWS], as stored; EVEN: all rows exist."""
     column = FIRST + tl.arange(0, COLUMNS)
     at = at[:, None] + column[None, :]
@@ -38,9 +38,7 @@ def _tile(at, exists, FIRST: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.cons
 
 
 @triton.jit
-def entering(
-    x_ptr, residual_ptr, total_ptr, norm_ptr, column, writes, WIDTH: tl.constexpr, NORM: tl.constexpr
-):  # fmt: skip
+def entering(x_ptr, residual_ptr, total_ptr, norm_ptr, column, writes, WIDTH, NORM):
     """Columns of what is multiplied, but for the norm's common factor; and of the stream."""
     inside = column < WIDTH
     x = tl.load(x_ptr + column, inside, other=0.0).to(tl.float32)
@@ -52,6 +50,30 @@ def entering(
         total = rounded.to(tl.float32)
         x = total * tl.load(norm_ptr + column, inside, other=0.0).to(tl.float32)
     return x, total
+
+
+@triton.jit
+def rows_of(part, outputs, ROWS, GATED):
+    """Of the weight, those of part number `part`: g and u of an output in turn -> rows [ROWS], which exist"""
+    line = tl.arange(0, ROWS)
+    if GATED:
+        output = part * (ROWS // 2) + line // 2
+        return output + line % 2 * outputs, output < outputs
+    return part * ROWS + line, part * ROWS + line < outputs
+
+
+@triton.jit
+def store_outputs(out_ptr, bias_ptr, result, row, exists, part, outputs, GATE, BIAS):
+    """result [ROWS], of what `rows_of` gave, and the bias of these rows -> outputs of the part; of g and u of an output
+    activate(g) * u"""
+    if BIAS:
+        result += tl.load(bias_ptr + row, exists, other=0.0).to(tl.float32)
+    TAKEN: tl.constexpr = result.shape[0] // 2 if GATE != "" else result.shape[0]
+    if GATE != "":
+        g, u = tl.split(tl.reshape(result, [TAKEN, 2]))
+        result = activate(g, GATE == "gelu") * u
+    place = part * TAKEN + tl.arange(0, TAKEN)
+    tl.store(out_ptr + place, result.to(out_ptr.dtype.element_ty), place < outputs)
 
 
 @quick
@@ -67,17 +89,8 @@ def gemv(
     "gelu": weight [2 * outputs, WIDTH] = (g, u), and out is activate(g) * u; a program then takes ROWS / 2 rows of
     each, in turn. SCALED: each row of the weight is times its scale.
     """
-    line = tl.arange(0, ROWS)
-    GATED: tl.constexpr = GATE != ""
-    TAKEN: tl.constexpr = ROWS // 2 if GATED else ROWS  # outputs
-    first = tl.program_id(0) * TAKEN
-    if GATED:
-        row = first + line // 2
-        exists = row < outputs
-        row += line % 2 * outputs
-    else:
-        row = first + line
-        exists = row < outputs
+    part = tl.program_id(0)
+    row, exists = rows_of(part, outputs, ROWS, GATE != "")
     at = weight_ptr + row.to(tl.int64) * WIDTH
     tile = _tile(at, exists, 0, WIDTH, COLUMNS, EVEN)
     if PDL:
@@ -95,7 +108,7 @@ def gemv(
         for token in tl.static_range(TOKENS):
             x, total = entering(
                 x_ptr + token * x_stride, residual_ptr + token * WIDTH, total_ptr + token * WIDTH, norm_ptr,
-                start + tl.arange(0, COLUMNS), first == 0, WIDTH, NORM,
+                start + tl.arange(0, COLUMNS), part == 0, WIDTH, NORM,
             )  # fmt: skip
             grown += (sums[token] + tl.sum(tl.reshape(tile.to(tl.float32) * x[None, :], [ROWS, COLUMNS // 8, 8]), 2),)
             if NORM:
@@ -105,19 +118,13 @@ def gemv(
             squares = grown_squares
         if start + COLUMNS < WIDTH:
             tile = _tile(at, exists, start + COLUMNS, WIDTH, COLUMNS, EVEN)
-    place = first + tl.arange(0, TAKEN)
     for token in tl.static_range(TOKENS):
         result = tl.sum(sums[token], 1)
         if NORM:
             result *= 1.0 / tl.sqrt(tl.sum(squares[token], 0) / WIDTH + eps)
         if SCALED:
             result *= tl.load(scale_ptr + row, exists, other=0.0)
-        if BIAS:
-            result += tl.load(bias_ptr + row, exists, other=0.0).to(tl.float32)
-        if GATED:
-            g, u = tl.split(tl.reshape(result, [TAKEN, 2]))
-            result = activate(g, GATE == "gelu") * u
-        tl.store(out_ptr + token * outputs + place, result.to(out_ptr.dtype.element_ty), place < outputs)
+        store_outputs(out_ptr + token * outputs, bias_ptr, result, row, exists, part, outputs, GATE, BIAS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import triton
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.interface.matrix import MatrixPacker
+from cadence.kernels.interface.matrix import MatrixPacker, Norm
 from cadence.kernels.interface.ops import NO_IDS, OWN_SCALES, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
 from cadence.kernels.reference.torch_ops import TorchOps
@@ -96,44 +96,22 @@ class TritonOps(TorchOps):
         )  # fmt: skip
         return out, total
 
-    def add_norm_linear(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        norm_weight: torch.Tensor,
-        eps: float,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-    ) -> Pair:
-        if not self._deterministic and suits(residual.shape[0], weight):
-            return few_tokens(x, weight, bias, Entry(residual, norm_weight, eps), pdl=self._pdl)
-        return compose.add_norm_linear(self, (x, residual), (norm_weight, eps), weight, bias)
+    def add_norm_linear(self, stream: Pair, norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None) -> Pair:
+        if not self._deterministic and suits(stream[1].shape[0], weight):
+            return few_tokens(stream[0], weight, bias, Entry(stream[1], *norm), pdl=self._pdl)
+        return compose.add_norm_linear(self, stream, norm, weight, bias)
 
     def add_norm_gated(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor,
-        norm_weight: torch.Tensor,
-        eps: float,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        gelu: bool,
+        self, stream: Pair, norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None, gelu: bool
     ) -> Pair:
-        if not self._deterministic and suits(residual.shape[0], weight):
-            entry = Entry(residual, norm_weight, eps)
-            return few_tokens(x, weight, bias, entry, gate="gelu" if gelu else "silu", pdl=self._pdl)
+        if not self._deterministic and suits(stream[1].shape[0], weight):
+            entry = Entry(stream[1], *norm)
+            return few_tokens(stream[0], weight, bias, entry, gate="gelu" if gelu else "silu", pdl=self._pdl)
         if self._few_rows:
-            return self._gated_few((x, residual), (norm_weight, eps), weight, bias, gelu)
-        return compose.add_norm_gated(self, (x, residual), (norm_weight, eps), weight, bias, gelu)
+            return self._gated_few(stream, norm, weight, bias, gelu)
+        return compose.add_norm_gated(self, stream, norm, weight, bias, gelu)
 
-    def _gated_few(
-        self,
-        stream: Pair,
-        norm: tuple[torch.Tensor, float],
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        gelu: bool,
-    ) -> Pair:
+    def _gated_few(self, stream: Pair, norm: Norm, weight: torch.Tensor, bias: torch.Tensor | None, gelu: bool) -> Pair:
         """The same, for what no kernel with the norm inside suits."""
         rows, gate = stream[1].shape[0], "gelu" if gelu else "silu"
         skinny = choose_skinny(rows, weight, gated=True)
@@ -161,15 +139,8 @@ class TritonOps(TorchOps):
             HALF=half, HALF_PAD=triton.next_power_of_2(half),
         )  # fmt: skip
 
-    def write_kv(
-        self,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
-        slots: torch.Tensor,
-        scales: tuple[float, float] = OWN_SCALES,
-    ) -> None:
+    def write_kv(self, new: Pair, kv: Pair, slots: torch.Tensor, scales: tuple[float, float] = OWN_SCALES) -> None:
+        (k, v), (k_cache, v_cache) = new, kv
         tokens, heads, dim = k.shape
         elementwise.write_kv[(tokens,)](
             k, v, k_cache, v_cache, slots,

@@ -5,16 +5,16 @@ load(a, b, row, exists, FIRST, WIDTH, SPANS)
 values(held, HALF, GROUP, QUICK)
     of that, values of a half of each span that are in its group GROUP of 32: of the first 16 columns of the group, and
     of the last
-scales(c, d, row, exists, FIRST, WIDTH, SPANS, BLOCK)
-    codes of scales and of what is subtracted, [ROWS, blocks, groups], and a factor of each, [ROWS, blocks]; BLOCK:
-    columns of a block
+scales(c, d, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP)
+    codes of scales and of what is subtracted, [ROWS, blocks, groups], and a factor of each, [ROWS, blocks]; BLOCK and
+    GROUP: columns of a block, and of a group
 
 A span is 64 columns, and a thread has one at a time. Words of values are [ROWS, 2 * SPANS], four bytes each: word
 2s + i of half h is for the places 8h + 4i .. 8h + 4i + 3 of 16 columns of span s.
 QUICK: by instructions of NVIDIA's GPUs.
 """
 
-# ruff: noqa: N803 - capitals mark compile-time constants
+# ruff: noqa: N803 - capitals mark compile-time constants, also where they are not annotated
 from __future__ import annotations
 
 import triton
@@ -90,10 +90,7 @@ def _two_bytes(word):
 
 
 @triton.jit
-def _words(
-    plane, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr,
-    COUNT: tl.constexpr, PLACE: tl.constexpr, OF: tl.constexpr,
-):  # fmt: skip
+def _words(plane, row, exists, FIRST, WIDTH, SPANS, COUNT, PLACE, OF):
     """[ROWS, COUNT * SPANS]: of every span, which has OF words, COUNT words from PLACE on"""
     word = tl.arange(0, COUNT * SPANS)
     span = FIRST + word // COUNT
@@ -103,10 +100,7 @@ def _words(
 
 
 @triton.jit
-def _in_blocks(
-    plane, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr,
-    STRIDE: tl.constexpr, PLACE: tl.constexpr, COUNT: tl.constexpr,
-):  # fmt: skip
+def _in_blocks(plane, row, exists, FIRST, WIDTH, SPANS, BLOCK, STRIDE, PLACE, COUNT):
     """[ROWS, blocks, COUNT]: of a plane with STRIDE numbers for each block those at PLACE and so on"""
     block = FIRST * 64 // BLOCK + tl.arange(0, SPANS * 64 // BLOCK)
     at = plane + (row[:, None, None] * (WIDTH // BLOCK) + block[None, :, None]) * STRIDE + PLACE
@@ -115,7 +109,7 @@ def _in_blocks(
 
 
 @triton.jit
-def _factor(plane, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr):
+def _factor(plane, row, exists, FIRST, WIDTH, SPANS):
     """[ROWS, blocks of 256] float32"""
     block = FIRST // 4 + tl.arange(0, SPANS // 4)
     at = plane + row[:, None] * (WIDTH // 256) + block[None, :]
@@ -123,7 +117,7 @@ def _factor(plane, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr)
 
 
 @triton.jit
-def load_four(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr):
+def load_four(a, b, row, exists, FIRST, WIDTH, SPANS):
     return (
         _words(a, row, exists, FIRST, WIDTH, SPANS, 4, 0, 8),
         _words(a, row, exists, FIRST, WIDTH, SPANS, 4, 4, 8),
@@ -131,13 +125,13 @@ def load_four(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr
 
 
 @triton.jit
-def load_four_one(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr):
+def load_four_one(a, b, row, exists, FIRST, WIDTH, SPANS):
     one, two = load_four(a, b, row, exists, FIRST, WIDTH, SPANS)
     return one, two, _words(b, row, exists, FIRST, WIDTH, SPANS, 2, 0, 2)
 
 
 @triton.jit
-def load_two(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr):
+def load_two(a, b, row, exists, FIRST, WIDTH, SPANS):
     return (
         _words(a, row, exists, FIRST, WIDTH, SPANS, 2, 0, 4),
         _words(a, row, exists, FIRST, WIDTH, SPANS, 2, 2, 4),
@@ -145,20 +139,20 @@ def load_two(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr)
 
 
 @triton.jit
-def load_two_one(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr):
+def load_two_one(a, b, row, exists, FIRST, WIDTH, SPANS):
     one, two = load_two(a, b, row, exists, FIRST, WIDTH, SPANS)
     return one, two, _words(b, row, exists, FIRST, WIDTH, SPANS, 2, 0, 2)
 
 
 @triton.jit
-def load_four_two(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr):
+def load_four_two(a, b, row, exists, FIRST, WIDTH, SPANS):
     one, two = load_four(a, b, row, exists, FIRST, WIDTH, SPANS)
     three, four = load_two(b, b, row, exists, FIRST, WIDTH, SPANS)
     return one, two, three, four
 
 
 @triton.jit
-def load_bytes(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr):
+def load_bytes(a, b, row, exists, FIRST, WIDTH, SPANS):
     return (
         _words(a, row, exists, FIRST, WIDTH, SPANS, 4, 0, 16), _words(a, row, exists, FIRST, WIDTH, SPANS, 4, 4, 16),
         _words(a, row, exists, FIRST, WIDTH, SPANS, 4, 8, 16), _words(a, row, exists, FIRST, WIDTH, SPANS, 4, 12, 16),
@@ -166,7 +160,7 @@ def load_bytes(a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexp
 
 
 @triton.jit
-def _moved(words, FROM: tl.constexpr, TO: tl.constexpr):
+def _moved(words, FROM, TO):
     """With the bit at FROM at TO, of every byte; others are anything."""
     if FROM > TO:
         moved = words >> (FROM - TO)
@@ -176,13 +170,13 @@ def _moved(words, FROM: tl.constexpr, TO: tl.constexpr):
 
 
 @triton.jit
-def values_four(held, HALF: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexpr):
+def values_four(held, HALF, GROUP, QUICK):
     words = regrouped(held[HALF], QUICK)[GROUP]
     return words & 0x0F0F0F0F, words >> 4 & 0x0F0F0F0F
 
 
 @triton.jit
-def values_five(held, HALF: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexpr):
+def values_five(held, HALF, GROUP, QUICK):
     first, last = values_four(held, HALF, GROUP, QUICK)
     PLACE: tl.constexpr = 4 * HALF + 2 * GROUP
     bits = held[2]
@@ -190,20 +184,20 @@ def values_five(held, HALF: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constex
 
 
 @triton.jit
-def values_six(held, HALF: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexpr):
+def values_six(held, HALF, GROUP, QUICK):
     first, last = values_four(held, HALF, GROUP, QUICK)
     bits = held[2 + HALF]
     return first | _moved(bits, 4 * GROUP, 4) & 0x30303030, last | _moved(bits, 4 * GROUP + 2, 4) & 0x30303030
 
 
 @triton.jit
-def values_two(held, HALF: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexpr):
+def values_two(held, HALF, GROUP, QUICK):
     bits = held[HALF]
     return _moved(bits, 4 * GROUP, 0) & 0x03030303, _moved(bits, 4 * GROUP + 2, 0) & 0x03030303
 
 
 @triton.jit
-def values_three(held, HALF: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexpr):
+def values_three(held, HALF, GROUP, QUICK):
     first, last = values_two(held, HALF, GROUP, QUICK)
     PLACE: tl.constexpr = 4 * HALF + 2 * GROUP
     bits = held[2]
@@ -211,13 +205,13 @@ def values_three(held, HALF: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.conste
 
 
 @triton.jit
-def values_eight(held, HALF: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexpr):
+def values_eight(held, HALF, GROUP, QUICK):
     words = held[2 * HALF + GROUP]
     return tl.split(tl.reshape(words, [words.shape[0], words.shape[1] // 2, 2]))
 
 
 @triton.jit
-def _looked_up(words, FIRST: tl.constexpr, LAST: tl.constexpr):
+def _looked_up(words, FIRST, LAST):
     """Of the low half of each byte the byte it stands for, in plain steps."""
     found = words * 0
     for place in tl.static_range(0, 32, 8):
@@ -228,10 +222,7 @@ def _looked_up(words, FIRST: tl.constexpr, LAST: tl.constexpr):
 
 
 @triton.jit
-def _of_table(
-    held, HALF: tl.constexpr, GROUP: tl.constexpr, ASM: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr,
-    QUICK: tl.constexpr,
-):  # fmt: skip
+def _of_table(held, HALF, GROUP, ASM, FIRST, LAST, QUICK):
     words = regrouped(held[HALF], QUICK)[GROUP]
     if QUICK:
         return tl.inline_asm_elementwise(
@@ -241,12 +232,12 @@ def _of_table(
 
 
 @triton.jit
-def values_iq4(held, HALF: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexpr):
+def values_iq4(held, HALF, GROUP, QUICK):
     return _of_table(held, HALF, GROUP, _IQ4, _IQ4_FIRST, _IQ4_LAST, QUICK)
 
 
 @triton.jit
-def values_fp4(held, HALF: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexpr):
+def values_fp4(held, HALF, GROUP, QUICK):
     """Twice what the codes stand for."""
     return _of_table(held, HALF, GROUP, _FP4, _FP4_FIRST, _FP4_LAST, QUICK)
 
@@ -268,32 +259,9 @@ def _e4m3_half(byte):
 
 
 @triton.jit
-def scales_k(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
-    """Of a block eight codes of scales, then eight of what is subtracted; and two factors, one of each."""
-    codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, 16, 0, 8)
-    least = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, 16, 8, 8)
-    first, second = tl.split(_in_blocks(d, row, exists, FIRST, WIDTH, SPANS, BLOCK, 2, 0, 2).to(tl.float32))
-    return codes.to(tl.float32), least.to(tl.float32), first, second
-
-
-@triton.jit
-def scales_q2_k(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
-    codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, 16, 0, 16)
-    first, second = tl.split(_in_blocks(d, row, exists, FIRST, WIDTH, SPANS, BLOCK, 2, 0, 2).to(tl.float32))
-    return (codes & 15).to(tl.float32), (codes >> 4).to(tl.float32), first, second
-
-
-@triton.jit
-def scales_16(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
-    """Sixteen codes of a block, and a factor."""
-    codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, 16, 0, 16)
-    return codes.to(tl.float32), 0.0, _factor(d, row, exists, FIRST, WIDTH, SPANS), 0.0
-
-
-@triton.jit
-def scales_8(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
-    codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, 8, 0, 8)
-    return codes.to(tl.float32), 0.0, _factor(d, row, exists, FIRST, WIDTH, SPANS), 0.0
+def _of_groups(plane, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP):
+    """[ROWS, blocks, groups]: of a plane with one for each group"""
+    return _in_blocks(plane, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // GROUP, 0, BLOCK // GROUP)
 
 
 @triton.jit
@@ -303,55 +271,59 @@ def _ones(codes):
 
 
 @triton.jit
-def scales_of_32(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
+def scales_k(c, d, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP):
+    """Of a block eight codes of scales, then eight of what is subtracted; and two factors, one of each."""
+    codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, 16, 0, 8)
+    least = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, 16, 8, 8)
+    first, second = tl.split(_in_blocks(d, row, exists, FIRST, WIDTH, SPANS, BLOCK, 2, 0, 2).to(tl.float32))
+    return codes.to(tl.float32), least.to(tl.float32), first, second
+
+
+@triton.jit
+def scales_q2_k(c, d, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP):
+    codes = _of_groups(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP)
+    first, second = tl.split(_in_blocks(d, row, exists, FIRST, WIDTH, SPANS, BLOCK, 2, 0, 2).to(tl.float32))
+    return (codes & 15).to(tl.float32), (codes >> 4).to(tl.float32), first, second
+
+
+@triton.jit
+def scales_coded(c, d, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP):
+    """A code for each group, and a factor for each block of 256."""
+    codes = _of_groups(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP)
+    return codes.to(tl.float32), 0.0, _factor(d, row, exists, FIRST, WIDTH, SPANS), 0.0
+
+
+@triton.jit
+def scales_plain(c, d, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP):
     """A number for each group."""
-    scales = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 32, 0, BLOCK // 32)
+    scales = _of_groups(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP)
     return scales.to(tl.float32), 0.0, _ones(scales), 0.0
 
 
 @triton.jit
-def scales_of_16(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
-    scales = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 16, 0, BLOCK // 16)
-    return scales.to(tl.float32), 0.0, _ones(scales), 0.0
-
-
-@triton.jit
-def scales_least(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
+def scales_least(c, d, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP):
     """Two numbers for each group, of which the second is added."""
-    scales = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 32, 0, BLOCK // 32)
-    least = _in_blocks(d, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 32, 0, BLOCK // 32)
+    scales = _of_groups(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP)
+    least = _of_groups(d, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP)
     ones = _ones(scales)
     return scales.to(tl.float32), least.to(tl.float32), ones, -ones
 
 
 @triton.jit
-def scales_e8m0(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
-    codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 32, 0, BLOCK // 32)
+def scales_zeros(c, d, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP):
+    """A number for each group, and what stands for 0."""
+    scales = _of_groups(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP)
+    zeros = _of_groups(d, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP)
+    return scales, zeros * scales, _ones(scales), _ones(scales)
+
+
+@triton.jit
+def scales_e8m0(c, d, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP):
+    codes = _of_groups(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP)
     return _e8m0_half(codes.to(tl.int32)), 0.0, _ones(codes), 0.0
 
 
 @triton.jit
-def scales_e4m3(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
-    codes = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 16, 0, BLOCK // 16)
+def scales_e4m3(c, d, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP):
+    codes = _of_groups(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, GROUP)
     return _e4m3_half(codes.to(tl.int32)), 0.0, _ones(codes), 0.0
-
-
-@triton.jit
-def scales_of_64(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
-    scales = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 64, 0, BLOCK // 64)
-    return scales, 0.0, _ones(scales), 0.0
-
-
-@triton.jit
-def scales_zeros_32(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
-    """A number for each group, and what stands for 0."""
-    scales = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 32, 0, BLOCK // 32)
-    zeros = _in_blocks(d, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 32, 0, BLOCK // 32)
-    return scales, zeros * scales, _ones(scales), _ones(scales)
-
-
-@triton.jit
-def scales_zeros_64(c, d, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, BLOCK: tl.constexpr):
-    scales = _in_blocks(c, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 64, 0, BLOCK // 64)
-    zeros = _in_blocks(d, row, exists, FIRST, WIDTH, SPANS, BLOCK, BLOCK // 64, 0, BLOCK // 64)
-    return scales, zeros * scales, _ones(scales), _ones(scales)

@@ -5,29 +5,19 @@ whole numbers of 16 bits, as fine as the largest of those allows.
 LOAD, VALUES and SCALES are the decoders of a type (`span_decoders`); the kernel is compiled anew for every type.
 """
 
-# ruff: noqa: N803 - capitals mark compile-time constants
+# ruff: noqa: N803 - capitals mark compile-time constants, also where they are not annotated
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cadence.kernels.triton.elementwise import activate
-from cadence.kernels.triton.few_bits_gemv import LARGEST, apart, entering_two, rows_of
+from cadence.kernels.triton.few_bits_gemv import LARGEST, apart, eight, entering_eight
+from cadence.kernels.triton.gemv import rows_of, store_outputs
 from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.span_decoders import regrouped
 
-# The sum of eight or sixteen products: bytes, first of all, by numbers of which the high bytes come next, then the low.
-_EIGHT = """
-    {
-    .reg .b32 a;
-    dp4a.BYTES.s32 a, $1, $3, 0;
-    dp4a.BYTES.s32 a, $2, $4, a;
-    shl.b32 a, a, 8;
-    dp4a.BYTES.u32 a, $1, $5, a;
-    dp4a.BYTES.u32 $0, $2, $6, a;
-    }
-    """
+# The sum of sixteen products: bytes by numbers of which the high bytes come next, then the low ones.
 _SIXTEEN = """
     {
     .reg .b32 a;
@@ -42,40 +32,13 @@ _SIXTEEN = """
     dp4a.BYTES.u32 $0, $4, $12, a;
     }
     """
-_EIGHT_PLAIN: tl.constexpr = tl.constexpr(_EIGHT.replace("BYTES", "u32"))
-_EIGHT_SIGNED: tl.constexpr = tl.constexpr(_EIGHT.replace("BYTES", "s32"))
 _SIXTEEN_PLAIN: tl.constexpr = tl.constexpr(_SIXTEEN.replace("BYTES", "u32"))
 _SIXTEEN_SIGNED: tl.constexpr = tl.constexpr(_SIXTEEN.replace("BYTES", "s32"))
 
 
 @triton.jit
-def _four(bytes4, high, low, SIGNED: tl.constexpr):
-    """The sum of four products, in plain steps."""
-    total = bytes4 * 0
-    for place in tl.static_range(0, 32, 8):
-        if SIGNED:
-            byte = (bytes4 << (24 - place)) >> 24
-        else:
-            byte = bytes4 >> place & 255
-        total += byte * (((high << (24 - place)) >> 24) * 256 + (low >> place & 255))
-    return total
-
-
-@triton.jit
-def _eight(one, two, highs, lows, SIGNED: tl.constexpr, QUICK: tl.constexpr):
-    """Two words of bytes by numbers whose high and low bytes are given, each for the first word and for the second."""
-    if QUICK:
-        ASM: tl.constexpr = _EIGHT_SIGNED if SIGNED else _EIGHT_PLAIN
-        return tl.inline_asm_elementwise(
-            ASM, "=r,r,r,r,r,r,r", [one, two, highs[0], highs[1], lows[0], lows[1]], dtype=tl.int32, is_pure=True,
-            pack=1,
-        )  # fmt: skip
-    return _four(one, highs[0], lows[0], SIGNED) + _four(two, highs[1], lows[1], SIGNED)
-
-
-@triton.jit
-def _sixteen(words, first, last, SIGNED: tl.constexpr, QUICK: tl.constexpr):
-    """words: of both halves, for first columns and last. first, last: highs and lows, as in `_eight`"""
+def _sixteen(words, first, last, SIGNED, QUICK):
+    """words: of both halves, for first columns and last. first, last: highs and lows, as in `eight`"""
     one, two, three, four = words
     if QUICK:
         ASM: tl.constexpr = _SIXTEEN_SIGNED if SIGNED else _SIXTEEN_PLAIN
@@ -87,7 +50,7 @@ def _sixteen(words, first, last, SIGNED: tl.constexpr, QUICK: tl.constexpr):
              lows[0], lows[1], last_lows[0], last_lows[1]],
             dtype=tl.int32, is_pure=True, pack=1,
         )  # fmt: skip
-    return _eight(one, two, *first, SIGNED, QUICK) + _eight(three, four, *last, SIGNED, QUICK)
+    return eight(one, two, *first, SIGNED, QUICK) + eight(three, four, *last, SIGNED, QUICK)
 
 
 @triton.jit
@@ -99,7 +62,7 @@ def _of_spans(sums):
 
 
 @triton.jit
-def _sums(zero, one, numbers, GROUP: tl.constexpr, SIGNED: tl.constexpr, QUICK: tl.constexpr):
+def _sums(zero, one, numbers, GROUP, SIGNED, QUICK):
     """[n, SPANS, groups]: words of values of groups 0 and 1 of 32, as `_sixteen` has them, times whole numbers"""
     LINES: tl.constexpr = zero[0].shape[0]
     SPANS: tl.constexpr = zero[0].shape[1] // 2
@@ -109,34 +72,24 @@ def _sums(zero, one, numbers, GROUP: tl.constexpr, SIGNED: tl.constexpr, QUICK: 
     else:
         first, last = numbers[0]
         next_first, next_last = numbers[1]
-        a = _of_spans(_eight(zero[0], zero[1], *first, SIGNED, QUICK))
-        b = _of_spans(_eight(one[0], one[1], *next_first, SIGNED, QUICK))
-        c = _of_spans(_eight(zero[2], zero[3], *last, SIGNED, QUICK))
-        d = _of_spans(_eight(one[2], one[3], *next_last, SIGNED, QUICK))
+        a = _of_spans(eight(zero[0], zero[1], *first, SIGNED, QUICK))
+        b = _of_spans(eight(one[0], one[1], *next_first, SIGNED, QUICK))
+        c = _of_spans(eight(zero[2], zero[3], *last, SIGNED, QUICK))
+        d = _of_spans(eight(one[2], one[3], *next_last, SIGNED, QUICK))
         found = tl.join(tl.join(a, b), tl.join(c, d))
     return tl.reshape(found, [LINES, SPANS, 64 // GROUP])
 
 
 @triton.jit
-def _entered(
-    x_ptr, residual_ptr, total_ptr, norm_ptr, writes, FIRST: tl.constexpr, HALF: tl.constexpr, WIDTH: tl.constexpr,
-    SPANS: tl.constexpr, NORM: tl.constexpr,
-):  # fmt: skip
-    """Columns of a half: eight of each of its words [4 * SPANS], in runs of 16 two by two; their largest and their sum;
-    and the sum of the stream's squares."""
+def _entered(x_ptr, residual_ptr, total_ptr, norm_ptr, writes, FIRST, HALF, WIDTH, SPANS, NORM):
+    """Columns of a half: eight of each of its words [4 * SPANS]."""
     word = tl.arange(0, 4 * SPANS)
     pair = (FIRST + word // 4) * 32 + HALF * 4 + word % 4
-    a, b, ab = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH, NORM)
-    c, d, cd = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 8, writes, WIDTH, NORM)
-    e, f, ef = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 16, writes, WIDTH, NORM)
-    g, h, gh = entering_two(x_ptr, residual_ptr, total_ptr, norm_ptr, pair + 24, writes, WIDTH, NORM)
-    most = tl.maximum(tl.maximum(tl.abs(a), tl.abs(b)), tl.maximum(tl.abs(c), tl.abs(d)))
-    most = tl.maximum(most, tl.maximum(tl.maximum(tl.abs(e), tl.abs(f)), tl.maximum(tl.abs(g), tl.abs(h))))
-    return (a, b, c, d, e, f, g, h), most, a + b + c + d + e + f + g + h, ab + cd + ef + gh
+    return entering_eight(x_ptr, residual_ptr, total_ptr, norm_ptr, pair, writes, WIDTH, NORM)
 
 
 @triton.jit
-def _as_bytes(columns, many, QUICK: tl.constexpr):
+def _as_bytes(columns, many, QUICK):
     """-> words of high bytes and of low ones, of first columns; and of last, each of groups 0 and 1, [1, 2 * SPANS]"""
     a, b, c, d, e, f, g, h = columns
     high, low = apart(a * many, e * many, b * many, f * many, QUICK)
@@ -148,17 +101,14 @@ def _as_bytes(columns, many, QUICK: tl.constexpr):
 
 
 @triton.jit
-def _of_group(one, two, GROUP: tl.constexpr):
+def _of_group(one, two, GROUP):
     """What `_as_bytes` gave of both halves -> of first columns and of last, high bytes and low ones of both halves"""
     first = (one[0][GROUP], two[0][GROUP]), (one[1][GROUP], two[1][GROUP])
     return first, ((one[2][GROUP], two[2][GROUP]), (one[3][GROUP], two[3][GROUP]))
 
 
 @triton.jit
-def _whole_numbers(
-    x_ptr, residual_ptr, total_ptr, norm_ptr, writes, FIRST: tl.constexpr, WIDTH: tl.constexpr, SPANS: tl.constexpr,
-    NORM: tl.constexpr, QUICK: tl.constexpr,
-):  # fmt: skip
+def _whole_numbers(x_ptr, residual_ptr, total_ptr, norm_ptr, writes, FIRST, WIDTH, SPANS, NORM, QUICK):
     """What spans [FIRST, FIRST + SPANS) are multiplied by: of groups 0 and 1 what `_of_group` gives; the unit of each
     span [SPANS]; and the sum of the stream's squares [4 * SPANS]."""
     one, most, odd, squares = _entered(
@@ -177,7 +127,7 @@ def _whole_numbers(
 
 
 @triton.jit
-def _of_x(numbers, GROUP: tl.constexpr, SPANS: tl.constexpr, QUICK: tl.constexpr):
+def _of_x(numbers, GROUP, SPANS, QUICK):
     """Sums of whole numbers [1, SPANS, groups]"""
     ones = tl.full([1, 2 * SPANS], 0x01010101, tl.int32)
     words = (ones, ones, ones, ones)
@@ -185,7 +135,7 @@ def _of_x(numbers, GROUP: tl.constexpr, SPANS: tl.constexpr, QUICK: tl.constexpr
 
 
 @triton.jit
-def _in_units(sums, unit, GROUPS: tl.constexpr):
+def _in_units(sums, unit, GROUPS):
     """[n, SPANS, groups], in units of spans [SPANS] -> [n, blocks, GROUPS]. (Units that were repeated for groups first
     would lie in several threads each: a sum over groups, compiled for an H200, then took them more than once.)"""
     LINES: tl.constexpr = sums.shape[0]
@@ -194,7 +144,7 @@ def _in_units(sums, unit, GROUPS: tl.constexpr):
 
 
 @triton.jit
-def _scaled(sums, unit, of_x, held, GROUPS: tl.constexpr, ZERO: tl.constexpr, SHIFTS: tl.constexpr):
+def _scaled(sums, unit, of_x, held, GROUPS, ZERO, SHIFTS):
     """sums [ROWS, SPANS, groups] of values times x; held: what SCALES gave -> [ROWS, blocks]"""
     codes, least, factor, least_factor = held
     if ZERO:
@@ -206,7 +156,7 @@ def _scaled(sums, unit, of_x, held, GROUPS: tl.constexpr, ZERO: tl.constexpr, SH
 
 
 @triton.jit
-def _words_of(held, VALUES: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constexpr):
+def _words_of(held, VALUES, GROUP, QUICK):
     """As `_sixteen` has them."""
     one, three = VALUES(held, 0, GROUP, QUICK)
     two, four = VALUES(held, 1, GROUP, QUICK)
@@ -214,10 +164,7 @@ def _words_of(held, VALUES: tl.constexpr, GROUP: tl.constexpr, QUICK: tl.constex
 
 
 @triton.jit
-def _times(
-    held, scales, numbers, unit, of_x, VALUES: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
-    ZERO: tl.constexpr, SIGNED: tl.constexpr, SHIFTS: tl.constexpr, QUICK: tl.constexpr,
-):  # fmt: skip
+def _times(held, scales, numbers, unit, of_x, VALUES, GROUP, GROUPS, ZERO, SIGNED, SHIFTS, QUICK):
     """What LOAD and SCALES gave, times whole numbers -> [ROWS, blocks]"""
     zero, one = _words_of(held, VALUES, 0, QUICK), _words_of(held, VALUES, 1, QUICK)
     sums = _sums(zero, one, numbers, GROUP, SIGNED, QUICK)
@@ -241,13 +188,12 @@ def span_gemv(
     which whole numbers are then made once.
     """
     GATED: tl.constexpr = GATE != ""
-    TAKEN: tl.constexpr = ROWS // 2 if GATED else ROWS  # outputs of a part
     BLOCK: tl.constexpr = GROUP * GROUPS
     BLOCKS: tl.constexpr = SPANS * 64 // BLOCK
     begin, is_first = tl.program_id(0) * PARTS, tl.program_id(0) == 0
     row, exists = rows_of(begin, outputs, ROWS, GATED)
     held = LOAD(a, b, row.to(tl.int64), exists, 0, WIDTH, SPANS)
-    scales = SCALES(c, d, row.to(tl.int64), exists, 0, WIDTH, SPANS, BLOCK)
+    scales = SCALES(c, d, row.to(tl.int64), exists, 0, WIDTH, SPANS, BLOCK, GROUP)
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
@@ -265,21 +211,15 @@ def span_gemv(
             mine, times = held, scales
             if start + SPANS < WIDTH // 64:
                 held = LOAD(a, b, row.to(tl.int64), exists, start + SPANS, WIDTH, SPANS)
-                scales = SCALES(c, d, row.to(tl.int64), exists, start + SPANS, WIDTH, SPANS, BLOCK)
+                scales = SCALES(c, d, row.to(tl.int64), exists, start + SPANS, WIDTH, SPANS, BLOCK, GROUP)
             elif part + 1 < PARTS:
                 below, there = rows_of(begin + part + 1, outputs, ROWS, GATED)
                 held = LOAD(a, b, below.to(tl.int64), there, 0, WIDTH, SPANS)
-                scales = SCALES(c, d, below.to(tl.int64), there, 0, WIDTH, SPANS, BLOCK)
+                scales = SCALES(c, d, below.to(tl.int64), there, 0, WIDTH, SPANS, BLOCK, GROUP)
             sums += _times(mine, times, numbers, unit, of_x, VALUES, GROUP, GROUPS, ZERO, SIGNED, SHIFTS, QUICK)
         result = tl.sum(sums, 1)
         if NORM:
             if part == 0:
                 factor = 1.0 / tl.sqrt(tl.sum(squares, 0) / WIDTH + eps)
             result *= factor
-        if BIAS:
-            result += tl.load(bias_ptr + row, exists, other=0.0).to(tl.float32)
-        if GATED:
-            g, u = tl.split(tl.reshape(result, [TAKEN, 2]))
-            result = activate(g, GATE == "gelu") * u
-        place = (begin + part) * TAKEN + tl.arange(0, TAKEN)
-        tl.store(out_ptr + place, result.to(out_ptr.dtype.element_ty), place < outputs)
+        store_outputs(out_ptr, bias_ptr, result, row, exists, begin + part, outputs, GATE, BIAS)

@@ -61,18 +61,18 @@ _FP4 = SpanNumbers(spans.load_four, spans.values_fp4, tiles.tiles_four, tiles.nu
 KINDS: dict[str, SpanKind] = {
     "Q4_K": SpanKind(_FOUR, spans.scales_k, (0, 0, 1, 2)),
     "Q5_K": SpanKind(_FIVE, spans.scales_k, (0, 1, 2, 3)),
-    "Q6_K": SpanKind(_SIX, spans.scales_16, (0, 1, 2, 3), zero=32),
+    "Q6_K": SpanKind(_SIX, spans.scales_coded, (0, 1, 2, 3), zero=32),
     "Q2_K": SpanKind(_TWO, spans.scales_q2_k, (0, 0, 1, 2)),
-    "Q3_K": SpanKind(_THREE, spans.scales_16, (0, 1, 2, 3), zero=4),
-    "Q5_0": SpanKind(_FIVE, spans.scales_of_32, (0, 1, 2, 2), zero=16),
+    "Q3_K": SpanKind(_THREE, spans.scales_coded, (0, 1, 2, 3), zero=4),
+    "Q5_0": SpanKind(_FIVE, spans.scales_plain, (0, 1, 2, 2), zero=16),
     "Q5_1": SpanKind(_FIVE, spans.scales_least, (0, 1, 2, 3)),
-    "Q8_0": SpanKind(_EIGHT, spans.scales_of_32, (0, 0, 1, 1)),
-    "IQ4_NL": SpanKind(_IQ4, spans.scales_of_32, (0, 0, 1, 1)),
-    "IQ4_XS": SpanKind(_IQ4, spans.scales_8, (0, 0, 1, 2)),
+    "Q8_0": SpanKind(_EIGHT, spans.scales_plain, (0, 0, 1, 1)),
+    "IQ4_NL": SpanKind(_IQ4, spans.scales_plain, (0, 0, 1, 1)),
+    "IQ4_XS": SpanKind(_IQ4, spans.scales_coded, (0, 0, 1, 2)),
     "MXFP4": SpanKind(_FP4, spans.scales_e8m0, (0, 0, 1, 1)),
     "NVFP4": SpanKind(_FP4, spans.scales_e4m3, (0, 0, 1, 1)),
-    "FP4_16": SpanKind(_FP4, spans.scales_of_16, (0, 0, 1, 1)),
-    "FP4_32": SpanKind(_FP4, spans.scales_of_32, (0, 0, 1, 1)),
+    "FP4_16": SpanKind(_FP4, spans.scales_plain, (0, 0, 1, 1)),
+    "FP4_32": SpanKind(_FP4, spans.scales_plain, (0, 0, 1, 1)),
 }
 
 
@@ -142,9 +142,8 @@ def product_of_tiles(
     """planes: four of [out, ...]"""
     x = x if x.stride(1) == 1 else x.contiguous()
     rows, outputs = x.shape[0], planes[0].shape[0]
-    size = (rows, outputs) if tile.terms == 1 else (tile.terms, rows, outputs)
-    out = torch.empty(size, dtype=x.dtype, device=x.device)
-    span_rows[(triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows), tile.terms)](
+    out = tile.room(rows, outputs, x.dtype, x.device)
+    span_rows[tile.grid(rows, outputs)](
         out, x, *planes, x if bias is None else bias, rows, outputs, x.stride(0),
         **constants, SPANS=tile.columns // SPAN, ROWS=tile.rows, OUTPUTS=tile.outputs, TERMS=tile.terms,
         EVEN=outputs % tile.outputs == 0 and x.shape[1] % (tile.terms * tile.columns) == 0,

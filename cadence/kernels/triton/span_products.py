@@ -5,7 +5,7 @@ every type. LIFT: how much too large numbers are, beside what stands for 0. LOOK
 numbers, of a matrix with a table (`few_bits_table`), instead of NUMBERS.
 """
 
-# ruff: noqa: N803 - capitals mark compile-time constants
+# ruff: noqa: N803 - capitals mark compile-time constants, also where they are not annotated
 from __future__ import annotations
 
 import triton
@@ -13,11 +13,12 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.triton.few_bits_table import quarters_of_table
+from cadence.kernels.triton.few_rows import store_terms
 from cadence.kernels.triton.launch import quick
 
 
 @triton.jit
-def _by_span(of_groups, GROUP: tl.constexpr, SPANS: tl.constexpr):
+def _by_span(of_groups, GROUP, SPANS):
     """[n, blocks, groups] -> what runs 0 to 3 of 16 columns have, each [n, SPANS]"""
     LINES: tl.constexpr = of_groups.shape[0]
     if GROUP == 64:
@@ -34,12 +35,9 @@ def _by_span(of_groups, GROUP: tl.constexpr, SPANS: tl.constexpr):
 
 
 @triton.jit
-def _factors(
-    c, d, row, exists, first, WIDTH: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
-    SHIFTS: tl.constexpr, SCALES: tl.constexpr,
-):  # fmt: skip
+def _factors(c, d, row, exists, first, WIDTH, SPANS, GROUP, GROUPS, SHIFTS, SCALES):
     """What the runs of spans [first, first + SPANS) are times, and what is subtracted then: four of [ROWS, SPANS]."""
-    codes, least, factor, least_factor = SCALES(c, d, row, exists, first, WIDTH, SPANS, GROUP * GROUPS)
+    codes, least, factor, least_factor = SCALES(c, d, row, exists, first, WIDTH, SPANS, GROUP * GROUPS, GROUP)
     scales = _by_span(codes * factor[:, :, None], GROUP, SPANS)
     if SHIFTS:
         return scales, _by_span(least * least_factor[:, :, None], GROUP, SPANS)
@@ -56,7 +54,7 @@ def along(of_spans):
 
 
 @triton.jit
-def _of_tiles(held, NUMBERS: tl.constexpr, LOOKUP: tl.constexpr, QUICK: tl.constexpr):
+def _of_tiles(held, NUMBERS, LOOKUP, QUICK):
     if LOOKUP != "":
         four = quarters_of_table(held[0], held[1], tl.float16 if QUICK else tl.float32, LOOKUP, QUICK)
         return four[0].to(tl.float32), four[1].to(tl.float32), four[2].to(tl.float32), four[3].to(tl.float32)
@@ -64,7 +62,7 @@ def _of_tiles(held, NUMBERS: tl.constexpr, LOOKUP: tl.constexpr, QUICK: tl.const
 
 
 @triton.jit
-def _side_by_side(first, last, EACH: tl.constexpr):
+def _side_by_side(first, last, EACH):
     """[n, SPANS * EACH] each -> [n, SPANS * 2 * EACH], by spans"""
     LINES: tl.constexpr = first.shape[0]
     SPANS: tl.constexpr = first.shape[1] // EACH
@@ -73,7 +71,7 @@ def _side_by_side(first, last, EACH: tl.constexpr):
 
 
 @triton.jit
-def store_spans(out_ptr, found, line, exists, first, WIDTH: tl.constexpr):
+def store_spans(out_ptr, found, line, exists, first, WIDTH):
     """Spans from the `first` on of rows `line` of out [rows, WIDTH]. found: their columns 0 to 15, 16 to 31 and so on,
     four of [n, 16 * SPANS]"""
     whole = _side_by_side(_side_by_side(found[0], found[1], 16), _side_by_side(found[2], found[3], 16), 32)
@@ -108,7 +106,7 @@ def span_values(
 
 
 @triton.jit
-def columns_of_runs(SPANS: tl.constexpr):
+def columns_of_runs(SPANS):
     """The first sixteen columns of every span [16 * SPANS]."""
     place = tl.arange(0, 16 * SPANS)
     return place // 16 * 64 + place % 16
@@ -116,10 +114,8 @@ def columns_of_runs(SPANS: tl.constexpr):
 
 @triton.jit
 def product_of_spans(
-    acc, x_at, a, b, c, d, index, exists, there, begin, end,
-    WIDTH: tl.constexpr, SPANS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, SHIFTS: tl.constexpr,
-    TILES: tl.constexpr, NUMBERS: tl.constexpr, LIFT: tl.constexpr, LOOKUP: tl.constexpr, SCALES: tl.constexpr,
-    QUICK: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    acc, x_at, a, b, c, d, index, exists, there, begin, end, WIDTH, SPANS, GROUP, GROUPS, SHIFTS, TILES, NUMBERS,
+    LIFT, LOOKUP, SCALES, QUICK, EVEN, PRECISION,
 ):  # fmt: skip
     """acc [OUTPUTS, ROWS] and the product of columns [begin, end) of rows `index` of the matrix [OUTPUTS]. x_at
     [16 * SPANS, ROWS]: to the columns that `columns_of_runs` names, from `begin` on. EVEN: all of `exists` is so, and
@@ -168,7 +164,4 @@ def span_rows(
         tl.zeros([OUTPUTS, ROWS], tl.float32), x_at, a, b, c, d, index, exists, there, term * PART, term * PART + PART,
         WIDTH, SPANS, GROUP, GROUPS, SHIFTS, TILES, NUMBERS, LIFT, LOOKUP, SCALES, QUICK, EVEN, PRECISION,
     )  # fmt: skip
-    if BIAS and term == 0:
-        acc += tl.load(bias_ptr + output, exists, other=0.0).to(tl.float32)[:, None]
-    target = out_ptr + (term * rows + row).to(tl.int64)[None, :] * outputs + output[:, None]
-    tl.store(target, acc.to(out_ptr.dtype.element_ty), exists[:, None] & there[None, :])
+    store_terms(out_ptr, bias_ptr, acc, term, row, output, rows, outputs, BIAS)

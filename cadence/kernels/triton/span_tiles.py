@@ -10,7 +10,7 @@ An element of a tile holds what is needed of column j and of 16 + j, 32 + j and 
 all four numbers of it, and nothing goes from one to another. QUICK: by instructions of NVIDIA's GPUs.
 """
 
-# ruff: noqa: N803 - capitals mark compile-time constants
+# ruff: noqa: N803 - capitals mark compile-time constants, also where they are not annotated
 from __future__ import annotations
 
 import triton
@@ -116,9 +116,7 @@ _NIBBLES: tl.constexpr = tl.constexpr(
 
 
 @triton.jit
-def _elements(
-    plane, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, COUNT: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
+def _elements(plane, row, exists, FIRST, WIDTH, SPANS, COUNT, EVEN):
     """[ROWS, COUNT * SPANS]: of a plane with COUNT elements for a span"""
     place = tl.arange(0, COUNT * SPANS)
     span = FIRST + place // COUNT
@@ -129,12 +127,12 @@ def _elements(
 
 
 @triton.jit
-def _fours(a, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, EVEN: tl.constexpr):
+def _fours(a, row, exists, FIRST, WIDTH, SPANS, EVEN):
     return _elements(a.to(tl.pointer_type(tl.int16)), row, exists, FIRST, WIDTH, SPANS, 16, EVEN)
 
 
 @triton.jit
-def _ones(b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr):
+def _ones(b, row, exists, FIRST, WIDTH, SPANS, EVEN, QUICK):
     """[ROWS, 16 * SPANS], four bits each"""
     held = _elements(b, row, exists, FIRST, WIDTH, SPANS, 8, EVEN)
     if QUICK:
@@ -148,55 +146,41 @@ def _ones(b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, EVEN:
 
 
 @triton.jit
-def tiles_four(
-    a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr
-):
+def tiles_four(a, b, row, exists, FIRST, WIDTH, SPANS, EVEN, QUICK):
     return (_fours(a, row, exists, FIRST, WIDTH, SPANS, EVEN),)
 
 
 @triton.jit
-def tiles_codes(
-    a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr
-):
+def tiles_codes(a, b, row, exists, FIRST, WIDTH, SPANS, EVEN, QUICK):
     """And where their table is."""
     return _fours(a, row, exists, FIRST, WIDTH, SPANS, EVEN), b
 
 
 @triton.jit
-def tiles_four_one(
-    a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr
-):
+def tiles_four_one(a, b, row, exists, FIRST, WIDTH, SPANS, EVEN, QUICK):
     fours = _fours(a, row, exists, FIRST, WIDTH, SPANS, EVEN)
     return fours, _ones(b, row, exists, FIRST, WIDTH, SPANS, EVEN, QUICK)
 
 
 @triton.jit
-def tiles_four_two(
-    a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr
-):
+def tiles_four_two(a, b, row, exists, FIRST, WIDTH, SPANS, EVEN, QUICK):
     fours = _fours(a, row, exists, FIRST, WIDTH, SPANS, EVEN)
     return fours, _elements(b, row, exists, FIRST, WIDTH, SPANS, 16, EVEN)
 
 
 @triton.jit
-def tiles_two(
-    a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr
-):
+def tiles_two(a, b, row, exists, FIRST, WIDTH, SPANS, EVEN, QUICK):
     return (_elements(a, row, exists, FIRST, WIDTH, SPANS, 16, EVEN),)
 
 
 @triton.jit
-def tiles_two_one(
-    a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr
-):
+def tiles_two_one(a, b, row, exists, FIRST, WIDTH, SPANS, EVEN, QUICK):
     twos = _elements(a, row, exists, FIRST, WIDTH, SPANS, 16, EVEN)
     return twos, _ones(b, row, exists, FIRST, WIDTH, SPANS, EVEN, QUICK)
 
 
 @triton.jit
-def tiles_bytes(
-    a, b, row, exists, FIRST, WIDTH: tl.constexpr, SPANS: tl.constexpr, EVEN: tl.constexpr, QUICK: tl.constexpr
-):
+def tiles_bytes(a, b, row, exists, FIRST, WIDTH, SPANS, EVEN, QUICK):
     """Four of [ROWS, 16 * SPANS]."""
     place = tl.arange(0, 16 * SPANS)
     j, span = place % 16, FIRST + place // 16
@@ -220,7 +204,7 @@ def _as_floats(four):
 
 
 @triton.jit
-def _by_asm(ASM: tl.constexpr, REGISTERS: tl.constexpr, held, PACK: tl.constexpr):
+def _by_asm(ASM, REGISTERS, held, PACK):
     return _as_floats(
         tl.inline_asm_elementwise(
             ASM, REGISTERS, held, dtype=(tl.int32, tl.int32, tl.int32, tl.int32), is_pure=True, pack=PACK
@@ -229,13 +213,13 @@ def _by_asm(ASM: tl.constexpr, REGISTERS: tl.constexpr, held, PACK: tl.constexpr
 
 
 @triton.jit
-def _piece(held, BITS: tl.constexpr, COLUMN: tl.constexpr, PLACE: tl.constexpr):
+def _piece(held, BITS, COLUMN, PLACE):
     """Bits of column COLUMN, moved to PLACE."""
     return (held.to(tl.int32) >> (BITS * COLUMN) & ((1 << BITS) - 1)) << PLACE
 
 
 @triton.jit
-def _plain(low, high, LOW: tl.constexpr, HIGH: tl.constexpr):
+def _plain(low, high, LOW, HIGH):
     """Of LOW bits of `low` and HIGH ones of `high`."""
     return (
         (_piece(low, LOW, 0, 0) | _piece(high, HIGH, 0, LOW)).to(tl.float32),
@@ -246,42 +230,42 @@ def _plain(low, high, LOW: tl.constexpr, HIGH: tl.constexpr):
 
 
 @triton.jit
-def numbers_four(held, QUICK: tl.constexpr):
+def numbers_four(held, QUICK):
     if QUICK:
         return _by_asm(_FOUR, _16_2, [held[0]], 4)
     return _plain(held[0], held[0] * 0, 4, 1)
 
 
 @triton.jit
-def numbers_five(held, QUICK: tl.constexpr):
+def numbers_five(held, QUICK):
     if QUICK:
         return _by_asm(_FIVE, _16_3, [held[0], held[1]], 4)
     return _plain(held[0], held[1], 4, 1)
 
 
 @triton.jit
-def numbers_six(held, QUICK: tl.constexpr):
+def numbers_six(held, QUICK):
     if QUICK:
         return _by_asm(_SIX, _16_3, [held[0], held[1]], 4)
     return _plain(held[0], held[1], 4, 2)
 
 
 @triton.jit
-def numbers_two(held, QUICK: tl.constexpr):
+def numbers_two(held, QUICK):
     if QUICK:
         return _by_asm(_TWO, _16_1, [held[0]], 4)
     return _plain(held[0], held[0] * 0, 2, 1)
 
 
 @triton.jit
-def numbers_three(held, QUICK: tl.constexpr):
+def numbers_three(held, QUICK):
     if QUICK:
         return _by_asm(_THREE, _16_2, [held[0], held[1]], 4)
     return _plain(held[0], held[1], 2, 1)
 
 
 @triton.jit
-def _byte(held, QUICK: tl.constexpr):
+def _byte(held, QUICK):
     if QUICK:
         found = tl.inline_asm_elementwise(_BYTES, _4_1, [held], dtype=tl.int32, is_pure=True, pack=4)
         return found.to(tl.float32, bitcast=True)
@@ -289,19 +273,19 @@ def _byte(held, QUICK: tl.constexpr):
 
 
 @triton.jit
-def numbers_eight(held, QUICK: tl.constexpr):
+def numbers_eight(held, QUICK):
     return _byte(held[0], QUICK), _byte(held[1], QUICK), _byte(held[2], QUICK), _byte(held[3], QUICK)
 
 
 @triton.jit
-def _of_code(held, COLUMN: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr):
+def _of_code(held, COLUMN, FIRST, LAST):
     code = held.to(tl.int32) >> (4 * COLUMN) & 15
     byte = tl.where(code < 8, FIRST, LAST) >> ((code & 7) * 8).to(tl.int64)
     return (byte.to(tl.int32) << 24 >> 24).to(tl.float32)
 
 
 @triton.jit
-def _of_table(held, ASM: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr, QUICK: tl.constexpr):
+def _of_table(held, ASM, FIRST, LAST, QUICK):
     if QUICK:
         return _by_asm(ASM, _8_1, [held[0]], 2)
     return (
@@ -311,11 +295,11 @@ def _of_table(held, ASM: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr, 
 
 
 @triton.jit
-def numbers_iq4(held, QUICK: tl.constexpr):
+def numbers_iq4(held, QUICK):
     return _of_table(held, _IQ4, _IQ4_FIRST, _IQ4_LAST, QUICK)
 
 
 @triton.jit
-def numbers_fp4(held, QUICK: tl.constexpr):
+def numbers_fp4(held, QUICK):
     """Twice what the codes stand for."""
     return _of_table(held, _FP4, _FP4_FIRST, _FP4_LAST, QUICK)

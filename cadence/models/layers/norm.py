@@ -78,7 +78,7 @@ class LayerNorm(UnfusedNorm):
         return ctx.ops.layer_norm(x, self.weight, self.bias, self._eps)
 
     def add(self, x: torch.Tensor, residual: torch.Tensor, ctx: ForwardContext) -> Stream:
-        return ctx.ops.add_layer_norm(x, residual, self.weight, self.bias, self._eps)
+        return ctx.ops.add_layer_norm((x, residual), self.weight, self.bias, self._eps)
 
 
 class NoNorm(UnfusedNorm):

@@ -101,12 +101,12 @@ class DenseWeight(Weight):
         return ctx.ops.linear_terms(x, self.values, bias)
 
     def after_norm(self, stream: Stream, norm: RMSScale, bias: torch.Tensor | None, ctx: ForwardContext) -> Stream:
-        return ctx.ops.add_norm_linear(*stream, norm.weight, norm.eps, self.values, bias)
+        return ctx.ops.add_norm_linear(stream, (norm.weight, norm.eps), self.values, bias)
 
     def gated_after_norm(
         self, stream: Stream, norm: RMSScale, bias: torch.Tensor | None, gelu: bool, ctx: ForwardContext
     ) -> Stream:
-        return ctx.ops.add_norm_gated(*stream, norm.weight, norm.eps, self.values, bias, gelu)
+        return ctx.ops.add_norm_gated(stream, (norm.weight, norm.eps), self.values, bias, gelu)
 
     def logits(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         return ctx.ops.logits(x, self.values)

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import CDLL, Structure, byref
+from typing import Any
 
 import torch
 
 from cadence.core.errors import ConfigError
 from cadence.device.pool import NoPool, Pool
 from cadence.kernels.cpu.packed.weights import PackedRows, PackedWeight
-from cadence.kernels.cpu.runtime.dtypes import DTYPES
+from cadence.kernels.cpu.runtime.library import NO_TENSOR, with_words
 from cadence.kernels.cpu.runtime.table import TABLE
 
-PACKED_TYPES = {dtype: DTYPES[dtype] for dtype in (torch.float32, torch.bfloat16)}
+PACKED_TYPES = (torch.float32, torch.bfloat16)  # that products take
 
 
 class PackedJob(Structure):
     """One product as C sees it: pointers into tensors that must outlive it."""
 
-    _fields_ = TABLE.structs["packed_linear"]
+    _fields_ = TABLE.fields("packed_linear")
 
 
 class RowsJob(Structure):
     """Rows to look up, as C sees it."""
 
-    _fields_ = TABLE.structs["packed_rows"]
+    _fields_ = TABLE.fields("packed_rows")
 
 
-def instruction_sets(functions: CDLL) -> dict[str, int]:
+_packed_job = with_words("packed_linear", PackedJob)
+_rows_job = with_words("packed_rows", RowsJob)
+
+
+def instruction_sets(functions: CDLL) -> dict[str, Any]:
     """Those of this machine by name, lowest first."""
     found: dict[str, int] = {}
     index = 0
@@ -86,41 +91,26 @@ class PackedOps:
     def job(self, y: torch.Tensor, x: torch.Tensor, stack: PackedRows, bias: torch.Tensor | None) -> PackedJob:
         """y [M, rows] and x [M, cols] float32 or bfloat16 with contiguous rows, bias [rows] float32
         contiguous. The job may be run again and again on the same memory."""
-        return PackedJob(**self.words(y, x, stack, bias))
+        job: PackedJob = _packed_job(**self.words(y, x, stack, bias))
+        return job
 
-    def words(self, y: torch.Tensor, x: torch.Tensor, stack: PackedRows, bias: torch.Tensor | None) -> dict[str, int]:
+    def words(self, y: torch.Tensor, x: torch.Tensor, stack: PackedRows, bias: torch.Tensor | None) -> dict[str, Any]:
         """Of `packed_linear`. Sizes are checked here: a listed call cannot say what is wrong."""
         if x.shape[1] != stack.cols or y.shape != (x.shape[0], stack.rows):
             raise ValueError(f"x {list(x.shape)} and y {list(y.shape)} do not fit {stack.rows} x {stack.cols}")
         return {
-            "y": y.data_ptr(),
-            "x": x.data_ptr(),
-            "bias": 0 if bias is None else bias.data_ptr(),
-            "segments": stack.address,
-            "num_segments": len(stack.weights),
-            "m": x.shape[0],
-            "k": stack.cols,
-            "x_stride": x.stride(0),
-            "y_stride": y.stride(0),
-            "x_dtype": PACKED_TYPES[x.dtype],
-            "y_dtype": PACKED_TYPES[y.dtype],
-            "isa": self.index,
-        }
+            "y": y, "x": x, "bias": NO_TENSOR if bias is None else bias, "segments": stack.address,
+            "num_segments": len(stack.weights), "m": x.shape[0], "k": stack.cols, "x_stride": x.stride(0),
+            "y_stride": y.stride(0), "x_dtype": x.dtype, "y_dtype": y.dtype, "isa": self.index,
+        }  # fmt: skip
 
-    def row_words(self, out: torch.Tensor, ids: torch.Tensor, packed: PackedWeight) -> dict[str, int]:
+    def row_words(self, out: torch.Tensor, ids: torch.Tensor, packed: PackedWeight) -> dict[str, Any]:
         """Of `packed_rows`: rows ids [T], contiguous, of a packed weight into out [T, cols]. Listed, ids must exist."""
         return {
-            "out": out.data_ptr(),
-            "data": packed.data.data_ptr(),
-            "kind": int(packed.kind),
-            "rows": packed.rows,
-            "bytes": packed.data.numel(),
-            "ids": ids.data_ptr(),
-            "id_bytes": ids.element_size(),
-            "count": ids.shape[0],
-            "k": packed.cols,
-            "dtype": PACKED_TYPES[out.dtype],
-        }
+            "out": out, "data": packed.data, "kind": int(packed.kind), "rows": packed.rows,
+            "bytes": packed.data.numel(), "ids": ids, "id_bytes": ids.element_size(), "count": ids.shape[0],
+            "k": packed.cols, "dtype": out.dtype,
+        }  # fmt: skip
 
     def run(self, job: PackedJob) -> None:
         with self._pool:
@@ -136,7 +126,7 @@ class PackedOps:
             return self.embed(ids, packed).to(out_dtype)
         ids = ids.contiguous()
         out = torch.empty((ids.shape[0], packed.cols), dtype=out_dtype)
-        job = RowsJob(**self.row_words(out, ids, packed))
+        job = _rows_job(**self.row_words(out, ids, packed))
         with self._pool:
             status = self._c.cadence_packed_rows(byref(job))
         if status:

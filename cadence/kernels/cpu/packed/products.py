@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from cadence.device.calls import Calls, float_word
+from cadence.device.calls import Calls
 from cadence.kernels.cpu.packed.ops import PACKED_TYPES, PackedOps
 from cadence.kernels.cpu.packed.weights import PackedRows
-from cadence.kernels.cpu.runtime.dtypes import DTYPES
 from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.cpu.runtime.row_words import dense_rows, row_words
 from cadence.kernels.interface.matrix import ComposedMatrix
@@ -60,7 +59,7 @@ class PackedProducts:
     def _picked(self, x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
         """x [T, cols], order [cols] int32 -> columns order of x."""
         out = self._calls.empty(x.shape, x.dtype)
-        self._c.pick_columns(**row_words(out, x), order=order.data_ptr(), dtype=DTYPES[x.dtype])
+        self._c.pick_columns(**row_words(out, x), order=order, dtype=x.dtype)
         return out
 
     def converted(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -70,8 +69,7 @@ class PackedProducts:
     def _scaled(self, x: torch.Tensor, scale: float, dtype: torch.dtype) -> torch.Tensor:
         """x [T, H] * scale, rounded to `dtype`."""
         out = self._calls.empty(x.shape, dtype)
-        words = row_words(out, x)
-        self._c.scale(**words, factor=float_word(scale), dtype=DTYPES[x.dtype], out_dtype=DTYPES[dtype])
+        self._c.scale(**row_words(out, x), factor=scale, dtype=x.dtype, out_dtype=dtype)
         return out
 
 

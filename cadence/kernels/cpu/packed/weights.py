@@ -48,7 +48,7 @@ TABLE.check("kind", {f"P_{kind.name}": int(kind) for kind in Kind})
 class Segment(Structure):
     """A packed weight as C sees it."""
 
-    _fields_ = TABLE.structs["Segment"]
+    _fields_ = TABLE.fields("Segment")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,10 @@
  *
  * A command NAME is a function call_NAME(const void *words); its words are a `struct NAME`. Every field is one word of 64
  * bits: a pointer, an int64_t, or a Float in its lower half; a field that is a struct of this file stands for the fields
- * of that one. table.py reads this file: one type a line, no field twice in a command. Strides are in elements. */
+ * of that one. table.py reads this file: one type a line, no field twice in a command. Strides are in elements.
+ *
+ * What Python passes for a word follows from its type and name: a tensor for a pointer, an address for one to a struct of
+ * this file or to an Area, a float for a Float, a torch.dtype for `dtype` and what ends in _dtype, else a number. */
 #ifndef CADENCE_COMMANDS_H
 #define CADENCE_COMMANDS_H
 
@@ -11,6 +14,7 @@
 #define COMMAND_WORDS 24 /* at most */
 
 typedef float Float __attribute__((aligned(8)));
+typedef void Area; /* memory of several processes */
 
 /* Types of elements; I8 in KV caches alone. */
 enum dtype { F32, BF16, F16, I8, E4M3, E5M2, I4 }; /* from I8 on: of caches alone */
@@ -384,7 +388,7 @@ struct suffix_propose {
 struct all_reduce {
     void *out;
     const void *x;
-    void *shared;
+    Area *shared;
     int64_t rank, count, dtype;
 };
 
@@ -393,7 +397,7 @@ struct all_reduce {
 struct all_gather {
     char *out;
     const char *x;
-    void *shared;
+    Area *shared;
     int64_t rank, rows, row_bytes, out_bytes;
 };
 
@@ -402,7 +406,7 @@ struct all_pick {
     char *out;
     const char *x;
     const int32_t *ids;
-    void *shared;
+    Area *shared;
     int64_t rank, rows, row_bytes, each;
 };
 
@@ -417,7 +421,7 @@ struct own_ids {
 struct broadcast {
     char *out;
     const char *x;
-    void *shared;
+    Area *shared;
     int64_t rank, root, bytes;
 };
 
@@ -430,7 +434,7 @@ struct shared_experts {
     const int32_t *ids;
     const float *shares;
     const Expert *experts;
-    void *shared;
+    Area *shared;
     int64_t rank, total, first, count, tokens, top_k, hidden, width, x_stride;
     int64_t dtype; /* of x and y: F32 or BF16 */
     int64_t gelu, isa;
@@ -439,13 +443,13 @@ struct shared_experts {
 /* Bytes to another process, and from another (ranks/links.c). */
 struct link_send {
     const char *x;
-    void *link;
+    Area *link;
     int64_t bytes;
 };
 
 struct link_receive {
     char *out;
-    void *link;
+    Area *link;
     int64_t bytes;
 };
 

@@ -1,17 +1,22 @@
-"""The functions of the compiled library, by name. Whoever opens it hands it on: opening it looks for a compiler."""
+"""The functions of the compiled library, by name. Opening it looks for a compiler, so one instance is handed on."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
 from ctypes import c_char_p, c_int64, c_void_p
+from functools import partial
 from typing import Any
 
-from cadence.device.calls import WORDS, Caller, Function
+import torch
+
+from cadence.device.calls import WORDS, Caller, Function, float_word
 from cadence.kernels.cpu.runtime.build import load_library
-from cadence.kernels.cpu.runtime.table import TABLE, TableError
+from cadence.kernels.cpu.runtime.dtypes import CACHE_DTYPES, DTYPES
+from cadence.kernels.cpu.runtime.table import TABLE, TableError, WordKind
 
 Command = Callable[..., None]
+NO_TENSOR = torch.empty(0)  # NULL, where a command may go without
 _SIGNATURES = {  # result, arguments
     "cadence_pool_open": (c_void_p, [c_int64]),
     "cadence_pool_close": (None, [c_void_p]),
@@ -26,6 +31,14 @@ _SIGNATURES = {  # result, arguments
     "cadence_pack": (c_int64, [c_void_p, c_int64, c_void_p, *[c_int64] * 4]),
     "cadence_quantize": (None, [c_void_p, c_void_p, c_int64, c_int64]),
 }
+_AS_WORD = {  # what is passed -> 64 bits
+    WordKind.TENSOR: "{0}.data_ptr()",
+    WordKind.ADDRESS: "{0}",
+    WordKind.NUMBER: "{0}",
+    WordKind.FLOAT: "_float_word({0})",
+    WordKind.DTYPE: "_dtypes[{0}]",
+    WordKind.CACHE_DTYPE: "_cache_dtypes[{0}]",
+}
 
 
 def open_library() -> ctypes.CDLL:
@@ -36,15 +49,22 @@ def open_library() -> ctypes.CDLL:
     return library
 
 
-def make_command(calls: Caller, name: str, function: Function) -> Command:
-    """One kernel, called with its words by name: those of `struct NAME` in commands.h, every one of them.
-
-    A function of its own that has them as parameters: Python puts them in order as it makes the call.
+def with_words(name: str, receive: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the words of `struct NAME` in commands.h, by name, every one of them, each as its `WordKind` says;
+    it calls `receive` with their bits. They are its own parameters: Python puts them in order as it makes the call.
     """
-    words = ", ".join(TABLE.commands[name])
-    namespace: dict[str, Any] = {"_call": calls.call, "_function": function}  # no word begins so
-    exec(f"def {name}(*, {words}): _call(_function, {words})", namespace)
-    return namespace.pop(name)  # it would hold itself, and the threads of `calls` with it
+    words = TABLE.commands[name]
+    taken = ", ".join(word.name for word in words)
+    passed = ", ".join(_AS_WORD[word.kind].format(word.name) for word in words)
+    namespace: dict[str, Any] = {  # no word begins so
+        "_receive": receive, "_float_word": float_word, "_dtypes": DTYPES, "_cache_dtypes": CACHE_DTYPES,
+    }  # fmt: skip
+    exec(f"def {name}(*, {taken}): return _receive({passed})", namespace)
+    return namespace.pop(name)  # it would hold itself, and what `receive` holds with it
+
+
+def make_command(calls: Caller, name: str, function: Function) -> Command:
+    return with_words(name, partial(calls.call, function))
 
 
 class CpuLibrary:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 
-def row_words(out: torch.Tensor, x: torch.Tensor) -> dict[str, int]:
+def row_words(out: torch.Tensor, x: torch.Tensor) -> dict[str, Any]:
     """For a kernel from rows of x [T, H] to rows of a contiguous out [T, H]."""
     if x.stride(1) != 1:
         raise ValueError(f"rows of x {list(x.shape)} are not contiguous")
     rows, width = x.shape
-    return {"out": out.data_ptr(), "x": x.data_ptr(), "rows": rows, "width": width, "x_stride": x.stride(0)}
+    return {"out": out, "x": x, "rows": rows, "width": width, "x_stride": x.stride(0)}
 
 
 def dense_rows(x: torch.Tensor) -> torch.Tensor:

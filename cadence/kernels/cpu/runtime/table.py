@@ -9,6 +9,7 @@ import ctypes
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from cadence.core.errors import CadenceError
@@ -25,12 +26,40 @@ class TableError(CadenceError):
     """commands.h and Python do not agree."""
 
 
+class WordKind(Enum):
+    """What Python passes for a word."""
+
+    TENSOR = "tensor"  # its address goes down; of one without elements that is NULL
+    ADDRESS = "address"  # of memory that is no tensor's
+    NUMBER = "number"
+    FLOAT = "float"
+    DTYPE = "dtype"
+    CACHE_DTYPE = "cache_dtype"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandWord:
+    name: str
+    kind: WordKind
+
+
+Words = tuple[CommandWord, ...]
+_POINTERS = (WordKind.TENSOR, WordKind.ADDRESS)
+_AREA = "Area"  # the type of memory of several processes
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     words: int  # of one command, at most
-    commands: Mapping[str, tuple[str, ...]]  # name -> names of its words, in order
-    structs: Mapping[str, tuple[tuple[str, type], ...]]  # name of a command or a part of one -> fields, for ctypes
+    commands: Mapping[str, Words]  # by name, in order
+    structs: Mapping[str, Words]  # the same of commands and of parts of them
     enums: Mapping[str, Mapping[str, int]]
+
+    def fields(self, struct: str) -> list[tuple[str, type]]:
+        """Of a command, or a part of one, for ctypes."""
+        return [
+            (word.name, ctypes.c_void_p if word.kind in _POINTERS else ctypes.c_int64) for word in self.structs[struct]
+        ]
 
     def check(self, enum: str, numbers: Mapping[str, int]) -> None:
         """That Python's numbers are those of an enum, all of them."""
@@ -44,46 +73,48 @@ def read_table(text: str) -> Table:
     limit = _WORDS.search(plain)
     if limit is None:
         raise TableError(f"{_HEADER.name}: COMMAND_WORDS is missing")
-    structs: dict[str, tuple[tuple[str, type], ...]] = {}
-    commands: dict[str, tuple[str, ...]] = {}
+    structs: dict[str, Words] = {}
+    commands: dict[str, Words] = {}
     for typedef, tag, body, alias in _STRUCT.findall(plain):
         name = (alias if typedef else tag).strip()
         if not name or name in structs:
             raise TableError(f"{_HEADER.name}: struct {name!r} has no name, or that of another")
         structs[name] = _fields(name, body, structs)
         if not typedef:
-            commands[name] = tuple(field for field, _ in structs[name])
+            commands[name] = structs[name]
     if too_long := [name for name, words in commands.items() if len(words) > int(limit[1])]:
         raise TableError(f"{_HEADER.name}: more than {limit[1]} words: {', '.join(too_long)}")
     enums = {name: _numbers(body) for name, body in _ENUM.findall(plain)}
     return Table(int(limit[1]), commands, structs, enums)
 
 
-def _fields(struct: str, body: str, known: Mapping[str, tuple[tuple[str, type], ...]]) -> tuple[tuple[str, type], ...]:
-    fields: list[tuple[str, type]] = []
+def _fields(struct: str, body: str, known: Mapping[str, Words]) -> Words:
+    fields: list[CommandWord] = []
     for line in body.split(";")[:-1]:
         found = _FIELD.fullmatch(" ".join(line.split()))
         if found is None:
             raise TableError(f"{_HEADER.name}: struct {struct}: {line.strip()!r} is no field")
         for name in found[2].split(", "):
             fields += _words_of(struct, found[1], name, known)
-    names = [name for name, _ in fields]
+    names = [word.name for word in fields]
     if not names or len(set(names)) < len(names):
         raise TableError(f"{_HEADER.name}: struct {struct} has no field, or one twice: {', '.join(names)}")
     return tuple(fields)
 
 
-def _words_of(
-    struct: str, kind: str, name: str, known: Mapping[str, tuple[tuple[str, type], ...]]
-) -> tuple[tuple[str, type], ...]:
+def _words_of(struct: str, kind: str, name: str, known: Mapping[str, Words]) -> Words:
     """What a field stands for."""
     if re.fullmatch(r"\*\w+", name):
-        return ((name[1:], ctypes.c_void_p),)
+        return (CommandWord(name[1:], WordKind.ADDRESS if kind in known or kind == _AREA else WordKind.TENSOR),)
     if kind in known and name.isidentifier():
         return known[kind]
     if kind not in ("int64_t", "Float") or not name.isidentifier():
         raise TableError(f"{_HEADER.name}: struct {struct}: {kind} {name} is not one word")
-    return ((name, ctypes.c_int64),)
+    if kind == "Float":
+        return (CommandWord(name, WordKind.FLOAT),)
+    if name == "cache_dtype":
+        return (CommandWord(name, WordKind.CACHE_DTYPE),)
+    return (CommandWord(name, WordKind.DTYPE if name == "dtype" or name.endswith("_dtype") else WordKind.NUMBER),)
 
 
 def _numbers(body: str) -> dict[str, int]:
