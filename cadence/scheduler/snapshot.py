@@ -9,7 +9,7 @@ from cadence.core.adapter import NO_ADAPTER_STATS, AdapterStats
 from cadence.core.engine_state import CACHED, FIRST_OWNER, FREE, RequestView
 from cadence.core.request import EngineRequest
 from cadence.scheduler.adapter_slots import AdapterSlots
-from cadence.scheduler.kv.groups.block import NULL_BLOCK_ID
+from cadence.scheduler.kv.kinds.block import NULL_BLOCK_ID
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.request_state import RequestState, Status
 from cadence.scheduler.rows import RowTable
