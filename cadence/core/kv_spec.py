@@ -1,8 +1,8 @@
 """How attention layers share one pool of KV blocks.
 
-A block is a fixed number of bytes and belongs to one group of layers at a time; a group's layers all have one window,
-so they keep and give back the same blocks. Layers may differ in heads and head size: those of a draft model join the
-groups of its target, and their keys come and go with the target's.
+A block is a fixed number of bytes and belongs to one group of layers at a time; a group's layers are of one kind and
+window, so they keep and give back the same blocks. Layers may differ in heads and head size: those of a draft model
+join the groups of its target, and their keys come and go with the target's.
 
 The bytes of a block lie in slots, one tensor each. A slot is as large as the first layer that needed it, and shared by
 the groups: each puts one layer there, or several small ones side by side. So groups of other windows and shapes draw
@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+FULL, SLIDING = "full", "sliding"  # kinds of groups: `scheduler/kv/kinds` and `runner/caches` say what each is
 KV_DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "int4": 1}  # bytes
 SCALED = ("int8", "fp8_e4m3", "fp8_e5m2")  # types whose rows are followed by ...
 SCALE_BYTES = 4  # ... the float32 that their entries are multiples of
 FOUR_BIT_RUN = 32  # entries of int4 that have a scale and a minimum of their own ...
 FOUR_BIT_RUN_BYTES = 20  # ... and what all that takes
+_ByKind = dict[tuple[int, str], list[int]]  # layers of each window and kind
 _MOST_GROUPS = 12  # each costs a block table and a gather; beyond, blocks are larger and some of their bytes idle
 
 
@@ -30,6 +32,10 @@ class LayerKV:
     num_kv_heads: int
     head_dim: int
     window: int = 0  # tokens a query sees, itself included; 0 = all
+
+    @property
+    def kind(self) -> str:
+        return SLIDING if self.window else FULL
 
     def row_width(self, dtype: str) -> int:
         """Entries of a row: the key or value of one token for one head; of int4, bytes. dtype: one of KV_DTYPES."""
@@ -44,7 +50,8 @@ class LayerKV:
 
 @dataclass(frozen=True, slots=True)
 class KVGroup:
-    window: int  # 0 = full attention
+    kind: str
+    window: int  # 0 = none
     layers: tuple[int, ...]
 
 
@@ -71,7 +78,7 @@ class KVLayout:
         its own."""
         places = {layer: place for place, layer in enumerate(own)}
         groups = [
-            KVGroup(group.window, tuple(places[layer] for layer in group.layers if layer in places))
+            KVGroup(group.kind, group.window, tuple(places[layer] for layer in group.layers if layer in places))
             for group in self.groups
         ]
         layers = [self.layers[layer] for layer in own]
@@ -85,14 +92,14 @@ class KVLayout:
 
 
 def plan_layout(layers: Sequence[LayerKV], block_size: int, dtype: str) -> KVLayout:
-    """Layers all alike: groups of as many as the rarest window has, of one slot each. Else groups of whatever number
+    """Layers all alike: groups of as many as the rarest kind has, of one slot each. Else groups of whatever number
     makes the fewest bytes of a long text, full attention first: its blocks are never given back."""
-    by_window: dict[int, list[int]] = {}
+    by_kind: _ByKind = {}
     for index, layer in enumerate(layers):
-        by_window.setdefault(layer.window, []).append(index)
+        by_kind.setdefault((layer.window, layer.kind), []).append(index)
     sizes = [layer.token_entries(dtype) for layer in layers]
     alike = len(set(sizes)) == 1
-    plans = [_plan(by_window, sizes, limit) for limit in _limits(by_window, sizes, alike)]
+    plans = [_plan(by_kind, sizes, limit) for limit in _limits(by_kind, sizes, alike)]
     few = [plan for plan in plans if len(plan.groups) <= _MOST_GROUPS] or plans[-1:]
     best = few[0] if alike else min(few, key=_Plan.cost)
     return KVLayout(block_size, dtype, best.groups, tuple(layers), best.places, best.slots)
@@ -105,29 +112,29 @@ class _Plan:
     slots: tuple[int, ...]
 
     def cost(self) -> tuple[int, int, int]:
-        block, full = sum(self.slots), sum(group.window == 0 for group in self.groups)
+        block, full = sum(self.slots), sum(group.kind == FULL for group in self.groups)
         return full * block, len(self.groups) * block, len(self.groups)
 
 
-def _limits(by_window: dict[int, list[int]], sizes: list[int], alike: bool) -> list[int]:
-    """Entries that a group may have, ascending: what leading layers of some window come to; from the total of the
+def _limits(by_kind: _ByKind, sizes: list[int], alike: bool) -> list[int]:
+    """Entries that a group may have, ascending: what leading layers of some kind come to; from the total of the
     rarest on where layers are alike."""
-    sums = [list(accumulate(sizes[layer] for layer in members)) for members in by_window.values()]
+    sums = [list(accumulate(sizes[layer] for layer in members)) for members in by_kind.values()]
     least = min(total[-1] for total in sums) if alike else max(sizes)
     return sorted({total for totals in sums for total in totals if total >= least})
 
 
-def _plan(by_window: dict[int, list[int]], sizes: list[int], limit: int) -> _Plan:
-    """Neighbours of one window are together as long as they are no more than `limit` entries."""
+def _plan(by_kind: _ByKind, sizes: list[int], limit: int) -> _Plan:
+    """Neighbours of one kind and window are together as long as they are no more than `limit` entries."""
     groups = []
-    for window, members in sorted(by_window.items()):
+    for (window, kind), members in sorted(by_kind.items()):
         start = total = 0
         for end, layer in enumerate(members):
             if total + sizes[layer] > limit:
-                groups.append(KVGroup(window, tuple(members[start:end])))
+                groups.append(KVGroup(kind, window, tuple(members[start:end])))
                 start, total = end, 0
             total += sizes[layer]
-        groups.append(KVGroup(window, tuple(members[start:])))
+        groups.append(KVGroup(kind, window, tuple(members[start:])))
     return _Plan(tuple(groups), *_pack(groups, sizes))
 
 

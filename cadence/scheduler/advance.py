@@ -139,8 +139,7 @@ class Advance:
 
 def grow_row(draft: PlanDraft, rows: RowTable, kv: KVManager, request: RequestState, num_tokens: int) -> None:
     """Makes the tables of a row hold `num_tokens`. The caller has checked that there are blocks."""
-    start = len(request.blocks.tables[0])
-    for group, block_ids in enumerate(kv.grow(request.blocks, num_tokens)):
+    for group, start, block_ids in kv.grow(request.blocks, num_tokens):
         draft.blocks.append(NewBlocks(request.row, group, start, block_ids))
     rows.grow(request.row, kv.capacity(request.blocks))
 

@@ -60,11 +60,11 @@ class Extension:
         rows, kv = self._rows, self._kv
         computed_np, capacity_np = rows.computed_np[sampling_np], rows.capacity_np[sampling_np]
         last_np = rows.limit_np[sampling_np] - 1  # the last token a request may have is never computed
-        free = max(kv.num_free - draft.claimed, 0) // kv.num_groups
+        free = max(kv.num_free - draft.claimed, 0)
         while num_forwards > 1:
             ends_np = np.minimum(computed_np + (num_forwards - 1) * draft.width + self._drafts.reserve, last_np)
             beyond_np = np.maximum(ends_np - capacity_np, 0)  # [s] tokens
-            if int((-(-beyond_np // kv.block_size)).sum()) <= free:
+            if int((-(-beyond_np // kv.block_size)).sum()) * kv.num_growing <= free:
                 break
             num_forwards //= 2
         return num_forwards

@@ -9,7 +9,7 @@ from cadence.core.request import EngineRequest
 from cadence.core.sampling_params import RequestOutputKind
 from cadence.scheduler.burst import needs_host
 from cadence.scheduler.constraint import NO_CONSTRAINT, Constraint
-from cadence.scheduler.kv.groups.block import RequestBlocks
+from cadence.scheduler.kv.kinds.block import RequestBlocks
 
 NO_ROW = -1
 NOT_TOLD = 2**62  # later than any

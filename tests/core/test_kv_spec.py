@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cadence.core.kv_spec import KV_DTYPES, SCALED, KVGroup, LayerKV, plan_layout
+from cadence.core.kv_spec import FULL, KV_DTYPES, SCALED, SLIDING, KVGroup, LayerKV, plan_layout
 
 SIZE = 16
 DTYPES = st.sampled_from(sorted(KV_DTYPES))
@@ -32,7 +32,7 @@ def test_every_layer_is_in_one_group_of_its_window(layers: list[LayerKV], dtype:
     layout = plan_layout(layers, SIZE, dtype)
     assert sorted(index for group in layout.groups for index in group.layers) == list(range(len(layers)))
     for number, group in enumerate(layout.groups):
-        assert {layers[index].window for index in group.layers} == {group.window}
+        assert {(layers[index].kind, layers[index].window) for index in group.layers} == {(group.kind, group.window)}
         assert {layout.places[index].group for index in group.layers} == {number}
     assert len(layout.groups) <= 12
 
@@ -60,7 +60,7 @@ def of_one_shape(windows: list[int]) -> tuple[list[KVGroup], list[tuple[int, int
     kinds = {window: [i for i, w in enumerate(windows) if w == window] for window in sorted(set(windows))}
     size = min(map(len, kinds.values()))
     groups = [
-        KVGroup(window, tuple(members[start : start + size]))
+        KVGroup(SLIDING if window else FULL, window, tuple(members[start : start + size]))
         for window, members in kinds.items()
         for start in range(0, len(members), size)
     ]
@@ -84,7 +84,7 @@ def test_layers_all_alike_have_one_slot_each(windows: list[int], dtype: str) -> 
 def test_a_draft_of_the_same_window_joins_the_group_and_wastes_nothing(dtype: str) -> None:
     target, draft = [LayerKV(8, 128)] * 32, [LayerKV(2, 64)] * 24
     layout = plan_layout(target + draft, SIZE, dtype)
-    assert layout.groups == (KVGroup(0, tuple(range(56))),)
+    assert layout.groups == (KVGroup(FULL, 0, tuple(range(56))),)
     assert layout.block_bytes == sum(layer_bytes(layer, dtype) for layer in target + draft)
 
 

@@ -18,7 +18,8 @@ from cadence.scheduler.burst import needs_host
 from cadence.scheduler.drafts import NO_DRAFTS, Drafts
 from cadence.scheduler.features.adapters.slots import AdapterSlots
 from cadence.scheduler.scheduler import Scheduler
-from tests.helpers.toy_model import ToyDevice, expected_output, first_visible, make_layout, work
+from tests.helpers.toy_kind import SOURCE, needed_by, with_source_kind
+from tests.helpers.toy_model import ToyDevice, expected_output, make_layout, work
 
 
 def make_config(**changes: object) -> SchedulerConfig:
@@ -57,7 +58,7 @@ class Flight:
             start = min(start, computed_by_now.get(row, start))  # drafts were planned for that may not be kept
             end = computed + count + (self.num_forwards - 1) * self.plan.width * (lines > 0)
             for group, table in zip(layout.groups, self.tables[row], strict=True):
-                ahead.update(table[first_visible(group.window, start) // size : -(-end // size)] if start < end else ())
+                ahead.update(needed_by(group.window, table, start, end, size) if start < end else ())
         return ahead - {0}
 
 
@@ -88,7 +89,8 @@ class ToyEngine:
         cache = make_cache(layout.block_size, caching)
         self.slots = AdapterSlots(config.adapter_slots)
         features = [self.slots] if self.slots.count else []
-        self.scheduler = Scheduler(config, cache, layout, num_blocks, max_model_len, features, drafts)
+        with with_source_kind():
+            self.scheduler = Scheduler(config, cache, layout, num_blocks, max_model_len, features, drafts)
         self.device = ToyDevice(layout, config.max_num_seqs, num_blocks)
         self.tables: dict[int, list[list[int]]] = {}  # by row, per group: as the plans sent will leave them
         self.in_flight: deque[Flight] = deque()
@@ -205,8 +207,8 @@ class ToyEngine:
         for new in plan.begun:
             for flight in self.in_flight:
                 assert new.row not in flight.rows, "a row reused while a step naming it is in flight"
-            for ids in new.block_ids:
-                fresh.update(ids[new.num_computed // size :])
+            for window, ids in zip(self.windows, new.block_ids, strict=True):
+                fresh.update(ids[new.num_computed // size :] if window != SOURCE else ids)
         assert 0 not in fresh
         computed = {row: state.computed for row, state in self.device.rows.items()}
         for flight in self.in_flight:

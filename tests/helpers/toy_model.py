@@ -10,18 +10,19 @@ import random
 from dataclasses import dataclass
 
 from cadence.core.failure import Failure, FailureCode
-from cadence.core.kv_spec import KVLayout, LayerKV, plan_layout
+from cadence.core.kv_spec import KVLayout, plan_layout
 from cadence.core.request import EngineRequest, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.step import NewRow, StepPlan
+from tests.helpers.toy_kind import SOURCE, layer_of, source_of
 
 VOCAB = 11
 BROKEN = Failure(FailureCode.BAD_LOGITS, "not a number")  # what the toy device says of a row that fails
 
 
 def make_layout(windows: tuple[int, ...], block_size: int) -> KVLayout:
-    """A group of one layer for each window, in ascending order."""
-    return plan_layout([LayerKV(1, 1, window) for window in windows], block_size, "bfloat16")
+    """A group of one layer for each window or SOURCE, in ascending order."""
+    return plan_layout([layer_of(window) for window in windows], block_size, "bfloat16")
 
 
 def make_request(
@@ -55,10 +56,12 @@ def expected_output(request: EngineRequest, windows: tuple[int, ...], max_model_
     tokens = list(request.prompt_token_ids)
     rule = request.stop
     entries: list[list[int]] = [[] for _ in windows]
+    source = source_of(tokens)
     while True:
         for stored, window in zip(entries, windows, strict=True):
             for position in range(len(stored), len(tokens)):
-                stored.append(entry_of(tokens[position], position, stored[first_visible(window, position) : position]))
+                visible = source if window == SOURCE else stored[first_visible(window, position) : position]
+                stored.append(entry_of(tokens[position], position, visible))
         token = hash(tuple(stored[-1] for stored in entries)) % VOCAB
         tokens.append(token)
         output = tokens[len(request.prompt_token_ids) :]
@@ -164,8 +167,8 @@ class ToyDevice:
 
     def _spoil(self, row: ToyRow, count: int) -> None:
         """Keys of drafts that were not kept lie where those of the next tokens will."""
-        for table in row.tables:
-            for position in range(row.computed, row.computed + count):
+        for group, table in zip(self.layout.groups, row.tables, strict=True):
+            for position in range(row.computed, row.computed + count) if group.window != SOURCE else ():
                 block = table[position // self.layout.block_size]
                 assert block != 0, "nothing may be written to the null block"
                 self.kv[block][position % self.layout.block_size] = -1
@@ -174,7 +177,12 @@ class ToyDevice:
         assert 0 <= new.row < self.num_rows and new.row not in self.rows
         assert new.num_computed < len(new.token_ids_np), "at least one token is computed"
         tables = [list(ids) for ids in new.block_ids]
-        self.rows[new.row] = ToyRow(new.request_id, new.token_ids_np.tolist(), new.num_computed, tables, new)
+        tokens = new.token_ids_np.tolist()
+        self.rows[new.row] = ToyRow(new.request_id, tokens, new.num_computed, tables, new)
+        for group, table in zip(self.layout.groups, tables, strict=True):
+            if group.window == SOURCE:
+                for block, value in zip(table, source_of(tokens[: new.prompt_len]), strict=True):
+                    self.kv[block][0], self.writer[block] = value, new.request_id
 
     def _compute(self, row: ToyRow, count: int) -> int:
         computed = row.computed
@@ -182,6 +190,9 @@ class ToyDevice:
         last = []
         for group, table in zip(self.layout.groups, row.tables, strict=True):
             for position in range(computed, computed + count):
+                if group.window == SOURCE:
+                    value = entry_of(row.tokens[position], position, [self.kv[block][0] for block in table])
+                    continue
                 first = first_visible(group.window, position)
                 visible = [self._slot(table, past) for past in range(first, position)]
                 value = entry_of(row.tokens[position], position, visible)

@@ -9,10 +9,10 @@ import pytest
 from cadence.core.errors import ConfigError
 from cadence.scheduler.kv.coordinator import KVCoordinator
 from cadence.scheduler.kv.free_list import FreeList
-from cadence.scheduler.kv.groups.block import Block, PoolBlocks, RequestBlocks
-from cadence.scheduler.kv.groups.full import FullGroup
-from cadence.scheduler.kv.groups.sliding import SlidingGroup
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest
+from cadence.scheduler.kv.kinds.block import Block, PoolBlocks, RequestBlocks
+from cadence.scheduler.kv.kinds.full import FullKind
+from cadence.scheduler.kv.kinds.sliding import SlidingKind
 from cadence.scheduler.kv.manager import KVManager
 from cadence.scheduler.kv.pool import BlockPool
 from cadence.scheduler.kv.prefix import PrefixIndex
@@ -122,14 +122,14 @@ def brute_force_hit(window: int, size: int, cached: set[int], limit: int) -> int
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 @pytest.mark.parametrize("window", [0, 1, 2, 3, 4, 5, 8, 9])
-def test_longest_hit_of_one_group_is_that_of_brute_force(window: int, size: int) -> None:
+def test_longest_hit_of_one_kind_is_that_of_brute_force(window: int, size: int) -> None:
     rng = random.Random(0)
-    group = SlidingGroup(size, window, 1) if window else FullGroup(size)
+    kind = SlidingKind(size, window, 1) if window else FullKind(size)
     hashes = [bytes([number]) for number in range(12)]
     for _ in range(100):
         cached = {number for number in range(12) if rng.random() < 0.7}
         limit = rng.randrange(13)
-        found = group.longest_hit({hashes[number]: Block(number) for number in cached}, hashes, limit)
+        found = kind.longest_hit({hashes[number]: Block(number) for number in cached}, hashes, limit)
         assert found == brute_force_hit(window, size, cached, limit)
 
 
@@ -171,7 +171,7 @@ def test_sliding_prefix_hit_takes_only_the_window() -> None:
 
 
 def test_a_window_is_given_back_exactly_when_no_query_reads_it() -> None:
-    group = SlidingGroup(2, 3, 1)
+    group = SlidingKind(2, 3, 1)
     for computed in range(20):
         read = max(0, computed - 2)  # first position the query at `computed` reads
         assert group.first_needed(computed) == read // 2
@@ -181,7 +181,7 @@ def test_a_window_is_given_back_exactly_when_no_query_reads_it() -> None:
 
 def test_request_holds_no_more_than_the_peak_says() -> None:
     for window, size, chunk, depth in ((3, 2, 1, 1), (4, 4, 5, 2), (1, 2, 3, 2), (7, 1, 2, 1)):
-        group = SlidingGroup(size, window, chunk * depth)
+        group = SlidingKind(size, window, chunk * depth)
         for confirmed in range(40):
             end = confirmed + chunk * depth
             assert -(-end // size) - group.first_needed(confirmed) <= group.peak_blocks(end)

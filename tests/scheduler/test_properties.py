@@ -17,16 +17,18 @@ from cadence.core.sampling_params import SamplingParams
 from cadence.scheduler.budget import TokenBudget
 from cadence.scheduler.draft_policy import DraftPolicy
 from cadence.scheduler.drafts import NO_DRAFTS, Drafts
-from cadence.scheduler.kv.groups.block import RequestBlocks
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest
+from cadence.scheduler.kv.kinds.block import RequestBlocks
 from cadence.scheduler.kv.sizing import blocks_needed
 from cadence.scheduler.request_state import NO_ROW, Status
 from cadence.scheduler.scheduler import Scheduler
 from tests.helpers.toy_engine import Outcome, ToyEngine, make_config
+from tests.helpers.toy_kind import SOURCE, with_source_kind
 from tests.helpers.toy_model import BROKEN, VOCAB, entries_of, expected_output, make_layout, make_request
 from tests.helpers.wide import examples
 
 MAX_LEN = 28
+LAYOUTS = ((0,), (0,), (0, 6), (5,), (0, 3, 7), (SOURCE, 0), (SOURCE, 0, 5))  # windows
 DEVICE_PROCESSOR = SimpleNamespace(on_device=True)
 SHARED = [[1, 2, 3, 4, 5, 6, 7, 8] * 3, [1, 2, 3, 4, 9, 9, 9, 9] * 3, [5] * 24]
 
@@ -54,8 +56,7 @@ def check_requests(scheduler: Scheduler) -> None:
     keys = [request.key for request in scheduler._running._requests]
     assert keys == sorted(keys)
     for state in scheduler._requests.values():
-        assert len({len(table) for table in state.blocks.tables}) == 1
-        assert state.row != NO_ROW or not state.blocks.tables[0]
+        assert state.row != NO_ROW or not any(state.blocks.tables)
         fresh = RequestBlocks(1, state.blocks.root)
         extend_hashes(fresh, state.tokens, size, len(state.tokens) // size)
         assert state.blocks.hashes == fresh.hashes[: len(state.blocks.hashes)], "hash of tokens not known"
@@ -64,6 +65,8 @@ def check_requests(scheduler: Scheduler) -> None:
             computed = min(int(rows.computed_np[state.row]), state.max_len - 1)  # a burst is booked beyond its end
             assert rows.confirmed_np[state.row] <= computed <= rows.capacity_np[state.row]
             assert len(state.tokens) <= rows.length_np[state.row]
+            for kind, table in zip(scheduler._kv._kinds, state.blocks.tables, strict=True):
+                assert len(table) == kind.growth.length(int(rows.capacity_np[state.row]))
             if not rows.due_np[state.row]:
                 assert len(state.tokens) == rows.length_np[state.row], "what was booked and did not come is given back"
 
@@ -139,9 +142,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_inter_token_seconds=draw(*self.paces),
             min_prompt_tokens=draw(1, 2),
         )
-        layout = make_layout(draw((0,), (0,), (0, 6), (5,), (0, 3, 7)), draw(1, 2, 4))  # type: ignore[arg-type]
+        layout = make_layout(draw(*LAYOUTS), draw(1, 2, 4))  # type: ignore[arg-type]
         drafts = drafts_of(data.draw(st.sampled_from(self.num_drafts)), config.max_num_seqs, bool(draw(True, False)))
-        least = blocks_needed(layout, MAX_LEN, TokenBudget.of(config, MAX_LEN, 1 + drafts.most).in_flight)
+        with with_source_kind():
+            least = blocks_needed(layout, MAX_LEN, TokenBudget.of(config, MAX_LEN, 1 + drafts.most).in_flight)
         num_blocks = least + draw(*self.spare_blocks)  # type: ignore[operator]
         caching = bool(draw(True, True, True, False))
         self.engine = ToyEngine(config, layout, num_blocks, MAX_LEN, caching, drafts)

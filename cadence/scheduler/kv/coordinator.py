@@ -5,45 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cadence.core.kv_spec import KVLayout
-from cadence.scheduler.kv.groups.base import GroupPolicy
-from cadence.scheduler.kv.groups.block import Block
-from cadence.scheduler.kv.groups.full import FullGroup
-from cadence.scheduler.kv.groups.sliding import SlidingGroup
+from cadence.scheduler.kv.kinds.base import Growth
+from cadence.scheduler.kv.kinds.block import Block
+from cadence.scheduler.kv.kinds.choose import kinds_of
 from cadence.scheduler.kv.prefix import PrefixIndex
 
 
 class KVCoordinator:
     def __init__(self, layout: KVLayout, in_flight_tokens: int) -> None:
         """in_flight_tokens: most tokens of one request in steps that have not returned."""
-        self.block_size = layout.block_size
-        self.groups: tuple[GroupPolicy, ...] = tuple(
-            SlidingGroup(layout.block_size, group.window, in_flight_tokens)
-            if group.window
-            else FullGroup(layout.block_size)
-            for group in layout.groups
-        )
+        self.kinds = kinds_of(layout, in_flight_tokens)  # by group
+        self.num_growing = sum(kind.growth.by_token for kind in self.kinds)
+        growths = dict.fromkeys(kind.growth for kind in self.kinds)
+        self.growths = [(growth, self._groups_of(growth)) for growth in growths]  # each, and the groups that have it
+
+    def _groups_of(self, growth: Growth) -> list[int]:
+        return [group for group, kind in enumerate(self.kinds) if kind.growth == growth]
 
     def peak_blocks(self, num_tokens: int) -> int:
         """Most blocks a request of `num_tokens` holds at any one time, over all groups."""
-        return sum(group.peak_blocks(num_tokens) for group in self.groups)
+        return sum(kind.peak_blocks(num_tokens) for kind in self.kinds)
 
     def longest_hit(self, index: PrefixIndex, hashes: Sequence[bytes], limit: int) -> int:
-        """Leading blocks, at most `limit`, that every group can go on from.
+        """Leading blocks of tokens, at most `limit`, that every group can go on from.
 
-        Each group may shorten what another accepted, so it goes round until nobody does.
+        Each group may shorten what another accepted, so it goes round until none does.
         """
         hit = limit
         while True:
             before = hit
-            for group, cached in zip(self.groups, index.by_group, strict=True):
-                hit = group.longest_hit(cached, hashes, hit)
+            for kind, cached in zip(self.kinds, index.by_group, strict=True):
+                hit = kind.longest_hit(cached, hashes, hit)
             if hit == before:
                 return hit
 
     def hit_tables(self, index: PrefixIndex, hashes: Sequence[bytes], hit: int, null: Block) -> tuple[list[Block], ...]:
-        """Per group the table of a hit of `hit` blocks, null where nothing is read any more."""
-        tables = []
-        for group, cached in zip(self.groups, index.by_group, strict=True):
-            first = group.first_needed(hit * self.block_size)
-            tables.append([null] * first + [cached[digest] for digest in hashes[first:hit]])
-        return tuple(tables)
+        """Per group the table of a hit of `hit` blocks of tokens."""
+        each = zip(self.kinds, index.by_group, strict=True)
+        return tuple(kind.hit_table(cached, hashes, hit, null) for kind, cached in each)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cadence.scheduler.kv.groups.block import Block, PoolBlocks
+from cadence.scheduler.kv.kinds.block import Block, PoolBlocks
 
 
 class FreeList:
@@ -44,9 +44,11 @@ class FreeList:
 
     def pop(self) -> Block:
         """The least recently used block. The caller has checked that there is one."""
-        block = self._blocks[self._next[self._ends]]
-        self.remove(block)
-        return block
+        index = self._next[self._ends]
+        after = self._next[index]
+        self._next[self._ends], self._prev[after] = after, self._ends
+        self.size -= 1
+        return self._blocks[index]
 
     def __iter__(self) -> Iterator[Block]:
         index = self._next[self._ends]

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
-from cadence.scheduler.kv.groups.block import RequestBlocks
+from cadence.scheduler.kv.kinds.block import RequestBlocks
 
 
 def root_digest(salt: str, adapter: str = "") -> bytes:

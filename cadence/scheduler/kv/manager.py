@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from cadence.core.kv_spec import KVLayout
 from cadence.scheduler.kv.coordinator import KVCoordinator
-from cadence.scheduler.kv.groups.base import NEVER
-from cadence.scheduler.kv.groups.block import Block, RequestBlocks
 from cadence.scheduler.kv.hashing import extend_hashes, root_digest
+from cadence.scheduler.kv.kinds.base import NEVER
+from cadence.scheduler.kv.kinds.block import Block, RequestBlocks
 from cadence.scheduler.kv.pool import BlockPool
 
 
@@ -16,8 +16,8 @@ from cadence.scheduler.kv.pool import BlockPool
 class PrefixHit:
     """A cached prefix, not yet acquired."""
 
-    num_blocks: int
-    tables: tuple[list[Block], ...]  # per group [num_blocks]
+    num_blocks: int  # of tokens
+    tables: tuple[list[Block], ...]  # per group, as its kind begins after so many
 
 
 class KVManager:
@@ -27,10 +27,17 @@ class KVManager:
         self._caching = caching
         self._pool = BlockPool(num_blocks, self.num_groups)
         self._groups = KVCoordinator(layout, in_flight_tokens)
+        self._kinds = self._groups.kinds
+        self._growths = self._groups.growths
 
     @property
     def num_blocks(self) -> int:
         return self._pool.num_blocks
+
+    @property
+    def num_growing(self) -> int:
+        """Groups that take a block more with every block of tokens."""
+        return self._groups.num_growing
 
     @property
     def cached_ids(self) -> list[int]:
@@ -72,61 +79,69 @@ class KVManager:
 
     def begin(self, blocks: RequestBlocks, hit: PrefixHit, num_tokens: int) -> None:
         """Takes the hit and adds blocks to hold `num_tokens`. The caller has checked that they fit."""
-        null = self._pool.null
+        pool, done = self._pool, hit.num_blocks * self.block_size
         for group, table in enumerate(hit.tables):
-            blocks.firsts[group] = sum(block is null for block in table)
+            blocks.firsts[group] = self._kinds[group].first_needed(done)
             for block in table:
-                if block is not null:
-                    self._pool.acquire(block)
+                if block is not pool.null:
+                    pool.acquire(block)
             blocks.tables[group].extend(table)
         self.grow(blocks, num_tokens)
 
     def blocks_to_grow(self, blocks: RequestBlocks, num_tokens: int) -> int:
-        """Blocks to allocate, over all groups, so that the tables hold `num_tokens`."""
-        return (-(-num_tokens // self.block_size) - len(blocks.tables[0])) * self.num_groups
+        """Blocks to allocate, over all groups, so that the tables hold `num_tokens`: no fewer than they do."""
+        count = 0
+        for growth, groups in self._growths:
+            count += (growth.length(num_tokens) - len(blocks.tables[groups[0]])) * len(groups)
+        return count
 
-    def grow(self, blocks: RequestBlocks, num_tokens: int) -> list[list[int]]:
-        """Makes the tables hold `num_tokens`; per group the ids that were added."""
-        count = -(-num_tokens // self.block_size) - len(blocks.tables[0])
+    def grow(self, blocks: RequestBlocks, num_tokens: int) -> list[tuple[int, int, list[int]]]:
+        """Makes the tables hold `num_tokens` -> (group, index of the first new entry, ids) of those that grew."""
         added = []
-        for table in blocks.tables:
-            new = self._pool.allocate(count)
-            table.extend(new)
-            added.append([block.id for block in new])
+        for growth, groups in self._growths:
+            start = len(blocks.tables[groups[0]])
+            count = growth.length(num_tokens) - start
+            for group in groups if count else ():
+                new = self._pool.allocate(count)
+                blocks.tables[group].extend(new)
+                added.append((group, start, [block.id for block in new]))
         return added
 
     def capacity(self, blocks: RequestBlocks) -> int:
-        """Tokens the tables can hold."""
-        return len(blocks.tables[0]) * self.block_size
+        """Tokens the tables can hold: as many as the one that holds the fewest."""
+        tokens = NEVER
+        for growth, groups in self._growths:
+            tokens = min(tokens, growth.capacity(len(blocks.tables[groups[0]])))
+        return tokens
 
     def register(self, blocks: RequestBlocks, tokens: list[int], start: int, stop: int) -> None:
-        """Lists blocks [start, stop) in the prefix index. Their tokens are known and computed by a plan sent."""
+        """Lists blocks of tokens [start, stop) in the prefix index. All are known, and computed by a plan sent."""
         extend_hashes(blocks, tokens, self.block_size, stop)
-        null, index = self._pool.null, self._pool.index
+        null, index, hashes = self._pool.null, self._pool.index, blocks.hashes
         for group, table in enumerate(blocks.tables):
-            for number in range(start, stop):
-                if table[number] is not null:
-                    index.add(table[number], group, blocks.hashes[number])
+            for number, block in enumerate(self._kinds[group].filled(table, start, stop), start):
+                if block is not null:
+                    index.add(block, group, hashes[number])
 
     def first_to_register(self, hit: PrefixHit) -> int:
         """Blocks of a new request that need no registering; NEVER without prefix caching."""
         return hit.num_blocks if self._caching else NEVER
 
     def next_release(self, blocks: RequestBlocks) -> int:
-        """Confirmed tokens at which the next block leaves its window."""
-        return min(group.next_release(first) for group, first in zip(self._groups.groups, blocks.firsts, strict=True))
+        """Confirmed tokens at which the next block is needed no more."""
+        return min(kind.next_release(first) for kind, first in zip(self._kinds, blocks.firsts, strict=True))
 
     def release_outside(self, blocks: RequestBlocks, confirmed: int) -> None:
         """Gives back what no query from position `confirmed` on reads."""
         pool = self._pool
-        for index, group in enumerate(self._groups.groups):
-            old, first = blocks.firsts[index], group.first_needed(confirmed)
+        for group, kind in enumerate(self._kinds):
+            old, first = blocks.firsts[group], kind.first_needed(confirmed)
             if first <= old:
                 continue
-            table = blocks.tables[index]
+            table = blocks.tables[group]
             pool.release(reversed(table[old:first]))
             table[old:first] = [pool.null] * (first - old)
-            blocks.firsts[index] = first
+            blocks.firsts[group] = first
 
     def held_alone(self, blocks: RequestBlocks) -> int:
         """Blocks that become free when this request lets go of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cadence.scheduler.kv.free_list import FreeList
-from cadence.scheduler.kv.groups.block import NULL_BLOCK_ID, Block, PoolBlocks
+from cadence.scheduler.kv.kinds.block import NULL_BLOCK_ID, Block, PoolBlocks
 from cadence.scheduler.kv.prefix import PrefixIndex
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cadence.scheduler.kv.groups.block import Block
+from cadence.scheduler.kv.kinds.block import Block
 
 
 class PrefixIndex:

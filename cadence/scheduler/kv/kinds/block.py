@@ -34,5 +34,5 @@ class RequestBlocks:
     def __init__(self, num_groups: int, root: bytes) -> None:
         self.root = root  # parent of the first hash
         self.hashes: list[bytes] = []  # of the leading full blocks of known tokens, as far as computed
-        self.tables: tuple[list[Block], ...] = tuple([] for _ in range(num_groups))  # all of one length
+        self.tables: tuple[list[Block], ...] = tuple([] for _ in range(num_groups))  # per group
         self.firsts = [0] * num_groups  # per group: leading entries that are the null block

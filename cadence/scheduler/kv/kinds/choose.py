@@ -1,0 +1,21 @@
+"""The kinds there are, by the names that a layout has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cadence.core.kv_spec import FULL, SLIDING, KVGroup, KVLayout
+from cadence.scheduler.kv.kinds.base import KVKind
+from cadence.scheduler.kv.kinds.full import FullKind
+from cadence.scheduler.kv.kinds.sliding import SlidingKind
+
+# Name -> maker, of a group, the tokens of a block, and the most tokens of one request in flight.
+KINDS: dict[str, Callable[[KVGroup, int, int], KVKind]] = {
+    FULL: lambda group, block_size, in_flight: FullKind(block_size),
+    SLIDING: lambda group, block_size, in_flight: SlidingKind(block_size, group.window, in_flight),
+}
+
+
+def kinds_of(layout: KVLayout, in_flight_tokens: int) -> tuple[KVKind, ...]:
+    """By group. in_flight_tokens: most tokens of one request in steps that have not returned."""
+    return tuple(KINDS[group.kind](group, layout.block_size, in_flight_tokens) for group in layout.groups)
