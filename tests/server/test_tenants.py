@@ -49,7 +49,8 @@ class SaltedLLM(FakeLLM):
         self, prompt: Any, params: SamplingParams, request_id: str, *, priority: int = 0
     ) -> AsyncIterator[RequestOutput]:
         self.salts.append(prompt.get("cache_salt", "") if isinstance(prompt, dict) else "")
-        self.tenants.append(self._inputs.process(request_id, prompt, params, priority).request.tenant)
+        processed = await self._inputs.process(request_id, prompt, params, priority=priority)
+        self.tenants.append(processed.request.tenant)
         async for output in super().generate(prompt, params, request_id, priority=priority):
             yield output
 
