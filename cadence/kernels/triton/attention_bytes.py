@@ -129,40 +129,15 @@ def _split_scale(v_scale):
 
 
 @triton.jit
-def fold_bytes_turned(
-    acc, total, top, q, inverse, pos, key_begin, key_end,
-    k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-    DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr,
-    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """As `fold_keys`, for few rows and with keys on the left: acc, q [DIM_PAD, rows]; q, inverse by `even_queries`."""
-    lead = tl.arange(0, KEYS)
-    row_unit, unit = _units(inverse, scale, softcap, SOFTCAP)
-    page = _pages(table, key_begin, key_end, BLOCK_SIZE, KEYS)
-    for tile in range(key_begin, key_end, KEYS):
-        k, v, k_scale, v_scale = _load_tile(
-            k_ptr, v_ptr, page, tile, kv_head, k_block, v_block, DIM, DIM_PAD, BLOCK_SIZE, KEYS
-        )
-        page = _pages(table, tile + KEYS, key_end, BLOCK_SIZE, KEYS)
-        key = tile + lead
-        values = whole(v, q.dtype)
-        if MASKED:
-            v_scale = tl.where(_is_stored(key, pos, key_end, WINDOW), v_scale, 0.0)
-        exponent, power, fraction = _split_scale(v_scale)
-        score = tl.dot(whole(k, q.dtype), q, input_precision=PRECISION) * row_unit[None, :] * k_scale[:, None]
-        if SOFTCAP:
-            score = (2.0 * tl.sigmoid(score) - 1.0) * unit  # tanh
-        score += exponent[:, None]
-        if MASKED:
-            score = tl.where(_is_seen(key[:, None], pos[None, :], key_end, WINDOW), score, float("-inf"))
-        new_top = tl.maximum(top, tl.max(score, 0))
-        shrink = tl.exp2(top - new_top)
-        weight = tl.exp2(score - new_top[None, :])
-        total = total * shrink + tl.sum(weight * power[:, None], 0)
-        weight *= fraction[:, None]
-        acc = tl.dot(values, weight.to(q.dtype), acc * shrink[None, :], input_precision=PRECISION)
-        top = new_top
-    return acc, total, top
+def _by_key(values, TURNED):
+    """[KEYS] beside scores [KEYS, rows], or [rows, KEYS]"""
+    return values[:, None] if TURNED else values[None, :]
+
+
+@triton.jit
+def _by_row(values, TURNED):
+    """[rows], the same"""
+    return values[None, :] if TURNED else values[:, None]
 
 
 @triton.jit
@@ -170,9 +145,11 @@ def fold_bytes(
     acc, total, top, q, inverse, pos, key_begin, key_end,
     k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
     DIM: tl.constexpr, DIM_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr,
-    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
-    """As `fold_keys`: acc, q [rows, DIM_PAD]; q, inverse by `even_queries`."""
+    """As `fold_keys`: acc, q [rows, DIM_PAD]; q, inverse by `even_queries`. TURNED, for few rows: keys on the left, acc
+    and q [DIM_PAD, rows]."""
+    AXIS: tl.constexpr = 0 if TURNED else 1  # of keys, in scores
     lead = tl.arange(0, KEYS)
     row_unit, unit = _units(inverse, scale, softcap, SOFTCAP)
     page = _pages(table, key_begin, key_end, BLOCK_SIZE, KEYS)
@@ -186,17 +163,26 @@ def fold_bytes(
         if MASKED:
             v_scale = tl.where(_is_stored(key, pos, key_end, WINDOW), v_scale, 0.0)
         exponent, power, fraction = _split_scale(v_scale)
-        score = tl.dot(q, whole(k, q.dtype).T, input_precision=PRECISION) * row_unit[:, None] * k_scale[None, :]
+        if TURNED:
+            score = tl.dot(whole(k, q.dtype), q, input_precision=PRECISION)
+        else:
+            score = tl.dot(q, whole(k, q.dtype).T, input_precision=PRECISION)
+        score = score * _by_row(row_unit, TURNED) * _by_key(k_scale, TURNED)
         if SOFTCAP:
             score = (2.0 * tl.sigmoid(score) - 1.0) * unit  # tanh
-        score += exponent[None, :]
+        score += _by_key(exponent, TURNED)
         if MASKED:
-            score = tl.where(_is_seen(key[None, :], pos[:, None], key_end, WINDOW), score, float("-inf"))
-        new_top = tl.maximum(top, tl.max(score, 1))
+            seen = _is_seen(_by_key(key, TURNED), _by_row(pos, TURNED), key_end, WINDOW)
+            score = tl.where(seen, score, float("-inf"))
+        new_top = tl.maximum(top, tl.max(score, AXIS))
         shrink = tl.exp2(top - new_top)
-        weight = tl.exp2(score - new_top[:, None])
-        total = total * shrink + tl.sum(weight * power[None, :], 1)
-        weight *= fraction[None, :]
-        acc = tl.dot(weight.to(q.dtype), values.T, acc * shrink[:, None], input_precision=PRECISION)
+        weight = tl.exp2(score - _by_row(new_top, TURNED))
+        total = total * shrink + tl.sum(weight * _by_key(power, TURNED), AXIS)
+        weight = (weight * _by_key(fraction, TURNED)).to(q.dtype)
+        acc *= _by_row(shrink, TURNED)
+        if TURNED:
+            acc = tl.dot(values, weight, acc, input_precision=PRECISION)
+        else:
+            acc = tl.dot(weight, values.T, acc, input_precision=PRECISION)
         top = new_top
     return acc, total, top

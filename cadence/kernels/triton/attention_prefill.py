@@ -96,17 +96,17 @@ def _attend(
             acc, total, top = fold_bytes(
                 acc, total, top, even, inverse, pos, seen_begin, full_begin,
                 k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-                DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, True, PRECISION,
+                DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, True, PRECISION, False,
             )  # fmt: skip
         acc, total, top = fold_bytes(
             acc, total, top, even, inverse, pos, full_begin, full_end,
             k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, False, PRECISION,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, False, PRECISION, False,
         )  # fmt: skip
         acc, total, top = fold_bytes(
             acc, total, top, even, inverse, pos, full_end, high,
             k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, True, PRECISION,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, True, PRECISION, False,
         )  # fmt: skip
     else:
         if WINDOW > 0:

@@ -17,7 +17,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.triton.attention_bytes import even_queries, fold_bytes_turned
+from cadence.kernels.triton.attention_bytes import even_queries, fold_bytes
 from cadence.kernels.triton.attention_tile import fold_keys
 from cadence.kernels.triton.launch import quick
 from cadence.kernels.triton.private import num_processors
@@ -123,15 +123,15 @@ def _attend(
         full = key_begin  # keys before it are seen by every query, in whole tiles
         if WINDOW == 0:
             full = tl.maximum(tl.minimum(key_end, seq_len - count + 1) // KEYS * KEYS, key_begin)
-            turned, total, top = fold_bytes_turned(
+            turned, total, top = fold_bytes(
                 turned, total, top, even.T, inverse, pos, key_begin, full,
                 k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-                DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, False, PRECISION,
+                DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, False, PRECISION, True,
             )  # fmt: skip
-        turned, total, top = fold_bytes_turned(
+        turned, total, top = fold_bytes(
             turned, total, top, even.T, inverse, pos, full, key_end,
             k_ptr, v_ptr, table, kv_head, k_block, v_block, scale, softcap,
-            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, True, PRECISION,
+            DIM, DIM_PAD, BLOCK_SIZE, KEYS, WINDOW, SOFTCAP, True, PRECISION, True,
         )  # fmt: skip
         acc = turned.T
     else:

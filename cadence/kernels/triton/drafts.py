@@ -3,14 +3,22 @@
 # ruff: noqa: N803 - capitals mark compile-time constants
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 
-from cadence.kernels.interface.row_ops import DraftBatch, DraftState, RowState
+from cadence.kernels.interface.row_ops import Chosen, DraftBatch, DraftState, RowState
 from cadence.kernels.triton.launch import quick
 
 _AT_ONCE = 256  # tokens of a run that one program gathers
+
+
+@triton.jit
+def store_padding(ids_ptr, positions_ptr, slots_ptr, token, num_tokens):
+    """Zeros at those of `token` [n] that the batch has room for."""
+    inside = token < num_tokens
+    tl.store(ids_ptr + token, tl.zeros_like(token), mask=inside)
+    tl.store(positions_ptr + token, tl.zeros_like(token).to(tl.int64), mask=inside)
+    tl.store(slots_ptr + token, tl.zeros_like(token).to(tl.int64), mask=inside)
 
 
 @quick
@@ -28,10 +36,7 @@ def _begin(
     begin = tl.load(start_ptr + run)
     token = begin + tl.program_id(1) * AT_ONCE + tl.arange(0, AT_ONCE)
     if run == num_rows:
-        padding = token < num_tokens
-        tl.store(ids_ptr + token, tl.zeros_like(token), mask=padding)
-        tl.store(positions_ptr + token, tl.zeros_like(token).to(tl.int64), mask=padding)
-        tl.store(slots_ptr + token, tl.zeros_like(token).to(tl.int64), mask=padding)
+        store_padding(ids_ptr, positions_ptr, slots_ptr, token, num_tokens)
     else:
         row = tl.load(rows_ptr + run).to(tl.int64)
         end = tl.load(start_ptr + run + 1)
@@ -115,14 +120,7 @@ def begin_drafts(state: RowState, drafter: DraftState, batch: DraftBatch) -> Non
         )  # fmt: skip
 
 
-def take_draft(
-    state: RowState,
-    drafter: DraftState,
-    batch: DraftBatch,
-    chosen: tuple[torch.Tensor, torch.Tensor],
-    draft: int,
-    last: bool,
-) -> None:
+def take_draft(state: RowState, drafter: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool) -> None:
     """`RowOps.take_draft`."""
     following = batch.next
     groups = list(zip(drafter.tables, following.slots, strict=True))

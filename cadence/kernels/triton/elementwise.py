@@ -29,20 +29,18 @@ def rms_norm(
     tl.store(out_ptr + row[:, None] * WIDTH + column[None, :], result.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-@quick
 @triton.jit
-def add_rms_norm(
-    out_ptr, total_ptr, x_ptr, residual_ptr, weight_ptr, eps, term_size,
-    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TERMS: tl.constexpr, PDL: tl.constexpr,
+def added_norm(
+    total_ptr, x_ptr, residual_ptr, weight_ptr, row, column, eps, term_size,
+    WIDTH: tl.constexpr, TERMS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """One row per program; all tensors contiguous, x as terms to be added up, term_size from one to the next."""
-    column = tl.arange(0, WIDTH_PAD)
+    """A row [WIDTH_PAD] float32; all tensors contiguous, x as terms to be added up, term_size from one to the next."""
     inside = column < WIDTH
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
-    at = tl.program_id(0).to(tl.int64) * WIDTH + column
+    at = row * WIDTH + column
     residual = tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
     x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
     for term in tl.static_range(1, TERMS):
@@ -50,8 +48,19 @@ def add_rms_norm(
     rounded = (x + residual).to(total_ptr.dtype.element_ty)  # the norm is taken of the sum as it is stored
     tl.store(total_ptr + at, rounded, mask=inside)
     total = rounded.to(tl.float32)
-    scale = 1.0 / tl.sqrt(tl.sum(total * total, 0) / WIDTH + eps)
-    tl.store(out_ptr + at, (total * scale * weight).to(out_ptr.dtype.element_ty), mask=inside)
+    return total * (1.0 / tl.sqrt(tl.sum(total * total, 0) / WIDTH + eps)) * weight
+
+
+@quick
+@triton.jit
+def add_rms_norm(
+    out_ptr, total_ptr, x_ptr, residual_ptr, weight_ptr, eps, term_size,
+    WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TERMS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """`added_norm`, a row per program."""
+    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH_PAD)
+    normed = added_norm(total_ptr, x_ptr, residual_ptr, weight_ptr, row, column, eps, term_size, WIDTH, TERMS, PDL)
+    tl.store(out_ptr + (row * WIDTH + column), normed.to(out_ptr.dtype.element_ty), mask=column < WIDTH)
 
 
 @triton.jit

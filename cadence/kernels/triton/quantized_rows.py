@@ -13,7 +13,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cadence.kernels.interface.matrix import Norm
 from cadence.kernels.interface.ops import Pair
-from cadence.kernels.triton.elementwise import activate
+from cadence.kernels.triton.elementwise import activate, added_norm
 from cadence.kernels.triton.launch import quick
 
 _MOST = {torch.float8_e4m3fn: 448.0, torch.int8: 127.0}  # the largest number of each kind
@@ -57,24 +57,10 @@ def add_norm_quantize(
     out_ptr, scale_ptr, total_ptr, x_ptr, residual_ptr, weight_ptr, eps, term_size,
     WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr, TERMS: tl.constexpr, MOST: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """`add_rms_norm` of `elementwise`, of which it has the order of work, and its result in eight bits."""
-    column = tl.arange(0, WIDTH_PAD)
-    inside = column < WIDTH
-    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
-    row = tl.program_id(0).to(tl.int64)
-    at = row * WIDTH + column
-    residual = tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    for term in tl.static_range(1, TERMS):
-        x += tl.load(x_ptr + term * term_size + at, mask=inside, other=0.0).to(tl.float32)
-    rounded = (x + residual).to(total_ptr.dtype.element_ty)  # the norm is taken of the sum as it is stored
-    tl.store(total_ptr + at, rounded, mask=inside)
-    total = rounded.to(tl.float32)
-    scale = 1.0 / tl.sqrt(tl.sum(total * total, 0) / WIDTH + eps)
-    normed = (total * scale * weight).to(total_ptr.dtype.element_ty).to(tl.float32)
+    """`add_rms_norm` of `elementwise`, and its result in eight bits."""
+    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH_PAD)
+    normed = added_norm(total_ptr, x_ptr, residual_ptr, weight_ptr, row, column, eps, term_size, WIDTH, TERMS, PDL)
+    normed = normed.to(total_ptr.dtype.element_ty).to(tl.float32)
     _store_row(out_ptr, scale_ptr, row, column, normed, WIDTH, MOST)
 
 

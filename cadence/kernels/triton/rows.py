@@ -12,6 +12,7 @@ from cadence.kernels.interface.row_ops import (
     FAILED,
     MOST_STOPS,
     NO_DRAFT,
+    Chosen,
     DraftBatch,
     DraftState,
     KeptStates,
@@ -20,7 +21,7 @@ from cadence.kernels.interface.row_ops import (
     Turns,
 )
 from cadence.kernels.reference.rows import ReferenceRowOps
-from cadence.kernels.triton.drafts import begin_drafts, take_draft
+from cadence.kernels.triton.drafts import begin_drafts, store_padding, take_draft
 from cadence.kernels.triton.kept_states import keep_states, kept_states
 from cadence.kernels.triton.launch import quick
 
@@ -43,10 +44,7 @@ def _gather(
     begin = tl.load(start_ptr + run)
     token = begin + tl.program_id(1) * AT_ONCE + tl.arange(0, AT_ONCE)
     if run == num_rows:
-        padding = token < num_tokens
-        tl.store(ids_ptr + token, tl.zeros_like(token), mask=padding)
-        tl.store(positions_ptr + token, tl.zeros_like(token).to(tl.int64), mask=padding)
-        tl.store(slots_ptr + token, tl.zeros_like(token).to(tl.int64), mask=padding)
+        store_padding(ids_ptr, positions_ptr, slots_ptr, token, num_tokens)
     else:
         row = tl.load(rows_ptr + run).to(tl.int64)
         end = tl.load(start_ptr + run + 1)
@@ -190,13 +188,7 @@ class TritonRowOps:
         begin_drafts(state, drafter, batch)
 
     def take_draft(
-        self,
-        state: RowState,
-        drafter: DraftState,
-        batch: DraftBatch,
-        chosen: tuple[torch.Tensor, torch.Tensor],
-        draft: int,
-        last: bool,
+        self, state: RowState, drafter: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
     ) -> None:
         take_draft(state, drafter, batch, chosen, draft, last)
 
