@@ -1,7 +1,7 @@
 /* Kinds of two planes with Arm's dot product instructions: one or two rows of x straight from the packed bytes. */
 #if defined(__aarch64__)
 
-#include "packed/neon_tile.h"
+#include "packed/arm/neon_tile.h"
 
 /* Adds quad g of 4 output rows, w, for rows of x, to part p of their sums. */
 #define DOT(p, g, w) \

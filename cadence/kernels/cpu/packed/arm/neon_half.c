@@ -1,7 +1,7 @@
 /* Packed products in Arm's float16 arithmetic; all else is packed_neon_dot's. */
 #if defined(__aarch64__)
 
-#include "packed/neon.h"
+#include "packed/arm/neon.h"
 
 #ifdef __ARM_FEATURE_FP16_VECTOR_ARITHMETIC
 #define HALF_TARGET

@@ -3,7 +3,7 @@
 #ifndef CADENCE_PACKED_NEON_TILE_H
 #define CADENCE_PACKED_NEON_TILE_H
 
-#include "packed/neon.h"
+#include "packed/arm/neon.h"
 
 #ifdef __ARM_FEATURE_DOTPROD
 #define DOT_TARGET

@@ -2,8 +2,8 @@
 #if defined(__x86_64__)
 
 #define VECTOR_BYTES 64
-#include "packed/avx512.h"
-#include "packed/x86.h"
+#include "packed/x86/avx512.h"
+#include "packed/x86/x86.h"
 #include "runtime/amx.h"
 
 #define TARGET \

@@ -9,7 +9,7 @@
  * (69), Q4_K 48 (60), Q5_K 60 (75), Q6_K 57 (72), IQ4_NL 56 (60). The memory takes 41 to 60. */
 #if defined(__aarch64__)
 
-#include "packed/neon_k.h"
+#include "packed/arm/neon_k.h"
 
 /* ---- scales ---- */
 

@@ -1,7 +1,7 @@
 /* Packed products with Arm's dot product instructions. */
 #if defined(__aarch64__)
 
-#include "packed/neon_tile.h"
+#include "packed/arm/neon_tile.h"
 
 /* ---- x ---- */
 

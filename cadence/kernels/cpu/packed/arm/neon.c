@@ -2,7 +2,7 @@
 #if defined(__aarch64__)
 
 #include "packed/generic.h"
-#include "packed/neon.h"
+#include "packed/arm/neon.h"
 
 /* ---- x ---- */
 

@@ -3,7 +3,7 @@
 #ifndef CADENCE_PACKED_AVX512_H
 #define CADENCE_PACKED_AVX512_H
 
-#include "packed/x86.h"
+#include "packed/x86/x86.h"
 
 #define DIRECT_ROWS 8
 

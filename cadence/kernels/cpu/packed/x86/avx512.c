@@ -2,7 +2,7 @@
 #if defined(__x86_64__)
 
 #define VECTOR_BYTES 64
-#include "packed/avx512.h"
+#include "packed/x86/avx512.h"
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")))
 #define BF16_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c")))

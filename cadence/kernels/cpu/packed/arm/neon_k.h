@@ -3,7 +3,7 @@
 #ifndef CADENCE_PACKED_NEON_K_H
 #define CADENCE_PACKED_NEON_K_H
 
-#include "packed/neon_tile.h"
+#include "packed/arm/neon_tile.h"
 
 /* Bytes: weights are asked for so far before they are needed, since the processor by itself does so too late. */
 #define AHEAD 8192

@@ -3,7 +3,7 @@
 
 #define VECTOR_BYTES 32
 #include "packed/codes.h"
-#include "packed/x86.h"
+#include "packed/x86/x86.h"
 
 #define TARGET __attribute__((target("avx2,fma,f16c")))
 

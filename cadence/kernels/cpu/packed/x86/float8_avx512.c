@@ -3,7 +3,7 @@
 
 #define VECTOR_BYTES 64
 #include "packed/codes.h"
-#include "packed/x86.h"
+#include "packed/x86/x86.h"
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx2,fma,f16c")))
 

@@ -5,7 +5,7 @@
 #if defined(__x86_64__)
 
 #define VECTOR_BYTES 64
-#include "packed/avx512.h"
+#include "packed/x86/avx512.h"
 
 #define TARGET BW_TARGET
 
