@@ -22,9 +22,9 @@ import torch.nn.functional as F
 
 from benchmarks.machine import describe_machine
 from cadence.kernels.interface.attention_batch import LONG, AttentionBatch, AttentionShape, LongRun
-from cadence.kernels.triton.attention import PagedAttention
-from cadence.kernels.triton.attention_prefill import PrefillTile, QuerySpan, attend_prefill
-from cadence.kernels.triton.attention_split import SplitTile, attend_split
+from cadence.kernels.triton.attention.attention import PagedAttention
+from cadence.kernels.triton.attention.attention_prefill import PrefillTile, QuerySpan, attend_prefill
+from cadence.kernels.triton.attention.attention_split import SplitTile, attend_split
 
 _BLOCK_SIZE = 16
 _COLD_BYTES = 256 << 20  # caches rotate through more than this, so that none is found in the L2 cache

@@ -23,9 +23,9 @@ from benchmarks.machine import describe_machine
 from benchmarks.shapes import SHAPES
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.kernels.interface.ops import DrawParams
-from cadence.kernels.triton import gemv
-from cadence.kernels.triton.gemv import Entry, Tile, choose_tile, one_row
-from cadence.kernels.triton.matmul import Tiles, choose_tiles, fixed_linear
+from cadence.kernels.triton.linear import gemv
+from cadence.kernels.triton.linear.gemv import Entry, Tile, choose_tile, one_row
+from cadence.kernels.triton.linear.matmul import Tiles, choose_tiles, fixed_linear
 from cadence.kernels.triton.ops import TritonOps
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, LayerCache, ModelInputs

@@ -19,21 +19,21 @@ from typing import NamedTuple
 import torch
 
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
-from cadence.kernels.triton.block_matrix import BlockMatrix, products_of
-from cadence.kernels.triton.block_planes import FORMS, Planes
-from cadence.kernels.triton.checkpoint_numbers import of_numbers
-from cadence.kernels.triton.eight_rows import linear_eight
-from cadence.kernels.triton.expert_stacks import DenseStack, FewBitsStack, MatrixStack
-from cadence.kernels.triton.experts import TritonExperts
-from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int4, as_int8
-from cadence.kernels.triton.few_bits_gemv import OneTile, one_token
-from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
-from cadence.kernels.triton.few_bits_rows import widened
-from cadence.kernels.triton.few_bits_wide import linear_wide
-from cadence.kernels.triton.few_rows import FewTile
+from cadence.kernels.triton.experts.expert_stacks import DenseStack, FewBitsStack, MatrixStack
+from cadence.kernels.triton.experts.experts import TritonExperts
+from cadence.kernels.triton.linear.few_rows import FewTile
+from cadence.kernels.triton.lowbit.block_matrix import BlockMatrix, products_of
+from cadence.kernels.triton.lowbit.block_planes import FORMS, Planes
+from cadence.kernels.triton.lowbit.checkpoint_numbers import of_numbers
+from cadence.kernels.triton.lowbit.eight_rows import linear_eight
+from cadence.kernels.triton.lowbit.few_bits import Stored, as_fp8, as_int4, as_int8
+from cadence.kernels.triton.lowbit.few_bits_gemv import OneTile, one_token
+from cadence.kernels.triton.lowbit.few_bits_matrix import FewBitsMatrix
+from cadence.kernels.triton.lowbit.few_bits_rows import widened
+from cadence.kernels.triton.lowbit.few_bits_wide import linear_wide
+from cadence.kernels.triton.lowbit.quantized_rows import normed_rows, quantized_rows
+from cadence.kernels.triton.lowbit.span_launch import KINDS, Spans
 from cadence.kernels.triton.ops import TritonOps
-from cadence.kernels.triton.quantized_rows import normed_rows, quantized_rows
-from cadence.kernels.triton.span_launch import KINDS, Spans
 
 SHAPES = {"qkv": (6144, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}  # of Llama 3.1 8B
 MAKERS = {

@@ -33,10 +33,6 @@ class Mesh:
         return self.rank // self.tensor_parallel
 
     @property
-    def is_first_stage(self) -> bool:
-        return self.pp_rank == 0
-
-    @property
     def is_last_stage(self) -> bool:
         return self.pp_rank == self.pipeline_parallel - 1
 

@@ -37,7 +37,7 @@ def select_ops(
 
 
 def _open_triton(deterministic: bool, packs: bool) -> Ops:
-    from cadence.kernels.triton.cache import prepare_cache
+    from cadence.kernels.triton.common.cache import prepare_cache
     from cadence.kernels.triton.ops import TritonOps
 
     prepare_cache()

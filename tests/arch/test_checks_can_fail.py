@@ -58,7 +58,7 @@ HOLDS = [
     (checks.environment_reads, "cadence/config/env.py", "import os\nx = os.environ['A']"),
     (checks.file_sizes, CORE, "x = 1\n" * 399),
     (checks.function_sizes, CORE, long_function(49)),
-    (checks.function_sizes, "cadence/kernels/triton/attention.py", long_function(90)),
+    (checks.function_sizes, "cadence/kernels/triton/attention/attention.py", long_function(90)),
     (checks.parameter_counts, CORE, "class A:\n    def f(self, a, b, c, d, e, g, h): ..."),
     (checks.inheritance, CORE, "class A: ...\nclass B(A): ...\nclass C(B, ValueError): ..."),
     (checks.hot_files_import_what_is_listed, RUNNER, "from cadence.sample.pipeline import SamplePipeline"),

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.device
 def test_ranks_of_a_stage_follow_one_another() -> None:
     places = [Mesh(rank, 2, 3) for rank in range(6)]
     assert [(mesh.pp_rank, mesh.tp_rank) for mesh in places] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
-    assert [mesh.is_first_stage for mesh in places] == [True, True, False, False, False, False]
     assert [mesh.is_last_stage for mesh in places] == [False, False, False, False, True, True]
     assert [mesh.is_driver for mesh in places] == [rank == 4 for rank in range(6)]
     assert {mesh.driver for mesh in places} == {4} and {mesh.world_size for mesh in places} == {6}

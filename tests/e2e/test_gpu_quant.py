@@ -36,7 +36,7 @@ def round_weights(model: nn.Module, method: str) -> None:
     """What `packer` makes of the matrices of a model, as numbers."""
     from transformers.pytorch_utils import Conv1D
 
-    from cadence.kernels.triton.few_bits import as_fp8, as_int4, as_int8
+    from cadence.kernels.triton.lowbit.few_bits import as_fp8, as_int4, as_int8
 
     makers = {"fp8": as_fp8, "int8": as_int8, "int4": as_int4}
     head = getattr(model, "lm_head", None)

@@ -34,7 +34,7 @@ def _check(kernel: Any, types: dict[str, str], constants: dict[str, Any], option
 
 
 def _split(cache: str, dtype: str, dim: int) -> None:
-    from cadence.kernels.triton.attention_split import _attend
+    from cadence.kernels.triton.attention.attention_split import _attend
 
     size = 2 if cache == "bfloat16" else 1
     rows = 8 if size == 1 else 16
@@ -47,7 +47,7 @@ def _prefill(cache: str, dtype: str, dim: int) -> None:
     import torch
 
     from cadence.kernels.interface.attention_batch import AttentionShape
-    from cadence.kernels.triton.attention_prefill import _attend, choose_prefill_tile
+    from cadence.kernels.triton.attention.attention_prefill import _attend, choose_prefill_tile
 
     tile = choose_prefill_tile(AttentionShape(32, 8, dim, 1.0), torch.empty(0, dtype=getattr(torch, dtype)))
     prefill = {"BLOCK_Q": tile.rows // 4, "KEYS": tile.keys, "PDL": True}
@@ -63,14 +63,14 @@ def _write_types(cache: str, dtype: str) -> dict[str, str]:
 
 
 def _write(cache: str, dtype: str, dim: int) -> None:
-    from cadence.kernels.triton.elementwise import write_kv
+    from cadence.kernels.triton.linear.elementwise import write_kv
 
     constants = {"HEADS": 8, "HEADS_PAD": 8, "DIM": dim, "DIM_PAD": dim, "BLOCK_SIZE": 16}
     _check(write_kv, _write_types(cache, dtype), constants, {})
 
 
 def _rope_write(cache: str, dtype: str, dim: int) -> None:
-    from cadence.kernels.triton.heads import rope_write_kv
+    from cadence.kernels.triton.attention.heads import rope_write_kv
 
     constants = {"Q_HEADS": 32, "K_HEADS": 8, "HEADS": 2, "BLOCK_SIZE": 16, "DIM": dim, "HALF": dim // 2}
     constants |= {"HALF_PAD": dim // 2, "REST_PAD": 1, "NORM": False, "PDL": True, "AHEAD": 17, "THREADS": 32}

@@ -16,9 +16,9 @@ _REPEATED = re.compile(r"(#linear\d*) = #ttg\.linear<.*lane = \[(?:\[[^\]]*\], )
 
 
 def _check(kind: str, width: int, dtype: str) -> None:
-    from cadence.kernels.triton.block_planes import FORMS
-    from cadence.kernels.triton.span_gemv import span_gemv
-    from cadence.kernels.triton.span_launch import KINDS
+    from cadence.kernels.triton.lowbit.block_planes import FORMS
+    from cadence.kernels.triton.lowbit.span_gemv import span_gemv
+    from cadence.kernels.triton.lowbit.span_launch import KINDS
 
     form, how = FORMS[kind], KINDS[kind]
     planes = [_PLANES[str(field[2])] for field in form.fields]

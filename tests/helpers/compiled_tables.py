@@ -18,7 +18,7 @@ _MODEL = ("out_ptr", "total_ptr", "x_ptr", "residual_ptr", "norm_ptr")
 
 
 def _one_row() -> None:
-    from cadence.kernels.triton.few_bits_gemv import gemv4
+    from cadence.kernels.triton.lowbit.few_bits_gemv import gemv4
 
     one = {"PARTS": 1, "ROWS": 4, "WORDS": 128, "NORM": True, "GATE": "silu", "TABLE": True}
     types = dict.fromkeys(_MODEL, "*bf16") | _STORED | {"weight_ptr": "*i32"}
@@ -27,8 +27,8 @@ def _one_row() -> None:
 
 
 def _several_rows(half: str) -> None:
-    from cadence.kernels.triton.few_bits_table import code_table
-    from cadence.kernels.triton.few_bits_wide import wide
+    from cadence.kernels.triton.lowbit.few_bits_table import code_table
+    from cadence.kernels.triton.lowbit.few_bits_wide import wide
 
     several = {"ROWS": 16, "OUTPUTS": 64, "COLUMNS": 64, "FOUR": True, "EVEN": True, "TERMS": 1, "PRECISION": "tf32"}
     table = code_table(torch.linspace(-1, 1, 16))

@@ -11,8 +11,9 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
 from cadence.core.block_grids import FP4_VALUES
-from cadence.kernels.triton.block_matrix import BlockMatrix, products_of
-from cadence.kernels.triton.block_planes import (
+from cadence.kernels.triton.linear.gemv import Entry
+from cadence.kernels.triton.lowbit.block_matrix import BlockMatrix, products_of
+from cadence.kernels.triton.lowbit.block_planes import (
     FORMS,
     Planes,
     planes_of,
@@ -20,11 +21,10 @@ from cadence.kernels.triton.block_planes import (
     planes_of_fp4,
     stacked_planes,
 )
-from cadence.kernels.triton.gemv import Entry
-from cadence.kernels.triton.joined_matrix import JoinedMatrix
+from cadence.kernels.triton.lowbit.joined_matrix import JoinedMatrix
+from cadence.kernels.triton.lowbit.span_launch import KINDS as SPAN_KINDS
+from cadence.kernels.triton.lowbit.span_launch import Spans
 from cadence.kernels.triton.ops import TritonOps
-from cadence.kernels.triton.span_launch import KINDS as SPAN_KINDS
-from cadence.kernels.triton.span_launch import Spans
 from cadence.models.quant.block_kinds import block_size, values_of_blocks
 from tests.helpers.random_blocks import random_blocks
 from tests.helpers.wide import mostly_wide, mostly_wide_rows
@@ -188,7 +188,7 @@ def test_terms_add_up() -> None:
 def test_a_large_matrix_is_widened_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     planes, expected = made("Q6_K")
     matrix, x, bias = BlockMatrix(planes, torch.float32, False, False), normal(70, WIDTH), normal(OUTPUTS)
-    monkeypatch.setattr("cadence.kernels.triton.block_matrix._MOST_WIDENED", OUTPUTS * 5 // 12 * WIDTH)
+    monkeypatch.setattr("cadence.kernels.triton.lowbit.block_matrix._MOST_WIDENED", OUTPUTS * 5 // 12 * WIDTH)
     near = 1e-5 * float((x.abs() @ expected.abs().T).max())
     torch.testing.assert_close(matrix.linear(x, bias), x @ expected.T + bias, rtol=1e-4, atol=near)
 

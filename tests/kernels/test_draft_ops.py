@@ -12,7 +12,7 @@ from tests.helpers.triton_mode import DEVICE, interpret_rows  # isort: skip - be
 
 from cadence.kernels.interface.row_ops import DraftBatch, DraftState, KeptStates, RowOps, RowState, StepBatch
 from cadence.kernels.reference.rows import ReferenceRowOps
-from cadence.kernels.triton.rows import TritonRowOps
+from cadence.kernels.triton.rows.rows import TritonRowOps
 from tests.kernels.test_row_ops import BLOCK_SIZE, LENGTH, NUM_ROWS, cpu_row_ops, make_batch, make_state
 
 pytestmark = pytest.mark.device

@@ -12,12 +12,12 @@ import torch
 
 from cadence.kernels.interface.ops import Pair
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
-from cadence.kernels.triton.checkpoint_numbers import of_numbers
-from cadence.kernels.triton.eight_rows import choose_eight, linear_eight
-from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int8
-from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
+from cadence.kernels.triton.lowbit.checkpoint_numbers import of_numbers
+from cadence.kernels.triton.lowbit.eight_rows import choose_eight, linear_eight
+from cadence.kernels.triton.lowbit.few_bits import Stored, as_fp8, as_int8
+from cadence.kernels.triton.lowbit.few_bits_matrix import FewBitsMatrix
+from cadence.kernels.triton.lowbit.quantized_rows import normed_rows, quantized_rows
 from cadence.kernels.triton.ops import TritonOps
-from cadence.kernels.triton.quantized_rows import normed_rows, quantized_rows
 from cadence.models.quant.blocks import integer_blocks
 
 pytestmark = pytest.mark.device

@@ -19,7 +19,7 @@ from cadence.kernels.interface.collectives import RankPlace
 from cadence.kernels.interface.expert_ops import ExpertOps, ExpertStack, Routes, Routing
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.reference.ops import ReferenceOps
-from cadence.kernels.triton.expert_tiles import ExpertTiles
+from cadence.kernels.triton.experts.expert_tiles import ExpertTiles
 from cadence.kernels.triton.ops import TritonOps
 from cadence.models.layers.rank_share import part_of
 from tests.helpers.kernel_checks import assert_close

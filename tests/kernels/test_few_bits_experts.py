@@ -16,9 +16,15 @@ from cadence.kernels.interface.expert_ops import ExpertStack, PackedExperts, Rou
 from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.kernels.reference.ops import ReferenceOps
-from cadence.kernels.triton.expert_stacks import BlockStack, DenseStack, FewBitsStack, MatrixStack, stacked_experts
-from cadence.kernels.triton.expert_tiles import ExpertTiles
-from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
+from cadence.kernels.triton.experts.expert_stacks import (
+    BlockStack,
+    DenseStack,
+    FewBitsStack,
+    MatrixStack,
+    stacked_experts,
+)
+from cadence.kernels.triton.experts.expert_tiles import ExpertTiles
+from cadence.kernels.triton.lowbit.few_bits_matrix import FewBitsMatrix
 from cadence.kernels.triton.ops import TritonOps
 from tests.helpers.quantized_writers import bnb_table
 from tests.helpers.random_blocks import tame_blocks

@@ -17,7 +17,7 @@ from cadence.kernels.cpu.lora import CpuLoraOps
 from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.interface.lora_ops import ENTRY_WORDS, NO_PART, NOTHING, LoraMap, LoraOps, LoraPart
 from cadence.kernels.reference.lora import ReferenceLoraOps
-from cadence.kernels.triton.lora import TritonLoraOps
+from cadence.kernels.triton.linear.lora import TritonLoraOps
 from tests.helpers.wide import examples
 
 pytestmark = pytest.mark.device

@@ -15,13 +15,13 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
-from cadence.kernels.triton.checkpoint_numbers import of_numbers
-from cadence.kernels.triton.few_bits import Stored, as_fp8, as_int4, as_int8, of_blocks, stacked
-from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix
-from cadence.kernels.triton.few_bits_rows import widened
-from cadence.kernels.triton.joined_matrix import JoinedMatrix
+from cadence.kernels.triton.lowbit.checkpoint_numbers import of_numbers
+from cadence.kernels.triton.lowbit.few_bits import Stored, as_fp8, as_int4, as_int8, of_blocks, stacked
+from cadence.kernels.triton.lowbit.few_bits_matrix import FewBitsMatrix
+from cadence.kernels.triton.lowbit.few_bits_rows import widened
+from cadence.kernels.triton.lowbit.joined_matrix import JoinedMatrix
+from cadence.kernels.triton.lowbit.quantized_rows import quantized_rows
 from cadence.kernels.triton.ops import TritonOps
-from cadence.kernels.triton.quantized_rows import quantized_rows
 from cadence.models.quant.blocks import integer_blocks
 from tests.helpers.quantized_writers import bnb_table
 

@@ -14,7 +14,7 @@ from cadence.kernels.cpu.rows import CpuRowOps
 from cadence.kernels.cpu.runtime.library import CpuLibrary
 from cadence.kernels.interface.row_ops import FAILED, MOST_STOPS, NO_DRAFT, RowOps, RowState, StepBatch, Turns
 from cadence.kernels.reference.rows import ReferenceRowOps
-from cadence.kernels.triton.rows import TritonRowOps
+from cadence.kernels.triton.rows.rows import TritonRowOps
 
 pytestmark = pytest.mark.device
 

@@ -21,7 +21,7 @@ from cadence.kernels.cpu.suffix import CpuSuffixOps
 from cadence.kernels.interface.row_ops import MOST_STOPS, RowState, StepBatch
 from cadence.kernels.interface.suffix_ops import MILLION, MOST_FOUND, SuffixCorpus, SuffixOps, SuffixRules
 from cadence.kernels.reference.suffix import ReferenceSuffixOps
-from cadence.kernels.triton.suffix import TritonSuffixOps
+from cadence.kernels.triton.rows.suffix import TritonSuffixOps
 from tests.helpers.wide import examples
 
 pytestmark = pytest.mark.device

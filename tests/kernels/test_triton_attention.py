@@ -10,8 +10,8 @@ import torch
 from tests.helpers.triton_mode import DEVICE, interpret  # isort: skip - before anything that imports triton
 
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape
-from cadence.kernels.triton.attention import PagedAttention
-from cadence.kernels.triton.attention_split import choose_single_tile, choose_split_tile
+from cadence.kernels.triton.attention.attention import PagedAttention
+from cadence.kernels.triton.attention.attention_split import choose_single_tile, choose_split_tile
 from cadence.runner.shapes import is_rung, padded_sizes
 from tests.helpers import kernel_checks as checks
 from tests.helpers.kernel_cases import AttentionCase, make_inputs, only

@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 
 from triton import knobs
 
-from cadence.kernels.triton.cache import prepare_cache
+from cadence.kernels.triton.common.cache import prepare_cache
 
 pytestmark = pytest.mark.device
 

@@ -9,8 +9,8 @@ import torch
 
 pytest.importorskip("triton")
 
-from cadence.kernels.triton import private
-from cadence.kernels.triton.launch import QuickKernel
+from cadence.kernels.triton.common import private
+from cadence.kernels.triton.common.launch import QuickKernel
 
 pytestmark = pytest.mark.device
 

@@ -15,8 +15,8 @@ from tests.helpers.triton_mode import DEVICE  # isort: skip - before anything th
 from cadence.kernels.interface.attention_batch import AttentionBatch, AttentionShape, LongRun
 from cadence.kernels.interface.ops import Pair
 from cadence.kernels.reference.ops import ReferenceOps
-from cadence.kernels.triton.attention import PagedAttention
-from cadence.kernels.triton.attention_long import CudnnAttend, LongAttention, Sizes, parts
+from cadence.kernels.triton.attention.attention import PagedAttention
+from cadence.kernels.triton.attention.attention_long import CudnnAttend, LongAttention, Sizes, parts
 from tests.helpers.kernel_cases import AttentionCase, make_inputs
 from tests.helpers.kernel_checks import assert_close
 

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 
 from tests.helpers.triton_mode import DEVICE, interpret, interpret_each_once, interpret_rows  # isort: skip - before anything that imports triton
 
-from cadence.kernels.triton.few_rows import FewTile, choose_few, choose_split, linear_few
+from cadence.kernels.triton.linear.few_rows import FewTile, choose_few, choose_split, linear_few
+from cadence.kernels.triton.linear.skinny import SkinnyTile, linear_skinny
 from cadence.kernels.triton.ops import TritonOps
-from cadence.kernels.triton.skinny import SkinnyTile, linear_skinny
 from tests.helpers import kernel_checks as checks
 from tests.helpers import kernel_checks_fused as fused
 

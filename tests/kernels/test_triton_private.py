@@ -18,11 +18,11 @@ from triton.backends.nvidia.driver import CudaLauncher, CudaUtils
 from triton.compiler.compiler import CompiledKernel
 from triton.runtime.jit import JITFunction
 
-from cadence.kernels.triton import private
+from cadence.kernels.triton.common import private
 
 pytestmark = pytest.mark.device
 
-FOLDER = Path(private.__file__).parent
+FOLDER = Path(private.__file__).parents[1]  # all kernels of the GPU
 
 
 def plain(function: object) -> str:

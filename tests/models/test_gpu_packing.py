@@ -18,12 +18,12 @@ from cadence.kernels.interface.matrix import PackedMatrix
 from cadence.kernels.interface.ops import Ops
 from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.kernels.reference.ops import ReferenceOps
-from cadence.kernels.triton.block_matrix import BlockMatrix
-from cadence.kernels.triton.expert_stacks import FewBitsStack
-from cadence.kernels.triton.experts import TritonExperts
-from cadence.kernels.triton.few_bits import as_fp8
-from cadence.kernels.triton.few_bits_matrix import FewBitsMatrix, PickedMatrix, WideMatrix
-from cadence.kernels.triton.joined_matrix import JoinedMatrix
+from cadence.kernels.triton.experts.expert_stacks import FewBitsStack
+from cadence.kernels.triton.experts.experts import TritonExperts
+from cadence.kernels.triton.lowbit.block_matrix import BlockMatrix
+from cadence.kernels.triton.lowbit.few_bits import as_fp8
+from cadence.kernels.triton.lowbit.few_bits_matrix import FewBitsMatrix, PickedMatrix, WideMatrix
+from cadence.kernels.triton.lowbit.joined_matrix import JoinedMatrix
 from cadence.kernels.triton.ops import TritonOps
 from cadence.models.decoder import DecoderLM
 from cadence.models.interface.build import BuildContext

@@ -16,13 +16,10 @@ from cadence.config.quantized import read_quantized
 from cadence.config.reference import ModelFiles
 from cadence.config.stored_as import QuantizedFormat
 from cadence.core.block_grids import FP4_VALUES
-from cadence.core.errors import WeightsError
 from cadence.models.loader.checkpoint import open_checkpoint
 from cadence.models.loader.quantized_weights import QuantizedWeights
 from cadence.models.quant.block_kinds import values_of_blocks
 from cadence.models.quant.blocks import integer_blocks
-from cadence.models.quant.gpt_oss import ExpertMatrices
-from cadence.models.quant.tensors import ModuleTensors
 from tests.helpers.tiny_quantized import FORMS, make_quantized
 
 pytestmark = pytest.mark.device
@@ -106,42 +103,6 @@ def read(section: dict[str, Any]) -> QuantizedFormat:
     found = read_quantized(HFConfig("LlamaForCausalLM", {"quantization_config": section}, "m", Path("config.json")))
     assert found is not None
     return found
-
-
-def test_experts_of_gpt_oss() -> None:
-    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
-
-    pick = torch.Generator().manual_seed(3)
-    tensors = {
-        "gate_up_proj_blocks": torch.randint(0, 256, (3, 8, 4, 16), dtype=torch.uint8, generator=pick),
-        "gate_up_proj_scales": torch.randint(100, 140, (3, 8, 4), dtype=torch.uint8, generator=pick),
-    }
-    matrices = ExpertMatrices(
-        ModuleTensors("experts", {name: name for name in tensors}, Held(tensors), "x"), "gate_up_proj"
-    )
-    expected = convert_moe_packed_tensors(tensors["gate_up_proj_blocks"], tensors["gate_up_proj_scales"])
-    assert matrices.shape == (3, 8, 128)
-    for index in range(3):
-        assert torch.equal(matrices.expert(index), expected[index].t())
-    tensors["gate_up_proj_scales"][1, 2, 3] = 255
-    with pytest.raises(WeightsError, match="gate_up_proj_scales"):
-        matrices.expert(1)
-
-
-class Held:
-    """`StoredTensors`."""
-
-    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
-        self._tensors = tensors
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._tensors[name].shape)
-
-    def stored_type(self, name: str) -> str:
-        return "U8"
-
-    def stored(self, name: str) -> torch.Tensor:
-        return self._tensors[name]
 
 
 @pytest.mark.parametrize("form", FORMS)

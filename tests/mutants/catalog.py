@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     Mutant(
         "Triton attention: a query does not see its own key",
-        "kernels/triton/attention_tile.py",
+        "kernels/triton/attention/attention_tile.py",
         "(key[None, :] <= pos[:, None])",
         "(key[None, :] < pos[:, None])",
         ("kernels/test_triton_attention.py", "kernels/test_triton_ops.py"),

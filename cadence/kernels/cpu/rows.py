@@ -10,6 +10,7 @@ from cadence.device.calls import Calls
 from cadence.kernels.cpu.runtime.library import NO_TENSOR, CpuLibrary
 from cadence.kernels.interface.row_ops import (
     MOST_STOPS,
+    Chosen,
     DraftBatch,
     DraftState,
     KeptStates,
@@ -78,13 +79,7 @@ class CpuRowOps:
         self._find_slots(first, drafter, num_real)
 
     def take_draft(
-        self,
-        state: RowState,
-        drafter: DraftState,
-        batch: DraftBatch,
-        chosen: tuple[torch.Tensor, torch.Tensor],
-        draft: int,
-        last: bool,
+        self, state: RowState, drafter: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
     ) -> None:
         following, (tokens, peaks) = batch.next, chosen
         num_real = self._calls.empty(following.line_rows.shape, torch.int32)

@@ -11,6 +11,7 @@ from cadence.kernels.interface.attention_batch import AttentionBatch, LongRun
 
 FAILED = -2  # in place of a token: there was none to choose
 NO_DRAFT = -3  # in place of a token: the row had no draft to verify there
+Chosen = tuple[torch.Tensor, torch.Tensor]  # tokens of lines and their peaks, as `Ops.draw` gives them
 MOST_STOPS = 16  # stop tokens a row knows on the device; the host knows all
 
 
@@ -173,13 +174,7 @@ class RowOps(Protocol):
         ...
 
     def take_draft(
-        self,
-        state: RowState,
-        drafter: DraftState,
-        batch: DraftBatch,
-        chosen: tuple[torch.Tensor, torch.Tensor],
-        draft: int,
-        last: bool,
+        self, state: RowState, drafter: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
     ) -> None:
         """Draft number `draft` of every row with a line is what was chosen: tokens [S] int32 and peaks [S] float32, not
         finite where there was none. A row takes it if it has all before it, the drafter has kept up, it may have so

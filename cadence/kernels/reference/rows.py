@@ -10,6 +10,7 @@ from cadence.core.step import NO_TOKEN
 from cadence.kernels.interface.row_ops import (
     FAILED,
     NO_DRAFT,
+    Chosen,
     DraftBatch,
     DraftState,
     KeptStates,
@@ -147,13 +148,7 @@ class ReferenceRowOps:
                 batch.next.seq_lens[line] = max(start + real, 1)
 
     def take_draft(
-        self,
-        state: RowState,
-        drafter: DraftState,
-        batch: DraftBatch,
-        chosen: tuple[torch.Tensor, torch.Tensor],
-        draft: int,
-        last: bool,
+        self, state: RowState, drafter: DraftState, batch: DraftBatch, chosen: Chosen, draft: int, last: bool
     ) -> None:
         following = batch.next
         for line, row in enumerate(following.line_rows.tolist()):

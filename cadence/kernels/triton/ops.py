@@ -11,20 +11,22 @@ from cadence.kernels.interface.matrix import MatrixPacker, Norm
 from cadence.kernels.interface.ops import NO_IDS, OWN_SCALES, DrawParams, Pair, Rotation, Triple
 from cadence.kernels.reference import compose
 from cadence.kernels.reference.torch_ops import TorchOps
-from cadence.kernels.triton import elementwise, gumbel, private
-from cadence.kernels.triton.attention import PagedAttention
-from cadence.kernels.triton.draw import draw
-from cadence.kernels.triton.experts import TritonExpertOps
-from cadence.kernels.triton.few_rows import choose_few, choose_split, linear_few
-from cadence.kernels.triton.gemv import Entry, few_tokens, suits
-from cadence.kernels.triton.heads import Places, rotate_and_store
-from cadence.kernels.triton.lora import TritonLoraOps
-from cadence.kernels.triton.matmul import fixed_linear
-from cadence.kernels.triton.packer import GpuPacker
-from cadence.kernels.triton.rows import TritonRowOps
-from cadence.kernels.triton.skinny import MOST_ROWS, choose_skinny, linear_skinny
-from cadence.kernels.triton.suffix import TritonSuffixOps
-from cadence.kernels.triton.token_mask import apply_token_mask
+from cadence.kernels.triton.attention.attention import PagedAttention
+from cadence.kernels.triton.attention.heads import Places, rotate_and_store
+from cadence.kernels.triton.common import private
+from cadence.kernels.triton.experts.experts import TritonExpertOps
+from cadence.kernels.triton.linear import elementwise
+from cadence.kernels.triton.linear.few_rows import choose_few, choose_split, linear_few
+from cadence.kernels.triton.linear.gemv import Entry, few_tokens, suits
+from cadence.kernels.triton.linear.lora import TritonLoraOps
+from cadence.kernels.triton.linear.matmul import fixed_linear
+from cadence.kernels.triton.linear.skinny import MOST_ROWS, choose_skinny, linear_skinny
+from cadence.kernels.triton.lowbit.packer import GpuPacker
+from cadence.kernels.triton.rows import gumbel
+from cadence.kernels.triton.rows.draw import draw
+from cadence.kernels.triton.rows.rows import TritonRowOps
+from cadence.kernels.triton.rows.suffix import TritonSuffixOps
+from cadence.kernels.triton.rows.token_mask import apply_token_mask
 
 _GATE_BLOCK = 1024
 _NORM_ELEMENTS = 2048  # elements one program of rms_norm takes at least, in whole rows

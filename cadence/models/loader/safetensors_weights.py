@@ -10,15 +10,14 @@ import torch
 from cadence.config.json_file import MOST_TABLE_BYTES, read_object
 from cadence.config.sharded_state import index_name
 from cadence.core.errors import WeightsError
-from cadence.kernels.interface.scaled_numbers import ScaledNumbers
 from cadence.models.loader.safetensors_file import SafetensorsFile
-from cadence.models.loader.source import KVScales
+from cadence.models.loader.source import PlainSource
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 
 
-class SafetensorsWeights:
+class SafetensorsWeights(PlainSource):
     """Files are opened (mapped, not read) at once, so that a bad one is found before any weight is loaded."""
 
     def __init__(self, directory: Path) -> None:
@@ -46,18 +45,6 @@ class SafetensorsWeights:
 
     def stored_type(self, name: str) -> str:
         return self._where[name].stored_type(name)
-
-    def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
-        return None
-
-    def numbers(self, name: str) -> ScaledNumbers | None:
-        return None
-
-    def order(self, name: str) -> torch.Tensor | None:
-        return None
-
-    def kv_scales(self) -> KVScales:
-        return {}
 
     def release(self, name: str) -> None:
         self._where[name].release(name)

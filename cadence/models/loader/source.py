@@ -42,3 +42,19 @@ class WeightsSource(Protocol):
     def release(self, name: str) -> None:
         """The tensor is no longer wanted: what the source holds of it in memory may go."""
         ...
+
+
+class PlainSource:
+    """What a source of values alone says of other forms."""
+
+    def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
+        return None
+
+    def numbers(self, name: str) -> ScaledNumbers | None:
+        return None
+
+    def order(self, name: str) -> torch.Tensor | None:
+        return None
+
+    def kv_scales(self) -> KVScales:
+        return {}

@@ -10,14 +10,13 @@ import torch
 
 from cadence.core.errors import WeightsError
 from cadence.core.shown import cut, shown
-from cadence.kernels.interface.scaled_numbers import ScaledNumbers
-from cadence.models.loader.source import KVScales
+from cadence.models.loader.source import PlainSource
 
 NAMES = ("pytorch_model.bin", "medusa_lm_head.pt")
 _MOST_NAME = 256  # characters
 
 
-class TorchWeights:
+class TorchWeights(PlainSource):
     """A `WeightsSource`."""
 
     def __init__(self, path: Path) -> None:
@@ -40,18 +39,6 @@ class TorchWeights:
 
     def load(self, name: str) -> torch.Tensor:
         return self._held[name]
-
-    def blocks(self, name: str, transposed: bool) -> tuple[str, torch.Tensor] | None:
-        return None
-
-    def numbers(self, name: str) -> ScaledNumbers | None:
-        return None
-
-    def order(self, name: str) -> torch.Tensor | None:
-        return None
-
-    def kv_scales(self) -> KVScales:
-        return {}
 
     def release(self, name: str) -> None:
         """All of it goes with the source."""

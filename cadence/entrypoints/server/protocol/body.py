@@ -29,12 +29,6 @@ class BodyPart(BaseModel):
     model_config = ConfigDict(extra="allow", allow_inf_nan=False, protected_namespaces=())
 
 
-class OpenPart(BaseModel):
-    """An object inside of a body whose further names depend on its type."""
-
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False, protected_namespaces=())
-
-
 class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, protected_namespaces=())
 

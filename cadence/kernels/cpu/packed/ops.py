@@ -1,26 +1,19 @@
-"""The matrix product on packed weights, in the instruction set that is asked for."""
+"""The words of products with packed weights and of rows looked up in them, in the instruction set that is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from ctypes import CDLL, Structure, byref
 from typing import Any
 
 import torch
 
 from cadence.core.errors import ConfigError
-from cadence.device.pool import NoPool, Pool
+from cadence.device.pool import Pool
 from cadence.kernels.cpu.packed.weights import PackedRows, PackedWeight
 from cadence.kernels.cpu.runtime.library import NO_TENSOR, with_words
 from cadence.kernels.cpu.runtime.table import TABLE
 
 PACKED_TYPES = (torch.float32, torch.bfloat16)  # that products take
-
-
-class PackedJob(Structure):
-    """One product as C sees it: pointers into tensors that must outlive it."""
-
-    _fields_ = TABLE.fields("packed_linear")
 
 
 class RowsJob(Structure):
@@ -29,11 +22,10 @@ class RowsJob(Structure):
     _fields_ = TABLE.fields("packed_rows")
 
 
-_packed_job = with_words("packed_linear", PackedJob)
 _rows_job = with_words("packed_rows", RowsJob)
 
 
-def instruction_sets(functions: CDLL) -> dict[str, Any]:
+def instruction_sets(functions: CDLL) -> dict[str, int]:
     """Those of this machine by name, lowest first."""
     found: dict[str, int] = {}
     index = 0
@@ -45,17 +37,17 @@ def instruction_sets(functions: CDLL) -> dict[str, Any]:
 
 
 class PackedOps:
-    """`isa`: "auto" = the best of this machine, or a name from `instruction_sets`. `pool`: what `linear`, `run` and
-    `embed` share their work among."""
+    """`isa`: "auto" = the best of this machine, or a name from `instruction_sets`. `pool`: what `embed` shares its work
+    among."""
 
-    def __init__(self, functions: CDLL, isa: str = "auto", pool: Pool | None = None) -> None:
+    def __init__(self, functions: CDLL, isa: str, pool: Pool) -> None:
         found = instruction_sets(functions)
         if isa != "auto" and isa not in found:
             raise ConfigError(f"instruction set {isa!r} is not one of this machine's: {', '.join(found)}", "cpu_isa")
         self.isa = next(reversed(found)) if isa == "auto" else isa
         self.index = found[self.isa]
         self._c = functions
-        self._pool = pool or NoPool()
+        self._pool = pool
 
     @property
     def multiplies_halves(self) -> bool:
@@ -70,32 +62,9 @@ class PackedOps:
             dtype is not torch.bfloat16 or self.isa not in ("avx512-bf16", "amx")
         )
 
-    def linear(
-        self,
-        x: torch.Tensor,
-        weight: PackedRows | PackedWeight | Sequence[PackedWeight],
-        bias: torch.Tensor | None = None,
-        out_dtype: torch.dtype | None = None,
-    ) -> torch.Tensor:
-        """x [M, cols], bias [rows] or None -> [M, rows] of `out_dtype` (x's where None)."""
-        stack = weight if isinstance(weight, PackedRows) else _stacked(weight)
-        kind = out_dtype or x.dtype
-        if x.dtype not in PACKED_TYPES or kind not in PACKED_TYPES:
-            return self.linear(x.float(), stack, bias, torch.float32).to(kind)
-        x = _checked_rows(x, stack.cols)
-        y = torch.empty((x.shape[0], stack.rows), dtype=kind)
-        offset = _checked_bias(bias, stack.rows)
-        self.run(self.job(y, x, stack, offset))
-        return y
-
-    def job(self, y: torch.Tensor, x: torch.Tensor, stack: PackedRows, bias: torch.Tensor | None) -> PackedJob:
-        """y [M, rows] and x [M, cols] float32 or bfloat16 with contiguous rows, bias [rows] float32
-        contiguous. The job may be run again and again on the same memory."""
-        job: PackedJob = _packed_job(**self.words(y, x, stack, bias))
-        return job
-
     def words(self, y: torch.Tensor, x: torch.Tensor, stack: PackedRows, bias: torch.Tensor | None) -> dict[str, Any]:
-        """Of `packed_linear`. Sizes are checked here: a listed call cannot say what is wrong."""
+        """Of `packed_linear`: y [M, rows] and x [M, cols] float32 or bfloat16 with contiguous rows, bias [rows] float32
+        contiguous. Sizes are checked here: a listed call cannot say what is wrong."""
         if x.shape[1] != stack.cols or y.shape != (x.shape[0], stack.rows):
             raise ValueError(f"x {list(x.shape)} and y {list(y.shape)} do not fit {stack.rows} x {stack.cols}")
         return {
@@ -112,12 +81,6 @@ class PackedOps:
             "k": packed.cols, "dtype": out.dtype,
         }  # fmt: skip
 
-    def run(self, job: PackedJob) -> None:
-        with self._pool:
-            status = self._c.cadence_packed_linear(byref(job))
-        if status:
-            raise RuntimeError(f"packed product of {job.m} rows and {job.k} columns failed ({status})")
-
     def embed(self, ids: torch.Tensor, packed: PackedWeight, out_dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Rows ids [T] int32 or int64 of a packed weight -> [T, cols]."""
         if ids.dtype not in (torch.int32, torch.int64) or ids.dim() != 1 or ids.device.type != "cpu":
@@ -132,25 +95,3 @@ class PackedOps:
         if status:
             raise ValueError(f"ids must lie between 0 and {packed.rows - 1}")
         return out
-
-    def dequantize(self, packed: PackedWeight) -> torch.Tensor:
-        """[rows, cols] float32: for quantised kinds bit for bit what the file's format prescribes."""
-        return self.embed(torch.arange(packed.rows), packed)
-
-
-def _stacked(weight: PackedWeight | Sequence[PackedWeight]) -> PackedRows:
-    return PackedRows([weight] if isinstance(weight, PackedWeight) else weight)
-
-
-def _checked_rows(x: torch.Tensor, cols: int) -> torch.Tensor:
-    if x.dim() != 2 or x.shape[1] != cols or x.device.type != "cpu":
-        raise ValueError(f"x must be [rows, {cols}] on the CPU, not {list(x.shape)} on {x.device}")
-    return x if x.stride(1) == 1 and x.stride(0) >= 0 else x.contiguous()
-
-
-def _checked_bias(bias: torch.Tensor | None, rows: int) -> torch.Tensor | None:
-    if bias is None:
-        return None
-    if tuple(bias.shape) != (rows,) or bias.device.type != "cpu":
-        raise ValueError(f"bias must be [{rows}] on the CPU, not {list(bias.shape)} on {bias.device}")
-    return bias.detach().to(torch.float32).contiguous()

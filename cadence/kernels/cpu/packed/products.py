@@ -1,4 +1,4 @@
-"""Products with packed weights as commands, which the device may record. `PackedOps` makes the same calls at once."""
+"""Products with packed weights as commands, which the device may record."""
 
 from __future__ import annotations
 
