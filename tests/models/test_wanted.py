@@ -15,7 +15,7 @@ from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.interface.attention_batch import AttentionBatch
 from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens
-from cadence.runner.state.kv_cache import allocate_kv_cache
+from cadence.runner.caches.storage import allocate_kv_cache
 from tests.helpers.head_layouts import Target
 from tests.helpers.tiny_models import VOCAB
 
