@@ -42,7 +42,7 @@ from cadence.models.interface.build import BuildContext
 from cadence.models.interface.lora_batch import NO_LORA, LoraBatch
 from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.loader import load_model
-from cadence.runner.state.kv_cache import allocate_kv_cache
+from cadence.runner.caches.storage import allocate_kv_cache
 
 BLOCK = 16
 

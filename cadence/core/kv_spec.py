@@ -4,8 +4,9 @@ A block is a fixed number of bytes and belongs to one group of layers at a time;
 window, so they keep and give back the same blocks. Layers may differ in heads and head size: those of a draft model
 join the groups of its target, and their keys come and go with the target's.
 
-The bytes of a block lie in slots, one tensor each. A slot is as large as the first layer that needed it, and shared by
-the groups: each puts one layer there, or several small ones side by side. So groups of other windows and shapes draw
+What a layer keeps has parts (keys, and values), a tensor each. The bytes of a block lie in slots, one tensor each,
+apart for first parts, second parts and so on. A slot is as large as the first part that needed it, and shared by the
+groups: each puts one part there, or several small ones side by side. So groups of other kinds, windows and shapes draw
 blocks from one pool and waste little of them.
 """
 
@@ -21,6 +22,7 @@ SCALED = ("int8", "fp8_e4m3", "fp8_e5m2")  # types whose rows are followed by ..
 SCALE_BYTES = 4  # ... the float32 that their entries are multiples of
 FOUR_BIT_RUN = 32  # entries of int4 that have a scale and a minimum of their own ...
 FOUR_BIT_RUN_BYTES = 20  # ... and what all that takes
+_Sizes = list[tuple[int, ...]]  # by layer: bytes of each part in a block
 _ByKind = dict[tuple[int, str], list[int]]  # layers of each window and kind
 _MOST_GROUPS = 12  # each costs a block table and a gather; beyond, blocks are larger and some of their bytes idle
 
@@ -43,9 +45,10 @@ class LayerKV:
             return -(-self.head_dim // FOUR_BIT_RUN) * FOUR_BIT_RUN_BYTES
         return self.head_dim + SCALE_BYTES if dtype in SCALED else self.head_dim
 
-    def token_entries(self, dtype: str) -> int:
-        """Entries of one token's keys, over all heads; its values have as many."""
-        return self.num_kv_heads * self.row_width(dtype)
+    def part_bytes(self, block_size: int, dtype: str) -> tuple[int, ...]:
+        """Of a block of tokens: its keys, and its values, over all heads."""
+        half = self.num_kv_heads * self.row_width(dtype) * block_size * KV_DTYPES[dtype]
+        return half, half
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,10 @@ class KVGroup:
 
 @dataclass(frozen=True, slots=True)
 class KVPlace:
-    """Where a layer keeps its keys in each block of its group; its values lie in the same place of the values' half."""
+    """Where a layer's parts lie in each block of its group."""
 
     group: int
-    slot: int
-    start: int  # entries of a token before it in the slot
+    parts: tuple[tuple[int, int], ...]  # (slot, bytes of a block before it there)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class KVLayout:
     groups: tuple[KVGroup, ...]
     layers: tuple[LayerKV, ...]
     places: tuple[KVPlace, ...]  # by layer
-    slots: tuple[int, ...]  # entries of one token's keys that each slot has room for
+    slots: tuple[int, ...]  # bytes of a block in each
 
     def of_layers(self, own: Sequence[int]) -> KVLayout:
         """As one device has it that has some of the layers: the same groups, some of which may be empty, and slots of
@@ -82,13 +84,13 @@ class KVLayout:
             for group in self.groups
         ]
         layers = [self.layers[layer] for layer in own]
-        packed = _pack(groups, [layer.token_entries(self.dtype) for layer in layers])
+        packed = _pack(groups, [layer.part_bytes(self.block_size, self.dtype) for layer in layers])
         return KVLayout(self.block_size, self.dtype, tuple(groups), tuple(layers), *packed)
 
     @property
     def block_bytes(self) -> int:
-        """Bytes one block occupies over all slots, keys and values together."""
-        return 2 * sum(self.slots) * self.block_size * KV_DTYPES[self.dtype]
+        """Bytes one block occupies over all slots."""
+        return sum(self.slots)
 
 
 def plan_layout(layers: Sequence[LayerKV], block_size: int, dtype: str) -> KVLayout:
@@ -97,7 +99,7 @@ def plan_layout(layers: Sequence[LayerKV], block_size: int, dtype: str) -> KVLay
     by_kind: _ByKind = {}
     for index, layer in enumerate(layers):
         by_kind.setdefault((layer.window, layer.kind), []).append(index)
-    sizes = [layer.token_entries(dtype) for layer in layers]
+    sizes = [layer.part_bytes(block_size, dtype) for layer in layers]
     alike = len(set(sizes)) == 1
     plans = [_plan(by_kind, sizes, limit) for limit in _limits(by_kind, sizes, alike)]
     few = [plan for plan in plans if len(plan.groups) <= _MOST_GROUPS] or plans[-1:]
@@ -116,46 +118,64 @@ class _Plan:
         return full * block, len(self.groups) * block, len(self.groups)
 
 
-def _limits(by_kind: _ByKind, sizes: list[int], alike: bool) -> list[int]:
-    """Entries that a group may have, ascending: what leading layers of some kind come to; from the total of the
+def _limits(by_kind: _ByKind, sizes: _Sizes, alike: bool) -> list[int]:
+    """Bytes that a group may have, ascending: what leading layers of some kind come to; from the total of the
     rarest on where layers are alike."""
-    sums = [list(accumulate(sizes[layer] for layer in members)) for members in by_kind.values()]
-    least = min(total[-1] for total in sums) if alike else max(sizes)
+    sums = [list(accumulate(sum(sizes[layer]) for layer in members)) for members in by_kind.values()]
+    least = min(total[-1] for total in sums) if alike else max(map(sum, sizes))
     return sorted({total for totals in sums for total in totals if total >= least})
 
 
-def _plan(by_kind: _ByKind, sizes: list[int], limit: int) -> _Plan:
-    """Neighbours of one kind and window are together as long as they are no more than `limit` entries."""
+def _plan(by_kind: _ByKind, sizes: _Sizes, limit: int) -> _Plan:
+    """Neighbours of one kind and window are together as long as they are no more than `limit` bytes."""
     groups = []
     for (window, kind), members in sorted(by_kind.items()):
         start = total = 0
         for end, layer in enumerate(members):
-            if total + sizes[layer] > limit:
+            if total + sum(sizes[layer]) > limit:
                 groups.append(KVGroup(kind, window, tuple(members[start:end])))
                 start, total = end, 0
-            total += sizes[layer]
+            total += sum(sizes[layer])
         groups.append(KVGroup(kind, window, tuple(members[start:])))
     return _Plan(tuple(groups), *_pack(groups, sizes))
 
 
-def _pack(groups: list[KVGroup], sizes: list[int]) -> tuple[tuple[KVPlace, ...], tuple[int, ...]]:
-    """(place of each layer, sizes of the slots). Groups of large layers go first, and in each its large layers: a layer
-    goes to the first slot with room for it, and makes one where there is none."""
+def _pack(groups: list[KVGroup], sizes: _Sizes) -> tuple[tuple[KVPlace, ...], tuple[int, ...]]:
+    """(place of each layer, sizes of the slots)"""
+    slots: list[int] = []
+    parts: list[list[tuple[int, int]]] = [[] for _ in sizes]
+    for number in range(max(map(len, sizes), default=0)):
+        has = {layer: size[number] for layer, size in enumerate(sizes) if number < len(size)}
+        members = [[layer for layer in group.layers if layer in has] for group in groups]
+        placed, rooms = _pack_parts(members, has)
+        for layer, (slot, start) in placed.items():
+            parts[layer].append((len(slots) + slot, start))
+        slots += rooms
+    group_of = {layer: index for index, group in enumerate(groups) for layer in group.layers}
+    places = tuple(KVPlace(group_of[layer], tuple(each)) for layer, each in enumerate(parts))
+    return places, tuple(slots)
 
-    def order(index: int) -> tuple[int, int]:
-        of_group = [sizes[layer] for layer in groups[index].layers]
+
+def _pack_parts(groups: list[list[int]], sizes: dict[int, int]) -> tuple[dict[int, tuple[int, int]], list[int]]:
+    """One part of each layer of groups -> by layer its slot and where it lies there, and the sizes of the slots.
+
+    Groups of large layers go first, and in each its large layers: a layer goes to the first slot with room for it, and
+    makes one where there is none."""
+
+    def order(layers: list[int]) -> tuple[int, int]:
+        of_group = [sizes[layer] for layer in layers]
         return -max(of_group, default=0), -sum(of_group)
 
     slots: list[int] = []
-    places: dict[int, KVPlace] = {}
-    for index in sorted(range(len(groups)), key=order):
+    places: dict[int, tuple[int, int]] = {}
+    for layers in sorted(groups, key=order):
         filled = [0] * len(slots)
-        for layer in sorted(groups[index].layers, key=lambda layer: -sizes[layer]):
+        for layer in sorted(layers, key=lambda layer: -sizes[layer]):
             size = sizes[layer]
             slot = next((at for at, room in enumerate(slots) if filled[at] + size <= room), len(slots))
             if slot == len(slots):
                 slots.append(size)
                 filled.append(0)
-            places[layer] = KVPlace(index, slot, filled[slot])
+            places[layer] = slot, filled[slot]
             filled[slot] += size
-    return tuple(places[layer] for layer in range(len(sizes))), tuple(slots)
+    return places, slots

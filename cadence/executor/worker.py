@@ -48,11 +48,11 @@ from cadence.models.interface.stage import ALL_LAYERS, Stage
 from cadence.models.loader.load import load_model
 from cadence.models.loader.plausible import without_memory
 from cadence.models.stage import balanced_partition
+from cadence.runner.caches.storage import allocate_kv_cache
 from cadence.runner.features.setup import LoadedModels, build_parts
 from cadence.runner.limits import RunnerLimits
 from cadence.runner.profile import dummy_plan, largest_step
 from cadence.runner.runner import Runner
-from cadence.runner.state.kv_cache import allocate_kv_cache
 from cadence.runner.warmup import WarmupPiece, warmup_pieces
 from cadence.speculate.choose import ProposerFactory, proposer_of
 from cadence.speculate.load import load_draft

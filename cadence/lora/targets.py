@@ -29,7 +29,7 @@ class Place(Enum):
     """Which tokens reach a module."""
 
     TOKENS = "tokens"  # all of a forward
-    WANTED = "wanted"  # behind the last layer's keys: those whose hidden states are returned
+    WANTED = "wanted"  # after the keys of a block that narrows: those whose hidden states are returned
     LINES = "lines"  # those of logits
 
 
@@ -114,9 +114,9 @@ def _bare(names: list[str], ending: str) -> tuple[str, ...]:
 def _place(model: DecoderLM, path: str, kind: TargetKind) -> Place:
     if kind is TargetKind.HEAD:
         return Place.LINES
-    last = f"layers.{len(model.layers) - 1}."
-    if path.startswith(last):
-        norm_first = not isinstance(model.layers[-1], PostNormLayer)
-        before = ("attn.qkv", "attn_norm") if norm_first else ("attn.qkv",)
-        return Place.TOKENS if path.removeprefix(last) in before else Place.WANTED
-    return Place.TOKENS if path.startswith(("layers.", "embed")) else Place.WANTED
+    if not path.startswith("layers."):
+        return Place.TOKENS if path.startswith("embed") else Place.WANTED
+    _, index, inner = path.split(".", 2)
+    layer = model.layers[int(index)]
+    before = ("attn.qkv",) if isinstance(layer, PostNormLayer) else ("attn.qkv", "attn_norm")
+    return Place.WANTED if layer.attn.narrows and inner not in before else Place.TOKENS

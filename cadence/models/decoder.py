@@ -95,6 +95,8 @@ class DecoderLM(MappedModule):
         self.vocab_size = lm_head.vocab_size
         own = [index for index, layer in enumerate(layers) if not isinstance(layer, Absent)]
         self.own_layers = range(own[0], own[-1] + 1) if own else range(0)
+        if own and own[-1] == len(layers) - 1:
+            self.layers[-1].attn.narrows = True
 
     def kv_layers(self) -> list[LayerKV]:
         return [layer.attn.kv for layer in self._own()]

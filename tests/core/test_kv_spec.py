@@ -42,17 +42,22 @@ def test_every_layer_is_in_one_group_of_its_window(layers: list[LayerKV], dtype:
 def test_layers_of_one_group_do_not_overlap_and_bytes_add_up(layers: list[LayerKV], dtype: str) -> None:
     layout = plan_layout(layers, SIZE, dtype)
     for group in layout.groups:
-        taken: dict[int, list[int]] = {slot: [] for slot in range(len(layout.slots))}  # entries, slot by slot
+        taken: dict[int, list[int]] = {slot: [] for slot in range(len(layout.slots))}  # bytes, slot by slot
         for index in group.layers:
-            place, count = layout.places[index], layers[index].token_entries(dtype)
-            assert place.start + count <= layout.slots[place.slot]
-            taken[place.slot] += range(place.start, place.start + count)
-        assert all(len(entries) == len(set(entries)) for entries in taken.values())
+            for (slot, start), count in zip(
+                layout.places[index].parts, layers[index].part_bytes(SIZE, dtype), strict=True
+            ):
+                assert start + count <= layout.slots[slot]
+                taken[slot] += range(start, start + count)
+        assert all(len(places) == len(set(places)) for places in taken.values())
         used = sum(layer_bytes(layers[index], dtype) for index in group.layers)
-        assert used == 2 * SIZE * KV_DTYPES[dtype] * sum(map(len, taken.values())) <= layout.block_bytes
-    assert layout.block_bytes == 2 * SIZE * KV_DTYPES[dtype] * sum(layout.slots)
-    alone = [(place.slot, layers[index].token_entries(dtype)) for index, place in enumerate(layout.places)]
-    assert set(enumerate(layout.slots)) <= set(alone), "a slot larger than any layer in it"
+        assert used == sum(map(len, taken.values())) <= layout.block_bytes
+    assert layout.block_bytes == sum(layout.slots)
+    parts = [
+        zip(place.parts, layer.part_bytes(SIZE, dtype)) for place, layer in zip(layout.places, layers, strict=True)
+    ]
+    alone = {(slot, count) for each in parts for (slot, _), count in each}
+    assert set(enumerate(layout.slots)) <= alone, "a slot larger than any layer in it"
 
 
 def of_one_shape(windows: list[int]) -> tuple[list[KVGroup], list[tuple[int, int]]]:
@@ -76,8 +81,10 @@ def test_layers_all_alike_have_one_slot_each(windows: list[int], dtype: str) -> 
         return
     layout = plan_layout([LayerKV(4, 64, window) for window in windows], SIZE, dtype)
     assert list(layout.groups) == groups
-    assert [(place.group, place.slot, place.start) for place in layout.places] == [(*place, 0) for place in places]
-    assert layout.block_bytes == len(groups[0].layers) * layer_bytes(LayerKV(4, 64), dtype)
+    size = len(groups[0].layers)  # keys have the first slots, values as many after them
+    found = [(place.group, place.parts) for place in layout.places]
+    assert found == [(group, ((slot, 0), (size + slot, 0))) for group, slot in places]
+    assert layout.block_bytes == size * layer_bytes(LayerKV(4, 64), dtype)
 
 
 @pytest.mark.parametrize("dtype", KV_DTYPES)
@@ -95,7 +102,7 @@ def test_small_layers_lie_side_by_side_where_a_large_one_lies_in_other_groups() 
     full = [group for group in layout.groups if group.window == 0]
     small = [group for group in layout.groups if group.window == 512]
     assert len(full) == len(small) == 1 and len(layout.groups) <= 12
-    assert len(small[0].layers) == 15 and max(layout.places[layer].start for layer in small[0].layers) > 0
+    assert len(small[0].layers) == 15 and max(layout.places[layer].parts[0][1] for layer in small[0].layers) > 0
     of_full = sum(layer_bytes(layout.layers[layer], "bfloat16") for layer in full[0].layers)
     assert layout.block_bytes <= 1.05 * of_full, "what grows with the text fills its blocks"
 
@@ -103,4 +110,24 @@ def test_small_layers_lie_side_by_side_where_a_large_one_lies_in_other_groups() 
 def test_one_layer_of_another_window_does_not_make_a_group_of_each() -> None:
     layout = plan_layout([LayerKV(8, 128, 4096)] * 32 + [LayerKV(8, 128)], SIZE, "bfloat16")
     assert [(group.window, len(group.layers)) for group in layout.groups] == [(0, 1)] + [(4096, 3)] * 10 + [(4096, 2)]
-    assert len(layout.slots) == 3
+    assert len(layout.slots) == 2 * 3
+
+
+class LatentKV(LayerKV):
+    """One row of a token in place of keys and values."""
+
+    __slots__ = ()
+
+    @property
+    def kind(self) -> str:
+        return "latent"
+
+    def part_bytes(self, block_size: int, dtype: str) -> tuple[int, ...]:
+        return (block_size * self.head_dim * KV_DTYPES[dtype],)
+
+
+def test_layers_of_one_part_share_blocks_with_those_of_two() -> None:
+    layout = plan_layout([LayerKV(4, 64), LatentKV(1, 256)] * 2, SIZE, "bfloat16")
+    assert [(group.kind, group.layers) for group in layout.groups] == [(FULL, (0, 2)), ("latent", (1, 3))]
+    assert [place.parts for place in layout.places] == [((0, 0), (2, 0)), ((0, 0),), ((1, 0), (3, 0)), ((1, 0),)]
+    assert layout.slots == LatentKV(1, 256).part_bytes(SIZE, "bfloat16") * 4

@@ -26,7 +26,7 @@ from cadence.models.interface.lora_batch import NO_ADAPTER, NO_LORA, LoraBatch
 from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens
 from cadence.models.loader import load_model
-from cadence.runner.state.kv_cache import allocate_kv_cache
+from cadence.runner.caches.storage import allocate_kv_cache
 from tests.helpers.oracle import load_oracle
 from tests.helpers.tiny_models import MAX_LEN
 

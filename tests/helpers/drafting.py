@@ -14,7 +14,7 @@ from cadence.models.interface.aux_hidden import AuxHiddenStates
 from cadence.models.interface.drafter import Drafter, TargetStates
 from cadence.models.interface.model import ForwardContext, LayerCache, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens, Wanted
-from cadence.runner.state.kv_cache import allocate_kv_cache
+from cadence.runner.caches.storage import allocate_kv_cache
 from cadence.speculate.draft_model import DraftModel
 
 BLOCK, LENGTH = 16, 256

@@ -13,9 +13,10 @@ from cadence.device.calls import Calls, CommandGraph
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.cpu.ops import CpuOps
 from cadence.kernels.interface.attention_batch import AttentionBatch
+from cadence.kernels.reference.ops import ReferenceOps
 from cadence.models.interface.model import ForwardContext, ModelInputs
 from cadence.models.interface.wanted import EVERY_TOKEN, LastTokens
-from cadence.runner.state.kv_cache import allocate_kv_cache
+from cadence.runner.caches.storage import allocate_kv_cache
 from tests.helpers.head_layouts import Target
 from tests.helpers.tiny_models import VOCAB
 
@@ -43,6 +44,22 @@ def batch_of_runs(num_groups: int) -> AttentionBatch:
         num_single=0,
         max_query_len=max(RUNS),
     )
+
+
+def test_a_model_says_after_which_keys_only_the_wanted_tokens_go_on(tiny_model: Callable[[str], Path]) -> None:
+    """Its last layer, however many caches the forward has: those of a drafter may lie among them."""
+    target = Target(tiny_model("llama"), ReferenceOps())
+    assert [layer.attn.narrows for layer in target.model.layers] == [False] * (len(target.model.layers) - 1) + [True]
+    layout = plan_layout(target.model.kv_layers(), BLOCK, "float32")
+    batch = batch_of_runs(len(layout.groups))
+    caches = allocate_kv_cache(layout, 1 + len(layout.groups) * len(RUNS), CpuDevice(1))
+    at = batch.query_start[1:].long() - 1
+    last = LastTokens(at, batch.rows, batch.seq_lens, torch.arange(len(RUNS) + 1, dtype=torch.int32))
+    inputs = ModelInputs(torch.arange(sum(RUNS), dtype=torch.int32), torch.cat([torch.arange(run) for run in RUNS]))
+    with torch.inference_mode():
+        every = target.model(inputs, ForwardContext(target.build.ops, batch, caches))
+        found = target.model(inputs, ForwardContext(target.build.ops, batch, [*caches, caches[0]], last))
+    torch.testing.assert_close(found, every[at])
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "qwen3"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cadence.core.kv_spec import KV_DTYPES, LayerKV, plan_layout
 from cadence.device.cpu import CpuDevice
-from cadence.runner.state.kv_cache import allocate_kv_cache
+from cadence.runner.caches.storage import allocate_kv_cache
 
 pytestmark = pytest.mark.device
 
@@ -33,7 +33,8 @@ def test_no_layer_writes_over_another(layers: list[LayerKV], dtype: str) -> None
         assert torch.equal(part, torch.full_like(part, number + 1))
     used = sum(part.nbytes for part in parts)
     assert used <= PER_GROUP * num_groups * layout.block_bytes
-    storages = {cache.k.untyped_storage().data_ptr(): cache.k.untyped_storage().nbytes() for cache in caches}
+    halves = [half.untyped_storage() for cache in caches for half in (cache.k, cache.v)]
+    storages = {half.data_ptr(): half.nbytes() for half in halves}
     assert sum(storages.values()) == (1 + PER_GROUP * num_groups) * layout.block_bytes
 
 
@@ -44,5 +45,5 @@ def test_layers_all_alike_have_dense_tensors(dtype: str) -> None:
     shape = (9, 2, SIZE, 16 if KV_DTYPES[dtype] > 1 else 20)
     assert all(half.shape == shape and half.is_contiguous() for cache in caches for half in (cache.k, cache.v))
     assert [cache.group for cache in caches] == [1, 0, 1, 0]
-    assert caches[0].k.data_ptr() == caches[1].k.data_ptr() != caches[2].k.data_ptr() == caches[3].k.data_ptr()
-    assert all(cache.v.data_ptr() == cache.k.data_ptr() + cache.k.nbytes for cache in caches)
+    keys, values = [cache.k.data_ptr() for cache in caches], [cache.v.data_ptr() for cache in caches]
+    assert keys[0] == keys[1] != keys[2] == keys[3] and values[0] == values[1] != values[2] == values[3]

@@ -20,10 +20,10 @@ from cadence.device.calls import Calls, CommandGraph
 from cadence.device.cpu import CpuDevice
 from cadence.kernels.select import select_ops
 from cadence.models.interface.model import LayerCache
+from cadence.runner.caches.storage import allocate_kv_cache
 from cadence.runner.features.setup import LoadedModels, build_parts
 from cadence.runner.limits import RunnerLimits
 from cadence.runner.runner import Runner
-from cadence.runner.state.kv_cache import allocate_kv_cache
 from cadence.runner.state.requests import RequestRows
 from cadence.speculate.draft_lm import DraftLM
 from cadence.speculate.draft_model import DraftModel, StatesOfToken

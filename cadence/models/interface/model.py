@@ -45,28 +45,26 @@ class ForwardContext:
     lora: LoraBatch = NO_LORA  # the adapters of its tokens
 
     def attend(
-        self, layer: int, shape: AttentionShape, qkv: Triple, rope_positions: torch.Tensor, rotation: Rotation
+        self,
+        layer: int,
+        shape: AttentionShape,
+        qkv: Triple,
+        rope_positions: torch.Tensor,
+        rotation: Rotation,
+        tokens: Wanted = EVERY_TOKEN,
     ) -> torch.Tensor:
         """Rotates by rope_positions [T], stores this step's keys and values at the batch's slots, attends.
 
-        qkv = q [T, Hq, D], k and v [T, Hk, D], overwritten -> [T, Hq, D]; in the last layer, of the wanted tokens.
+        qkv = q [T, Hq, D], k and v [T, Hk, D], overwritten -> [T, Hq, D], or of some of the tokens.
         """
         cache = self.caches[layer]
         kv = (cache.k, cache.v)
         q = self.ops.rope_write_kv(qkv, rope_positions, rotation, kv, self.batch, cache.group)
-        tokens = self._tokens_after(layer)
         return self.ops.paged_attention(tokens.pick(q, self.ops), kv, tokens.attending(self.batch), cache.group, shape)
-
-    def kept(self, layer: int, x: torch.Tensor) -> torch.Tensor:
-        """x [T, H] as it goes on beside the layer's attention."""
-        return self._tokens_after(layer).pick(x, self.ops)
 
     def at_lines(self, tokens: torch.Tensor) -> ForwardContext:
         """For `logits` of these tokens [n] int64 of the batch."""
         return replace(self, lora=self.lora.at_lines(tokens)) if self.lora.active else self
-
-    def _tokens_after(self, layer: int) -> Wanted:
-        return self.wanted if layer == len(self.caches) - 1 else EVERY_TOKEN
 
 
 class CausalLM(Protocol):
@@ -80,7 +78,8 @@ class CausalLM(Protocol):
         ...
 
     def forward(self, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
-        """T tokens -> hidden states of the wanted ones after the final norm, [T, H] or [S, H]."""
+        """T tokens -> hidden states of the wanted ones after the final norm, [T, H] or [S, H]. From where on it
+        computes these alone is the model's to say: see `wanted`."""
         ...
 
     def logits(self, hidden: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:

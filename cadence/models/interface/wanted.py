@@ -1,4 +1,8 @@
-"""Whose hidden states a forward returns. Keys and values are stored for all tokens; behind them only these go on."""
+"""Whose hidden states a forward returns. Keys and values are stored for all tokens.
+
+From where on only these are computed is the model's own statement: it picks them (`ctx.wanted`) after the last place
+where a token depends on another. A decoder's is the keys of its last layer, whose `Attention` has `narrows` set.
+"""
 
 from __future__ import annotations
 

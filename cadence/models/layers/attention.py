@@ -14,6 +14,7 @@ from cadence.core.kv_spec import LayerKV
 from cadence.kernels.interface.attention_batch import AttentionShape
 from cadence.models.interface.build import BuildContext
 from cadence.models.interface.model import ForwardContext, ModelInputs
+from cadence.models.interface.wanted import EVERY_TOKEN, Wanted
 from cadence.models.layers.linear import Linear
 from cadence.models.layers.norm import Norm, RMSNorm
 from cadence.models.layers.rank_share import HeadShare, Held
@@ -62,6 +63,7 @@ class Attention(nn.Module):
         self.shape = shape
         self._layer = layer
         self._heads = (shape.num_heads, shape.num_kv_heads, shape.num_kv_heads)
+        self.narrows = False  # after its keys only the wanted tokens go on: set by the model whose last block it is
 
     def hold_kv_scales(self, k: float, v: float) -> None:
         """What the checkpoint says that keys and values of a float8 cache are multiples of."""
@@ -90,11 +92,15 @@ class Attention(nn.Module):
 
     def kept(self, x: torch.Tensor, ctx: ForwardContext) -> torch.Tensor:
         """x [T, hidden] as it goes on beside this block: of the tokens that the block's output is of."""
-        return ctx.kept(self._layer, x)
+        return self._going_on(ctx).pick(x, ctx.ops)
 
     def attend(self, projected: torch.Tensor, inputs: ModelInputs, ctx: ForwardContext) -> torch.Tensor:
         """projected [T, q + k + v] -> [T, Hq * D], before the last projection."""
         tokens = projected.shape[0]
         qkv = projected.view(tokens, -1, self.shape.head_dim).split(self._heads, dim=1)
-        attended = ctx.attend(self._layer, self.shape, qkv, inputs.rope_positions, self._rotation)
+        going_on = self._going_on(ctx)
+        attended = ctx.attend(self._layer, self.shape, qkv, inputs.rope_positions, self._rotation, going_on)
         return attended.view(attended.shape[0], -1)
+
+    def _going_on(self, ctx: ForwardContext) -> Wanted:
+        return ctx.wanted if self.narrows else EVERY_TOKEN
