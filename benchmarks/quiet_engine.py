@@ -29,10 +29,10 @@ from cadence.core.kv_spec import LayerKV, plan_layout
 from cadence.core.messages import EngineInfo
 from cadence.core.step import NO_PLAN, StepPlan, StepResult, TokenMasks
 from cadence.engine import core_loop, fronts
-from cadence.engine.channel import Channel
 from cadence.engine.core import EngineCore
 from cadence.engine.core_process import main
 from cadence.engine.grammar_desk import GrammarDesk
+from cadence.process.channel import Channel
 from cadence.scheduler.scheduler import Scheduler
 
 ROWS, BLOCKS = 256, 20_000

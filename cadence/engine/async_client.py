@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import os
-import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
@@ -15,14 +13,12 @@ from typing import Any, Protocol
 from cadence.config.env import engine_environment
 from cadence.core.codec import encode
 from cadence.core.messages import FromEngine, ToEngine
-from cadence.engine.channel import framed
 from cadence.engine.descriptors import DescriptorReserve
 from cadence.engine.engine_link import EngineLink
-
-logger = logging.getLogger("cadence.engine")
+from cadence.process.child import AsyncChild, Launch
+from cadence.process.framing import framed
 
 EXIT_S = 1.0  # for a process whose end of the channel is closed, before it is killed
-KILL_S = 5.0  # for a killed process to be gone; one that the kernel holds on to is left behind
 LAST_BYTES_S = 0.5  # for what a dead process has sent to be read
 
 
@@ -74,11 +70,11 @@ class EngineProcess:
     is_turn = True  # it has one front, whose turn it always is
     num_restarts = 0  # that its supervisor does not know of
 
-    def __init__(self, process: asyncio.subprocess.Process, link: EngineLink) -> None:
-        self._process = process
+    def __init__(self, child: AsyncChild, link: EngineLink) -> None:
+        self._child = child
         self._link = link
-        self.send, self.messages = link.send, link.messages
-        self._exit = asyncio.ensure_future(self._wait_exit())
+        self.send, self.messages, self.kill = link.send, link.messages, child.kill
+        child.exit.add_done_callback(self._exited)
 
     @classmethod
     async def start(
@@ -90,24 +86,16 @@ class EngineProcess:
     ) -> EngineProcess:
         """Returns at once; the engine is ready when it says so. Raises OSError when no process can be made. inherited:
         descriptors that it has under the same numbers"""
+        launch = Launch(command, "the engine process", engine_environment(), inherited)
         with reserve.released():  # all descriptors are taken before another task of this event loop runs
-            ours, theirs = socket.socketpair()
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *command, stdin=theirs.fileno(), env=engine_environment(), pass_fds=inherited
-                )
-            except BaseException:
-                ours.close()
-                raise
-            finally:
-                theirs.close()
-        link = await EngineLink.open(ours)
+            child, wire = await AsyncChild.start(launch)
+        link = await EngineLink.open(wire)
         link.write(json.dumps(options).encode())
-        return cls(process, link)
+        return cls(child, link)
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._child.pid
 
     def introduce(self, front: int, end: socket.socket) -> None:
         """Gives the engine its end of a channel to a front. An engine that takes nothing in any more does not get it:
@@ -118,35 +106,10 @@ class EngineProcess:
 
     async def end(self, grace_s: float = EXIT_S) -> str:
         """Waits for the process's exit, kills it when it does not come. -> how it ended"""
-        if not await self._exits_within(grace_s):
-            self.kill()
-            if not await self._exits_within(KILL_S):
-                logger.error("the engine process %d cannot be killed; it is left behind", self.pid)
-        self._exit.cancel()
+        how = await self._child.end(grace_s)
         self._link.kill()
-        return _ended(self._process.returncode)
+        return how
 
-    def kill(self) -> None:
-        """Ends also what is stopped (SIGSTOP)."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-
-    async def _exits_within(self, seconds: float) -> bool:
-        done, _ = await asyncio.wait({self._exit}, timeout=seconds)
-        return bool(done)
-
-    async def _wait_exit(self) -> None:
+    def _exited(self, status: asyncio.Future[int]) -> None:
         """A dead process's end of the channel is closed by the kernel, unless a child of its own holds it open."""
-        await self._process.wait()
-        asyncio.get_running_loop().call_later(LAST_BYTES_S, self._link.kill)
-
-
-def _ended(status: int | None) -> str:
-    if status is None:
-        return "the engine process cannot be killed"
-    if status >= 0:
-        return f"the engine process ended with status {status}"
-    try:
-        return f"the engine process was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"the engine process was ended by signal {-status}"
+        status.get_loop().call_later(LAST_BYTES_S, self._link.kill)

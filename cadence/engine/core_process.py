@@ -12,10 +12,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
-import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,46 +23,23 @@ from cadence.core.codec import encode
 from cadence.core.control import CONTROL, ControlTable
 from cadence.core.errors import CadenceError
 from cadence.core.messages import EngineInfo, FromEngine
-from cadence.engine.channel import Channel
 from cadence.engine.core import EngineCore
 from cadence.engine.core_loop import CoreLoop
 from cadence.engine.fronts import ManyFronts, OneFront
-from cadence.engine.heartbeat import StepClock, start_heartbeat
+from cadence.engine.heartbeat import HEARTBEAT_S, StepClock
 from cadence.engine.log_format import set_up_logging
 from cadence.engine.log_queue import queue_output
 from cadence.executor.group_memory import GroupSeat
 from cadence.executor.rounds import NO_ROUNDS, AnyRounds, Rounds
-from cadence.process.parent import end_with_parent
+from cadence.process.channel import Channel
+from cadence.process.ended import PARENT_GONE
+from cadence.process.parent import open_wire, start_heartbeat, watch_parent
 
 if TYPE_CHECKING:
     from cadence.executor.factory import ExecutorFactory
 
-PARENT_POLL_S = 0.5
 OPTIONS_S = 60.0  # for the options to arrive; they are sent before this process exists
 FLUSH_S = 1.0  # for the last message to leave
-FRONT_GONE = 3  # exit status
-
-
-def exit_with_parent() -> None:
-    """Exits when the parent is gone, whatever this process is doing, and also where it is stopped."""
-    end_with_parent()
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(PARENT_POLL_S)
-        os._exit(FRONT_GONE)
-
-    threading.Thread(target=watch, name="parent", daemon=True).start()
-
-
-def open_channel() -> Channel:
-    """Standard input becomes /dev/null: compilers and other children must not hold the channel open."""
-    end = socket.socket(fileno=os.dup(0))
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    return Channel(end)
 
 
 class StartOptions(NamedTuple):
@@ -81,16 +55,13 @@ class StartOptions(NamedTuple):
 
 
 def receive_options(channel: Channel) -> StartOptions:
-    ends = time.monotonic() + OPTIONS_S
-    while time.monotonic() < ends:
-        for message in channel.receive(1.0):  # exactly one: commands follow once the engine is ready
-            options = json.loads(message)
-            keep_to(options.pop("cpus", ()))
-            is_shared, join_s = options.pop("is_shared", False), options.pop("join_s", 0.0)
-            seat = options.pop("seat", None)
-            rounds = Rounds(GroupSeat(seat["rank"], seat["memory"], tuple(seat["bells"]))) if seat else NO_ROUNDS
-            return StartOptions(EngineArgs(**options), is_shared, rounds, join_s)
-    raise TimeoutError("no options came")
+    (message,) = channel.receive_first(OPTIONS_S)  # commands follow once the engine is ready
+    options = json.loads(message)
+    keep_to(options.pop("cpus", ()))
+    is_shared, join_s = options.pop("is_shared", False), options.pop("join_s", 0.0)
+    seat = options.pop("seat", None)
+    rounds = Rounds(GroupSeat(seat["rank"], seat["memory"], tuple(seat["bells"]))) if seat else NO_ROUNDS
+    return StartOptions(EngineArgs(**options), is_shared, rounds, join_s)
 
 
 def keep_to(cpus: Sequence[int]) -> None:
@@ -137,23 +108,24 @@ def main(
     build: Callable[[EngineArgs], tuple[EngineCore, EngineInfo]] = build_core, table: ControlTable = CONTROL
 ) -> int:
     """table: the verbs that fronts may call"""
-    exit_with_parent()
+    wire = open_wire()
+    watch_parent(wire)
     queue_output()
     set_up_logging(env.log_level())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the whole group; the front decides
-    channel, clock = open_channel(), StepClock()
+    channel, clock = Channel(wire), StepClock()
     fronts: OneFront | ManyFronts = OneFront(channel)
     try:
         told = receive_options(channel)
         channel.bell = told.rounds.bell
         fronts = ManyFronts(channel) if told.is_shared else fronts
-        start_heartbeat(fronts, clock)
+        start_heartbeat(lambda: fronts.beat(encode(FromEngine(heartbeat=clock.heartbeat()))), HEARTBEAT_S)
         core, info = _built(told, build)
         fronts.ready(info)
         CoreLoop(core, fronts, clock, told.rounds, table).run()
         core.close()  # ranks on other machines hear that this is the end, and no death
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        os._exit(FRONT_GONE)  # the front is gone: no clean-up
+        os._exit(PARENT_GONE)  # no clean-up
     except Exception as error:
         kind = "" if isinstance(error, CadenceError) else f"{type(error).__name__}: "
         fronts.fail(encode(FromEngine(fatal=f"{kind}{error}")))

@@ -11,7 +11,7 @@ import msgspec
 from cadence.core.codec import decode_from_engine, encode
 from cadence.core.errors import EngineDeadError
 from cadence.core.messages import FromEngine, ToEngine
-from cadence.engine.channel import HEADER, READ_BYTES, framed
+from cadence.process.framing import READ_BYTES, framed, read_frame
 
 
 class EngineLink:
@@ -48,8 +48,7 @@ class EngineLink:
         """Everything the engine says, until its end of the channel is closed."""
         try:
             while True:
-                (length,) = HEADER.unpack(await self._reader.readexactly(HEADER.size))
-                yield decode_from_engine(await self._reader.readexactly(length))
+                yield decode_from_engine(await read_frame(self._reader))
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         except msgspec.MsgspecError as error:

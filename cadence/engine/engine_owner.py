@@ -15,13 +15,13 @@ from cadence.core.errors import EngineDeadError
 from cadence.core.front_messages import ToFront
 from cadence.core.messages import EngineInfo
 from cadence.engine.async_client import EngineProcess, EngineStarter, ProcessStarter
-from cadence.engine.channel import NO_DESCRIPTOR
 from cadence.engine.dp_client import options_by_engine
 from cadence.engine.engine_group import NO_GROUP, EngineGroup, NoGroup, grouped
 from cadence.engine.engine_links import NEVER
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.supervisor import Supervisor
 from cadence.engine.together import all_or_none
+from cadence.process.channel import NO_DESCRIPTOR
 
 MAX_FAILED_STARTS = 10  # in a row; the owner sees no tokens, and takes the deaths that a request causes for such
 

@@ -14,7 +14,7 @@ from cadence.core.engine_state import EngineState
 from cadence.core.messages import EngineInfo, FromEngine, ToEngine
 from cadence.core.request import EngineRequest
 from cadence.core.update import RequestUpdate, TokenUpdates
-from cadence.engine.channel import NO_DESCRIPTOR, Channel
+from cadence.process.channel import NO_DESCRIPTOR, Channel
 
 OWNER = 0  # the front, or the owner's number, which sends no requests
 

@@ -1,14 +1,11 @@
-"""The engine process's heartbeats, sent by a thread of its own: also while weights load and while a step runs."""
+"""What the heartbeats of an engine process say."""
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass
 
-from cadence.core.codec import encode
-from cadence.core.messages import FromEngine, Heartbeat
-from cadence.engine.fronts import Fronts
+from cadence.core.messages import Heartbeat
 
 HEARTBEAT_S = 0.5
 
@@ -23,15 +20,3 @@ class StepClock:
     def heartbeat(self) -> Heartbeat:
         since = self.busy_since
         return Heartbeat(time.monotonic() - since if since else 0.0, self.num_steps)
-
-
-def start_heartbeat(fronts: Fronts, clock: StepClock) -> None:
-    def beat() -> None:
-        while True:
-            try:
-                fronts.beat(encode(FromEngine(heartbeat=clock.heartbeat())))
-            except OSError:
-                return
-            time.sleep(HEARTBEAT_S)
-
-    threading.Thread(target=beat, name="heartbeat", daemon=True).start()

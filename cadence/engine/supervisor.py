@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
@@ -26,7 +25,7 @@ from cadence.core.failure import Failure, FailureCode
 from cadence.core.messages import BYSTANDER, LACKS_RANKS, AddRequest, EngineInfo, FromEngine, ToEngine
 from cadence.core.request import EngineRequest, FinishReason
 from cadence.core.update import AnyUpdate, RequestUpdate
-from cadence.engine.async_client import EXIT_S, KILL_S, EngineStarter, ProcessStarter, RunningEngine
+from cadence.engine.async_client import EXIT_S, EngineStarter, ProcessStarter, RunningEngine
 from cadence.engine.control_journal import ControlJournal
 from cadence.engine.descriptors import DescriptorReserve
 from cadence.engine.engine_client import EngineCounts
@@ -35,10 +34,11 @@ from cadence.engine.lifecycle import EngineStatus
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.supervision import Decision, Supervision
 from cadence.engine.watchdog import Watchdog
+from cadence.process.child import KILL_S, module_command
 
 logger = logging.getLogger("cadence.engine")
 
-ENGINE_COMMAND = (sys.executable, "-m", "cadence.engine.core_process")
+ENGINE_COMMAND = module_command("cadence.engine.core_process")
 MAX_REQUESTS_PER_MESSAGE = 64  # between two such messages other tasks run on the event loop
 
 

@@ -174,10 +174,10 @@ def test_an_engine_has_its_time_to_stop_though_its_front_was_held_up(directory: 
         limits = SupervisorLimits(stop_s=2.0)
         args = EngineArgs(model=str(directory), max_model_len=512)
         llm = await AsyncLLM.start(args, engine_command=engine_command("toy"), limits=limits)
-        process = llm._supervisor.engine._process  # type: ignore[union-attr]
+        child = llm._supervisor.engine._child  # type: ignore[union-attr]
         time.sleep(limits.stop_s + 0.5)  # not the loop's
         await llm.shutdown(drain=False)
-        assert process.returncode == 0
+        assert child.status == 0
 
     asyncio.run(check())
 

@@ -15,11 +15,11 @@ from cadence.core.messages import EngineInfo, FromEngine, ToEngine
 from cadence.core.request import EngineRequest, FinishReason, StopRule
 from cadence.core.sampling_params import SamplingParams
 from cadence.core.update import RequestUpdate, TokenUpdates
-from cadence.engine.channel import Channel
 from cadence.engine.fronts import OWNER, ManyFronts
 from cadence.engine.journal import Journal
 from cadence.engine.metrics.metric import Counter, Gauge, Histogram
 from cadence.engine.metrics.summed import plain_metrics, summed, with_others
+from cadence.process.channel import Channel
 from tests.helpers.fake_engine import make_entry
 
 INFO = EngineInfo(10, 100, 50, "toy", "cpu", 1, False, False)

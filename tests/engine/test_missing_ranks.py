@@ -20,7 +20,6 @@ from cadence.core.messages import LACKS_RANKS, EngineInfo, FromEngine, ToEngine
 from cadence.core.request import FinishReason
 from cadence.core.update import AnyUpdate, RequestUpdate
 from cadence.engine.async_client import RunningEngine
-from cadence.engine.channel import Channel
 from cadence.engine.core_process import receive_options
 from cadence.engine.descriptors import DescriptorReserve
 from cadence.engine.engine_links import FRONT_LIMITS, EngineLinks, LinkStarter
@@ -28,6 +27,7 @@ from cadence.engine.engine_owner import EngineOwner
 from cadence.engine.limits import SupervisorLimits
 from cadence.engine.supervisor import Supervisor
 from cadence.entrypoints.server.api_process import ParentLink
+from cadence.process.channel import Channel
 from tests.helpers.fake_engine import make_entry
 
 INFO = EngineInfo(10, 100, 50, "toy", "cpu", 1, False, False)

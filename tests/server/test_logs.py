@@ -21,9 +21,9 @@ from typing import Any
 import httpx
 import pytest
 
-from cadence.engine.channel import framed
 from cadence.engine.log_format import MAX_MESSAGE, OutputHandler, SafeFormatter, escaped
 from cadence.engine.log_queue import LogQueue, QueuedStream
+from cadence.process.framing import framed
 from tests.server.helpers import ROOT, free_port
 from tests.server.test_app_process import FAST
 

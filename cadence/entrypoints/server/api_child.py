@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from cadence.core.codec import decode_from_front, encode
 from cadence.core.front_messages import NOTHING_COUNTED, FromFront, FrontCounts, ToFront
-from cadence.engine.async_channel import AsyncChannel
-from cadence.engine.channel import NO_DESCRIPTOR, Channel
+from cadence.process.async_channel import AsyncChannel
+from cadence.process.channel import NO_DESCRIPTOR, Channel
+from cadence.process.child import AsyncChild, Launch, module_command
 
 LAST_BYTES_S = 2.0  # for what a dead process has sent to be read
-API_COMMAND = (sys.executable, "-m", "cadence.entrypoints.server.api_process")
+API_COMMAND = module_command("cadence.entrypoints.server.api_process")
 
 
 class ApiChild:
-    def __init__(self, process: asyncio.subprocess.Process, end: socket.socket) -> None:
-        self._process = process
+    def __init__(self, child: AsyncChild, wire: socket.socket) -> None:
+        self._child = child
+        self.signal = child.signal
         self._ended = asyncio.Event()  # all that it has sent was read
-        self._channel = AsyncChannel(Channel(end), self._take, self._ended.set)
+        self._channel = AsyncChannel(Channel(wire), self._take, self._ended.set)
         self.on_message: Callable[[FromFront], None] = lambda message: None
         self.has_served = False
         self.counts = NOTHING_COUNTED  # as it last said
@@ -34,10 +34,7 @@ class ApiChild:
     @classmethod
     async def start(cls, options: bytes) -> ApiChild:
         """Signals of a terminal do not reach the process."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(*API_COMMAND, stdin=theirs.fileno(), start_new_session=True)
-        child = cls(process, ours)
+        child = cls(*await AsyncChild.start(Launch(API_COMMAND, "the API process", own_session=True)))
         child.tell(ToFront(options=options))
         return child
 
@@ -47,13 +44,9 @@ class ApiChild:
     def serve(self, connection: socket.socket) -> None:
         self.tell(ToFront(connection=True), connection.detach())
 
-    def signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(number)
-
     async def wait(self) -> int:
         """-> its exit status, once all that it has sent was read"""
-        status = await self._process.wait()
+        status = await self._child.exit
         with contextlib.suppress(TimeoutError):  # a child of its own may hold its end open
             await asyncio.wait_for(self._ended.wait(), LAST_BYTES_S)
         self._channel.close()

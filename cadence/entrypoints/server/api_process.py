@@ -16,7 +16,6 @@ import logging
 import os
 import socket
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -31,9 +30,6 @@ from cadence.core.errors import CadenceError, EngineDeadError
 from cadence.core.front_messages import NOTHING_COUNTED, FromFront, FrontCounts, ToFront
 from cadence.core.lora_request import LoRARequest
 from cadence.core.response_messages import UNKNOWN_RESPONSE, StoreCall, StoreReply
-from cadence.engine.async_channel import AsyncChannel
-from cadence.engine.channel import Channel
-from cadence.engine.core_process import FRONT_GONE, exit_with_parent, open_channel
 from cadence.engine.engine_links import FRONT_LIMITS, EngineLinks
 from cadence.engine.log_format import escaped, set_up_logging
 from cadence.engine.log_queue import LogQueue, queue_output
@@ -47,6 +43,10 @@ from cadence.entrypoints.server.routes.served_adapters import AdapterLink, Serve
 from cadence.entrypoints.server.routes.state import ServerState
 from cadence.entrypoints.server.server import LOG_FLUSH_S, ServerLifecycle
 from cadence.entrypoints.server.start_signals import StartSignals, StoppedWhileStarting
+from cadence.process.async_channel import AsyncChannel
+from cadence.process.channel import Channel
+from cadence.process.ended import PARENT_GONE
+from cadence.process.parent import open_wire, watch_parent
 
 OPTIONS_S = 60.0  # for the options to arrive; they are sent before this process exists
 COUNTS_S = 1.0  # between two reports
@@ -61,7 +61,7 @@ class ParentLink:
     def __init__(self, channel: Channel, links: EngineLinks, tenant_salt: bytes) -> None:
         self.tenant_salt = tenant_salt
         self._links = links
-        self._channel = AsyncChannel(channel, self.take, lambda: os._exit(FRONT_GONE))
+        self._channel = AsyncChannel(channel, self.take, lambda: os._exit(PARENT_GONE))
         self._state: ServerState | None = None  # None until it serves
         self._adopt: Callable[[socket.socket], None] = socket.socket.close
         self._table = AdapterTable(0)  # as last told; version 0 = that of the start
@@ -182,17 +182,9 @@ def _request(adapter: NamedAdapter) -> LoRARequest:
     return LoRARequest(adapter.name, adapter.number, adapter.path, load_inplace=adapter.load_inplace)
 
 
-def receive_first(channel: Channel) -> tuple[dict[str, Any], list[bytes]]:
-    """-> (options, messages that came with them)"""
-    ends = time.monotonic() + OPTIONS_S
-    while time.monotonic() < ends:
-        if messages := channel.receive(1.0):
-            return json.loads(decode_to_front(messages[0]).options), messages[1:]
-    raise TimeoutError("no options came")
-
-
 async def serve(channel: Channel, logs: LogQueue) -> int:
-    given, more = receive_first(channel)
+    first, *more = channel.receive_first(OPTIONS_S)
+    given: dict[str, Any] = json.loads(decode_to_front(first).options)
     args, options = EngineArgs(**given["args"]), ServeOptions(**given["options"])
     if options.enable_log_requests:
         logging.getLogger("cadence.server").setLevel(logging.INFO)
@@ -218,12 +210,12 @@ async def serve(channel: Channel, logs: LogQueue) -> int:
 
 
 def main() -> int:
-    exit_with_parent()
+    wire = open_wire()
+    watch_parent(wire)
     logs = queue_output()
     set_up_logging(env.log_level())
     listen.allow_many_connections()
-    channel = open_channel()
-    channel.takes_descriptors = True
+    channel = Channel(wire, takes_descriptors=True)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, contextlib.suppress(asyncio.CancelledError):
             return runner.run(serve(channel, logs))

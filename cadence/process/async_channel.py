@@ -7,7 +7,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 
-from cadence.engine.channel import NO_DESCRIPTOR, Channel
+from cadence.process.channel import NO_DESCRIPTOR, Channel
 
 
 class AsyncChannel:

@@ -1,5 +1,5 @@
-"""Messages over a stream socket, each behind its length. The two ends are made together (a socketpair), so there is
-no connecting: an end that is gone is an end of file, in every state."""
+"""Messages over a stream socket, with descriptors. The two ends are made together (a socketpair), so there is no
+connecting: an end that is gone is an end of file, in every state."""
 
 from __future__ import annotations
 
@@ -7,20 +7,15 @@ import contextlib
 import os
 import select
 import socket
-import struct
 import threading
 import time
 from collections import deque
 
-HEADER = struct.Struct("<I")  # bytes that follow
-READ_BYTES = 1 << 18
+from cadence.process.framing import READ_BYTES, Frames, framed
+
 MOST_DESCRIPTORS = 16  # that come with one read
 NO_DESCRIPTOR = -1
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # children do not inherit them
-
-
-def framed(data: bytes) -> bytes:
-    return HEADER.pack(len(data)) + data
 
 
 class Channel:
@@ -33,7 +28,7 @@ class Channel:
         self._socket = end
         self._lock = threading.Lock()  # guards _unsent and the order of bytes on the socket
         self._unsent: deque[tuple[memoryview, int]] = deque()  # bytes, and a descriptor to send with them
-        self._received = bytearray()
+        self._frames = Frames()
         self.takes_descriptors = takes_descriptors
         self.descriptors: deque[int] = deque()
         self.bell = NO_DESCRIPTOR  # another that ends the wait of `receive` when it can be read
@@ -65,8 +60,16 @@ class Channel:
             raise EOFError(str(error)) from None
         if not data:
             raise EOFError("the other end is closed")
-        self._received += data
-        return self._take_messages()
+        self._frames.add(data)
+        return self._frames.take_all()
+
+    def receive_first(self, within_s: float) -> list[bytes]:
+        """The first messages. Raises TimeoutError, EOFError."""
+        ends = time.monotonic() + within_s
+        while time.monotonic() < ends:
+            if messages := self.receive(1.0):
+                return messages
+        raise TimeoutError("no options came")
 
     def _read(self) -> bytes:
         if not self.takes_descriptors:
@@ -125,16 +128,3 @@ class Channel:
         sent = socket.send_fds(self._socket, [data], [descriptor])
         os.close(descriptor)
         return sent
-
-    def _take_messages(self) -> list[bytes]:
-        """The complete messages of what was received; the beginning of one stays."""
-        messages, start, buffer = [], 0, self._received
-        while len(buffer) - start >= HEADER.size:
-            (length,) = HEADER.unpack_from(buffer, start)
-            end = start + HEADER.size + length
-            if len(buffer) < end:
-                break
-            messages.append(bytes(buffer[start + HEADER.size : end]))
-            start = end
-        del buffer[:start]
-        return messages
