@@ -12,7 +12,7 @@ A new verb is a line here, its handler, and what users call. Whatever carries ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import NoneType
@@ -36,6 +36,9 @@ class Where(Enum):
     EXECUTOR = "executor"  # by every rank, after what was queued before
 
 
+ENGINE, EXECUTOR = Where.ENGINE, Where.EXECUTOR
+
+
 def _done_by_all(answers: Sequence[Any]) -> Any:
     """The answer is that all have done it."""
 
@@ -56,9 +59,7 @@ class Verb(Generic[P, A]):
     at: Where
     deadline_s: float
     combined: Callable[[list[A]], A] = _done_by_all  # answers of all ranks, or of all engines -> the one answer
-    cumulative: bool = (
-        False  # answers of ranks are lists, `combined` takes out what counts, and the rest waits for more
-    )
+    cumulative: bool = False  # ranks answer lists: `combined` takes out what counts, and the rest waits for more
     # What is replayed after a restart, by names that a log can show: a call is kept under the name that `keeps` gives
     # it ("" = it is not kept) until another call under that name is, or one drops the name.
     keeps: Callable[[P], str] = _keep_nothing
@@ -69,22 +70,7 @@ class Verb(Generic[P, A]):
         return EngineDeadError(f"{who} gave no answer to {self.name!r} for {self.deadline_s:g} s")
 
 
-class ControlTable:
-    """Verbs by their names."""
-
-    def __init__(self, verbs: Sequence[Verb[Any, Any]] = ()) -> None:
-        self._verbs = {verb.name: verb for verb in verbs}
-
-    def add(self, verb: Verb[P, A]) -> Verb[P, A]:
-        self._verbs[verb.name] = verb
-        return verb
-
-    def __iter__(self) -> Iterator[Verb[Any, Any]]:
-        return iter(self._verbs.values())
-
-    def __getitem__(self, name: str) -> Verb[Any, Any]:
-        """Raises KeyError."""
-        return self._verbs[name]
+ControlTable = Mapping[str, Verb[Any, Any]]  # by name
 
 
 def _take_common(answers: list[list[AdapterOutcome]]) -> list[AdapterOutcome]:
@@ -123,45 +109,45 @@ def _removed(number: int) -> tuple[str, ...]:
     return _adapter(number), _pin(number)
 
 
-CONTROL = ControlTable()
-_verb, _HERE, _RANKS = CONTROL.add, Where.ENGINE, Where.EXECUTOR
-
 # Columns: name, payload, answer, where, deadline, how answers become one; what is replayed.
 
 # Who runs, who waits, and numbers for metrics. Payload: whether the map of blocks is wanted, too.
-STATE = _verb(Verb("state", bool, EngineState, _HERE, BETWEEN_STEPS_S, joined))
+STATE = Verb("state", bool, EngineState, ENGINE, BETWEEN_STEPS_S, joined)
 
 # Forgets all cached prefixes; not while requests run, unless the payload says that these are to be preempted for it.
-RESET_PREFIX_CACHE = _verb(Verb("reset_prefix_cache", bool, bool, _HERE, BETWEEN_STEPS_S, all))
+RESET_PREFIX_CACHE = Verb("reset_prefix_cache", bool, bool, ENGINE, BETWEEN_STEPS_S, all)
 
 # Adapters in host memory, by the numbers that users give them: reads one now; forgets one, once no request has it;
 # keeps one there and in its slot; names all. Answers: whether it was done.
-ADD_ADAPTER = _verb(Verb("add_adapter", AdapterSpec, bool, _HERE, READ_S, any, keeps=_added))
-REMOVE_ADAPTER = _verb(Verb("remove_adapter", int, bool, _HERE, BETWEEN_STEPS_S, any, drops=_removed))
-PIN_ADAPTER = _verb(Verb("pin_adapter", int, bool, _HERE, BETWEEN_STEPS_S, any, keeps=_pin))
-LIST_ADAPTERS = _verb(Verb("list_adapters", NoneType, list[int], _HERE, BETWEEN_STEPS_S, _all_numbers))
+ADD_ADAPTER = Verb("add_adapter", AdapterSpec, bool, ENGINE, READ_S, any, keeps=_added)
+REMOVE_ADAPTER = Verb("remove_adapter", int, bool, ENGINE, BETWEEN_STEPS_S, any, drops=_removed)
+PIN_ADAPTER = Verb("pin_adapter", int, bool, ENGINE, BETWEEN_STEPS_S, any, keeps=_pin)
+LIST_ADAPTERS = Verb("list_adapters", NoneType, list[int], ENGINE, BETWEEN_STEPS_S, _all_numbers)
 
 # Blocks of the KV cache there is memory for: what was told, or what the largest step leaves of what is allowed.
-KV_BLOCKS = _verb(Verb("kv_blocks", NoneType, int, _RANKS, START_S, min))
+KV_BLOCKS = Verb("kv_blocks", NoneType, int, EXECUTOR, START_S, min)
 
 # So many blocks.
-ALLOCATE_KV = _verb(Verb("allocate_kv", int, NoneType, _RANKS, START_S))
+ALLOCATE_KV = Verb("allocate_kv", int, NoneType, EXECUTOR, START_S)
 
 # Compiles and captures what requests will need: nothing (none), what is needed most (lazy), or all (full).
-WARM_UP = _verb(Verb("warm_up", str, NoneType, _RANKS, START_S))
+WARM_UP = Verb("warm_up", str, NoneType, EXECUTOR, START_S)
 
 # A piece of what `lazy` has left, some tens of milliseconds. Answer: whether there is more.
-WARM_UP_MORE = _verb(Verb("warm_up_more", NoneType, bool, _RANKS, QUEUED_S, any))
+WARM_UP_MORE = Verb("warm_up_more", NoneType, bool, EXECUTOR, QUEUED_S, any)
 
 # A forward of the dummy row, beside those of engines that share experts with this one.
-JOIN_ROUND = _verb(Verb("join_round", NoneType, NoneType, _RANKS, QUEUED_S))
+JOIN_ROUND = Verb("join_round", NoneType, NoneType, EXECUTOR, QUEUED_S)
 
 # Begins to read the adapter at a path, and returns at once; one that was begun is not begun again.
-PREPARE_ADAPTER = _verb(Verb("prepare_adapter", str, NoneType, _RANKS, QUEUED_S))
+PREPARE_ADAPTER = Verb("prepare_adapter", str, NoneType, EXECUTOR, QUEUED_S)
 
 # Of those begun, the ones that were read since the last call. Plans may name their digests from now on.
 _READ = list[AdapterOutcome]
-PREPARED_ADAPTERS = _verb(Verb("prepared_adapters", NoneType, _READ, _RANKS, QUEUED_S, _take_common, cumulative=True))
+PREPARED_ADAPTERS = Verb("prepared_adapters", NoneType, _READ, EXECUTOR, QUEUED_S, _take_common, cumulative=True)
 
 # By its digest. No later plan puts it into a slot; where it lies in one, it stays there.
-FORGET_ADAPTER = _verb(Verb("forget_adapter", str, NoneType, _RANKS, QUEUED_S))
+FORGET_ADAPTER = Verb("forget_adapter", str, NoneType, EXECUTOR, QUEUED_S)
+
+# Every line above.
+CONTROL: ControlTable = {verb.name: verb for verb in list(globals().values()) if isinstance(verb, Verb)}

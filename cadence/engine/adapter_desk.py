@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from cadence.core.adapter import NO_ADAPTER_DIGEST, AdapterSpec
-from cadence.core.control import (
-    ADD_ADAPTER,
-    FORGET_ADAPTER,
-    LIST_ADAPTERS,
-    PIN_ADAPTER,
-    PREPARE_ADAPTER,
-    PREPARED_ADAPTERS,
-    REMOVE_ADAPTER,
-    A,
-    P,
-    Verb,
-)
+from cadence.core import control
+from cadence.core.adapter import NO_ADAPTER_DIGEST, AdapterOutcome, AdapterSpec
+from cadence.core.control import Verb
 from cadence.core.errors import AdapterError, InvalidRequestError
 from cadence.core.failure import Failure, FailureCode
 from cadence.core.request import EngineRequest
@@ -28,11 +18,7 @@ from cadence.scheduler.constraint import NO_CONSTRAINT
 
 _POLL_S = 0.001
 
-
-class Call(Protocol):
-    """An executor's."""
-
-    def __call__(self, verb: Verb[P, A], payload: P) -> A: ...
+Call = Callable[[Verb[Any, Any], Any], Any]  # an executor's
 
 
 class Slots(Protocol):
@@ -107,10 +93,10 @@ class AdapterDesk:
 
     def handlers(self) -> dict[str, Handler]:
         found: dict[str, Handler] = {
-            ADD_ADAPTER.name: self._add,
-            REMOVE_ADAPTER.name: self._remove,
-            PIN_ADAPTER.name: self._pin,
-            LIST_ADAPTERS.name: self._list,
+            control.ADD_ADAPTER.name: self._add,
+            control.REMOVE_ADAPTER.name: self._remove,
+            control.PIN_ADAPTER.name: self._pin,
+            control.LIST_ADAPTERS.name: self._list,
         }
         return found if self._slots.count else dict.fromkeys(found, _refuse)
 
@@ -133,9 +119,7 @@ class AdapterDesk:
 
     def _pin(self, number: int) -> bool:
         if number not in self._numbers:
-            raise InvalidRequestError(
-                f"lora_id {number} is no adapter in host memory: add_lora reads one", field="lora_id"
-            )
+            raise InvalidRequestError(f"lora_id {number} is no adapter in host memory: add_lora reads one", "lora_id")
         digest = self._digests[self._numbers[number]]
         try:
             self._slots.pin(digest)
@@ -184,7 +168,7 @@ class AdapterDesk:
 
     def _take_outcomes(self) -> dict[str, str]:
         """-> why adapters cannot be used, by path"""
-        outcomes = self._call(PREPARED_ADAPTERS, None) if self._reading else []
+        outcomes: list[AdapterOutcome] = self._call(control.PREPARED_ADAPTERS, None) if self._reading else []
         for outcome in outcomes:
             self._reading.remove(outcome.path)
             if not outcome.error:
@@ -204,7 +188,7 @@ class AdapterDesk:
             if not self._make_room():
                 return False
             self._reading.add(path)
-            self._call(PREPARE_ADAPTER, path)
+            self._call(control.PREPARE_ADAPTER, path)
         return True
 
     def _make_room(self) -> bool:
@@ -223,13 +207,13 @@ class AdapterDesk:
         gone = {each for each, found in self._digests.items() if found == digest}
         self._digests = {each: found for each, found in self._digests.items() if each not in gone}
         self._numbers = {number: each for number, each in self._numbers.items() if each not in gone}
-        self._call(FORGET_ADAPTER, digest)
+        self._call(control.FORGET_ADAPTER, digest)
         return digest
 
     def _forget_removed(self) -> None:
         for digest in self._removed - set(self._slots.in_use):
             self._removed.remove(digest)
-            self._call(FORGET_ADAPTER, digest)
+            self._call(control.FORGET_ADAPTER, digest)
 
 
 def _refuse(payload: Any) -> Any:

@@ -68,8 +68,9 @@ class EngineCore:
         """Carries out a verb, here or on the ranks. An answer that takes longer comes in a `step` or in `prepare`. What
         is raised here, and is not in the answer, is the end of the engine."""
         self._check_alive()
-        on_ranks: Handler = partial(self._executor.call, verb)
-        handler = self._handlers.get(verb.name, _refuse) if verb.at is Where.ENGINE else on_ranks
+        handler: Handler = partial(self._executor.call, verb)
+        if verb.at is Where.ENGINE:
+            handler = self._handlers.get(verb.name, _refuse)
         answer: Future[A] = Future()
         try:
             found = handler(payload)

@@ -8,16 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from cadence.config.args import EngineArgs
-from cadence.core.control import (
-    ADD_ADAPTER,
-    LIST_ADAPTERS,
-    PIN_ADAPTER,
-    REMOVE_ADAPTER,
-    RESET_PREFIX_CACHE,
-    A,
-    P,
-    Verb,
-)
+from cadence.core import control
+from cadence.core.control import A, P, Verb
 from cadence.core.errors import ConfigError, EngineDeadError, InvalidRequestError
 from cadence.core.lora_request import checked_number, required_adapter
 from cadence.core.outputs import RequestOutput
@@ -202,25 +194,25 @@ class LLMEngine:
     def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
         """Forgets all cached prefixes; False, and nothing done, while requests run. `reset_running_requests`: those
         are preempted, and computed again from their first token on. There is no connector to reset."""
-        return self._call(RESET_PREFIX_CACHE, reset_running_requests)
+        return self._call(control.RESET_PREFIX_CACHE, reset_running_requests)
 
     def add_lora(self, lora_request: object) -> bool:
         """Reads an adapter into host memory before a request names it. Raises an AdapterError for one that cannot be
         used."""
-        return self._call(ADD_ADAPTER, required_adapter(lora_request, self.config.lora.enabled))
+        return self._call(control.ADD_ADAPTER, required_adapter(lora_request, self.config.lora.enabled))
 
     def remove_lora(self, lora_id: int) -> bool:
         """Forgets an adapter: requests that run keep it, later ones have it read again. -> whether there was one"""
-        return self._call(REMOVE_ADAPTER, checked_number(lora_id))
+        return self._call(control.REMOVE_ADAPTER, checked_number(lora_id))
 
     def list_loras(self) -> set[int]:
         """The ids of the adapters in host memory."""
-        numbers = self._call(LIST_ADAPTERS, None)
+        numbers = self._call(control.LIST_ADAPTERS, None)
         return set(numbers)
 
     def pin_lora(self, lora_id: int) -> bool:
         """Keeps an adapter in host memory, and in the slot that its first request gets, until it is removed."""
-        return self._call(PIN_ADAPTER, checked_number(lora_id))
+        return self._call(control.PIN_ADAPTER, checked_number(lora_id))
 
     def _call(self, verb: Verb[P, A], payload: P) -> A:
         answer, ends = self._core.call(verb, payload), time.monotonic() + verb.deadline_s

@@ -17,20 +17,9 @@ from cadence.config.engine_config import (
 )
 from cadence.config.lora import NO_ADAPTERS, LoraConfig
 from cadence.config.speculative import NO_SPECULATION, SpeculativeConfig
+from cadence.core import control
 from cadence.core.adapter import AdapterOutcome
-from cadence.core.control import (
-    ALLOCATE_KV,
-    FORGET_ADAPTER,
-    JOIN_ROUND,
-    KV_BLOCKS,
-    PREPARE_ADAPTER,
-    PREPARED_ADAPTERS,
-    WARM_UP,
-    WARM_UP_MORE,
-    A,
-    P,
-    Verb,
-)
+from cadence.core.control import A, P, Verb
 from cadence.core.errors import ConfigError
 from cadence.core.kv_spec import plan_layout
 from cadence.core.sampling_params import SamplingParams
@@ -240,12 +229,12 @@ class Worker:
         self._lora.opened.forget(digest)
 
     _HANDLERS: ClassVar[Mapping[str, Callable[[Worker, Any], Any]]] = {
-        KV_BLOCKS.name: _kv_blocks,
-        ALLOCATE_KV.name: _allocate_kv,
-        WARM_UP.name: _warm_up,
-        WARM_UP_MORE.name: _warm_up_more,
-        JOIN_ROUND.name: _join_round,
-        PREPARE_ADAPTER.name: _prepare_adapter,
-        PREPARED_ADAPTERS.name: _prepared_adapters,
-        FORGET_ADAPTER.name: _forget_adapter,
+        control.KV_BLOCKS.name: _kv_blocks,
+        control.ALLOCATE_KV.name: _allocate_kv,
+        control.WARM_UP.name: _warm_up,
+        control.WARM_UP_MORE.name: _warm_up_more,
+        control.JOIN_ROUND.name: _join_round,
+        control.PREPARE_ADAPTER.name: _prepare_adapter,
+        control.PREPARED_ADAPTERS.name: _prepared_adapters,
+        control.FORGET_ADAPTER.name: _forget_adapter,
     }

@@ -188,7 +188,7 @@ SAMPLES: dict[Any, Any] = {  # by the type of a payload or an answer
 }
 
 
-@pytest.mark.parametrize("verb", list(CONTROL), ids=lambda verb: verb.name)
+@pytest.mark.parametrize("verb", list(CONTROL.values()), ids=lambda verb: verb.name)
 def test_a_call_and_its_answer_arrive_as_they_left(verb: Verb[Any, Any]) -> None:
     payload, answer = SAMPLES[verb.payload], SAMPLES[verb.answer]
     call = decode_call(encode(call_of(verb, payload, 7)))

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,7 +35,9 @@ from cadence.engine.dp_client import DpClient
 from cadence.engine.grammar_desk import GrammarDesk
 from cadence.engine.intake import IntakeChain
 from cadence.engine.limits import SupervisorLimits
+from cadence.engine.llm_engine import LLMEngine
 from cadence.engine.supervisor import Supervisor
+from cadence.executor.processes import ProcessExecutor
 from cadence.scheduler.features.adapters.slots import AdapterSlots
 from tests.helpers.control_engine import BAD, CLEAR, DOUBLE, ENGINE_COMMAND, GET, SET, STICK, UNKNOWN
 
@@ -123,6 +128,51 @@ def test_an_engine_that_is_stuck_is_waited_for_until_the_deadline() -> None:
     asyncio.run(asyncio.wait_for(check(), 120))
 
 
+class StuckRanks:
+    """A `RankGroup` that takes messages and says nothing."""
+
+    death = ""
+    pids = (1, 2)
+
+    def command_writer(self) -> Any:
+        return self
+
+    def result_readers(self) -> list[Any]:
+        return [self, self]
+
+    def write(self, message: bytes, timeout_s: float = math.inf) -> None: ...
+
+    def read(self, timeout_s: float = math.inf) -> bytes:
+        assert timeout_s <= 0.01, "this would be for ever"
+        raise TimeoutError
+
+    def end(self) -> None: ...
+
+
+def test_ranks_that_were_waited_for_in_vain_are_not_asked_again() -> None:
+    """An answer that comes late would be taken for that to another call."""
+    executor = ProcessExecutor(StuckRanks(), 0)  # type: ignore[arg-type]
+    executor.check()
+    with pytest.raises(EngineDeadError, match=r"a rank gave no answer to 'numbers' for 0\.01 s"):
+        executor.call(replace(GET, deadline_s=0.01), None)
+    for again in (executor.check, executor.result, lambda: executor.call(GET, None)):
+        with pytest.raises(EngineDeadError, match="no answer to 'numbers'"):
+            again()
+
+
+class BusyCore:
+    def call(self, verb: Any, payload: Any) -> Future[Any]:
+        return Future()
+
+    def prepare(self) -> None: ...
+
+
+def test_an_engine_of_this_process_is_waited_for_until_the_deadline() -> None:
+    engine: Any = SimpleNamespace(_core=BusyCore())
+    with pytest.raises(EngineDeadError, match=r"the engine gave no answer to 'double' for 0\.01 s"):
+        LLMEngine._call(engine, replace(DOUBLE, deadline_s=0.01), 1)
+
+
 def adapter(number: int, path: str = "/a") -> AdapterSpec:
     return AdapterSpec("a", path, number=number)
 
@@ -187,5 +237,5 @@ def test_several_engines_give_one_answer() -> None:
 def test_the_engine_carries_out_every_verb_that_is_not_the_ranks() -> None:
     desk: Any = AdapterDesk(lambda verb, payload: None, 4, AdapterSlots(2))
     core = EngineCore(None, None, IntakeChain(GrammarDesk(lambda ready: None), desk), 1, False)  # type: ignore[arg-type]
-    assert core._handlers.keys() == {verb.name for verb in CONTROL if verb.at is Where.ENGINE}
-    assert all(verb.deadline_s > 0 for verb in CONTROL)
+    assert core._handlers.keys() == {verb.name for verb in CONTROL.values() if verb.at is Where.ENGINE}
+    assert all(verb.deadline_s > 0 for verb in CONTROL.values())

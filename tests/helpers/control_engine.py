@@ -16,7 +16,7 @@ from typing import Any
 
 from cadence.config.args import EngineArgs
 from cadence.config.engine_config import CacheConfig, SchedulerConfig
-from cadence.core.control import CONTROL, WARM_UP_MORE, ControlTable, Verb, Where
+from cadence.core.control import CONTROL, ENGINE, EXECUTOR, WARM_UP_MORE, Verb
 from cadence.core.errors import InvalidRequestError
 from cadence.core.kv_spec import LayerKV, plan_layout
 from cadence.core.messages import EngineInfo
@@ -43,15 +43,13 @@ def _no_number(payload: Any) -> tuple[str, ...]:
     return ("the number",)
 
 
-TABLE = ControlTable(list(CONTROL))
-_verb, _RANKS = TABLE.add, Where.EXECUTOR
-
-SET = _verb(Verb("set_number", int, NoneType, _RANKS, LONG_S, keeps=_the_number))
-CLEAR = _verb(Verb("clear_number", NoneType, NoneType, _RANKS, LONG_S, drops=_no_number))
-GET = _verb(Verb("numbers", NoneType, list[int], _RANKS, LONG_S, _side_by_side))
-DOUBLE = _verb(Verb("double", int, int, Where.ENGINE, LONG_S))
-STICK = _verb(Verb("stick", NoneType, NoneType, _RANKS, 0.2))
-UNKNOWN = Verb("unknown", NoneType, NoneType, Where.ENGINE, LONG_S)  # of no table
+SET = Verb("set_number", int, NoneType, EXECUTOR, LONG_S, keeps=_the_number)
+CLEAR = Verb("clear_number", NoneType, NoneType, EXECUTOR, LONG_S, drops=_no_number)
+GET = Verb("numbers", NoneType, list[int], EXECUTOR, LONG_S, _side_by_side)
+DOUBLE = Verb("double", int, int, ENGINE, LONG_S)
+STICK = Verb("stick", NoneType, NoneType, EXECUTOR, 0.2)
+UNKNOWN = Verb("unknown", NoneType, NoneType, ENGINE, LONG_S)  # of no table
+TABLE = {**CONTROL, **{verb.name: verb for verb in (SET, CLEAR, GET, DOUBLE, STICK)}}
 
 
 class NumberWorker:
@@ -100,10 +98,11 @@ def _no_grammars(on_ready: Any) -> Any:
 
 
 def build(args: EngineArgs) -> tuple[EngineCore, EngineInfo]:
+    from cadence.executor.worker_group import WorkerGroup
+
     from cadence.distributed.mesh import Mesh
     from cadence.executor.processes import ProcessExecutor
     from cadence.executor.wire import Seat
-    from cadence.executor.worker_group import WorkerGroup
 
     mesh = Mesh(0, 2)
     executor = ProcessExecutor(WorkerGroup([Seat(mesh.at(each), 1) for each in range(2)], RANK_COMMAND), mesh.driver)

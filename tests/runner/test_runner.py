@@ -60,7 +60,7 @@ def worker(tiny_model: Callable[[str], Path]) -> Worker:
 
 
 def test_the_worker_knows_every_verb_and_no_other() -> None:
-    assert Worker._HANDLERS.keys() == {verb.name for verb in CONTROL if verb.at is Where.EXECUTOR}
+    assert Worker._HANDLERS.keys() == {verb.name for verb in CONTROL.values() if verb.at is Where.EXECUTOR}
 
 
 def new_row(row: int, blocks: list[int], tokens: np.ndarray = PROMPT) -> NewRow:
