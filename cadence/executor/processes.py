@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from cadence.config.engine_config import EngineConfig
 from cadence.core.codec import decode_answer, decode_result, encode_call, encode_mail, encode_plan
 from cadence.core.errors import ConfigError, EngineDeadError
-from cadence.core.step import StepPlan, StepResult, TokenMasks
+from cadence.core.step import Mail, StepPlan, StepResult
 from cadence.core.verbs import VERBS
 from cadence.device.base import DeviceCaps
 from cadence.device.cpus import cpu_shares
@@ -55,7 +55,7 @@ class ProcessExecutor:
     def advance(self, step_id: int, first: int, count: int) -> None:
         self._send(wire.encode_advance(step_id, first, count))
 
-    def post(self, step_id: int, mail: TokenMasks) -> None:
+    def post(self, step_id: int, mail: Mail) -> None:
         self._send(wire.encode_post(step_id, encode_mail(mail)))
 
     def result(self) -> StepResult:
